@@ -1,0 +1,1 @@
+"""The table on disk: which shards there are, what is in them, and their columns as Arrow arrays."""

@@ -1,0 +1,269 @@
+"""The Primal Gradient Solver's loop: one step costs O(nonzeros of its rows) for every p in (1, 2], ball and averaging
+included.
+
+The formulas. λ is the negated sum of all sub-gradients, s a power of two that keeps powers in range (always 1 for
+p = 2), v_i = sgn(λ_i)·(|λ_i|/s)^{q-1} and Q = Σ (|λ_i|/s)^q. Before step t the iterate is w = c·v with
+
+    c = (p-1)·s·Q^{(2-q)/q} / ((t-1+t0)σ),      ‖w‖_p = (p-1)·s·Q^{1/q} / ((t-1+t0)σ),
+
+and c shrinks by min(1, B/‖w‖_p) on the ball. The sum of iterates is S·v + u, where S sums c and u is corrected at the
+few coordinates whose v changes.
+
+`coordinates` holds what is touched together side by side, a row for each feature behind the intercept's row 0: (λ, u)
+for p = 2, (λ, v, u) otherwise; without averaging u is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+
+from streampgs.arithmetic.jit import SOURCES_DIGEST, compiled, inlinable, reordering
+from streampgs.arithmetic.losses import LOSSES
+from streampgs.arithmetic.powers import dual_exponent, power_for
+
+# Places in the array of scalars that a loop carries from call to call.
+POWER_SUM = 0
+SCALE = 1
+MULTIPLIER_SUM = 2
+REGULARIZER_TALLY = 3
+LINEAR_TALLY = 4
+LOSS_TALLY = 5
+CORRECT_TALLY = 6
+WEIGHT_TALLY = 7
+SCALARS = 8
+
+# |λ|/s may grow to 2^(this/q) between two rebuilds: its q-th power, summed over 2^31 features, is still finite.
+_RANGE_BITS = 900.0
+
+
+@reordering
+def sparse_dot(features, slot, indices, values, start, stop):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(start, stop):
+        total += features[indices[j], slot] * values[j]
+    return total
+
+
+@reordering
+def dense_dot(features, slot, indices, values, start, stop):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(stop - start):
+        total += features[j, slot] * values[start + j]
+    return total
+
+
+def _euclidean_step(layout: str, averaging: bool) -> Callable[..., None]:
+    """step(…): λ += step·x for p = 2, where v is λ itself."""
+    sparse = layout == "sparse"
+
+    @reordering
+    def step_row(features, indices, values, start, stop, step, multiplier_sum):  # type: ignore[no-untyped-def]
+        growth = 0.0  # of Σ λ²
+        for j in range(start, stop):
+            i = indices[j] if sparse else np.uint32(j - start)
+            change = step * values[j]
+            before = features[i, 0]
+            features[i, 0] = before + change
+            if averaging:
+                features[i, 1] -= change * multiplier_sum
+            growth += change * (before + before + change)
+        return growth
+
+    @inlinable
+    def step_euclidean(coordinates, scalars, indices, values, start, stop, step, intercept):  # type: ignore[no-untyped-def]
+        multiplier_sum = scalars[MULTIPLIER_SUM]
+        growth = step_row(coordinates[1:], indices, values, start, stop, step, multiplier_sum)
+        change = step * intercept
+        before = coordinates[0, 0]
+        coordinates[0, 0] = before + change
+        if averaging:
+            coordinates[0, 1] -= change * multiplier_sum
+        scalars[POWER_SUM] += growth + change * (before + before + change)
+
+    return step_euclidean  # type: ignore[no-any-return]
+
+
+def _general_step(p: float, layout: str, averaging: bool) -> Callable[..., None]:
+    """step(…): λ += step·x for p < 2, with one power for each touched coordinate."""
+    q = dual_exponent(p) + 1.0
+    power = power_for(q - 1.0)
+    largest_size = 2.0 ** (_RANGE_BITS / q)
+    rebuild = _rebuild(p, averaging)
+    sparse = layout == "sparse"
+
+    @inlinable
+    def touch(coordinates, i, change, shrink, multiplier_sum):  # type: ignore[no-untyped-def]
+        """How much Q grew by λ_i += change; infinite where |λ_i|/s has left its range and all must be rebuilt."""
+        before = coordinates[i, 0]
+        raised_before = coordinates[i, 1]
+        dual = before + change
+        coordinates[i, 0] = dual
+        size = abs(dual) * shrink
+        if size > largest_size:
+            return math.inf
+        raised = power(size)
+        signed = math.copysign(raised, dual)
+        coordinates[i, 1] = signed
+        if averaging:
+            coordinates[i, 2] -= (signed - raised_before) * multiplier_sum
+        return raised * size - abs(raised_before * before) * shrink
+
+    @inlinable
+    def step_in_general(coordinates, scalars, indices, values, start, stop, step, intercept):  # type: ignore[no-untyped-def]
+        shrink = 1.0 / scalars[SCALE]
+        multiplier_sum = scalars[MULTIPLIER_SUM]
+        growth = 0.0
+        for j in range(start, stop + 1):
+            if j == stop:
+                i, change = 0, step * intercept
+            elif sparse:
+                i, change = np.int64(indices[j]) + 1, step * values[j]
+            else:
+                i, change = j - start + 1, step * values[j]
+            growth_here = touch(coordinates, i, change, shrink, multiplier_sum)
+            if growth_here == math.inf:
+                rebuild(coordinates, scalars)
+                shrink = 1.0 / scalars[SCALE]
+                multiplier_sum = scalars[MULTIPLIER_SUM]
+                growth = 0.0
+            else:
+                growth += growth_here
+        scalars[POWER_SUM] += growth
+
+    return step_in_general  # type: ignore[no-any-return]
+
+
+def _rebuild(p: float, averaging: bool) -> Callable[..., None]:
+    if p == 2.0:
+
+        @inlinable
+        def rebuild_euclidean(coordinates, scalars):  # type: ignore[no-untyped-def]
+            multiplier_sum = scalars[MULTIPLIER_SUM]
+            scalars[MULTIPLIER_SUM] = 0.0
+            power_sum = 0.0
+            for i in range(coordinates.shape[0]):
+                dual = coordinates[i, 0]
+                power_sum += dual * dual
+                if averaging:
+                    coordinates[i, 1] += multiplier_sum * dual
+            scalars[POWER_SUM] = power_sum
+
+        return rebuild_euclidean  # type: ignore[no-any-return]
+
+    power = power_for(dual_exponent(p))
+
+    @inlinable
+    def rebuild_in_general(coordinates, scalars):  # type: ignore[no-untyped-def]
+        multiplier_sum = scalars[MULTIPLIER_SUM]
+        scalars[MULTIPLIER_SUM] = 0.0
+        largest = 0.0
+        for i in range(coordinates.shape[0]):
+            if averaging:
+                coordinates[i, 2] += multiplier_sum * coordinates[i, 1]
+            largest = max(largest, abs(coordinates[i, 0]))
+        if 0.0 < largest < math.inf:
+            scalars[SCALE] = 2.0 ** math.ceil(math.log2(largest))
+        shrink = 1.0 / scalars[SCALE]
+        power_sum = 0.0
+        for i in range(coordinates.shape[0]):
+            dual = coordinates[i, 0]
+            size = abs(dual) * shrink
+            raised = power(size)
+            coordinates[i, 1] = math.copysign(raised, dual)
+            power_sum += raised * size
+        scalars[POWER_SUM] = power_sum
+
+    return rebuild_in_general  # type: ignore[no-any-return]
+
+
+@cache
+def rebuild_for(p: float, averaging: bool) -> Callable[..., None]:
+    """rebuild(coordinates, scalars): everything derived from λ made afresh, against drift and overflow.
+
+    The running pair (S, u) is flushed first (u takes up S·v, S becomes 0), so that sums of iterates survive a change
+    of scale and no cancellation lasts longer than the stretch between two rebuilds.
+    """
+    sources, rebuild_parts = SOURCES_DIGEST, _rebuild(p, averaging)
+
+    @compiled
+    def rebuild(coordinates, scalars):  # type: ignore[no-untyped-def]
+        sources  # noqa: B018 (another closure, hence another cache entry, whenever a source of this room changes)
+        rebuild_parts(coordinates, scalars)
+
+    return rebuild  # type: ignore[no-any-return]
+
+
+@cache
+def advance_for(loss_name: str, p: float, layout: str, averaging: bool) -> Callable[..., int]:
+    """advance(…): steps over rows [first, stop) of a window, `batch` rows a step; gives the step count after them.
+
+    Rows come in visiting order; row r's entries are [starts[r], stops[r]) of `values` (and of `indices` where the
+    layout is sparse). Nothing is chosen inside the loop: loss, p, layout and averaging are closed over.
+    """
+    loss = LOSSES[loss_name]
+    value_of, slope_of = loss.value, loss.slope
+    euclidean = p == 2.0
+    dot = sparse_dot if layout == "sparse" else dense_dot
+    step_row = _euclidean_step(layout, averaging) if euclidean else _general_step(p, layout, averaging)
+    slot = 0 if euclidean else 1
+    q = dual_exponent(p) + 1.0
+    p_less_1 = 1.0 / (q - 1.0)
+    sources = SOURCES_DIGEST
+
+    @compiled
+    def advance(
+        coordinates, scalars, starts, stops, indices, values, labels, weights,
+        first, stop, batch, t, t0, sigma, radius, shape, intercept,
+    ):  # type: ignore[no-untyped-def]  # fmt: skip
+        sources  # noqa: B018
+        features = coordinates[1:]
+        steps = np.empty(batch)
+        weighted = weights.size > 0
+        for batch_first in range(first, stop, batch):
+            batch_stop = min(batch_first + batch, stop)
+            share = 1.0 / (batch_stop - batch_first)
+
+            clock = (t + t0) * sigma  # t counts the steps taken so far
+            power_sum = max(0.0, scalars[POWER_SUM])
+            if euclidean:
+                multiplier = 1.0 / clock
+                norm = math.sqrt(power_sum) / clock
+            elif power_sum > 0.0:
+                multiplier = p_less_1 * scalars[SCALE] * power_sum ** ((2.0 - q) / q) / clock
+                norm = p_less_1 * scalars[SCALE] * power_sum ** (1.0 / q) / clock
+            else:
+                multiplier = 0.0
+                norm = 0.0
+            if norm > radius:
+                multiplier *= radius / norm
+                norm = radius
+            if averaging:
+                scalars[MULTIPLIER_SUM] += multiplier
+            scalars[REGULARIZER_TALLY] += sigma * norm * norm / (2.0 * p_less_1)
+
+            for r in range(batch_first, batch_stop):
+                score = multiplier * (
+                    dot(features, slot, indices, values, starts[r], stops[r]) + coordinates[0, slot] * intercept
+                )
+                label = labels[r]
+                weight = weights[r] if weighted else 1.0
+                slope = weight * slope_of(score, label, shape)
+                steps[r - batch_first] = -share * slope
+                scalars[LINEAR_TALLY] += share * slope * score
+                scalars[LOSS_TALLY] += weight * value_of(score, label, shape)
+                if (score > 0.0) == (label > 0.0):
+                    scalars[CORRECT_TALLY] += weight
+                scalars[WEIGHT_TALLY] += weight
+
+            for r in range(batch_first, batch_stop):
+                step = steps[r - batch_first]
+                if step != 0.0:
+                    step_row(coordinates, scalars, indices, values, starts[r], stops[r], step, intercept)
+            t += 1
+        return t
+
+    return advance  # type: ignore[no-any-return]

@@ -1,0 +1,75 @@
+"""What is wrong with a row, in words: where it is, what was found, what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.arithmetic import rows as row_loops
+from streampgs.errors import DataError
+from streampgs.table import layout as row_layout
+from streampgs.table.catalog import Shard
+from streampgs.table.layout import RowArrays
+
+_SKIP = "mend the data, or leave such rows out with --on-bad-row skip"
+
+# reason → (short name for counts, what one row has, remedy)
+REASONS: dict[int, tuple[str, str, str]] = {
+    row_loops.NEGATIVE_INDEX: ("negative index", "a negative or null index", _SKIP),
+    row_loops.INDEX_TOO_LARGE: ("index too large", "an index at or above the number of features", f"raise --features, or {_SKIP}"),
+    row_loops.REPEATED_INDEX: ("repeated index", "an index named twice", _SKIP),
+    row_loops.VALUE_NOT_FINITE: ("feature not finite", "a feature that is null, NaN or infinite", _SKIP),
+    row_loops.VALUE_TOO_LARGE: ("feature too large", "a feature beyond the range of float32", f"scale the column down, or {_SKIP}"),
+    row_layout.LABEL_NULL: ("label null", "no label", _SKIP),
+    row_layout.LABEL_NOT_FINITE: ("label not finite", "a label that is NaN or infinite", _SKIP),
+    row_layout.LABEL_NO_CLASS: ("label no class", "a label outside {-1, 0, 1}", f"name the positive class with --positive VALUE, or {_SKIP}"),
+    row_layout.WEIGHT_BAD: ("bad weight", "a weight that is null, negative or not finite", _SKIP),
+    row_layout.FEATURES_NULL: ("features null", "null in place of a list of features", _SKIP),
+    row_layout.LENGTHS_DIFFER: ("lengths differ", "'indices' and 'values' of different lengths", _SKIP),
+    row_layout.WIDTH_DIFFERS: ("width differs", "another number of features than the rows before", _SKIP),
+}
+
+
+def counts_by_name(counts: Counter[int]) -> dict[str, int]:
+    return {REASONS[reason][0]: count for reason, count in sorted(counts.items())}
+
+
+def bad_row_error(shard: Shard, group: int, first_row: int, arrays: RowArrays, reasons: NDArray[np.uint8], rows: NDArray[np.int64]) -> DataError:
+    """The error for the first bad row of a block; `rows` are the block's rows that `reasons` speaks of."""
+    k = int(np.flatnonzero(reasons)[0])
+    reason, row = int(reasons[k]), int(rows[k])
+    alike = int(np.count_nonzero(reasons == reason))
+    _, fault, remedy = REASONS[reason]
+    group_name = "row group" if shard.kind == "parquet" else "record batch"
+    in_group = first_row + row
+    in_file = sum(shard.group_rows[:group]) + in_group
+    many = f" ({alike} such rows in this block)" if alike > 1 else ""
+    found = _found(reason, arrays, row)
+    return DataError(
+        f"shard '{shard.path}', {group_name} {group}, row {in_group} (row {in_file} of the file): {fault}{found}{many}", remedy
+    )
+
+
+def _found(reason: int, arrays: RowArrays, row: int) -> str:
+    start, stop = int(arrays.offsets[row]), int(arrays.offsets[row + 1])
+    indices: NDArray[Any] = arrays.indices[start:stop]
+    values: NDArray[Any] = arrays.values[start:stop]
+    if reason == row_loops.NEGATIVE_INDEX:
+        return f": {indices[indices < 0][0]}"
+    if reason == row_loops.INDEX_TOO_LARGE:
+        return f": {indices.max()}"
+    if reason == row_loops.REPEATED_INDEX:
+        unique, counts = np.unique(indices, return_counts=True)
+        return f": {unique[counts > 1][0]}"
+    if reason in (row_loops.VALUE_NOT_FINITE, row_loops.VALUE_TOO_LARGE):
+        with np.errstate(over="ignore"):
+            place = int(np.flatnonzero(~np.isfinite(values.astype(np.float32)))[0])
+        return f": {values[place]} at entry {place}"
+    if reason in (row_layout.LABEL_NOT_FINITE, row_layout.LABEL_NO_CLASS) and arrays.raw_labels is not None:
+        return f": {arrays.raw_labels[row]}"
+    if reason == row_layout.WEIGHT_BAD and arrays.weights is not None:
+        return f": {arrays.weights[row]}"
+    return ""

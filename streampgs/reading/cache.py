@@ -1,0 +1,177 @@
+"""Decoded groups kept on disk: each group is decoded once, later passes read any slice of it at Arrow's speed.
+
+A cache file is an Arrow IPC stream (schema, one record batch a slice) followed by an index with a checksum for each
+message. What does not check out is thrown away and decoded anew: a cache can cost time, never bits.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.arithmetic.randomness import checksum
+from streampgs.errors import DataError, RunError
+from streampgs.reading.scratch import Scratch
+from streampgs.table.arrow_columns import Bytes, ColumnPlace, column_places, list_offsets, read_column
+from streampgs.table.arrow_metadata import MetadataDamaged, metadata_length, read_batch_metadata
+from streampgs.table.catalog import Shard
+from streampgs.table.shard_files import read_into
+
+_MAGIC = b"spgcach1"
+_TAIL = np.dtype([("messages", "<u8"), ("index_checksum", "<u8"), ("magic", "S8")])
+_INDEX = np.dtype([("offset", "<i8"), ("bytes", "<i8"), ("rows", "<i8"), ("checksum", "<u8")])
+_END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+
+
+class CacheDamaged(Exception):
+    """The file is not what was once written."""
+
+
+@dataclass
+class CacheFile:
+    """One decoded group, open for reading."""
+
+    path: Path
+    fd: int
+    index: NDArray[np.void]
+    places: dict[str, ColumnPlace]
+
+    @property
+    def slices(self) -> int:
+        return len(self.index) - 1
+
+    def rows(self, number: int) -> int:
+        return int(self.index["rows"][number + 1])
+
+    def lengths(self, number: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
+        """Lengths of the rows of slice `number` in the named list column; not yet checked against damage."""
+        entry = self.index[number + 1]
+        prefix = self._read(int(entry["offset"]), min(2048, int(entry["bytes"])), scratch)
+        size = metadata_length(prefix.tobytes())
+        if size > len(prefix):
+            prefix = self._read(int(entry["offset"]), min(size, int(entry["bytes"])), scratch)
+        try:
+            batch = read_batch_metadata(prefix.tobytes())
+            body = int(entry["offset"]) + size
+            offsets = list_offsets(
+                self.places[lists], batch, 0, self.rows(number), lambda o, n: self._read(body + o, n, scratch)
+            )
+        except MetadataDamaged as error:
+            raise CacheDamaged(str(error)) from error
+        return np.diff(offsets)
+
+    def columns(self, number: int, scratch: Scratch) -> dict[str, pa.Array]:
+        """All columns of slice `number`, checksum verified."""
+        entry = self.index[number + 1]
+        message = self._read(int(entry["offset"]), int(entry["bytes"]), scratch)
+        if checksum(message) != entry["checksum"]:
+            raise CacheDamaged("a checksum that does not match")
+        size = metadata_length(message[:8].tobytes())
+        batch = read_batch_metadata(message[:size].tobytes())
+        return {
+            name: read_column(place, batch, 0, batch.rows, lambda o, n: message[size + o : size + o + n])
+            for name, place in self.places.items()
+        }
+
+    def _read(self, offset: int, size: int, scratch: Scratch) -> Bytes:
+        target = scratch.take(size)
+        try:
+            read_into(self.fd, target, offset, self.path)
+        except (OSError, DataError) as error:
+            raise CacheDamaged(str(error)) from error
+        return target
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+class BlockCache:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.rebuilt = 0
+        """Damaged files found and decoded anew."""
+
+    def path(self, shard: Shard, group: int, slice_rows: int) -> Path:
+        return self.folder / f"{shard.identity()}-{group}-{slice_rows}.arrows"
+
+    def open(self, shard: Shard, group: int, slice_rows: int) -> CacheFile | None:
+        """The group's cache file; None if there is none that is sound."""
+        path = self.path(shard, group, slice_rows)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None
+        try:
+            return _open(path, fd, shard, group, slice_rows)
+        except (CacheDamaged, OSError, DataError, pa.ArrowInvalid):
+            os.close(fd)
+            self.discard(path)
+            return None
+
+    def discard(self, path: Path) -> None:
+        path.unlink(missing_ok=True)
+        self.rebuilt += 1
+
+    def write(self, shard: Shard, group: int, slice_rows: int, slices: Iterable[pa.RecordBatch]) -> None:
+        """Keep a decoded group: under a temporary name until it is whole."""
+        path = self.path(shard, group, slice_rows)
+        temporary = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with open(temporary, "wb") as file:
+                entries: list[tuple[int, int, int, int]] = []
+
+                def put(message: pa.Buffer, rows: int) -> None:
+                    data = np.frombuffer(message, np.uint8)
+                    entries.append((file.tell(), len(data), rows, int(checksum(data))))
+                    file.write(data)
+
+                for batch in slices:
+                    if not entries:
+                        put(batch.schema.remove_metadata().serialize(), 0)
+                    put(batch.serialize(), batch.num_rows)
+                file.write(_END_OF_STREAM)
+                index = np.array(entries, _INDEX)
+                file.write(index.tobytes())
+                file.write(np.array([(len(index), _of(index), _MAGIC)], _TAIL).tobytes())
+            temporary.rename(path)
+        except OSError as error:
+            raise RunError(
+                f"the cache in '{self.folder}' cannot be written: {error.strerror or error}",
+                "free some space there, or name another place with --cache DIR; then resume",
+            ) from error
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _of(index: NDArray[np.void]) -> int:
+    return int(checksum(np.frombuffer(index.tobytes(), np.uint8)))
+
+
+def _open(path: Path, fd: int, shard: Shard, group: int, slice_rows: int) -> CacheFile:
+    size = os.fstat(fd).st_size
+    tail = np.frombuffer(os.pread(fd, _TAIL.itemsize, max(0, size - _TAIL.itemsize)), np.uint8)
+    if len(tail) != _TAIL.itemsize:
+        raise CacheDamaged("too short")
+    (messages, index_checksum, magic) = tail.view(_TAIL)[0]
+    index_bytes = int(messages) * _INDEX.itemsize
+    if magic != _MAGIC or index_bytes + _TAIL.itemsize > size:
+        raise CacheDamaged("no index at its end")
+    raw = os.pread(fd, index_bytes, size - _TAIL.itemsize - index_bytes)
+    index = np.frombuffer(raw, _INDEX)
+    rows = shard.group_rows[group]
+    expected = [min(slice_rows, rows - start) for start in range(0, rows, slice_rows)]
+    if _of(index) != int(index_checksum) or index["rows"][1:].tolist() != expected:
+        raise CacheDamaged("an index that does not match")
+    schema_bytes = os.pread(fd, int(index["bytes"][0]), int(index["offset"][0]))
+    if checksum(np.frombuffer(schema_bytes, np.uint8)) != index["checksum"][0]:
+        raise CacheDamaged("a schema that does not match")
+    schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
+    return CacheFile(path, fd, index, column_places(schema, list(shard.layout.columns)))

@@ -1,0 +1,62 @@
+"""Two windows in turn: while one is trained on, a thread of its own fills the next."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+
+from streampgs.order.cursor import Cursor
+from streampgs.reading.filler import WindowFiller
+from streampgs.reading.window import Window
+
+
+class Pipeline:
+    """Windows in order from a cursor on; an error comes where the window that has it would have come."""
+
+    def __init__(self, filler: WindowFiller, cursor: Cursor, last_epoch: int | None) -> None:
+        self.seconds_waiting = 0.0
+        self._filler = filler
+        self._last_epoch = last_epoch
+        self._free: queue.SimpleQueue[Window | None] = queue.SimpleQueue()
+        self._ready: queue.SimpleQueue[Window | BaseException | None] = queue.SimpleQueue()
+        self._windows = (Window(), Window())
+        for window in self._windows:
+            self._free.put(window)
+        self._thread = threading.Thread(target=self._run, args=(cursor,), name="streampgs-reader", daemon=True)
+        self._thread.start()
+
+    def next(self) -> Window | None:
+        """The next window, to be given back with `release`; None when the last epoch is over."""
+        began = time.perf_counter()
+        item = self._ready.get()
+        self.seconds_waiting += time.perf_counter() - began
+        if isinstance(item, BaseException):
+            raise item
+        return item
+
+    def release(self, window: Window) -> None:
+        self._free.put(window)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(window.nbytes for window in self._windows)
+
+    def close(self) -> None:
+        self._free.put(None)
+        self._thread.join()
+        self._filler.close()
+
+    def _run(self, cursor: Cursor) -> None:
+        try:
+            while self._last_epoch is None or cursor.epoch < self._last_epoch:
+                window = self._free.get()
+                if window is None:
+                    return
+                plan = self._filler.schedule.window(cursor)
+                self._filler.fill(plan, window)
+                self._ready.put(window)
+                cursor = plan.next
+            self._ready.put(None)
+        except BaseException as error:  # noqa: BLE001 (it is raised again by whoever asks for the window)
+            self._ready.put(error)

@@ -1,0 +1,236 @@
+"""The catalog: which shards there are, their groups of rows, and how each file is recognised.
+
+Shards are numbered in the order of their coming and never renumbered; new ones go to the end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.errors import DataChanged, DataError
+from streampgs.table.layout import DENSE, Columns, Layout
+from streampgs.table.locate import Located, locate
+from streampgs.table.shard_files import Fingerprint, ShardFacts, fingerprint_of, read_facts
+
+_READERS = 8  # threads; footers are small, so this is for the latency of disks
+
+
+@dataclass(frozen=True)
+class Shard:
+    path: Path
+    kind: str
+    fingerprint: Fingerprint
+    layout: Layout
+    decoded: bool
+    """Whether its rows must be decoded before they can be sliced."""
+    cached: bool
+    """Whether decoded slices are kept on disk for later epochs."""
+    group_rows: tuple[int, ...]
+    group_entries: tuple[int, ...]
+
+    @property
+    def rows(self) -> int:
+        return sum(self.group_rows)
+
+    @property
+    def entries(self) -> int:
+        return sum(self.group_entries)
+
+    def identity(self) -> str:
+        """What names this very content: for cache files and for the catalog's digest."""
+        facts = [asdict(self.fingerprint), self.kind, self.layout.to_json(), self.group_rows, self.group_entries]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+
+class Catalog:
+    def __init__(self, shards: Sequence[Shard]) -> None:
+        self.shards = tuple(shards)
+        self.group_rows: NDArray[np.int64] = _joined((s.group_rows for s in self.shards), np.int64)
+        self.group_entries: NDArray[np.int64] = _joined((s.group_entries for s in self.shards), np.int64)
+        counts = [len(s.group_rows) for s in self.shards]
+        self.shard_starts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        """Number of the first group of each shard, and behind the last the number of groups."""
+
+    @property
+    def rows(self) -> int:
+        return int(self.group_rows.sum())
+
+    @property
+    def groups(self) -> int:
+        return int(self.shard_starts[-1])
+
+    @property
+    def kind(self) -> str:
+        return self.shards[0].layout.kind
+
+    def shard_of(self, group: int) -> tuple[int, int]:
+        """(number of the shard, number of the group in its file) of a group."""
+        shard = int(np.searchsorted(self.shard_starts, group, side="right")) - 1
+        return shard, group - int(self.shard_starts[shard])
+
+    def per_group(self, values: Iterable[bool]) -> NDArray[np.bool_]:
+        """One value a shard, repeated for each of its groups."""
+        return np.repeat(np.fromiter(values, np.bool_, len(self.shards)), np.diff(self.shard_starts))
+
+    def first(self, shards: int) -> Catalog:
+        return Catalog(self.shards[:shards])
+
+    def digest(self, shards: int | None = None) -> str:
+        """A digest of the first `shards` shards, by content and order, wherever they lie."""
+        digest = hashlib.sha256()
+        for shard in self.shards[:shards]:
+            digest.update(shard.identity().encode())
+        return digest.hexdigest()
+
+    def appended(self, new: Sequence[Shard]) -> Catalog:
+        catalog = Catalog((*self.shards, *new))
+        catalog.check_agreement()
+        return catalog
+
+    def check_agreement(self) -> None:
+        """All shards hold the same kind of rows."""
+        reference = self.shards[0]
+        for shard in self.shards:
+            found, expected = shard.layout, reference.layout
+            if found.kind != expected.kind:
+                raise DataError(
+                    f"shard '{shard.path}' holds {found.kind} rows, but '{reference.path}' {expected.kind} ones",
+                    "train on shards of one kind",
+                )
+            if found.kind == DENSE and None not in (found.width, expected.width) and found.width != expected.width:
+                raise DataError(
+                    f"shard '{shard.path}' has {found.width} features a row, but '{reference.path}' has {expected.width}",
+                    "train on shards of one width",
+                )
+
+    def check_unchanged(self, accept_touched: bool = False) -> None:
+        """Every file is still what was catalogued; otherwise an error that names each that is not."""
+        faults: list[str] = []
+
+        def fault(shard: Shard) -> str | None:
+            if not shard.path.exists():
+                return f"'{shard.path}' is missing"
+            try:
+                now = fingerprint_of(shard.path)
+            except DataError as error:
+                return error.found
+            was = shard.fingerprint
+            if now.size != was.size:
+                return f"'{shard.path}' has {now.size:,} bytes; it had {was.size:,}"
+            if now.footer_digest != was.footer_digest:
+                return f"'{shard.path}' was replaced: its footer is another one"
+            if now.modified_ns != was.modified_ns and not accept_touched:
+                return f"'{shard.path}' was written to since (same size and footer, another time stamp)"
+            return None
+
+        with ThreadPoolExecutor(_READERS) as pool:
+            faults = [found for found in pool.map(fault, self.shards) if found]
+        if faults:
+            listed = "\n  ".join(faults[:10]) + (f"\n  … and {len(faults) - 10} more" if len(faults) > 10 else "")
+            raise DataChanged(
+                f"{len(faults)} of {len(self.shards)} shards changed under the run:\n  {listed}",
+                "restore them, or start a new run; if files were only copied or touched, add --accept-touched",
+            )
+
+    def to_table(self) -> pa.Table:
+        records: list[dict[str, Any]] = [
+            {
+                "path": str(s.path),
+                "kind": s.kind,
+                **asdict(s.fingerprint),
+                "layout": json.dumps(s.layout.to_json()),
+                "decoded": s.decoded,
+                "cached": s.cached,
+                "group_rows": list(s.group_rows),
+                "group_entries": list(s.group_entries),
+            }
+            for s in self.shards
+        ]
+        return pa.Table.from_pylist(records, schema=_SCHEMA)
+
+    @staticmethod
+    def from_table(table: pa.Table) -> Catalog:
+        def shard(record: dict[str, Any]) -> Shard:
+            layout = json.loads(record["layout"])
+            return Shard(
+                Path(record["path"]),
+                record["kind"],
+                Fingerprint(record["size"], record["modified_ns"], record["footer_digest"]),
+                Layout(layout["kind"], tuple(layout["columns"]), layout["has_values"], layout["width"]),
+                record["decoded"],
+                record["cached"],
+                tuple(record["group_rows"]),
+                tuple(record["group_entries"]),
+            )
+
+        return Catalog([shard(record) for record in table.to_pylist()])
+
+
+_SCHEMA = pa.schema(
+    {
+        "path": pa.string(),
+        "kind": pa.string(),
+        "size": pa.int64(),
+        "modified_ns": pa.int64(),
+        "footer_digest": pa.string(),
+        "layout": pa.string(),
+        "decoded": pa.bool_(),
+        "cached": pa.bool_(),
+        "group_rows": pa.list_(pa.int64()),
+        "group_entries": pa.list_(pa.int64()),
+    }
+)
+
+
+def _joined(parts: Iterable[tuple[int, ...]], dtype: Any) -> NDArray[Any]:
+    arrays = [np.asarray(part, dtype) for part in parts]
+    return np.concatenate(arrays) if arrays else np.empty(0, dtype)
+
+
+def read_shards(paths: Sequence[Path], columns: Columns) -> list[Shard]:
+    """The shards at these paths, by their footers, read in parallel."""
+    with ThreadPoolExecutor(_READERS) as pool:
+        facts: list[ShardFacts] = list(pool.map(lambda path: read_facts(path, columns), paths))
+    return [
+        Shard(path, f.kind, f.fingerprint, f.layout, f.decoded, False, f.group_rows, f.group_entries)
+        for path, f in zip(paths, facts, strict=True)
+    ]
+
+
+def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Located]:
+    """The catalog of what the sources name now."""
+    located = locate(sources)
+    if not located.paths:
+        raise DataError(f"no shards in {', '.join(sources)}", "shards end in .parquet, .pq, .arrow, .ipc or .feather")
+    catalog = Catalog([]).appended(read_shards(located.paths, columns))
+    if catalog.rows == 0:
+        raise DataError(f"no rows in the {len(catalog.shards)} shards of {', '.join(sources)}", "name shards that hold rows")
+    return catalog, located
+
+
+def with_cache(shards: Sequence[Shard], cached_bytes: int, limit_bytes: int) -> tuple[list[Shard], int]:
+    """The shards, each marked whether its decoded slices will be kept: in catalog order, as long as they fit the
+    limit. `cached_bytes` is what earlier shards take; the new total comes back."""
+    marked = []
+    for shard in shards:
+        needed = decoded_bytes(shard) if shard.decoded else 0
+        fits = shard.decoded and cached_bytes + needed <= limit_bytes
+        cached_bytes += needed if fits else 0
+        marked.append(replace(shard, cached=fits))
+    return marked, cached_bytes
+
+
+def decoded_bytes(shard: Shard) -> int:
+    """About what the shard's needed columns take once decoded."""
+    entry_bytes = 8 if shard.layout.kind == "sparse" else 4
+    return shard.entries * entry_bytes + shard.rows * 24

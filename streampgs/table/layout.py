@@ -1,0 +1,242 @@
+"""From columns to rows of numbers: which columns hold label, weight and features, and their arrays as numpy.
+
+The one place that knows what a row is made of; encoders of other kinds of tables join here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from streampgs.errors import DataError
+
+SPARSE, DENSE = "sparse", "dense"
+
+# Why a row cannot be used, beyond the reasons of arithmetic.rows; 0 is a good row.
+LABEL_NULL = 16
+LABEL_NOT_FINITE = 17
+LABEL_NO_CLASS = 18
+WEIGHT_BAD = 19
+FEATURES_NULL = 20
+LENGTHS_DIFFER = 21
+WIDTH_DIFFERS = 22
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The names that a user chose."""
+
+    label: str | None = "label"
+    weight: str | None = None
+    positive: float | None = None
+    """The label value of the positive class; None: 1, with 0 and -1 as the negative one."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a shard's columns hold rows. Two shards fit together if their layouts do, whatever their number types."""
+
+    kind: str
+    columns: tuple[str, ...]
+    """All that are read, label and weight first."""
+    has_values: bool = True
+    width: int | None = None
+    """Features of a dense row, where the schema fixes it."""
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def find_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
+    names = schema.names
+    used = []
+    for role, name in (("label", columns.label), ("weight", columns.weight)):
+        if name is None:
+            continue
+        if names.count(name) != 1:
+            raise DataError(
+                f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
+                f"name it with --{role} COLUMN",
+            )
+        kind = schema.field(name).type
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            raise DataError(f"shard '{shard}': {role} column '{name}' is of type {kind}", "it must hold numbers or booleans")
+        used.append(name)
+    if "indices" in names:
+        if not _is_list_of(schema.field("indices").type, pa.types.is_integer):
+            raise DataError(
+                f"shard '{shard}': column 'indices' is of type {schema.field('indices').type}",
+                "it must be a list of integers: the numbers of a row's features",
+            )
+        has_values = "values" in names
+        if has_values and not _is_list_of(schema.field("values").type, _is_number):
+            raise DataError(
+                f"shard '{shard}': column 'values' is of type {schema.field('values').type}",
+                "it must be a list of floats or integers, as long as 'indices'",
+            )
+        return Layout(SPARSE, (*used, "indices", *(["values"] if has_values else [])), has_values)
+    if "features" in names:
+        kind = schema.field("features").type
+        fixed = pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type)
+        if not fixed and not _is_list_of(kind, _is_number):
+            raise DataError(f"shard '{shard}': column 'features' is of type {kind}", "it must be a list of floats or integers")
+        return Layout(DENSE, (*used, "features"), width=kind.list_size if fixed else None)
+    raise DataError(
+        f"shard '{shard}': no features among its columns ({', '.join(names)})",
+        "a table needs 'indices' (and 'values') for sparse rows, or 'features' for dense ones",
+    )
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _is_list_of(kind: pa.DataType, of: Any) -> bool:
+    return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and of(kind.value_type))
+
+
+@dataclass
+class RowArrays:
+    """Some consecutive rows as numpy arrays."""
+
+    reasons: NDArray[np.uint8]
+    """Why a row cannot be used, as far as can be told without looking at its features; 0: no reason yet."""
+    labels: NDArray[np.float64] | None
+    """Of classification: -1 or +1."""
+    raw_labels: NDArray[np.float64] | None
+    """As the table has them."""
+    weights: NDArray[np.float64] | None
+    offsets: NDArray[np.int64]
+    """Row r has entries [offsets[r], offsets[r+1])."""
+    indices: NDArray[Any]
+    values: NDArray[Any]
+    """Empty: all ones."""
+
+    def __len__(self) -> int:
+        return len(self.reasons)
+
+
+_NO_INDICES = np.empty(0, np.int32)
+_ONES = np.empty(0, np.float32)
+
+
+def rows_of(arrays: dict[str, pa.Array], layout: Layout, columns: Columns, classifies: bool, width: int | None) -> RowArrays:
+    """The rows that the columns' arrays hold. `width` is what every dense row must have."""
+    count = len(next(iter(arrays.values())))
+    reasons = np.zeros(count, np.uint8)
+    if layout.kind == SPARSE:
+        offsets, indices, values = _sparse_rows(arrays["indices"], arrays.get("values"), reasons)
+    else:
+        offsets, values = _dense_rows(arrays["features"], width, reasons)
+        indices = _NO_INDICES
+    weights = None
+    if columns.weight is not None and columns.weight in arrays:
+        weights = _float64(arrays[columns.weight])
+        reasons[~(np.isfinite(weights) & (weights >= 0.0))] = WEIGHT_BAD
+    labels = raw_labels = None
+    if columns.label is not None and columns.label in arrays:
+        raw_labels = _float64(arrays[columns.label])
+        labels = _labels(arrays[columns.label], raw_labels, columns.positive, classifies, reasons)
+    return RowArrays(reasons, labels, raw_labels, weights, offsets, indices, values)
+
+
+def _labels(
+    array: pa.Array,
+    labels: NDArray[np.float64],
+    positive: float | None,
+    classifies: bool,
+    reasons: NDArray[np.uint8],
+) -> NDArray[np.float64]:
+    finite = np.isfinite(labels)
+    reasons[~finite] = LABEL_NOT_FINITE
+    if array.null_count:
+        reasons[array.is_null().to_numpy(zero_copy_only=False)] = LABEL_NULL
+    if not classifies:
+        return labels
+    if positive is not None:
+        return np.where(labels == positive, 1.0, -1.0)
+    known = (labels == 1.0) | (labels == 0.0) | (labels == -1.0)
+    reasons[finite & ~known] = LABEL_NO_CLASS
+    return np.where(labels == 1.0, 1.0, -1.0)
+
+
+def _float64(array: pa.Array) -> NDArray[np.float64]:
+    """Nulls become NaN, whatever the type of number."""
+    if array.null_count or pa.types.is_boolean(array.type):
+        array = pc.fill_null(array.cast(pa.float64(), safe=False), np.nan)
+    return np.asarray(array.to_numpy(zero_copy_only=False), np.float64)
+
+
+def _entries(child: pa.Array, whole: bool) -> NDArray[Any]:
+    """A list's child as numbers of one of the few types that loops are compiled for; null becomes -1 or NaN, which
+    the loops refuse."""
+    if child.null_count:
+        child = pc.fill_null(child.cast(pa.int64() if whole else pa.float64(), safe=False), -1 if whole else np.nan)
+    entries = child.to_numpy(zero_copy_only=False)
+    if whole:
+        return entries if entries.dtype in (np.int32, np.int64) else entries.astype(np.int64)
+    if entries.dtype in (np.float32, np.float64):
+        return entries
+    return entries.astype(np.float32 if entries.dtype == np.float16 else np.float64)
+
+
+def _offsets(lists: pa.Array) -> NDArray[np.int64]:
+    return np.asarray(lists.offsets.to_numpy(), np.int64)
+
+
+def _mark_nulls(lists: pa.Array, reasons: NDArray[np.uint8]) -> None:
+    if lists.null_count:
+        reasons[lists.is_null().to_numpy(zero_copy_only=False)] = FEATURES_NULL
+
+
+def _sparse_rows(
+    index_lists: pa.Array, value_lists: pa.Array | None, reasons: NDArray[np.uint8]
+) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any]]:
+    _mark_nulls(index_lists, reasons)
+    offsets = _offsets(index_lists)
+    indices = _entries(index_lists.values, whole=True)
+    if value_lists is None:
+        return offsets, indices, _ONES
+    _mark_nulls(value_lists, reasons)
+    value_offsets = _offsets(value_lists)
+    values = _entries(value_lists.values, whole=False)
+    if not np.array_equal(offsets, value_offsets):
+        lengths = np.diff(offsets)
+        differ = np.diff(value_offsets) != lengths
+        reasons[differ & (reasons == 0)] = LENGTHS_DIFFER
+        # Each value to the place of its index; rows whose lengths differ get zeros, and are not used.
+        source = np.repeat(value_offsets[:-1] - offsets[:-1], lengths) + np.arange(offsets[0], offsets[-1])
+        source[np.repeat(differ, lengths)] = -1
+        aligned = np.zeros(offsets[-1], values.dtype)
+        aligned[offsets[0] :] = np.where(source >= 0, values[np.maximum(source, 0)], 0) if values.size else 0
+        values = aligned
+    elif not values.size:
+        values = np.empty(1, np.float32)  # rows without entries, not rows of ones
+    return offsets, indices, values
+
+
+def _dense_rows(
+    lists: pa.Array, width: int | None, reasons: NDArray[np.uint8]
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    _mark_nulls(lists, reasons)
+    if pa.types.is_fixed_size_list(lists.type):
+        own = lists.type.list_size
+        offsets = (lists.offset + np.arange(len(lists) + 1, dtype=np.int64)) * own
+    else:
+        offsets = _offsets(lists)
+    values = _entries(lists.values, whole=False)
+    if width is None:
+        return offsets, values
+    differ = np.diff(offsets) != width
+    if not differ.any():
+        return np.arange(len(lists) + 1, dtype=np.int64) * width, values[offsets[0] : offsets[-1]]
+    reasons[differ & (reasons == 0)] = WIDTH_DIFFERS
+    padded = np.zeros((len(lists), width), values.dtype)
+    for r in np.flatnonzero(~differ):
+        padded[r] = values[offsets[r] : offsets[r + 1]]
+    return np.arange(len(lists) + 1, dtype=np.int64) * width, padded.ravel()

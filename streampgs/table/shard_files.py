@@ -1,0 +1,281 @@
+"""Open shards: what their footers say, and their rows.
+
+An Arrow file is read by positional reads of just the bytes wanted; a Parquet row group (or a compressed record batch)
+can only be decoded, from its start on, in slices of a given number of rows.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streampgs.errors import DataError
+from streampgs.table.arrow_columns import Bytes, ColumnPlace, column_places
+from streampgs.table.arrow_metadata import (
+    BatchMetadata,
+    FileBlock,
+    MetadataDamaged,
+    metadata_length,
+    read_batch_metadata,
+    read_footer,
+)
+from streampgs.table.layout import Columns, Layout, find_layout
+from streampgs.table.locate import ARROW, kind_of
+
+_ARROW_TAIL = 10  # footer length and ARROW1
+_PARQUET_TAIL = 8  # footer length and PAR1
+_PARQUET_READ_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What tells whether a file is still the one that was catalogued, without reading its rows."""
+
+    size: int
+    modified_ns: int
+    footer_digest: str
+
+
+@dataclass(frozen=True)
+class ShardFacts:
+    """What a shard's footers tell."""
+
+    kind: str
+    fingerprint: Fingerprint
+    layout: Layout
+    decoded: bool
+    group_rows: tuple[int, ...]
+    group_entries: tuple[int, ...]
+    """Feature entries in each group (Parquet counts an empty list as one)."""
+
+
+def _digest(*parts: bytes) -> str:
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.hexdigest()[:32]
+
+
+def read_exactly(fd: int, size: int, offset: int, path: Path) -> bytes:
+    data = os.pread(fd, size, offset)
+    while len(data) < size:
+        more = os.pread(fd, size - len(data), offset + len(data))
+        if not more:
+            raise DataError(f"shard '{path}' ends at byte {offset + len(data)}, in the middle of what it should hold", "it was shortened while in use; restore it")
+        data += more
+    return data
+
+
+def fingerprint_of(path: Path) -> Fingerprint:
+    """Size, time stamp and a digest of the footer, from two small reads."""
+    try:
+        with _opened(path) as (fd, size, modified_ns):
+            return Fingerprint(size, modified_ns, _digest(_footer(fd, size, path)[1]))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def _unreadable(path: Path, error: OSError) -> DataError:
+    return DataError(f"shard '{path}' cannot be read: {error.strerror or error}", "check that it is there and that you may read it")
+
+
+class _opened:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __enter__(self) -> tuple[int, int, int]:
+        self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        status = os.fstat(self.fd)
+        return self.fd, status.st_size, status.st_mtime_ns
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+
+def _footer(fd: int, size: int, path: Path) -> tuple[str, bytes]:
+    """The kind of a file and its whole footer with the closing mark."""
+    kind = kind_of(path, read_exactly(fd, min(8, size), 0, path))
+    tail_bytes, mark = (_ARROW_TAIL, b"ARROW1") if kind == ARROW else (_PARQUET_TAIL, b"PAR1")
+    tail = read_exactly(fd, min(tail_bytes, size), max(0, size - tail_bytes), path)
+    whole = len(tail) == tail_bytes and tail.endswith(mark)
+    length = struct.unpack("<I", tail[:4])[0] if whole else 0
+    if not whole or length + tail_bytes + len(mark) > size:
+        raise DataError(f"shard '{path}' has no footer: it is truncated, or still being written", "remove it, or wait until its writer has finished")
+    return kind, read_exactly(fd, length + tail_bytes, size - length - tail_bytes, path)
+
+
+def read_facts(path: Path, columns: Columns) -> ShardFacts:
+    try:
+        with _opened(path) as (fd, size, modified_ns):
+            kind, footer = _footer(fd, size, path)
+            fingerprint = Fingerprint(size, modified_ns, _digest(footer))
+            if kind != ARROW:
+                return _parquet_facts(path, fingerprint, columns)
+        with ArrowFile(path, fingerprint, columns) as file:
+            first = [file.metadata(g) for g in range(file.groups)]
+            return ShardFacts(
+                kind,
+                fingerprint,
+                file.layout,
+                any(batch.compressed for batch in first),
+                tuple(batch.rows for batch in first),
+                tuple(file.entries(batch) for batch in first),
+            )
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+class ArrowFile:
+    """An Arrow IPC file, open for positional reads."""
+
+    def __init__(self, path: Path, fingerprint: Fingerprint, columns: Columns) -> None:
+        self.path = path
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.size = os.fstat(self.fd).st_size
+            if self.size != fingerprint.size:
+                raise DataError(f"shard '{path}' has {self.size:,} bytes and not {fingerprint.size:,} as catalogued", "restore it, or start a new run")
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
+            _, footer = _footer(self.fd, self.size, path)
+            self.blocks: list[FileBlock] = read_footer(footer[:-_ARROW_TAIL])
+            with pa.OSFile(str(path)) as file:
+                self.schema = pa.ipc.open_file(file).schema
+            self.layout = find_layout(self.schema, columns, str(path))
+            self.places = column_places(self.schema, list(self.layout.columns))
+        except (MetadataDamaged, pa.ArrowInvalid) as error:
+            os.close(self.fd)
+            raise self._damaged(error) from error
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def __enter__(self) -> ArrowFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    def _damaged(self, error: Exception, group: int | None = None) -> DataError:
+        where = f", record batch {group}" if group is not None else ""
+        return DataError(f"shard '{self.path}'{where}: damaged: {error}", "write the file again")
+
+    @property
+    def groups(self) -> int:
+        return len(self.blocks)
+
+    def metadata(self, group: int) -> BatchMetadata:
+        block = self.blocks[group]
+        try:
+            if block.metadata_bytes <= 0 or block.offset < 0 or block.offset + block.metadata_bytes + block.body_bytes > self.size:
+                raise MetadataDamaged("a record batch outside the file")
+            batch = read_batch_metadata(read_exactly(self.fd, block.metadata_bytes, block.offset, self.path))
+            if batch.body_bytes > block.body_bytes:
+                raise MetadataDamaged("a body longer than its place in the file")
+            return batch
+        except MetadataDamaged as error:
+            raise self._damaged(error, group) from error
+
+    def entries(self, batch: BatchMetadata) -> int:
+        return entries_of(self.places, self.layout, batch)
+
+    def body_offset(self, group: int) -> int:
+        return self.blocks[group].offset + self.blocks[group].metadata_bytes
+
+    def decoded_slices(self, group: int, slice_rows: int) -> Iterator[pa.RecordBatch]:
+        """For compressed record batches, which can only be read whole."""
+        try:
+            with pa.OSFile(str(self.path)) as file:
+                fields = [self.schema.get_field_index(name) for name in self.layout.columns]
+                options = pa.ipc.IpcReadOptions(included_fields=fields)
+                batch = pa.ipc.open_file(file, options=options).get_batch(group)
+                batch.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise self._damaged(error, group) from error
+        for start in range(0, batch.num_rows, slice_rows):
+            yield batch.slice(start, slice_rows)
+
+
+def entries_of(places: dict[str, ColumnPlace], layout: Layout, batch: BatchMetadata) -> int:
+    """Feature entries in a record batch, told by the length of the list column's child."""
+    lists = places["indices" if layout.kind == "sparse" else "features"]
+    return batch.node_lengths[lists.node + 1]
+
+
+def _parquet_facts(path: Path, fingerprint: Fingerprint, columns: Columns) -> ShardFacts:
+    try:
+        with pq.ParquetFile(path) as file:
+            layout = find_layout(file.schema_arrow, columns, str(path))
+            lists = "indices" if layout.kind == "sparse" else "features"
+            metadata = file.metadata
+            leaf = next(i for i in range(metadata.num_columns) if metadata.schema.column(i).path.split(".")[0] == lists)
+            groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
+            rows = tuple(group.num_rows for group in groups)
+            entries = tuple(group.column(leaf).num_values for group in groups)
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"shard '{path}': its Parquet footer cannot be read: {error}", "write the file again") from error
+    return ShardFacts("parquet", fingerprint, layout, True, rows, entries)
+
+
+class ParquetShard:
+    """A Parquet file, decoded row group by row group, with page checksums verified where the writer left any."""
+
+    def __init__(self, path: Path, layout: Layout) -> None:
+        self.path = path
+        self.layout = layout
+
+    @cached_property
+    def _file(self) -> Any:
+        return pq.ParquetFile(
+            self.path,
+            page_checksum_verification=True,
+            pre_buffer=False,
+            buffer_size=_PARQUET_READ_BYTES,
+        )
+
+    def decoded_slices(self, group: int, slice_rows: int) -> Iterator[pa.RecordBatch]:
+        """The row group in slices of `slice_rows` rows (the last may be shorter), decoded as they are asked for."""
+        try:
+            batches = self._file.iter_batches(
+                batch_size=slice_rows, row_groups=[group], columns=list(self.layout.columns), use_threads=True
+            )
+            for batch in batches:
+                batch.validate()
+                yield batch
+        except (pa.ArrowInvalid, OSError) as error:
+            raise DataError(
+                f"shard '{self.path}', row group {group}: damaged or shortened: {error}", "write the file again"
+            ) from error
+
+    def close(self) -> None:
+        if "_file" in self.__dict__:
+            self._file.close()
+
+
+def read_into(fd: int, target: Bytes, offset: int, path: Path) -> None:
+    """Fill `target` from the file."""
+    view = memoryview(target)
+    done = 0
+    while done < len(view):
+        got = os.preadv(fd, [view[done:]], offset + done)
+        if got == 0:
+            raise DataError(f"shard '{path}' ends at byte {offset + done}, in the middle of a block", "it was shortened while in use; restore it")
+        done += got
+
+
+def announce(fd: int, offset: int, size: int) -> None:
+    """Ask the system to read ahead what will be wanted soon."""
+    os.posix_fadvise(fd, offset, size, os.POSIX_FADV_WILLNEED)
+
+

@@ -1,0 +1,111 @@
+"""The house: what a wheel holds, what the lock pins, and that no file knows the machine it was made on."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+ROOT = Path(__file__).resolve().parents[1]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCK = (ROOT / "requirements-dev.lock").read_text()
+
+# A path that exists on one machine only, or an address from which one machine gets its packages.
+OF_ONE_MACHINE = re.compile(
+    r"(^|[^A-Za-z0-9_.])/(work|farm|root|home|Users)/"
+    r"|https?://[^ ]*/simple"
+    r'|(registry|index-url|find-links) *= *"?https?:'
+)
+
+
+def locked() -> list[tuple[Requirement, list[str]]]:
+    """Each requirement of the lock with its hashes."""
+    entries = re.sub(r"\s*\\\n\s*", " ", LOCK).splitlines()
+    parts = [re.split(r"\s+--hash=", entry) for entry in entries if not entry.lstrip().startswith("#")]
+    return [(Requirement(requirement), hashes) for requirement, *hashes in parts]
+
+
+def project_files() -> list[Path]:
+    """What git tracks or would add, so that a fault is seen before it is committed."""
+    listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        found = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git work tree: which files belong to the project is unknown")
+    files = [ROOT / os.fsdecode(name) for name in found.split(b"\0") if name]
+    return [file for file in files if file.is_file()]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]:
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "hatchling", "build", "--target", "wheel", "--directory", str(folder)]
+    subprocess.run(build, cwd=ROOT, check=True)
+    (built,) = folder.glob("*.whl")
+    with zipfile.ZipFile(built) as opened:
+        yield opened
+
+
+def test_wheel_holds_every_module_and_the_typing_marker(wheel):
+    package = ROOT / "streampgs"
+    modules = {file.relative_to(ROOT).as_posix() for file in package.rglob("*.py")}
+    held = {name for name in wheel.namelist() if ".dist-info/" not in name}
+    assert held == modules | {"streampgs/py.typed"}
+
+
+def test_wheel_offers_the_command_and_carries_the_licence(wheel):
+    (entry_points,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
+    assert "streampgs = streampgs.cli.main:main" in wheel.read(entry_points).decode()
+    assert any(name.endswith("/licenses/LICENSE") for name in wheel.namelist())
+
+
+def test_lock_pins_one_version_with_hashes():
+    assert locked()
+    for requirement, hashes in locked():
+        assert re.fullmatch(r"==[^=*,]+", str(requirement.specifier)), f"{requirement} is not pinned"
+        assert hashes, f"{requirement} has no hash"
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), requirement
+    names = [requirement.name for requirement, _ in locked()]
+    assert len(names) == len(set(names))
+
+
+def test_lock_has_no_address():
+    assert "://" not in LOCK
+    options = set(re.findall(r"(?:^|\s)(-[-a-z]+)", LOCK))
+    assert options == {"--hash"}
+
+
+def test_lock_honours_the_project():
+    pinned = {requirement.name: Version(str(requirement.specifier)[2:]) for requirement, _ in locked()}
+    asked = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]
+    for requirement in map(Requirement, asked):
+        assert requirement.name in pinned, f"{requirement.name} is not in the lock: run ./scripts/lock"
+        assert pinned[requirement.name] in requirement.specifier, f"{requirement}: run ./scripts/lock"
+
+
+def test_no_file_knows_one_machine():
+    found = []
+    for file in project_files():
+        content = file.read_bytes()
+        if b"\0" in content:
+            continue
+        for number, line in enumerate(content.decode(errors="replace").splitlines(), start=1):
+            if OF_ONE_MACHINE.search(line):
+                found.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()}")
+    assert not found, "\n".join(found)
+
+
+def test_scripts_have_the_run_bit():
+    files = [file for file in project_files() if file.parent in (ROOT / ".ci", ROOT / "scripts")]
+    scripts = [file for file in files if file.read_bytes().startswith(b"#!")]
+    assert {ROOT / ".ci/run", ROOT / "scripts/test"} <= set(scripts)
+    assert [file for file in scripts if not os.access(file, os.X_OK)] == []
