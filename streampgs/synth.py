@@ -275,6 +275,10 @@ def _shares(rows: int, shards: int) -> list[int]:
     return [rows * (shard + 1) // shards - rows * shard // shards for shard in range(shards)]
 
 
+def _batch_sizes(share: int, at_once: int) -> Iterator[int]:
+    return (min(at_once, share - start) for start in range(0, share, at_once))
+
+
 def _write_shards(
     source: _Source,
     numbers: Iterator[Numbers],
@@ -285,31 +289,34 @@ def _write_shards(
 ) -> int:
     """Write one shard for each share of the rows; return the nonzeros."""
     at_once = source.batch_rows if format == "arrow" else source.row_group_rows
-    cuts = [[min(at_once, share - start) for start in range(0, share, at_once)] for share in shares]
-    pieces = _recut(numbers, (size for cut in cuts for size in cut))
+    pieces = _recut(numbers, (size for share in shares for size in _batch_sizes(share, at_once)))
     nonzeros = 0
-    for shard, cut in enumerate(cuts):
+    for shard, share in enumerate(shares):
         with (
             _whole_or_absent(folder / f"part-{shard:05d}.{format}") as path,
             _WRITERS[format](path, source.schema) as writer,
         ):
-            for _ in cut:
-                batch = source.batch(next(pieces))
-                writer.write_batch(batch)
-                nonzeros += len(batch.columns[-1].values)
-                advance(batch.num_rows)
+            for _ in _batch_sizes(share, at_once):
+                nonzeros += _write_batch(source.batch(next(pieces)), writer, advance)
     return nonzeros
+
+
+def _write_batch(batch: pa.RecordBatch, writer: Any, advance: Callable[[int], None]) -> int:
+    """Return the nonzeros. A function of its own, so that no batch is still held while the next is made."""
+    writer.write_batch(batch)
+    advance(batch.num_rows)
+    return len(batch.columns[-1].values)
 
 
 @contextmanager
 def _whole_or_absent(path: Path) -> Iterator[Path]:
     """A hidden path to write to, renamed to `path` when all went well and removed otherwise."""
-    partial = path.with_name(f".{path.name}")
+    hidden = path.with_name(f".{path.name}")
     try:
-        yield partial
-        partial.rename(path)
+        yield hidden
+        hidden.rename(path)
     except BaseException:
-        partial.unlink(missing_ok=True)
+        hidden.unlink(missing_ok=True)
         raise
 
 

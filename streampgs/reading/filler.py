@@ -7,18 +7,20 @@ its rows are copied to their places.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.randomness import shuffled
+from streampgs.arithmetic.randomness import checksum, shuffled
 from streampgs.arithmetic.rows import place_dense, place_sparse, repeat_table
 from streampgs.errors import DataError, OptionError
 from streampgs.order.schedule import Schedule, WindowPlan
@@ -64,30 +66,36 @@ class _Block:
 
 @dataclass
 class _ArrowGroup:
-    file: ArrowFile
+    opened: Callable[[], ArrowFile]
     number: int
     batch: BatchMetadata
 
+    @property
+    def file(self) -> ArrowFile:
+        return self.opened()
+
     def _read(self, scratch: Scratch) -> Any:
-        body = self.file.body_offset(self.number)
+        file = self.file
+        body = file.body_offset(self.number)
 
         def read(offset: int, size: int) -> NDArray[np.uint8]:
             target = scratch.take(size)
-            read_into(self.file.fd, target, body + offset, self.file.path)
+            read_into(file.fd, target, body + offset, file.path)
             return target
 
         return read
 
     def announce(self, start: int, stop: int) -> None:
         """Ask for the rows' bytes, as near as can be told without reading anything."""
-        body, rows = self.file.body_offset(self.number), max(1, self.batch.rows)
-        for place in self.file.places.values():
+        file = self.file
+        body, rows = file.body_offset(self.number), max(1, self.batch.rows)
+        for place in file.places.values():
             nodes = [place.buffer, place.buffer + 1, *(c.buffer + 1 for c in place.children)]
             for buffer in nodes:
                 offset, size = self.batch.buffers[buffer]
                 first, last = size * start // rows, -(-size * stop // rows)
                 if last > first:
-                    announce(self.file.fd, body + offset + first, last - first)
+                    announce(file.fd, body + offset + first, last - first)
 
     def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
         offsets = list_offsets(self.file.places[lists], self.batch, start, stop, self._read(scratch))
@@ -100,8 +108,12 @@ class _ArrowGroup:
 
 @dataclass
 class _CachedSlice:
-    file: CacheFile
+    opened: Callable[[], CacheFile]
     number: int
+
+    @property
+    def file(self) -> CacheFile:
+        return self.opened()
 
     def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
         return self.file.lengths(self.number, lists, scratch)
@@ -133,12 +145,33 @@ class WindowFiller:
         self.lists = "indices" if self.sparse else "features"
         self._scratch = Scratch()
         self._table = repeat_table(256)
-        self._open: OrderedDict[int, ArrowFile] = OrderedDict()
+        self._open: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._stopping = threading.Event()
         self._width = rules.features if not self.sparse else None
+
+    def stop(self) -> None:
+        """Let a fill that is under way end at its next block, with Stopped."""
+        self._stopping.set()
 
     def close(self) -> None:
         while self._open:
             self._open.popitem()[1].close()
+
+    def _check_stop(self) -> None:
+        if self._stopping.is_set():
+            raise Stopped
+
+    def warm_up(self) -> None:
+        """Compile, or load from the cache, the loops that a fill will need."""
+        none, no_rows = np.empty(0, np.int64), np.empty(0, np.uint8)
+        shuffled(np.uint64(0), 0)
+        checksum(no_rows)
+        values = np.empty(0, np.float32)
+        if self.sparse:
+            indices, offsets = np.empty(0, np.int32), np.zeros(1, np.int64)
+            place_sparse(none, none, offsets, indices, values, none, indices.view(np.uint32), values, 1, no_rows, self._table)
+        else:
+            place_dense(none, none, 1, values, values, no_rows)
 
     def fill(self, plan: WindowPlan, window: Window) -> None:
         """Put the plan's rows into the window, in visiting order."""
@@ -154,38 +187,35 @@ class WindowFiller:
                         "check that disk; name another place with --cache DIR, or use --no-cache",
                     ) from damage
                 self.cache.discard(damage.file.path)
+                self.close()
 
     def _fill(self, plan: WindowPlan, window: Window) -> None:
-        cache_files: dict[int, CacheFile] = {}
-        try:
-            blocks = list(self._blocks(plan, cache_files))
-            for block in blocks:
-                if isinstance(block.source, _ArrowGroup):
-                    block.source.announce(block.start, block.stop)
-            lengths = self._lengths(blocks)
-            slots = shuffled(np.uint64(plan.shuffle_key), len(lengths))
-            weighted = self.rules.columns.weight is not None
-            window.plan = plan
-            window.skipped = Counter()
-            window.lay_out(lengths, slots, self.sparse, weighted)
-            window.largest_index = -1
-            if self.sparse and len(lengths) and 4 * lengths.max() > self._table.size:
-                self._table = repeat_table(int(lengths.max()))
-            dropped: list[NDArray[np.int64]] = []
-            first = 0
-            for block in blocks:
-                count = block.count()
-                self._place(block, lengths[first : first + count], slots[first : first + count], window, dropped)
-                first += count
-            if dropped:
-                window.drop(np.concatenate(dropped))
-        finally:
-            for file in cache_files.values():
-                file.close()
+        blocks = list(self._blocks(plan))
+        for block in blocks:
+            if isinstance(block.source, _ArrowGroup):
+                block.source.announce(block.start, block.stop)
+        lengths = self._lengths(blocks)
+        slots = shuffled(np.uint64(plan.shuffle_key), len(lengths))
+        weighted = self.rules.columns.weight is not None
+        window.plan = plan
+        window.skipped = Counter()
+        window.lay_out(lengths, slots, self.sparse, weighted)
+        window.largest_index = -1
+        if self.sparse and len(lengths) and 4 * lengths.max() > self._table.size:
+            self._table = repeat_table(int(lengths.max()))
+        dropped: list[NDArray[np.int64]] = []
+        first = 0
+        for block in blocks:
+            self._check_stop()
+            count = block.count()
+            self._place(block, lengths[first : first + count], slots[first : first + count], window, dropped)
+            first += count
+        if dropped:
+            window.drop(np.concatenate(dropped))
 
     # Which blocks, and who reads them.
 
-    def _blocks(self, plan: WindowPlan, cache_files: dict[int, CacheFile]) -> Iterator[_Block]:
+    def _blocks(self, plan: WindowPlan) -> Iterator[_Block]:
         pieces = plan.pieces
         shards = [self.catalog.shard_of(int(group)) for group in pieces.group]
         self._decode_missing(pieces.group, shards)
@@ -198,12 +228,10 @@ class WindowFiller:
                 continue
             slice_rows = int(self.schedule.slice_rows[group])
             if shard.cached and self.cache is not None:
-                file = cache_files.get(group)
-                if file is None:
-                    file = cache_files[group] = self._cache_file(shard, in_file, slice_rows)
+                opened = partial(self._cache_file, group, shard, in_file, slice_rows)
                 for first in range(start, stop, slice_rows):
                     last = min(first + slice_rows, stop)
-                    yield _Block(group, first, last, picks, _CachedSlice(file, first // slice_rows))
+                    yield _Block(group, first, last, picks, _CachedSlice(opened, first // slice_rows))
             else:
                 first = start
                 for batch in decoded_slices(shard, in_file, slice_rows, self.rules.columns):
@@ -211,25 +239,41 @@ class WindowFiller:
                     first += batch.num_rows
 
     def _arrow_group(self, number: int, in_file: int) -> _ArrowGroup:
-        file = self._open.get(number)
-        if file is None:
-            shard = self.catalog.shards[number]
-            file = self._open[number] = ArrowFile(shard.path, shard.fingerprint, self.rules.columns)
-        self._open.move_to_end(number)
-        return _ArrowGroup(file, in_file, file.metadata(in_file))
+        opened = partial(self._arrow_file, number)
+        return _ArrowGroup(opened, in_file, opened().metadata(in_file))
 
-    def _trim_open_files(self) -> None:
-        while len(self._open) > _OPEN_FILES:
-            self._open.popitem(last=False)[1].close()
+    def _arrow_file(self, number: int) -> ArrowFile:
+        shard = self.catalog.shards[number]
+        file: ArrowFile = self._kept_open(
+            ("arrow", number), lambda: ArrowFile(shard.path, shard.fingerprint, self.rules.columns)
+        )
+        return file
 
-    def _cache_file(self, shard: Shard, group: int, slice_rows: int) -> CacheFile:
-        assert self.cache is not None
-        file = self.cache.open(shard, group, slice_rows)
-        if file is None:  # gone or damaged since it was looked for
-            self._decode(shard, group, slice_rows)
-            file = self.cache.open(shard, group, slice_rows)
+    def _cache_file(self, group: int, shard: Shard, in_file: int, slice_rows: int) -> CacheFile:
+        def opened() -> CacheFile:
+            assert self.cache is not None
+            file = self.cache.open(shard, in_file, slice_rows)
+            if file is None:  # gone or damaged since it was looked for
+                self._decode(shard, in_file, slice_rows)
+                file = self.cache.open(shard, in_file, slice_rows)
+            if file is None:
+                raise DataError(
+                    f"the cache in '{self.cache.folder}' does not keep what is written to it",
+                    "name another place with --cache DIR",
+                )
+            return file
+
+        file: CacheFile = self._kept_open(("cache", group), opened)
+        return file
+
+    def _kept_open(self, key: tuple[str, int], opened: Callable[[], Any]) -> Any:
+        """An open file, of which only so many are kept: a window may mix more files than a process may open."""
+        file = self._open.get(key)
         if file is None:
-            raise DataError(f"the cache in '{self.cache.folder}' does not keep what is written to it", "name another place with --cache DIR")
+            while len(self._open) >= _OPEN_FILES:
+                self._open.popitem(last=False)[1].close()
+            file = self._open[key] = opened()
+        self._open.move_to_end(key)
         return file
 
     def _decode_missing(self, groups: NDArray[np.int64], shards: list[tuple[int, int]]) -> None:
@@ -249,7 +293,13 @@ class WindowFiller:
 
     def _decode(self, shard: Shard, group: int, slice_rows: int) -> None:
         assert self.cache is not None
-        self.cache.write(shard, group, slice_rows, decoded_slices(shard, group, slice_rows, self.rules.columns))
+
+        def slices() -> Iterator[pa.RecordBatch]:
+            for batch in decoded_slices(shard, group, slice_rows, self.rules.columns):
+                self._check_stop()
+                yield batch
+
+        self.cache.write(shard, group, slice_rows, slices())
 
     # How long each row is, and where it goes.
 
@@ -319,8 +369,19 @@ class WindowFiller:
             window.skipped.update(reasons[bad].tolist())
             dropped.append(slots[bad])
 
-    def _naming_faults(self, block: _Block) -> _FaultNaming:
-        return _FaultNaming(block, self.catalog)
+    @contextmanager
+    def _naming_faults(self, block: _Block) -> Iterator[None]:
+        """Faults of reading become errors that name the place."""
+        try:
+            yield
+        except (CacheDamaged, MetadataDamaged, pa.ArrowInvalid, OSError) as fault:
+            if isinstance(block.source, _CachedSlice) and not isinstance(fault, OSError):
+                raise _GroupDamaged(block.source.file) from fault
+            shard, in_file = self.catalog.shard_of(block.group)
+            raise DataError(
+                f"shard '{self.catalog.shards[shard].path}', group {in_file}: damaged or unreadable: {fault}",
+                "restore it, or write it again and start a new run",
+            ) from fault
 
     def _raise_changed(self, block: _Block, shard: Shard) -> None:
         if isinstance(block.source, _CachedSlice):
@@ -334,22 +395,8 @@ class _GroupDamaged(Exception):
         self.file = file
 
 
-class _FaultNaming(suppress):
-    """Turns faults of reading into errors that name the place."""
-
-    def __init__(self, block: _Block, catalog: Catalog) -> None:
-        super().__init__()
-        self.block = block
-        self.catalog = catalog
-
-    def __exit__(self, kind: Any, fault: Any, trace: Any) -> bool:
-        source = self.block.source
-        if isinstance(source, _CachedSlice) and isinstance(fault, (CacheDamaged, MetadataDamaged, pa.ArrowInvalid)):
-            raise _GroupDamaged(source.file) from fault
-        if isinstance(fault, (MetadataDamaged, pa.ArrowInvalid, OSError)):
-            shard, in_file = self.catalog.shard_of(self.block.group)
-            raise DataError(f"shard '{self.catalog.shards[shard].path}', group {in_file}: damaged: {fault}", "write the file again") from fault
-        return False
+class Stopped(Exception):
+    """A fill was asked to end."""
 
 
 def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
@@ -398,6 +445,3 @@ def refuse_unreadable(catalog: Catalog, schedule: Schedule) -> None:
             f"a window holds {schedule.sizes.window_bytes / 1e6:,.0f} MB",
             "let it be cached (no --no-cache, a larger --cache-limit), give more --memory, or write smaller row groups",
         )
-
-
-

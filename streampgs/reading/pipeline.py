@@ -5,10 +5,18 @@ from __future__ import annotations
 import queue
 import threading
 import time
+from typing import Protocol
 
 from streampgs.order.cursor import Cursor
 from streampgs.reading.filler import WindowFiller
 from streampgs.reading.window import Window
+
+
+_STOP_POLL_SECONDS = 0.1
+
+
+class StopAsked(Protocol):
+    reason: str | None
 
 
 class Pipeline:
@@ -26,14 +34,21 @@ class Pipeline:
         self._thread = threading.Thread(target=self._run, args=(cursor,), name="streampgs-reader", daemon=True)
         self._thread.start()
 
-    def next(self) -> Window | None:
-        """The next window, to be given back with `release`; None when the last epoch is over."""
+    def next(self, stop: StopAsked) -> Window | None:
+        """The next window, to be given back with `release`; None when the last epoch is over, or on a stop."""
         began = time.perf_counter()
-        item = self._ready.get()
-        self.seconds_waiting += time.perf_counter() - began
-        if isinstance(item, BaseException):
-            raise item
-        return item
+        try:
+            while stop.reason is None:
+                try:
+                    item = self._ready.get(timeout=_STOP_POLL_SECONDS)
+                except queue.Empty:
+                    continue
+                if isinstance(item, BaseException):
+                    raise item
+                return item
+            return None
+        finally:
+            self.seconds_waiting += time.perf_counter() - began
 
     def release(self, window: Window) -> None:
         self._free.put(window)
@@ -43,6 +58,7 @@ class Pipeline:
         return sum(window.nbytes for window in self._windows)
 
     def close(self) -> None:
+        self._filler.stop()
         self._free.put(None)
         self._thread.join()
         self._filler.close()

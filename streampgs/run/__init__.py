@@ -1,0 +1,1 @@
+"""A run's folder: its lock, its record, its checkpoints, its metrics."""

@@ -1,0 +1,166 @@
+"""What a user can choose. Words become checked values here, once; nothing further in compares strings with strings."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any, Literal
+
+from streampgs.errors import OptionError
+
+LOSS_NAMES = ("logistic", "hinge", "squared", "squared-hinge", "modified-huber", "huber", "absolute", "quantile")
+RETURN_NAMES = ("suffix", "average", "last", "random")
+SAMPLING_NAMES = ("epoch", "independent")
+DEFAULT_EPOCHS = 3
+SMALLEST_P = 1.001
+SMALLEST_MEMORY = 48 * 10**6
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_BINARY_UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes from '512MB', '2GiB', '1.5G' or a plain number."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*", str(text))
+    unit = match.group(2).upper() if match else ""
+    factor = _UNITS.get(unit, _BINARY_UNITS.get(unit))
+    if match is None or factor is None:
+        raise OptionError(f"'{text}' is no size", "write it like 512MB, 2GiB or 1.5G")
+    return int(float(match.group(1)) * factor)
+
+
+def parse_duration(text: str | float) -> float:
+    """Seconds from '30s', '5m', '1h' or a plain number."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([smh]?)\s*", str(text))
+    if match is None:
+        raise OptionError(f"'{text}' is no duration", "write it like 30s, 5m or 1h")
+    return float(match.group(1)) * {"": 1, "s": 1, "m": 60, "h": 3600}[match.group(2)]
+
+
+@dataclass(frozen=True)
+class ModelOptions:
+    """What defines the model, given the data: recorded in the run and never changed by a resume."""
+
+    loss: str = "logistic"
+    p: float = 2.0
+    sigma: float = 1e-6
+    ball: float | Literal["auto", "none"] | None = None
+    """B, or how to find it; None: 'auto' for losses that need a ball, else 'none'."""
+    t0: float | Literal["auto"] = "auto"
+    batch: int = 1
+    quantile: float | None = None
+    huber_width: float | None = None
+    intercept: float = 0.1
+    """The constant feature of the intercept's coordinate; 0 leaves the intercept out."""
+    returns: str = "suffix"
+    sampling: str = "epoch"
+    seed: int = 0
+    label: str = "label"
+    positive: float | None = None
+    weight: str | None = None
+    features: int | None = None
+    on_bad_row: str = "error"
+
+    def __post_init__(self) -> None:
+        _one_of("--loss", self.loss, LOSS_NAMES)
+        _one_of("--return", self.returns, RETURN_NAMES)
+        _one_of("--sampling", self.sampling, SAMPLING_NAMES)
+        _one_of("--on-bad-row", self.on_bad_row, ("error", "skip"))
+        if not SMALLEST_P <= self.p <= 2.0:
+            raise OptionError(
+                f"--p {self.p} is outside [{SMALLEST_P}, 2]",
+                "2 is the Euclidean norm; for sparse solutions go towards 1, say 1.1",
+            )
+        _above("--sigma", self.sigma, 0.0)
+        if isinstance(self.ball, float | int):
+            _above("--ball", self.ball, 0.0)
+        elif self.ball not in (None, "auto", "none"):
+            raise OptionError(f"--ball {self.ball!r}", "give a radius, 'auto' or 'none'")
+        if self.t0 != "auto":
+            _above("--t0", float(self.t0), 0.0)
+        if self.batch < 1:
+            raise OptionError(f"--batch {self.batch} is not at least 1", "1 row a step is the best choice for nearly all data")
+        if self.intercept < 0.0 or not math.isfinite(self.intercept):
+            raise OptionError(f"the intercept's constant {self.intercept} is not a number ≥ 0", "the default is 0.1")
+        if self.quantile is not None and (self.loss != "quantile" or not 0.0 < self.quantile < 1.0):
+            raise OptionError(f"--quantile {self.quantile} with --loss {self.loss}", "give a number in (0, 1), with --loss quantile")
+        if self.huber_width is not None:
+            if self.loss != "huber":
+                raise OptionError(f"--huber-width with --loss {self.loss}", "it goes with --loss huber")
+            _above("--huber-width", self.huber_width, 0.0)
+        if self.features is not None and not 1 <= self.features < 2**31:
+            raise OptionError(f"--features {self.features} is outside [1, 2^31)", "leave it out to have it found")
+
+    def to_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> ModelOptions:
+        return ModelOptions(**{field.name: record[field.name] for field in fields(ModelOptions)})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When training ends: totals counted from the run's first row; whichever comes first. Nothing of the model."""
+
+    epochs: int | None = None
+    rows: int | None = None
+    seconds: float | None = None
+    target_accuracy: float | None = None
+    target_gap: float | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "rows", "seconds", "target_gap"):
+            if getattr(self, name) is not None:
+                _above("--" + name.replace("_", "-"), getattr(self, name), 0.0)
+        if self.target_accuracy is not None and not 0.0 < self.target_accuracy <= 1.0:
+            raise OptionError(f"--target-accuracy {self.target_accuracy} is outside (0, 1]", "give a share, like 0.95")
+
+    def or_default(self) -> Limits:
+        """With no limit at all, a few epochs."""
+        return self if self.given else Limits(epochs=DEFAULT_EPOCHS)
+
+    @property
+    def given(self) -> bool:
+        return any(value is not None for value in asdict(self).values())
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What training may use of the machine. Never a part of the result."""
+
+    memory: int = 512 * 10**6
+    window: int | None = None
+    """Bytes of rows mixed at once; None: from the memory. Only asked for when a run starts."""
+    cache: Path | None = None
+    """Where decoded blocks are kept; None: in the run's folder."""
+    cache_limit: int | None = None
+    """None: half the free disk."""
+    no_cache: bool = False
+    checkpoint_seconds: float = 30.0
+
+    def __post_init__(self) -> None:
+        if self.memory < SMALLEST_MEMORY:
+            raise OptionError(
+                f"--memory {self.memory / 1e6:,.0f}MB is too little for two windows that mix 64 blocks each",
+                f"give at least {SMALLEST_MEMORY // 10**6}MB",
+            )
+        if self.window is not None and 2 * self.window > self.memory:
+            raise OptionError(
+                f"two windows of {self.window / 1e6:,.0f} MB do not fit into --memory {self.memory / 1e6:,.0f}MB",
+                "give more memory or a smaller --window",
+            )
+        if self.no_cache and (self.cache is not None or self.cache_limit is not None):
+            raise OptionError("--no-cache together with --cache or --cache-limit", "give one or the other")
+
+
+def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise OptionError(f"{option} {value!r} is unknown", f"choose one of {', '.join(choices)}")
+
+
+def _above(option: str, value: float, bound: float) -> None:
+    if not (value > bound and math.isfinite(value)):
+        raise OptionError(f"{option} {value} is not a number above {bound:g}", "give a finite number above it")

@@ -1,0 +1,95 @@
+"""The sizes of a run, chosen once from the memory budget and the catalog, and what they will cost."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from streampgs.errors import OptionError
+from streampgs.options import Resources
+from streampgs.order.schedule import GroupSizes, Sizes
+from streampgs.table.catalog import Catalog
+
+SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 21
+BLOCKS_WANTED = 256
+BLOCKS_NEEDED = 64
+_LARGEST_WINDOW = 256 << 20
+_ROW_BYTES = 24  # start, stop and label
+_WEIGHT_BYTES = 8
+_ENTRY_BYTES = {"sparse": 8, "dense": 4}
+_READING_BYTES = 24 << 20  # scratch for a block, buffers of the decoders, the rows' order
+_ROOM_TO_GROW = 1.0625  # see Window.reserve
+
+
+def group_sizes(catalog: Catalog, weighted: bool) -> GroupSizes:
+    rows = catalog.group_rows
+    entry_bytes = _ENTRY_BYTES[catalog.kind]
+    row_bytes = _ROW_BYTES + _WEIGHT_BYTES * weighted + entry_bytes * catalog.group_entries / np.maximum(1, rows)
+    return GroupSizes(
+        rows,
+        row_bytes,
+        catalog.per_group(shard.decoded for shard in catalog.shards),
+        catalog.per_group(shard.cached for shard in catalog.shards),
+    )
+
+
+def choose_sizes(groups: GroupSizes, resources: Resources) -> Sizes:
+    """Two windows fill the budget (three, where groups are decoded into memory); no more than mixes well."""
+    uncached = groups.decoded & ~groups.cached
+    windows = 3 if uncached.any() else 2
+    fitting = int((resources.memory - _READING_BYTES) / (windows * _ROOM_TO_GROW))
+    if resources.window is not None:
+        if resources.window > fitting:
+            raise OptionError(
+                f"--window {resources.window / 1e6:,.0f}MB is more than --memory {resources.memory / 1e6:,.0f}MB can hold "
+                f"{windows} times beside {_READING_BYTES >> 20} MiB for reading",
+                f"give a window of at most {fitting / 1e6:,.0f}MB",
+            )
+        window = resources.window
+    else:
+        most = _LARGEST_WINDOW
+        if groups.decoded.any():
+            # Row groups are whole in their first epoch: only a larger window mixes more of them.
+            sizes = (groups.rows * groups.row_bytes)[groups.decoded]
+            most = max(most, int(BLOCKS_NEEDED * sizes.mean()))
+        window = min(fitting, most)
+    block = min(LARGEST_BLOCK, max(SMALLEST_BLOCK, window // BLOCKS_WANTED))
+    return Sizes(window, block)
+
+
+def check_fits(sizes: Sizes, resources: Resources) -> None:
+    """At a resume the recorded window must fit into the (new) budget."""
+    needed = int(2 * _ROOM_TO_GROW * sizes.window_bytes) + _READING_BYTES
+    if needed > resources.memory:
+        raise OptionError(
+            f"the run's windows of {sizes.window_bytes / 1e6:,.0f} MB need --memory {needed / 1e6:,.0f}MB; "
+            f"{resources.memory / 1e6:,.0f}MB were given",
+            "the window is a part of the run (it decides which rows are mixed); give that much memory",
+        )
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What the process will use at its peak."""
+
+    process: int
+    """Python, libraries and compiled loops."""
+    windows: int
+    reading: int
+    model: int
+
+    @property
+    def total(self) -> int:
+        return self.process + self.windows + self.reading + self.model
+
+
+def forecast(groups: GroupSizes, sizes: Sizes, process: int, features: int, feature_bytes: int) -> Forecast:
+    all_bytes = float((groups.rows * groups.row_bytes).sum())
+    window = min(all_bytes, sizes.window_bytes)
+    return Forecast(
+        process,
+        int(2 * window * _ROOM_TO_GROW),
+        int(min(all_bytes, 8 * sizes.block_bytes)),
+        features * feature_bytes,
+    )

@@ -1,0 +1,88 @@
+"""What a trainer tells about itself while it works: facts, for whoever shows them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Status:
+    """Where training stands."""
+
+    t: int
+    rows: int
+    epoch: int
+    epoch_fraction: float
+    rows_per_second: float
+    progressive_loss: float | None
+    progressive_accuracy: float | None
+    gap: float | None
+    seconds: float
+    """Of training and waiting for rows, in all sessions of the run."""
+    seconds_left: float | None
+    rss_bytes: int
+
+
+@dataclass
+class Report:
+    """What a session has come to; the keys of `train --json`."""
+
+    run: str
+    t: int
+    rows: int
+    epochs: float
+    seconds_training: float
+    seconds_reading_wait: float
+    rows_per_second: float
+    progressive_loss: float | None
+    progressive_accuracy: float | None
+    gap: float | None
+    dual_sha256: str | None
+    checkpoint: str | None
+    stopped_by: str
+    skipped_rows: dict[str, int]
+    forecast_rss_mb: float
+    peak_rss_mb: float
+
+
+class Observer(Protocol):
+    def choices(self, choices: dict[str, str]) -> None:
+        """Every choice made for this session, before the first step."""
+
+    def note(self, message: str) -> None:
+        """Something that a user should know."""
+
+    def status(self, status: Status) -> None:
+        """Several times a second."""
+
+    def saved(self, checkpoint: str) -> None:
+        """A checkpoint was written."""
+
+
+class Silent:
+    """An observer that shows nothing."""
+
+    def choices(self, choices: dict[str, str]) -> None:
+        pass
+
+    def note(self, message: str) -> None:
+        pass
+
+    def status(self, status: Status) -> None:
+        pass
+
+    def saved(self, checkpoint: str) -> None:
+        pass
+
+
+class StopRequest:
+    """Asked between pieces of work whether to stop, and why."""
+
+    def __init__(self) -> None:
+        self.reason: str | None = None
+
+    def ask(self, reason: str) -> None:
+        self.reason = self.reason or reason
+
+

@@ -1,0 +1,171 @@
+"""The folder of a run: what it holds, who may write to it."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.errors import RunError
+from streampgs.run.sealed import SealBroken, read_sealed, write_sealed
+from streampgs.table.catalog import Catalog
+
+FORMAT = 1
+_KEPT_CHECKPOINTS = 3
+_BATCH_ENTRIES = 1 << 20
+
+Vector = NDArray[np.float64]
+
+
+@dataclass
+class Checkpoint:
+    """Everything that must survive: vectors of one length, and a record of numbers and options."""
+
+    vectors: dict[str, Vector]
+    record: dict[str, Any]
+    path: Path | None = None
+    damaged: list[tuple[Path, str]] = field(default_factory=list)
+    """Newer checkpoints that could not be used, and why."""
+
+
+class RunFolder:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def exists(self) -> bool:
+        return self._record_path.exists()
+
+    @property
+    def cache(self) -> Path:
+        return self.path / "cache"
+
+    @property
+    def metrics(self) -> Path:
+        return self.path / "metrics.jsonl"
+
+    @property
+    def _record_path(self) -> Path:
+        return self.path / "run.arrows"
+
+    @property
+    def _catalog_path(self) -> Path:
+        return self.path / "catalog.arrows"
+
+    def create(self, record: dict[str, Any], catalog: Catalog) -> None:
+        """Start a run's folder with the record of its choices."""
+        self.write_catalog(catalog)
+        empty = pa.schema({})
+        write_sealed(self._record_path, iter(()), empty, {"format": FORMAT, **record})
+
+    def record(self) -> dict[str, Any]:
+        if not self.path.exists():
+            raise RunError(f"there is no run '{self.path}'", "start one with: streampgs train DATA --run " + str(self.path))
+        _, record = self._verified(self._record_path)
+        if record.get("format") != FORMAT:
+            raise RunError(
+                f"run '{self.path}' is of format {record.get('format')}; this version reads format {FORMAT}",
+                "use the version of streampgs that wrote it",
+            )
+        return record
+
+    def write_catalog(self, catalog: Catalog) -> None:
+        table = catalog.to_table()
+        write_sealed(self._catalog_path, iter(table.to_batches()), table.schema, {"format": FORMAT})
+
+    def catalog(self) -> Catalog:
+        table, _ = self._verified(self._catalog_path)
+        return Catalog.from_table(table)
+
+    def _verified(self, path: Path) -> tuple[pa.Table, dict[str, Any]]:
+        try:
+            return read_sealed(path)
+        except FileNotFoundError as error:
+            raise RunError(f"'{self.path}' is no run: it has no {path.name}", "name the folder that was given as --run") from error
+        except (SealBroken, OSError, pa.ArrowInvalid) as error:
+            raise RunError(f"'{path}' is damaged: {error}", "restore it from a copy, or start a new run") from error
+
+    # Checkpoints.
+
+    def write_checkpoint(self, vectors: dict[str, Vector], record: dict[str, Any], rows: int) -> Path:
+        path = self.path / f"checkpoint-{rows:015d}.arrows"
+        schema = pa.schema([pa.field(name, pa.float64(), nullable=False) for name in vectors])
+        size = len(next(iter(vectors.values())))
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            for first in range(0, size, _BATCH_ENTRIES):
+                parts = [pa.array(vector[first : first + _BATCH_ENTRIES]) for vector in vectors.values()]
+                yield pa.RecordBatch.from_arrays(parts, schema=schema)
+
+        write_sealed(path, batches(), schema, {"format": FORMAT, **record})
+        for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
+            old.unlink(missing_ok=True)
+        return path
+
+    def checkpoints(self) -> list[Path]:
+        """Oldest first."""
+        return sorted(self.path.glob("checkpoint-*.arrows"))
+
+    def newest_checkpoint(self) -> Checkpoint | None:
+        """The newest sound one; None if there is none at all. If all are damaged, an error."""
+        damaged: list[tuple[Path, str]] = []
+        for path in reversed(self.checkpoints()):
+            try:
+                table, record = read_sealed(path)
+            except (SealBroken, OSError, pa.ArrowInvalid) as error:
+                damaged.append((path, str(error)))
+                continue
+            if record.get("format") != FORMAT:
+                raise RunError(f"'{path}' is of format {record.get('format')}", "use the version of streampgs that wrote it")
+            vectors = {name: np.array(table.column(name).combine_chunks()) for name in table.column_names}
+            return Checkpoint(vectors, record, path, damaged)
+        if damaged:
+            listed = "; ".join(f"{path.name}: {why}" for path, why in damaged)
+            raise RunError(f"no checkpoint of run '{self.path}' is sound ({listed})", "restore one from a copy, or start a new run")
+        return None
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        with open(self.metrics, "a", encoding="utf-8") as file:
+            file.write(json.dumps(record) + "\n")
+
+
+class RunLock:
+    """Held by whoever trains. The system lets go of it when the holder dies, however it dies."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "lock"
+        self._fd: int | None = None
+
+    def __enter__(self) -> RunLock:
+        try:
+            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise RunError(f"run '{self.path.parent}' cannot be locked: {error.strerror}", "make the folder writable") from error
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip() or "unknown"
+            os.close(self._fd)
+            self._fd = None
+            raise RunError(
+                f"run '{self.path.parent}' is being trained by process {holder}", "wait for it, or stop it with Ctrl-C or kill"
+            ) from error
+        os.ftruncate(self._fd, 0)
+        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+

@@ -1,0 +1,33 @@
+"""How much memory this process uses, and the most it ever used."""
+
+from __future__ import annotations
+
+import resource
+import sys
+from pathlib import Path
+
+_STATUS = Path("/proc/self/status")
+
+
+def _status_kilobytes(field: str) -> int | None:
+    try:
+        for line in _STATUS.read_text().splitlines():
+            if line.startswith(field + ":"):
+                return int(line.split()[1])
+    except OSError:
+        pass
+    return None
+
+
+def peak_rss_bytes() -> int:
+    # VmHWM and not getrusage, whose peak a child inherits from a large parent.
+    peak = _status_kilobytes("VmHWM")
+    if peak is not None:
+        return peak * 1024
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def rss_bytes() -> int:
+    now = _status_kilobytes("VmRSS")
+    return now * 1024 if now is not None else peak_rss_bytes()

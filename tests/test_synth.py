@@ -1,0 +1,569 @@
+"""Synthetic data: rows are pure functions of (seed, row number), however many are written, how and where."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import math
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numba
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from streampgs import synth
+from streampgs.arithmetic import synthetic
+from streampgs.errors import OptionError
+from streampgs.synth import FORMATS, KINDS, gaussian_direction, write_dataset
+
+SEED = np.uint64(7)
+
+volume = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="too many rows for uncompiled loops")
+
+
+@pytest.fixture(autouse=True)
+def _words_may_wrap():
+    """Uncompiled, numpy warns of what words are meant to do."""
+    with np.errstate(over="ignore"):
+        yield
+
+
+def read(folder: Path) -> pa.Table:
+    tables = []
+    for path in sorted(folder.iterdir()):
+        if path.suffix == ".arrow":
+            tables.append(pa.ipc.open_file(pa.memory_map(str(path))).read_all())
+        else:
+            tables.append(pq.read_table(path))
+    return pa.concat_tables(tables).combine_chunks()
+
+
+def row_bytes(table: pa.Table) -> list[tuple[bytes, ...]]:
+    columns = [column.to_pylist() for column in table.columns]
+    return [tuple(np.asarray(cell).tobytes() for cell in row) for row in zip(*columns, strict=True)]
+
+
+def csr(table: pa.Table) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(offsets, indices, values)"""
+    indices, values = (table[name].combine_chunks() for name in ("indices", "values"))
+    assert indices.offsets.equals(values.offsets)
+    return np.asarray(indices.offsets), np.asarray(indices.values), np.asarray(values.values)
+
+
+def dense(table: pa.Table) -> tuple[np.ndarray, np.ndarray]:
+    features = table["features"].combine_chunks()
+    matrix = np.asarray(features.values, np.float64).reshape(len(features), -1)
+    return np.asarray(table["label"], np.float64), matrix
+
+
+# --------------------------------------------------------------------------------------------- the plain twin
+
+MASK = (1 << 64) - 1
+
+
+def twin_mixed(word: int) -> int:
+    word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    word = ((word ^ (word >> 27)) * 0x94D049BB133111EB) & MASK
+    return word ^ (word >> 31)
+
+
+def twin_word(key: int, position: int) -> int:
+    return twin_mixed((key + (position + 1) * 0x9E3779B97F4A7C15) & MASK)
+
+
+def twin_next(word: int) -> int:
+    return twin_word(word, 0)
+
+
+def twin_row_key(seed: int, number: int) -> int:
+    return twin_word(twin_word(twin_mixed(seed), synthetic.ROWS), number)
+
+
+def twin_uniform(word: int) -> float:
+    return ((word >> 11) + 0.5) / 2**53
+
+
+def twin_normal(word: int) -> float:
+    edges = synthetic.EDGES.tolist()
+    while True:
+        layer = word % 256
+        sign = -1.0 if word >> 63 else 1.0
+        signed = ((word >> 11) - (1 << 53 if word >> 63 else 0)) / 2**52
+        x = signed * edges[layer]
+        if abs(x) < edges[layer + 1]:
+            return x
+        word = twin_next(word)
+        while layer == 0:
+            beyond = -math.log(twin_uniform(word)) / edges[1]
+            word = twin_next(word)
+            if -2.0 * math.log(twin_uniform(word)) > beyond**2:
+                return sign * (edges[1] + beyond)
+            word = twin_next(word)
+        low, high = (math.exp(-0.5 * edge**2) for edge in edges[layer : layer + 2])
+        if low + twin_uniform(word) * (high - low) < math.exp(-0.5 * x**2):
+            return x
+        word = twin_next(word)
+
+
+def twin_sparse_row(
+    seed: int, number: int, vocabulary: synthetic.Vocabulary
+) -> tuple[int, list[int], list[float]]:
+    key = twin_row_key(seed, number)
+    wished = math.exp(
+        synthetic.LENGTH_LOG_MEAN + synthetic.LENGTH_LOG_SPREAD * twin_normal(twin_word(key, 0))
+    )
+    length = min(synthetic.LONGEST_ROW, 1 + math.floor(wished))
+    spacings = [-math.log(twin_uniform(twin_word(key, 2 + draw))) for draw in range(length + 1)]
+    *sums, total = itertools.accumulate(spacings)
+    cumulative = vocabulary.cumulative.tolist()
+    times = Counter(bisect.bisect_right(cumulative, part / total) for part in sums)
+    values = {
+        feature: vocabulary.rarity[feature] * (1 + math.log(times[feature])) for feature in sorted(times)
+    }
+    norm = math.sqrt(sum(value**2 for value in values.values()))
+    score = sum(vocabulary.weights[feature] * value for feature, value in values.items()) / norm
+    label = 1 if score + vocabulary.bias > 0 else -1
+    if twin_uniform(twin_word(key, 1)) < synthetic.SPARSE_LABEL_NOISE:
+        label = -label
+    return label, list(values), [value / norm for value in values.values()]
+
+
+def twin_draw(kind: str, seed: int, number: int) -> tuple[float, float]:
+    """(target, position)"""
+    key = twin_row_key(seed, number)
+    z, word = twin_normal(twin_word(key, 0)), twin_word(key, 1)
+    if kind == "regression":
+        return 3.0 + 2.0 * z + twin_normal(word), z
+    if kind == "gaussian":
+        label = 1.0 if twin_uniform(word) < 0.5 else -1.0
+        return label, label * synthetic.GAUSSIAN_DISTANCE / 2 + z
+    return float(twin_uniform(word) < 1 / (1 + math.exp(-synthetic.LOGISTIC_SLOPE * z))), z
+
+
+def twin_dense_row(seed: int, number: int, position: float, cloud: synthetic.Cloud) -> np.ndarray:
+    key = twin_row_key(seed, number)
+    factors, features = cloud.loadings.shape
+    chance = np.array([twin_normal(twin_word(key, 2 + i)) for i in range(factors + features)])
+    free = cloud.own * chance[factors:] + chance[:factors] @ cloud.loadings
+    return cloud.centre + free + (position - cloud.direction @ free) * cloud.along
+
+
+ANY_NUMBERS = [*range(30), synthetic.FIRST_TEST_ROW, synthetic.FIRST_TEST_ROW + 1, 2**62]
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**63 + 11])
+@pytest.mark.parametrize("features", [2, 300])
+def test_a_sparse_row_equals_its_plain_twin(seed, features):
+    vocabulary = synthetic.unbiased_vocabulary(seed, features)._replace(bias=0.01)
+    numbers = np.array(ANY_NUMBERS)
+    labels, offsets, indices, values = synthetic.sparse_rows(np.uint64(seed), numbers, vocabulary)
+    for row, number in enumerate(ANY_NUMBERS):
+        label, expected_indices, expected_values = twin_sparse_row(seed, number, vocabulary)
+        part = slice(offsets[row], offsets[row + 1])
+        assert labels[row] == label
+        assert indices[part].tolist() == expected_indices
+        np.testing.assert_allclose(values[part], expected_values, rtol=1e-6)
+    np.testing.assert_array_equal(synthetic.sparse_labels(np.uint64(seed), numbers, vocabulary), labels)
+
+
+@pytest.mark.parametrize("seed", [0, 7, 2**63 + 11])
+@pytest.mark.parametrize("kind", ["dense", "regression", "gaussian"])
+def test_a_dense_row_equals_its_plain_twin(kind, seed):
+    draws = {
+        "dense": synthetic.logistic_targets,
+        "regression": synthetic.regression_targets,
+        "gaussian": synthetic.gaussian_targets,
+    }
+    cloud = synthetic.cloud(seed, 5)
+    numbers = np.array(ANY_NUMBERS)
+    targets, positions = draws[kind](np.uint64(seed), numbers)
+    rows = synthetic.dense_rows(np.uint64(seed), numbers, positions, cloud)
+    for row, number in enumerate(ANY_NUMBERS):
+        target, position = twin_draw(kind, seed, number)
+        assert targets[row] == pytest.approx(target, rel=1e-12)
+        assert positions[row] == pytest.approx(position, rel=1e-12)
+        np.testing.assert_allclose(rows[row], twin_dense_row(seed, number, position, cloud), atol=1e-5)
+
+
+def test_normal_numbers_equal_their_plain_twins_in_every_branch():
+    words = synthetic.words(SEED, synthetic.ROWS, 2_000)
+    # Low byte 0 with a large absolute value is the tail, other low bytes with a large one are wedges.
+    extreme = [sign | low for sign in (0x7FF << 52, 0x800 << 52) for low in range(256)]
+    for word in [*words.tolist(), *extreme]:
+        assert synthetic.normal(np.uint64(word)) == pytest.approx(twin_normal(word), rel=1e-12)
+
+
+@volume
+def test_normal_numbers_are_normal_far_into_the_tail():
+    drawn = synthetic.normals(SEED, synthetic.ROWS, 4_000_000)
+    edges = np.concatenate([[-np.inf], np.linspace(-4.5, 4.5, 46), [np.inf]])
+    expected = np.diff(stats.norm.cdf(edges)) * len(drawn)
+    assert stats.chisquare(np.histogram(drawn, edges)[0], expected).pvalue > 0.001
+
+
+# --------------------------------------------------------------------------------- same rows, however written
+
+
+@volume
+def test_the_rows_of_a_seed_are_pinned(tmp_path):
+    for kind in ("sparse", "dense"):
+        write_dataset(tmp_path / kind, rows=12, kind=kind, shards=1)
+    sparse = read(tmp_path / "sparse")
+    assert sparse["label"].to_pylist() == [-1, -1, -1, -1, -1, 1, -1, -1, -1, -1, -1, 1]
+    assert sparse["indices"][0].as_py()[:6] == [716, 775, 1172, 1687, 1760, 2576]
+    assert csr(sparse)[0][:4].tolist() == [0, 84, 194, 265]
+    assert read(tmp_path / "dense")["label"].to_pylist() == [0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1, 0]
+
+
+@volume
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_and_their_order_depend_on_neither_format_nor_shards(kind, tmp_path):
+    tables = []
+    for shards, format in itertools.product((1, 3, 7), FORMATS):
+        out = tmp_path / f"{shards}-{format}"
+        report = write_dataset(out, rows=5_000, kind=kind, shards=shards, format=format, seed=3)
+        names = sorted(path.name for path in out.iterdir())
+        assert names == [f"part-{shard:05d}.{format}" for shard in range(shards)]
+        assert report.files == shards
+        assert report.bytes == sum(path.stat().st_size for path in out.iterdir())
+        tables.append(read(out))
+    assert all(table.equals(tables[0]) for table in tables)
+    assert tables[0].num_rows == 5_000
+
+
+@volume
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_shorter_dataset_is_the_beginning_of_a_longer_one(kind, tmp_path):
+    for rows in (1, 2_500):
+        write_dataset(tmp_path / str(rows), rows=rows, kind=kind, shards=1)
+    assert read(tmp_path / "2500").slice(0, 1).equals(read(tmp_path / "1"))
+
+
+@volume
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_seed_is_another_dataset(kind, tmp_path):
+    for seed in (0, 1, 2**64 - 1):
+        write_dataset(tmp_path / str(seed), rows=500, kind=kind, shards=1, seed=seed)
+    seen = [row for path in tmp_path.iterdir() for row in row_bytes(read(path))]
+    assert len(set(seen)) == 1_500
+
+
+@volume
+@pytest.mark.parametrize("kind", KINDS)
+def test_sorted_rows_are_the_same_rows_ascending_in_the_label(kind, tmp_path, monkeypatch):
+    write_dataset(tmp_path / "plain", rows=5_000, kind=kind)
+    write_dataset(tmp_path / "sorted", rows=5_000, kind=kind, sort=True, shards=3)
+    monkeypatch.setattr(synth, "_PIECE_ROWS", 333)
+    monkeypatch.setattr(synth, "_SORTED_AT_ONCE_ROWS", 600)
+    write_dataset(tmp_path / "in-ranges", rows=5_000, kind=kind, sort=True, format="parquet")
+    plain, ordered = read(tmp_path / "plain"), read(tmp_path / "sorted")
+    assert Counter(row_bytes(ordered)) == Counter(row_bytes(plain))
+    labels = np.asarray(ordered["label"])
+    assert (np.diff(labels) >= 0).all()
+    assert (np.diff(np.asarray(plain["label"])) < 0).any()
+    assert read(tmp_path / "in-ranges").equals(ordered)
+
+
+@volume
+@pytest.mark.parametrize("kind", KINDS)
+def test_test_rows_are_others_and_do_not_depend_on_the_training_rows(kind, tmp_path):
+    report = write_dataset(tmp_path / "a", rows=2_000, kind=kind, test_rows=1_500, sort=True)
+    write_dataset(tmp_path / "b", rows=10, shards=1, kind=kind, test_rows=1_500, format="parquet")
+    assert report.test_folder == tmp_path / "a-test"
+    train, test = read(tmp_path / "a"), read(tmp_path / "a-test")
+    assert not set(row_bytes(train)) & set(row_bytes(test))
+    assert test.equals(read(tmp_path / "b-test"))
+    assert (np.diff(np.asarray(test["label"])) < 0).any()
+
+
+@volume
+def test_without_test_rows_there_is_no_test_folder(tmp_path):
+    assert write_dataset(tmp_path / "set", rows=8, kind="dense").test_folder is None
+    assert [path.name for path in tmp_path.iterdir()] == ["set"]
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    lengths=st.lists(st.integers(0, 9), max_size=12),
+    at_once=st.integers(1, 7),
+    shards=st.integers(1, 5),
+)
+def test_recutting_keeps_every_number_in_its_place(lengths, at_once, shards):
+    rows = sum(lengths)
+    pieces = iter(np.split(np.arange(rows), np.cumsum(lengths)))
+    sizes = [size for share in synth._shares(rows, shards) for size in synth._batch_sizes(share, at_once)]
+    cut = list(synth._recut(pieces, iter(sizes)))
+    assert [len(piece) for piece in cut] == sizes
+    assert np.concatenate([np.empty(0), *cut]).tolist() == list(range(rows))
+    assert max(sizes, default=1) <= at_once
+
+
+# ------------------------------------------------------------------------------------- what the rows are like
+
+
+@volume
+def test_sparse_rows_have_the_shape_of_rcv1(tmp_path):
+    report = write_dataset(tmp_path / "set", rows=40_000, kind="sparse", test_rows=40_000)
+    assert report.features == 47_236
+    for folder in (tmp_path / "set", tmp_path / "set-test"):
+        table = read(folder)
+        assert table.schema.types == [pa.int8(), pa.list_(pa.int32()), pa.list_(pa.float32())]
+        offsets, indices, values = csr(table)
+        lengths = np.diff(offsets)
+        assert 1 <= lengths.min() <= 15
+        assert 300 <= lengths.max() <= synthetic.LONGEST_ROW
+        assert lengths.mean() == pytest.approx(76, abs=3)
+        assert 0 <= indices.min() < indices.max() < 47_236
+        row_starts = np.zeros(len(indices), bool)
+        row_starts[offsets[:-1]] = True
+        assert (np.diff(indices) > 0)[~row_starts[1:]].all()
+        assert (values > 0).all()
+        np.testing.assert_allclose(np.add.reduceat(values.astype(float) ** 2, offsets[:-1]), 1, rtol=1e-5)
+        assert (np.asarray(table["label"]) > 0).mean() == pytest.approx(0.47, abs=0.01)
+        shares = np.sort(np.bincount(indices, minlength=47_236))[::-1] / len(lengths)
+        np.testing.assert_allclose(shares[[0, 100, 300, 1_000]], [0.32, 0.11, 0.043, 0.0115], rtol=0.1)
+    assert report.nonzeros == csr(read(tmp_path / "set"))[0][-1]
+
+
+@volume
+def test_the_sparse_plane_is_right_but_for_the_noise_in_the_labels():
+    vocabulary = synthetic.vocabulary(7, 47_236)
+    numbers = np.arange(20_000)
+    labels = synthetic.sparse_labels(SEED, numbers, vocabulary)
+    scores = synthetic.sparse_scores(SEED, numbers, vocabulary)
+    assert ((scores > 0) == (labels > 0)).mean() == pytest.approx(1 - synthetic.SPARSE_LABEL_NOISE, abs=0.006)
+
+
+@volume
+@pytest.mark.parametrize(
+    ("kind", "type_", "classes"), [("dense", pa.int8(), {0, 1}), ("gaussian", pa.int8(), {-1, 1})]
+)
+def test_dense_classes_are_balanced(kind, type_, classes, tmp_path):
+    write_dataset(tmp_path / "set", rows=40_000, kind=kind, features=6)
+    table = read(tmp_path / "set")
+    assert table.schema.types == [type_, pa.list_(pa.float32(), 6)]
+    labels = np.asarray(table["label"])
+    assert set(labels.tolist()) == classes
+    assert (labels == 1).mean() == pytest.approx(0.5, abs=0.01)
+
+
+@volume
+def test_dense_rows_are_correlated_and_a_linear_model_has_accuracy_80(tmp_path):
+    write_dataset(tmp_path / "set", rows=60_000, kind="dense", test_rows=60_000)
+    labels, matrix = dense(read(tmp_path / "set"))
+    test_labels, test_matrix = dense(read(tmp_path / "set-test"))
+    assert matrix.shape[1] == 28
+    assert matrix.std(axis=0).min() > 0.3
+    assert matrix.std(axis=0).max() < 4
+    assert np.abs(np.corrcoef(matrix.T) - np.eye(28)).max() > 0.3
+    centre = matrix.mean(axis=0)
+    fitted = np.linalg.lstsq(matrix - centre, labels - labels.mean(), rcond=None)[0]
+    assert (((test_matrix - centre) @ fitted > 0) == test_labels).mean() == pytest.approx(0.805, abs=0.01)
+
+
+@volume
+def test_a_linear_model_explains_80_percent_of_the_regression_target(tmp_path):
+    write_dataset(tmp_path / "set", rows=60_000, kind="regression")
+    table = read(tmp_path / "set")
+    assert table.schema.types == [pa.float64(), pa.list_(pa.float32(), 28)]
+    targets, matrix = dense(table)
+    centred = matrix - matrix.mean(axis=0)
+    residual = targets - targets.mean() - centred @ np.linalg.lstsq(centred, targets, rcond=None)[0]
+    assert 1 - residual.var() / targets.var() == pytest.approx(0.8, abs=0.01)
+    assert targets.mean() == pytest.approx(3.0, abs=0.05)
+
+
+@volume
+def test_no_direction_separates_the_gaussians_better_than_gaussian_direction(tmp_path):
+    write_dataset(tmp_path / "set", rows=200_000, kind="gaussian", seed=7)
+    labels, matrix = dense(read(tmp_path / "set"))
+    best = gaussian_direction(7, 20)
+    assert np.linalg.norm(best) == pytest.approx(1)
+
+    positive, negative = matrix[labels > 0], matrix[labels < 0]
+    covariances = [np.cov(part.T) for part in (positive, negative)]
+    np.testing.assert_allclose(*covariances, atol=0.1)
+    estimated = np.linalg.solve(sum(covariances), positive.mean(axis=0) - negative.mean(axis=0))
+    assert np.linalg.norm(estimated / np.linalg.norm(estimated) - best) < 0.02
+
+    def accuracy(direction: np.ndarray) -> float:
+        return ((matrix @ direction > 0) == (labels > 0)).mean()
+
+    assert accuracy(best) == pytest.approx(stats.norm.cdf(synthetic.GAUSSIAN_DISTANCE / 2), abs=0.003)
+    for change in np.random.default_rng(0).normal(size=(20, 20)):
+        assert accuracy(best) > accuracy(best + 0.4 * change / np.linalg.norm(change))
+
+
+@given(seed=st.integers(0, 2**64 - 1), features=st.integers(1, 40), size=st.floats(1e-3, 10))
+@settings(max_examples=50, deadline=None)
+def test_the_distance_of_the_means_in_standard_deviations_is_greatest_along_the_direction(
+    seed, features, size
+):
+    cloud = synthetic.cloud(seed, features)
+    covariance = np.diag(cloud.own**2) + cloud.loadings.T @ cloud.loadings
+
+    def distance(direction: np.ndarray) -> float:
+        return direction @ cloud.along / math.sqrt(direction @ covariance @ direction)
+
+    best = gaussian_direction(seed, features)
+    assert distance(best) == pytest.approx(1)
+    changed = best + size * np.random.default_rng(features).normal(size=features)
+    assert distance(changed) <= 1 + 1e-9
+
+
+# ------------------------------------------------------------------------------------------ files and folders
+
+
+@volume
+def test_batches_and_row_groups_have_moderate_sizes(tmp_path):
+    for kind, batch_rows in (("sparse", 2_000), ("dense", 8_192)):
+        write_dataset(tmp_path / kind, rows=20_000, kind=kind, shards=1)
+        with pa.ipc.open_file(str(tmp_path / kind / "part-00000.arrow")) as shard:
+            assert shard.get_batch(0).num_rows == batch_rows
+            assert shard.num_record_batches == math.ceil(20_000 / batch_rows)
+    write_dataset(tmp_path / "p", rows=120_000, kind="dense", features=2, shards=1, format="parquet")
+    metadata = pq.read_metadata(tmp_path / "p" / "part-00000.parquet")
+    assert [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)] == [
+        100_000,
+        20_000,
+    ]
+    assert metadata.row_group(0).column(1).compression == "ZSTD"
+
+
+@volume
+def test_a_damaged_parquet_page_is_noticed(tmp_path):
+    write_dataset(tmp_path / "set", rows=5_000, kind="dense", shards=1, format="parquet")
+    path = tmp_path / "set" / "part-00000.parquet"
+    damaged = bytearray(path.read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    path.write_bytes(damaged)
+    with pytest.raises(OSError, match="CRC checksum"):
+        pq.ParquetFile(path, page_checksum_verification=True).read()
+
+
+@volume
+@pytest.mark.parametrize("format", FORMATS)
+def test_a_shard_is_visible_only_when_it_is_whole(format, tmp_path):
+    seen = []
+
+    def look(written: int, total: int) -> None:
+        files = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert sum(path.name.startswith(".") for path in files) == 1
+        assert sum(rows_of(path) for path in files if not path.name.startswith(".")) < written
+        seen.append((written, total))
+
+    def rows_of(path: Path) -> int:
+        if format == "parquet":
+            return pq.read_metadata(path).num_rows
+        with pa.ipc.open_file(str(path)) as shard:
+            return sum(shard.get_batch(i).num_rows for i in range(shard.num_record_batches))
+
+    write_dataset(
+        tmp_path / "set",
+        rows=9_000,
+        kind="sparse",
+        shards=3,
+        format=format,
+        test_rows=1_000,
+        on_progress=look,
+    )
+    written, totals = zip(*seen, strict=True)
+    assert list(written) == sorted(set(written))
+    assert written[-1] == 10_000
+    assert set(totals) == {10_000}
+
+
+@volume
+@pytest.mark.parametrize("format", FORMATS)
+def test_an_interruption_leaves_whole_shards_only(format, tmp_path):
+    def interrupt(written: int, total: int) -> None:
+        if written > 6_000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_dataset(
+            tmp_path / "set", rows=9_000, kind="dense", shards=3, format=format, on_progress=interrupt
+        )
+    left = sorted(path.name for path in (tmp_path / "set").iterdir())
+    assert left == [f"part-00000.{format}", f"part-00001.{format}"]
+    assert read(tmp_path / "set").num_rows == 6_000
+
+
+MEMORY_SCRIPT = """
+import sys
+from pathlib import Path
+from streampgs.synth import write_dataset
+
+def peak_mb():
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line]
+    return int(line.split()[1]) / 1024
+
+folder = Path(sys.argv[1])
+write_dataset(folder / "little", rows=1, kind="sparse", shards=1)
+before = peak_mb()
+write_dataset(folder / "much", rows=500_000, kind="sparse", shards=2)
+print(peak_mb() - before)
+"""
+
+
+@volume
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="the peak of one process is not known here"
+)
+def test_memory_stays_bounded(tmp_path):
+    run = [sys.executable, "-c", MEMORY_SCRIPT, str(tmp_path)]
+    grown = subprocess.run(run, check=True, capture_output=True, text=True).stdout
+    size = sum(path.stat().st_size for path in (tmp_path / "much").iterdir())
+    assert float(grown) < 100 < size / 2**20 / 2
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"rows": 0}, "row count 0"),
+        ({"rows": 5, "shards": 6}, "shard count 6"),
+        ({"shards": 0}, "shard count 0"),
+        ({"kind": "cubic"}, "'cubic'"),
+        ({"format": "csv"}, "'csv'"),
+        ({"features": 1}, "feature count of kind 'sparse' 1"),
+        ({"kind": "dense", "features": 0}, "feature count of kind 'dense' 0"),
+        ({"test_rows": -1}, "test rows -1"),
+        ({"seed": -1}, "seed -1"),
+        ({"seed": 2**64}, f"seed {2**64}"),
+    ],
+)
+def test_an_impossible_option_is_named_with_a_remedy_and_nothing_is_made(options, found, tmp_path):
+    with pytest.raises(OptionError, match=found) as caught:
+        write_dataset(tmp_path / "set", **{"rows": 100, "kind": "sparse", **options})
+    assert "choose one" in caught.value.remedy
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("taken", ["set", "set-test"])
+def test_a_folder_in_use_is_refused_and_kept(taken, tmp_path):
+    (tmp_path / taken).mkdir()
+    (tmp_path / taken / "precious").touch()
+    with pytest.raises(OptionError, match=f"{taken} is not empty"):
+        write_dataset(tmp_path / "set", rows=10, shards=1, kind="dense", test_rows=5)
+    assert [path.name for path in tmp_path.rglob("*")] == [taken, "precious"]
+
+
+def test_a_file_in_the_folders_place_is_refused(tmp_path):
+    (tmp_path / "set").touch()
+    with pytest.raises(OptionError, match="is a file"):
+        write_dataset(tmp_path / "set", rows=10, shards=1, kind="dense")
+
+
+@volume
+def test_an_empty_folder_is_used(tmp_path):
+    write_dataset(tmp_path, rows=10, shards=1, kind="dense")
+    assert read(tmp_path).num_rows == 10
