@@ -1,0 +1,36 @@
+"""streampgs: linear models on tables far larger than memory, that pause and resume bit for bit.
+
+import streampgs
+
+streampgs.train("shards/", run="my-run", epochs=3)
+model = streampgs.Model.load("my-run")
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from streampgs.api import resume as resume
+    from streampgs.api import train as train
+    from streampgs.errors import StreampgsError as StreampgsError
+    from streampgs.model import Model as Model
+
+__all__ = ["Model", "StreampgsError", "resume", "train"]
+
+__version__ = "0.1.0"
+
+# Fetched when first asked for: the command line must not import pyarrow and numba to print its help.
+_HOMES = {
+    "Model": "streampgs.model",
+    "StreampgsError": "streampgs.errors",
+    "resume": "streampgs.api",
+    "train": "streampgs.api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    raise AttributeError(f"module 'streampgs' has no attribute '{name}'")

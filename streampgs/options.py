@@ -10,7 +10,16 @@ from typing import Any, Literal
 
 from streampgs.errors import OptionError
 
-LOSS_NAMES = ("logistic", "hinge", "squared", "squared-hinge", "modified-huber", "huber", "absolute", "quantile")
+LOSS_NAMES = (
+    "logistic",
+    "hinge",
+    "squared",
+    "squared-hinge",
+    "modified-huber",
+    "huber",
+    "absolute",
+    "quantile",
+)
 RETURN_NAMES = ("suffix", "average", "last", "random")
 SAMPLING_NAMES = ("epoch", "independent")
 DEFAULT_EPOCHS = 3
@@ -18,7 +27,16 @@ SMALLEST_P = 1.001
 SMALLEST_MEMORY = 48 * 10**6
 
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_BINARY_UNITS = {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+_BINARY_UNITS = {
+    "KIB": 2**10,
+    "MIB": 2**20,
+    "GIB": 2**30,
+    "TIB": 2**40,
+    "K": 2**10,
+    "M": 2**20,
+    "G": 2**30,
+    "T": 2**40,
+}
 
 
 def parse_size(text: str | int) -> int:
@@ -81,17 +99,27 @@ class ModelOptions:
         if self.t0 != "auto":
             _above("--t0", float(self.t0), 0.0)
         if self.batch < 1:
-            raise OptionError(f"--batch {self.batch} is not at least 1", "1 row a step is the best choice for nearly all data")
+            raise OptionError(
+                f"--batch {self.batch} is not at least 1",
+                "1 row a step is the best choice for nearly all data",
+            )
         if self.intercept < 0.0 or not math.isfinite(self.intercept):
-            raise OptionError(f"the intercept's constant {self.intercept} is not a number ≥ 0", "the default is 0.1")
+            raise OptionError(
+                f"the intercept's constant {self.intercept} is not a number ≥ 0", "the default is 0.1"
+            )
         if self.quantile is not None and (self.loss != "quantile" or not 0.0 < self.quantile < 1.0):
-            raise OptionError(f"--quantile {self.quantile} with --loss {self.loss}", "give a number in (0, 1), with --loss quantile")
+            raise OptionError(
+                f"--quantile {self.quantile} with --loss {self.loss}",
+                "give a number in (0, 1), with --loss quantile",
+            )
         if self.huber_width is not None:
             if self.loss != "huber":
                 raise OptionError(f"--huber-width with --loss {self.loss}", "it goes with --loss huber")
             _above("--huber-width", self.huber_width, 0.0)
         if self.features is not None and not 1 <= self.features < 2**31:
-            raise OptionError(f"--features {self.features} is outside [1, 2^31)", "leave it out to have it found")
+            raise OptionError(
+                f"--features {self.features} is outside [1, 2^31)", "leave it out to have it found"
+            )
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -116,7 +144,9 @@ class Limits:
             if getattr(self, name) is not None:
                 _above("--" + name.replace("_", "-"), getattr(self, name), 0.0)
         if self.target_accuracy is not None and not 0.0 < self.target_accuracy <= 1.0:
-            raise OptionError(f"--target-accuracy {self.target_accuracy} is outside (0, 1]", "give a share, like 0.95")
+            raise OptionError(
+                f"--target-accuracy {self.target_accuracy} is outside (0, 1]", "give a share, like 0.95"
+            )
 
     def or_default(self) -> Limits:
         """With no limit at all, a few epochs."""
@@ -163,4 +193,6 @@ def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _above(option: str, value: float, bound: float) -> None:
     if not (value > bound and math.isfinite(value)):
-        raise OptionError(f"{option} {value} is not a number above {bound:g}", "give a finite number above it")
+        raise OptionError(
+            f"{option} {value} is not a number above {bound:g}", "give a finite number above it"
+        )

@@ -84,5 +84,3 @@ class StopRequest:
 
     def ask(self, reason: str) -> None:
         self.reason = self.reason or reason
-
-

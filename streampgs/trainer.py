@@ -17,6 +17,7 @@ from streampgs.arithmetic.losses import LOSSES, loss_values
 from streampgs.arithmetic.powers import dual_exponent
 from streampgs.arithmetic.rows import squared_norms
 from streampgs.errors import Diverged, OptionError, RunError
+from streampgs.model import solver_of
 from streampgs.options import Limits, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
@@ -104,19 +105,32 @@ def train(
     """Start a run on the shards that `sources` name, and train until a limit or a stop."""
     folder = RunFolder(run)
     if folder.exists:
-        raise RunError(f"run '{run}' exists already", f"go on with: streampgs resume {run}   or choose another --run")
+        raise RunError(
+            f"run '{run}' exists already", f"go on with: streampgs resume {run}   or choose another --run"
+        )
     observer = observer or Silent()
     catalog, located = build_catalog(sources, columns_of(options))
     if located.ignored:
-        observer.note(f"{len(located.ignored)} files that are no shards by their names were left out, '{located.ignored[0]}' first")
+        observer.note(
+            f"{len(located.ignored)} files that are no shards by their names were left out, '{located.ignored[0]}' first"
+        )
     run.mkdir(parents=True, exist_ok=True)
     with RunLock(run):
         cache = None if resources.no_cache else str((resources.cache or folder.cache).absolute())
-        limit = resources.cache_limit if resources.cache_limit is not None else shutil.disk_usage(run).free // 2
+        limit = (
+            resources.cache_limit if resources.cache_limit is not None else shutil.disk_usage(run).free // 2
+        )
         shards, _ = with_cache(catalog.shards, 0, limit if cache else 0)
         catalog = Catalog(shards)
         sizes = choose_sizes(group_sizes(catalog, options.weight is not None), resources)
-        record = RunRecord(options, tuple(str(Path(source).absolute()) for source in sources), sizes, cache, limit, limits.or_default())
+        record = RunRecord(
+            options,
+            tuple(str(Path(source).absolute()) for source in sources),
+            sizes,
+            cache,
+            limit,
+            limits.or_default(),
+        )
         _refuse_impossible(options, catalog)
         folder.create(record.to_json(), catalog)
         cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
@@ -152,7 +166,10 @@ def resume(
             known = cursor.arrivals[-1].shards
             catalog = catalog.first(known)
             if len(catalog.shards) < known or catalog.digest() != checkpoint.record["catalog_digest"]:
-                raise RunError(f"the catalog of run '{run}' is not the one of its checkpoint", "restore catalog.arrows from a copy")
+                raise RunError(
+                    f"the catalog of run '{run}' is not the one of its checkpoint",
+                    "restore catalog.arrows from a copy",
+                )
         if limits.given:
             record = replace(record, limits=limits)
         if on_bad_row is not None:
@@ -166,7 +183,9 @@ def resume(
 
 
 def _refuse_impossible(options: ModelOptions, catalog: Catalog) -> None:
-    if options.sampling == "independent" and any(shard.decoded and not shard.cached for shard in catalog.shards):
+    if options.sampling == "independent" and any(
+        shard.decoded and not shard.cached for shard in catalog.shards
+    ):
         raise OptionError(
             "--sampling independent draws single rows, which Parquet and compressed Arrow can only give from the cache",
             "let all shards be cached (no --no-cache, a larger --cache-limit), or use --sampling epoch",
@@ -238,9 +257,7 @@ class _Session:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         record = checkpoint.record
-        settings = record["settings"]
-        settings["radius"] = math.inf if settings["radius"] is None else settings["radius"]
-        self.solver = Pgs.from_record(PgsSettings(**settings), checkpoint.vectors, record["solver"])
+        self.solver = solver_of(checkpoint)
         self.totals = Totals.from_json(record["totals"])
         self.checkpoint = checkpoint.path
         self.saved_at = (self.totals.rows, Cursor.from_json(record["cursor"]))
@@ -251,7 +268,9 @@ class _Session:
         self.waited_before = self.totals.seconds_waiting
         reached = self._limit_reached(at_piece_end=False)
         if reached is not None:
-            self.observer.note(f"nothing to do: the limit of {reached} is reached already; give a larger one to go on")
+            self.observer.note(
+                f"nothing to do: the limit of {reached} is reached already; give a larger one to go on"
+            )
             return self._report(reached)
         cache = BlockCache(Path(self.record.cache)) if self.record.cache is not None else None
         filler = WindowFiller(self.catalog, self.schedule, self._rules(), cache)
@@ -282,7 +301,9 @@ class _Session:
             columns_of(self.options),
             LOSSES[self.options.loss].classifies,
             self.options.on_bad_row == "skip",
-            self.options.features if self.catalog.kind == "sparse" or self.solver is None else self.solver.features,
+            self.options.features
+            if self.catalog.kind == "sparse" or self.solver is None
+            else self.solver.features,
         )
 
     # The loop.
@@ -380,17 +401,25 @@ class _Session:
         shape = options.quantile if options.loss == "quantile" else options.huber_width
         shape = shape if shape is not None else loss.default_shape
         if window.rows == 0:
-            raise RunError("the first window has no usable row", "mend the data; streampgs inspect DATA tells more")
+            raise RunError(
+                "the first window has no usable row", "mend the data; streampgs inspect DATA tells more"
+            )
         q = dual_exponent(options.p) + 1.0
         norms = np.empty(window.rows)
         squared_norms(window.starts, window.stops, window.values, q, norms)
         mean_squared_norm = float(np.mean(norms)) + options.intercept**2
-        t0 = automatic_t0(options.loss, options.sigma, mean_squared_norm) if options.t0 == "auto" else float(options.t0)
+        t0 = (
+            automatic_t0(options.loss, options.sigma, mean_squared_norm)
+            if options.t0 == "auto"
+            else float(options.t0)
+        )
         ball = options.ball if options.ball is not None else ("none" if loss.lipschitz else "auto")
         if ball == "auto":
             at_zero = loss_values(loss)(0.0, window.labels, shape)
             weights = window.weights if window.weights.size else 1.0
-            radius = automatic_radius(max(float(np.mean(at_zero * weights)), 1e-300), options.p, options.sigma)
+            radius = automatic_radius(
+                max(float(np.mean(at_zero * weights)), 1e-300), options.p, options.sigma
+            )
         else:
             radius = math.inf if ball == "none" else float(ball)
         settings = PgsSettings(
@@ -460,12 +489,10 @@ class _Session:
         if self.solver is None or self.saved_at == (self.totals.rows, self.cursor):
             return
         vectors, solver = self.solver.to_record()
-        settings = asdict(self.solver.settings)
-        settings["radius"] = None if math.isinf(settings["radius"]) else settings["radius"]
         self.totals.seconds_waiting = self._seconds_waiting()
         record = {
             "options": self.options.to_json(),
-            "settings": settings,
+            "settings": self.solver.settings.to_json(),
             "sizes": asdict(self.record.sizes),
             "cursor": self.cursor.to_json(),
             "catalog_digest": self.catalog.digest(self.cursor.arrivals[-1].shards),
@@ -488,7 +515,9 @@ class _Session:
         return self.cursor.epoch + min(1.0, position / length)
 
     def _rows_per_second(self) -> float:
-        seconds = self.totals.seconds_training - self.trained_before + self._seconds_waiting() - self.waited_before
+        seconds = (
+            self.totals.seconds_training - self.trained_before + self._seconds_waiting() - self.waited_before
+        )
         return (self.totals.rows - self.rows_at_start) / seconds if seconds > 0 else 0.0
 
     def _status(self, window: Window) -> Status:
@@ -536,7 +565,9 @@ class _Session:
             seconds_reading_wait=self.totals.seconds_waiting,
             rows_per_second=self._rows_per_second(),
             progressive_loss=tallies.loss / tallies.weight if tallies and known else None,
-            progressive_accuracy=tallies.correct / tallies.weight if tallies and known and classifies else None,
+            progressive_accuracy=tallies.correct / tallies.weight
+            if tallies and known and classifies
+            else None,
             gap=solver.gap() if solver and solver.steps else None,
             dual_sha256=solver.dual_sha256() if solver else None,
             checkpoint=str(self.checkpoint) if self.checkpoint else None,

@@ -1,0 +1,1 @@
+"""The command line: words in, words and JSON out. Everything else happens elsewhere."""

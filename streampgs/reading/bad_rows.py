@@ -19,13 +19,25 @@ _SKIP = "mend the data, or leave such rows out with --on-bad-row skip"
 # reason → (short name for counts, what one row has, remedy)
 REASONS: dict[int, tuple[str, str, str]] = {
     row_loops.NEGATIVE_INDEX: ("negative index", "a negative or null index", _SKIP),
-    row_loops.INDEX_TOO_LARGE: ("index too large", "an index at or above the number of features", f"raise --features, or {_SKIP}"),
+    row_loops.INDEX_TOO_LARGE: (
+        "index too large",
+        "an index at or above the number of features",
+        f"raise --features, or {_SKIP}",
+    ),
     row_loops.REPEATED_INDEX: ("repeated index", "an index named twice", _SKIP),
     row_loops.VALUE_NOT_FINITE: ("feature not finite", "a feature that is null, NaN or infinite", _SKIP),
-    row_loops.VALUE_TOO_LARGE: ("feature too large", "a feature beyond the range of float32", f"scale the column down, or {_SKIP}"),
+    row_loops.VALUE_TOO_LARGE: (
+        "feature too large",
+        "a feature beyond the range of float32",
+        f"scale the column down, or {_SKIP}",
+    ),
     row_layout.LABEL_NULL: ("label null", "no label", _SKIP),
     row_layout.LABEL_NOT_FINITE: ("label not finite", "a label that is NaN or infinite", _SKIP),
-    row_layout.LABEL_NO_CLASS: ("label no class", "a label outside {-1, 0, 1}", f"name the positive class with --positive VALUE, or {_SKIP}"),
+    row_layout.LABEL_NO_CLASS: (
+        "label no class",
+        "a label outside {-1, 0, 1}",
+        f"name the positive class with --positive VALUE, or {_SKIP}",
+    ),
     row_layout.WEIGHT_BAD: ("bad weight", "a weight that is null, negative or not finite", _SKIP),
     row_layout.FEATURES_NULL: ("features null", "null in place of a list of features", _SKIP),
     row_layout.LENGTHS_DIFFER: ("lengths differ", "'indices' and 'values' of different lengths", _SKIP),
@@ -37,7 +49,14 @@ def counts_by_name(counts: Counter[int]) -> dict[str, int]:
     return {REASONS[reason][0]: count for reason, count in sorted(counts.items())}
 
 
-def bad_row_error(shard: Shard, group: int, first_row: int, arrays: RowArrays, reasons: NDArray[np.uint8], rows: NDArray[np.int64]) -> DataError:
+def bad_row_error(
+    shard: Shard,
+    group: int,
+    first_row: int,
+    arrays: RowArrays,
+    reasons: NDArray[np.uint8],
+    rows: NDArray[np.int64],
+) -> DataError:
     """The error for the first bad row of a block; `rows` are the block's rows that `reasons` speaks of."""
     k = int(np.flatnonzero(reasons)[0])
     reason, row = int(reasons[k]), int(rows[k])
@@ -49,7 +68,8 @@ def bad_row_error(shard: Shard, group: int, first_row: int, arrays: RowArrays, r
     many = f" ({alike} such rows in this block)" if alike > 1 else ""
     found = _found(reason, arrays, row)
     return DataError(
-        f"shard '{shard.path}', {group_name} {group}, row {in_group} (row {in_file} of the file): {fault}{found}{many}", remedy
+        f"shard '{shard.path}', {group_name} {group}, row {in_group} (row {in_file} of the file): {fault}{found}{many}",
+        remedy,
     )
 
 

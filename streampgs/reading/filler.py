@@ -31,7 +31,7 @@ from streampgs.reading.window import Window
 from streampgs.table.arrow_columns import list_offsets, read_column
 from streampgs.table.arrow_metadata import BatchMetadata, MetadataDamaged
 from streampgs.table.catalog import Catalog, Shard
-from streampgs.table.layout import SPARSE, Columns, RowArrays, rows_of
+from streampgs.table.layout import SPARSE, Columns, rows_of
 from streampgs.table.shard_files import ArrowFile, ParquetShard, announce, read_into
 
 _OPEN_FILES = 128
@@ -103,7 +103,10 @@ class _ArrowGroup:
 
     def columns(self, start: int, stop: int, scratch: Scratch) -> dict[str, pa.Array]:
         read = self._read(scratch)
-        return {name: read_column(place, self.batch, start, stop, read) for name, place in self.file.places.items()}
+        return {
+            name: read_column(place, self.batch, start, stop, read)
+            for name, place in self.file.places.items()
+        }
 
 
 @dataclass
@@ -136,7 +139,9 @@ class _DecodedRows:
 
 
 class WindowFiller:
-    def __init__(self, catalog: Catalog, schedule: Schedule, rules: RowRules, cache: BlockCache | None) -> None:
+    def __init__(
+        self, catalog: Catalog, schedule: Schedule | None, rules: RowRules, cache: BlockCache | None
+    ) -> None:
         self.catalog = catalog
         self.schedule = schedule
         self.rules = rules
@@ -169,7 +174,19 @@ class WindowFiller:
         values = np.empty(0, np.float32)
         if self.sparse:
             indices, offsets = np.empty(0, np.int32), np.zeros(1, np.int64)
-            place_sparse(none, none, offsets, indices, values, none, indices.view(np.uint32), values, 1, no_rows, self._table)
+            place_sparse(
+                none,
+                none,
+                offsets,
+                indices,
+                values,
+                none,
+                indices.view(np.uint32),
+                values,
+                1,
+                no_rows,
+                self._table,
+            )
         else:
             place_dense(none, none, 1, values, values, no_rows)
 
@@ -196,10 +213,14 @@ class WindowFiller:
                 block.source.announce(block.start, block.stop)
         lengths = self._lengths(blocks)
         slots = shuffled(np.uint64(plan.shuffle_key), len(lengths))
-        weighted = self.rules.columns.weight is not None
         window.plan = plan
+        self._fill_slots(blocks, lengths, slots, window)
+
+    def _fill_slots(
+        self, blocks: list[_Block], lengths: NDArray[np.int64], slots: NDArray[np.int64], window: Window
+    ) -> None:
         window.skipped = Counter()
-        window.lay_out(lengths, slots, self.sparse, weighted)
+        window.lay_out(lengths, slots, self.sparse, self.rules.columns.weight is not None)
         window.largest_index = -1
         if self.sparse and len(lengths) and 4 * lengths.max() > self._table.size:
             self._table = repeat_table(int(lengths.max()))
@@ -212,6 +233,34 @@ class WindowFiller:
             first += count
         if dropped:
             window.drop(np.concatenate(dropped))
+
+    def in_file_order(self, block_bytes: int) -> Iterator[Window]:
+        """All rows of the catalog, block after block as the files have them; the window is one and the same."""
+        window = Window()
+        for group in range(self.catalog.groups):
+            number, in_file = self.catalog.shard_of(group)
+            shard = self.catalog.shards[number]
+            rows = int(self.catalog.group_rows[group])
+            entries = int(self.catalog.group_entries[group])
+            slice_rows = max(1, rows * block_bytes // max(1, 8 * entries + 24 * rows))
+            for block in self._blocks_of_group(group, number, in_file, shard, rows, slice_rows):
+                lengths = self._lengths([block])
+                self._fill_slots([block], lengths, np.arange(len(lengths)), window)
+                yield window
+
+    def _blocks_of_group(
+        self, group: int, number: int, in_file: int, shard: Shard, rows: int, slice_rows: int
+    ) -> Iterator[_Block]:
+        if shard.decoded:
+            first = 0
+            for batch in decoded_slices(shard, in_file, slice_rows, self.rules.columns):
+                yield _Block(group, first, first + batch.num_rows, None, _DecodedRows(batch))
+                first += batch.num_rows
+        else:
+            for first in range(0, rows, slice_rows):
+                yield _Block(
+                    group, first, min(first + slice_rows, rows), None, self._arrow_group(number, in_file)
+                )
 
     # Which blocks, and who reads them.
 
@@ -283,7 +332,11 @@ class WindowFiller:
         missing: dict[int, tuple[Shard, int, int]] = {}
         for group, (number, in_file) in zip(groups.tolist(), shards, strict=True):
             shard, slice_rows = self.catalog.shards[number], int(self.schedule.slice_rows[group])
-            if shard.cached and group not in missing and not self.cache.path(shard, in_file, slice_rows).exists():
+            if (
+                shard.cached
+                and group not in missing
+                and not self.cache.path(shard, in_file, slice_rows).exists()
+            ):
                 missing[group] = (shard, in_file, slice_rows)
         if missing:
             with ThreadPoolExecutor(_DECODERS) as pool:
@@ -318,7 +371,9 @@ class WindowFiller:
     def _dense_width(self, blocks: list[_Block]) -> int:
         """Features of a dense row: fixed by option or schema, or else by the first row that is read."""
         if self._width is None:
-            self._width = next((s.layout.width for s in self.catalog.shards if s.layout.width is not None), None)
+            self._width = next(
+                (s.layout.width for s in self.catalog.shards if s.layout.width is not None), None
+            )
         if self._width is None:
             for block in blocks:
                 self._scratch.reset()
@@ -343,7 +398,13 @@ class WindowFiller:
         shard = self.catalog.shards[shard_number]
         with self._naming_faults(block):
             columns = block.source.columns(block.start, block.stop, self._scratch)
-            arrays = rows_of(columns, shard.layout, self.rules.columns, self.rules.classifies, None if self.sparse else self._width)
+            arrays = rows_of(
+                columns,
+                shard.layout,
+                self.rules.columns,
+                self.rules.classifies,
+                None if self.sparse else self._width,
+            )
         rows = np.arange(len(arrays)) if block.picks is None else block.picks
         if self.sparse and not np.array_equal(np.diff(arrays.offsets)[rows], lengths):
             self._raise_changed(block, shard)
@@ -386,7 +447,9 @@ class WindowFiller:
     def _raise_changed(self, block: _Block, shard: Shard) -> None:
         if isinstance(block.source, _CachedSlice):
             raise _GroupDamaged(block.source.file) from CacheDamaged("row lengths that do not match")
-        raise DataError(f"shard '{shard.path}' changed while it was being read", "restore it, or start a new run")
+        raise DataError(
+            f"shard '{shard.path}' changed while it was being read", "restore it, or start a new run"
+        )
 
 
 class _GroupDamaged(Exception):

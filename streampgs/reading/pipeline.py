@@ -11,7 +11,6 @@ from streampgs.order.cursor import Cursor
 from streampgs.reading.filler import WindowFiller
 from streampgs.reading.window import Window
 
-
 _STOP_POLL_SECONDS = 0.1
 
 
@@ -31,7 +30,9 @@ class Pipeline:
         self._windows = (Window(), Window())
         for window in self._windows:
             self._free.put(window)
-        self._thread = threading.Thread(target=self._run, args=(cursor,), name="streampgs-reader", daemon=True)
+        self._thread = threading.Thread(
+            target=self._run, args=(cursor,), name="streampgs-reader", daemon=True
+        )
         self._thread.start()
 
     def next(self, stop: StopAsked) -> Window | None:
@@ -74,5 +75,5 @@ class Pipeline:
                 self._ready.put(window)
                 cursor = plan.next
             self._ready.put(None)
-        except BaseException as error:  # noqa: BLE001 (it is raised again by whoever asks for the window)
+        except BaseException as error:
             self._ready.put(error)

@@ -22,6 +22,8 @@ class Window:
         self.rows = 0
         self.largest_index = -1
         self.skipped: Counter[int] = Counter()
+        self.kept: NDArray[np.bool_] | None = None
+        """Which of the rows asked for are here, in their order; None: all."""
         self.starts: NDArray[np.int64] = np.empty(0, np.int64)
         self.stops: NDArray[np.int64] = np.empty(0, np.int64)
         self.labels: NDArray[np.float64] = np.empty(0)
@@ -42,7 +44,9 @@ class Window:
         setattr(self, name, room[:size])
         return room[:size]
 
-    def lay_out(self, lengths: NDArray[np.int64], slots: NDArray[np.int64], sparse: bool, weighted: bool) -> None:
+    def lay_out(
+        self, lengths: NDArray[np.int64], slots: NDArray[np.int64], sparse: bool, weighted: bool
+    ) -> None:
         """Give each slot its place; lengths[k] is the length of the row that goes to slots[k]."""
         count = len(lengths)
         starts, stops = self.reserve("starts", count), self.reserve("stops", count)
@@ -57,11 +61,13 @@ class Window:
         self.reserve("labels", count)
         self.reserve("weights", count if weighted else 0)
         self.rows = count
+        self.kept = None
 
     def drop(self, slots: NDArray[np.int64]) -> None:
         """Leave out the rows in these slots; the others keep their order."""
         keep = np.ones(self.rows, np.bool_)
         keep[slots] = False
+        self.kept = keep
         self.rows = int(np.count_nonzero(keep))
         for name in ("starts", "stops", "labels", "weights"):
             array = getattr(self, name)

@@ -69,7 +69,10 @@ class RunFolder:
 
     def record(self) -> dict[str, Any]:
         if not self.path.exists():
-            raise RunError(f"there is no run '{self.path}'", "start one with: streampgs train DATA --run " + str(self.path))
+            raise RunError(
+                f"there is no run '{self.path}'",
+                "start one with: streampgs train DATA --run " + str(self.path),
+            )
         _, record = self._verified(self._record_path)
         if record.get("format") != FORMAT:
             raise RunError(
@@ -90,9 +93,13 @@ class RunFolder:
         try:
             return read_sealed(path)
         except FileNotFoundError as error:
-            raise RunError(f"'{self.path}' is no run: it has no {path.name}", "name the folder that was given as --run") from error
+            raise RunError(
+                f"'{self.path}' is no run: it has no {path.name}", "name the folder that was given as --run"
+            ) from error
         except (SealBroken, OSError, pa.ArrowInvalid) as error:
-            raise RunError(f"'{path}' is damaged: {error}", "restore it from a copy, or start a new run") from error
+            raise RunError(
+                f"'{path}' is damaged: {error}", "restore it from a copy, or start a new run"
+            ) from error
 
     # Checkpoints.
 
@@ -125,12 +132,18 @@ class RunFolder:
                 damaged.append((path, str(error)))
                 continue
             if record.get("format") != FORMAT:
-                raise RunError(f"'{path}' is of format {record.get('format')}", "use the version of streampgs that wrote it")
+                raise RunError(
+                    f"'{path}' is of format {record.get('format')}",
+                    "use the version of streampgs that wrote it",
+                )
             vectors = {name: np.array(table.column(name).combine_chunks()) for name in table.column_names}
             return Checkpoint(vectors, record, path, damaged)
         if damaged:
             listed = "; ".join(f"{path.name}: {why}" for path, why in damaged)
-            raise RunError(f"no checkpoint of run '{self.path}' is sound ({listed})", "restore one from a copy, or start a new run")
+            raise RunError(
+                f"no checkpoint of run '{self.path}' is sound ({listed})",
+                "restore one from a copy, or start a new run",
+            )
         return None
 
     def append_metrics(self, record: dict[str, Any]) -> None:
@@ -149,7 +162,9 @@ class RunLock:
         try:
             self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
-            raise RunError(f"run '{self.path.parent}' cannot be locked: {error.strerror}", "make the folder writable") from error
+            raise RunError(
+                f"run '{self.path.parent}' cannot be locked: {error.strerror}", "make the folder writable"
+            ) from error
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -157,15 +172,16 @@ class RunLock:
             os.close(self._fd)
             self._fd = None
             raise RunError(
-                f"run '{self.path.parent}' is being trained by process {holder}", "wait for it, or stop it with Ctrl-C or kill"
+                f"run '{self.path.parent}' is being trained by process {holder}",
+                "wait for it, or stop it with Ctrl-C or kill",
             ) from error
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, str(os.getpid()).encode(), 0)
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
-
-

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import asdict, astuple, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -42,6 +42,13 @@ class PgsSettings:
     returns: str
     seed: int
     layout: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "radius": None if math.isinf(self.radius) else self.radius}
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> PgsSettings:
+        return PgsSettings(**{**record, "radius": math.inf if record["radius"] is None else record["radius"]})
 
 
 class Rows(Protocol):
@@ -174,7 +181,9 @@ class Pgs:
         The step of the next replacement is drawn instead of a coin at every step.
         """
         self.kept = self._iterate()
-        fraction = float(random_fractions(key_of(self.settings.seed, "kept"), np.array([self.kept_count], np.uint64))[0])
+        fraction = float(
+            random_fractions(key_of(self.settings.seed, "kept"), np.array([self.kept_count], np.uint64))[0]
+        )
         self.kept_count += 1
         self.next_kept = min(int(self.next_kept / fraction) + 1, 1 << 62)
 
@@ -214,7 +223,11 @@ class Pgs:
         """w_T = ∇r*(λ / ((T+t0)σ)), on the ball if there is one."""
         s = self.settings
         q_less_1 = dual_exponent(s.p)
-        q, power_sum, scale = q_less_1 + 1.0, max(0.0, self.scalars[loops.POWER_SUM]), self.scalars[loops.SCALE]
+        q, power_sum, scale = (
+            q_less_1 + 1.0,
+            max(0.0, self.scalars[loops.POWER_SUM]),
+            self.scalars[loops.SCALE],
+        )
         if power_sum == 0.0:
             return np.zeros(len(self.coordinates))
         clock = (self.steps + s.t0) * s.sigma
@@ -233,7 +246,9 @@ class Pgs:
         s = self.settings
         start = self.earlier.start_dual if self._needs_earlier() else self.stretch_start
         size = _norm(self.coordinates[:, 0] - start, dual_exponent(s.p) + 1.0) / (tallies.steps * s.sigma)
-        return (tallies.regularizer + tallies.linear) / tallies.steps + s.sigma * _conjugate(size, s.p, s.radius)
+        return (tallies.regularizer + tallies.linear) / tallies.steps + s.sigma * _conjugate(
+            size, s.p, s.radius
+        )
 
     def dual_sha256(self) -> str:
         return hashlib.sha256(self.dual.tobytes()).hexdigest()
@@ -264,7 +279,9 @@ class Pgs:
     def from_record(settings: PgsSettings, vectors: dict[str, Vector], numbers: dict[str, Any]) -> Pgs:
         solver = Pgs(settings)
         nothing = np.zeros(0)
-        solver.coordinates = np.ascontiguousarray(np.stack([vectors[name] for name in solver._slot_names()], axis=1))
+        solver.coordinates = np.ascontiguousarray(
+            np.stack([vectors[name] for name in solver._slot_names()], axis=1)
+        )
         solver.stretch_start = vectors["stretch_start"]
         solver.earlier = Stretch(
             vectors["earlier_start"],
@@ -280,7 +297,11 @@ class Pgs:
         return solver
 
     def _slot_names(self) -> list[str]:
-        return ["dual", *(["raised"] if self.settings.p != 2.0 else []), *(["iterate_sum"] if self.averaging else [])]
+        return [
+            "dual",
+            *(["raised"] if self.settings.p != 2.0 else []),
+            *(["iterate_sum"] if self.averaging else []),
+        ]
 
 
 def bytes_per_feature(p: float, returns: str) -> int:

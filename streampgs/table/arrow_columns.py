@@ -61,7 +61,12 @@ def _own_buffers(kind: pa.DataType) -> int:
         return 1 if kind.mode == "sparse" else 2
     if types.is_list_view(kind) or types.is_large_list_view(kind):
         return 3
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+    if (
+        types.is_string(kind)
+        or types.is_large_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_binary(kind)
+    ):
         return 3
     if types.is_string_view(kind) or types.is_binary_view(kind):
         raise MetadataDamaged("a column of view type stands before the ones that are needed")
@@ -72,7 +77,9 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def list_offsets(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, read: ReadBody) -> NDArray[np.int64]:
+def list_offsets(
+    place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, read: ReadBody
+) -> NDArray[np.int64]:
     """The stop - start + 1 offsets of a list column's rows [start, stop), checked to be in order and in range."""
     wide = pa.types.is_large_list(place.type)
     dtype = np.dtype(np.int64 if wide else np.int32)

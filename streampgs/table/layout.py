@@ -65,7 +65,10 @@ def find_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
             )
         kind = schema.field(name).type
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            raise DataError(f"shard '{shard}': {role} column '{name}' is of type {kind}", "it must hold numbers or booleans")
+            raise DataError(
+                f"shard '{shard}': {role} column '{name}' is of type {kind}",
+                "it must hold numbers or booleans",
+            )
         used.append(name)
     if "indices" in names:
         if not _is_list_of(schema.field("indices").type, pa.types.is_integer):
@@ -84,7 +87,10 @@ def find_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
         kind = schema.field("features").type
         fixed = pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type)
         if not fixed and not _is_list_of(kind, _is_number):
-            raise DataError(f"shard '{shard}': column 'features' is of type {kind}", "it must be a list of floats or integers")
+            raise DataError(
+                f"shard '{shard}': column 'features' is of type {kind}",
+                "it must be a list of floats or integers",
+            )
         return Layout(DENSE, (*used, "features"), width=kind.list_size if fixed else None)
     raise DataError(
         f"shard '{shard}': no features among its columns ({', '.join(names)})",
@@ -125,7 +131,9 @@ _NO_INDICES = np.empty(0, np.int32)
 _ONES = np.empty(0, np.float32)
 
 
-def rows_of(arrays: dict[str, pa.Array], layout: Layout, columns: Columns, classifies: bool, width: int | None) -> RowArrays:
+def rows_of(
+    arrays: dict[str, pa.Array], layout: Layout, columns: Columns, classifies: bool, width: int | None
+) -> RowArrays:
     """The rows that the columns' arrays hold. `width` is what every dense row must have."""
     count = len(next(iter(arrays.values())))
     reasons = np.zeros(count, np.uint8)
@@ -176,7 +184,9 @@ def _entries(child: pa.Array, whole: bool) -> NDArray[Any]:
     """A list's child as numbers of one of the few types that loops are compiled for; null becomes -1 or NaN, which
     the loops refuse."""
     if child.null_count:
-        child = pc.fill_null(child.cast(pa.int64() if whole else pa.float64(), safe=False), -1 if whole else np.nan)
+        child = pc.fill_null(
+            child.cast(pa.int64() if whole else pa.float64(), safe=False), -1 if whole else np.nan
+        )
     entries = child.to_numpy(zero_copy_only=False)
     if whole:
         return entries if entries.dtype in (np.int32, np.int64) else entries.astype(np.int64)

@@ -46,13 +46,19 @@ def locate(sources: Iterable[str]) -> Located:
         elif glob.has_magic(source):
             matches = sorted(glob.glob(source, recursive=True))
             if not matches:
-                raise DataError(f"nothing matches '{source}'", "check the pattern; quote it so that the shell leaves it alone")
+                raise DataError(
+                    f"nothing matches '{source}'",
+                    "check the pattern; quote it so that the shell leaves it alone",
+                )
             inner = locate(m for m in matches if not os.path.basename(m).startswith((".", "_")))
             for file in inner.paths:
                 add(file)
             found.ignored += inner.ignored
         else:
-            raise DataError(f"'{source}' does not exist", "name files, folders or quoted globs of .parquet or .arrow shards")
+            raise DataError(
+                f"'{source}' does not exist",
+                "name files, folders or quoted globs of .parquet or .arrow shards",
+            )
     return found
 
 
@@ -72,9 +78,18 @@ def kind_of(path: Path, head: bytes) -> str:
     if head.startswith(_PARQUET_MAGIC):
         return PARQUET
     if head.startswith(b"\xff\xff\xff\xff"):
-        raise DataError(f"shard '{path}' is an Arrow stream, not a file", "rewrite it with pyarrow.ipc.new_file: a file has the index that random reading needs")
+        raise DataError(
+            f"shard '{path}' is an Arrow stream, not a file",
+            "rewrite it with pyarrow.ipc.new_file: a file has the index that random reading needs",
+        )
     if head.startswith(b"FEA1"):
-        raise DataError(f"shard '{path}' is in the Feather V1 format", "rewrite it as Feather V2 (which is Arrow IPC) or Parquet")
+        raise DataError(
+            f"shard '{path}' is in the Feather V1 format",
+            "rewrite it as Feather V2 (which is Arrow IPC) or Parquet",
+        )
     if not head:
         raise DataError(f"shard '{path}' is empty", "remove it, or let its writer finish")
-    raise DataError(f"shard '{path}' is neither Arrow nor Parquet", "its first bytes should be ARROW1 or PAR1; remove it, or write it again")
+    raise DataError(
+        f"shard '{path}' is neither Arrow nor Parquet",
+        "its first bytes should be ARROW1 or PAR1; remove it, or write it again",
+    )

@@ -24,7 +24,6 @@ from streampgs.table.arrow_metadata import (
     BatchMetadata,
     FileBlock,
     MetadataDamaged,
-    metadata_length,
     read_batch_metadata,
     read_footer,
 )
@@ -70,7 +69,10 @@ def read_exactly(fd: int, size: int, offset: int, path: Path) -> bytes:
     while len(data) < size:
         more = os.pread(fd, size - len(data), offset + len(data))
         if not more:
-            raise DataError(f"shard '{path}' ends at byte {offset + len(data)}, in the middle of what it should hold", "it was shortened while in use; restore it")
+            raise DataError(
+                f"shard '{path}' ends at byte {offset + len(data)}, in the middle of what it should hold",
+                "it was shortened while in use; restore it",
+            )
         data += more
     return data
 
@@ -85,7 +87,10 @@ def fingerprint_of(path: Path) -> Fingerprint:
 
 
 def _unreadable(path: Path, error: OSError) -> DataError:
-    return DataError(f"shard '{path}' cannot be read: {error.strerror or error}", "check that it is there and that you may read it")
+    return DataError(
+        f"shard '{path}' cannot be read: {error.strerror or error}",
+        "check that it is there and that you may read it",
+    )
 
 
 class _opened:
@@ -109,7 +114,10 @@ def _footer(fd: int, size: int, path: Path) -> tuple[str, bytes]:
     whole = len(tail) == tail_bytes and tail.endswith(mark)
     length = struct.unpack("<I", tail[:4])[0] if whole else 0
     if not whole or length + tail_bytes + len(mark) > size:
-        raise DataError(f"shard '{path}' has no footer: it is truncated, or still being written", "remove it, or wait until its writer has finished")
+        raise DataError(
+            f"shard '{path}' has no footer: it is truncated, or still being written",
+            "remove it, or wait until its writer has finished",
+        )
     return kind, read_exactly(fd, length + tail_bytes, size - length - tail_bytes, path)
 
 
@@ -143,7 +151,10 @@ class ArrowFile:
         try:
             self.size = os.fstat(self.fd).st_size
             if self.size != fingerprint.size:
-                raise DataError(f"shard '{path}' has {self.size:,} bytes and not {fingerprint.size:,} as catalogued", "restore it, or start a new run")
+                raise DataError(
+                    f"shard '{path}' has {self.size:,} bytes and not {fingerprint.size:,} as catalogued",
+                    "restore it, or start a new run",
+                )
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
             _, footer = _footer(self.fd, self.size, path)
             self.blocks: list[FileBlock] = read_footer(footer[:-_ARROW_TAIL])
@@ -178,7 +189,11 @@ class ArrowFile:
     def metadata(self, group: int) -> BatchMetadata:
         block = self.blocks[group]
         try:
-            if block.metadata_bytes <= 0 or block.offset < 0 or block.offset + block.metadata_bytes + block.body_bytes > self.size:
+            if (
+                block.metadata_bytes <= 0
+                or block.offset < 0
+                or block.offset + block.metadata_bytes + block.body_bytes > self.size
+            ):
                 raise MetadataDamaged("a record batch outside the file")
             batch = read_batch_metadata(read_exactly(self.fd, block.metadata_bytes, block.offset, self.path))
             if batch.body_bytes > block.body_bytes:
@@ -219,21 +234,27 @@ def _parquet_facts(path: Path, fingerprint: Fingerprint, columns: Columns) -> Sh
             layout = find_layout(file.schema_arrow, columns, str(path))
             lists = "indices" if layout.kind == "sparse" else "features"
             metadata = file.metadata
-            leaf = next(i for i in range(metadata.num_columns) if metadata.schema.column(i).path.split(".")[0] == lists)
+            leaf = next(
+                i
+                for i in range(metadata.num_columns)
+                if metadata.schema.column(i).path.split(".")[0] == lists
+            )
             groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
             rows = tuple(group.num_rows for group in groups)
             entries = tuple(group.column(leaf).num_values for group in groups)
     except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"shard '{path}': its Parquet footer cannot be read: {error}", "write the file again") from error
+        raise DataError(
+            f"shard '{path}': its Parquet footer cannot be read: {error}", "write the file again"
+        ) from error
     return ShardFacts("parquet", fingerprint, layout, True, rows, entries)
 
 
 class ParquetShard:
     """A Parquet file, decoded row group by row group, with page checksums verified where the writer left any."""
 
-    def __init__(self, path: Path, layout: Layout) -> None:
+    def __init__(self, path: Path, layout: Layout, only: tuple[str, ...] | None = None) -> None:
         self.path = path
-        self.layout = layout
+        self.columns = list(only or layout.columns)
 
     @cached_property
     def _file(self) -> Any:
@@ -248,14 +269,15 @@ class ParquetShard:
         """The row group in slices of `slice_rows` rows (the last may be shorter), decoded as they are asked for."""
         try:
             batches = self._file.iter_batches(
-                batch_size=slice_rows, row_groups=[group], columns=list(self.layout.columns), use_threads=True
+                batch_size=slice_rows, row_groups=[group], columns=self.columns, use_threads=True
             )
             for batch in batches:
                 batch.validate()
                 yield batch
         except (pa.ArrowInvalid, OSError) as error:
             raise DataError(
-                f"shard '{self.path}', row group {group}: damaged or shortened: {error}", "write the file again"
+                f"shard '{self.path}', row group {group}: damaged or shortened: {error}",
+                "write the file again",
             ) from error
 
     def close(self) -> None:
@@ -270,12 +292,13 @@ def read_into(fd: int, target: Bytes, offset: int, path: Path) -> None:
     while done < len(view):
         got = os.preadv(fd, [view[done:]], offset + done)
         if got == 0:
-            raise DataError(f"shard '{path}' ends at byte {offset + done}, in the middle of a block", "it was shortened while in use; restore it")
+            raise DataError(
+                f"shard '{path}' ends at byte {offset + done}, in the middle of a block",
+                "it was shortened while in use; restore it",
+            )
         done += got
 
 
 def announce(fd: int, offset: int, size: int) -> None:
     """Ask the system to read ahead what will be wanted soon."""
     os.posix_fadvise(fd, offset, size, os.POSIX_FADV_WILLNEED)
-
-

@@ -1,0 +1,3 @@
+from streampgs.cli.main import main
+
+main()

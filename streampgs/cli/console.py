@@ -1,0 +1,136 @@
+"""What people see: on standard error, one live line in a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streampgs.errors import StreampgsError
+
+if TYPE_CHECKING:
+    from streampgs.progress import Status, StopRequest
+
+_PLAIN_SECONDS = 5.0
+
+
+def say(message: str = "") -> None:
+    click.echo(message, err=True)
+
+
+def print_json(record: dict[str, Any]) -> None:
+    click.echo(json.dumps(record, allow_nan=False))
+
+
+def fail(error: StreampgsError) -> int:
+    say(click.style("error: ", fg="red", bold=True) + str(error))
+    return 1
+
+
+def count(number: float) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= 10 * size or (number >= size and unit != "k"):
+            return f"{number / size:.1f}{unit}"
+    return f"{number:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d}"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+
+
+def status_text(status: Status) -> str:
+    parts = [
+        f"epoch {status.epoch + status.epoch_fraction:.2f}",
+        f"{count(status.rows)} rows",
+        f"{count(status.rows_per_second)} rows/s",
+    ]
+    if status.progressive_loss is not None:
+        parts.append(f"loss {status.progressive_loss:.4f}")
+    if status.progressive_accuracy is not None:
+        parts.append(f"accuracy {status.progressive_accuracy:.4f}")
+    if status.gap is not None:
+        parts.append(f"gap {status.gap:.2g}")
+    if status.seconds_left is not None:
+        parts.append(f"{duration(status.seconds_left)} left")
+    return " · ".join(parts)
+
+
+class TerminalObserver:
+    """Shows a session's progress. Use as a context manager, so that the live line ends whatever happens."""
+
+    def __init__(self, quiet: bool = False) -> None:
+        self.quiet = quiet
+        self.live: Any = None
+        self.bar: Any = None
+        self.last_line = time.perf_counter()
+
+    def __enter__(self) -> TerminalObserver:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.live is not None:
+            self.live.stop()
+            self.live = None
+
+    def choices(self, choices: dict[str, str]) -> None:
+        if self.quiet:
+            return
+        width = max(map(len, choices))
+        for name, choice in choices.items():
+            say(f"{click.style(name.ljust(width), bold=True)}  {choice}")
+        if sys.stderr.isatty():
+            self._start_live()
+
+    def note(self, message: str) -> None:
+        say(click.style("note: ", fg="yellow") + message)
+
+    def saved(self, checkpoint: str) -> None:
+        pass
+
+    def status(self, status: Status) -> None:
+        if self.quiet:
+            return
+        if self.live is not None:
+            fraction = status.epoch_fraction
+            self.live.update(self.bar, completed=fraction, description=status_text(status))
+        elif time.perf_counter() - self.last_line >= _PLAIN_SECONDS:
+            self.last_line = time.perf_counter()
+            say(status_text(status))
+
+    def _start_live(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self.live = Progress(
+            BarColumn(bar_width=16),
+            TextColumn("{task.description}"),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self.bar = self.live.add_task("starting", total=1.0)
+        self.live.start()
+
+
+def stop_on_signals(stop: StopRequest) -> None:
+    """The first SIGINT or SIGTERM asks for a stop at the next piece of work; a second SIGINT leaves at once."""
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and stop.reason is not None:
+            os.write(2, b"\nleft at once; the last checkpoint is intact\n")
+            os._exit(130)
+        stop.ask(signal.Signals(number).name)
+
+    signal.signal(signal.SIGINT, ask)
+    signal.signal(signal.SIGTERM, ask)
+
+
+EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}

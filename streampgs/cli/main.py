@@ -1,0 +1,439 @@
+"""The commands. Each is thin over a function of the same name."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from streampgs import __version__
+from streampgs.cli.console import (
+    EXIT_CODES,
+    TerminalObserver,
+    count,
+    duration,
+    fail,
+    print_json,
+    say,
+    stop_on_signals,
+)
+from streampgs.errors import OptionError, StreampgsError
+from streampgs.options import (
+    DEFAULT_EPOCHS,
+    LOSS_NAMES,
+    RETURN_NAMES,
+    SAMPLING_NAMES,
+    Limits,
+    ModelOptions,
+    Resources,
+    parse_duration,
+    parse_size,
+)
+
+_EXIT_HELP = (
+    "Exit codes: 0 done, 1 a fault in data or run (the message says what to do), 2 a wrong option, "
+    "130 paused by Ctrl-C, 143 paused by SIGTERM."
+)
+
+
+class _Parsed(click.ParamType):
+    """A value that a function of streampgs.options reads, or refuses."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except OptionError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _number_or(*words: str) -> Callable[[str], float | str]:
+    def parse(text: str) -> float | str:
+        if text in words:
+            return text
+        try:
+            return float(text)
+        except ValueError:
+            raise OptionError(f"'{text}' is neither a number nor one of {', '.join(words)}") from None
+
+    return parse
+
+
+SIZE = _Parsed("SIZE", parse_size)
+DURATION = _Parsed("TIME", parse_duration)
+
+
+def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+model_options = _options(
+    click.option("--loss", type=click.Choice(LOSS_NAMES), default="logistic", show_default=True, help="What to minimise."),
+    click.option("--p", type=float, default=2.0, show_default=True, help="The norm of the regularizer, in (1, 2]. Towards 1: sparser."),
+    click.option("--sigma", type=float, default=1e-6, show_default=True, help="The weight of the regularizer."),
+    click.option("--ball", type=_Parsed("B|auto|none", _number_or("auto", "none")), default=None, help="Keep the p-norm of the weights below B. Default: auto for losses that need it (squared, squared-hinge), else none."),
+    click.option("--t0", type=_Parsed("T0|auto", _number_or("auto")), default="auto", show_default=True, help="Offset of the step count; the paper's is 1. auto: from the rows' norms."),
+    click.option("--batch", type=int, default=1, show_default=True, help="Rows a step."),
+    click.option("--quantile", type=float, default=None, help="Which quantile --loss quantile estimates, in (0, 1). Default: 0.5."),
+    click.option("--huber-width", type=float, default=None, help="Where --loss huber turns from squared to absolute. Default: 1."),
+    click.option("--intercept", type=float, default=0.1, show_default=True, metavar="C", help="The constant feature that carries the intercept."),
+    click.option("--no-intercept", is_flag=True, help="Leave the intercept out."),
+    click.option("--return", "returns", type=click.Choice(RETURN_NAMES), default="suffix", show_default=True, help="Which iterate is the model: the average of the later part, of all, the last, or the paper's random one."),
+    click.option("--sampling", type=click.Choice(SAMPLING_NAMES), default="epoch", show_default=True, help="Every row once an epoch, or independent uniform draws."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Decides the order of the rows."),
+    click.option("--label", default="label", show_default=True, metavar="COLUMN", help="The column to predict."),
+    click.option("--positive", type=float, default=None, metavar="VALUE", help="The label of the positive class; all others are the negative one. Default: 1 against 0 or -1."),
+    click.option("--weight", default=None, metavar="COLUMN", help="A column of row weights."),
+    click.option("--features", type=int, default=None, metavar="N", help="The number of features. Default: found while reading."),
+    click.option("--on-bad-row", type=click.Choice(("error", "skip")), default="error", show_default=True, help="Stop at a row that cannot be used, or leave it out and count it."),
+)  # fmt: skip
+
+limit_options = _options(
+    click.option("--epochs", type=int, default=None, metavar="E", help=f"Passes over the data. Default: {DEFAULT_EPOCHS}, if there is no other limit."),
+    click.option("--rows", type=int, default=None, metavar="N", help="Rows to train on."),
+    click.option("--seconds", type=DURATION, default=None, help="Time to train for, like 90s, 5m, 1h."),
+    click.option("--target-accuracy", type=float, default=None, metavar="A", help="Stop when the progressive accuracy reaches this share."),
+    click.option("--target-gap", type=float, default=None, metavar="G", help="Stop when the certificate says that the objective is this near its optimum."),
+)  # fmt: skip
+
+resource_options = _options(
+    click.option("--memory", type=SIZE, default="512MB", show_default=True, help="Budget for reading and mixing rows; Python itself and the model come on top."),
+    click.option("--checkpoint-every", type=DURATION, default="30s", show_default=True, help="How often to save. Never changes the result."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output at the end."),
+    click.option("--quiet", is_flag=True, help="No progress."),
+)  # fmt: skip
+
+
+@click.group(
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=_EXIT_HELP
+)
+@click.version_option(__version__, prog_name="streampgs")
+def cli() -> None:
+    """Linear models on tables far larger than memory.
+
+    Training starts within a second, stays inside a memory budget, can be paused at any moment and goes on bit for
+    bit; shards may be added meanwhile.
+
+    \b
+      streampgs train shards/ --run my-run       start; Ctrl-C pauses
+      streampgs resume my-run                    go on
+      streampgs evaluate my-run test-shards/     how good is it?
+      streampgs predict my-run new/ --out predictions.parquet
+    """
+
+
+@cli.command()
+@click.argument("data", nargs=-1, required=True)
+@click.option(
+    "--run",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="Folder for checkpoints, metrics and cache; must not hold a run yet.",
+)
+@model_options
+@limit_options
+@click.option(
+    "--window",
+    type=SIZE,
+    default=None,
+    help="How much data to mix at once. Default: as much as --memory allows, at most 268MB.",
+)
+@click.option(
+    "--cache",
+    type=click.Path(path_type=Path),
+    default=None,
+    metavar="DIR",
+    help="Where decoded Parquet blocks are kept. Default: in the run's folder.",
+)
+@click.option(
+    "--cache-limit",
+    type=SIZE,
+    default=None,
+    help="The most that the cache may take. Default: half the free disk.",
+)
+@click.option("--no-cache", is_flag=True, help="Decode Parquet in every epoch.")
+@resource_options
+def train(
+    data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, quiet: bool, **chosen: Any
+) -> int:
+    """Start a run on DATA: files, folders or globs of Parquet or Arrow shards.
+
+    A shard holds a label column and either sparse rows (columns 'indices' and 'values', lists) or dense ones
+    (column 'features', a list). Limits are totals from the run's first row; the first that is reached ends training.
+
+    \b
+      streampgs train shards/ --run my-run --epochs 3
+      streampgs train 'day=*/*.parquet' --run my-run --loss hinge --sigma 1e-5 --memory 2GB
+    """
+    if no_intercept:
+        chosen["intercept"] = 0.0
+    chosen["checkpoint_seconds"] = chosen.pop("checkpoint_every")
+    options, limits, resources = (_fields(kind, chosen) for kind in (ModelOptions, Limits, Resources))
+
+    def work(observer: TerminalObserver, stop: Any) -> Any:
+        from streampgs import trainer
+
+        return trainer.train(
+            data, run, ModelOptions(**options), Limits(**limits), Resources(**resources), observer, stop
+        )
+
+    return _session(work, run, as_json, quiet)
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@limit_options
+@click.option(
+    "--on-bad-row",
+    type=click.Choice(("error", "skip")),
+    default=None,
+    help="Change what happens at a row that cannot be used.",
+)
+@click.option("--accept-touched", is_flag=True, help="Trust shards whose time stamp alone has changed.")
+@resource_options
+def resume(
+    run: Path, on_bad_row: str | None, accept_touched: bool, as_json: bool, quiet: bool, **chosen: Any
+) -> int:
+    """Go on with RUN where it was paused, until its limit or a new one.
+
+    Limits count from the run's first row: after 3 epochs, --epochs 5 trains two more. Shards that have come to the
+    run's folders or globs join in; a shard that was changed is refused.
+    """
+    chosen["checkpoint_seconds"] = chosen.pop("checkpoint_every")
+    limits, resources = (_fields(kind, chosen) for kind in (Limits, Resources))
+
+    def work(observer: TerminalObserver, stop: Any) -> Any:
+        from streampgs import trainer
+
+        return trainer.resume(
+            run, Limits(**limits), Resources(**resources), observer, stop, on_bad_row, accept_touched
+        )
+
+    return _session(work, run, as_json, quiet)
+
+
+def _fields(kind: type, chosen: dict[str, Any]) -> dict[str, Any]:
+    return {field.name: chosen[field.name] for field in dataclasses.fields(kind) if field.name in chosen}
+
+
+def _session(work: Callable[[TerminalObserver, Any], Any], run: Path, as_json: bool, quiet: bool) -> int:
+    from streampgs.progress import StopRequest
+
+    stop = StopRequest()
+    stop_on_signals(stop)
+    with TerminalObserver(quiet) as observer:
+        report = work(observer, stop)
+    if not quiet:
+        _say_report(report, run)
+    if as_json:
+        print_json(dataclasses.asdict(report))
+    return EXIT_CODES.get(report.stopped_by, 0)
+
+
+def _say_report(report: Any, run: Path) -> None:
+    paused = report.stopped_by in EXIT_CODES
+    reason = f"paused by {report.stopped_by}" if paused else f"done: limit of {report.stopped_by} reached"
+    seconds = report.seconds_training + report.seconds_reading_wait
+    say(
+        f"{click.style(reason, bold=True)} after {report.rows:,} rows ({report.epochs:.2f} epochs, {report.t:,} steps) "
+        f"in {duration(seconds)}, {count(report.rows_per_second)} rows/s"
+    )
+    figures = []
+    if report.progressive_loss is not None:
+        figures.append(f"progressive loss {report.progressive_loss:.5f}")
+    if report.progressive_accuracy is not None:
+        figures.append(f"progressive accuracy {report.progressive_accuracy:.5f}")
+    if report.gap is not None:
+        figures.append(f"certified gap {report.gap:.3g} (in expectation; an estimate with --sampling epoch)")
+    figures.append(f"peak memory {report.peak_rss_mb:,.0f} MB (forecast {report.forecast_rss_mb:,.0f})")
+    say(", ".join(figures))
+    for fault, rows in report.skipped_rows.items():
+        say(click.style("skipped: ", fg="yellow") + f"{rows:,} rows: {fault}")
+    if report.checkpoint is None:
+        say(f"nothing was trained yet; start with: streampgs resume {run}")
+    elif paused:
+        say(f"go on with: streampgs resume {run}")
+    else:
+        say(f"next: streampgs evaluate {run} TEST-DATA   or train on: streampgs resume {run} --epochs N")
+
+
+skip_option = click.option(
+    "--on-bad-row",
+    type=click.Choice(("error", "skip")),
+    default="error",
+    show_default=True,
+    help="Stop at a row that cannot be used, or leave it out.",
+)
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("data", nargs=-1, required=True)
+@skip_option
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str, as_json: bool) -> int:
+    """How good RUN's model is on DATA: loss, accuracy and AUC, or mean squared error and R²."""
+    from streampgs.evaluation import evaluate as evaluate_model
+    from streampgs.model import Model
+
+    model = Model.load(run)
+    result = evaluate_model(model, data, on_bad_row == "skip")
+    for name, value in result.items():
+        if name == "skipped_rows":
+            continue
+        say(
+            f"{name:<9} "
+            + (f"{value:,}" if name == "rows" else "unknown" if value is None else f"{value:.6g}")
+        )
+    for fault, rows in result.get("skipped_rows", {}).items():
+        say(click.style("skipped: ", fg="yellow") + f"{rows:,} rows: {fault}")
+    if as_json:
+        print_json(result)
+    return 0
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("data", nargs=-1, required=True)
+@click.option(
+    "--out",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The file to write: .parquet, .arrow or .csv.",
+)
+@skip_option
+def predict(run: Path, data: tuple[str, ...], out: Path, on_bad_row: str) -> int:
+    """Write score, prediction and probability of every row of DATA, in the order of the rows."""
+    from streampgs.evaluation import predict as predict_rows
+    from streampgs.model import Model
+
+    rows = predict_rows(Model.load(run), data, out, on_bad_row == "skip")
+    say(f"{rows:,} predictions in {out}")
+    return 0
+
+
+@cli.command()
+@click.argument("target", nargs=-1, required=True)
+@click.option(
+    "--label", default="label", show_default=True, metavar="COLUMN", help="Of data: the column to predict."
+)
+@click.option(
+    "--memory",
+    type=SIZE,
+    default="512MB",
+    show_default=True,
+    help="Of data: the budget that training would have.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
+def inspect(target: tuple[str, ...], label: str, memory: int, as_json: bool) -> int:
+    """What a run has come to, or what data look like: TARGET is a run's folder, or files, folders and globs.
+
+    Of data it also says how clustered the labels are in the shards (0 mixed, 1 sorted), and warns when the windows
+    that fit into the memory cannot mix them well.
+    """
+    from streampgs.cli.inspection_text import data_text, run_text
+    from streampgs.inspection import inspect_data, inspect_run
+    from streampgs.run.folder import RunFolder
+    from streampgs.table.layout import Columns
+
+    if len(target) == 1 and RunFolder(Path(target[0])).exists:
+        result = inspect_run(Path(target[0]))
+        say(run_text(result))
+    else:
+        result = inspect_data(target, Columns(label), Resources(memory=memory))
+        say(data_text(result))
+    if as_json:
+        print_json(result)
+    return 0
+
+
+@cli.command()
+@click.argument("out", type=click.Path(path_type=Path))
+@click.option("--rows", type=int, required=True, help="Rows to make.")
+@click.option(
+    "--kind",
+    type=click.Choice(("sparse", "dense", "regression", "gaussian")),
+    default="sparse",
+    show_default=True,
+    help="sparse: shaped like RCV1; gaussian: the paper's toy sets.",
+)
+@click.option("--shards", type=int, default=8, show_default=True, help="Files to spread them over.")
+@click.option(
+    "--format", "file_format", type=click.Choice(("arrow", "parquet")), default="arrow", show_default=True
+)
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--sorted", "sort", is_flag=True, help="Sort the rows by label: the worst case for training on parts."
+)
+@click.option("--features", type=int, default=None, help="Default: 47,236 sparse, 28 dense, 20 gaussian.")
+@click.option(
+    "--test-rows",
+    type=int,
+    default=0,
+    help="More rows of the same kind, never sorted, into the folder OUT-test.",
+)
+def synth(
+    out: Path,
+    rows: int,
+    kind: str,
+    shards: int,
+    file_format: str,
+    seed: int,
+    sort: bool,
+    features: int | None,
+    test_rows: int,
+) -> int:
+    """Make up a dataset: stream shards of random rows into the folder OUT."""
+    from streampgs.synth import write_dataset
+
+    shards = min(shards, rows) if rows >= 1 else shards
+    report = write_dataset(
+        out,
+        rows=rows,
+        kind=kind,
+        shards=shards,
+        format=file_format,
+        seed=seed,
+        sort=sort,
+        features=features,
+        test_rows=test_rows,
+    )
+    say(
+        f"{report.rows:,} {kind} rows, {report.features:,} features, {report.nonzeros:,} entries, {report.bytes / 1e6:,.1f} MB "
+        f"in {report.files} shards, {report.seconds:.1f} s: {out}"
+        + (f" and {report.test_folder}" if report.test_folder else "")
+    )
+    return 0
+
+
+def main() -> None:
+    try:
+        code = cli.main(standalone_mode=False)
+    except OptionError as error:
+        fail(error)
+        code = 2
+    except StreampgsError as error:
+        code = fail(error)
+    except click.ClickException as error:
+        error.show()
+        code = error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        say("interrupted")
+        code = 130
+    except BrokenPipeError:
+        code = 1
+    sys.exit(code)

@@ -1,0 +1,199 @@
+"""A model on other rows: its loss and accuracy, or its predictions, block by block in bounded memory."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from streampgs.arithmetic.rows import score_rows
+from streampgs.arithmetic.scoring import loss_sum_for
+from streampgs.errors import DataError, OptionError
+from streampgs.model import Model, Vector
+from streampgs.reading.bad_rows import counts_by_name
+from streampgs.reading.filler import RowRules, WindowFiller
+from streampgs.reading.window import Window
+from streampgs.table.catalog import build_catalog
+from streampgs.table.layout import SPARSE, Columns
+
+_BLOCK_BYTES = 4 << 20
+_AUC_BITS = 20
+
+
+@dataclass
+class _ScoredBlock:
+    scores: Vector
+    window: Window
+
+
+def _scored(
+    model: Model, sources: Sequence[str], columns: Columns, skip_bad_rows: bool
+) -> Iterator[_ScoredBlock]:
+    catalog, _ = build_catalog(sources, columns)
+    sparse = catalog.kind == SPARSE
+    width = None if sparse else model.coef_.size
+    found = next((shard.layout.width for shard in catalog.shards if shard.layout.width is not None), width)
+    if found != width:
+        raise DataError(
+            f"rows of {found} features for a model of {width}",
+            "give tables with the features it was trained on",
+        )
+    rules = RowRules(columns, model.classifies, skip_bad_rows, width)
+    filler = WindowFiller(catalog, None, rules, None)
+    try:
+        for window in filler.in_file_order(_BLOCK_BYTES):
+            scores = np.empty(window.rows)
+            score_rows(
+                model.coef_,
+                model.intercept_,
+                window.starts,
+                window.stops,
+                window.indices,
+                window.values,
+                sparse,
+                scores,
+            )
+            yield _ScoredBlock(scores, window)
+    finally:
+        filler.close()
+
+
+class _RankCounts:
+    """Counts of positive and negative rows by score, for the area under the ROC curve in fixed memory.
+
+    Scores are told apart by the leading bits of their float32 form (sign, exponent, 11 bits of mantissa); rows in one
+    bin count as ties. Against the exact area the difference is far below what the number of rows can resolve.
+    """
+
+    def __init__(self) -> None:
+        self.positive: Vector = np.zeros(1 << _AUC_BITS)
+        self.negative: Vector = np.zeros(1 << _AUC_BITS)
+
+    def add(self, scores: Vector, positive: NDArray[np.bool_], weights: Vector | None) -> None:
+        bits = (scores.astype(np.float32) + np.float32(0.0)).view(np.uint32)  # + 0 makes one zero of both
+        ordered = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
+        bins = (ordered >> np.uint32(32 - _AUC_BITS)).astype(np.int64)
+        for counts, chosen in ((self.positive, positive), (self.negative, ~positive)):
+            counts += np.bincount(
+                bins[chosen], None if weights is None else weights[chosen], minlength=1 << _AUC_BITS
+            )
+
+    def area(self) -> float | None:
+        """The chance that a positive row scores above a negative one; None if either is missing."""
+        pairs = self.positive.sum() * self.negative.sum()
+        if pairs == 0.0:
+            return None
+        below = np.cumsum(self.negative) - self.negative
+        return float((self.positive * (below + 0.5 * self.negative)).sum() / pairs)
+
+
+def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) -> dict[str, Any]:
+    """rows and loss; accuracy and auc of a classification, mse and r2 of a regression."""
+    options = model.options
+    columns = Columns(options.label, options.weight, options.positive)
+    loss_sum = loss_sum_for(options.loss)
+    rows, weight, loss, correct = 0, 0.0, 0.0, 0.0
+    squares, label_sum, label_squares = 0.0, 0.0, 0.0
+    pivot: float | None = None  # labels are taken relative to one of them: their spread survives a large mean
+    ranks = _RankCounts()
+    skipped: Counter[int] = Counter()
+    for block in _scored(model, sources, columns, skip_bad_rows):
+        scores, labels = block.scores, block.window.labels
+        weights = block.window.weights if block.window.weights.size else None
+        w = weights if weights is not None else np.ones(len(scores))
+        skipped.update(block.window.skipped)
+        rows += len(scores)
+        weight += float(w.sum())
+        loss += loss_sum(scores, labels, w, model.shape)
+        if model.classifies:
+            correct += float(w[(scores > 0.0) == (labels > 0.0)].sum())
+            ranks.add(scores, labels > 0.0, weights)
+        else:
+            squares += float((w * (scores - labels) ** 2).sum())
+            if pivot is None and len(labels):
+                pivot = float(labels[0])
+            centred = labels - (pivot or 0.0)
+            label_sum += float((w * centred).sum())
+            label_squares += float((w * centred * centred).sum())
+    result: dict[str, Any] = {"rows": rows, "loss": loss / weight if weight else None}
+    if model.classifies:
+        result["accuracy"] = correct / weight if weight else None
+        result["auc"] = ranks.area()
+    else:
+        spread = label_squares - label_sum * label_sum / weight if weight else 0.0
+        result["mse"] = squares / weight if weight else None
+        result["r2"] = 1.0 - squares / spread if spread > 0.0 else None
+    if skipped:
+        result["skipped_rows"] = counts_by_name(skipped)
+    return result
+
+
+def predict(model: Model, sources: Sequence[str], out: Path, skip_bad_rows: bool = False) -> int:
+    """Write score, prediction and (where the loss has one) probability of every row, in the rows' order.
+
+    With `skip_bad_rows` a row that cannot be used gets nulls. The file appears under its name when it is whole.
+    """
+    writers = {".parquet": _parquet_writer, ".arrow": _arrow_writer, ".csv": _csv_writer}
+    writer_kind = writers.get(out.suffix.lower())
+    if writer_kind is None:
+        raise OptionError(
+            f"--out '{out}' ends in none of {', '.join(writers)}", "the ending decides the format"
+        )
+    with_probability = model.probabilities(np.zeros(1)) is not None
+    names = ["score", "prediction", *(["probability"] if with_probability else [])]
+    schema = pa.schema([(name, pa.float64()) for name in names])
+    temporary = out.with_name(f".{out.name}.writing")
+    rows = 0
+    try:
+        with writer_kind(temporary, schema) as writer:
+            for block in _scored(model, sources, Columns(None, None), skip_bad_rows):
+                probabilities = model.probabilities(block.scores)
+                found = [
+                    block.scores,
+                    model.predictions(block.scores),
+                    *([probabilities] if probabilities is not None else []),
+                ]
+                batch = pa.RecordBatch.from_arrays(
+                    [_in_place(part, block.window.kept) for part in found], schema=schema
+                )
+                writer.write_batch(batch)
+                rows += batch.num_rows
+        os.replace(temporary, out)
+    except OSError as error:
+        raise OptionError(
+            f"--out '{out}' cannot be written: {error.strerror or error}",
+            "name a file in a folder that exists",
+        ) from error
+    finally:
+        temporary.unlink(missing_ok=True)
+    return rows
+
+
+def _in_place(values: Vector, kept: NDArray[np.bool_] | None) -> pa.Array:
+    if kept is None:
+        return pa.array(values)
+    spread = np.zeros(len(kept))
+    spread[kept] = values
+    return pa.array(spread, mask=~kept)
+
+
+def _parquet_writer(path: Path, schema: pa.Schema) -> Any:
+    return pq.ParquetWriter(path, schema, write_page_checksum=True)
+
+
+def _arrow_writer(path: Path, schema: pa.Schema) -> Any:
+    return pa.ipc.new_file(str(path), schema)
+
+
+def _csv_writer(path: Path, schema: pa.Schema) -> Any:
+    from pyarrow import csv
+
+    return csv.CSVWriter(str(path), schema)
