@@ -34,9 +34,7 @@ class _ScoredBlock:
     window: Window
 
 
-def _scored(
-    model: Model, sources: Sequence[str], columns: Columns, skip_bad_rows: bool
-) -> Iterator[_ScoredBlock]:
+def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_rows: bool) -> Iterator[_ScoredBlock]:
     catalog, _ = build_catalog(sources, columns)
     sparse = catalog.kind == SPARSE
     width = None if sparse else model.coef_.size
@@ -82,9 +80,7 @@ class _RankCounts:
         ordered = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
         bins = (ordered >> np.uint32(32 - _AUC_BITS)).astype(np.int64)
         for counts, chosen in ((self.positive, positive), (self.negative, ~positive)):
-            counts += np.bincount(
-                bins[chosen], None if weights is None else weights[chosen], minlength=1 << _AUC_BITS
-            )
+            counts += np.bincount(bins[chosen], None if weights is None else weights[chosen], minlength=1 << _AUC_BITS)
 
     def area(self) -> float | None:
         """The chance that a positive row scores above a negative one; None if either is missing."""
@@ -144,9 +140,7 @@ def predict(model: Model, sources: Sequence[str], out: Path, skip_bad_rows: bool
     writers = {".parquet": _parquet_writer, ".arrow": _arrow_writer, ".csv": _csv_writer}
     writer_kind = writers.get(out.suffix.lower())
     if writer_kind is None:
-        raise OptionError(
-            f"--out '{out}' ends in none of {', '.join(writers)}", "the ending decides the format"
-        )
+        raise OptionError(f"--out '{out}' ends in none of {', '.join(writers)}", "the ending decides the format")
     with_probability = model.probabilities(np.zeros(1)) is not None
     names = ["score", "prediction", *(["probability"] if with_probability else [])]
     schema = pa.schema([(name, pa.float64()) for name in names])

@@ -114,9 +114,7 @@ def inspect_data(sources: Sequence[str], columns: Columns, resources: Resources)
     }
 
 
-def label_clustering(
-    catalog: Catalog, groups: GroupSizes, sizes: Sizes, columns: Columns
-) -> tuple[float, int]:
+def label_clustering(catalog: Catalog, groups: GroupSizes, sizes: Sizes, columns: Columns) -> tuple[float, int]:
     """How alike the labels inside one block are: their intraclass correlation, 0 well mixed, 1 sorted.
 
     By analysis of variance over a sample of blocks; with it comes the mean number of rows of a block.

@@ -104,9 +104,7 @@ class ModelOptions:
                 "1 row a step is the best choice for nearly all data",
             )
         if self.intercept < 0.0 or not math.isfinite(self.intercept):
-            raise OptionError(
-                f"the intercept's constant {self.intercept} is not a number ≥ 0", "the default is 0.1"
-            )
+            raise OptionError(f"the intercept's constant {self.intercept} is not a number ≥ 0", "the default is 0.1")
         if self.quantile is not None and (self.loss != "quantile" or not 0.0 < self.quantile < 1.0):
             raise OptionError(
                 f"--quantile {self.quantile} with --loss {self.loss}",
@@ -117,9 +115,7 @@ class ModelOptions:
                 raise OptionError(f"--huber-width with --loss {self.loss}", "it goes with --loss huber")
             _above("--huber-width", self.huber_width, 0.0)
         if self.features is not None and not 1 <= self.features < 2**31:
-            raise OptionError(
-                f"--features {self.features} is outside [1, 2^31)", "leave it out to have it found"
-            )
+            raise OptionError(f"--features {self.features} is outside [1, 2^31)", "leave it out to have it found")
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -144,9 +140,7 @@ class Limits:
             if getattr(self, name) is not None:
                 _above("--" + name.replace("_", "-"), getattr(self, name), 0.0)
         if self.target_accuracy is not None and not 0.0 < self.target_accuracy <= 1.0:
-            raise OptionError(
-                f"--target-accuracy {self.target_accuracy} is outside (0, 1]", "give a share, like 0.95"
-            )
+            raise OptionError(f"--target-accuracy {self.target_accuracy} is outside (0, 1]", "give a share, like 0.95")
 
     def or_default(self) -> Limits:
         """With no limit at all, a few epochs."""
@@ -193,6 +187,4 @@ def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
 
 def _above(option: str, value: float, bound: float) -> None:
     if not (value > bound and math.isfinite(value)):
-        raise OptionError(
-            f"{option} {value} is not a number above {bound:g}", "give a finite number above it"
-        )
+        raise OptionError(f"{option} {value} is not a number above {bound:g}", "give a finite number above it")

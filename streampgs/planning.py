@@ -25,9 +25,7 @@ _ROOM_TO_GROW = 1.0625  # see Window.reserve
 def group_sizes(catalog: Catalog, weighted: bool) -> GroupSizes:
     rows = catalog.group_rows
     entry_bytes = _ENTRY_BYTES[catalog.kind]
-    row_bytes = (
-        _ROW_BYTES + _WEIGHT_BYTES * weighted + entry_bytes * catalog.group_entries / np.maximum(1, rows)
-    )
+    row_bytes = _ROW_BYTES + _WEIGHT_BYTES * weighted + entry_bytes * catalog.group_entries / np.maximum(1, rows)
     return GroupSizes(
         rows,
         row_bytes,

@@ -126,9 +126,7 @@ class _Source(Protocol):
 
 
 class _SparseSource:
-    schema = pa.schema(
-        {"label": pa.int8(), "indices": pa.list_(pa.int32()), "values": pa.list_(pa.float32())}
-    )
+    schema = pa.schema({"label": pa.int8(), "indices": pa.list_(pa.int32()), "values": pa.list_(pa.float32())})
     batch_rows = 2_000
     row_group_rows = 50_000
 
@@ -323,9 +321,7 @@ def _whole_or_absent(path: Path) -> Iterator[Path]:
 # ---------------------------------------------------------------------------------------------------- options
 
 
-def _check(
-    rows: int, kind: str, shards: int, format: str, seed: int, features: int | None, test_rows: int
-) -> None:
+def _check(rows: int, kind: str, shards: int, format: str, seed: int, features: int | None, test_rows: int) -> None:
     for what, name, known in (("kind", kind, KINDS), ("format", format, FORMATS)):
         if name not in known:
             raise OptionError(f"{what} {name!r} is unknown", f"choose one of {', '.join(known)}")

@@ -105,9 +105,7 @@ def train(
     """Start a run on the shards that `sources` name, and train until a limit or a stop."""
     folder = RunFolder(run)
     if folder.exists:
-        raise RunError(
-            f"run '{run}' exists already", f"go on with: streampgs resume {run}   or choose another --run"
-        )
+        raise RunError(f"run '{run}' exists already", f"go on with: streampgs resume {run}   or choose another --run")
     observer = observer or Silent()
     catalog, located = build_catalog(sources, columns_of(options))
     if located.ignored:
@@ -117,9 +115,7 @@ def train(
     run.mkdir(parents=True, exist_ok=True)
     with RunLock(run):
         cache = None if resources.no_cache else str((resources.cache or folder.cache).absolute())
-        limit = (
-            resources.cache_limit if resources.cache_limit is not None else shutil.disk_usage(run).free // 2
-        )
+        limit = resources.cache_limit if resources.cache_limit is not None else shutil.disk_usage(run).free // 2
         shards, _ = with_cache(catalog.shards, 0, limit if cache else 0)
         catalog = Catalog(shards)
         sizes = choose_sizes(group_sizes(catalog, options.weight is not None), resources)
@@ -183,9 +179,7 @@ def resume(
 
 
 def _refuse_impossible(options: ModelOptions, catalog: Catalog) -> None:
-    if options.sampling == "independent" and any(
-        shard.decoded and not shard.cached for shard in catalog.shards
-    ):
+    if options.sampling == "independent" and any(shard.decoded and not shard.cached for shard in catalog.shards):
         raise OptionError(
             "--sampling independent draws single rows, which Parquet and compressed Arrow can only give from the cache",
             "let all shards be cached (no --no-cache, a larger --cache-limit), or use --sampling epoch",
@@ -268,9 +262,7 @@ class _Session:
         self.waited_before = self.totals.seconds_waiting
         reached = self._limit_reached(at_piece_end=False)
         if reached is not None:
-            self.observer.note(
-                f"nothing to do: the limit of {reached} is reached already; give a larger one to go on"
-            )
+            self.observer.note(f"nothing to do: the limit of {reached} is reached already; give a larger one to go on")
             return self._report(reached)
         cache = BlockCache(Path(self.record.cache)) if self.record.cache is not None else None
         filler = WindowFiller(self.catalog, self.schedule, self._rules(), cache)
@@ -301,9 +293,7 @@ class _Session:
             columns_of(self.options),
             LOSSES[self.options.loss].classifies,
             self.options.on_bad_row == "skip",
-            self.options.features
-            if self.catalog.kind == "sparse" or self.solver is None
-            else self.solver.features,
+            self.options.features if self.catalog.kind == "sparse" or self.solver is None else self.solver.features,
         )
 
     # The loop.
@@ -401,25 +391,17 @@ class _Session:
         shape = options.quantile if options.loss == "quantile" else options.huber_width
         shape = shape if shape is not None else loss.default_shape
         if window.rows == 0:
-            raise RunError(
-                "the first window has no usable row", "mend the data; streampgs inspect DATA tells more"
-            )
+            raise RunError("the first window has no usable row", "mend the data; streampgs inspect DATA tells more")
         q = dual_exponent(options.p) + 1.0
         norms = np.empty(window.rows)
         squared_norms(window.starts, window.stops, window.values, q, norms)
         mean_squared_norm = float(np.mean(norms)) + options.intercept**2
-        t0 = (
-            automatic_t0(options.loss, options.sigma, mean_squared_norm)
-            if options.t0 == "auto"
-            else float(options.t0)
-        )
+        t0 = automatic_t0(options.loss, options.sigma, mean_squared_norm) if options.t0 == "auto" else float(options.t0)
         ball = options.ball if options.ball is not None else ("none" if loss.lipschitz else "auto")
         if ball == "auto":
             at_zero = loss_values(loss)(0.0, window.labels, shape)
             weights = window.weights if window.weights.size else 1.0
-            radius = automatic_radius(
-                max(float(np.mean(at_zero * weights)), 1e-300), options.p, options.sigma
-            )
+            radius = automatic_radius(max(float(np.mean(at_zero * weights)), 1e-300), options.p, options.sigma)
         else:
             radius = math.inf if ball == "none" else float(ball)
         settings = PgsSettings(
@@ -515,9 +497,7 @@ class _Session:
         return self.cursor.epoch + min(1.0, position / length)
 
     def _rows_per_second(self) -> float:
-        seconds = (
-            self.totals.seconds_training - self.trained_before + self._seconds_waiting() - self.waited_before
-        )
+        seconds = self.totals.seconds_training - self.trained_before + self._seconds_waiting() - self.waited_before
         return (self.totals.rows - self.rows_at_start) / seconds if seconds > 0 else 0.0
 
     def _status(self, window: Window) -> Status:
@@ -565,9 +545,7 @@ class _Session:
             seconds_reading_wait=self.totals.seconds_waiting,
             rows_per_second=self._rows_per_second(),
             progressive_loss=tallies.loss / tallies.weight if tallies and known else None,
-            progressive_accuracy=tallies.correct / tallies.weight
-            if tallies and known and classifies
-            else None,
+            progressive_accuracy=tallies.correct / tallies.weight if tallies and known and classifies else None,
             gap=solver.gap() if solver and solver.steps else None,
             dual_sha256=solver.dual_sha256() if solver else None,
             checkpoint=str(self.checkpoint) if self.checkpoint else None,

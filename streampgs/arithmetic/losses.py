@@ -22,8 +22,8 @@ class Loss:
     value: LossPart
     slope: LossPart
     classifies: bool
-    curvature: float
-    """The largest second derivative where there is one; for kinked losses, the scale at which steps are sane."""
+    steepness: float
+    """The first step is 1/(steepness·mean ‖x‖²): the largest second derivative, or what measured best (logistic)."""
     lipschitz: bool
     """Whether the slope is bounded on the whole line; the others need the ball."""
     default_shape: float = 0.0
@@ -131,7 +131,7 @@ LOSSES: dict[str, Loss] = {
     loss.name: loss
     for loss in (
         Loss("hinge", hinge_value, hinge_slope, True, 1.0, True),
-        Loss("logistic", logistic_value, logistic_slope, True, 0.25, True),
+        Loss("logistic", logistic_value, logistic_slope, True, 0.5, True),
         Loss("squared", squared_value, squared_slope, False, 2.0, False),
         Loss("squared-hinge", squared_hinge_value, squared_hinge_slope, True, 2.0, False),
         Loss("modified-huber", modified_huber_value, modified_huber_slope, True, 2.0, True),

@@ -247,8 +247,7 @@ def advance_for(loss_name: str, p: float, layout: str, averaging: bool) -> Calla
 
             for r in range(batch_first, batch_stop):
                 score = multiplier * (
-                    dot(features, slot, indices, values, starts[r], stops[r])
-                    + coordinates[0, slot] * intercept
+                    dot(features, slot, indices, values, starts[r], stops[r]) + coordinates[0, slot] * intercept
                 )
                 label = labels[r]
                 weight = weights[r] if weighted else 1.0

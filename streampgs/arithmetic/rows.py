@@ -64,9 +64,7 @@ def _copy_values(values, source, target, count, out_values):  # type: ignore[no-
 
 
 @compiled
-def place_sparse(
-    rows, slots, offsets, indices, values, starts, out_indices, out_values, limit, reasons, table
-):  # type: ignore[no-untyped-def]
+def place_sparse(rows, slots, offsets, indices, values, starts, out_indices, out_values, limit, reasons, table):  # type: ignore[no-untyped-def]
     """Copy rows[k] of a block to the window's slot slots[k]; gives the largest index of the good rows.
 
     An empty `values` means ones. `reasons[k]` becomes 0 or why row rows[k] cannot be used.

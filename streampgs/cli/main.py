@@ -118,9 +118,7 @@ resource_options = _options(
 )  # fmt: skip
 
 
-@click.group(
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=_EXIT_HELP
-)
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, epilog=_EXIT_HELP)
 @click.version_option(__version__, prog_name="streampgs")
 def cli() -> None:
     """Linear models on tables far larger than memory.
@@ -167,9 +165,7 @@ def cli() -> None:
 )
 @click.option("--no-cache", is_flag=True, help="Decode Parquet in every epoch.")
 @resource_options
-def train(
-    data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, quiet: bool, **chosen: Any
-) -> int:
+def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, quiet: bool, **chosen: Any) -> int:
     """Start a run on DATA: files, folders or globs of Parquet or Arrow shards.
 
     A shard holds a label column and either sparse rows (columns 'indices' and 'values', lists) or dense ones
@@ -205,9 +201,7 @@ def train(
 )
 @click.option("--accept-touched", is_flag=True, help="Trust shards whose time stamp alone has changed.")
 @resource_options
-def resume(
-    run: Path, on_bad_row: str | None, accept_touched: bool, as_json: bool, quiet: bool, **chosen: Any
-) -> int:
+def resume(run: Path, on_bad_row: str | None, accept_touched: bool, as_json: bool, quiet: bool, **chosen: Any) -> int:
     """Go on with RUN where it was paused, until its limit or a new one.
 
     Limits count from the run's first row: after 3 epochs, --epochs 5 trains two more. Shards that have come to the
@@ -219,9 +213,7 @@ def resume(
     def work(observer: TerminalObserver, stop: Any) -> Any:
         from streampgs import trainer
 
-        return trainer.resume(
-            run, Limits(**limits), Resources(**resources), observer, stop, on_bad_row, accept_touched
-        )
+        return trainer.resume(run, Limits(**limits), Resources(**resources), observer, stop, on_bad_row, accept_touched)
 
     return _session(work, run, as_json, quiet)
 
@@ -295,10 +287,7 @@ def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str, as_json: bool) -
     for name, value in result.items():
         if name == "skipped_rows":
             continue
-        say(
-            f"{name:<9} "
-            + (f"{value:,}" if name == "rows" else "unknown" if value is None else f"{value:.6g}")
-        )
+        say(f"{name:<9} " + (f"{value:,}" if name == "rows" else "unknown" if value is None else f"{value:.6g}"))
     for fault, rows in result.get("skipped_rows", {}).items():
         say(click.style("skipped: ", fg="yellow") + f"{rows:,} rows: {fault}")
     if as_json:
@@ -328,9 +317,7 @@ def predict(run: Path, data: tuple[str, ...], out: Path, on_bad_row: str) -> int
 
 @cli.command()
 @click.argument("target", nargs=-1, required=True)
-@click.option(
-    "--label", default="label", show_default=True, metavar="COLUMN", help="Of data: the column to predict."
-)
+@click.option("--label", default="label", show_default=True, metavar="COLUMN", help="Of data: the column to predict.")
 @click.option(
     "--memory",
     type=SIZE,
@@ -372,13 +359,9 @@ def inspect(target: tuple[str, ...], label: str, memory: int, as_json: bool) -> 
     help="sparse: shaped like RCV1; gaussian: the paper's toy sets.",
 )
 @click.option("--shards", type=int, default=8, show_default=True, help="Files to spread them over.")
-@click.option(
-    "--format", "file_format", type=click.Choice(("arrow", "parquet")), default="arrow", show_default=True
-)
+@click.option("--format", "file_format", type=click.Choice(("arrow", "parquet")), default="arrow", show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option(
-    "--sorted", "sort", is_flag=True, help="Sort the rows by label: the worst case for training on parts."
-)
+@click.option("--sorted", "sort", is_flag=True, help="Sort the rows by label: the worst case for training on parts.")
 @click.option("--features", type=int, default=None, help="Default: 47,236 sparse, 28 dense, 20 gaussian.")
 @click.option(
     "--test-rows",

@@ -91,9 +91,7 @@ class Schedule:
     def window(self, cursor: Cursor) -> WindowPlan:
         """The window that starts at the cursor (whose `row` is not looked at)."""
         start = cursor.at_row(0)
-        return (
-            self._independent_window(start) if self.sampling == "independent" else self._epoch_window(start)
-        )
+        return self._independent_window(start) if self.sampling == "independent" else self._epoch_window(start)
 
     def epoch_length(self, epoch: int, arrivals: tuple[Arrival, ...]) -> int:
         """Positions in an epoch: blocks, or rows when they are drawn independently."""
@@ -190,9 +188,7 @@ class Schedule:
 
     def _even_share(self, position: int, stop_at: int, groups: int, epoch_end: int) -> int:
         """How many blocks the next window takes, so that no short, badly mixed window is left over at the end."""
-        mean_bytes = float((self.groups.rows[:groups] * self.groups.row_bytes[:groups]).sum()) / max(
-            1, epoch_end
-        )
+        mean_bytes = float((self.groups.rows[:groups] * self.groups.row_bytes[:groups]).sum()) / max(1, epoch_end)
         fitting = max(1, int(self.sizes.window_bytes // max(1.0, mean_bytes)))
         windows = -(-(stop_at - position) // fitting)
         return -(-(stop_at - position) // max(1, windows))
@@ -206,12 +202,8 @@ class Schedule:
         key = key_of(self.seed, "slices", cursor.epoch, group)
         part = permuted(key, slices, np.arange(first, stop, dtype=np.int64))
         start = part * slice_rows
-        pieces = Pieces(
-            np.full(len(part), group), start, np.minimum(start + slice_rows, self.groups.rows[group])
-        )
-        following = (
-            replace(cursor, slice=stop) if stop < slices else _after(cursor, cursor.position + 1, epoch_end)
-        )
+        pieces = Pieces(np.full(len(part), group), start, np.minimum(start + slice_rows, self.groups.rows[group]))
+        following = replace(cursor, slice=stop) if stop < slices else _after(cursor, cursor.position + 1, epoch_end)
         return self._plan(cursor, following, pieces)
 
     def _independent_window(self, cursor: Cursor) -> WindowPlan:
@@ -219,9 +211,7 @@ class Schedule:
         groups = present[-1].groups
         row_starts = np.concatenate([[0], np.cumsum(self.groups.rows[:groups])])
         total = int(row_starts[-1])
-        later = [
-            a.position for a in cursor.arrivals if a.epoch == cursor.epoch and a.position > cursor.position
-        ]
+        later = [a.position for a in cursor.arrivals if a.epoch == cursor.epoch and a.position > cursor.position]
         mean_bytes = float((self.groups.rows[:groups] * self.groups.row_bytes[:groups]).sum()) / max(1, total)
         fitting = max(1, int(self.sizes.window_bytes // max(1.0, mean_bytes)))
         stop_at = min([total, *later, cursor.position + fitting])

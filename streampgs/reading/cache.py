@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from streampgs.arithmetic.randomness import checksum
 from streampgs.errors import DataError, RunError
 from streampgs.reading.scratch import Scratch
-from streampgs.table.arrow_columns import Bytes, ColumnPlace, column_places, list_offsets, read_column
+from streampgs.table.arrow_columns import Bytes, ColumnPlace, check_places, column_places, list_offsets, read_column
 from streampgs.table.arrow_metadata import MetadataDamaged, metadata_length, read_batch_metadata
 from streampgs.table.catalog import Shard
 from streampgs.table.shard_files import read_into
@@ -59,6 +59,7 @@ class CacheFile:
             prefix = self._read(int(entry["offset"]), min(size, int(entry["bytes"])), scratch)
         try:
             batch = read_batch_metadata(prefix.tobytes())
+            check_places(self.places, batch)
             body = int(entry["offset"]) + size
             offsets = list_offsets(
                 self.places[lists], batch, 0, self.rows(number), lambda o, n: self._read(body + o, n, scratch)

@@ -14,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -103,10 +104,7 @@ class _ArrowGroup:
 
     def columns(self, start: int, stop: int, scratch: Scratch) -> dict[str, pa.Array]:
         read = self._read(scratch)
-        return {
-            name: read_column(place, self.batch, start, stop, read)
-            for name, place in self.file.places.items()
-        }
+        return {name: read_column(place, self.batch, start, stop, read) for name, place in self.file.places.items()}
 
 
 @dataclass
@@ -139,9 +137,7 @@ class _DecodedRows:
 
 
 class WindowFiller:
-    def __init__(
-        self, catalog: Catalog, schedule: Schedule | None, rules: RowRules, cache: BlockCache | None
-    ) -> None:
+    def __init__(self, catalog: Catalog, schedule: Schedule | None, rules: RowRules, cache: BlockCache | None) -> None:
         self.catalog = catalog
         self.schedule = schedule
         self.rules = rules
@@ -192,13 +188,15 @@ class WindowFiller:
 
     def fill(self, plan: WindowPlan, window: Window) -> None:
         """Put the plan's rows into the window, in visiting order."""
-        for attempt in range(3):
+        attempts: Counter[Path] = Counter()
+        while True:
             try:
                 self._fill(plan, window)
                 return
             except _GroupDamaged as damage:
                 # A cache file that does not check out is decoded anew; a disk that damages it every time is not.
-                if attempt == 2 or self.cache is None:
+                attempts[damage.file.path] += 1
+                if attempts[damage.file.path] == 3 or self.cache is None:
                     raise DataError(
                         f"the cache in '{damage.file.path.parent}' is damaged again and again: {damage.__cause__}",
                         "check that disk; name another place with --cache DIR, or use --no-cache",
@@ -258,9 +256,7 @@ class WindowFiller:
                 first += batch.num_rows
         else:
             for first in range(0, rows, slice_rows):
-                yield _Block(
-                    group, first, min(first + slice_rows, rows), None, self._arrow_group(number, in_file)
-                )
+                yield _Block(group, first, min(first + slice_rows, rows), None, self._arrow_group(number, in_file))
 
     # Which blocks, and who reads them.
 
@@ -332,11 +328,7 @@ class WindowFiller:
         missing: dict[int, tuple[Shard, int, int]] = {}
         for group, (number, in_file) in zip(groups.tolist(), shards, strict=True):
             shard, slice_rows = self.catalog.shards[number], int(self.schedule.slice_rows[group])
-            if (
-                shard.cached
-                and group not in missing
-                and not self.cache.path(shard, in_file, slice_rows).exists()
-            ):
+            if shard.cached and group not in missing and not self.cache.path(shard, in_file, slice_rows).exists():
                 missing[group] = (shard, in_file, slice_rows)
         if missing:
             with ThreadPoolExecutor(_DECODERS) as pool:
@@ -371,9 +363,7 @@ class WindowFiller:
     def _dense_width(self, blocks: list[_Block]) -> int:
         """Features of a dense row: fixed by option or schema, or else by the first row that is read."""
         if self._width is None:
-            self._width = next(
-                (s.layout.width for s in self.catalog.shards if s.layout.width is not None), None
-            )
+            self._width = next((s.layout.width for s in self.catalog.shards if s.layout.width is not None), None)
         if self._width is None:
             for block in blocks:
                 self._scratch.reset()
@@ -408,21 +398,24 @@ class WindowFiller:
         rows = np.arange(len(arrays)) if block.picks is None else block.picks
         if self.sparse and not np.array_equal(np.diff(arrays.offsets)[rows], lengths):
             self._raise_changed(block, shard)
-        reasons = np.zeros(len(rows), np.uint8)
+        reasons = arrays.reasons[rows]
+        sound = np.flatnonzero(reasons == 0)  # only these may say how many features there are
+        found = np.zeros(len(sound), np.uint8)
         if self.sparse:
             largest = place_sparse(
-                rows, slots, arrays.offsets, arrays.indices, arrays.values, window.starts,
-                window.indices, window.values, self.rules.features or LARGEST_INDEX + 1, reasons, self._table,
+                rows[sound], slots[sound], arrays.offsets, arrays.indices, arrays.values, window.starts,
+                window.indices, window.values, self.rules.features or LARGEST_INDEX + 1, found, self._table,
             )  # fmt: skip
             window.largest_index = max(window.largest_index, int(largest))
         else:
-            place_dense(rows, slots, self._width, arrays.values, window.values, reasons)
-            window.largest_index = (self._width or 0) - 1
+            width = self._width or 0  # None: no row so far has features
+            place_dense(rows[sound], slots[sound], width, arrays.values, window.values, found)
+            window.largest_index = width - 1
+        reasons[sound] = found
         if arrays.labels is not None:
             window.labels[slots] = arrays.labels[rows]
         if window.weights.size and arrays.weights is not None:
             window.weights[slots] = arrays.weights[rows]
-        reasons = np.where(arrays.reasons[rows], arrays.reasons[rows], reasons)
         bad = np.flatnonzero(reasons)
         if bad.size:
             if not self.rules.skip_bad_rows:
@@ -435,7 +428,7 @@ class WindowFiller:
         """Faults of reading become errors that name the place."""
         try:
             yield
-        except (CacheDamaged, MetadataDamaged, pa.ArrowInvalid, OSError) as fault:
+        except (CacheDamaged, MetadataDamaged, pa.ArrowException, OSError) as fault:
             if isinstance(block.source, _CachedSlice) and not isinstance(fault, OSError):
                 raise _GroupDamaged(block.source.file) from fault
             shard, in_file = self.catalog.shard_of(block.group)
@@ -447,9 +440,7 @@ class WindowFiller:
     def _raise_changed(self, block: _Block, shard: Shard) -> None:
         if isinstance(block.source, _CachedSlice):
             raise _GroupDamaged(block.source.file) from CacheDamaged("row lengths that do not match")
-        raise DataError(
-            f"shard '{shard.path}' changed while it was being read", "restore it, or start a new run"
-        )
+        raise DataError(f"shard '{shard.path}' changed while it was being read", "restore it, or start a new run")
 
 
 class _GroupDamaged(Exception):

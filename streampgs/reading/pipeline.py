@@ -30,9 +30,7 @@ class Pipeline:
         self._windows = (Window(), Window())
         for window in self._windows:
             self._free.put(window)
-        self._thread = threading.Thread(
-            target=self._run, args=(cursor,), name="streampgs-reader", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, args=(cursor,), name="streampgs-reader", daemon=True)
         self._thread.start()
 
     def next(self, stop: StopAsked) -> Window | None:

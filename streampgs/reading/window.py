@@ -44,9 +44,7 @@ class Window:
         setattr(self, name, room[:size])
         return room[:size]
 
-    def lay_out(
-        self, lengths: NDArray[np.int64], slots: NDArray[np.int64], sparse: bool, weighted: bool
-    ) -> None:
+    def lay_out(self, lengths: NDArray[np.int64], slots: NDArray[np.int64], sparse: bool, weighted: bool) -> None:
         """Give each slot its place; lengths[k] is the length of the row that goes to slots[k]."""
         count = len(lengths)
         starts, stops = self.reserve("starts", count), self.reserve("stops", count)

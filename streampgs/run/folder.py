@@ -97,9 +97,7 @@ class RunFolder:
                 f"'{self.path}' is no run: it has no {path.name}", "name the folder that was given as --run"
             ) from error
         except (SealBroken, OSError, pa.ArrowInvalid) as error:
-            raise RunError(
-                f"'{path}' is damaged: {error}", "restore it from a copy, or start a new run"
-            ) from error
+            raise RunError(f"'{path}' is damaged: {error}", "restore it from a copy, or start a new run") from error
 
     # Checkpoints.
 

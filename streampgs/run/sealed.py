@@ -44,9 +44,7 @@ class _HashingFile:
         self.closed = True
 
 
-def write_sealed(
-    path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema, record: dict[str, Any]
-) -> None:
+def write_sealed(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema, record: dict[str, Any]) -> None:
     """Write batches and a JSON record under the name `path`, or leave what was there before."""
     schema = schema.with_metadata({_JSON_KEY: json.dumps(record, allow_nan=False).encode()})
     temporary = path.with_name(f".{path.name}.writing")

@@ -246,9 +246,7 @@ class Pgs:
         s = self.settings
         start = self.earlier.start_dual if self._needs_earlier() else self.stretch_start
         size = _norm(self.coordinates[:, 0] - start, dual_exponent(s.p) + 1.0) / (tallies.steps * s.sigma)
-        return (tallies.regularizer + tallies.linear) / tallies.steps + s.sigma * _conjugate(
-            size, s.p, s.radius
-        )
+        return (tallies.regularizer + tallies.linear) / tallies.steps + s.sigma * _conjugate(size, s.p, s.radius)
 
     def dual_sha256(self) -> str:
         return hashlib.sha256(self.dual.tobytes()).hexdigest()
@@ -279,9 +277,7 @@ class Pgs:
     def from_record(settings: PgsSettings, vectors: dict[str, Vector], numbers: dict[str, Any]) -> Pgs:
         solver = Pgs(settings)
         nothing = np.zeros(0)
-        solver.coordinates = np.ascontiguousarray(
-            np.stack([vectors[name] for name in solver._slot_names()], axis=1)
-        )
+        solver.coordinates = np.ascontiguousarray(np.stack([vectors[name] for name in solver._slot_names()], axis=1))
         solver.stretch_start = vectors["stretch_start"]
         solver.earlier = Stretch(
             vectors["earlier_start"],
@@ -332,6 +328,6 @@ def automatic_radius(loss_at_zero: float, p: float, sigma: float) -> float:
 
 
 def automatic_t0(loss: str, sigma: float, mean_squared_norm: float) -> float:
-    """t0 = 1/(σ·η0), with the first step η0 as long as the loss's curvature and the rows' q-norms allow."""
-    curvature = LOSSES[loss].curvature
-    return max(1.0, curvature * mean_squared_norm / sigma)
+    """t0 = 1/(σ·η0), with the first step η0 as long as the loss's steepness and the rows' q-norms allow."""
+    steepness = LOSSES[loss].steepness
+    return max(1.0, steepness * mean_squared_norm / sigma)

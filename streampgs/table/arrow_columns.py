@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
@@ -27,19 +27,71 @@ class ColumnPlace:
 
 
 def column_places(schema: pa.Schema, names: list[str]) -> dict[str, ColumnPlace]:
-    """The places of the named columns. Columns behind the last named one may be of any type."""
+    """The places of the named columns; of view columns, only the buffers that each has (see `without_view_data`)."""
     places: dict[str, ColumnPlace] = {}
     node = buffer = 0
     for field in schema:
-        if len(places) == len(names):
-            break
         place, node, buffer = _place(field.type, node, buffer)
         if field.name in names:
             places[field.name] = place
     return places
 
 
+def without_view_data(schema: pa.Schema, batch: BatchMetadata) -> BatchMetadata:
+    """The batch with just the buffers that its schema tells of: a column of strings in view form has any number of
+    data buffers besides, which each batch counts anew."""
+    if not batch.view_data:
+        return batch
+    views = list(_view_places(schema))
+    if len(views) != len(batch.view_data):
+        raise MetadataDamaged("counts of buffers that do not go with its columns")
+    kept: list[tuple[int, int]] = []
+    seen = 0
+    for view, extra in zip(views, batch.view_data, strict=True):
+        wanted = view.buffer + _own_buffers(view.type) - len(kept)
+        kept += batch.buffers[seen : seen + wanted]
+        seen += wanted + extra
+    return replace(batch, buffers=(*kept, *batch.buffers[seen:]), view_data=())
+
+
+def _view_places(schema: pa.Schema) -> Iterator[ColumnPlace]:
+    node = buffer = 0
+    for field in schema:
+        column, node, buffer = _place(field.type, node, buffer)
+        waiting = [column]
+        while waiting:
+            place = waiting.pop()
+            if pa.types.is_string_view(place.type) or pa.types.is_binary_view(place.type):
+                yield place
+            waiting += reversed(place.children)
+
+
+def check_places(places: dict[str, ColumnPlace], batch: BatchMetadata) -> None:
+    """The batch has the bytes for the rows that it tells of; so no damaged number is ever believed by who asks for
+    memory."""
+    for place in places.values():
+        _check_place(place, batch, batch.rows)
+
+
+def _check_place(place: ColumnPlace, batch: BatchMetadata, rows: int) -> None:
+    kind = place.type
+    if place.node >= len(batch.node_lengths) or place.buffer + _own_buffers(kind) > len(batch.buffers):
+        raise MetadataDamaged("a column without its buffers")
+    length = batch.node_lengths[place.node]
+    if length < rows:
+        raise MetadataDamaged("a column shorter than its batch")
+    width = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
+    for child in place.children:
+        _check_place(child, batch, rows * width)
+    if pa.types.is_primitive(kind) and not batch.compressed:
+        _, size = batch.buffers[place.buffer + 1]
+        if length * kind.bit_width > 8 * size:
+            raise MetadataDamaged("a buffer shorter than its column")
+
+
 def _place(kind: pa.DataType, node: int, buffer: int) -> tuple[ColumnPlace, int, int]:
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
     own_node, own_buffer = node, buffer
     node += 1
     buffer += _own_buffers(kind)
@@ -61,15 +113,8 @@ def _own_buffers(kind: pa.DataType) -> int:
         return 1 if kind.mode == "sparse" else 2
     if types.is_list_view(kind) or types.is_large_list_view(kind):
         return 3
-    if (
-        types.is_string(kind)
-        or types.is_large_string(kind)
-        or types.is_binary(kind)
-        or types.is_large_binary(kind)
-    ):
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
         return 3
-    if types.is_string_view(kind) or types.is_binary_view(kind):
-        raise MetadataDamaged("a column of view type stands before the ones that are needed")
     return 2
 
 
@@ -77,9 +122,7 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
 
 
-def list_offsets(
-    place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, read: ReadBody
-) -> NDArray[np.int64]:
+def list_offsets(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, read: ReadBody) -> NDArray[np.int64]:
     """The stop - start + 1 offsets of a list column's rows [start, stop), checked to be in order and in range."""
     wide = pa.types.is_large_list(place.type)
     dtype = np.dtype(np.int64 if wide else np.int32)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 _CONTINUATION = 0xFFFFFFFF
 _RECORD_BATCH_HEADER = 3
+_LITTLE_ENDIAN = 0
 _MOST_ENTRIES = 1 << 28
 
 
@@ -40,6 +41,8 @@ class BatchMetadata:
     """(offset in the body, bytes) of each buffer."""
     compressed: bool
     body_bytes: int
+    view_data: tuple[int, ...] = ()
+    """Data buffers of each column of view type, which stand among `buffers`."""
 
 
 class _Flatbuffer:
@@ -87,6 +90,9 @@ def read_footer(footer: bytes) -> list[FileBlock]:
     """The record batches that the footer of an IPC file lists."""
     try:
         buffer = _Flatbuffer(footer)
+        schema = buffer.child(buffer.root(), 1)
+        if schema is not None and buffer.scalar(schema, 0, "h") != _LITTLE_ENDIAN:
+            raise MetadataDamaged("numbers in another byte order than this machine's")
         blocks = buffer.structs(buffer.root(), 3, "qi4xq")
         return [FileBlock(*block) for block in blocks]
     except struct.error as error:
@@ -118,6 +124,9 @@ def read_batch_metadata(message: bytes) -> BatchMetadata:
             raise MetadataDamaged("a negative length")
         if any(offset < 0 or size < 0 or offset + size > body_bytes for offset, size in buffers):
             raise MetadataDamaged("a buffer outside the body")
+        view_data = tuple(count for (count,) in buffer.structs(batch, 4, "q"))
+        if any(count < 0 for count in view_data):
+            raise MetadataDamaged("a negative count")
         return BatchMetadata(
             rows,
             tuple(length for length, _ in nodes),
@@ -125,6 +134,7 @@ def read_batch_metadata(message: bytes) -> BatchMetadata:
             buffers,
             buffer.field(batch, 3) is not None,
             body_bytes,
+            view_data,
         )
     except struct.error as error:
         raise MetadataDamaged(str(error)) from error

@@ -113,11 +113,7 @@ class Catalog:
                     f"shard '{shard.path}' holds {found.kind} rows, but '{reference.path}' {expected.kind} ones",
                     "train on shards of one kind",
                 )
-            if (
-                found.kind == DENSE
-                and None not in (found.width, expected.width)
-                and found.width != expected.width
-            ):
+            if found.kind == DENSE and None not in (found.width, expected.width) and found.width != expected.width:
                 raise DataError(
                     f"shard '{shard.path}' has {found.width} features a row, but '{reference.path}' has {expected.width}",
                     "train on shards of one width",
@@ -146,9 +142,7 @@ class Catalog:
         with ThreadPoolExecutor(_READERS) as pool:
             faults = [found for found in pool.map(fault, self.shards) if found]
         if faults:
-            listed = "\n  ".join(faults[:10]) + (
-                f"\n  … and {len(faults) - 10} more" if len(faults) > 10 else ""
-            )
+            listed = "\n  ".join(faults[:10]) + (f"\n  … and {len(faults) - 10} more" if len(faults) > 10 else "")
             raise DataChanged(
                 f"{len(faults)} of {len(self.shards)} shards changed under the run:\n  {listed}",
                 "restore them, or start a new run; if files were only copied or touched, add --accept-touched",
@@ -223,9 +217,7 @@ def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Lo
     """The catalog of what the sources name now."""
     located = locate(sources)
     if not located.paths:
-        raise DataError(
-            f"no shards in {', '.join(sources)}", "shards end in .parquet, .pq, .arrow, .ipc or .feather"
-        )
+        raise DataError(f"no shards in {', '.join(sources)}", "shards end in .parquet, .pq, .arrow, .ipc or .feather")
     catalog = Catalog([]).appended(read_shards(located.paths, columns))
     if catalog.rows == 0:
         raise DataError(

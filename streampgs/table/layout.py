@@ -70,6 +70,9 @@ def find_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
                 "it must hold numbers or booleans",
             )
         used.append(name)
+    for name in ("indices", "values", "features"):
+        if names.count(name) > 1:
+            raise DataError(f"shard '{shard}': {names.count(name)} columns are called '{name}'", "rename all but one")
     if "indices" in names:
         if not _is_list_of(schema.field("indices").type, pa.types.is_integer):
             raise DataError(
@@ -184,9 +187,7 @@ def _entries(child: pa.Array, whole: bool) -> NDArray[Any]:
     """A list's child as numbers of one of the few types that loops are compiled for; null becomes -1 or NaN, which
     the loops refuse."""
     if child.null_count:
-        child = pc.fill_null(
-            child.cast(pa.int64() if whole else pa.float64(), safe=False), -1 if whole else np.nan
-        )
+        child = pc.fill_null(child.cast(pa.int64() if whole else pa.float64(), safe=False), -1 if whole else np.nan)
     entries = child.to_numpy(zero_copy_only=False)
     if whole:
         return entries if entries.dtype in (np.int32, np.int64) else entries.astype(np.int64)

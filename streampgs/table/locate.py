@@ -6,6 +6,7 @@ import glob
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 
 from streampgs.errors import DataError
@@ -25,13 +26,13 @@ class Located:
 def locate(sources: Iterable[str]) -> Located:
     """Shards in a stable order: the sources as given, the files of each by name; a file named twice counts once."""
     found = Located()
-    seen: set[Path] = set()
+    seen: set[str] = set()
 
     def add(path: Path) -> None:
-        absolute = Path(os.path.abspath(path))
-        if absolute not in seen:
-            seen.add(absolute)
-            found.paths.append(absolute)
+        file = os.path.realpath(path)  # a link is another name of the same file
+        if file not in seen:
+            seen.add(file)
+            found.paths.append(Path(os.path.abspath(path)))
 
     for source in sources:
         path = Path(source)
@@ -50,7 +51,7 @@ def locate(sources: Iterable[str]) -> Located:
                     f"nothing matches '{source}'",
                     "check the pattern; quote it so that the shell leaves it alone",
                 )
-            inner = locate(m for m in matches if not os.path.basename(m).startswith((".", "_")))
+            inner = locate(match for match in matches if not _is_hidden(match, source))
             for file in inner.paths:
                 add(file)
             found.ignored += inner.ignored
@@ -62,12 +63,27 @@ def locate(sources: Iterable[str]) -> Located:
     return found
 
 
+def _ignored(name: str) -> bool:
+    """Such names are markers and files in the making, by the custom of Spark and Hive."""
+    return name.startswith(("_", ".")) and name not in (".", "..")
+
+
+def _is_hidden(match: str, pattern: str) -> bool:
+    """Whether a name is ignored where the pattern left it open, be it of the file or of a folder above it."""
+    named = takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts)
+    return any(_ignored(part) for part in Path(match).parts[len(list(named)) :])
+
+
 def _files_below(folder: Path) -> list[Path]:
-    """Names that start with '_' or '.' are markers and files in the making, by the custom of Spark and Hive."""
     files: list[Path] = []
+    seen: set[str] = set()
     for here, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = sorted(name for name in folders if not name.startswith(("_", ".")))
-        files += [Path(here) / name for name in names if not name.startswith(("_", "."))]
+        if os.path.realpath(here) in seen:  # a link leads back
+            folders.clear()
+            continue
+        seen.add(os.path.realpath(here))
+        folders[:] = sorted(name for name in folders if not _ignored(name))
+        files += [Path(here) / name for name in names if not _ignored(name)]
     return sorted(files)
 
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streampgs.errors import DataError
-from streampgs.table.arrow_columns import Bytes, ColumnPlace, column_places
+from streampgs.table.arrow_columns import Bytes, ColumnPlace, check_places, column_places, without_view_data
 from streampgs.table.arrow_metadata import (
     BatchMetadata,
     FileBlock,
@@ -162,7 +162,7 @@ class ArrowFile:
                 self.schema = pa.ipc.open_file(file).schema
             self.layout = find_layout(self.schema, columns, str(path))
             self.places = column_places(self.schema, list(self.layout.columns))
-        except (MetadataDamaged, pa.ArrowInvalid) as error:
+        except (MetadataDamaged, pa.ArrowException, UnicodeDecodeError) as error:
             os.close(self.fd)
             raise self._damaged(error) from error
         except BaseException:
@@ -195,7 +195,9 @@ class ArrowFile:
                 or block.offset + block.metadata_bytes + block.body_bytes > self.size
             ):
                 raise MetadataDamaged("a record batch outside the file")
-            batch = read_batch_metadata(read_exactly(self.fd, block.metadata_bytes, block.offset, self.path))
+            message = read_exactly(self.fd, block.metadata_bytes, block.offset, self.path)
+            batch = without_view_data(self.schema, read_batch_metadata(message))
+            check_places(self.places, batch)
             if batch.body_bytes > block.body_bytes:
                 raise MetadataDamaged("a body longer than its place in the file")
             return batch
@@ -216,7 +218,7 @@ class ArrowFile:
                 options = pa.ipc.IpcReadOptions(included_fields=fields)
                 batch = pa.ipc.open_file(file, options=options).get_batch(group)
                 batch.validate(full=True)
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowException, OSError) as error:
             raise self._damaged(error, group) from error
         for start in range(0, batch.num_rows, slice_rows):
             yield batch.slice(start, slice_rows)
@@ -234,11 +236,7 @@ def _parquet_facts(path: Path, fingerprint: Fingerprint, columns: Columns) -> Sh
             layout = find_layout(file.schema_arrow, columns, str(path))
             lists = "indices" if layout.kind == "sparse" else "features"
             metadata = file.metadata
-            leaf = next(
-                i
-                for i in range(metadata.num_columns)
-                if metadata.schema.column(i).path.split(".")[0] == lists
-            )
+            leaf = next(i for i in range(metadata.num_columns) if metadata.schema.column(i).path.split(".")[0] == lists)
             groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
             rows = tuple(group.num_rows for group in groups)
             entries = tuple(group.column(leaf).num_values for group in groups)
