@@ -47,18 +47,27 @@ def finish(*words: str) -> dict[str, Any]:
     return result
 
 
-def interrupted(run: Path, start: list[str], epochs: str, total_rows: int, pauses: int, chance: random.Random) -> tuple[str, Counter[str]]:
+def interrupted(
+    run: Path, start: list[str], epochs: str, total_rows: int, pauses: int, chance: random.Random
+) -> tuple[str, Counter[str]]:
     """Train to the end with `pauses` interruptions; the final dual's digest and how often each kind struck."""
     struck: Counter[str] = Counter()
     for number in range(pauses):
         words = [*start] if not (run / "run.arrows").exists() else ["resume", str(run)]
-        words += ["--memory", chance.choice(["64MB", "100MB", "512MB"]), "--checkpoint-every", chance.choice(["0.02s", "0.3s", "30s"])]
+        words += [
+            "--memory",
+            chance.choice(["64MB", "100MB", "512MB"]),
+            "--checkpoint-every",
+            chance.choice(["0.02s", "0.3s", "30s"]),
+        ]
         kind = chance.choice(["SIGINT", "SIGTERM", "SIGKILL", "SIGKILL", "rows"])
         if kind == "rows":
             limit = total_rows * (number + 1) // (pauses + 1) + chance.randrange(1000)
             subprocess.run(command(*words, "--rows", str(limit)), capture_output=True, check=True)
         else:
-            process = subprocess.Popen(command(*words, "--epochs", epochs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            process = subprocess.Popen(
+                command(*words, "--epochs", epochs), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            )
             time.sleep(chance.uniform(0.2, 1.6))
             process.send_signal(getattr(signal, kind))
             code = process.wait()
@@ -81,7 +90,9 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    )
     chance = random.Random(arguments.seed)
     differing = 0
     with tempfile.TemporaryDirectory() as folder:
@@ -96,13 +107,19 @@ def main() -> int:
             epochs = str(arguments.epochs * (1 if kind == "sparse" else 2))
             model = ["--p", p, *extra, *WINDOW]
             quiet_run, run = base / f"quiet-{number}", base / f"interrupted-{number}"
-            expected = finish("train", str(data), "--run", str(quiet_run), *model, "--epochs", epochs, "--memory", "64MB")
+            expected = finish(
+                "train", str(data), "--run", str(quiet_run), *model, "--epochs", epochs, "--memory", "64MB"
+            )
             start = ["train", str(data), "--run", str(run), *model]
             digest, struck = interrupted(run, start, epochs, int(expected["rows"]), arguments.pauses, chance)
             same = digest == expected["dual_sha256"]
             differing += not same
             listed = ", ".join(f"{count} {name}" for name, count in sorted(struck.items()))
-            print(f"{'same' if same else 'DIFFERS':7} {kind:6} {file_format:7} p {p:3}  {digest[:16]}  {expected['rows']:,} rows; {listed}", flush=True)
+            print(
+                f"{'same' if same else 'DIFFERS':7} {kind:6} {file_format:7} p {p:3}  {digest[:16]}  "
+                f"{expected['rows']:,} rows; {listed}",
+                flush=True,
+            )
     print(f"{len(CASES) - differing} of {len(CASES)} cases have the bits of the unpaused run")
     return 1 if differing else 0
 

@@ -45,7 +45,7 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
             "give tables with the features it was trained on",
         )
     rules = RowRules(columns, model.classifies, skip_bad_rows, width)
-    filler = WindowFiller(catalog, None, rules, None)
+    filler = WindowFiller(catalog, np.empty(0, np.int64), rules, None)
     try:
         for window in filler.in_file_order(_BLOCK_BYTES):
             scores = np.empty(window.rows)

@@ -265,11 +265,11 @@ class _Session:
             self.observer.note(f"nothing to do: the limit of {reached} is reached already; give a larger one to go on")
             return self._report(reached)
         cache = BlockCache(Path(self.record.cache)) if self.record.cache is not None else None
-        filler = WindowFiller(self.catalog, self.schedule, self._rules(), cache)
+        filler = WindowFiller(self.catalog, self.schedule.slice_rows, self._rules(), cache)
         filler.warm_up()
         Pgs.warm_up(self.options.loss, self.options.p, self.catalog.kind, self.options.returns)
         self.process_bytes = rss_bytes()
-        self.pipeline = Pipeline(filler, self.cursor.at_row(0), self.limits.epochs)
+        self.pipeline = Pipeline(filler, self.schedule, self.cursor.at_row(0), self.limits.epochs)
         self.last_status = self.last_metrics = self.last_saved = time.perf_counter()
         try:
             self._save()  # new shards may have joined in: their place in the order is from now on a part of the run
@@ -414,7 +414,8 @@ class _Session:
         return solver
 
     def _announce_choices(self, window: Window) -> None:
-        assert self.solver is not None and window.plan is not None
+        assert self.solver is not None
+        assert window.plan is not None
         groups, sizes = self.schedule.groups, self.record.sizes
         feature_bytes = bytes_per_feature(self.options.p, self.options.returns)
         self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes)
@@ -426,7 +427,8 @@ class _Session:
         kept = sum(shard.cached for shard in shards)
         megabytes = {name: f"{value / 1e6:,.0f} MB" for name, value in asdict(self.forecast).items()}
         choices = {
-            "data": f"{len(shards):,} shards, {self.catalog.rows:,} rows, {self.catalog.kind}, {self.solver.features:,} features",
+            "data": f"{len(shards):,} shards, {self.catalog.rows:,} rows, {self.catalog.kind}, "
+            f"{self.solver.features:,} features",
             "model": f"{s.loss}, p {s.p:g}, sigma {s.sigma:g}, t0 {s.t0:.6g}, "
             + ("no ball" if math.isinf(s.radius) else f"ball {s.radius:.4g}")
             + f", batch {s.batch}, intercept {s.intercept:g}, return {s.returns}, seed {s.seed}",
@@ -438,8 +440,8 @@ class _Session:
             else f"{kept} of {decoded} shards to decode are decoded once, into {self.record.cache}"
             if kept
             else "none: shards are decoded in every epoch",
-            "memory": f"about {self.forecast.total / 1e6:,.0f} MB at the peak: process {megabytes['process']}, two windows "
-            f"{megabytes['windows']}, reading {megabytes['reading']}, model {megabytes['model']}",
+            "memory": f"about {self.forecast.total / 1e6:,.0f} MB at the peak: process {megabytes['process']}, "
+            f"two windows {megabytes['windows']}, reading {megabytes['reading']}, model {megabytes['model']}",
         }
         self.observer.choices(choices)
         self.folder.append_metrics({"event": "started", "rows": self.totals.rows, "choices": choices})

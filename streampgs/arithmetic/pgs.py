@@ -84,7 +84,7 @@ def _euclidean_step(layout: str, averaging: bool) -> Callable[..., None]:
             coordinates[0, 1] -= change * multiplier_sum
         scalars[POWER_SUM] += growth + change * (before + before + change)
 
-    return step_euclidean  # type: ignore[no-any-return]
+    return step_euclidean
 
 
 def _general_step(p: float, layout: str, averaging: bool) -> Callable[..., None]:
@@ -119,11 +119,11 @@ def _general_step(p: float, layout: str, averaging: bool) -> Callable[..., None]
         growth = 0.0
         for j in range(start, stop + 1):
             if j == stop:
-                i, change = 0, step * intercept
+                i, change = np.int64(0), step * intercept
             elif sparse:
                 i, change = np.int64(indices[j]) + 1, step * values[j]
             else:
-                i, change = j - start + 1, step * values[j]
+                i, change = np.int64(j - start + 1), step * values[j]
             growth_here = touch(coordinates, i, change, shrink, multiplier_sum)
             if growth_here == math.inf:
                 rebuild(coordinates, scalars)
@@ -134,7 +134,7 @@ def _general_step(p: float, layout: str, averaging: bool) -> Callable[..., None]
                 growth += growth_here
         scalars[POWER_SUM] += growth
 
-    return step_in_general  # type: ignore[no-any-return]
+    return step_in_general
 
 
 def _rebuild(p: float, averaging: bool) -> Callable[..., None]:
@@ -152,7 +152,7 @@ def _rebuild(p: float, averaging: bool) -> Callable[..., None]:
                     coordinates[i, 1] += multiplier_sum * dual
             scalars[POWER_SUM] = power_sum
 
-        return rebuild_euclidean  # type: ignore[no-any-return]
+        return rebuild_euclidean
 
     power = power_for(dual_exponent(p))
 
@@ -177,7 +177,7 @@ def _rebuild(p: float, averaging: bool) -> Callable[..., None]:
             power_sum += raised * size
         scalars[POWER_SUM] = power_sum
 
-    return rebuild_in_general  # type: ignore[no-any-return]
+    return rebuild_in_general
 
 
 @cache
@@ -194,7 +194,7 @@ def rebuild_for(p: float, averaging: bool) -> Callable[..., None]:
         sources  # noqa: B018 (another closure, hence another cache entry, whenever a source of this room changes)
         rebuild_parts(coordinates, scalars)
 
-    return rebuild  # type: ignore[no-any-return]
+    return rebuild
 
 
 @cache
@@ -215,10 +215,10 @@ def advance_for(loss_name: str, p: float, layout: str, averaging: bool) -> Calla
     sources = SOURCES_DIGEST
 
     @compiled
-    def advance(
+    def advance(  # type: ignore[no-untyped-def]
         coordinates, scalars, starts, stops, indices, values, labels, weights,
         first, stop, batch, t, t0, sigma, radius, shape, intercept,
-    ):  # type: ignore[no-untyped-def]  # fmt: skip
+    ):  # fmt: skip
         sources  # noqa: B018
         features = coordinates[1:]
         steps = np.empty(batch)
@@ -266,4 +266,4 @@ def advance_for(loss_name: str, p: float, layout: str, averaging: bool) -> Calla
             t += 1
         return t
 
-    return advance  # type: ignore[no-any-return]
+    return advance

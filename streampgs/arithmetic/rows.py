@@ -57,8 +57,7 @@ def _copy_values(values, source, target, count, out_values):  # type: ignore[no-
     if bad == 0:
         return 0
     for j in range(count):
-        value = np.float64(values[source + j])
-        if not np.isfinite(value):
+        if not np.isfinite(values[source + j]):
             return VALUE_NOT_FINITE
     return VALUE_TOO_LARGE
 
@@ -69,7 +68,7 @@ def place_sparse(rows, slots, offsets, indices, values, starts, out_indices, out
 
     An empty `values` means ones. `reasons[k]` becomes 0 or why row rows[k] cannot be used.
     """
-    largest = -1
+    largest = np.int64(-1)
     ones = values.size == 0
     for k in range(rows.size):
         start, stop = offsets[rows[k]], offsets[rows[k] + 1]
@@ -81,7 +80,7 @@ def place_sparse(rows, slots, offsets, indices, values, starts, out_indices, out
         for j in range(count):
             index = np.int64(indices[start + j])
             outside += (index < 0) | (index >= limit)
-            row_largest = max(row_largest, index)
+            row_largest = index if index > row_largest else row_largest
             out_indices[target + j] = np.uint32(index)
         for j in range(1, count):
             unsorted += indices[start + j] <= indices[start + j - 1]

@@ -121,7 +121,7 @@ class Schedule:
                 first_epoch[known : arrival.groups] = arrival.epoch
                 known = arrival.groups
         fresh = first_epoch == epoch
-        return self.groups.decoded[:groups] & (fresh | ~self.groups.cached[:groups])
+        return np.asarray(self.groups.decoded[:groups] & (fresh | ~self.groups.cached[:groups]))
 
     def _block_starts(self, epoch: int, arrivals: tuple[Arrival, ...], groups: int) -> Ints:
         """Number of the first block of each group, and behind the last the number of blocks."""

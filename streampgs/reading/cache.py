@@ -132,7 +132,7 @@ class BlockCache:
                 def put(message: pa.Buffer, rows: int) -> None:
                     data = np.frombuffer(message, np.uint8)
                     entries.append((file.tell(), len(data), rows, int(checksum(data))))
-                    file.write(data)
+                    file.write(message)
 
                 for batch in slices:
                     if not entries:

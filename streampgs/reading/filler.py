@@ -130,16 +130,19 @@ class _DecodedRows:
     batch: pa.RecordBatch
 
     def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
-        return np.diff(self.batch.column(lists).offsets.to_numpy()).astype(np.int64)
+        offsets: NDArray[np.int64] = self.batch.column(lists).offsets.to_numpy().astype(np.int64)
+        return np.diff(offsets)
 
     def columns(self, start: int, stop: int, scratch: Scratch) -> dict[str, pa.Array]:
         return {name: self.batch.column(name) for name in self.batch.schema.names}
 
 
 class WindowFiller:
-    def __init__(self, catalog: Catalog, schedule: Schedule | None, rules: RowRules, cache: BlockCache | None) -> None:
+    def __init__(
+        self, catalog: Catalog, slice_rows: NDArray[np.int64], rules: RowRules, cache: BlockCache | None
+    ) -> None:
         self.catalog = catalog
-        self.schedule = schedule
+        self.slice_rows = slice_rows
         self.rules = rules
         self.cache = cache
         self.sparse = catalog.kind == SPARSE
@@ -271,7 +274,7 @@ class WindowFiller:
             if not shard.decoded:
                 yield _Block(group, start, stop, picks, self._arrow_group(number, in_file))
                 continue
-            slice_rows = int(self.schedule.slice_rows[group])
+            slice_rows = int(self.slice_rows[group])
             if shard.cached and self.cache is not None:
                 opened = partial(self._cache_file, group, shard, in_file, slice_rows)
                 for first in range(start, stop, slice_rows):
@@ -327,7 +330,7 @@ class WindowFiller:
             return
         missing: dict[int, tuple[Shard, int, int]] = {}
         for group, (number, in_file) in zip(groups.tolist(), shards, strict=True):
-            shard, slice_rows = self.catalog.shards[number], int(self.schedule.slice_rows[group])
+            shard, slice_rows = self.catalog.shards[number], int(self.slice_rows[group])
             if shard.cached and group not in missing and not self.cache.path(shard, in_file, slice_rows).exists():
                 missing[group] = (shard, in_file, slice_rows)
         if missing:

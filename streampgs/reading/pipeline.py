@@ -8,6 +8,7 @@ import time
 from typing import Protocol
 
 from streampgs.order.cursor import Cursor
+from streampgs.order.schedule import Schedule
 from streampgs.reading.filler import WindowFiller
 from streampgs.reading.window import Window
 
@@ -21,9 +22,10 @@ class StopAsked(Protocol):
 class Pipeline:
     """Windows in order from a cursor on; an error comes where the window that has it would have come."""
 
-    def __init__(self, filler: WindowFiller, cursor: Cursor, last_epoch: int | None) -> None:
+    def __init__(self, filler: WindowFiller, schedule: Schedule, cursor: Cursor, last_epoch: int | None) -> None:
         self.seconds_waiting = 0.0
         self._filler = filler
+        self._schedule = schedule
         self._last_epoch = last_epoch
         self._free: queue.SimpleQueue[Window | None] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[Window | BaseException | None] = queue.SimpleQueue()
@@ -68,7 +70,7 @@ class Pipeline:
                 window = self._free.get()
                 if window is None:
                     return
-                plan = self._filler.schedule.window(cursor)
+                plan = self._schedule.window(cursor)
                 self._filler.fill(plan, window)
                 self._ready.put(window)
                 cursor = plan.next

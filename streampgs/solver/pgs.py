@@ -312,7 +312,7 @@ def _norm(vector: Vector, q: float) -> float:
     largest = float(np.max(np.abs(vector), initial=0.0))
     if largest == 0.0:
         return 0.0
-    return largest * float(np.sum((np.abs(vector) / largest) ** q)) ** (1.0 / q)
+    return largest * math.pow(float(np.sum((np.abs(vector) / largest) ** q)), 1.0 / q)
 
 
 def _conjugate(size: float, p: float, radius: float) -> float:

@@ -188,7 +188,7 @@ def _entries(child: pa.Array, whole: bool) -> NDArray[Any]:
     the loops refuse."""
     if child.null_count:
         child = pc.fill_null(child.cast(pa.int64() if whole else pa.float64(), safe=False), -1 if whole else np.nan)
-    entries = child.to_numpy(zero_copy_only=False)
+    entries: NDArray[Any] = child.to_numpy(zero_copy_only=False)
     if whole:
         return entries if entries.dtype in (np.int32, np.int64) else entries.astype(np.int64)
     if entries.dtype in (np.float32, np.float64):

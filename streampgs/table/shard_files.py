@@ -285,7 +285,7 @@ class ParquetShard:
 
 def read_into(fd: int, target: Bytes, offset: int, path: Path) -> None:
     """Fill `target` from the file."""
-    view = memoryview(target)
+    view = target.data
     done = 0
     while done < len(view):
         got = os.preadv(fd, [view[done:]], offset + done)

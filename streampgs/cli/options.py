@@ -1,0 +1,105 @@
+"""The options of the commands that train, as a table: a line an option."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import click
+
+from streampgs.errors import OptionError
+from streampgs.options import (
+    DEFAULT_EPOCHS,
+    LOSS_NAMES,
+    RETURN_NAMES,
+    SAMPLING_NAMES,
+    parse_duration,
+    parse_size,
+)
+
+
+class _Parsed(click.ParamType[Any]):
+    """A value that a function of streampgs.options reads, or refuses."""
+
+    def __init__(self, name: str, parse: Callable[[str], Any]) -> None:
+        self.name = name
+        self.parse = parse
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self.parse(value)
+        except OptionError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _number_or(*words: str) -> Callable[[str], float | str]:
+    def parse(text: str) -> float | str:
+        if text in words:
+            return text
+        try:
+            return float(text)
+        except ValueError:
+            raise OptionError(f"'{text}' is neither a number nor one of {', '.join(words)}") from None
+
+    return parse
+
+
+SIZE = _Parsed("SIZE", parse_size)
+DURATION = _Parsed("TIME", parse_duration)
+
+
+def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return decorate
+
+
+model_options = _options(
+    click.option("--loss", type=click.Choice(LOSS_NAMES), default="logistic", show_default=True, help="What to minimise."),
+    click.option("--p", type=float, default=2.0, show_default=True, help="The norm of the regularizer, in (1, 2]. Towards 1: sparser."),
+    click.option("--sigma", type=float, default=1e-6, show_default=True, help="The weight of the regularizer."),
+    click.option("--ball", type=_Parsed("B|auto|none", _number_or("auto", "none")), default=None, help="Keep the p-norm of the weights below B. Default: auto for losses that need it (squared, squared-hinge), else none."),
+    click.option("--t0", type=_Parsed("T0|auto", _number_or("auto")), default="auto", show_default=True, help="Offset of the step count; the paper's is 1. auto: from the rows' norms."),
+    click.option("--batch", type=int, default=1, show_default=True, help="Rows a step."),
+    click.option("--quantile", type=float, default=None, help="Which quantile --loss quantile estimates, in (0, 1). Default: 0.5."),
+    click.option("--huber-width", type=float, default=None, help="Where --loss huber turns from squared to absolute. Default: 1."),
+    click.option("--intercept", type=float, default=0.1, show_default=True, metavar="C", help="The constant feature that carries the intercept."),
+    click.option("--no-intercept", is_flag=True, help="Leave the intercept out."),
+    click.option("--return", "returns", type=click.Choice(RETURN_NAMES), default="suffix", show_default=True, help="Which iterate is the model: the average of the later part, of all, the last, or the paper's random one."),
+    click.option("--sampling", type=click.Choice(SAMPLING_NAMES), default="epoch", show_default=True, help="Every row once an epoch, or independent uniform draws."),
+    click.option("--seed", type=int, default=0, show_default=True, help="Decides the order of the rows."),
+    click.option("--label", default="label", show_default=True, metavar="COLUMN", help="The column to predict."),
+    click.option("--positive", type=float, default=None, metavar="VALUE", help="The label of the positive class; all others are the negative one. Default: 1 against 0 or -1."),
+    click.option("--weight", default=None, metavar="COLUMN", help="A column of row weights."),
+    click.option("--features", type=int, default=None, metavar="N", help="The number of features. Default: found while reading."),
+    click.option("--on-bad-row", type=click.Choice(("error", "skip")), default="error", show_default=True, help="Stop at a row that cannot be used, or leave it out and count it."),
+)  # fmt: skip
+
+limit_options = _options(
+    click.option("--epochs", type=int, default=None, metavar="E", help=f"Passes over the data. Default: {DEFAULT_EPOCHS}, if there is no other limit."),
+    click.option("--rows", type=int, default=None, metavar="N", help="Rows to train on."),
+    click.option("--seconds", type=DURATION, default=None, help="Time to train for, like 90s, 5m, 1h."),
+    click.option("--target-accuracy", type=float, default=None, metavar="A", help="Stop when the progressive accuracy reaches this share."),
+    click.option("--target-gap", type=float, default=None, metavar="G", help="Stop when the certificate says that the objective is this near its optimum."),
+)  # fmt: skip
+
+resource_options = _options(
+    click.option("--memory", type=SIZE, default="512MB", show_default=True, help="Budget for reading and mixing rows; Python itself and the model come on top."),
+    click.option("--checkpoint-every", type=DURATION, default="30s", show_default=True, help="How often to save. Never changes the result."),
+    click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output at the end."),
+    click.option("--quiet", is_flag=True, help="No progress."),
+)  # fmt: skip
+
+
+skip_option = click.option(
+    "--on-bad-row",
+    type=click.Choice(("error", "skip")),
+    default="error",
+    show_default=True,
+    help="Stop at a row that cannot be used, or leave it out.",
+)

@@ -1,0 +1,195 @@
+"""From what a user names to the shards: which files, in which order, and what is refused with which words."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.feather as feather
+import pyarrow.parquet as pq
+import pytest
+
+from streampgs.errors import DataError
+from streampgs.table.layout import Columns
+from streampgs.table.locate import locate
+from streampgs.table.shard_files import read_facts
+
+ROWS = pa.table({"label": [1, 0], "indices": [[0], [1, 2]]})
+
+
+def touch(*files: Path) -> None:
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(b"")
+
+
+def names(found: list[Path], folder: Path) -> list[str]:
+    return [path.relative_to(folder).as_posix() for path in found]
+
+
+# Which files.
+
+
+def test_folder_is_searched_recursively_in_the_order_of_the_paths(tmp_path):
+    touch(tmp_path / "b.arrow", tmp_path / "a/2.parquet", tmp_path / "a/1.ipc", tmp_path / "a/deep/er/0.pq", tmp_path / "c.feather")
+    assert names(locate([str(tmp_path)]).paths, tmp_path) == ["a/1.ipc", "a/2.parquet", "a/deep/er/0.pq", "b.arrow", "c.feather"]
+
+
+def test_what_spark_leaves_beside_its_parts_is_no_shard(tmp_path):
+    touch(
+        tmp_path / "_SUCCESS",
+        tmp_path / "._SUCCESS.crc",
+        tmp_path / "part-00000-c000.snappy.parquet",
+        tmp_path / ".part-00000-c000.snappy.parquet.crc",
+        tmp_path / "day=1/part-00001-c000.snappy.parquet",
+        tmp_path / "_temporary/0/part-00002-c000.snappy.parquet",
+        tmp_path / ".hidden/part-00003-c000.snappy.parquet",
+        tmp_path / "day=1/_part-00004-c000.snappy.parquet",
+    )
+    expected = ["day=1/part-00001-c000.snappy.parquet", "part-00000-c000.snappy.parquet"]
+    assert names(locate([str(tmp_path)]).paths, tmp_path) == expected
+    assert sorted(names(locate([f"{tmp_path}/**/*.parquet"]).paths, tmp_path)) == expected
+    assert sorted(names(locate([f"{tmp_path}/*"]).paths, tmp_path)) == expected
+
+
+def test_files_of_other_kinds_are_left_out_of_folders_and_told(tmp_path):
+    touch(tmp_path / "readme.md", tmp_path / "a.parquet", tmp_path / "in/notes.txt")
+    found = locate([str(tmp_path)])
+    assert names(found.paths, tmp_path) == ["a.parquet"]
+    assert sorted(names(found.ignored, tmp_path)) == ["in/notes.txt", "readme.md"]
+
+
+def test_upper_case_suffixes_count(tmp_path):
+    touch(tmp_path / "A.PARQUET")
+    assert names(locate([str(tmp_path)]).paths, tmp_path) == ["A.PARQUET"]
+
+
+def test_file_named_itself_counts_whatever_its_name(tmp_path):
+    touch(tmp_path / "_odd", tmp_path / ".hidden.parquet")
+    named = [str(tmp_path / "_odd"), str(tmp_path / ".hidden.parquet")]
+    assert names(locate(named).paths, tmp_path) == ["_odd", ".hidden.parquet"]
+
+
+def test_folder_named_itself_counts_whatever_its_name(tmp_path):
+    """Only what the user left open is judged by its name, not what stands above it."""
+    touch(tmp_path / "_private/.v1/a.parquet")
+    for source in (tmp_path / "_private/.v1", tmp_path / "_private/.v1/*.parquet", tmp_path / "_private/.v1/**"):
+        assert names(locate([str(source)]).paths, tmp_path) == ["_private/.v1/a.parquet"]
+
+
+def test_sources_keep_their_order_and_a_file_named_twice_counts_once(tmp_path, monkeypatch):
+    touch(tmp_path / "z.parquet", tmp_path / "a.parquet", tmp_path / "in/b.parquet")
+    monkeypatch.chdir(tmp_path)
+    sources = ["z.parquet", str(tmp_path), "./in/../a.parquet", "in", "*.parquet"]
+    assert names(locate(sources).paths, tmp_path) == ["z.parquet", "a.parquet", "in/b.parquet"]
+    assert locate(sources).paths == locate(sources).paths
+
+
+def test_link_to_a_file_is_the_same_file(tmp_path):
+    touch(tmp_path / "a.parquet", tmp_path / "elsewhere/b.parquet")
+    (tmp_path / "latest.parquet").symlink_to("a.parquet")
+    assert names(locate([str(tmp_path)]).paths, tmp_path) == ["a.parquet", "elsewhere/b.parquet"]
+
+
+def test_linked_folder_is_searched_and_a_link_back_does_no_harm(tmp_path):
+    touch(tmp_path / "store/a.parquet", tmp_path / "data/b.parquet")
+    (tmp_path / "data/more").symlink_to(tmp_path / "store")
+    (tmp_path / "data/loop").symlink_to(tmp_path / "data")
+    assert names(locate([str(tmp_path / "data")]).paths, tmp_path) == ["data/b.parquet", "data/more/a.parquet"]
+
+
+def test_glob_may_match_folders(tmp_path):
+    touch(tmp_path / "day=1/a.parquet", tmp_path / "day=2/b.parquet", tmp_path / "other/c.parquet")
+    assert names(locate([f"{tmp_path}/day=*"]).paths, tmp_path) == ["day=1/a.parquet", "day=2/b.parquet"]
+
+
+def test_file_whose_name_looks_like_a_glob_is_a_file(tmp_path):
+    touch(tmp_path / "part[1].parquet", tmp_path / "part1.parquet")
+    assert names(locate([str(tmp_path / "part[1].parquet")]).paths, tmp_path) == ["part[1].parquet"]
+
+
+# What is refused. Each message names the file or pattern and says what to do.
+
+
+def test_absent_source(tmp_path):
+    with pytest.raises(DataError, match=r"'.*nowhere' does not exist\n  → name files, folders"):
+        locate([str(tmp_path / "nowhere")])
+
+
+def test_glob_that_matches_nothing(tmp_path):
+    with pytest.raises(DataError, match=r"nothing matches '.*/\*\.parquet'\n  → check the pattern"):
+        locate([f"{tmp_path}/*.parquet"])
+
+
+def stream_file(path: Path) -> None:
+    with pa.ipc.new_stream(path, ROWS.schema) as writer:
+        writer.write_table(ROWS)
+
+
+def feather_v1_file(path: Path) -> None:
+    # pyarrow no longer writes this format. Any of its files begins and ends with these bytes.
+    path.write_bytes(b"FEA1" + bytes(64) + b"FEA1")
+
+
+def arrow_file(path: Path) -> None:
+    feather.write_feather(ROWS, path, compression="uncompressed")
+
+
+def truncated(write, path: Path, keep: float) -> None:
+    write(path)
+    os.truncate(path, int(path.stat().st_size * keep))
+
+
+REFUSED = {
+    "an Arrow stream": (stream_file, "is an Arrow stream, not a file", "pyarrow.ipc.new_file"),
+    "Feather V1": (feather_v1_file, "is in the Feather V1 format", "Feather V2"),
+    "an empty file": (touch, "is empty", "remove it"),
+    "text": (lambda path: path.write_text("label,a,b\n1,2,3\n"), "is neither Arrow nor Parquet", "ARROW1 or PAR1"),
+    "one byte": (lambda path: path.write_bytes(b"A"), "is neither Arrow nor Parquet", "ARROW1 or PAR1"),
+    "half an Arrow file": (lambda path: truncated(arrow_file, path, 0.5), "has no footer", "still being written|finished"),
+    "half a Parquet file": (
+        lambda path: truncated(lambda p: pq.write_table(ROWS, p), path, 0.5), "has no footer", "still being written|finished"
+    ),
+    "just the mark of Arrow": (lambda path: path.write_bytes(b"ARROW1"), "has no footer", "finished"),
+    "just the mark of Parquet": (lambda path: path.write_bytes(b"PAR1"), "has no footer", "finished"),
+    "two marks and no footer": (lambda path: path.write_bytes(b"PAR1" + bytes(4) + b"PAR1"), "", ""),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_file_that_cannot_be_a_shard_is_refused_by_name(tmp_path, what):
+    write, found, remedy = REFUSED[what]
+    path = tmp_path / "shard-7.arrow"
+    write(path)
+    with pytest.raises(DataError) as refused:
+        read_facts(path, Columns())
+    assert str(path) in refused.value.found
+    assert found in refused.value.found
+    assert any(word in refused.value.remedy for word in remedy.split("|"))
+
+
+@pytest.mark.parametrize("write", [arrow_file, lambda path: pq.write_table(ROWS, path)], ids=["arrow", "parquet"])
+def test_every_truncation_is_noticed(tmp_path, write):
+    path = tmp_path / "shard"
+    write(path)
+    whole = path.read_bytes()
+    assert sum(read_facts(path, Columns()).group_rows) == len(ROWS)
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(DataError, match="shard"):
+            read_facts(path, Columns())
+
+
+@pytest.mark.parametrize("name", ["shard.parquet", "shard.arrow", "shard"])
+def test_kind_is_told_by_the_first_bytes_and_not_by_the_name(tmp_path, name):
+    path = tmp_path / name
+    arrow_file(path)
+    assert read_facts(path, Columns()).kind == "arrow"
+    pq.write_table(ROWS, path)
+    assert read_facts(path, Columns()).kind == "parquet"
+
+
+def test_unreadable_shard_is_named(tmp_path):
+    with pytest.raises(DataError, match=r"shard '.*gone\.arrow' cannot be read: No such file"):
+        read_facts(tmp_path / "gone.arrow", Columns())
