@@ -12,7 +12,7 @@ from streampgs.order.schedule import GroupSizes, Sizes
 from streampgs.table.catalog import Catalog
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 21
-BLOCKS_WANTED = 256
+BLOCKS_WANTED = 128
 BLOCKS_NEEDED = 64
 _LARGEST_WINDOW = 256 << 20
 _ROW_BYTES = 24  # start, stop and label

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from numba.extending import overload
 
-from streampgs.arithmetic.jit import compiled, inlinable, reordering
+from streampgs.arithmetic.jit import compiled, copy_entries, inlinable, prefetch_for_writing, reordering
 
 # Why a row cannot be used. 0 is a good row.
 NEGATIVE_INDEX = 1
@@ -12,6 +13,9 @@ INDEX_TOO_LARGE = 2
 REPEATED_INDEX = 3
 VALUE_NOT_FINITE = 4
 VALUE_TOO_LARGE = 5
+
+_LINE_ENTRIES = 16  # of four bytes in a cache line
+_ROWS_AHEAD = 3
 
 _HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 _LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
@@ -47,67 +51,144 @@ def _repeats_an_index(indices, start, stop, table):  # type: ignore[no-untyped-d
 
 
 @inlinable
+def _fits_float32(value):  # type: ignore[no-untyped-def]
+    """Whether the value is finite and stays so in float32. NaN compares as false."""
+    return abs(value) <= _LARGEST_FLOAT32
+
+
+@inlinable
 def _copy_values(values, source, target, count, out_values):  # type: ignore[no-untyped-def]
     """Copy as float32; 0 or the reason why not."""
-    bad = 0
     for j in range(count):
-        value = np.float32(values[source + j])
-        out_values[target + j] = value
-        bad += (value - value) != np.float32(0.0)
-    if bad == 0:
-        return 0
-    for j in range(count):
-        if not np.isfinite(values[source + j]):
-            return VALUE_NOT_FINITE
-    return VALUE_TOO_LARGE
+        value = values[source + j]
+        if not _fits_float32(value):
+            return VALUE_TOO_LARGE if np.isfinite(value) else VALUE_NOT_FINITE
+        out_values[target + j] = np.float32(value)
+    return 0
+
+
+@reordering
+def _entries_are_sound(offsets, indices, values, limit):  # type: ignore[no-untyped-def]
+    """Whether all rows of a block are beyond doubt, in a few passes over all their entries; and the largest index.
+
+    Beyond doubt: indices below the limit and strictly increasing in each row, values finite in float32.
+    """
+    first, stop = offsets[0], offsets[-1]
+    largest = indices.dtype.type(0)
+    for j in range(first, stop):
+        largest = indices[j] if indices[j] > largest else largest
+    descents = 0
+    for j in range(first + 1, stop):
+        descents += indices[j] <= indices[j - 1]
+    for r in range(1, offsets.size - 1):
+        start = offsets[r]
+        if descents and first < start < stop and offsets[r + 1] > start:
+            descents -= indices[start] <= indices[start - 1]
+    faults = 0
+    if values.size:
+        for j in range(first, stop):
+            faults += not _fits_float32(values[j])
+    return largest < limit and descents == 0 and faults == 0, largest
+
+
+def _copy_converted(target, to, source, start, count):  # type: ignore[no-untyped-def]
+    target[to : to + count] = source[start : start + count].astype(target.dtype)
+
+
+@overload(_copy_converted)
+def _copy_converted_compiled(target, to, source, start, count):  # type: ignore[no-untyped-def]
+    """A memcpy where the types agree, a loop where they do not."""
+    if target.dtype == source.dtype:
+        return lambda target, to, source, start, count: copy_entries(target, to, source, start, count)
+
+    def convert(target, to, source, start, count):  # type: ignore[no-untyped-def]
+        for j in range(count):
+            target[to + j] = source[start + j]
+
+    return convert
+
+
+@inlinable
+def _prefetch_row(out_indices, out_values, target, count):  # type: ignore[no-untyped-def]
+    for line in range(target, target + count, _LINE_ENTRIES):
+        prefetch_for_writing(out_indices, line)
+        prefetch_for_writing(out_values, line)
 
 
 @compiled
 def place_sparse(rows, slots, offsets, indices, values, starts, out_indices, out_values, limit, reasons, table):  # type: ignore[no-untyped-def]
     """Copy rows[k] of a block to the window's slot slots[k]; gives the largest index of the good rows.
 
-    An empty `values` means ones. `reasons[k]` becomes 0 or why row rows[k] cannot be used.
+    `indices` are unsigned: negative ones appear as very large. An empty `values` means ones. Rows with a reason not to
+    use them in `reasons` are left out; others get theirs there, or keep 0.
     """
-    largest = np.int64(-1)
     ones = values.size == 0
+    sound, block_largest = _entries_are_sound(offsets, indices, values, limit)
+    every_row = rows.size == offsets.size - 1 and not reasons.any()
+    largest = np.int64(-1)
     for k in range(rows.size):
+        # The places in the window are far apart: what the row after the next will write is fetched meanwhile.
+        if k + _ROWS_AHEAD < rows.size:
+            ahead = rows[k + _ROWS_AHEAD]
+            _prefetch_row(out_indices, out_values, starts[slots[k + _ROWS_AHEAD]], offsets[ahead + 1] - offsets[ahead])
+        if reasons[k]:
+            continue
         start, stop = offsets[rows[k]], offsets[rows[k] + 1]
         count = stop - start
         target = starts[slots[k]]
-        outside = 0
-        unsorted = 0
-        row_largest = np.int64(-1)
-        for j in range(count):
-            index = np.int64(indices[start + j])
-            outside += (index < 0) | (index >= limit)
-            row_largest = index if index > row_largest else row_largest
-            out_indices[target + j] = np.uint32(index)
-        for j in range(1, count):
-            unsorted += indices[start + j] <= indices[start + j - 1]
-        reason = 0
-        if outside:
-            reason = INDEX_TOO_LARGE
-            for j in range(start, stop):
-                if indices[j] < 0:
-                    reason = NEGATIVE_INDEX
-        elif unsorted and _repeats_an_index(indices, start, stop, table):
-            reason = REPEATED_INDEX
-        elif ones:
+        _copy_converted(out_indices, target, indices, start, count)
+        if ones:
             for j in range(count):
                 out_values[target + j] = np.float32(1.0)
-        else:
-            reason = _copy_values(values, start, target, count, out_values)
-        reasons[k] = reason
-        if reason == 0:
-            largest = max(largest, row_largest)
+        elif sound:
+            _copy_converted(out_values, target, values, start, count)
+        if sound and every_row:
+            continue
+        row_largest = indices.dtype.type(0)
+        unsorted = False
+        for j in range(start, stop):
+            row_largest = indices[j] if indices[j] > row_largest else row_largest
+            unsorted |= j > start and indices[j] <= indices[j - 1]
+        if count > 0 and row_largest >= limit:
+            negative = row_largest >> (8 * indices.itemsize - 1) != 0
+            reasons[k] = NEGATIVE_INDEX if negative else INDEX_TOO_LARGE
+        elif unsorted and _repeats_an_index(indices, start, stop, table):
+            reasons[k] = REPEATED_INDEX
+        elif not ones:
+            reasons[k] = _copy_values(values, start, target, count, out_values)
+        if reasons[k] == 0 and count > 0:
+            largest = max(largest, np.int64(row_largest))
+    if sound and every_row and offsets[-1] > offsets[0]:
+        largest = np.int64(block_largest)
     return largest
+
+
+@reordering
+def _values_are_sound(values):  # type: ignore[no-untyped-def]
+    faults = 0
+    for j in range(values.size):
+        faults += not _fits_float32(values[j])
+    return faults == 0
 
 
 @compiled
 def place_dense(rows, slots, width, values, out_values, reasons):  # type: ignore[no-untyped-def]
-    """Copy rows[k] of a block (row r is values[r·width : (r+1)·width]) to the window's slot slots[k]."""
+    """Copy rows[k] of a block (row r is values[r·width : (r+1)·width]) to the window's slot slots[k].
+
+    `reasons` as in `place_sparse`.
+    """
+    sound = _values_are_sound(values)
     for k in range(rows.size):
-        reasons[k] = _copy_values(values, rows[k] * width, slots[k] * width, width, out_values)
+        if k + _ROWS_AHEAD < rows.size:
+            ahead = slots[k + _ROWS_AHEAD] * width
+            for line in range(ahead, ahead + width, _LINE_ENTRIES):
+                prefetch_for_writing(out_values, line)
+        if reasons[k]:
+            continue
+        if sound:
+            _copy_converted(out_values, slots[k] * width, values, rows[k] * width, width)
+        else:
+            reasons[k] = _copy_values(values, rows[k] * width, slots[k] * width, width, out_values)
 
 
 @compiled

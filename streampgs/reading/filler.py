@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from streampgs.table.shard_files import ArrowFile, ParquetShard, announce, read_
 
 _OPEN_FILES = 128
 _DECODERS = 2
+_WORTH_READING_WHOLE = 0.75
 LARGEST_INDEX = 2**31 - 2
 
 
@@ -86,13 +87,30 @@ class _ArrowGroup:
 
         return read
 
+    def _is_whole(self, start: int, stop: int) -> bool:
+        """Whether the rows are the batch's, all of them, and its needed buffers most of what lies between them."""
+        first, last, needed = self._span
+        return stop - start == self.batch.rows and needed >= _WORTH_READING_WHOLE * (last - first)
+
+    @cached_property
+    def _span(self) -> tuple[int, int, int]:
+        """Where in the body the needed buffers begin and end, and their bytes together."""
+        parts = [self.batch.buffers[number] for place in self.file.places.values() for number in place.all_buffers()]
+        parts = [part for part in parts if part[1]]
+        if not parts:
+            return 0, 0, 0
+        return min(p[0] for p in parts), max(p[0] + p[1] for p in parts), sum(p[1] for p in parts)
+
     def announce(self, start: int, stop: int) -> None:
         """Ask for the rows' bytes, as near as can be told without reading anything."""
         file = self.file
         body, rows = file.body_offset(self.number), max(1, self.batch.rows)
+        if self._is_whole(start, stop):
+            begin, end, _ = self._span
+            announce(file.fd, body + begin, end - begin)
+            return
         for place in file.places.values():
-            nodes = [place.buffer, place.buffer + 1, *(c.buffer + 1 for c in place.children)]
-            for buffer in nodes:
+            for buffer in place.all_buffers():
                 offset, size = self.batch.buffers[buffer]
                 first, last = size * start // rows, -(-size * stop // rows)
                 if last > first:
@@ -104,6 +122,13 @@ class _ArrowGroup:
 
     def columns(self, start: int, stop: int, scratch: Scratch) -> dict[str, pa.Array]:
         read = self._read(scratch)
+        if self._is_whole(start, stop):
+            begin, end, _ = self._span
+            whole = read(begin, end - begin)
+
+            def read(offset: int, size: int) -> NDArray[np.uint8]:
+                return whole[offset - begin : offset - begin + size]
+
         return {name: read_column(place, self.batch, start, stop, read) for name, place in self.file.places.items()}
 
 
@@ -174,18 +199,9 @@ class WindowFiller:
         if self.sparse:
             indices, offsets = np.empty(0, np.int32), np.zeros(1, np.int64)
             place_sparse(
-                none,
-                none,
-                offsets,
-                indices,
-                values,
-                none,
-                indices.view(np.uint32),
-                values,
-                1,
-                no_rows,
-                self._table,
-            )
+                none, none, offsets, _unsigned(indices), values, none, indices.view(np.uint32), values, np.uint64(1),
+                no_rows, self._table,
+            )  # fmt: skip
         else:
             place_dense(none, none, 1, values, values, no_rows)
 
@@ -402,19 +418,16 @@ class WindowFiller:
         if self.sparse and not np.array_equal(np.diff(arrays.offsets)[rows], lengths):
             self._raise_changed(block, shard)
         reasons = arrays.reasons[rows]
-        sound = np.flatnonzero(reasons == 0)  # only these may say how many features there are
-        found = np.zeros(len(sound), np.uint8)
         if self.sparse:
             largest = place_sparse(
-                rows[sound], slots[sound], arrays.offsets, arrays.indices, arrays.values, window.starts,
-                window.indices, window.values, self.rules.features or LARGEST_INDEX + 1, found, self._table,
+                rows, slots, arrays.offsets, _unsigned(arrays.indices), arrays.values, window.starts, window.indices,
+                window.values, np.uint64(self.rules.features or LARGEST_INDEX + 1), reasons, self._table,
             )  # fmt: skip
             window.largest_index = max(window.largest_index, int(largest))
         else:
             width = self._width or 0  # None: no row so far has features
-            place_dense(rows[sound], slots[sound], width, arrays.values, window.values, found)
+            place_dense(rows, slots, width, arrays.values, window.values, reasons)
             window.largest_index = width - 1
-        reasons[sound] = found
         if arrays.labels is not None:
             window.labels[slots] = arrays.labels[rows]
         if window.weights.size and arrays.weights is not None:
@@ -450,6 +463,10 @@ class _GroupDamaged(Exception):
     def __init__(self, file: CacheFile) -> None:
         super().__init__(str(file.path))
         self.file = file
+
+
+def _unsigned(indices: NDArray[Any]) -> NDArray[Any]:
+    return indices.view(np.uint32 if indices.itemsize == 4 else np.uint64)
 
 
 class Stopped(Exception):

@@ -25,6 +25,12 @@ class ColumnPlace:
     buffer: int
     children: tuple[ColumnPlace, ...]
 
+    def all_buffers(self) -> Iterator[int]:
+        """Numbers of its own and its children's buffers."""
+        yield from range(self.buffer, self.buffer + _own_buffers(self.type))
+        for child in self.children:
+            yield from child.all_buffers()
+
 
 def column_places(schema: pa.Schema, names: list[str]) -> dict[str, ColumnPlace]:
     """The places of the named columns; of view columns, only the buffers that each has (see `without_view_data`)."""
@@ -92,6 +98,8 @@ def _check_place(place: ColumnPlace, batch: BatchMetadata, rows: int) -> None:
 def _place(kind: pa.DataType, node: int, buffer: int) -> tuple[ColumnPlace, int, int]:
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
+    if pa.types.is_fixed_size_list(kind) and kind.list_size < 0:
+        raise MetadataDamaged("a list of negative length")
     own_node, own_buffer = node, buffer
     node += 1
     buffer += _own_buffers(kind)

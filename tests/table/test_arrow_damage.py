@@ -1,0 +1,185 @@
+"""Damaged Arrow files: an error of ours or rows, but never a crash, a hang, or more memory than the file is large.
+
+Arrow files have no checksums, so damage can also give other numbers, and nobody can tell; what is asked here is that
+all of it stays inside the file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streampgs.errors import DataError
+from streampgs.table.arrow_columns import list_offsets, read_column
+from streampgs.table.arrow_metadata import BatchMetadata, MetadataDamaged, read_batch_metadata, read_footer
+from streampgs.table.layout import Columns
+from streampgs.table.shard_files import ArrowFile, Fingerprint, read_facts, read_into
+
+LONG = "longer than the twelve bytes that a view holds itself"
+TABLES = {
+    "sparse": pa.table({
+        "text é": pa.array(["a", None, "c", "d"], pa.string_view()),
+        "label": pa.array([1, None, 0, 1], pa.int8()),
+        "indices": pa.array([[1, 2], [], None, [3]], pa.list_(pa.int32())),
+        "values": pa.array([[0.5, 1.5], [], None, [2.5]], pa.large_list(pa.float32())),
+    }),
+    "views": pa.table({
+        "a": pa.array([LONG, None, LONG], pa.string_view()),
+        "label": pa.array([True, False, True]),
+        "indices": pa.array([[1, 2], [3], []], pa.list_(pa.uint16())),
+    }),
+    "dense": pa.table({
+        "label": pa.array([0.5, 1.5, None]),
+        "features": pa.array([[1.0, 2.0], [None, 3.0], None], pa.list_(pa.float64(), 2)),
+    }),
+}  # fmt: skip
+COMPRESSIONS = [None, "lz4", "zstd"]
+
+
+def written(path: Path, table: pa.Table, compression: str | None = None) -> bytes:
+    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table, max_chunksize=2)
+    return path.read_bytes()
+
+
+def read_all_there_is(path: Path) -> int:
+    """All that reading a shard ever does with an Arrow file; gives the rows that it seemed to have."""
+    size = path.stat().st_size
+    facts = read_facts(path, Columns())
+    rows = 0
+    with ArrowFile(path, facts.fingerprint, Columns()) as file:
+        for number in range(file.groups):
+            batch = file.metadata(number)
+            if facts.decoded:
+                try:
+                    rows += sum(part.num_rows for part in file.decoded_slices(number, 2))
+                except DataError:
+                    continue
+            else:
+                rows += read_batch(file, batch, number, size)
+                assert batch.rows <= 8 * size  # a row has at least one bit
+                assert file.entries(batch) <= 8 * size
+    return rows
+
+
+def read_batch(file: ArrowFile, batch: BatchMetadata, number: int, size: int) -> int:
+    body = file.body_offset(number)
+    asked = 0
+
+    def read(offset: int, count: int) -> np.ndarray:
+        nonlocal asked
+        asked += count
+        assert asked <= 4 * size
+        target = np.empty(count, np.uint8)
+        read_into(file.fd, target, body + offset, file.path)
+        return target
+
+    for name, place in file.places.items():
+        try:
+            if name == "indices":
+                list_offsets(place, batch, 0, batch.rows, read)
+            column = read_column(place, batch, 0, batch.rows, read)
+            column.validate()
+            assert len(column) == batch.rows
+        except MetadataDamaged:  # reading a window names the shard and makes it a DataError
+            continue
+    return batch.rows
+
+
+def damaged(data: bytes) -> Iterator[bytes]:
+    """Every byte in turn: one of its bits, or all of them."""
+    for place in range(len(data)):
+        copy = bytearray(data)
+        copy[place] ^= 0xFF if place % 3 == 0 else 1 << (place % 8)
+        yield bytes(copy)
+
+
+def refusals(path: Path, versions: Iterator[bytes]) -> int:
+    """How many of these contents are refused, each by an error of ours that names the file."""
+    refused = 0
+    for data in versions:
+        path.write_bytes(data)
+        try:
+            read_all_there_is(path)
+        except DataError as error:
+            assert str(path) in error.found
+            refused += 1
+    return refused
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_any_damaged_byte_of_a_plain_file(tmp_path, table):
+    path = tmp_path / "a.arrow"
+    whole = written(path, TABLES[table])
+    assert read_all_there_is(path) == len(TABLES[table])
+    assert refusals(path, damaged(whole)) > 100
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_any_damaged_byte_of_a_compressed_file(tmp_path, compression):
+    path = tmp_path / "a.arrow"
+    whole = written(path, TABLES["sparse"], compression)
+    assert read_all_there_is(path) == len(TABLES["sparse"])
+    assert refusals(path, damaged(whole)) > 100
+
+
+@given(data=st.data())
+@settings(max_examples=100, deadline=None)
+def test_any_damage_at_many_places(tmp_path_factory, data):
+    path = tmp_path_factory.mktemp("damage") / "a.arrow"
+    whole = written(path, data.draw(st.sampled_from(list(TABLES.values()))), data.draw(st.sampled_from(COMPRESSIONS)))
+    copy = bytearray(whole)
+    for _ in range(data.draw(st.integers(1, 6))):
+        start = data.draw(st.integers(0, len(copy) - 1))
+        part = data.draw(st.binary(min_size=1, max_size=8))
+        copy[start : start + len(part)] = part
+    refusals(path, iter([bytes(copy)]))
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=100, deadline=None)
+def test_metadata_of_any_bytes(data):
+    for read in (read_footer, read_batch_metadata):
+        try:
+            read(data)
+        except MetadataDamaged:
+            continue
+
+
+@pytest.mark.parametrize("promise", [1 << 31, 1 << 40, (1 << 63) - 1])
+def test_metadata_that_promises_too_much_is_not_believed(tmp_path, promise):
+    """Every count of the file's metadata in turn becomes one that would ask for a great deal of memory."""
+    whole = written(tmp_path / "a.arrow", pa.table({"label": np.zeros(5, np.int8), "indices": [[1, 2]] * 5}))
+
+    def versions() -> Iterator[bytes]:
+        for count in (2, 4, 1):  # rows of a batch and entries of its lists, and of the last batch
+            place = whole.find(count.to_bytes(8, "little"))
+            while place >= 0:
+                yield whole[:place] + promise.to_bytes(8, "little") + whole[place + 8 :]
+                place = whole.find(count.to_bytes(8, "little"), place + 1)
+
+    assert refusals(tmp_path / "a.arrow", versions()) > 5
+
+
+def test_shard_that_changed_its_size_is_refused(tmp_path):
+    path = tmp_path / "a.arrow"
+    whole = written(path, TABLES["sparse"])
+    with pytest.raises(DataError, match=rf"has {len(whole):,} bytes and not {len(whole) + 1:,} as catalogued"):
+        ArrowFile(path, Fingerprint(len(whole) + 1, 0, ""), Columns())
+
+
+def test_shard_shortened_while_it_is_read_is_an_error_that_names_it(tmp_path):
+    path = tmp_path / "a.arrow"
+    whole = written(path, TABLES["dense"])
+    facts = read_facts(path, Columns())
+    with ArrowFile(path, facts.fingerprint, Columns()) as file:
+        path.write_bytes(whole[: len(whole) // 4])
+        with pytest.raises(DataError, match=rf"shard '{path}' ends at byte {len(whole) // 4}"):
+            for number in range(file.groups):
+                read_batch(file, file.metadata(number), number, len(whole))

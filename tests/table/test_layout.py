@@ -1,0 +1,265 @@
+"""Which columns make a row, of whatever types they are, and the numbers that come out of them."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streampgs.errors import DataError
+from streampgs.table import layout as row_layout
+from streampgs.table.layout import Columns, find_layout, rows_of
+
+INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
+FLOATS = [pa.float16(), pa.float32(), pa.float64()]
+NUMBERS = [*INTEGERS, *FLOATS]
+CHILD_NAMES = ["item", "element", "anything at all"]
+
+INDICES = [[0, 3, 5], [], [1], [2, 127]]
+VALUES = [[1.0, 2.0, 100.0], [], [0.0], [7.0, 3.0]]
+LABELS = [1, 0, 1, 0]
+
+# Four ways to hold a list, of which the last two need rows of one length.
+LISTS = {"list": pa.list_, "large_list": pa.large_list}
+FIXED = {"fixed-size list of 3": lambda child: pa.list_(child, 3)}
+
+
+def column(values: list, kind: pa.DataType) -> pa.Array:
+    """An array of a type for which pyarrow wants Python values of another type than int or float."""
+    types = {pa.float16(): np.float16, pa.bool_(): bool}
+    convert = types.get(kind, lambda value: value)
+    return pa.array([None if value is None else convert(value) for value in values], kind)
+
+
+def rows(columns: dict[str, pa.Array], names: Columns = Columns(), classifies: bool = True, width: int | None = None):
+    """What rows_of makes of a table with these columns."""
+    schema = pa.schema({name: array.type for name, array in columns.items()})
+    layout = find_layout(schema, names, "s")
+    assert set(layout.columns) <= set(columns)
+    if width is None:
+        width = layout.width
+    return rows_of({name: columns[name] for name in layout.columns}, layout, names, classifies, width)
+
+
+def entries(arrays: row_layout.RowArrays) -> list[tuple[list[int], list[float]]]:
+    spans = [slice(arrays.offsets[r], arrays.offsets[r + 1]) for r in range(len(arrays))]
+    return [(arrays.indices[s].tolist(), arrays.values[s].tolist()) for s in spans]
+
+
+def sparse(indices=None, values=None, labels=None) -> dict[str, pa.Array]:
+    return {
+        "label": pa.array(LABELS, pa.int8()) if labels is None else labels,
+        "indices": pa.array(INDICES, pa.list_(pa.int32())) if indices is None else indices,
+        "values": pa.array(VALUES, pa.list_(pa.float32())) if values is None else values,
+    }
+
+
+EXPECTED = list(zip(INDICES, VALUES, strict=True))
+
+
+# Types are matched by what they hold.
+
+
+@pytest.mark.parametrize("holder", LISTS)
+@pytest.mark.parametrize("kind", INTEGERS, ids=str)
+def test_indices_of_every_integer_type(holder, kind):
+    arrays = rows(sparse(indices=pa.array(INDICES, LISTS[holder](kind))))
+    assert entries(arrays) == EXPECTED
+    assert not arrays.reasons.any()
+
+
+@pytest.mark.parametrize("holder", LISTS)
+@pytest.mark.parametrize("kind", NUMBERS, ids=str)
+def test_values_of_every_number_type(holder, kind):
+    values = [[np.float16(v) for v in row] if kind == pa.float16() else row for row in VALUES]
+    assert entries(rows(sparse(values=pa.array(values, LISTS[holder](kind))))) == EXPECTED
+
+
+@pytest.mark.parametrize("kind", [*NUMBERS, pa.bool_()], ids=str)
+@pytest.mark.parametrize("nulls", [False, True])
+def test_labels_of_every_number_type_and_bool(kind, nulls):
+    arrays = rows(sparse(labels=column([None if nulls else 1, 0, 1, 0], kind)))
+    assert arrays.labels.tolist()[1:] == [-1.0, 1.0, -1.0]
+    assert arrays.labels.dtype == np.float64
+    assert arrays.reasons.tolist() == [row_layout.LABEL_NULL if nulls else 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", [*NUMBERS, pa.bool_()], ids=str)
+def test_weights_of_every_number_type_and_bool(kind):
+    arrays = rows({**sparse(), "w": column([1, 0, 1, 0], kind)}, Columns(weight="w"))
+    assert arrays.weights.tolist() == [1.0, 0.0, 1.0, 0.0]
+    assert not arrays.reasons.any()
+
+
+@pytest.mark.parametrize("name", CHILD_NAMES)
+@pytest.mark.parametrize("holder", [*LISTS, *FIXED])
+def test_child_field_may_have_any_name(holder, name):
+    make = {**LISTS, **FIXED}[holder]
+    dense = pa.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], make(pa.field(name, pa.float32())))
+    arrays = rows({"label": pa.array([1, 0]), "features": dense}, width=3)
+    assert arrays.values.reshape(2, 3).tolist() == [[1, 2, 3], [4, 5, 6]]
+    if holder in LISTS:
+        child = pa.field(name, pa.uint16(), nullable=False)
+        assert entries(rows(sparse(indices=pa.array(INDICES, make(child))))) == EXPECTED
+
+
+def test_values_of_float64_keep_their_digits():
+    """They are rounded once, on the way into the window."""
+    values = [[1 / 3, 1e-300, 0.1], [], [1.0], [2.0, math.pi]]
+    arrays = rows(sparse(values=pa.array(values, pa.list_(pa.float64()))))
+    assert [row for _, row in entries(arrays)] == values
+
+
+def test_missing_values_are_ones():
+    columns = sparse()
+    del columns["values"]
+    arrays = rows(columns)
+    assert arrays.values.size == 0
+    assert [arrays.indices[arrays.offsets[r] : arrays.offsets[r + 1]].tolist() for r in range(4)] == INDICES
+
+
+def test_rows_without_entries_are_not_rows_of_ones():
+    empty = [[], []]
+    arrays = rows({
+        "label": pa.array([1, 0]),
+        "indices": pa.array(empty, pa.list_(pa.int32())),
+        "values": pa.array(empty, pa.list_(pa.float32())),
+    })  # fmt: skip
+    assert arrays.values.size > 0
+    assert arrays.offsets.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", NUMBERS, ids=str)
+@pytest.mark.parametrize("holder", [*LISTS, *FIXED])
+def test_dense_rows_of_every_number_type(holder, kind):
+    make = {**LISTS, **FIXED}[holder]
+    table = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
+    features = pa.array([[np.float16(v) if kind == pa.float16() else v for v in row] for row in table], make(kind))
+    arrays = rows({"label": pa.array([1, 0, 1]), "features": features}, width=3)
+    assert arrays.values.reshape(3, 3).tolist() == table
+    assert not arrays.reasons.any()
+
+
+def test_width_is_known_where_the_schema_fixes_it():
+    label = pa.field("label", pa.int8())
+    fixed = pa.schema([label, pa.field("features", pa.list_(pa.float32(), 28))])
+    variable = pa.schema([label, pa.field("features", pa.list_(pa.float32()))])
+    assert find_layout(fixed, Columns(), "s").width == 28
+    assert find_layout(variable, Columns(), "s").width is None
+
+
+# Slices: arrays that begin in the middle of their buffers.
+
+
+@pytest.mark.parametrize("start", range(5))
+def test_slices_give_the_rows_of_the_whole(start):
+    nested = sparse(
+        indices=pa.array([[0, 1], None, [2], [], [3, 4]], pa.large_list(pa.uint16())),
+        values=pa.array([[0.5, 1.5], None, [2.5], [], [3.5, 4.5]], pa.list_(pa.float16())),
+        labels=pa.array([True, False, None, True, False]),
+    )
+    whole = rows(nested)
+    part = rows({name: array.slice(start) for name, array in nested.items()})
+    assert entries(part) == entries(whole)[start:]
+    assert part.labels.tolist() == whole.labels.tolist()[start:]
+    assert part.reasons.tolist() == whole.reasons.tolist()[start:]
+
+
+@pytest.mark.parametrize("start", range(3))
+@pytest.mark.parametrize("make", [pa.list_, lambda child: pa.list_(child, 2)], ids=["variable", "fixed"])
+def test_dense_slices_give_the_rows_of_the_whole(start, make):
+    features = pa.array([[1, 2], [3, 4], [5, 6]], make(pa.int16())).slice(start)
+    arrays = rows({"label": pa.array([1, 1, 1]).slice(start), "features": features}, width=2)
+    assert arrays.values.reshape(-1, 2).tolist() == [[1, 2], [3, 4], [5, 6]][start:]
+
+
+def test_values_aligned_otherwise_than_their_indices():
+    """Null lists may hide entries, so the two columns' offsets need not be the same where their lengths are."""
+    hidden = pa.ListArray.from_arrays(pa.array([0, 2, 4, 5], pa.int32()), pa.array([9, 9, 1, 2, 3], pa.int32()))
+    values = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4], pa.int32()), pa.array([0.5, 1.5, 2.5, 3.5], pa.float32()))
+    arrays = rows({"label": pa.array([1, 1, 1]), "indices": hidden, "values": values})
+    assert arrays.reasons.tolist() == [row_layout.LENGTHS_DIFFER, 0, 0]
+    assert entries(arrays)[1:] == [([1, 2], [1.5, 2.5]), ([3], [3.5])]
+
+
+# Which columns are taken.
+
+
+def test_label_and_weight_by_name():
+    columns = {"y": pa.array([2.5, -1.0, 0.0, 1.0]), "w": pa.array([1, 2, 3, 4]), **sparse()}
+    arrays = rows(columns, Columns(label="y", weight="w"), classifies=False)
+    assert arrays.labels.tolist() == [2.5, -1.0, 0.0, 1.0]
+    assert arrays.weights.tolist() == [1.0, 2.0, 3.0, 4.0]
+
+
+def test_no_label_is_asked_for_where_none_is_named():
+    columns = sparse()
+    del columns["label"]
+    arrays = rows(columns, Columns(label=None))
+    assert arrays.labels is None
+    assert entries(arrays) == EXPECTED
+
+
+@pytest.mark.parametrize(("labels", "expected"), [([-1, 1], [-1, 1]), ([0, 1], [-1, 1]), ([-1.0, 1.0], [-1, 1])])
+def test_classes_are_minus_one_or_nought_and_one(labels, expected):
+    arrays = rows(sparse(labels=pa.array([*labels, 1, 1])))
+    assert arrays.labels.tolist() == [*expected, 1, 1]
+
+
+def test_positive_class_by_value():
+    arrays = rows(sparse(labels=pa.array([3, 4, 4, 0])), Columns(positive=4.0))
+    assert arrays.labels.tolist() == [-1, 1, 1, -1]
+    assert not arrays.reasons.any()
+
+
+# Wrong types: the error names the shard and the column, and says what is wanted.
+
+LABEL = pa.field("label", pa.int8())
+GOOD_INDICES = pa.field("indices", pa.list_(pa.int32()))
+
+WRONG = {
+    "no label": ([GOOD_INDICES], "no label column 'label'", "--label COLUMN"),
+    "two labels": ([LABEL, LABEL, GOOD_INDICES], "no label column 'label'", "--label"),
+    "text as label": ([("label", pa.string()), GOOD_INDICES], "label column 'label' is of type string", "numbers"),
+    "list as label": ([("label", pa.list_(pa.int8())), GOOD_INDICES], "'label' is of type list", "numbers"),
+    "dictionary as label": (
+        [("label", pa.dictionary(pa.int8(), pa.string())), GOOD_INDICES], "'label' is of type dictionary", "numbers"
+    ),
+    "decimal as label": ([("label", pa.decimal128(9, 2)), GOOD_INDICES], "'label' is of type decimal128", "numbers"),
+    "time as label": ([("label", pa.timestamp("s")), GOOD_INDICES], "'label' is of type timestamp", "numbers"),
+    "one index": ([LABEL, ("indices", pa.int32())], "column 'indices' is of type int32", "list of integers"),
+    "float indices": ([LABEL, ("indices", pa.list_(pa.float32()))], "column 'indices' is of type list", "list of integers"),
+    "fixed indices": ([LABEL, ("indices", pa.list_(pa.int32(), 4))], "'indices' is of type fixed_size_list", "list of integers"),
+    "text values": ([LABEL, GOOD_INDICES, ("values", pa.list_(pa.string()))], "column 'values' is of type list", "floats"),
+    "one value": ([LABEL, GOOD_INDICES, ("values", pa.float32())], "column 'values' is of type float", "floats"),
+    "features of lists": (
+        [LABEL, ("features", pa.list_(pa.list_(pa.float32())))], "column 'features' is of type list", "floats or integers"
+    ),
+    "one feature": ([LABEL, ("features", pa.float64())], "column 'features' is of type double", "floats or integers"),
+    "no features": ([LABEL, ("text", pa.string())], "no features among its columns (label, text)", "'features' for dense"),
+    "values alone": ([LABEL, ("values", pa.list_(pa.float32()))], "no features among its columns", "'indices'"),
+    "two columns of indices": ([LABEL, GOOD_INDICES, GOOD_INDICES], "2 columns are called 'indices'", "rename"),
+    "two columns of features": (
+        [LABEL, ("features", pa.list_(pa.float32())), ("features", pa.int8())], "2 columns are called 'features'", "rename"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", WRONG)
+def test_wrong_columns_are_named(what):
+    fields, found, remedy = WRONG[what]
+    with pytest.raises(DataError) as refused:
+        find_layout(pa.schema(fields), Columns(), "part-7.parquet")
+    assert "shard 'part-7.parquet'" in refused.value.found
+    assert found in refused.value.found
+    assert remedy in refused.value.remedy
+
+
+def test_wrong_weight_is_named():
+    schema = pa.schema([LABEL, GOOD_INDICES, pa.field("w", pa.string())])
+    with pytest.raises(DataError, match="shard 's': weight column 'w' is of type string"):
+        find_layout(schema, Columns(weight="w"), "s")
+    with pytest.raises(DataError, match=r"shard 's': no weight column 'v' .*\n  → name it with --weight COLUMN"):
+        find_layout(schema, Columns(weight="v"), "s")
