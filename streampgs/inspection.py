@@ -94,12 +94,12 @@ def inspect_data(sources: Sequence[str], columns: Columns, resources: Resources)
         if not whole and clustering * _INDEPENDENT_BLOCKS_NEEDED > plan.blocks:
             needed = int(np.ceil(clustering * _INDEPENDENT_BLOCKS_NEEDED))
             warnings.append(
-                f"labels cluster inside blocks ({clustering:.2f}) and {name} windows mix only {plan.blocks} blocks: "
+                f"labels cluster inside blocks ({clustering:.2f}) and {name} windows mix too few blocks ({plan.blocks}): "
                 f"at least {needed} would be needed. Give more --memory"
                 + ("" if name == "later" else ", write smaller row groups, or train for more than one epoch")
             )
         if not whole and plan.blocks < _INDEPENDENT_BLOCKS_NEEDED and not warnings:
-            warnings.append(f"{name} windows mix only {plan.blocks} blocks; 64 and more are on the safe side")
+            warnings.append(f"{name} windows mix few blocks ({plan.blocks}); 64 and more are on the safe side")
     return {
         "catalog": summary(catalog),
         "ignored_files": len(located.ignored),

@@ -16,6 +16,7 @@ import numpy as np
 from streampgs.arithmetic.losses import LOSSES, loss_values
 from streampgs.arithmetic.powers import dual_exponent
 from streampgs.arithmetic.rows import squared_norms
+from streampgs.choices import cache_choice, data_choice, memory_choice, model_choice, window_choice
 from streampgs.errors import Diverged, OptionError, RunError
 from streampgs.model import solver_of
 from streampgs.options import Limits, ModelOptions, Resources
@@ -243,6 +244,7 @@ class _Session:
         self.saved_at = (-1, cursor)
         self.limits = record.limits
         self.pipeline: Pipeline | None = None
+        self.window: Window | None = None
         self.forecast: Forecast | None = None
         self.process_bytes = 0
         self.rows_at_start = 0
@@ -304,15 +306,11 @@ class _Session:
             window = self._next_window()
             if isinstance(window, str):
                 return window
+            self.window = window
             stopped_by = self._train_on(window)
             if stopped_by is not None:
                 return stopped_by
-            assert window.plan is not None
-            self.cursor = window.plan.next
             self.pipeline.release(window)
-            reached = self._limit_reached(at_piece_end=True)
-            if reached is not None:
-                return reached
 
     def _next_window(self) -> Window | str:
         """The next window with any rows, ready to be trained on; or why training ends."""
@@ -332,10 +330,13 @@ class _Session:
     def _train_on(self, window: Window) -> str | None:
         """Train on the rest of a window; why training is to end, or None when the window is used up."""
         assert self.solver is not None
+        assert window.plan is not None
         mean_entries = window.values.size / max(1, window.starts.size)
         batch = self.options.batch
         piece = batch * max(1, int(min(_PIECE_ROWS, _PIECE_ENTRIES / max(1.0, mean_entries))) // batch)
         row = self.cursor.row
+        if row >= window.rows:  # all of its rows were skipped
+            self.cursor = window.plan.next
         while row < window.rows:
             until = min(window.rows, (row // piece + 1) * piece)
             at_piece_end = True
@@ -349,15 +350,12 @@ class _Session:
             self.totals.seconds_training += now - began
             self.totals.rows += until - row
             row = until
-            self.cursor = self.cursor.at_row(row)
-            self._look_after(now, window)
-            reached = self.stop.reason or (self._limit_reached(at_piece_end) if row < window.rows else None)
+            self.cursor = self.cursor.at_row(row) if row < window.rows else window.plan.next
+            self._look_after(now)
+            reached = self._limit_reached(at_piece_end)
             if reached is not None:
-                if row == window.rows:
-                    assert window.plan is not None
-                    self.cursor = window.plan.next
                 return reached
-        return None
+        return self._limit_reached(at_piece_end=False)
 
     def _limit_reached(self, at_piece_end: bool) -> str | None:
         limits, totals = self.limits, self.totals
@@ -419,53 +417,36 @@ class _Session:
         groups, sizes = self.schedule.groups, self.record.sizes
         feature_bytes = bytes_per_feature(self.options.p, self.options.returns)
         self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes)
-        s = self.solver.settings
         blocks = window.plan.blocks
-        whole = self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals) <= blocks
-        shards = self.catalog.shards
-        decoded = sum(shard.decoded for shard in shards)
-        kept = sum(shard.cached for shard in shards)
-        megabytes = {name: f"{value / 1e6:,.0f} MB" for name, value in asdict(self.forecast).items()}
+        is_all = self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals) <= len(window.plan.pieces.group)
         choices = {
-            "data": f"{len(shards):,} shards, {self.catalog.rows:,} rows, {self.catalog.kind}, "
-            f"{self.solver.features:,} features",
-            "model": f"{s.loss}, p {s.p:g}, sigma {s.sigma:g}, t0 {s.t0:.6g}, "
-            + ("no ball" if math.isinf(s.radius) else f"ball {s.radius:.4g}")
-            + f", batch {s.batch}, intercept {s.intercept:g}, return {s.returns}, seed {s.seed}",
-            "window": f"{sizes.window_bytes / 1e6:,.1f} MB, {window.rows:,} rows from "
-            + ("all the data" if whole else f"{blocks:,} blocks of about {sizes.block_bytes / 1e3:,.0f} kB")
-            + f", {self.options.sampling} sampling",
-            "cache": "not needed (all shards can be read in slices)"
-            if not decoded
-            else f"{kept} of {decoded} shards to decode are decoded once, into {self.record.cache}"
-            if kept
-            else "none: shards are decoded in every epoch",
-            "memory": f"about {self.forecast.total / 1e6:,.0f} MB at the peak: process {megabytes['process']}, "
-            f"two windows {megabytes['windows']}, reading {megabytes['reading']}, model {megabytes['model']}",
+            "data": data_choice(self.catalog, self.solver.features),
+            "model": model_choice(self.solver.settings),
+            "window": window_choice(sizes, window.rows, blocks, is_all, self.options.sampling),
+            "cache": cache_choice(self.catalog, self.record.cache),
+            "memory": memory_choice(self.forecast),
         }
         self.observer.choices(choices)
         self.folder.append_metrics({"event": "started", "rows": self.totals.rows, "choices": choices})
-        if blocks < BLOCKS_NEEDED and not whole:
+        if blocks < BLOCKS_NEEDED and not is_all:
             self.observer.note(
-                f"a window mixes only {blocks} blocks here (64 and more mix well): if the shards are sorted, the model "
-                "may suffer until later epochs; see streampgs inspect DATA, or give more --memory"
+                f"blocks mixed by the first window: {blocks} (64 and more mix well). If the shards are sorted, the model may "
+                "suffer until later epochs: streampgs inspect DATA tells; more --memory helps"
             )
 
     # Saving and telling.
 
-    def _look_after(self, now: float, window: Window) -> None:
+    def _look_after(self, now: float) -> None:
         # The certificate looks at every feature: with millions of them it is asked for less often.
         seconds_between = _STATUS_SECONDS * max(1.0, self.solver.features / 1e6 if self.solver else 1.0)
         if now - self.last_status >= seconds_between:
             self.last_status = now
-            status = self._status(window)
+            status = self._status()
             self.observer.status(status)
             if now - self.last_metrics >= _METRICS_SECONDS:
                 self.last_metrics = now
                 self.folder.append_metrics({"event": "status", **asdict(status)})
         if now - self.last_saved >= self.resources.checkpoint_seconds:
-            if self.cursor.row == window.rows:
-                return  # the next piece's checkpoint has a simpler cursor
             self._save()
             self.last_saved = time.perf_counter()
 
@@ -489,24 +470,25 @@ class _Session:
         self.saved_at = (self.totals.rows, self.cursor)
         self.observer.saved(str(self.checkpoint))
 
-    def _epochs(self, window: Window | None = None) -> float:
+    def _epochs(self) -> float:
+        """Epochs done, with the part of the present one."""
         length = max(1, self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals))
         position = float(self.cursor.position)
-        if window is not None and window.plan is not None and window.rows:
-            following = window.plan.next
+        if self.window is not None and self.window.plan is not None and self.cursor.row > 0:
+            following = self.window.plan.next
             end = following.position if following.epoch == self.cursor.epoch else length
-            position += (end - position) * self.cursor.row / window.rows
+            position += (end - position) * self.cursor.row / self.window.rows
         return self.cursor.epoch + min(1.0, position / length)
 
     def _rows_per_second(self) -> float:
         seconds = self.totals.seconds_training - self.trained_before + self._seconds_waiting() - self.waited_before
         return (self.totals.rows - self.rows_at_start) / seconds if seconds > 0 else 0.0
 
-    def _status(self, window: Window) -> Status:
+    def _status(self) -> Status:
         assert self.solver is not None
         tallies = self.solver.tallies()
         classifies = LOSSES[self.options.loss].classifies
-        epochs = self._epochs(window)
+        epochs = self._epochs()
         seconds = self.totals.seconds_training + self._seconds_waiting()
         return Status(
             t=self.solver.steps,

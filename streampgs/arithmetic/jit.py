@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
+from typing import Any
 
 from llvmlite import ir
 from numba import config, njit, types
@@ -72,10 +73,9 @@ def _copy(typingctx, target, to, source, start, count):  # type: ignore[no-untyp
 # prefetch_for_writing(array, index): start fetching the cache line of array[index]; any index is allowed.
 # copy_entries(target, to, source, start, count): a memcpy between arrays of one type, half the time of a loop for
 # rows of a hundred entries. Neither checks bounds.
-if config.DISABLE_JIT:
-    prefetch_for_writing, copy_entries = _plain_prefetch, _plain_copy
-else:
-    prefetch_for_writing, copy_entries = intrinsic(_prefetch), intrinsic(_copy)
+_PLAIN: bool = vars(config)["DISABLE_JIT"]
+prefetch_for_writing: Any = _plain_prefetch if _PLAIN else intrinsic(_prefetch)
+copy_entries: Any = _plain_copy if _PLAIN else intrinsic(_copy)
 
 
 def _digest_of_sources() -> str:

@@ -133,4 +133,10 @@ def stop_on_signals(stop: StopRequest) -> None:
     signal.signal(signal.SIGTERM, ask)
 
 
+def end_of_signals() -> None:
+    """The work is done and its exit code stands: a signal that comes now must not change it."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}

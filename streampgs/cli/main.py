@@ -16,6 +16,7 @@ from streampgs.cli.console import (
     TerminalObserver,
     count,
     duration,
+    end_of_signals,
     fail,
     print_json,
     say,
@@ -323,4 +324,5 @@ def main() -> None:
         code = 130
     except BrokenPipeError:
         code = 1
+    end_of_signals()
     sys.exit(code)

@@ -204,7 +204,7 @@ class Schedule:
         start = part * slice_rows
         pieces = Pieces(np.full(len(part), group), start, np.minimum(start + slice_rows, self.groups.rows[group]))
         following = replace(cursor, slice=stop) if stop < slices else _after(cursor, cursor.position + 1, epoch_end)
-        return self._plan(cursor, following, pieces)
+        return self._plan(cursor, following, pieces, blocks=1)
 
     def _independent_window(self, cursor: Cursor) -> WindowPlan:
         present = [a for a in cursor.arrivals if (a.epoch, a.position) <= (cursor.epoch, cursor.position)]
@@ -228,9 +228,9 @@ class Schedule:
         pieces = Pieces(group[firsts], start, stop, picks)
         return self._plan(cursor, _after(cursor, stop_at, total), pieces)
 
-    def _plan(self, start: Cursor, following: Cursor, pieces: Pieces) -> WindowPlan:
+    def _plan(self, start: Cursor, following: Cursor, pieces: Pieces, blocks: int | None = None) -> WindowPlan:
         key = key_of(self.seed, "rows", start.epoch, start.position, start.slice)
-        return WindowPlan(start, following, pieces, key, len(pieces.group))
+        return WindowPlan(start, following, pieces, key, len(pieces.group) if blocks is None else blocks)
 
 
 def _arrived(arrivals: tuple[Arrival, ...], epoch: int) -> int:

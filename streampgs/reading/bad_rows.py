@@ -62,13 +62,12 @@ def bad_row_error(
     reason, row = int(reasons[k]), int(rows[k])
     alike = int(np.count_nonzero(reasons == reason))
     _, fault, remedy = REASONS[reason]
-    group_name = "row group" if shard.kind == "parquet" else "record batch"
     in_group = first_row + row
     in_file = sum(shard.group_rows[:group]) + in_group
     many = f" ({alike} such rows in this block)" if alike > 1 else ""
     found = _found(reason, arrays, row)
     return DataError(
-        f"shard '{shard.path}', {group_name} {group}, row {in_group} (row {in_file} of the file): {fault}{found}{many}",
+        f"shard '{shard.path}', {shard.group_name} {group}, row {in_group} (row {in_file} of the file): {fault}{found}{many}",
         remedy,
     )
 
@@ -85,8 +84,7 @@ def _found(reason: int, arrays: RowArrays, row: int) -> str:
         unique, counts = np.unique(indices, return_counts=True)
         return f": {unique[counts > 1][0]}"
     if reason in (row_loops.VALUE_NOT_FINITE, row_loops.VALUE_TOO_LARGE):
-        with np.errstate(over="ignore"):
-            place = int(np.flatnonzero(~np.isfinite(values.astype(np.float32)))[0])
+        place = int(np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))[0])
         return f": {values[place]} at entry {place}"
     if reason in (row_layout.LABEL_NOT_FINITE, row_layout.LABEL_NO_CLASS) and arrays.raw_labels is not None:
         return f": {arrays.raw_labels[row]}"

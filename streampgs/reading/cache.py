@@ -6,9 +6,11 @@ message. What does not check out is thrown away and decoded anew: a cache can co
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -100,7 +102,8 @@ class BlockCache:
         """Damaged files found and decoded anew."""
 
     def path(self, shard: Shard, group: int, slice_rows: int) -> Path:
-        return self.folder / f"{shard.identity()}-{group}-{slice_rows}.arrows"
+        content = hashlib.sha256(shard.identity.encode() + os.fsencode(shard.path)).hexdigest()[:32]
+        return self.folder / f"{content}-{group}-{slice_rows}.arrows"
 
     def open(self, shard: Shard, group: int, slice_rows: int) -> CacheFile | None:
         """The group's cache file; None if there is none that is sound."""
@@ -149,7 +152,8 @@ class BlockCache:
                 "free some space there, or name another place with --cache DIR; then resume",
             ) from error
         finally:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):  # mostly because it has its final name by now
+                temporary.unlink()
 
 
 def _of(index: NDArray[np.void]) -> int:

@@ -124,7 +124,7 @@ class _ArrowGroup:
         read = self._read(scratch)
         if self._is_whole(start, stop):
             begin, end, _ = self._span
-            whole = read(begin, end - begin)
+            whole: NDArray[np.uint8] = read(begin, end - begin)
 
             def read(offset: int, size: int) -> NDArray[np.uint8]:
                 return whole[offset - begin : offset - begin + size]
@@ -447,9 +447,10 @@ class WindowFiller:
         except (CacheDamaged, MetadataDamaged, pa.ArrowException, OSError) as fault:
             if isinstance(block.source, _CachedSlice) and not isinstance(fault, OSError):
                 raise _GroupDamaged(block.source.file) from fault
-            shard, in_file = self.catalog.shard_of(block.group)
+            number, in_file = self.catalog.shard_of(block.group)
+            shard = self.catalog.shards[number]
             raise DataError(
-                f"shard '{self.catalog.shards[shard].path}', group {in_file}: damaged or unreadable: {fault}",
+                f"shard '{shard.path}', {shard.group_name} {in_file}: damaged or unreadable: {fault}",
                 "restore it, or write it again and start a new run",
             ) from fault
 
@@ -475,6 +476,19 @@ class Stopped(Exception):
 
 def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
     """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last."""
+    rows = 0
+    for batch in _decoded(shard, group, slice_rows, columns):
+        rows += batch.num_rows
+        yield batch
+    if rows != shard.group_rows[group]:  # decoders may end without a word at a page that they do not understand
+        raise DataError(
+            f"shard '{shard.path}', {shard.group_name} {group}: {rows:,} rows, but the footer tells of "
+            f"{shard.group_rows[group]:,}",
+            "it is damaged or changed: restore it, or write it again and start a new run",
+        )
+
+
+def _decoded(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
     if shard.kind == "parquet":
         parquet = ParquetShard(shard.path, shard.layout)
         try:
@@ -513,9 +527,10 @@ def refuse_unreadable(catalog: Catalog, schedule: Schedule) -> None:
     stuck = schedule.groups.decoded & ~schedule.groups.cached & (sizes > schedule.sizes.window_bytes)
     if stuck.any():
         group = int(np.argmax(np.where(stuck, sizes, 0)))
-        shard, in_file = catalog.shard_of(group)
+        number, in_file = catalog.shard_of(group)
+        shard = catalog.shards[number]
         raise OptionError(
-            f"shard '{catalog.shards[shard].path}', row group {in_file} takes {sizes[group] / 1e6:,.0f} MB decoded; "
-            f"a window holds {schedule.sizes.window_bytes / 1e6:,.0f} MB",
+            f"shard '{shard.path}', {shard.group_name} {in_file} takes {sizes[group] / 1e6:,.1f} MB decoded; "
+            f"a window holds {schedule.sizes.window_bytes / 1e6:,.1f} MB",
             "let it be cached (no --no-cache, a larger --cache-limit), give more --memory, or write smaller row groups",
         )

@@ -10,6 +10,7 @@ import json
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +47,15 @@ class Shard:
     def entries(self) -> int:
         return sum(self.group_entries)
 
+    @property
+    def group_name(self) -> str:
+        """What its format calls a group."""
+        return "row group" if self.kind == "parquet" else "record batch"
+
+    @cached_property
     def identity(self) -> str:
-        """What names this very content: for cache files and for the catalog's digest."""
+        """What tells this content, wherever it lies, as far as its footer does: two shards of one shape, written at
+        the same time, may share it."""
         facts = [
             asdict(self.fingerprint),
             self.kind,
@@ -95,7 +103,7 @@ class Catalog:
         """A digest of the first `shards` shards, by content and order, wherever they lie."""
         digest = hashlib.sha256()
         for shard in self.shards[:shards]:
-            digest.update(shard.identity().encode())
+            digest.update(shard.identity.encode())
         return digest.hexdigest()
 
     def appended(self, new: Sequence[Shard]) -> Catalog:

@@ -147,7 +147,10 @@ class ArrowFile:
 
     def __init__(self, path: Path, fingerprint: Fingerprint, columns: Columns) -> None:
         self.path = path
-        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _unreadable(path, error) from error
         try:
             self.size = os.fstat(self.fd).st_size
             if self.size != fingerprint.size:
@@ -165,6 +168,10 @@ class ArrowFile:
         except (MetadataDamaged, pa.ArrowException, UnicodeDecodeError) as error:
             os.close(self.fd)
             raise self._damaged(error) from error
+        except OSError as error:
+            os.close(self.fd)
+            # pyarrow calls some damage an error of input, but one without a number.
+            raise (_unreadable(path, error) if error.errno else self._damaged(error)) from error
         except BaseException:
             os.close(self.fd)
             raise
@@ -236,7 +243,9 @@ def _parquet_facts(path: Path, fingerprint: Fingerprint, columns: Columns) -> Sh
             layout = find_layout(file.schema_arrow, columns, str(path))
             lists = "indices" if layout.kind == "sparse" else "features"
             metadata = file.metadata
-            leaf = next(i for i in range(metadata.num_columns) if metadata.schema.column(i).path.split(".")[0] == lists)
+            leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
+            # Only a list's leaf repeats; a column called "indices.count" has a path that looks like one.
+            leaf = next(i for i, c in enumerate(leaves) if c.path.split(".")[0] == lists and c.max_repetition_level > 0)
             groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
             rows = tuple(group.num_rows for group in groups)
             entries = tuple(group.column(leaf).num_values for group in groups)

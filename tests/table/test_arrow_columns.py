@@ -108,7 +108,7 @@ def arrays(draw: st.DrawFn, kind: pa.DataType, size: int) -> pa.Array:
 
 
 @given(data=st.data())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 def test_rows_of_any_column_are_those_that_pyarrow_reads(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("any") / "a.arrow"
     kind, before = data.draw(kinds()), data.draw(kinds())

@@ -130,7 +130,7 @@ def test_any_damaged_byte_of_a_compressed_file(tmp_path, compression):
 
 
 @given(data=st.data())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_any_damage_at_many_places(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("damage") / "a.arrow"
     whole = written(path, data.draw(st.sampled_from(list(TABLES.values()))), data.draw(st.sampled_from(COMPRESSIONS)))
@@ -143,7 +143,7 @@ def test_any_damage_at_many_places(tmp_path_factory, data):
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 def test_metadata_of_any_bytes(data):
     for read in (read_footer, read_batch_metadata):
         try:

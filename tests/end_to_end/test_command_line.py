@@ -1,0 +1,175 @@
+"""The contract of the command line: names, keys, streams and exit codes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from tests.end_to_end.conftest import ROWS, Tables, streampgs
+
+TRAIN_KEYS = {
+    "t", "rows", "epochs", "seconds_training", "seconds_reading_wait", "rows_per_second", "progressive_loss",
+    "progressive_accuracy", "gap", "dual_sha256", "checkpoint", "stopped_by", "peak_rss_mb",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def run(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("runs") / "run"
+    done = streampgs("train", tables.path("sparse", "arrow"), "--run", run, "--epochs", 2, "--json")
+    assert done.code == 0, done.err
+    assert done.json.keys() >= TRAIN_KEYS
+    assert done.json["rows"] == 2 * ROWS
+    assert done.json["stopped_by"] == "epochs"
+    return run
+
+
+def test_every_choice_is_told_before_the_first_step(tables: Tables, tmp_path: Path) -> None:
+    done = streampgs("train", tables.path("sparse", "parquet"), "--run", tmp_path / "run", "--epochs", 1)
+    for word in ("window", "blocks", "cache", "memory", "sigma", "t0", "seed"):
+        assert word in done.err
+    assert done.out == ""
+
+
+def test_resume_goes_on_and_has_the_same_keys(run: Path, tmp_path: Path) -> None:
+    shutil.copytree(run, tmp_path / "copy")
+    done = streampgs("resume", tmp_path / "copy", "--rows", 2 * ROWS + 10, "--json")
+    assert done.json.keys() >= TRAIN_KEYS
+    assert done.json["rows"] == 2 * ROWS + 10
+
+
+def test_evaluate_and_inspect(run: Path, tables: Tables) -> None:
+    done = streampgs("evaluate", run, tables.test_path("sparse"), "--json")
+    assert done.json.keys() == {"rows", "loss", "accuracy", "auc"}
+    done = streampgs("inspect", run, "--json")
+    assert done.json.keys() >= {"options", "t", "dual_sha256", "nonzeros", "catalog"}
+    assert done.json["catalog"]["rows"] == ROWS
+    done = streampgs("inspect", tables.path("sparse", "parquet"), "--json")
+    assert done.json["clustering"] < 0.2
+
+
+def test_predict(run: Path, tables: Tables, tmp_path: Path) -> None:
+    done = streampgs("predict", run, tables.test_path("sparse"), "--out", tmp_path / "p.parquet")
+    assert (done.code, done.out) == (0, "")
+    assert pq.read_table(tmp_path / "p.parquet").num_rows == 1_000
+
+
+def test_inspect_warns_of_sorted_shards(tmp_path: Path) -> None:
+    streampgs("synth", tmp_path / "table", "--rows", 40_000, "--sorted", "--format", "parquet")
+    done = streampgs("inspect", tmp_path / "table", "--memory", "48MB", "--json")
+    assert done.json["clustering"] > 0.9
+    assert done.json["warnings"]
+    assert "warning" in done.err
+
+
+def test_metrics_are_json_lines(run: Path) -> None:
+    events = [json.loads(line)["event"] for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert events[0] == "started"
+    assert events[-1] == "stopped"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["train", "nowhere/", "--run", "r"], 1, "does not exist"),
+        (["train", "{table}", "--run", "r", "--p", "3"], 2, "--p"),
+        (["train", "{table}", "--run", "r", "--sigma", "-1"], 2, "--sigma"),
+        (["train", "{table}", "--run", "r", "--memory", "10MB"], 2, "--memory"),
+        (["train", "{table}", "--run", "r", "--memory", "much"], 2, "512MB"),
+        (["train", "{table}", "--run", "r", "--label", "y"], 1, "--label"),
+        (["train", "{table}", "--run", "r", "--losss", "hinge"], 2, "--loss"),
+        (["train", "{table}"], 2, "--run"),
+        (["resume", "nowhere"], 1, "no run"),
+        (["evaluate", "nowhere", "{table}"], 1, "no run"),
+        (["predict", "{run}", "{table}", "--out", "p.xlsx"], 2, ".parquet"),
+        (["synth", "{table}", "--rows", "10"], 2, "empty"),
+    ],
+)
+def test_errors_say_what_to_do(words: list[str], code: int, said: str, run: Path, tables: Tables) -> None:
+    places = {"{table}": str(tables.path("sparse", "arrow")), "{run}": str(run)}
+    done = streampgs(*(places.get(word, word) for word in words))
+    assert done.code == code
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert done.out == ""
+
+
+def test_a_bad_row_is_named_or_skipped_and_counted(tables: Tables, tmp_path: Path) -> None:
+    data = tmp_path / "table"
+    shutil.copytree(tables.path("sparse", "parquet"), data)
+    table = pq.read_table(data / "part-00002.parquet")
+    labels = table["label"].to_pylist()
+    labels[17] = 5
+    pq.write_table(table.set_column(0, "label", [labels]), data / "part-00002.parquet")
+    done = streampgs("train", data, "--run", tmp_path / "strict", "--epochs", 1)
+    assert done.code == 1
+    for word in ("part-00002.parquet", "row 17", "5.0", "--positive", "--on-bad-row skip"):
+        assert word in done.err
+    done = streampgs("train", data, "--run", tmp_path / "run", "--epochs", 2, "--on-bad-row", "skip", "--json")
+    assert done.json["rows"] == 2 * (ROWS - 1)
+    assert done.json["skipped_rows"] == {"label no class": 2}
+
+
+def test_a_run_that_met_a_bad_row_goes_on_when_told_to_skip(tables: Tables, tmp_path: Path) -> None:
+    data = tmp_path / "table"
+    shutil.copytree(tables.path("dense", "parquet"), data)
+    table = pq.read_table(data / "part-00002.parquet")
+    labels = table["label"].to_pylist()
+    labels[3] = None
+    pq.write_table(table.set_column(0, "label", [labels]), data / "part-00002.parquet")
+    assert streampgs("train", data, "--run", tmp_path / "run", "--epochs", 1).code == 1
+    done = streampgs("resume", tmp_path / "run", "--on-bad-row", "skip", "--json")
+    assert done.json["rows"] == ROWS - 1
+
+
+def test_targets_end_training(tables: Tables, tmp_path: Path) -> None:
+    done = streampgs(
+        "train", tables.path("dense", "arrow"), "--run", tmp_path / "a", "--target-accuracy", 0.7, "--json"
+    )
+    assert done.json["stopped_by"] == "target-accuracy"
+    assert done.json["progressive_accuracy"] >= 0.7
+    done = streampgs(
+        "train", tables.path("dense", "arrow"), "--run", tmp_path / "g", "--target-gap", 0.05, "--sigma", 0.01, "--json"
+    )
+    assert done.json["stopped_by"] == "target-gap"
+    assert done.json["gap"] <= 0.05
+
+
+def test_seconds_end_training(tables: Tables, tmp_path: Path) -> None:
+    done = streampgs("train", tables.path("dense", "arrow"), "--run", tmp_path / "run", "--seconds", "0.3s", "--json")
+    assert done.json["stopped_by"] == "seconds"
+
+
+def test_help_of_every_command_teaches() -> None:
+    for command in ("train", "resume", "evaluate", "predict", "inspect", "synth"):
+        done = streampgs(command, "--help")
+        assert done.code == 0
+        assert len(done.out.splitlines()) > 8
+
+
+def test_help_needs_none_of_the_heavy_packages() -> None:
+    code = (
+        "import sys, streampgs.cli.main; "
+        "print([name for name in ('numba', 'pyarrow', 'numpy', 'rich') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_memory_stays_within_budget_and_forecast(tmp_path: Path) -> None:
+    """A dataset ten times the windows' memory: the peak is the budget, the model and the process."""
+    streampgs("synth", tmp_path / "table", "--rows", 800_000)
+    budget = 48
+    done = streampgs(
+        "train", tmp_path / "table", "--run", tmp_path / "run", "--epochs", 1, "--memory", f"{budget}MB", "--json"
+    )
+    model = 47_237 * 40 / 1e6
+    assert sum(path.stat().st_size for path in (tmp_path / "table").iterdir()) > 10 * budget * 1e6
+    assert done.json["peak_rss_mb"] <= budget + model + 300
+    assert done.json["peak_rss_mb"] == pytest.approx(done.json["forecast_rss_mb"], rel=0.2)

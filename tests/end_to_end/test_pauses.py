@@ -1,0 +1,213 @@
+"""Pause = no pause: whatever interrupts a run, λ ends with the bits of the run that nothing interrupted."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import streampgs
+from streampgs.progress import Silent, Status, StopRequest
+from streampgs.trainer import train as train_run
+from tests.end_to_end.conftest import ROWS, Tables
+
+EPOCHS = 3
+# Windows so small that a run has many, in which pauses may fall anywhere.
+SMALL = {"memory": "60MB", "window": "500kB"}
+
+CASES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "sparse arrow p=2": ("sparse", "arrow", {}),
+    "sparse parquet p=1.8 batches": ("sparse", "parquet", {"p": 1.8, "batch": 7, "ball": 20.0}),
+    "dense arrow p=1.8": ("dense", "arrow", {"p": 1.8, "returns": "random"}),
+    "dense parquet p=2": ("dense", "parquet", {"loss": "hinge", "returns": "average"}),
+    "regression independent": ("regression", "arrow", {"loss": "squared", "sampling": "independent", "sigma": 1e-3}),
+}
+
+
+class StopAfter(Silent):
+    """Asks for a stop when a number of checkpoints were written: somewhere in the middle, at no special place."""
+
+    def __init__(self, stop: StopRequest, checkpoints: int) -> None:
+        self.stop = stop
+        self.left = checkpoints
+
+    def saved(self, checkpoint: str) -> None:
+        self.left -= 1
+        if self.left == 0:
+            self.stop.ask("SIGTERM")
+
+
+@pytest.fixture(scope="module")
+def unpaused(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[str, bytes]]:
+    """For each case the digest of λ and the returned weights of a run without a pause."""
+    base = tmp_path_factory.mktemp("unpaused")
+    results = {}
+    for number, (name, (kind, file_format, options)) in enumerate(CASES.items()):
+        report = streampgs.train(
+            tables.path(kind, file_format), run=base / str(number), epochs=EPOCHS, **SMALL, **options
+        )
+        results[name] = (str(report.dual_sha256), streampgs.Model.load(base / str(number)).coef_.tobytes())
+    return results
+
+
+pauses = st.lists(
+    st.tuples(
+        st.sampled_from(["rows", "stop", "cache deleted"]),
+        st.integers(1, ROWS),
+        st.sampled_from(["60MB", "512MB"]),
+        st.sampled_from([1e-6, 30.0]),
+    ),
+    max_size=6,
+)
+
+
+@pytest.mark.parametrize("name", CASES)
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(interruptions=pauses)
+def test_any_sequence_of_pauses_gives_the_same_bits(
+    name: str,
+    interruptions: list[tuple[str, int, str, float]],
+    tables: Tables,
+    unpaused: dict[str, tuple[str, bytes]],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    kind, file_format, options = CASES[name]
+    run = tmp_path_factory.mktemp("run") / "run"
+    rows = 1
+    report = streampgs.train(tables.path(kind, file_format), run=run, rows=rows, **SMALL, **options)
+    for what, number, memory, cadence in interruptions:
+        if what == "rows":
+            rows = report.rows + number
+            report = streampgs.resume(run, rows=rows, epochs=EPOCHS, memory=memory, checkpoint_seconds=cadence)
+        elif what == "stop":
+            stop = StopRequest()
+            observer = StopAfter(stop, 1 + number % 5)
+            report = streampgs.resume(
+                run, epochs=EPOCHS, observer=observer, stop=stop, memory=memory, checkpoint_seconds=1e-6
+            )
+        else:
+            shutil.rmtree(run / "cache", ignore_errors=True)
+    report = streampgs.resume(run, epochs=EPOCHS)
+    assert (report.dual_sha256, streampgs.Model.load(run).coef_.tobytes()) == unpaused[name]
+    # A step takes whole batches, so a row limit may overshoot by less than one; epochs are exact.
+    assert report.rows == EPOCHS * ROWS
+
+
+@pytest.mark.parametrize(("how", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGKILL", -9)])
+def test_real_signals(how: str, code: int, tables: Tables, tmp_path: Path) -> None:
+    data = tables.path("sparse", "parquet")
+    words = ["--window", "500kB", "--memory", "60MB", "--epochs", "200"]
+    command = [sys.executable, "-m", "streampgs"]
+    quiet = streampgs.train(data, run=tmp_path / "quiet", epochs=200, **SMALL)
+    run = tmp_path / "run"
+    start = [*command, "train", str(data), "--run", str(run), *words, "--checkpoint-every", "0.05s", "--quiet"]
+    process = subprocess.Popen(start, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not list(run.glob("checkpoint-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(getattr(signal, how))
+    process.communicate(timeout=60)
+    assert process.returncode == code
+    interrupted_at = len(list(run.glob("checkpoint-*")))
+    assert interrupted_at > 0
+    assert streampgs.resume(run).dual_sha256 == quiet.dual_sha256
+
+
+def test_a_stop_before_the_first_row_leaves_a_run_that_can_be_resumed(tables: Tables, tmp_path: Path) -> None:
+    stop = StopRequest()
+    stop.ask("SIGINT")
+    data = tables.path("sparse", "arrow")
+    report = streampgs.train(data, run=tmp_path / "run", epochs=1, stop=stop)
+    assert report.stopped_by == "SIGINT"
+    assert (report.rows, report.checkpoint) == (0, None)
+    resumed = streampgs.resume(tmp_path / "run")
+    assert resumed.dual_sha256 == streampgs.train(data, run=tmp_path / "quiet", epochs=1).dual_sha256
+
+
+def test_a_resume_without_limits_ends_where_the_run_was_to_end(tables: Tables, tmp_path: Path) -> None:
+    stop = StopRequest()
+    data = tables.path("sparse", "arrow")
+    streampgs.train(
+        data, run=tmp_path / "run", rows=5_000, observer=StopAfter(stop, 1), stop=stop, checkpoint_seconds=1e-6, **SMALL
+    )
+    report = streampgs.resume(tmp_path / "run")
+    assert (report.rows, report.stopped_by) == (5_000, "rows")
+    again = streampgs.resume(tmp_path / "run")
+    assert (again.rows, again.stopped_by) == (5_000, "rows")
+
+
+class CountingStatus(Silent):
+    def __init__(self) -> None:
+        self.seen: list[Status] = []
+
+    def status(self, status: Status) -> None:
+        self.seen.append(status)
+
+
+def test_the_cost_of_a_resume_is_one_window(tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resume fills the window that it stands in and none of those before."""
+    from streampgs.reading import filler
+
+    data = tables.path("sparse", "arrow")
+    streampgs.train(data, run=tmp_path / "run", rows=2 * ROWS + 100, **SMALL)
+    starts = []
+    original = filler.WindowFiller.fill
+
+    def fill(self: Any, plan: Any, window: Any) -> None:
+        starts.append((plan.start.epoch, plan.start.position))
+        original(self, plan, window)
+
+    monkeypatch.setattr(filler.WindowFiller, "fill", fill)
+    streampgs.resume(tmp_path / "run", rows=2 * ROWS + 101)
+    assert starts[0] == (2, 0)
+    assert len(starts) <= 3  # that one, and those read ahead
+
+
+def test_train_refuses_a_folder_that_holds_a_run(tables: Tables, tmp_path: Path) -> None:
+    data = tables.path("dense", "arrow")
+    streampgs.train(data, run=tmp_path / "run", rows=10)
+    with pytest.raises(streampgs.StreampgsError, match="exists already"):
+        streampgs.train(data, run=tmp_path / "run", rows=10)
+
+
+def test_errors_in_the_middle_keep_what_was_reached(tables: Tables, tmp_path: Path) -> None:
+    """A shard that disappears while training pauses the run at the last good row."""
+    data = tmp_path / "table"
+    shutil.copytree(tables.path("sparse", "arrow"), data)
+    victim = data / "part-00003.arrow"
+
+    class Remove(Silent):
+        def choices(self, choices: dict[str, str]) -> None:
+            victim.rename(tmp_path / "away")
+
+    run = tmp_path / "run"
+    with pytest.raises(streampgs.StreampgsError, match=r"part-00003\.arrow"):
+        train_by_api(data, run, Remove())
+    (tmp_path / "away").rename(victim)
+    report = streampgs.resume(run, epochs=1)
+    assert report.rows == ROWS
+    expected = streampgs.train(data, run=tmp_path / "quiet", epochs=1, **SMALL)
+    assert report.dual_sha256 == expected.dual_sha256
+
+
+def train_by_api(data: Path, run: Path, observer: Silent) -> None:
+    from streampgs.options import Limits, ModelOptions, Resources
+
+    # So small a number of open files that the shard has to be opened again.
+    resources = Resources(memory=60_000_000, window=500_000)
+    import streampgs.reading.filler as filler
+
+    kept = filler._OPEN_FILES
+    filler._OPEN_FILES = 1
+    try:
+        train_run([str(data)], run, ModelOptions(), Limits(epochs=1), resources, observer)
+    finally:
+        filler._OPEN_FILES = kept

@@ -1,0 +1,217 @@
+"""Shards that arrive in the middle: a model that knows nothing but sets of rows, and anything may happen at any time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from streampgs.order.schedule import Schedule, Sizes
+
+from .groups import (
+    beginning,
+    catalogs,
+    groups_of,
+    rows_among,
+    rows_of,
+    same_pieces,
+    sizes_of_any_kind,
+    through_json,
+    windows,
+)
+
+
+class Training(RuleBasedStateMachine):
+    """Train on windows or parts of them, restart from JSON, and let groups arrive: the model keeps the rows left."""
+
+    @initialize(seed=st.integers(0, 1 << 40), groups=catalogs(12), sizes=sizes_of_any_kind, known=st.integers(1, 4))
+    def begin(self, seed, groups, sizes, known):
+        self.seed, self.groups, self.sizes = seed, groups, sizes
+        self.known = self.joined = min(known, len(groups))
+        self.cursor = beginning(self.known)
+        self.left = rows_among(groups, 0, self.known)
+        self.epoch = 0
+
+    def plan(self):
+        # Only what has arrived is in the catalog; what comes later must not matter.
+        known = self.groups
+        arrived = groups_of(
+            *(values[: self.known] for values in (known.rows, known.row_bytes, known.decoded, known.cached))
+        )
+        return Schedule(self.seed, arrived, self.sizes).window(self.cursor)
+
+    def join(self):
+        """The groups known take part from now on."""
+        self.left |= rows_among(self.groups, self.joined, self.known)
+        self.joined = self.known
+
+    @rule()
+    def use_up_the_window(self):
+        plan = self.plan()
+        rows = rows_of(plan.pieces)
+        assert len(set(rows)) == len(rows)
+        assert set(rows) <= self.left, "rows that do not take part, or not any more"
+        self.left -= set(rows)
+        self.cursor = plan.next
+        if plan.next.epoch > self.epoch:
+            assert plan.next.epoch == self.epoch + 1
+            assert not self.left, "rows that this epoch has left out"
+            self.epoch = plan.next.epoch
+            self.joined = self.known
+            self.left = rows_among(self.groups, 0, self.known)
+        elif plan.next.slice == 0:
+            self.join()
+
+    @rule(share=st.floats(0.1, 0.9))
+    def stop_within_the_window(self, share):
+        rows = self.plan().pieces.rows()
+        self.cursor = self.cursor.at_row(max(self.cursor.row, int(share * rows)))
+
+    @rule()
+    def restart(self):
+        self.cursor = through_json(self.cursor)
+
+    @precondition(lambda self: self.known < len(self.groups))
+    @rule(count=st.integers(1, 3))
+    def arrive(self, count):
+        before = self.plan()
+        begun = self.cursor.row > 0 or self.cursor.slice > 0
+        self.known = min(self.known + count, len(self.groups))
+        schedule = Schedule(self.seed, self.groups, self.sizes)
+        moved = schedule.arrive(self.cursor, self.known, self.known)
+        assert moved.arrivals[: len(self.cursor.arrivals)] == self.cursor.arrivals
+        assert (moved.arrivals[-1].shards, moved.arrivals[-1].groups) == (self.known, self.known)
+        assert (moved.epoch, moved.position, moved.slice, moved.row) == (
+            self.cursor.epoch, self.cursor.position, self.cursor.slice, self.cursor.row,
+        )  # fmt: skip
+        self.cursor = moved
+        if begun:
+            after = self.plan()
+            assert same_pieces(after, before), "the window in use has changed"
+            assert (after.next.epoch, after.next.position, after.next.slice) == (
+                before.next.epoch, before.next.position, before.next.slice,
+            )  # fmt: skip
+        else:
+            self.join()
+
+    @invariant()
+    def the_cursor_points_at_a_row(self):
+        if hasattr(self, "cursor"):
+            plan = self.plan()
+            assert self.cursor.row == 0 or self.cursor.row < plan.pieces.rows()
+
+
+TestTraining = Training.TestCase
+TestTraining.settings = settings(max_examples=80, stateful_step_count=40)
+
+
+@given(
+    seed=st.integers(0, 1 << 40),
+    groups=catalogs(),
+    sizes=sizes_of_any_kind,
+    moments=st.lists(st.integers(0, 30), min_size=1, max_size=6),
+)
+def test_after_any_arrivals_an_epoch_has_every_row_once(seed, groups, sizes, moments):
+    """The same law told at length: several groups in one window, at epochs' ends, and long after."""
+    schedule = Schedule(seed, groups, sizes)
+    cursor, known = beginning(1), 1
+    seen = {}
+    for window in range(max(moments) + 1):
+        for _ in range(moments.count(window)):
+            if known < len(groups):
+                known += 1
+                cursor = schedule.arrive(cursor.at_row(window % 2), known, known)
+        plan = schedule.window(cursor)
+        seen.setdefault(cursor.epoch, []).extend(rows_of(plan.pieces))
+        cursor = plan.next
+    for plan in windows(schedule, cursor, cursor.epoch + 2):
+        seen.setdefault(plan.start.epoch, []).extend(rows_of(plan.pieces))
+    *_, last = seen
+    for rows in seen.values():
+        assert len(set(rows)) == len(rows)
+    assert set(seen[last]) == rows_among(groups, 0, known)
+
+
+def test_a_new_group_is_mixed_with_what_is_left(assert_uniform):
+    """Its blocks come neither first nor last."""
+    places = []
+    for seed in range(400):
+        schedule = Schedule(seed, groups_of([10] * 12), Sizes(window_bytes=100, block_bytes=100))
+        cursor = beginning(11)
+        for _ in range(4):
+            cursor = schedule.window(cursor).next
+        cursor = schedule.arrive(cursor, 12, 12)
+        order = [int(plan.pieces.group[0]) for plan in windows(schedule, cursor, 1)]
+        assert len(order) == 12 - 4
+        places.append(order.index(11))
+    assert_uniform(np.bincount(places, minlength=8))
+
+
+@pytest.mark.parametrize("row", [1, 9])
+def test_what_arrives_within_a_window_joins_in_behind_it(row):
+    schedule = Schedule(0, groups_of([10] * 8), Sizes(window_bytes=200, block_bytes=100))
+    first = schedule.window(beginning(6))
+    cursor = schedule.arrive(first.start.at_row(row), 7, 7)
+    cursor = schedule.arrive(cursor, 8, 8)
+    arrivals = {(arrival.epoch, arrival.position) for arrival in cursor.arrivals[1:]}
+    assert arrivals == {(first.next.epoch, first.next.position)}
+    later = [int(group) for plan in windows(schedule, schedule.window(cursor).next, 1) for group in plan.pieces.group]
+    assert sorted([*first.pieces.group.tolist(), *later]) == list(range(8))
+
+
+def test_what_arrives_in_the_last_window_waits_for_the_next_epoch():
+    schedule = Schedule(0, groups_of([10] * 5), Sizes(window_bytes=200, block_bytes=100))
+    *_, last = windows(schedule, beginning(4), 1)
+    cursor = schedule.arrive(last.start.at_row(3), 5, 5)
+    assert (cursor.arrivals[-1].epoch, cursor.arrivals[-1].position) == (1, 0)
+    assert schedule.window(cursor).next.epoch == 1
+    following = [
+        int(group) for plan in windows(schedule, schedule.window(cursor).next, 2) for group in plan.pieces.group
+    ]
+    assert sorted(following) == list(range(5))
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_group_that_arrives_is_decoded_whole_in_its_first_epoch(cached):
+    schedule = Schedule(0, groups_of([40] * 3, decoded=True, cached=cached), Sizes(window_bytes=800, block_bytes=100))
+    cursor = beginning(2)
+    while cursor.epoch < 1:
+        cursor = schedule.window(cursor).next
+    cursor = schedule.arrive(cursor, 3, 3)
+    whole = {epoch: [schedule.is_whole(epoch, group, cursor.arrivals) for group in range(3)] for epoch in (1, 2)}
+    assert whole[1] == [not cached, not cached, True]
+    assert whole[2] == [not cached] * 3
+    assert schedule.epoch_length(1, cursor.arrivals) == (4 + 4 + 1 if cached else 3)
+
+
+def test_independent_draws_come_from_the_union_after_an_arrival(assert_uniform):
+    groups = groups_of([6, 6, 8])
+    counts = np.zeros(20)
+    for seed in range(300):
+        schedule = Schedule(seed, groups, Sizes(window_bytes=40, block_bytes=40), sampling="independent")
+        first = schedule.window(beginning(2))
+        cursor = schedule.arrive(first.start.at_row(1), 3, 3)
+        assert same_pieces(schedule.window(cursor), first)
+        drawn = [row for plan in windows(schedule, first.next, 1) for row in rows_of(plan.pieces)]
+        assert {group for group, _ in drawn} <= {0, 1}
+        drawn = [row for plan in windows(schedule, schedule.window(cursor).next, 1) for row in rows_of(plan.pieces)]
+        assert len(drawn) == 20 - 4
+        for group, row in drawn:
+            counts[[0, 6, 12][group] + row] += 1
+    assert_uniform(counts)
+
+
+PINNED_AFTER_AN_ARRIVAL = [[(2, 10), (3, 0), (0, 0)], [(0, 10), (4, 0)], [(3, 10), (4, 10)]]
+
+
+def test_the_order_after_an_arrival_is_pinned():
+    schedule = Schedule(11, groups_of([20] * 5), Sizes(window_bytes=300, block_bytes=100))
+    cursor = schedule.window(beginning(3)).next
+    cursor = schedule.arrive(cursor, 5, 5)
+    order = [
+        [(int(group), int(start)) for group, start in zip(plan.pieces.group, plan.pieces.start, strict=True)]
+        for plan in windows(schedule, cursor, 1)
+    ]
+    assert order == PINNED_AFTER_AN_ARRIVAL

@@ -1,0 +1,235 @@
+"""Which row comes next: every row once an epoch, windows within their limit, and a plan that depends on its start."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streampgs.order.schedule import Schedule, Sizes
+
+from .groups import (
+    beginning,
+    catalogs,
+    groups_of,
+    rows_among,
+    rows_of,
+    same_pieces,
+    sizes_of_any_kind,
+    through_json,
+    window_bytes,
+    windows,
+)
+
+EPOCHS = 3
+seeds = st.integers(0, 1 << 40)
+schedules = st.builds(Schedule, seeds, catalogs(), sizes_of_any_kind)
+
+
+def all_windows(schedule, epochs=EPOCHS):
+    return list(windows(schedule, beginning(len(schedule.groups)), epochs))
+
+
+@given(schedule=schedules)
+def test_every_row_comes_once_an_epoch(schedule):
+    everything = rows_among(schedule.groups, 0, len(schedule.groups))
+    plans = all_windows(schedule)
+    for epoch in range(EPOCHS):
+        seen = [row for plan in plans if plan.start.epoch == epoch for row in rows_of(plan.pieces)]
+        assert len(seen) == len(everything)
+        assert set(seen) == everything
+
+
+@given(schedule=schedules)
+def test_a_window_exceeds_its_limit_only_where_one_slice_does(schedule):
+    for plan in all_windows(schedule):
+        if window_bytes(schedule.groups, plan) > schedule.sizes.window_bytes * (1.0 + 1e-12):
+            (group,), (start,), (stop,) = plan.pieces.group, plan.pieces.start, plan.pieces.stop
+            assert stop - start <= schedule.slice_rows[group]
+
+
+@given(schedule=schedules)
+def test_a_slice_is_as_large_as_a_block_may_be(schedule):
+    """But for the row that makes the number of rows whole."""
+    groups = schedule.groups
+    assert (schedule.slice_rows * groups.row_bytes <= schedule.sizes.block_bytes + groups.row_bytes).all()
+    assert (schedule.slice_rows * schedule.slices >= groups.rows).all()
+    assert (schedule.slice_rows * (schedule.slices - 1) < groups.rows + (groups.rows == 0)).all()
+
+
+@given(schedule=schedules, order=st.randoms(use_true_random=False))
+def test_a_plan_depends_on_its_start_alone(schedule, order):
+    plans = all_windows(schedule)
+    shuffled_plans = order.sample(plans, len(plans))
+    fresh = Schedule(schedule.seed, schedule.groups, schedule.sizes)
+    for plan in shuffled_plans:
+        again = fresh.window(through_json(plan.start.at_row(order.randrange(50))))
+        assert same_pieces(again, plan)
+        assert (again.start, again.next, again.blocks) == (plan.start, plan.next, plan.blocks)
+
+
+@given(schedule=schedules)
+def test_windows_follow_on_each_other_and_end_with_the_epoch(schedule):
+    plans = all_windows(schedule)
+    for plan, following in pairwise(plans):
+        assert plan.next == following.start
+    for epoch in range(EPOCHS):
+        last = [plan for plan in plans if plan.start.epoch == epoch][-1]
+        assert (last.next.epoch, last.next.position, last.next.slice) == (epoch + 1, 0, 0)
+        assert last.start.position < schedule.epoch_length(epoch, last.start.arrivals)
+
+
+@given(schedule=schedules)
+def test_no_two_windows_shuffle_alike(schedule):
+    keys = [plan.shuffle_key for plan in all_windows(schedule)]
+    assert len(set(keys)) == len(keys)
+
+
+@given(schedule=schedules)
+def test_decoded_groups_come_whole_until_they_are_cached(schedule):
+    groups = schedule.groups
+    arrivals = beginning(len(groups)).arrivals
+    for plan in all_windows(schedule):
+        spans = list(zip(plan.pieces.group, plan.pieces.start, plan.pieces.stop, strict=True))
+        for group, start, stop in spans:
+            whole = groups.decoded[group] and (plan.start.epoch == 0 or not groups.cached[group])
+            assert schedule.is_whole(plan.start.epoch, int(group), arrivals) == whole
+            if not whole:
+                assert stop - start <= schedule.slice_rows[group]
+                assert start % schedule.slice_rows[group] == 0
+            elif stop - start < groups.rows[group]:
+                # A group larger than a window is decoded once and used up in windows of its own, one after another.
+                assert groups.rows[group] * groups.row_bytes[group] > schedule.sizes.window_bytes
+                assert {other for other, _, _ in spans} == {group}
+                assert plan.blocks == 1
+
+
+@given(schedule=schedules)
+def test_slices_of_a_large_group_follow_on_each_other(schedule):
+    for plan, following in pairwise(all_windows(schedule)):
+        if plan.next.slice > 0:
+            assert set(following.pieces.group) == set(plan.pieces.group)
+
+
+# How well a window mixes.
+
+
+@pytest.mark.parametrize("blocks", [1, 7, 16, 17, 33, 100, 333])
+@pytest.mark.parametrize("fitting", [1, 2, 16])
+def test_windows_of_like_blocks_are_all_of_one_size(blocks, fitting):
+    """So none is left over at the end that mixes next to nothing."""
+    schedule = Schedule(1, groups_of([5] * blocks), Sizes(window_bytes=50 * fitting, block_bytes=50))
+    counts = [plan.blocks for plan in all_windows(schedule, 1)]
+    assert len(counts) == -(-blocks // fitting)
+    assert max(counts) - min(counts) <= 1
+
+
+def test_windows_of_unlike_blocks_leave_no_small_one_over():
+    rng = np.random.default_rng(0)
+    for seed in range(400):
+        groups = groups_of(rng.integers(60, 140, size=40), decoded=True, cached=False)
+        sizes = Sizes(window_bytes=int(rng.integers(8_000, 20_000)), block_bytes=1000)
+        rows = [plan.pieces.rows() for plan in all_windows(Schedule(seed, groups, sizes), 1)]
+        assert rows[-1] >= np.median(rows) / 3, f"seed {seed}: windows of {rows} rows"
+
+
+def test_orders_differ_from_epoch_to_epoch_and_from_seed_to_seed():
+    orders = set()
+    for seed in range(4):
+        schedule = Schedule(seed, groups_of([40] * 5), Sizes(window_bytes=800, block_bytes=100))
+        for epoch in range(3):
+            plans = [plan for plan in all_windows(schedule) if plan.start.epoch == epoch]
+            orders.add(tuple(int(start) for plan in plans for start in plan.pieces.start))
+    assert len(orders) == 12
+
+
+def test_every_block_is_as_likely_in_every_window(assert_uniform):
+    schedule = Schedule(3, groups_of([4] * 12), Sizes(window_bytes=160, block_bytes=40))
+    counts = np.zeros((3, 12))
+    for plan in all_windows(schedule, 300):
+        counts[plan.start.position // 4, plan.pieces.group] += 1
+    for window in counts:
+        assert_uniform(window)
+
+
+def test_slices_of_a_large_group_come_in_any_order(assert_uniform):
+    schedule = Schedule(3, groups_of([60], decoded=True, cached=False), Sizes(window_bytes=300, block_bytes=100))
+    firsts = [int(plan.pieces.start[0]) // 10 for plan in all_windows(schedule, 300) if plan.start.slice == 0]
+    assert len(firsts) == 300
+    assert_uniform(np.bincount(firsts, minlength=6))
+
+
+# The literal order for one seed: whoever changes it breaks the resuming of every run in the world.
+
+PINNED_SEED = 11
+PINNED_GROUPS = groups_of([30, 8, 0, 25], [1.0, 2.0, 1.0, 1.0], [False, True, True, True], [True, True, True, False])
+PINNED_SIZES = Sizes(window_bytes=45, block_bytes=10)
+PINNED_SHUFFLE_KEYS = [18029122661167713502, 15840972748962340556]
+PINNED_DRAWS = [(0, 0), (0, 0), (0, 0), (0, 1), (0, 2), (0, 8)]
+PINNED = [
+    [(0, 20, 30), (2, 0, 0), (1, 0, 8)],
+    [(3, 0, 25), (0, 10, 20), (0, 0, 10)],
+    [(3, 0, 25), (1, 0, 4), (0, 20, 30)],
+    [(0, 10, 20), (1, 4, 8), (0, 0, 10)],
+]
+
+
+def test_the_order_is_pinned():
+    plans = all_windows(Schedule(PINNED_SEED, PINNED_GROUPS, PINNED_SIZES), 2)
+    order = []
+    for plan in plans:
+        spans = zip(plan.pieces.group, plan.pieces.start, plan.pieces.stop, strict=True)
+        order.append([(int(group), int(start), int(stop)) for group, start, stop in spans])
+    assert order == PINNED
+    assert [plan.shuffle_key for plan in plans[:2]] == PINNED_SHUFFLE_KEYS
+
+
+def test_the_independent_order_is_pinned():
+    schedule = Schedule(PINNED_SEED, PINNED_GROUPS, PINNED_SIZES, sampling="independent")
+    assert rows_of(schedule.window(beginning(4)).pieces)[:6] == PINNED_DRAWS
+
+
+# Rows drawn independently.
+
+
+@given(seed=seeds, groups=catalogs(), sizes=sizes_of_any_kind)
+def test_independent_positions_count_rows(seed, groups, sizes):
+    schedule = Schedule(seed, groups, sizes, sampling="independent")
+    total = int(groups.rows.sum())
+    assert schedule.epoch_length(0, beginning(len(groups)).arrivals) == total
+    for plan in all_windows(schedule, 2):
+        end = plan.next.position if plan.next.epoch == plan.start.epoch else total
+        assert len(rows_of(plan.pieces)) == plan.pieces.rows() == end - plan.start.position
+        assert len(set(zip(plan.pieces.group, plan.pieces.start, strict=True))) == len(plan.pieces.group)
+        assert (plan.pieces.stop - plan.pieces.start <= schedule.slice_rows[plan.pieces.group]).all()
+        assert (plan.pieces.stop <= groups.rows[plan.pieces.group]).all()
+        mean_bytes = float((groups.rows * groups.row_bytes).sum()) / total
+        assert plan.pieces.rows() * mean_bytes <= max(sizes.window_bytes, mean_bytes) * (1.0 + 1e-12) or (
+            mean_bytes < 1.0 and plan.pieces.rows() <= sizes.window_bytes
+        )
+
+
+@given(seed=seeds, groups=catalogs(), sizes=sizes_of_any_kind, order=st.randoms(use_true_random=False))
+def test_an_independent_plan_depends_on_its_start_alone(seed, groups, sizes, order):
+    plans = all_windows(Schedule(seed, groups, sizes, sampling="independent"), 2)
+    fresh = Schedule(seed, groups, sizes, sampling="independent")
+    for plan in order.sample(plans, len(plans)):
+        assert same_pieces(fresh.window(through_json(plan.start)), plan)
+
+
+def test_independent_draws_are_uniform_and_may_repeat(assert_uniform):
+    groups = groups_of([7, 1, 0, 12])
+    schedule = Schedule(2, groups, Sizes(window_bytes=70, block_bytes=40), sampling="independent")
+    plans = all_windows(schedule, 400)
+    counts = Counter(row for plan in plans for row in rows_of(plan.pieces))
+    assert set(counts) == rows_among(groups, 0, 4)
+    assert sum(counts.values()) == 400 * 20
+    assert_uniform(list(counts.values()))
+    # Drawn with replacement: 7 rows out of 20 are all different in 30 % of the windows.
+    full = [rows_of(plan.pieces) for plan in plans if plan.pieces.rows() == 7]
+    distinct = sum(len(set(rows)) == 7 for rows in full)
+    assert distinct / len(full) == pytest.approx(0.305, abs=0.06)

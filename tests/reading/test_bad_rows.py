@@ -1,0 +1,250 @@
+"""Rows that cannot be used: named with everything that is needed to find them, or left out and counted."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from streampgs.arithmetic import rows as row_loops
+from streampgs.errors import DataError
+from streampgs.reading.bad_rows import REASONS, counts_by_name
+from streampgs.table import layout as row_layout
+
+from .plain_reader import WRITERS, Setup, plain_window, rows_in
+
+SKIP = "--on-bad-row skip"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A fault of one row, and what is said of it."""
+
+    reason: int
+    changes: dict[str, Any]
+    """What the bad row has in place of a good row's cells."""
+    found: str
+    """What the error says was found."""
+    remedy: str = SKIP
+    table: str = "sparse"
+    setup: dict[str, Any] = field(default_factory=dict)
+
+
+L, R = row_layout, row_loops
+WEIGHTED = {"weighted": True}
+
+CASES = {
+    "negative index": Case(R.NEGATIVE_INDEX, {"indices": [3, -7]}, "a negative or null index: -7"),
+    "null index": Case(R.NEGATIVE_INDEX, {"indices": [None, 3]}, "a negative or null index: -1"),
+    "index of no given feature": Case(
+        R.INDEX_TOO_LARGE, {"indices": [3, 100]}, "an index at or above the number of features: 100", "raise --features",
+        setup={"features": 100},
+    ),
+    "index beyond all bounds": Case(
+        R.INDEX_TOO_LARGE, {"indices": [2**31 - 1, 3]}, "an index at or above the number of features: 2147483647"
+    ),
+    "index of 64 bits": Case(R.INDEX_TOO_LARGE, {"indices": [3, 2**40 + 3]}, "the number of features: 1099511627779"),
+    "repeated index": Case(R.REPEATED_INDEX, {"indices": [9, 4, 9], "values": [1.0, 2.0, 3.0]}, "an index named twice: 9"),
+    "repeated neighbour": Case(R.REPEATED_INDEX, {"indices": [4, 4]}, "an index named twice: 4"),
+    "null value": Case(R.VALUE_NOT_FINITE, {"values": [1.0, None]}, "null, NaN or infinite: nan at entry 1"),
+    "NaN value": Case(R.VALUE_NOT_FINITE, {"values": [math.nan, 1.0]}, "null, NaN or infinite: nan at entry 0"),
+    "infinite value": Case(R.VALUE_NOT_FINITE, {"values": [1.0, -math.inf]}, "null, NaN or infinite: -inf at entry 1"),
+    "value beyond float32": Case(
+        R.VALUE_TOO_LARGE, {"values": [1.0, 1e39]}, "beyond the range of float32: 1e+39 at entry 1", "scale the column down"
+    ),
+    "value just beyond float32": Case(R.VALUE_TOO_LARGE, {"values": [1.0, 3.402823466385289e38]}, "at entry 1", "scale"),
+    "null label": Case(L.LABEL_NULL, {"label": None}, "no label"),
+    "NaN label": Case(L.LABEL_NOT_FINITE, {"label": math.nan}, "a label that is NaN or infinite: nan"),
+    "infinite label": Case(L.LABEL_NOT_FINITE, {"label": math.inf}, "a label that is NaN or infinite: inf"),
+    "label of no class": Case(L.LABEL_NO_CLASS, {"label": 2.0}, "a label outside {-1, 0, 1}: 2.0", "--positive VALUE"),
+    "null weight": Case(L.WEIGHT_BAD, {"weight": None}, "a weight that is null, negative or not finite: nan", setup=WEIGHTED),
+    "NaN weight": Case(L.WEIGHT_BAD, {"weight": math.nan}, "a weight that is null, negative or not finite: nan", setup=WEIGHTED),
+    "negative weight": Case(L.WEIGHT_BAD, {"weight": -0.5}, "negative or not finite: -0.5", setup=WEIGHTED),
+    "infinite weight": Case(L.WEIGHT_BAD, {"weight": math.inf}, "negative or not finite: inf", setup=WEIGHTED),
+    "null indices": Case(L.FEATURES_NULL, {"indices": None}, "null in place of a list of features"),
+    "null values": Case(L.FEATURES_NULL, {"values": None}, "null in place of a list of features"),
+    "null row": Case(L.FEATURES_NULL, {"indices": None, "values": None}, "null in place of a list of features"),
+    "fewer values": Case(L.LENGTHS_DIFFER, {"values": [1.0]}, "'indices' and 'values' of different lengths"),
+    "more values": Case(L.LENGTHS_DIFFER, {"values": [1.0, 2.0, 3.0]}, "'indices' and 'values' of different lengths"),
+    "values without indices": Case(L.LENGTHS_DIFFER, {"indices": []}, "'indices' and 'values' of different lengths"),
+    # Dense rows.
+    "null feature": Case(R.VALUE_NOT_FINITE, {"features": [1.0, None]}, "infinite: nan at entry 1", table="variable"),
+    "null feature of a fixed list": Case(R.VALUE_NOT_FINITE, {"features": [None, 1.0]}, "infinite: nan at entry 0", table="fixed"),
+    "infinite feature": Case(R.VALUE_NOT_FINITE, {"features": [1.0, math.inf]}, "infinite: inf at entry 1", table="fixed"),
+    "feature beyond float32": Case(
+        R.VALUE_TOO_LARGE, {"features": [-1e300, 1.0]}, "float32: -1e+300 at entry 0", "scale the column down", table="fixed"
+    ),
+    "null features": Case(L.FEATURES_NULL, {"features": None}, "null in place of a list", table="variable"),
+    "null fixed features": Case(L.FEATURES_NULL, {"features": None}, "null in place of a list", table="fixed"),
+    "fewer features": Case(L.WIDTH_DIFFERS, {"features": [1.0]}, "another number of features than", table="variable"),
+    "more features": Case(L.WIDTH_DIFFERS, {"features": [1.0, 2.0, 3.0]}, "another number of features than", table="variable"),
+    "no features at all": Case(L.WIDTH_DIFFERS, {"features": []}, "another number of features than", table="variable"),
+    "label of a dense row": Case(L.LABEL_NO_CLASS, {"label": -2.0}, "outside {-1, 0, 1}: -2.0", "--positive", table="fixed"),
+    "weight of a dense row": Case(L.WEIGHT_BAD, {"weight": None}, "or not finite: nan", table="variable", setup=WEIGHTED),
+}  # fmt: skip
+
+ROWS, SHARD_ROWS, GROUP_ROWS = 48, 24, 8
+LISTS = {
+    "sparse": {"indices": pa.list_(pa.int64()), "values": pa.list_(pa.float64())},
+    "variable": {"features": pa.list_(pa.float64())},
+    "fixed": {"features": pa.list_(pa.float64(), 2)},
+}
+HOW = [("arrow", False), ("arrow, zstd", False), ("arrow, zstd", True), ("parquet", False), ("parquet", True)]
+
+
+def good_row(number: int, table: str) -> dict[str, Any]:
+    """A row that tells its number by its last value."""
+    row = {"label": float(number % 2), "weight": number / 4}
+    if table == "sparse":
+        return {**row, "indices": [5, number % 5], "values": [0.5, float(number)]}
+    return {**row, "features": [0.5, float(number)]}
+
+
+def write_rows(folder: Path, case: Case, bad: set[int], writer: str) -> Path:
+    """Two shards of three groups each, with the fault in the rows of these numbers."""
+    folder.mkdir()
+    rows = [{**good_row(n, case.table), **(case.changes if n in bad else {})} for n in range(ROWS)]
+    schema = pa.schema({"label": pa.float64(), "weight": pa.float64(), **LISTS[case.table]})
+    for shard, first in enumerate(range(0, ROWS, SHARD_ROWS)):
+        table = pa.Table.from_pylist(rows[first : first + SHARD_ROWS], schema)
+        WRITERS[writer](table, folder / f"{shard}.{'parquet' if writer == 'parquet' else 'arrow'}", GROUP_ROWS)
+    return folder
+
+
+def setup_of(tmp_path: Path, case: Case, cached: bool, skip: bool) -> Setup:
+    """Slices of three rows, where the format allows: the groups' rows are counted through them."""
+    cache = tmp_path / "cache" if cached else None
+    return Setup(tmp_path / "data", cache, 1 << 20, 150, skip_bad_rows=skip, seed=3, **case.setup)
+
+
+def test_every_reason_has_a_case():
+    assert {case.reason for case in CASES.values()} == set(REASONS)
+
+
+@pytest.mark.parametrize(("writer", "cached"), HOW)
+@pytest.mark.parametrize("fault", CASES)
+def test_bad_row_is_named(tmp_path, fault, writer, cached):
+    """Row 38 of all is row 14 of the second file, row 6 of its second group."""
+    case = CASES[fault]
+    write_rows(tmp_path / "data", case, {38}, writer)
+    suffix, group = ("parquet", "row group") if writer == "parquet" else ("arrow", "record batch")
+    for epoch in range(2):
+        with setup_of(tmp_path, case, cached, skip=False).reader() as reader:
+            with pytest.raises(DataError) as refused:
+                reader.first_window(epoch)
+        place = f"shard '{tmp_path}/data/1.{suffix}', {group} 1, row 6 (row 14 of the file): "
+        assert refused.value.found.startswith(place)
+        assert case.found in refused.value.found.removeprefix(place)
+        assert case.remedy in refused.value.remedy
+        assert SKIP in refused.value.remedy
+
+
+@pytest.mark.parametrize(("writer", "cached"), HOW)
+@pytest.mark.parametrize("fault", CASES)
+def test_bad_rows_are_left_out_and_counted_and_all_others_stay_as_they_were(tmp_path, fault, writer, cached):
+    case = CASES[fault]
+    bad = {8, 9, 15, 38, 47}
+    write_rows(tmp_path / "data", case, bad, writer)
+    numbers = [list(range(first, first + GROUP_ROWS)) for first in range(0, ROWS, GROUP_ROWS)]
+    with setup_of(tmp_path, case, cached, skip=True).reader() as reader:
+        for window in reader.windows(epochs=2):
+            order = [number for number in plain_window(window.plan, numbers) if number not in bad]
+            found = rows_in(window)
+            assert [values[-1] for _, _, values, _ in found] == order
+            for number, (label, indices, values, weight) in zip(order, found, strict=True):
+                good = good_row(number, case.table)
+                assert label == 2 * good["label"] - 1
+                assert indices == tuple(good.get("indices", ()))
+                assert values == tuple(good.get("values", good.get("features")))
+                assert weight == (good["weight"] if case.setup == WEIGHTED else None)
+            assert window.skipped == {case.reason: len(bad)}
+            assert counts_by_name(window.skipped) == {REASONS[case.reason][0]: len(bad)}
+
+
+def test_like_rows_of_a_block_are_counted_in_the_error(tmp_path):
+    case = CASES["label of no class"]
+    write_rows(tmp_path / "data", case, {0, 1, 2, 3, 4, 5, 6, 7}, "parquet")
+    with setup_of(tmp_path, case, cached=False, skip=False).reader() as reader:
+        with pytest.raises(DataError, match=r"row 0 \(row 0 of the file\): .*: 2\.0 \(\d such rows in this block\)"):
+            reader.first_window()
+
+
+def test_several_faults_are_counted_apart(tmp_path):
+    (tmp_path / "data").mkdir()
+    rows = [good_row(n, "sparse") for n in range(12)]
+    rows[1] |= {"label": None, "weight": -1.0, "indices": [-1, -1]}  # the label is looked at first
+    rows[4] |= {"weight": -1.0}
+    rows[7] |= {"indices": [4, 4]}
+    rows[9] |= {"indices": [4, 4], "values": [1.0]}
+    schema = pa.schema({"label": pa.float64(), "weight": pa.float64(), **LISTS["sparse"]})
+    WRITERS["arrow"](pa.Table.from_pylist(rows, schema), tmp_path / "data/a.arrow", 5)
+    setup = Setup(tmp_path / "data", window_bytes=1 << 20, weighted=True, skip_bad_rows=True)
+    with setup.reader() as reader:
+        window = reader.first_window()
+    assert window.rows == 8
+    assert counts_by_name(window.skipped) == {
+        "repeated index": 1, "label null": 1, "bad weight": 1, "lengths differ": 1,
+    }  # fmt: skip
+
+
+def test_window_of_bad_rows_only_is_empty(tmp_path):
+    for table in ("sparse", "variable"):
+        case = Case(L.FEATURES_NULL, {"indices": None} if table == "sparse" else {"features": None}, "", table=table)
+        write_rows(tmp_path / table, case, set(range(ROWS)), "parquet")
+        with Setup(tmp_path / table, window_bytes=1 << 20, skip_bad_rows=True).reader() as reader:
+            window = reader.first_window()
+        assert (window.rows, rows_in(window), window.largest_index) == (0, [], -1)
+        assert window.skipped.total() == ROWS
+
+
+def test_rows_left_out_do_not_add_features(tmp_path):
+    """An index of a row that is not used must not make the model larger."""
+    for changes in ({"label": None}, {"values": [1.0, math.nan]}, {"values": None}):
+        case = Case(0, {"indices": [3, 2_000_000_000], **changes}, "")
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        write_rows(folder, case, {5, 30}, "arrow")
+        with Setup(folder, window_bytes=1 << 20, skip_bad_rows=True).reader() as reader:
+            assert reader.first_window().largest_index == 5
+
+
+def test_first_row_decides_the_width_and_options_come_before_it(tmp_path):
+    case = CASES["more features"]
+    write_rows(tmp_path / "data", case, {38}, "arrow")
+    with Setup(tmp_path / "data", window_bytes=1 << 20, features=3).reader() as reader:
+        with pytest.raises(DataError, match="another number of features than"):
+            reader.first_window()
+    skipping = Setup(tmp_path / "data", window_bytes=1 << 20, features=3, skip_bad_rows=True)
+    with skipping.reader() as reader:
+        window = reader.first_window()
+    assert [values for _, _, values, _ in rows_in(window)] == [(1.0, 2.0, 3.0)]
+
+
+def test_regression_takes_any_finite_label(tmp_path):
+    case = CASES["label of no class"]
+    write_rows(tmp_path / "data", case, {38}, "arrow")
+    with Setup(tmp_path / "data", window_bytes=1 << 20, classifies=False).reader() as reader:
+        labels = [label for label, *_ in rows_in(reader.first_window())]
+    assert sorted(labels) == [*[0.0] * 23, *[1.0] * 24, 2.0]
+
+
+def test_positive_class_leaves_no_label_without_a_class(tmp_path):
+    case = CASES["label of no class"]
+    write_rows(tmp_path / "data", case, {37, 38}, "arrow")
+    with Setup(tmp_path / "data", window_bytes=1 << 20, positive=2.0).reader() as reader:
+        labels = [label for label, *_ in rows_in(reader.first_window())]
+    assert sorted(labels) == [*[-1.0] * 46, 1.0, 1.0]
+
+
+def test_labels_are_named_as_the_table_has_them(tmp_path):
+    """Integers too."""
+    (tmp_path / "data").mkdir()
+    table = pa.table({"label": [1, 0, 7], "indices": [[0], [1], [2]]})
+    WRITERS["arrow"](table, tmp_path / "data/a.arrow", 3)
+    message = re.escape("row 2 (row 2 of the file): a label outside {-1, 0, 1}: 7.0")
+    with Setup(tmp_path / "data").reader() as reader, pytest.raises(DataError, match=message):
+        reader.first_window()

@@ -1,0 +1,352 @@
+"""The cache of decoded groups: it may cost time, never bits. Whatever happens to its files, windows are the same."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streampgs.errors import DataError, RunError
+from streampgs.reading.cache import BlockCache
+from streampgs.reading.filler import _evened
+from streampgs.reading.scratch import Scratch
+from streampgs.reading.window import Window
+
+from .plain_reader import (
+    WRITERS,
+    PlainRow,
+    Reader,
+    Setup,
+    dense_table,
+    plain_groups,
+    plain_window,
+    rows_in,
+    sparse_table,
+    with_classes,
+)
+
+EPOCH = 1  # the first in which slices are read, and not whole groups
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    """Three decoded groups of several slices each, and a plain one; one window takes all of an epoch."""
+    (tmp_path / "data").mkdir()
+    WRITERS["parquet"](sparse_table(24, seed=1, longest=3), tmp_path / "data/a.parquet", 12)
+    WRITERS["arrow, zstd"](sparse_table(10, seed=2, longest=3), tmp_path / "data/b.arrow", 10)
+    WRITERS["arrow"](sparse_table(10, seed=3, longest=3), tmp_path / "data/c.arrow", 10)
+    return Setup(tmp_path / "data", tmp_path / "cache", window_bytes=1 << 20, block_bytes=250)
+
+
+def expected(reader: Reader, epoch: int = EPOCH) -> list[PlainRow]:
+    (plan,) = reader.plans(first_epoch=epoch)
+    return with_classes(plain_window(plan, plain_groups(reader.catalog)), weighted=False)
+
+
+def files(setup: Setup) -> list[Path]:
+    assert setup.cache is not None
+    return sorted(setup.cache.iterdir())
+
+
+def assert_right(setup: Setup, rebuilt: int) -> None:
+    """A new reader finds the right rows, and so many damaged files; afterwards the cache is sound again."""
+    with setup.reader() as reader:
+        assert rows_in(reader.first_window(EPOCH)) == expected(reader)
+        assert reader.cache.rebuilt == rebuilt
+    with setup.reader() as reader:
+        reader.first_window(EPOCH)
+        assert reader.cache.rebuilt == 0
+
+
+def filled(setup: Setup) -> list[Path]:
+    assert_right(setup, rebuilt=0)
+    found = files(setup)
+    assert len(found) == 3
+    return found
+
+
+# What is kept.
+
+
+def test_each_decoded_group_is_kept_once(setup):
+    before = filled(setup)
+    stamps = [path.stat().st_mtime_ns for path in before]
+    with setup.reader() as reader:
+        for epoch in range(3):
+            assert rows_in(reader.first_window(epoch)) == expected(reader, epoch)
+    assert files(setup) == before
+    assert [path.stat().st_mtime_ns for path in before] == stamps
+
+
+def test_it_is_an_arrow_stream_of_slices(setup):
+    """Anybody's Arrow reader can look into a cache file."""
+    filled(setup)
+    with setup.reader() as reader:
+        path = reader.cache.path(reader.catalog.shards[0], 0, int(reader.schedule.slice_rows[0]))
+        with pa.ipc.open_stream(path.read_bytes()) as stream:
+            batches = list(stream)
+        assert [batch.num_rows for batch in batches[:-1]] == [reader.schedule.slice_rows[0]] * (len(batches) - 1)
+        assert len(batches) == reader.schedule.slices[0] > 1
+        labels = [label for batch in batches for label in batch.column("label").to_pylist()]
+        assert labels == [int(label) for label, *_ in plain_groups(reader.catalog)[0]]
+
+
+def test_shards_of_one_shape_and_one_time_stamp_do_not_share_a_file(tmp_path):
+    """Their footers are the same, byte for byte: only the values in their pages differ."""
+    (tmp_path / "data").mkdir()
+    for seed in range(3):
+        path = tmp_path / f"data/{seed}.parquet"
+        pq.write_table(dense_table(20, seed=seed), path, compression="none", use_dictionary=False, write_statistics=False)
+        os.utime(path, ns=(0, 0))
+    setup = Setup(tmp_path / "data", tmp_path / "cache", window_bytes=1 << 20)
+    assert len({shard.identity for shard in setup.catalog().shards}) == 1
+    with setup.reader() as reader:
+        assert rows_in(reader.first_window(EPOCH)) == expected(reader)
+
+
+def test_runs_may_share_a_folder(setup, tmp_path):
+    """Other slices, other shards: each finds its own."""
+    filled(setup)
+    (tmp_path / "other").mkdir()
+    shutil.copy2(tmp_path / "data/a.parquet", tmp_path / "other/a.parquet")
+    for other in (
+        Setup(setup.source, setup.cache, window_bytes=1 << 20, block_bytes=400),
+        Setup(tmp_path / "other", setup.cache, window_bytes=1 << 20, block_bytes=250),
+    ):
+        assert_right(other, rebuilt=0)
+    assert_right(setup, rebuilt=0)
+
+
+# Deleted.
+
+
+def test_deleted_cache_is_made_anew(setup):
+    filled(setup)
+    shutil.rmtree(setup.cache)
+    assert_right(setup, rebuilt=0)
+    files(setup)[0].unlink()
+    assert_right(setup, rebuilt=0)
+
+
+def test_cache_deleted_between_two_fills_of_one_reader(setup):
+    with setup.reader() as reader:
+        for epoch in range(4):
+            assert rows_in(reader.first_window(epoch)) == expected(reader, epoch)
+            if epoch % 2:
+                shutil.rmtree(setup.cache)
+
+
+def test_cache_deleted_in_the_middle_of_a_fill(setup, monkeypatch):
+    """After it was seen that all the files are there, and before they are opened."""
+    filled(setup)
+    really_open = BlockCache.open
+
+    def open_after_a_deletion(self: BlockCache, *wanted: object) -> object:
+        monkeypatch.setattr(BlockCache, "open", really_open)
+        shutil.rmtree(setup.cache)
+        return really_open(self, *wanted)
+
+    monkeypatch.setattr(BlockCache, "open", open_after_a_deletion)
+    with setup.reader() as reader:
+        assert rows_in(reader.first_window(EPOCH)) == expected(reader)
+
+
+# Damaged.
+
+
+def end_of_stream(data: bytes) -> int:
+    """Where the eight bytes stand that end a stream for other readers. Nothing that is used is in them."""
+    return data.rindex(b"\xff\xff\xff\xff\x00\x00\x00\x00")
+
+
+def test_any_damaged_byte_of_a_file_is_noticed(setup):
+    """Schema, headers of slices, bodies, padding, index, tail."""
+    path = filled(setup)[0]
+    whole = path.read_bytes()
+    unused = range(end_of_stream(whole), end_of_stream(whole) + 8)
+    catalog = setup.catalog()
+    with setup.reader(catalog) as reader:
+        right = expected(reader)
+    for place in [*range(0, unused.start, 3), *range(unused.start, len(whole))]:
+        data = bytearray(whole)
+        data[place] ^= 0xFF if place % 3 == 0 else 1 << (place % 8)
+        path.write_bytes(data)
+        with setup.reader(catalog) as reader:
+            assert rows_in(reader.first_window(EPOCH)) == right, f"byte {place}"
+            assert reader.cache.rebuilt == (place not in unused), f"byte {place}"
+        assert path.read_bytes() == (bytes(data) if place in unused else whole)
+
+
+def test_any_truncation_of_a_file_is_noticed(setup):
+    path = filled(setup)[1]
+    whole = path.read_bytes()
+    for size in [*range(0, len(whole), 13), len(whole) - 1]:
+        path.write_bytes(whole[:size])
+        with setup.reader() as reader:
+            assert rows_in(reader.first_window(EPOCH)) == expected(reader)
+            assert reader.cache.rebuilt == 1
+        assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
+def test_damage_to_a_file_that_is_open_already(setup, share):
+    """The index was read when it was opened; slices are checked each time."""
+    path = filled(setup)[2]
+    with setup.reader() as reader:
+        reader.first_window(EPOCH)
+        with open(path, "r+b") as file:
+            file.seek(int(share * path.stat().st_size))
+            file.write(b"\xa5" * 32)
+        assert rows_in(reader.first_window(EPOCH)) == expected(reader)
+        with open(path, "r+b") as file:
+            file.truncate(int(share * path.stat().st_size))
+        assert rows_in(reader.first_window(EPOCH)) == expected(reader)
+
+
+def body_damaged(data: bytes) -> bytes:
+    middle = len(data) // 2
+    return data[:middle] + bytes(64) + data[middle + 64 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "emptied": lambda data: b"",
+    "all zeros, as after a power failure": lambda data: bytes(len(data)),
+    "zeros in the middle": body_damaged,
+    "cut in half": lambda data: data[: len(data) // 2],
+    "something at its end": lambda data: data + b"x",
+    "another file": lambda data: b"PAR1" * 100,
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_all_files_damaged_at_once(setup, damage):
+    paths = filled(setup)
+    for path in paths:
+        path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    assert_right(setup, rebuilt=len(paths))
+
+
+def test_many_damaged_files_in_one_window(tmp_path):
+    (tmp_path / "data").mkdir()
+    WRITERS["parquet"](sparse_table(60, longest=3), tmp_path / "data/a.parquet", 5)
+    setup = Setup(tmp_path / "data", tmp_path / "cache", window_bytes=1 << 20, block_bytes=100)
+    assert_right(setup, rebuilt=0)
+    for path in files(setup):
+        path.write_bytes(body_damaged(path.read_bytes()))
+    assert_right(setup, rebuilt=12)
+
+
+def test_file_of_another_group_under_this_name_is_not_taken(setup):
+    """Sound as it is, its slices are not the ones that are wanted."""
+    paths = filled(setup)
+    sizes = {path: len(path.read_bytes()) for path in paths}
+    with setup.reader() as reader:
+        wanted = reader.cache.path(reader.catalog.shards[0], 0, int(reader.schedule.slice_rows[0]))
+        other = reader.cache.path(reader.catalog.shards[1], 0, int(reader.schedule.slice_rows[2]))
+        shutil.copy(other, wanted)
+        assert sizes[wanted] != sizes[other]
+        reader.first_window(EPOCH)
+        assert reader.cache.rebuilt == 1
+        assert rows_in(reader.first_window(EPOCH)) == expected(reader)
+
+
+def test_half_written_files_of_a_killed_process_are_passed_by(setup):
+    paths = filled(setup)
+    for path in paths:
+        path.with_name(f".{path.name}-12345-67890").write_bytes(path.read_bytes()[:100])
+    paths[0].unlink()
+    assert_right(setup, rebuilt=0)
+
+
+def test_disk_that_damages_every_file_is_an_error(setup, monkeypatch):
+    write = BlockCache.write
+
+    def damaging(self: BlockCache, shard: object, group: int, slice_rows: int, slices: Iterator[pa.RecordBatch]) -> None:
+        write(self, shard, group, slice_rows, slices)
+        path = self.path(shard, group, slice_rows)
+        path.write_bytes(body_damaged(path.read_bytes()))
+
+    monkeypatch.setattr(BlockCache, "write", damaging)
+    with setup.reader() as reader, pytest.raises(DataError, match=r"the cache in '.*cache' is damaged again and again"):
+        reader.first_window(EPOCH)
+
+
+def test_disk_that_keeps_nothing_is_an_error(setup, monkeypatch):
+    monkeypatch.setattr(BlockCache, "write", lambda *_: None)
+    with setup.reader() as reader, pytest.raises(DataError, match=r"the cache in '.*cache' does not keep what is written"):
+        reader.first_window(EPOCH)
+
+
+# Written.
+
+
+def test_interrupted_decoding_leaves_nothing(setup):
+    def slices() -> Iterator[pa.RecordBatch]:
+        yield sparse_table(5).to_batches()[0]
+        raise DataError("row group 3 is damaged")
+
+    cache, shard = BlockCache(setup.cache), setup.catalog().shards[0]
+    with pytest.raises(DataError, match="row group 3"):
+        cache.write(shard, 0, 5, slices())
+    assert files(setup) == []
+
+
+def test_cache_that_cannot_be_written_is_an_error_that_says_what_to_do(setup):
+    setup.cache.write_text("a file where the folder should be")
+    with setup.reader() as reader, pytest.raises(RunError, match=r"the cache in '.*' cannot be written: .*\n.*--cache DIR"):
+        reader.first_window(EPOCH)
+
+
+def test_full_disk_is_an_error_and_leaves_no_part_of_a_file(setup, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "rename", full)
+    with setup.reader() as reader, pytest.raises(RunError, match="cannot be written: No space left on device"):
+        reader.first_window(EPOCH)
+    assert files(setup) == []
+
+
+def test_slices_are_cut_where_they_belong_however_the_decoder_cuts(tmp_path):
+    """Decoders may end a batch early; what is cached must not depend on it."""
+    table = sparse_table(100)
+    for cut in (1, 7, 33, 100):
+        batches = list(_evened(iter(table.to_batches(max_chunksize=cut)), 30))
+        assert [batch.num_rows for batch in batches] == [30, 30, 30, 10]
+        assert pa.Table.from_batches(batches).equals(table.combine_chunks())
+
+
+# Memory for one block at a time.
+
+
+def test_scratch_gives_memory_that_stays_until_it_is_reset():
+    scratch = Scratch(64)
+    generator = np.random.default_rng(2)
+    for _ in range(20):
+        scratch.reset()
+        sizes = generator.integers(0, 200, 10)
+        parts = [scratch.take(int(size)) for size in sizes]
+        for number, part in enumerate(parts):
+            part[:] = number
+        for number, (part, size) in enumerate(zip(parts, sizes, strict=True)):
+            assert (part.size, part.ctypes.data % 64) == (size, 0) or size == 0
+            assert (part == number).all()
+    used = [part.ctypes.data for part in (scratch.take(10), scratch.take(10))]
+    assert all(b - a == 64 for a, b in pairwise(used))
+
+
+def test_window_memory_only_ever_grows(setup):
+    window, sizes = Window(), []
+    with setup.reader() as reader:
+        for plan in reader.plans(epochs=3):
+            reader.filler.fill(plan, window)
+            sizes.append(window.nbytes)
+    assert sizes == sorted(sizes)
+    assert len(set(sizes)) == 1

@@ -1,0 +1,359 @@
+"""A window holds the rows of its plan in visiting order: the same rows as by pyarrow and lists, whatever wrote them."""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streampgs.errors import DataError, OptionError
+from streampgs.reading.filler import Stopped, refuse_unreadable
+from streampgs.reading.window import Window
+
+from .plain_reader import (
+    WRITERS,
+    Setup,
+    assert_windows_are_right,
+    dense_table,
+    plain_groups,
+    rows_in,
+    sparse_table,
+    with_classes,
+    write_like_spark,
+)
+
+TABLES = {
+    "sparse": sparse_table(240),
+    "sparse, all ones": sparse_table(240, values=False),
+    "dense, fixed": dense_table(240),
+    "dense, variable": dense_table(240, fixed=False),
+}
+
+
+@pytest.fixture(params=["cached", "not cached"])
+def cache(request: pytest.FixtureRequest, tmp_path: Path) -> Path | None:
+    return tmp_path / "cache" if request.param == "cached" else None
+
+
+def folder(tmp_path: Path) -> Path:
+    path = tmp_path / "data"
+    path.mkdir()
+    return path
+
+
+# Every writer, every layout.
+
+
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize("writer", WRITERS)
+def test_every_writer_and_every_layout(tmp_path, cache, writer, table):
+    WRITERS[writer](TABLES[table], folder(tmp_path) / "a", 40)
+    # duckdb writes no row groups of less than 2,048 rows.
+    window_bytes = 20_000 if "duckdb" in writer else 8_000
+    sizes = assert_windows_are_right(Setup(tmp_path / "data/a", cache, window_bytes=window_bytes))
+    assert sum(sizes) == 2 * 240
+
+
+def test_mixture_of_writers(tmp_path, cache):
+    data = folder(tmp_path)
+    for number, (name, write) in enumerate(WRITERS.items()):
+        suffix = "parquet" if "parquet" in name else "arrow"
+        write(sparse_table(60 + number, seed=number, values=number % 3 > 0), data / f"{number}.{suffix}", 17)
+    sizes = assert_windows_are_right(Setup(data, cache, window_bytes=10_000))
+    assert sum(sizes) == 2 * sum(60 + number for number in range(len(WRITERS)))
+
+
+def test_dense_shards_of_fixed_and_of_variable_lists_mix(tmp_path, cache):
+    data = folder(tmp_path)
+    WRITERS["arrow"](dense_table(50, seed=1, fixed=False), data / "a.arrow", 10)
+    WRITERS["parquet"](dense_table(50, seed=2), data / "b.parquet", 10)
+    assert_windows_are_right(Setup(data, cache))
+
+
+def test_folder_of_spark(tmp_path, cache):
+    write_like_spark([sparse_table(50, seed=s) for s in range(4)], tmp_path / "data/day=1", 20)
+    assert sum(assert_windows_are_right(Setup(tmp_path / "data", cache))) == 400
+
+
+@pytest.mark.parametrize("writer", ["arrow", "arrow, zstd", "parquet"])
+@pytest.mark.parametrize("table", ["sparse", "dense, fixed"])
+def test_weights(tmp_path, cache, writer, table):
+    WRITERS[writer](TABLES[table], folder(tmp_path) / "a", 40)
+    assert_windows_are_right(Setup(tmp_path / "data/a", cache, weighted=True))
+
+
+INDICES = [pa.int8(), pa.uint8(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64()]
+
+
+@pytest.mark.parametrize("writer", ["arrow", "parquet"])
+@pytest.mark.parametrize("indices", INDICES, ids=str)
+@pytest.mark.parametrize("values", [pa.float16(), pa.float32(), pa.float64(), pa.int16()], ids=str)
+def test_number_types(tmp_path, writer, indices, values):
+    table = sparse_table(60)
+    numbers = [[np.float16(round(4 * v) / 4) if values == pa.float16() else round(v) for v in row] for row in table["values"].to_pylist()]
+    table = table.set_column(table.schema.get_field_index("values"), "values", pa.array(numbers, pa.large_list(values)))
+    lists = table["indices"].cast(pa.large_list(indices))
+    table = table.set_column(table.schema.get_field_index("indices"), "indices", lists)
+    WRITERS[writer](table, folder(tmp_path) / "a", 20)
+    assert_windows_are_right(Setup(tmp_path / "data/a", tmp_path / "cache"))
+
+
+def test_largest_index_is_that_of_the_rows(tmp_path):
+    WRITERS["arrow"](TABLES["sparse"], folder(tmp_path) / "a", 40)
+    with Setup(tmp_path / "data/a").reader() as reader:
+        for window in reader.windows():
+            assert window.largest_index == max(max(indices, default=-1) for _, indices, _, _ in rows_in(window))
+
+
+def test_groups_without_rows_are_passed_by(tmp_path, cache):
+    data = folder(tmp_path)
+    for name, compression in (("a", None), ("b", "zstd")):
+        table = sparse_table(30, seed=ord(name))
+        nothing = pa.RecordBatch.from_pylist([], table.schema)
+        with pa.ipc.new_file(data / f"{name}.arrow", table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+            for batch in (nothing, *table.to_batches(max_chunksize=11), nothing):
+                writer.write_batch(batch)
+    WRITERS["parquet"](sparse_table(0), data / "c.parquet", 10)
+    assert sum(assert_windows_are_right(Setup(data, cache))) == 120
+
+
+def test_very_long_rows(tmp_path, cache):
+    """Longer than what the search for repeated indices has room for at first, and one alone longer than a window."""
+    generator = np.random.default_rng(5)
+    indices = [generator.permutation(9000)[:n].tolist() for n in (3, 4000, 0, 1)]
+    table = pa.table({"label": [1, 0, 1, 0], "indices": pa.array(indices, pa.list_(pa.int32()))})
+    WRITERS["parquet"](table, folder(tmp_path) / "a.parquet", 4)
+    assert_windows_are_right(Setup(tmp_path / "data", tmp_path / "cache", window_bytes=2_000, block_bytes=200))
+    WRITERS["arrow"](table, tmp_path / "data/a.arrow", 4)
+    assert_windows_are_right(Setup(tmp_path / "data/a.arrow", cache, window_bytes=50_000))
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+@pytest.mark.parametrize("window_bytes", [500, 3_000, 1_000_000])
+def test_windows_of_any_size_hold_every_row_once_an_epoch(tmp_path, seed, window_bytes):
+    WRITERS["arrow"](TABLES["sparse"], folder(tmp_path) / "a.arrow", 70)
+    WRITERS["parquet"](TABLES["sparse"], tmp_path / "data/b.parquet", 70)
+    setup = Setup(tmp_path / "data", tmp_path / "cache", window_bytes=window_bytes, block_bytes=400, seed=seed)
+    with setup.reader() as reader:
+        everything = [row for group in plain_groups(reader.catalog) for row in group]
+        for epoch in range(2):
+            seen = Counter(row for window in reader.windows(first_epoch=epoch) for row in rows_in(window))
+            assert seen == Counter(with_classes(everything, weighted=False))
+
+
+def test_window_is_used_again_and_again(tmp_path):
+    """A short window after a long one holds nothing of the long one."""
+    WRITERS["arrow"](TABLES["sparse"], folder(tmp_path) / "a", 40)
+    large, small = (Setup(tmp_path / "data/a", window_bytes=b, weighted=True).reader() for b in (100_000, 1_000))
+    window, fresh = Window(), Window()
+    with large, small:
+        for plan in small.plans():
+            large.filler.fill(next(large.plans()), window)
+            small.filler.fill(plan, window)
+            small.filler.fill(plan, fresh)
+            assert rows_in(window) == rows_in(fresh)
+
+
+# Rows drawn independently.
+
+
+@pytest.mark.parametrize("writer", ["arrow", "parquet", "arrow, lz4"])
+@pytest.mark.parametrize("table", ["sparse", "dense, variable"])
+def test_independent_draws(tmp_path, writer, table):
+    WRITERS[writer](TABLES[table], folder(tmp_path) / "a", 100)
+    setup = Setup(tmp_path / "data/a", tmp_path / "cache", sampling="independent", block_bytes=700, weighted=True)
+    sizes = assert_windows_are_right(setup)
+    assert sum(sizes) == 2 * 240
+    draws = [picks.tolist() for plan in setup.reader().plans() for picks in plan.pieces.picks]
+    assert any(len(set(drawn)) < len(drawn) for drawn in draws)  # a row drawn twice was among them
+
+
+# Groups larger than a window.
+
+
+@pytest.mark.parametrize("writer", ["parquet", "arrow, zstd", "arrow"])
+def test_group_larger_than_a_window_goes_through_in_parts(tmp_path, writer):
+    WRITERS[writer](TABLES["sparse"], folder(tmp_path) / "a", 240)
+    setup = Setup(tmp_path / "data/a", tmp_path / "cache", window_bytes=3_000, block_bytes=500)
+    refuse_unreadable(setup.catalog(), setup.schedule(setup.catalog()))
+    sizes = assert_windows_are_right(setup)
+    assert sum(sizes) == 480
+    assert len(sizes) >= 8
+
+
+@pytest.mark.parametrize(("writer", "group"), [("parquet", "row group"), ("arrow, zstd", "record batch")])
+def test_group_larger_than_a_window_is_refused_where_it_is_not_cached(tmp_path, writer, group):
+    WRITERS["arrow"](sparse_table(50), folder(tmp_path) / "a.arrow", 50)
+    WRITERS[writer](TABLES["sparse"], tmp_path / "data/b.arrow", 200)
+    setup = Setup(tmp_path / "data", window_bytes=3_000)
+    catalog = setup.catalog()
+    with pytest.raises(OptionError, match=rf"shard '.*b\.arrow', {group} 0 takes .* MB decoded; a window holds"):
+        refuse_unreadable(catalog, setup.schedule(catalog))
+
+
+def test_group_as_large_as_a_window_is_not_refused(tmp_path):
+    WRITERS["parquet"](TABLES["sparse"], folder(tmp_path) / "a.parquet", 240)
+    sizes = Setup(tmp_path / "data").schedule(Setup(tmp_path / "data").catalog()).groups
+    whole = int(np.ceil((sizes.rows * sizes.row_bytes)[0]))
+    setup = Setup(tmp_path / "data", window_bytes=whole)
+    refuse_unreadable(setup.catalog(), setup.schedule(setup.catalog()))
+    assert assert_windows_are_right(setup) == [240, 240]
+
+
+# Many files.
+
+
+def test_more_shards_than_may_be_open(tmp_path):
+    data = folder(tmp_path)
+    for s in range(150):
+        WRITERS["arrow"](sparse_table(3, seed=s), data / f"{s:03d}.arrow", 3)
+        WRITERS["parquet"](sparse_table(3, seed=s), data / f"{s:03d}.parquet", 3)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    open_now = len(os.listdir("/proc/self/fd"))
+    resource.setrlimit(resource.RLIMIT_NOFILE, (open_now + 150, hard))
+    try:
+        sizes = assert_windows_are_right(Setup(data, tmp_path / "cache", window_bytes=1 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert sizes == [900, 900]
+
+
+def test_closed_filler_leaves_no_file_open(tmp_path):
+    WRITERS["arrow"](TABLES["sparse"], folder(tmp_path) / "a.arrow", 40)
+    WRITERS["parquet"](TABLES["sparse"], tmp_path / "data/b.parquet", 40)
+    before = os.listdir("/proc/self/fd")
+    assert_windows_are_right(Setup(tmp_path / "data", tmp_path / "cache"))
+    assert len(os.listdir("/proc/self/fd")) == len(before)
+
+
+# In the files' own order, for evaluation.
+
+
+@pytest.mark.parametrize("block_bytes", [1, 700, 1 << 20])
+@pytest.mark.parametrize("table", TABLES)
+def test_file_order(tmp_path, table, block_bytes):
+    data = folder(tmp_path)
+    for number, (name, write) in enumerate(WRITERS.items()):
+        write(TABLES[table].slice(30 * number, 30), data / f"{number}.{'parquet' if 'parquet' in name else 'arrow'}", 11)
+    with Setup(data).reader() as reader:
+        found = [row for window in reader.filler.in_file_order(block_bytes) for row in rows_in(window)]
+        everything = [row for group in plain_groups(reader.catalog) for row in group]
+        assert found == with_classes(everything, weighted=False)
+
+
+# Stopping, and files that change or are damaged.
+
+
+@pytest.mark.parametrize("writer", ["arrow", "parquet"])
+def test_stop_ends_a_fill(tmp_path, writer):
+    WRITERS[writer](TABLES["sparse"], folder(tmp_path) / "a", 40)
+    with Setup(tmp_path / "data/a", tmp_path / "cache").reader() as reader:
+        reader.filler.stop()
+        with pytest.raises(Stopped):
+            reader.first_window()
+
+
+def test_any_damaged_byte_of_an_arrow_shard_gives_rows_or_an_error_that_names_it(tmp_path):
+    path = folder(tmp_path) / "a.arrow"
+    table = pa.table({
+        "label": pa.array([1, 0, None, 1], pa.int8()),
+        "indices": pa.array([[1, 2], [], [0], [3]], pa.list_(pa.int32())),
+        "values": pa.array([[0.5, 1.5], [], [None], [2.5]], pa.list_(pa.float32())),
+    })  # fmt: skip
+    WRITERS["arrow"](table, path, 2)
+    whole = path.read_bytes()
+    setup = Setup(tmp_path / "data", skip_bad_rows=True)
+    catalog, outcomes = setup.catalog(), Counter()
+    for place in range(len(whole)):
+        data = bytearray(whole)
+        data[place] ^= 0xFF if place % 3 == 0 else 1 << (place % 8)
+        path.write_bytes(data)
+        with setup.reader(catalog) as reader:
+            try:
+                window = reader.first_window()
+                assert window.rows + window.skipped.total() == 4
+                assert all(np.isfinite(values).all() for _, _, values, _ in rows_in(window))
+                outcomes["rows"] += 1
+            except DataError as error:
+                assert str(path) in error.found
+                outcomes["refused"] += 1
+    assert min(outcomes["rows"], outcomes["refused"]) > 100
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_damaged_compressed_batch_is_named(tmp_path, compression):
+    path = folder(tmp_path) / "a.arrow"
+    table = sparse_table(400, longest=30)
+    WRITERS[f"arrow, {compression}"](table, path, 200)
+    setup = Setup(tmp_path / "data", window_bytes=1 << 20)
+    data = bytearray(path.read_bytes())
+    for place in range(len(data) // 8, len(data) * 3 // 8):  # inside the body of the first of two batches
+        data[place] ^= 0xFF
+    path.write_bytes(data)
+    with setup.reader() as reader, pytest.raises(DataError, match=rf"shard '{path}', record batch 0: damaged"):
+        reader.first_window()
+
+
+# Parquet has page checksums where the writer left them.
+
+
+def last_bytes_of_pages(path: Path) -> list[tuple[int, str, int]]:
+    """(row group, column, place of the last byte of its last page)"""
+    places = []
+    metadata = pq.read_metadata(path)
+    for group in range(metadata.num_row_groups):
+        for number in range(metadata.num_columns):
+            column = metadata.row_group(group).column(number)
+            start = column.dictionary_page_offset or column.data_page_offset
+            places.append((group, column.path_in_schema, start + column.total_compressed_size - 1))
+    return places
+
+
+@pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
+def test_damaged_parquet_page_is_named_with_its_row_group(tmp_path, cache, compression):
+    path = folder(tmp_path) / "a.parquet"
+    pq.write_table(
+        TABLES["sparse"].drop_columns(["text", "weight"]),
+        path,
+        row_group_size=100,
+        compression=compression,
+        write_page_checksum=True,
+        use_dictionary=False,
+    )
+    whole = path.read_bytes()
+    setup = Setup(tmp_path / "data", cache, window_bytes=1 << 20)
+    places = last_bytes_of_pages(path)
+    assert len(places) == 3 * 3
+    for group, _, place in places:
+        data = bytearray(whole)
+        data[place] ^= 1
+        path.write_bytes(data)
+        with setup.reader() as reader:
+            with pytest.raises(DataError, match=rf"shard '{path}', row group {group}: damaged or shortened"):
+                reader.first_window()
+    path.write_bytes(whole)
+    assert_windows_are_right(setup)
+
+
+def test_no_damage_to_a_parquet_page_makes_rows_disappear(tmp_path):
+    """Page headers have no checksum; where they are damaged, the decoder may end early and say nothing."""
+    path = folder(tmp_path) / "a.parquet"
+    pq.write_table(TABLES["sparse"].drop_columns(["text", "weight"]).slice(0, 12), path, row_group_size=6, write_page_checksum=True)
+    whole = path.read_bytes()
+    setup = Setup(tmp_path / "data", window_bytes=1 << 20)
+    catalog = setup.catalog()
+    for place in range(4, max(place for _, _, place in last_bytes_of_pages(path)) + 1):
+        data = bytearray(whole)
+        data[place] ^= 1 << (place % 8)
+        path.write_bytes(data)
+        with setup.reader(catalog) as reader:
+            try:
+                assert reader.first_window().rows == 12
+            except DataError as error:
+                assert str(path) in error.found

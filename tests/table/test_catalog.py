@@ -1,0 +1,361 @@
+"""The catalog: what it says of the shards, that it never renumbers them, and that no change of a shard escapes it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streampgs.errors import DataChanged, DataError
+from streampgs.table.catalog import Catalog, build_catalog, decoded_bytes, read_shards, with_cache
+from streampgs.table.layout import Columns
+
+
+SPARSE = pa.schema({"label": pa.int64(), "indices": pa.list_(pa.int64()), "values": pa.list_(pa.float64())})
+
+
+def sparse(rows: int, seed: int = 0) -> pa.Table:
+    """Row r has r % 4 entries."""
+    generator = np.random.default_rng(seed)
+    indices = [list(range(r % 4)) for r in range(rows)]
+    values = [generator.normal(size=r % 4).tolist() for r in range(rows)]
+    label = generator.integers(0, 2, rows)
+    return pa.table({"label": label, "indices": indices, "values": values}, schema=SPARSE)
+
+
+def dense(rows: int, width: int, fixed: bool = True) -> pa.Table:
+    kind = pa.list_(pa.float32(), width) if fixed else pa.list_(pa.float32())
+    return pa.table({"label": np.zeros(rows), "features": pa.array([[0.5] * width] * rows, kind)})
+
+
+def write_arrow(table: pa.Table, path: Path, group_rows: int | None = None, compression: str | None = None) -> None:
+    with pa.ipc.new_file(path, table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        writer.write_table(table, max_chunksize=group_rows)
+
+
+def write_parquet(table: pa.Table, path: Path, group_rows: int | None = None) -> None:
+    pq.write_table(table, path, row_group_size=group_rows)
+
+
+def catalog_of(*sources: Path, columns: Columns = Columns()) -> Catalog:
+    return build_catalog([str(source) for source in sources], columns)[0]
+
+
+# Rows, groups, entries.
+
+
+@pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
+def test_arrow_groups_are_its_record_batches(tmp_path, compression):
+    write_arrow(sparse(10), tmp_path / "a.arrow", 4, compression)
+    (shard,) = catalog_of(tmp_path).shards
+    assert (shard.kind, shard.rows, shard.entries) == ("arrow", 10, 13)
+    assert shard.group_rows == (4, 4, 2)
+    assert shard.group_entries == (6, 6, 1)
+    assert shard.decoded == (compression is not None)
+
+
+def test_parquet_groups_are_its_row_groups(tmp_path):
+    write_parquet(sparse(10), tmp_path / "a.parquet", 4)
+    (shard,) = catalog_of(tmp_path).shards
+    assert (shard.kind, shard.rows, shard.decoded) == ("parquet", 10, True)
+    assert shard.group_rows == (4, 4, 2)
+    assert shard.group_entries == (7, 7, 2)  # an empty list counts as one entry: Parquet keeps a mark of it
+
+
+@pytest.mark.parametrize("fixed", [True, False])
+@pytest.mark.parametrize("write", [write_arrow, write_parquet])
+def test_dense_entries(tmp_path, write, fixed):
+    write(dense(10, 3, fixed), tmp_path / "a", 4)
+    (shard,) = catalog_of(tmp_path / "a").shards
+    assert shard.group_entries == (12, 12, 6)
+    assert shard.layout.width == (3 if fixed else None)
+
+
+def test_columns_with_dots_in_their_names_are_not_mistaken_for_lists(tmp_path):
+    table = sparse(10).add_column(0, "indices.count", pa.array(np.arange(10)))
+    write_parquet(table, tmp_path / "a.parquet")
+    assert catalog_of(tmp_path).shards[0].entries == 16
+
+
+def test_shards_of_other_writers(tmp_path):
+    table = sparse(1000)
+    pl.from_arrow(table).write_parquet(tmp_path / "a-polars.parquet", row_group_size=300)
+    pl.from_arrow(table).write_ipc(tmp_path / "b-polars.arrow", record_batch_size=300)
+    duckdb.from_arrow(table).write_parquet(str(tmp_path / "c-duckdb.parquet"), row_group_size=300)
+    catalog = catalog_of(tmp_path)
+    assert [shard.rows for shard in catalog.shards] == [1000, 1000, 1000]
+    assert [shard.layout.columns for shard in catalog.shards] == [("label", "indices", "values")] * 3
+    assert catalog.shards[1].entries == 1500
+    assert catalog.shards[0].entries == catalog.shards[2].entries == 1750
+
+
+def test_groups_are_numbered_through_all_shards(tmp_path):
+    write_arrow(sparse(10), tmp_path / "a.arrow", 4)
+    write_parquet(sparse(5), tmp_path / "b.parquet", 5)
+    write_arrow(sparse(6), tmp_path / "c.arrow", 2)
+    catalog = catalog_of(tmp_path)
+    assert (catalog.rows, catalog.groups) == (21, 7)
+    assert catalog.group_rows.tolist() == [4, 4, 2, 5, 2, 2, 2]
+    assert [catalog.shard_of(g) for g in range(7)] == [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1), (2, 2)]
+    assert catalog.per_group(s.kind == "parquet" for s in catalog.shards).tolist() == [*[False] * 3, True, *[False] * 3]
+
+
+def test_shards_and_batches_without_rows_are_kept_in_their_places(tmp_path):
+    write_arrow(sparse(0), tmp_path / "a.arrow")
+    no_rows = pa.RecordBatch.from_pylist([], SPARSE)
+    with pa.ipc.new_file(tmp_path / "b.arrow", SPARSE) as writer:
+        for batch in (no_rows, *sparse(3).to_batches(), no_rows):
+            writer.write_batch(batch)
+    write_parquet(sparse(0), tmp_path / "c.parquet")
+    write_parquet(sparse(2), tmp_path / "d.parquet")
+    catalog = catalog_of(tmp_path)
+    assert [shard.rows for shard in catalog.shards] == [0, 3, 0, 2]
+    assert catalog.shards[1].group_rows == (0, 3, 0)
+    for group, rows in enumerate(catalog.group_rows):
+        number, in_file = catalog.shard_of(group)
+        assert catalog.shards[number].group_rows[in_file] == rows
+
+
+@pytest.mark.parametrize("write", [write_arrow, write_parquet])
+def test_shards_without_any_rows_are_refused(tmp_path, write):
+    write(sparse(0), tmp_path / "a.arrow")
+    with pytest.raises(DataError, match="no rows in the 1 shards"):
+        catalog_of(tmp_path)
+
+
+def test_folder_without_shards_is_refused(tmp_path):
+    (tmp_path / "_SUCCESS").touch()
+    with pytest.raises(DataError, match="no shards in"):
+        catalog_of(tmp_path)
+
+
+def test_thousand_shards(tmp_path):
+    for s in range(1000):
+        write_arrow(sparse(1 + s % 7, seed=s), tmp_path / f"part-{s:04d}.arrow")
+    catalog = catalog_of(tmp_path)
+    assert [shard.path.name for shard in catalog.shards] == [f"part-{s:04d}.arrow" for s in range(1000)]
+    assert [shard.rows for shard in catalog.shards] == [1 + s % 7 for s in range(1000)]
+    catalog.check_unchanged()
+    (tmp_path / "part-0500.arrow").unlink()
+    with pytest.raises(DataChanged, match=r"1 of 1000 shards changed under the run:\n  '.*part-0500\.arrow' is missing"):
+        catalog.check_unchanged()
+
+
+# Shards that do not go together.
+
+
+def test_sparse_and_dense_do_not_mix(tmp_path):
+    write_arrow(sparse(3), tmp_path / "a.arrow")
+    write_parquet(dense(3, 2), tmp_path / "b.parquet")
+    with pytest.raises(DataError, match=r"shard '.*b\.parquet' holds dense rows, but '.*a\.arrow' sparse ones"):
+        catalog_of(tmp_path)
+
+
+def test_dense_widths_must_agree(tmp_path):
+    write_arrow(dense(3, 2), tmp_path / "a.arrow")
+    write_arrow(dense(3, 4), tmp_path / "b.arrow")
+    with pytest.raises(DataError, match=r"shard '.*b\.arrow' has 4 features a row, but '.*a\.arrow' has 2"):
+        catalog_of(tmp_path)
+
+
+def test_number_types_may_differ_and_values_may_be_absent(tmp_path):
+    table = sparse(4)
+    write_arrow(table, tmp_path / "a.arrow")
+    write_arrow(table.drop_columns(["values"]), tmp_path / "b.arrow")
+    small = {"label": pa.bool_(), "indices": pa.large_list(pa.uint8()), "values": pa.list_(pa.float16())}
+    write_arrow(table.cast(pa.schema(small)), tmp_path / "c.arrow")
+    assert catalog_of(tmp_path).rows == 12
+
+
+def test_error_of_one_shard_names_it(tmp_path):
+    for s in range(20):
+        write_arrow(sparse(3), tmp_path / f"{s:02d}.arrow")
+    write_arrow(sparse(3).rename_columns(["y", "indices", "values"]), tmp_path / "07.arrow")
+    with pytest.raises(DataError, match=r"shard '.*07\.arrow': no label column 'label' among its columns \(y, indices, values\)"):
+        catalog_of(tmp_path)
+
+
+# How a catalog is kept and recognised.
+
+
+@pytest.fixture
+def three(tmp_path) -> tuple[Path, Catalog]:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    write_arrow(sparse(10, seed=1), folder / "a.arrow", 4)
+    write_parquet(sparse(9, seed=2), folder / "b.parquet", 5)
+    write_arrow(sparse(8, seed=3), folder / "c.arrow", 8, "zstd")
+    return folder, catalog_of(folder)
+
+
+def test_table_and_back(three):
+    _, catalog = three
+    marked = Catalog(with_cache(catalog.shards, 0, 1 << 20)[0])
+    back = Catalog.from_table(marked.to_table())
+    assert back.shards == marked.shards
+    assert back.digest() == marked.digest()
+    assert Catalog.from_table(marked.to_table().slice(0, 2)).digest() == marked.digest(2)
+
+
+def test_digest_is_stable_and_sensitive_to_the_order(three):
+    folder, catalog = three
+    assert catalog_of(folder).digest() == catalog.digest()
+    assert Catalog(catalog.shards[::-1]).digest() != catalog.digest()
+    assert len({catalog.digest(n) for n in range(4)}) == 4
+    assert catalog.first(2).digest() == catalog.digest(2)
+
+
+def test_digest_does_not_depend_on_where_the_shards_lie(three, tmp_path):
+    folder, catalog = three
+    shutil.copytree(folder, tmp_path / "copy")  # keeps the time stamps
+    assert catalog_of(tmp_path / "copy").digest() == catalog.digest()
+
+
+def test_numbers_never_change_when_shards_are_appended(three):
+    folder, catalog = three
+    write_arrow(sparse(7, seed=4), folder / "0-first-by-name.arrow", 3)
+    new = read_shards([folder / "0-first-by-name.arrow"], Columns())
+    grown = catalog.appended(new)
+    assert grown.shards[:3] == catalog.shards
+    assert grown.group_rows[: catalog.groups].tolist() == catalog.group_rows.tolist()
+    assert [grown.shard_of(g) for g in range(catalog.groups)] == [catalog.shard_of(g) for g in range(catalog.groups)]
+    assert grown.shard_of(catalog.groups) == (3, 0)
+    assert grown.digest(3) == catalog.digest()
+    assert catalog.rows == 27  # the old one is as it was
+
+
+def test_appended_shards_must_go_with_the_others(three, tmp_path):
+    _, catalog = three
+    write_arrow(dense(3, 2), tmp_path / "dense.arrow")
+    with pytest.raises(DataError, match=r"shard '.*dense\.arrow' holds dense rows"):
+        catalog.appended(read_shards([tmp_path / "dense.arrow"], Columns()))
+
+
+# Shards that changed.
+
+
+def rewritten_with_labels_flipped(path: Path) -> None:
+    """Same shape, same schema, same size, same footer: only labels are others."""
+    size = path.stat().st_size
+    table = pa.ipc.open_file(path).read_all()
+    flipped = table.set_column(0, "label", pa.array(1 - table["label"].to_numpy()))
+    write_arrow(flipped, path, 4)
+    assert path.stat().st_size == size
+
+
+def bytes_edited_in_place(path: Path) -> None:
+    """The file's first batch, without a rewrite."""
+    with open(path, "r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        byte = file.read(1)[0]
+        file.seek(-1, os.SEEK_CUR)
+        file.write(bytes([byte ^ 1]))
+
+
+def later(path: Path) -> None:
+    """File systems count time in ticks, and a test may be faster than one: put the stamp where an edit would."""
+    status = path.stat()
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
+
+
+CHANGES = {
+    "labels flipped": (rewritten_with_labels_flipped, "was written to since (same size and footer, another time stamp)"),
+    "one bit of the data": (bytes_edited_in_place, "was written to since"),
+    "touched": (lambda path: None, "was written to since"),
+    "shortened": (lambda path: os.truncate(path, path.stat().st_size - 1), "bytes; it had|has no footer"),
+    "emptied": (lambda path: os.truncate(path, 0), "is empty"),
+    "missing": (lambda path: path.unlink(), "is missing"),
+    "replaced by other rows": (lambda path: write_arrow(sparse(11), path, 4), "bytes; it had"),
+    "replaced by Parquet": (lambda path: write_parquet(sparse(10), path, 4), "bytes; it had"),
+    "replaced by as many other bytes": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "neither Arrow nor Parquet"),
+    "other columns in the same space": (
+        lambda path: path.write_bytes(path.read_bytes().replace(b"values", b"valves")), "was replaced: its footer is another one"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_change_of_a_shard_is_noticed_and_named(three, change):
+    folder, catalog = three
+    catalog.check_unchanged()
+    path = folder / "a.arrow"
+    edit, found = CHANGES[change]
+    edit(path)
+    if path.exists():
+        later(path)
+    with pytest.raises(DataChanged) as refused:
+        catalog.check_unchanged()
+    assert refused.value.found.startswith("1 of 3 shards changed under the run:")
+    assert f"'{path}'" in refused.value.found
+    assert "b.parquet" not in refused.value.found
+    assert any(words in refused.value.found for words in found.split("|"))
+    assert "--accept-touched" in refused.value.remedy
+
+
+def test_all_changed_shards_are_named(three):
+    folder, catalog = three
+    (folder / "a.arrow").unlink()
+    later(folder / "b.parquet")
+    os.truncate(folder / "c.arrow", 100)
+    with pytest.raises(DataChanged, match=r"(?s)3 of 3 .*a\.arrow' is missing\n.*b\.parquet' was written.*\n.*c\.arrow' has no footer"):
+        catalog.check_unchanged()
+
+
+def test_long_lists_of_changes_are_cut(tmp_path):
+    for s in range(15):
+        write_arrow(sparse(3), tmp_path / f"{s:02d}.arrow")
+    catalog = catalog_of(tmp_path)
+    for path in tmp_path.iterdir():
+        path.unlink()
+    with pytest.raises(DataChanged, match=r"(?s)15 of 15 .*09\.arrow' is missing\n  … and 5 more"):
+        catalog.check_unchanged()
+
+
+def test_touched_shards_can_be_accepted_and_edited_ones_cannot(three):
+    folder, catalog = three
+    for path in folder.iterdir():
+        later(path)
+    catalog.check_unchanged(accept_touched=True)
+    write_parquet(sparse(9, seed=99), folder / "b.parquet", 5)
+    with pytest.raises(DataChanged, match=r"1 of 3 shards"):
+        catalog.check_unchanged(accept_touched=True)
+
+
+def test_parquet_rewritten_in_the_same_space_is_noticed_by_its_footer(tmp_path):
+    """Its footer has the smallest and the largest value of each column."""
+    before, after = sparse(50, seed=1), sparse(50, seed=2)
+    write_parquet(before, tmp_path / "a.parquet")
+    catalog = catalog_of(tmp_path)
+    size = (tmp_path / "a.parquet").stat().st_size
+    write_parquet(after, tmp_path / "a.parquet")
+    assert (tmp_path / "a.parquet").stat().st_size == size
+    with pytest.raises(DataChanged, match="its footer is another one"):
+        catalog.check_unchanged(accept_touched=True)
+
+
+# Which shards are kept decoded.
+
+
+def test_cache_takes_decoded_shards_in_order_as_long_as_they_fit(three):
+    _, catalog = three
+    plain, parquet, compressed = catalog.shards
+    both = decoded_bytes(parquet) + decoded_bytes(compressed)
+    assert [s.cached for s in with_cache(catalog.shards, 0, both)[0]] == [False, True, True]
+    assert with_cache(catalog.shards, 0, both)[1] == both
+    assert [s.cached for s in with_cache(catalog.shards, 0, both - 1)[0]] == [False, True, False]
+    assert [s.cached for s in with_cache(catalog.shards, 1, both)[0]] == [False, True, False]
+    assert [s.cached for s in with_cache(catalog.shards, 0, 0)[0]] == [False, False, False]
+    assert not with_cache([plain], 0, 1 << 40)[0][0].cached
+
+
+def test_whether_a_shard_is_cached_is_no_part_of_what_it_is(three):
+    """Deleting the cache, or moving it, must not make another catalog of the same data."""
+    _, catalog = three
+    assert Catalog(with_cache(catalog.shards, 0, 1 << 40)[0]).digest() == catalog.digest()
