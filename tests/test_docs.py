@@ -1,0 +1,55 @@
+"""What the documents tell people to type works as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def blocks(document: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_snippets_run_in_the_order_of_the_page(document: Path, tmp_path: Path) -> None:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    for commands in blocks(document, "sh"):
+        subprocess.run(
+            ["bash", "-euc", commands], cwd=tmp_path, env=environment, check=True, capture_output=True, timeout=300
+        )
+    for code in blocks(document, "python"):
+        subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, capture_output=True, timeout=300)
+
+
+@pytest.mark.parametrize(
+    "document", [*DOCUMENTS, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name
+)
+def test_links_lead_somewhere(document: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+        assert (document.parent / target).exists(), target
+
+
+def test_options_named_in_the_documents_exist() -> None:
+    from streampgs.cli.main import cli
+
+    known = {name for command in cli.commands.values() for option in command.params for name in option.opts}
+    for document in DOCUMENTS:
+        for option in re.findall(r"`(--[a-z0-9-]+)", document.read_text()):
+            assert option in known | {"--help", "--version"}, f"{document.name}: {option}"
+
+
+def test_every_room_is_in_the_architecture() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text()
+    for entry in (ROOT / "streampgs").iterdir():
+        if entry.name.startswith("__") or entry.suffix not in ("", ".py"):
+            continue
+        name = f"{entry.name}/" if entry.is_dir() else entry.name
+        assert f"`{name}`" in text, name
