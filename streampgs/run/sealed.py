@@ -10,6 +10,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -60,7 +61,8 @@ def write_sealed(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schem
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink()
         raise RunError(
             f"'{path}' cannot be written: {error.strerror or error}",
             "free some space or mend the permissions, then resume: what was there before is intact",

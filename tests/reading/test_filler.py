@@ -357,3 +357,17 @@ def test_no_damage_to_a_parquet_page_makes_rows_disappear(tmp_path):
                 assert reader.first_window().rows == 12
             except DataError as error:
                 assert str(path) in error.found
+
+
+# Memory.
+
+
+@pytest.mark.parametrize("writer", ["arrow", "parquet"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_window_takes_no_more_memory_than_was_planned(tmp_path, cache, writer, weighted):
+    """Rows of one length, so that the mean of a group, by which windows are planned, is the length of each."""
+    WRITERS[writer](TABLES["dense, fixed"], folder(tmp_path) / "a", 40)
+    setup = Setup(tmp_path / "data/a", cache, window_bytes=4_000, weighted=weighted)
+    with setup.reader() as reader:
+        for window in reader.windows():
+            assert window.nbytes <= 4_000 * (1 + 1 / 16)

@@ -1,0 +1,85 @@
+"""How long until the first step: of a start on many shards, and of a resume on a large dataset.
+
+Imports and the loading of compiled loops are measured apart, as they do not depend on the data. Prints a line for each
+dataset; run it when nothing else runs.
+
+    python scripts/startup.py DATA [DATA …]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import tempfile
+import time
+from pathlib import Path
+
+IMPORTED = time.perf_counter()
+
+from streampgs import trainer  # noqa: E402 (the import is what is measured)
+from streampgs.options import Limits, ModelOptions, Resources  # noqa: E402
+from streampgs.progress import Silent  # noqa: E402
+from streampgs.reading.filler import WindowFiller  # noqa: E402
+from streampgs.reading.window import Window  # noqa: E402
+from streampgs.solver.pgs import Pgs  # noqa: E402
+
+
+class FirstStep(Silent):
+    """Notes when the choices were announced, which is right before the first step."""
+
+    def __init__(self) -> None:
+        self.called = time.perf_counter()
+        self.seconds = 0.0
+
+    def choices(self, choices: dict[str, str]) -> None:
+        self.seconds = self.seconds or time.perf_counter() - self.called
+
+
+class Fills:
+    """Seconds that the first fill of a window took."""
+
+    def __init__(self) -> None:
+        self.first: float | None = None
+        original = WindowFiller.fill
+
+        def fill(filler: WindowFiller, plan: object, window: Window) -> None:
+            began = time.perf_counter()
+            original(filler, plan, window)  # type: ignore[arg-type]
+            if self.first is None:
+                self.first = time.perf_counter() - began
+
+        WindowFiller.fill = fill  # type: ignore[method-assign, assignment]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="+")
+    parser.add_argument("--memory", type=int, default=512, help="MB")
+    arguments = parser.parse_args()
+    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(f"imports {time.perf_counter() - IMPORTED:.2f} s")
+    began = time.perf_counter()
+    Pgs.warm_up("logistic", 2.0, "sparse", "suffix")
+    print(f"loading the compiled loops of the solver {time.perf_counter() - began:.2f} s")
+    resources = Resources(memory=arguments.memory * 10**6)
+    for data in arguments.data:
+        with tempfile.TemporaryDirectory() as folder:
+            run = Path(folder) / "run"
+            for name in ("first start", "start", "resume"):
+                fills, observer = Fills(), FirstStep()
+                if name == "resume":
+                    report = trainer.resume(run, Limits(rows=report.rows + 1), resources, observer)
+                else:
+                    run = Path(folder) / name.replace(" ", "-")
+                    report = trainer.train([data], run, ModelOptions(), Limits(rows=1_000_000), resources, observer)
+                fill = fills.first or 0.0
+                size = sum(file.stat().st_size for file in Path(data).rglob("*") if file.is_file()) / 1e9
+                print(
+                    f"{name:11} {data}: {size:.1f} GB, first step after {observer.seconds:.2f} s, of which the first "
+                    f"window {fill:.2f} s and all else {observer.seconds - fill:.2f} s"
+                )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,312 @@
+"""A run's folder: what is written is found again, the newest sound checkpoint is used, and one process trains."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from streampgs.errors import RunError
+from streampgs.run import folder as run_folder
+from streampgs.run.folder import RunFolder, RunLock
+from streampgs.run.memory import peak_rss_bytes, rss_bytes
+from streampgs.table.catalog import Catalog, build_catalog
+from streampgs.table.layout import Columns
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> RunFolder:
+    (tmp_path / "run").mkdir()
+    return RunFolder(tmp_path / "run")
+
+
+@pytest.fixture
+def catalog(tmp_path: Path) -> Catalog:
+    (tmp_path / "data").mkdir()
+    for name in "ab":
+        table = pa.table({"label": [1, 0], "indices": [[0], [1, 2]]})
+        with pa.ipc.new_file(tmp_path / f"data/{name}.arrow", table.schema) as writer:
+            writer.write_table(table)
+    return build_catalog([str(tmp_path / "data")], Columns())[0]
+
+
+def vectors(seed: int, size: int = 10) -> dict[str, np.ndarray]:
+    generator = np.random.default_rng(seed)
+    return {"dual": generator.normal(size=size), "sum": generator.normal(size=size)}
+
+
+def written(folder: RunFolder, *rows: int) -> list[Path]:
+    return [folder.write_checkpoint(vectors(n), {"rows": n}, n) for n in rows]
+
+
+def flip(path: Path, share: float = 0.5) -> None:
+    data = bytearray(path.read_bytes())
+    data[int(share * len(data))] ^= 1
+    path.write_bytes(data)
+
+
+# The record and the catalog.
+
+
+def test_record_and_catalog_are_found_again(folder, catalog):
+    assert not folder.exists
+    folder.create({"options": {"p": 1.8}}, catalog)
+    assert folder.exists
+    again = RunFolder(folder.path)
+    assert again.record() == {"format": 1, "options": {"p": 1.8}}
+    assert again.catalog().shards == catalog.shards
+    again.write_catalog(catalog.first(1))
+    assert folder.catalog().shards == catalog.shards[:1]
+
+
+def test_run_that_is_not_there(folder, tmp_path):
+    with pytest.raises(RunError, match=r"there is no run '.*absent'\n  → start one with: streampgs train DATA --run"):
+        RunFolder(tmp_path / "absent").record()
+    with pytest.raises(RunError, match=r"is no run: it has no run\.arrows"):
+        folder.record()
+    with pytest.raises(RunError, match=r"is no run: it has no catalog\.arrows"):
+        folder.catalog()
+
+
+def test_run_of_another_format_is_refused(folder, catalog):
+    folder.create({"format": 2}, catalog)
+    with pytest.raises(RunError, match=r"is of format 2; this version reads format 1\n  → use the version"):
+        folder.record()
+
+
+@pytest.mark.parametrize("name", ["run.arrows", "catalog.arrows"])
+def test_damaged_record_or_catalog_is_named(folder, catalog, name):
+    folder.create({}, catalog)
+    flip(folder.path / name)
+    with pytest.raises(RunError, match=rf"'.*{name}' is damaged: its SHA-256 does not match"):
+        folder.record()
+        folder.catalog()
+
+
+def test_metrics_are_lines_of_json(folder):
+    for rows in range(3):
+        folder.append_metrics({"rows": rows})
+    assert [json.loads(line) for line in folder.metrics.read_text().splitlines()] == [{"rows": n} for n in range(3)]
+
+
+# Checkpoints.
+
+
+def test_checkpoint_keeps_every_bit(folder, monkeypatch):
+    monkeypatch.setattr(run_folder, "_BATCH_ENTRIES", 3)  # so that there are several batches
+    odd = np.array([0.0, -0.0, 5e-324, math.inf, -math.inf, math.nan, 0.1, -1e308, 1 / 3, 2.0**-1074])
+    path = folder.write_checkpoint({"dual": odd, "sum": odd[::-1].copy()}, {"t": 12, "x": 0.1}, 7)
+    found = folder.newest_checkpoint()
+    assert {name: vector.tobytes() for name, vector in found.vectors.items()} == {
+        "dual": odd.tobytes(), "sum": odd[::-1].tobytes(),
+    }  # fmt: skip
+    assert found.record == {"format": 1, "t": 12, "x": 0.1}
+    assert (found.path, found.damaged) == (path, [])
+    found.vectors["dual"][0] = 1.0  # training goes on in them
+
+
+def test_model_without_features_yet(folder):
+    folder.write_checkpoint({"dual": np.empty(0)}, {"t": 0}, 0)
+    assert folder.newest_checkpoint().vectors["dual"].tolist() == []
+
+
+def test_no_checkpoint_is_none(folder):
+    assert folder.newest_checkpoint() is None
+
+
+def test_newest_is_that_of_the_most_rows(folder):
+    written(folder, 9, 10, 100)
+    assert folder.newest_checkpoint().record["rows"] == 100
+
+
+def test_last_three_are_kept(folder):
+    paths = written(folder, 1, 5, 20, 300, 4000)
+    assert folder.checkpoints() == paths[-3:]
+    assert sorted(os.listdir(folder.path)) == [path.name for path in paths[-3:]]
+
+
+def test_checkpoint_written_again_takes_the_place_of_the_first(folder):
+    written(folder, 1, 2, 3)
+    folder.write_checkpoint(vectors(8), {"rows": 3, "again": True}, 3)
+    assert len(folder.checkpoints()) == 3
+    assert folder.newest_checkpoint().record["again"]
+
+
+@pytest.mark.parametrize("damage", [flip, lambda path: os.truncate(path, 100), lambda path: os.truncate(path, 0)])
+def test_damaged_newest_is_reported_and_the_one_before_is_used(folder, damage):
+    paths = written(folder, 1, 2, 3)
+    damage(paths[2])
+    found = folder.newest_checkpoint()
+    assert (found.path, found.record["rows"]) == (paths[1], 2)
+    assert np.array_equal(found.vectors["dual"], vectors(2)["dual"])
+    assert [path for path, _ in found.damaged] == [paths[2]]
+    assert all(why for _, why in found.damaged)
+    damage(paths[1])
+    found = folder.newest_checkpoint()
+    assert (found.path, [path for path, _ in found.damaged]) == (paths[0], [paths[2], paths[1]])
+
+
+def test_training_goes_on_beside_a_damaged_checkpoint(folder):
+    """The ones that come after the sound one have fewer rows than the damaged one, until training passes it."""
+    paths = written(folder, 100, 200, 300)
+    flip(paths[2])
+    for rows in (210, 220, 230, 290):
+        written(folder, rows)
+        assert folder.newest_checkpoint().record["rows"] == rows
+    written(folder, 300)
+    found = folder.newest_checkpoint()
+    assert (found.record["rows"], found.damaged) == (300, [])
+
+
+def test_all_damaged_is_an_error_that_names_them(folder):
+    for path in written(folder, 1, 2, 3):
+        flip(path)
+    with pytest.raises(RunError) as refused:
+        folder.newest_checkpoint()
+    assert "no checkpoint of run" in refused.value.found
+    for rows in (1, 2, 3):
+        assert f"checkpoint-{rows:015d}.arrows: its SHA-256 does not match" in refused.value.found
+    assert "restore one from a copy" in refused.value.remedy
+
+
+def test_crash_while_a_checkpoint_is_written_leaves_the_ones_before(folder, monkeypatch):
+    paths = written(folder, 1, 2, 3)
+
+    class Killed(BaseException):
+        pass
+
+    def crash(*_: object) -> None:
+        raise Killed
+
+    monkeypatch.setattr(os, "replace", crash)
+    with pytest.raises(Killed):
+        written(folder, 4)
+    assert folder.checkpoints() == paths
+    assert folder.newest_checkpoint().record["rows"] == 3
+
+
+def test_process_killed_while_it_writes_checkpoints_leaves_a_sound_one(folder):
+    """Real kills at whatever moment; the folder is always good to resume from."""
+    program = (
+        "import sys, numpy as np\n"
+        "from pathlib import Path\n"
+        "from streampgs.run.folder import RunFolder\n"
+        "folder = RunFolder(Path(sys.argv[1]))\n"
+        "rows = int(sys.argv[2])\n"
+        "while True:\n"
+        "    folder.write_checkpoint({'dual': np.full(100_000, float(rows))}, {'rows': rows}, rows)\n"
+        "    print(rows, flush=True)\n"
+        "    rows += 1\n"
+    )
+    last = 0
+    for attempt in range(5):
+        command = [sys.executable, "-c", program, str(folder.path), str(last + 1)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            for _ in range(attempt + 1):
+                last = int(process.stdout.readline())
+            process.kill()
+        found = folder.newest_checkpoint()
+        assert found.record["rows"] >= last
+        assert (found.vectors["dual"] == found.record["rows"]).all()
+        assert found.damaged == []
+        last = found.record["rows"]
+
+
+def test_checkpoint_of_another_format_is_refused(folder):
+    folder.write_checkpoint(vectors(1), {"format": 7}, 1)
+    with pytest.raises(RunError, match="is of format 7"):
+        folder.newest_checkpoint()
+
+
+# The lock.
+
+HOLD = (
+    "import sys, time\n"
+    "from pathlib import Path\n"
+    "from streampgs.run.folder import RunLock\n"
+    "with RunLock(Path(sys.argv[1])):\n"
+    "    print('held', flush=True)\n"
+    "    sys.stdin.read()\n"
+)
+TRY = (
+    "import sys\n"
+    "from pathlib import Path\n"
+    "from streampgs.errors import RunError\n"
+    "from streampgs.run.folder import RunLock\n"
+    "try:\n"
+    "    with RunLock(Path(sys.argv[1])):\n"
+    "        print('got it')\n"
+    "except RunError as error:\n"
+    "    print(error)\n"
+)
+
+
+def holder(folder: RunFolder) -> subprocess.Popen[str]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(folder.path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_second_process_is_refused_and_told_who_trains(folder):
+    with RunLock(folder.path):
+        tried = subprocess.run(
+            [sys.executable, "-c", TRY, str(folder.path)], capture_output=True, text=True, check=True
+        )
+    assert f"'{folder.path}' is being trained by process {os.getpid()}\n" in tried.stdout
+    assert "wait for it, or stop it" in tried.stdout
+
+
+def test_this_process_is_refused_while_another_trains(folder):
+    with holder(folder) as process:
+        with pytest.raises(RunError, match=f"is being trained by process {process.pid}\n"), RunLock(folder.path):
+            pass
+        process.stdin.close()
+    with RunLock(folder.path):  # it is over
+        pass
+
+
+def test_lock_of_a_killed_process_stops_nobody(folder):
+    with holder(folder) as process:
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert (folder.path / "lock").read_text() == str(process.pid)
+    with RunLock(folder.path):
+        assert (folder.path / "lock").read_text() == str(os.getpid())
+
+
+def test_lock_is_let_go_of_when_training_fails(folder):
+    with pytest.raises(ZeroDivisionError), RunLock(folder.path):
+        raise ZeroDivisionError
+    with RunLock(folder.path), pytest.raises(RunError, match="is being trained"), RunLock(folder.path):
+        pass  # not twice in one process either
+    with RunLock(folder.path):
+        pass
+
+
+def test_lock_of_a_folder_that_is_none(tmp_path):
+    with pytest.raises(RunError, match=r"run '.*absent' cannot be locked"), RunLock(tmp_path / "absent"):
+        pass
+
+
+# Memory of this process.
+
+
+def test_peak_of_memory_is_at_least_what_is_used_and_sees_an_allocation():
+    before = rss_bytes()
+    size = 64 << 20
+    block = np.ones(size // 8)
+    assert rss_bytes() >= before + size // 2
+    assert peak_rss_bytes() >= rss_bytes() > 0
+    peak = peak_rss_bytes()
+    del block
+    assert peak_rss_bytes() >= peak - (1 << 20)

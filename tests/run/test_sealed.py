@@ -1,0 +1,195 @@
+"""Sealed files are whole and unaltered, or recognised as not; and a crash leaves what was there before."""
+
+from __future__ import annotations
+
+import io
+import os
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streampgs
+from streampgs.errors import RunError
+from streampgs.run.sealed import SealBroken, read_sealed, write_sealed
+
+SCHEMA = pa.schema({"x": pa.float64(), "name": pa.string()})
+RECORD = {"format": 1, "words": ["λ", "σ"], "numbers": {"a": 0.1, "b": 2**60, "c": None}}
+
+
+def batches(seed: int = 0) -> Iterator[pa.RecordBatch]:
+    generator = np.random.default_rng(seed)
+    for rows in (5, 0, 3):
+        yield pa.record_batch([generator.normal(size=rows), [f"row {r}" for r in range(rows)]], schema=SCHEMA)
+
+
+def sealed(path: Path, seed: int = 0) -> bytes:
+    write_sealed(path, batches(seed), SCHEMA, RECORD)
+    return path.read_bytes()
+
+
+def same(path: Path, seed: int) -> bool:
+    table, record = read_sealed(path)
+    return record == RECORD and table.replace_schema_metadata().equals(pa.Table.from_batches(batches(seed)))
+
+
+def test_what_was_written_is_read(tmp_path):
+    sealed(tmp_path / "a.arrows")
+    assert same(tmp_path / "a.arrows", seed=0)
+    assert os.listdir(tmp_path) == ["a.arrows"]
+
+
+def test_it_may_hold_a_record_alone(tmp_path):
+    write_sealed(tmp_path / "a.arrows", iter(()), pa.schema({}), RECORD)
+    table, record = read_sealed(tmp_path / "a.arrows")
+    assert (table.num_rows, record) == (0, RECORD)
+
+
+def test_any_arrow_reader_opens_it(tmp_path):
+    data = sealed(tmp_path / "a.arrows")
+    with pa.ipc.open_stream(data) as stream:
+        assert stream.read_all().replace_schema_metadata().equals(pa.Table.from_batches(batches()))
+
+
+def test_numbers_that_json_does_not_know_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="JSON"):
+        write_sealed(tmp_path / "a.arrows", batches(), SCHEMA, {"radius": float("inf")})
+    assert os.listdir(tmp_path) == []
+
+
+# Damage.
+
+
+def test_any_flipped_bit_is_noticed(tmp_path):
+    path = tmp_path / "a.arrows"
+    whole = sealed(path)
+    for place in range(len(whole)):
+        data = bytearray(whole)
+        data[place] ^= 1 << (place % 8)
+        path.write_bytes(data)
+        with pytest.raises(SealBroken):
+            read_sealed(path)
+
+
+def test_any_truncation_is_noticed(tmp_path):
+    path = tmp_path / "a.arrows"
+    whole = sealed(path)
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(SealBroken):
+            read_sealed(path)
+
+
+@pytest.mark.parametrize("added", [b"\0", b"x" * 40, bytes(5000)])
+def test_anything_added_is_noticed(tmp_path, added):
+    path = tmp_path / "a.arrows"
+    whole = sealed(path)
+    for data in (whole + added, added + whole, whole[:100] + added + whole[100:]):
+        path.write_bytes(data)
+        with pytest.raises(SealBroken):
+            read_sealed(path)
+
+
+def test_seal_of_another_file_is_noticed(tmp_path):
+    one, other = sealed(tmp_path / "1", seed=1), sealed(tmp_path / "2", seed=2)
+    assert len(one) == len(other)
+    (tmp_path / "1").write_bytes(one[:-40] + other[-40:])
+    with pytest.raises(SealBroken, match="SHA-256"):
+        read_sealed(tmp_path / "1")
+
+
+# Crashes: at every step of a write, the old file stays as it was.
+
+
+class Killed(BaseException):
+    """Ends the program: no handler of errors sees it."""
+
+
+def crash(*_: object) -> None:
+    raise Killed
+
+
+def full_disk(*_: object) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("step", ["os.replace", "os.fsync"])
+def test_crash_before_the_rename_leaves_the_old_file(tmp_path, monkeypatch, step):
+    path = tmp_path / "a.arrows"
+    before = sealed(path, seed=1)
+    with monkeypatch.context() as crashing:
+        crashing.setattr(step, crash)
+        with pytest.raises(Killed):
+            sealed(path, seed=2)
+    assert path.read_bytes() == before
+    sealed(path, seed=3)  # what the crash left does not stand in the way
+    assert same(path, seed=3)
+    assert os.listdir(tmp_path) == ["a.arrows"]
+
+
+def test_crash_in_the_middle_of_the_rows_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.arrows"
+    before = sealed(path, seed=1)
+
+    def some() -> Iterator[pa.RecordBatch]:
+        yield next(batches(2))
+        crash()
+
+    with pytest.raises(Killed):
+        write_sealed(path, some(), SCHEMA, RECORD)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("step", ["os.replace", "os.fsync"])
+def test_full_disk_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, step):
+    path = tmp_path / "a.arrows"
+    before = sealed(path, seed=1)
+    with monkeypatch.context() as full:
+        full.setattr(step, full_disk)
+        with pytest.raises(RunError, match=r"'.*a\.arrows' cannot be written: No space left on device\n.*is intact"):
+            sealed(path, seed=2)
+    assert path.read_bytes() == before
+    assert os.listdir(tmp_path) == ["a.arrows"]
+
+
+def test_folder_that_is_none_is_an_error_of_ours(tmp_path):
+    (tmp_path / "file").touch()
+    for folder in (tmp_path / "absent", tmp_path / "file"):
+        with pytest.raises(RunError, match="cannot be written"):
+            sealed(folder / "a.arrows")
+
+
+def test_steps_come_in_the_order_that_survives_a_power_failure(tmp_path, monkeypatch):
+    """The file's bytes are on the disk before its name, and the name before the write is called done."""
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(fd: int) -> None:
+        name = Path(os.readlink(f"/proc/self/fd/{fd}"))
+        steps.append("sync the folder" if name == tmp_path else f"sync {name.name}")
+        fsync(fd)
+
+    def noted_replace(old: Path, new: Path) -> None:
+        steps.append(f"rename {old.name} {new.name}")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    sealed(tmp_path / "a.arrows")
+    assert steps == ["sync .a.arrows.writing", "rename .a.arrows.writing a.arrows", "sync the folder"]
+
+
+# No file of ours can run code.
+
+
+def test_no_source_speaks_of_pickle():
+    forbidden = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "allow_pickle"}
+    sources = list(Path(streampgs.__file__).parent.rglob("*.py"))
+    assert len(sources) > 20
+    for source in sources:
+        tokens = tokenize.tokenize(io.BytesIO(source.read_bytes()).readline)
+        names = {token.string for token in tokens if token.type == tokenize.NAME}
+        assert not names & forbidden, source

@@ -1,0 +1,210 @@
+"""What a user may choose: each fault of a choice is an error that names the option."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streampgs.errors import OptionError
+from streampgs.options import (
+    DEFAULT_EPOCHS,
+    LOSS_NAMES,
+    RETURN_NAMES,
+    SAMPLING_NAMES,
+    SMALLEST_MEMORY,
+    SMALLEST_P,
+    Limits,
+    ModelOptions,
+    Resources,
+    parse_duration,
+    parse_size,
+)
+
+# Sizes and durations.
+
+SIZES = {
+    "0": 0, "1234": 1234, "7B": 7, "512MB": 512 * 10**6, "1.5GB": 15 * 10**8, "2TB": 2 * 10**12, "3kb": 3000,
+    "2GiB": 2 * 2**30, "1.5G": 3 * 2**29, "64K": 2**16, "1M": 2**20, "1t": 2**40, "256 MiB": 2**28, " 10 MB ": 10**7,
+    "1.GB": 10**9, "0.5KiB": 512,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", SIZES)
+def test_size(text):
+    assert parse_size(text) == SIZES[text]
+    assert type(parse_size(text)) is int
+
+
+@given(st.integers(0, 2**50))
+def test_plain_number_is_a_size_in_bytes(size):
+    assert parse_size(size) == parse_size(str(size)) == parse_size(f"{size}B") == size
+
+
+@pytest.mark.parametrize("text", ["", "MB", "-1", "1e9", "1.5.2GB", "12 parsecs", "1,000", "0x10", "nan", "inf", "1 GB 2", ".5G"])
+def test_no_size(text):
+    with pytest.raises(OptionError, match=r"is no size\n  → write it like 512MB, 2GiB or 1\.5G"):
+        parse_size(text)
+
+
+DURATIONS = {"0": 0.0, "90": 90.0, "30s": 30.0, "1.5m": 90.0, "2h": 7200.0, " 5 m ": 300.0, "0.25s": 0.25}
+
+
+@pytest.mark.parametrize("text", DURATIONS)
+def test_duration(text):
+    assert parse_duration(text) == DURATIONS[text]
+
+
+@given(st.floats(0.001, 1e6))
+def test_plain_number_is_a_duration_in_seconds(seconds):
+    assert parse_duration(seconds) == parse_duration(f"{seconds}s") == seconds
+
+
+@pytest.mark.parametrize("text", ["", "s", "-5s", "1d", "1h30m", "5 minutes", "nan", "inf", "1,5s", "5S"])
+def test_no_duration(text):
+    with pytest.raises(OptionError, match=r"is no duration\n  → write it like 30s, 5m or 1h"):
+        parse_duration(text)
+
+
+# What defines a model.
+
+NO_NUMBERS = [0.0, -1.0, math.nan, math.inf, -math.inf]
+
+WRONG_MODELS: list[tuple[dict[str, Any], str]] = [
+    ({"loss": "log"}, "--loss 'log' is unknown"),
+    ({"loss": ""}, "--loss '' is unknown"),
+    ({"returns": "best"}, "--return 'best' is unknown"),
+    ({"sampling": "shuffle"}, "--sampling 'shuffle' is unknown"),
+    ({"on_bad_row": "ignore"}, "--on-bad-row 'ignore' is unknown"),
+    *[({"p": p}, f"--p {p} is outside") for p in (1.0, SMALLEST_P - 1e-9, 2.0 + 1e-9, 0.0, -2.0, 3.0, math.nan, math.inf)],
+    *[({"sigma": sigma}, f"--sigma {sigma} is not a number above 0") for sigma in NO_NUMBERS],
+    *[({"ball": ball}, f"--ball {ball} is not a number above 0") for ball in NO_NUMBERS],
+    ({"ball": 0}, "--ball 0 is not a number above 0"),
+    ({"ball": "large"}, "--ball 'large'"),
+    *[({"t0": t0}, f"--t0 {t0} is not a number above 0") for t0 in NO_NUMBERS],
+    *[({"batch": batch}, f"--batch {batch} is not at least 1") for batch in (0, -1)],
+    *[({"intercept": c}, f"the intercept's constant {c}") for c in (-0.1, math.nan, math.inf)],
+    ({"quantile": 0.5}, "--quantile 0.5 with --loss logistic"),
+    *[({"loss": "quantile", "quantile": q}, f"--quantile {q} with --loss quantile") for q in (0.0, 1.0, -1.0, 2.0, math.nan)],
+    ({"huber_width": 1.0}, "--huber-width with --loss logistic"),
+    ({"loss": "squared", "huber_width": 1.0}, "--huber-width with --loss squared"),
+    *[({"loss": "huber", "huber_width": w}, f"--huber-width {w} is not a number above 0") for w in NO_NUMBERS],
+    *[({"features": n}, f"--features {n} is outside") for n in (0, -1, 2**31)],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("changes", "found"), WRONG_MODELS, ids=str)
+def test_wrong_model_names_the_option(changes, found):
+    with pytest.raises(OptionError) as refused:
+        ModelOptions(**changes)
+    assert found in refused.value.found
+    assert refused.value.remedy
+
+
+RIGHT_MODELS: list[dict[str, Any]] = [
+    {},
+    *[{"loss": loss} for loss in LOSS_NAMES],
+    *[{"returns": returns} for returns in RETURN_NAMES],
+    *[{"sampling": sampling} for sampling in SAMPLING_NAMES],
+    *[{"p": p} for p in (SMALLEST_P, 1.1, 1.5, 2, 2.0)],
+    *[{"ball": ball} for ball in (None, "auto", "none", 1, 0.5, 1e300)],
+    *[{"t0": t0} for t0 in ("auto", 1, 0.5)],
+    {"loss": "quantile", "quantile": 0.9},
+    {"loss": "huber", "huber_width": 2.5},
+    {"intercept": 0.0},
+    {"features": 1, "batch": 64, "seed": -3},
+    {"features": 2**31 - 1, "label": "y", "weight": "w", "positive": -2.0, "on_bad_row": "skip"},
+]
+
+
+@pytest.mark.parametrize("changes", RIGHT_MODELS, ids=str)
+def test_right_model_comes_back_from_json(changes):
+    options = ModelOptions(**changes)
+    assert ModelOptions.from_json(json.loads(json.dumps(options.to_json()))) == options
+
+
+@given(
+    st.builds(
+        ModelOptions,
+        loss=st.sampled_from(LOSS_NAMES),
+        p=st.floats(SMALLEST_P, 2.0),
+        sigma=st.floats(min_value=0.0, exclude_min=True, allow_infinity=False),
+        ball=st.one_of(st.sampled_from([None, "auto", "none"]), st.floats(1e-300, 1e300)),
+        t0=st.one_of(st.just("auto"), st.floats(1e-300, 1e300)),
+        batch=st.integers(1, 1 << 20),
+        seed=st.integers(-(2**63), 2**64),
+        label=st.text(),
+        positive=st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False)),
+    )
+)
+def test_every_digit_comes_back_from_json(options):
+    assert ModelOptions.from_json(json.loads(json.dumps(options.to_json()))) == options
+
+
+def test_record_from_before_is_checked_as_well():
+    record = ModelOptions().to_json()
+    with pytest.raises(OptionError, match="--p 5"):
+        ModelOptions.from_json({**record, "p": 5})
+
+
+def test_choices_do_not_change():
+    with pytest.raises(AttributeError):
+        ModelOptions().p = 1.5
+
+
+# When training ends.
+
+
+@pytest.mark.parametrize("name", ["epochs", "rows", "seconds", "target_gap"])
+@pytest.mark.parametrize("value", NO_NUMBERS)
+def test_limit_must_be_a_number_above_nought(name, value):
+    with pytest.raises(OptionError, match=f"--{name.replace('_', '-')} .* is not a number above 0"):
+        Limits(**{name: value})
+
+
+@pytest.mark.parametrize("value", [0.0, -0.5, 1.001, math.nan, 95])
+def test_target_accuracy_is_a_share(value):
+    with pytest.raises(OptionError, match="--target-accuracy"):
+        Limits(target_accuracy=value)
+
+
+def test_limits_given_or_by_default():
+    assert not Limits().given
+    assert Limits().or_default() == Limits(epochs=DEFAULT_EPOCHS)
+    for limits in (Limits(epochs=1), Limits(rows=10), Limits(seconds=0.5), Limits(target_accuracy=1.0), Limits(target_gap=1e-9)):
+        assert limits.given
+        assert limits.or_default() is limits
+
+
+# What training may use.
+
+WRONG_RESOURCES: list[tuple[dict[str, Any], str]] = [
+    ({"memory": SMALLEST_MEMORY - 1}, "--memory"),
+    ({"memory": 0}, "--memory"),
+    ({"memory": 100 * 10**6, "window": 50 * 10**6 + 1}, "do not fit into --memory 100MB"),
+    ({"no_cache": True, "cache": Path("cache")}, "--no-cache together with --cache"),
+    ({"no_cache": True, "cache_limit": 10**9}, "--no-cache together with --cache"),
+    ({"no_cache": True, "cache_limit": 0}, "--no-cache together with --cache"),
+]
+
+
+@pytest.mark.parametrize(("changes", "found"), WRONG_RESOURCES, ids=str)
+def test_wrong_resources_name_the_option(changes, found):
+    with pytest.raises(OptionError) as refused:
+        Resources(**changes)
+    assert found in refused.value.found
+    assert refused.value.remedy
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"memory": SMALLEST_MEMORY}, {"memory": 10**8, "window": 10**7}, {"no_cache": True}, {"cache": Path("c"), "cache_limit": 0}],
+    ids=str,
+)  # fmt: skip
+def test_right_resources(changes):
+    Resources(**changes)
