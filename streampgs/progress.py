@@ -38,6 +38,8 @@ class Report:
     progressive_loss: float | None
     progressive_accuracy: float | None
     gap: float | None
+    sampling: str
+    """Of 'independent' the gap is a bound in expectation, of 'epoch' an estimate of one."""
     dual_sha256: str | None
     checkpoint: str | None
     stopped_by: str

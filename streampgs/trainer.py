@@ -17,7 +17,7 @@ from streampgs.arithmetic.losses import LOSSES, loss_values
 from streampgs.arithmetic.powers import dual_exponent
 from streampgs.arithmetic.rows import squared_norms
 from streampgs.choices import cache_choice, data_choice, memory_choice, model_choice, window_choice
-from streampgs.errors import Diverged, OptionError, RunError
+from streampgs.errors import DataError, Diverged, OptionError, RunError
 from streampgs.model import solver_of
 from streampgs.options import Limits, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
@@ -30,7 +30,7 @@ from streampgs.reading.filler import RowRules, WindowFiller, refuse_unreadable
 from streampgs.reading.pipeline import Pipeline
 from streampgs.reading.window import Window
 from streampgs.run.folder import Checkpoint, RunFolder, RunLock
-from streampgs.run.memory import peak_rss_bytes, rss_bytes
+from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
 from streampgs.solver.pgs import Pgs, PgsSettings, automatic_radius, automatic_t0, bytes_per_feature
 from streampgs.table.catalog import Catalog, build_catalog, decoded_bytes, read_shards, with_cache
 from streampgs.table.layout import Columns
@@ -322,7 +322,7 @@ class _Session:
             self.totals.skipped.update(window.skipped)
         if self.solver is None:
             self.solver = self._new_solver(window)
-        self.solver.grow(window.largest_index + 1)
+        self._grow(self.solver, window.largest_index + 1)
         if self.forecast is None:
             self._announce_choices(window)
         return window
@@ -379,6 +379,18 @@ class _Session:
 
     def _seconds_waiting(self) -> float:
         return self.waited_before + (self.pipeline.seconds_waiting if self.pipeline is not None else 0.0)
+
+    def _grow(self, solver: Pgs, features: int) -> None:
+        """Room for the features of the next window, unless a stray index asks for more memory than there is."""
+        needed = (features - solver.features) * bytes_per_feature(self.options.p, self.options.returns)
+        available = available_bytes()
+        if available is not None and needed > available:
+            raise DataError(
+                f"a row names feature {features - 1:,}: a model that wide takes {needed / 1e9:,.1f} GB more, and "
+                f"{available / 1e9:,.1f} GB are free",
+                "give --features N with the true number: rows with larger indices are then named, or skipped",
+            )
+        solver.grow(features)
 
     # The first window.
 
@@ -531,6 +543,7 @@ class _Session:
             progressive_loss=tallies.loss / tallies.weight if tallies and known else None,
             progressive_accuracy=tallies.correct / tallies.weight if tallies and known and classifies else None,
             gap=solver.gap() if solver and solver.steps else None,
+            sampling=self.options.sampling,
             dual_sha256=solver.dual_sha256() if solver else None,
             checkpoint=str(self.checkpoint) if self.checkpoint else None,
             stopped_by=stopped_by,

@@ -164,7 +164,8 @@ def _say_report(report: Any, run: Path) -> None:
     if report.progressive_accuracy is not None:
         figures.append(f"progressive accuracy {report.progressive_accuracy:.5f}")
     if report.gap is not None:
-        figures.append(f"certified gap {report.gap:.3g} (in expectation; an estimate with --sampling epoch)")
+        kind = "in expectation" if report.sampling == "independent" else "an estimate: rows came in whole epochs"
+        figures.append(f"certified gap {report.gap:.3g} ({kind})")
     figures.append(f"peak memory {report.peak_rss_mb:,.0f} MB (forecast {report.forecast_rss_mb:,.0f})")
     say(", ".join(figures))
     for fault, rows in report.skipped_rows.items():

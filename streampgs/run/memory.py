@@ -7,11 +7,12 @@ import sys
 from pathlib import Path
 
 _STATUS = Path("/proc/self/status")
+_MACHINE = Path("/proc/meminfo")
 
 
-def _status_kilobytes(field: str) -> int | None:
+def _kilobytes(source: Path, field: str) -> int | None:
     try:
-        for line in _STATUS.read_text().splitlines():
+        for line in source.read_text().splitlines():
             if line.startswith(field + ":"):
                 return int(line.split()[1])
     except OSError:
@@ -21,7 +22,7 @@ def _status_kilobytes(field: str) -> int | None:
 
 def peak_rss_bytes() -> int:
     # VmHWM and not getrusage, whose peak a child inherits from a large parent.
-    peak = _status_kilobytes("VmHWM")
+    peak = _kilobytes(_STATUS, "VmHWM")
     if peak is not None:
         return peak * 1024
     unit = 1 if sys.platform == "darwin" else 1024
@@ -29,5 +30,11 @@ def peak_rss_bytes() -> int:
 
 
 def rss_bytes() -> int:
-    now = _status_kilobytes("VmRSS")
+    now = _kilobytes(_STATUS, "VmRSS")
     return now * 1024 if now is not None else peak_rss_bytes()
+
+
+def available_bytes() -> int | None:
+    """What the machine could still give without swapping; None where it does not tell."""
+    available = _kilobytes(_MACHINE, "MemAvailable")
+    return None if available is None else available * 1024

@@ -173,3 +173,17 @@ def test_memory_stays_within_budget_and_forecast(tmp_path: Path) -> None:
     assert sum(path.stat().st_size for path in (tmp_path / "table").iterdir()) > 10 * budget * 1e6
     assert done.json["peak_rss_mb"] <= budget + model + 300
     assert done.json["peak_rss_mb"] == pytest.approx(done.json["forecast_rss_mb"], rel=0.2)
+
+
+def test_an_index_beyond_all_memory_is_refused_with_a_remedy(tmp_path: Path) -> None:
+    import pyarrow as pa
+
+    table = pa.table({"label": [1, -1, 1], "indices": [[1, 2], [3, 2**31 - 3], [4]]})
+    pq.write_table(table, tmp_path / "stray.parquet")
+    done = streampgs("train", tmp_path / "stray.parquet", "--run", tmp_path / "a")
+    assert done.code == 1
+    assert "2,147,483,645" in done.err
+    assert "--features" in done.err
+    done = streampgs("train", tmp_path / "stray.parquet", "--run", tmp_path / "b", "--features", 10)
+    assert "row 1 " in done.err
+    assert "2147483645" in done.err

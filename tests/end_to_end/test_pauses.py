@@ -121,6 +121,23 @@ def test_real_signals(how: str, code: int, tables: Tables, tmp_path: Path) -> No
     assert streampgs.resume(run).dual_sha256 == quiet.dual_sha256
 
 
+def test_a_second_interrupt_leaves_at_once_and_the_run_is_intact(tables: Tables, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    data = tables.path("sparse", "arrow")
+    options = ["--window", "500kB", "--memory", "60MB", "--epochs", "5000", "--checkpoint-every", "0.05s"]
+    command = [sys.executable, "-m", "streampgs", "train", str(data), "--run", str(run), *options]
+    process = subprocess.Popen(command, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 60
+    while not list(run.glob("checkpoint-*")) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=60)
+    assert process.returncode == 130
+    rows = streampgs.Model.load(run).rows
+    assert streampgs.resume(run, rows=rows + 1).rows == rows + 1
+
+
 def test_a_stop_before_the_first_row_leaves_a_run_that_can_be_resumed(tables: Tables, tmp_path: Path) -> None:
     stop = StopRequest()
     stop.ask("SIGINT")
