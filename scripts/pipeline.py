@@ -65,7 +65,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--p", type=float, default=2.0)
     arguments = parser.parse_args()
-    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    )
     resources = Resources()
     for data in arguments.data:
         catalog, _ = build_catalog([data], Columns())
@@ -74,7 +76,9 @@ def main() -> None:
             for repeat in range(arguments.repeats + 1):
                 bare = bare_rows_per_second(windows, catalog.kind, arguments.p)
                 run = Path(folder) / str(repeat)
-                report = trainer.train([data], run, ModelOptions(p=arguments.p), Limits(epochs=arguments.epochs), resources)
+                report = trainer.train(
+                    [data], run, ModelOptions(p=arguments.p), Limits(epochs=arguments.epochs), resources
+                )
                 if repeat == 0:
                     continue  # warms the page cache and the compiled loops
                 print(

@@ -24,6 +24,8 @@ from streampgs.reading.filler import WindowFiller  # noqa: E402
 from streampgs.reading.window import Window  # noqa: E402
 from streampgs.solver.pgs import Pgs  # noqa: E402
 
+_ROWS = 1_000_000
+
 
 class FirstStep(Silent):
     """Notes when the choices were announced, which is right before the first step."""
@@ -57,7 +59,9 @@ def main() -> None:
     parser.add_argument("data", nargs="+")
     parser.add_argument("--memory", type=int, default=512, help="MB")
     arguments = parser.parse_args()
-    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    print(
+        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
+    )
     print(f"imports {time.perf_counter() - IMPORTED:.2f} s")
     began = time.perf_counter()
     Pgs.warm_up("logistic", 2.0, "sparse", "suffix")
@@ -69,10 +73,10 @@ def main() -> None:
             for name in ("first start", "start", "resume"):
                 fills, observer = Fills(), FirstStep()
                 if name == "resume":
-                    report = trainer.resume(run, Limits(rows=report.rows + 1), resources, observer)
+                    trainer.resume(run, Limits(rows=2 * _ROWS), resources, observer)
                 else:
                     run = Path(folder) / name.replace(" ", "-")
-                    report = trainer.train([data], run, ModelOptions(), Limits(rows=1_000_000), resources, observer)
+                    trainer.train([data], run, ModelOptions(), Limits(rows=_ROWS), resources, observer)
                 fill = fills.first or 0.0
                 size = sum(file.stat().st_size for file in Path(data).rglob("*") if file.is_file()) / 1e9
                 print(

@@ -46,7 +46,9 @@ def test_plain_number_is_a_size_in_bytes(size):
     assert parse_size(size) == parse_size(str(size)) == parse_size(f"{size}B") == size
 
 
-@pytest.mark.parametrize("text", ["", "MB", "-1", "1e9", "1.5.2GB", "12 parsecs", "1,000", "0x10", "nan", "inf", "1 GB 2", ".5G"])
+@pytest.mark.parametrize(
+    "text", ["", "MB", "-1", "1e9", "1.5.2GB", "12 parsecs", "1,000", "0x10", "nan", "inf", "1 GB 2", ".5G"]
+)
 def test_no_size(text):
     with pytest.raises(OptionError, match=r"is no size\n  → write it like 512MB, 2GiB or 1\.5G"):
         parse_size(text)
@@ -176,7 +178,13 @@ def test_target_accuracy_is_a_share(value):
 def test_limits_given_or_by_default():
     assert not Limits().given
     assert Limits().or_default() == Limits(epochs=DEFAULT_EPOCHS)
-    for limits in (Limits(epochs=1), Limits(rows=10), Limits(seconds=0.5), Limits(target_accuracy=1.0), Limits(target_gap=1e-9)):
+    for limits in (
+        Limits(epochs=1),
+        Limits(rows=10),
+        Limits(seconds=0.5),
+        Limits(target_accuracy=1.0),
+        Limits(target_gap=1e-9),
+    ):
         assert limits.given
         assert limits.or_default() is limits
 

@@ -114,21 +114,15 @@ def twin_normal(word: int) -> float:
         word = twin_next(word)
 
 
-def twin_sparse_row(
-    seed: int, number: int, vocabulary: synthetic.Vocabulary
-) -> tuple[int, list[int], list[float]]:
+def twin_sparse_row(seed: int, number: int, vocabulary: synthetic.Vocabulary) -> tuple[int, list[int], list[float]]:
     key = twin_row_key(seed, number)
-    wished = math.exp(
-        synthetic.LENGTH_LOG_MEAN + synthetic.LENGTH_LOG_SPREAD * twin_normal(twin_word(key, 0))
-    )
+    wished = math.exp(synthetic.LENGTH_LOG_MEAN + synthetic.LENGTH_LOG_SPREAD * twin_normal(twin_word(key, 0)))
     length = min(synthetic.LONGEST_ROW, 1 + math.floor(wished))
     spacings = [-math.log(twin_uniform(twin_word(key, 2 + draw))) for draw in range(length + 1)]
     *sums, total = itertools.accumulate(spacings)
     cumulative = vocabulary.cumulative.tolist()
     times = Counter(bisect.bisect_right(cumulative, part / total) for part in sums)
-    values = {
-        feature: vocabulary.rarity[feature] * (1 + math.log(times[feature])) for feature in sorted(times)
-    }
+    values = {feature: vocabulary.rarity[feature] * (1 + math.log(times[feature])) for feature in sorted(times)}
     norm = math.sqrt(sum(value**2 for value in values.values()))
     score = sum(vocabulary.weights[feature] * value for feature, value in values.items()) / norm
     label = 1 if score + vocabulary.bias > 0 else -1
@@ -344,9 +338,7 @@ def test_the_sparse_plane_is_right_but_for_the_noise_in_the_labels():
 
 
 @volume
-@pytest.mark.parametrize(
-    ("kind", "type_", "classes"), [("dense", pa.int8(), {0, 1}), ("gaussian", pa.int8(), {-1, 1})]
-)
+@pytest.mark.parametrize(("kind", "type_", "classes"), [("dense", pa.int8(), {0, 1}), ("gaussian", pa.int8(), {-1, 1})])
 def test_dense_classes_are_balanced(kind, type_, classes, tmp_path):
     write_dataset(tmp_path / "set", rows=40_000, kind=kind, features=6)
     table = read(tmp_path / "set")
@@ -405,9 +397,7 @@ def test_no_direction_separates_the_gaussians_better_than_gaussian_direction(tmp
 
 @given(seed=st.integers(0, 2**64 - 1), features=st.integers(1, 40), size=st.floats(1e-3, 10))
 @settings(max_examples=50, deadline=None)
-def test_the_distance_of_the_means_in_standard_deviations_is_greatest_along_the_direction(
-    seed, features, size
-):
+def test_the_distance_of_the_means_in_standard_deviations_is_greatest_along_the_direction(seed, features, size):
     cloud = synthetic.cloud(seed, features)
     covariance = np.diag(cloud.own**2) + cloud.loadings.T @ cloud.loadings
 
@@ -490,9 +480,7 @@ def test_an_interruption_leaves_whole_shards_only(format, tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_dataset(
-            tmp_path / "set", rows=9_000, kind="dense", shards=3, format=format, on_progress=interrupt
-        )
+        write_dataset(tmp_path / "set", rows=9_000, kind="dense", shards=3, format=format, on_progress=interrupt)
     left = sorted(path.name for path in (tmp_path / "set").iterdir())
     assert left == [f"part-00000.{format}", f"part-00001.{format}"]
     assert read(tmp_path / "set").num_rows == 6_000
@@ -516,9 +504,7 @@ print(peak_mb() - before)
 
 
 @volume
-@pytest.mark.skipif(
-    not Path("/proc/self/status").exists(), reason="the peak of one process is not known here"
-)
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of one process is not known here")
 def test_memory_stays_bounded(tmp_path):
     run = [sys.executable, "-c", MEMORY_SCRIPT, str(tmp_path)]
     grown = subprocess.run(run, check=True, capture_output=True, text=True).stdout

@@ -1,20 +1,20 @@
-"""How the loops are compiled, and how the on-disk cache of compiled code learns that a source changed."""
+"""How the loops are compiled, and the few instructions that plain loops cannot say."""
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 from llvmlite import ir
-from numba import config, njit, types
+from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic, register_jitable
 
-__all__ = ["SOURCES_DIGEST", "compiled", "copy_entries", "inlinable", "prefetch_for_writing", "reordering"]
+from streampgs.arithmetic.compile_cache import njit_with_safe_cache
+
+__all__ = ["compiled", "copy_entries", "inlinable", "prefetch_for_writing", "reordering"]
 
 # The interpreter lock is let go of, so that reading and training run at the same time.
-compiled = njit(cache=True, nogil=True, error_model="numpy")
+compiled = njit_with_safe_cache(nogil=True, error_model="numpy")
 
 # A plain function that loops may call; unlike an @njit function it can be closed over without losing the cache.
 inlinable = register_jitable
@@ -76,16 +76,3 @@ def _copy(typingctx, target, to, source, start, count):  # type: ignore[no-untyp
 _PLAIN: bool = vars(config)["DISABLE_JIT"]
 prefetch_for_writing: Any = _plain_prefetch if _PLAIN else intrinsic(_prefetch)
 copy_entries: Any = _plain_copy if _PLAIN else intrinsic(_copy)
-
-
-def _digest_of_sources() -> str:
-    digest = hashlib.sha256()
-    for source in sorted(Path(__file__).parent.glob("*.py")):
-        digest.update(source.name.encode())
-        digest.update(source.read_bytes())
-    return digest.hexdigest()[:16]
-
-
-# Numba's cache notices an edit of the file that holds a loop, not of the files whose functions it calls. Loops made
-# by a factory close over this digest, which makes them new whenever any file of this room changes.
-SOURCES_DIGEST = _digest_of_sources()

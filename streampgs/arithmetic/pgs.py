@@ -1,8 +1,8 @@
 """The Primal Gradient Solver's loop: one step costs O(nonzeros of its rows) for every p in (1, 2], ball and averaging
 included.
 
-The formulas. λ is the negated sum of all sub-gradients, s a power of two that keeps powers in range (always 1 for
-p = 2), v_i = sgn(λ_i)·(|λ_i|/s)^{q-1} and Q = Σ (|λ_i|/s)^q. Before step t the iterate is w = c·v with
+The formulas. λ is the negated sum of all sub-gradients, s a scale near max |λ_i| that keeps powers in range (1 for
+p = 2, and 0 while λ is), v_i = sgn(λ_i)·(|λ_i|/s)^{q-1} and Q = Σ (|λ_i|/s)^q. Before step t the iterate is w = c·v with
 
     c = (p-1)·s·Q^{(2-q)/q} / ((t-1+t0)σ),      ‖w‖_p = (p-1)·s·Q^{1/q} / ((t-1+t0)σ),
 
@@ -21,7 +21,7 @@ from functools import cache
 
 import numpy as np
 
-from streampgs.arithmetic.jit import SOURCES_DIGEST, compiled, inlinable, reordering
+from streampgs.arithmetic.jit import compiled, inlinable, reordering
 from streampgs.arithmetic.losses import LOSSES
 from streampgs.arithmetic.powers import dual_exponent, power_for
 
@@ -36,8 +36,10 @@ CORRECT_TALLY = 6
 WEIGHT_TALLY = 7
 SCALARS = 8
 
-# |λ|/s may grow to 2^(this/q) between two rebuilds: its q-th power, summed over 2^31 features, is still finite.
-_RANGE_BITS = 900.0
+# Between two rebuilds (max |λ_i|/s)^q may leave 1 by this factor, either way. A sum of iterates S·v + u loses as many
+# digits as v has changed since its iterates were counted, and Q as many as it has fallen; so all is made afresh before
+# that can be told from rounding. For p near 1, where q is large, a small change of λ is a large one of v.
+_RANGE = 2.0**8
 
 
 @reordering
@@ -54,6 +56,12 @@ def dense_dot(features, slot, indices, values, start, stop):  # type: ignore[no-
     for j in range(stop - start):
         total += features[j, slot] * values[start + j]
     return total
+
+
+@inlinable
+def reciprocal(scale):  # type: ignore[no-untyped-def]
+    """1/s; while s is 0 any change of λ shall seem too large, so that all is rebuilt with a scale."""
+    return 1.0 / scale if scale > 0.0 else math.inf
 
 
 def _euclidean_step(layout: str, averaging: bool) -> Callable[..., None]:
@@ -91,19 +99,21 @@ def _general_step(p: float, layout: str, averaging: bool) -> Callable[..., None]
     """step(…): λ += step·x for p < 2, with one power for each touched coordinate."""
     q = dual_exponent(p) + 1.0
     power = power_for(q - 1.0)
-    largest_size = 2.0 ** (_RANGE_BITS / q)
+    largest_size = _RANGE ** (1.0 / q)
     rebuild = _rebuild(p, averaging)
     sparse = layout == "sparse"
 
     @inlinable
     def touch(coordinates, i, change, shrink, multiplier_sum):  # type: ignore[no-untyped-def]
         """How much Q grew by λ_i += change; infinite where |λ_i|/s has left its range and all must be rebuilt."""
+        if change == 0.0:
+            return 0.0
         before = coordinates[i, 0]
         raised_before = coordinates[i, 1]
         dual = before + change
         coordinates[i, 0] = dual
         size = abs(dual) * shrink
-        if size > largest_size:
+        if not size <= largest_size:
             return math.inf
         raised = power(size)
         signed = math.copysign(raised, dual)
@@ -114,7 +124,7 @@ def _general_step(p: float, layout: str, averaging: bool) -> Callable[..., None]
 
     @inlinable
     def step_in_general(coordinates, scalars, indices, values, start, stop, step, intercept):  # type: ignore[no-untyped-def]
-        shrink = 1.0 / scalars[SCALE]
+        shrink = reciprocal(scalars[SCALE])
         multiplier_sum = scalars[MULTIPLIER_SUM]
         growth = 0.0
         for j in range(start, stop + 1):
@@ -127,7 +137,7 @@ def _general_step(p: float, layout: str, averaging: bool) -> Callable[..., None]
             growth_here = touch(coordinates, i, change, shrink, multiplier_sum)
             if growth_here == math.inf:
                 rebuild(coordinates, scalars)
-                shrink = 1.0 / scalars[SCALE]
+                shrink = reciprocal(scalars[SCALE])
                 multiplier_sum = scalars[MULTIPLIER_SUM]
                 growth = 0.0
             else:
@@ -165,9 +175,8 @@ def _rebuild(p: float, averaging: bool) -> Callable[..., None]:
             if averaging:
                 coordinates[i, 2] += multiplier_sum * coordinates[i, 1]
             largest = max(largest, abs(coordinates[i, 0]))
-        if 0.0 < largest < math.inf:
-            scalars[SCALE] = 2.0 ** math.ceil(math.log2(largest))
-        shrink = 1.0 / scalars[SCALE]
+        scalars[SCALE] = largest
+        shrink = reciprocal(largest) if largest > 0.0 else 0.0
         power_sum = 0.0
         for i in range(coordinates.shape[0]):
             dual = coordinates[i, 0]
@@ -187,14 +196,14 @@ def rebuild_for(p: float, averaging: bool) -> Callable[..., None]:
     The running pair (S, u) is flushed first (u takes up S·v, S becomes 0), so that sums of iterates survive a change
     of scale and no cancellation lasts longer than the stretch between two rebuilds.
     """
-    sources, rebuild_parts = SOURCES_DIGEST, _rebuild(p, averaging)
+    rebuild_parts = _rebuild(p, averaging)
 
     @compiled
     def rebuild(coordinates, scalars):  # type: ignore[no-untyped-def]
-        sources  # noqa: B018 (another closure, hence another cache entry, whenever a source of this room changes)
         rebuild_parts(coordinates, scalars)
 
-    return rebuild
+    made: Callable[..., None] = rebuild
+    return made
 
 
 @cache
@@ -209,17 +218,17 @@ def advance_for(loss_name: str, p: float, layout: str, averaging: bool) -> Calla
     euclidean = p == 2.0
     dot = sparse_dot if layout == "sparse" else dense_dot
     step_row = _euclidean_step(layout, averaging) if euclidean else _general_step(p, layout, averaging)
+    rebuild_parts = _rebuild(p, averaging)
+    lowest_power_sum = 1.0 / _RANGE
     slot = 0 if euclidean else 1
     q = dual_exponent(p) + 1.0
     p_less_1 = 1.0 / (q - 1.0)
-    sources = SOURCES_DIGEST
 
     @compiled
     def advance(  # type: ignore[no-untyped-def]
         coordinates, scalars, starts, stops, indices, values, labels, weights,
         first, stop, batch, t, t0, sigma, radius, shape, intercept,
     ):  # fmt: skip
-        sources  # noqa: B018
         features = coordinates[1:]
         steps = np.empty(batch)
         weighted = weights.size > 0
@@ -229,6 +238,9 @@ def advance_for(loss_name: str, p: float, layout: str, averaging: bool) -> Calla
 
             clock = (t + t0) * sigma  # t counts the steps taken so far
             power_sum = max(0.0, scalars[POWER_SUM])
+            if not euclidean and power_sum < lowest_power_sum and scalars[SCALE] > 0.0:
+                rebuild_parts(coordinates, scalars)
+                power_sum = scalars[POWER_SUM]
             if euclidean:
                 multiplier = 1.0 / clock
                 norm = math.sqrt(power_sum) / clock
@@ -266,4 +278,5 @@ def advance_for(loss_name: str, p: float, layout: str, averaging: bool) -> Calla
             t += 1
         return t
 
-    return advance
+    made: Callable[..., int] = advance
+    return made

@@ -124,7 +124,9 @@ def place_sparse(rows, slots, offsets, indices, values, starts, out_indices, out
     """
     ones = values.size == 0
     sound, block_largest = _entries_are_sound(offsets, indices, values, limit)
-    every_row = rows.size == offsets.size - 1 and not reasons.any()
+    every_row = rows.size == offsets.size - 1
+    for k in range(rows.size):
+        every_row = every_row and rows[k] == k and reasons[k] == 0
     largest = np.int64(-1)
     for k in range(rows.size):
         # The places in the window are far apart: what the row after the next will write is fetched meanwhile.
@@ -195,11 +197,15 @@ def place_dense(rows, slots, width, values, out_values, reasons):  # type: ignor
 def squared_norms(starts, stops, values, exponent, out):  # type: ignore[no-untyped-def]
     """‖x‖² in the norm of the given exponent, for each row."""
     for r in range(starts.size):
-        total = 0.0
+        largest = 0.0
         for j in range(starts[r], stops[r]):
-            size = abs(np.float64(values[j]))
-            total += size * size if exponent == 2.0 else size**exponent
-        out[r] = total ** (2.0 / exponent)
+            largest = max(largest, abs(np.float64(values[j])))
+        total = 0.0
+        if largest > 0.0:
+            for j in range(starts[r], stops[r]):
+                total += (abs(np.float64(values[j])) / largest) ** exponent
+        norm = largest * total ** (1.0 / exponent)
+        out[r] = norm * norm
 
 
 @reordering

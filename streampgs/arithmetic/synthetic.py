@@ -14,8 +14,9 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from streampgs.arithmetic.jit import compiled
 
 # Every constant that meets a word is a uint64 itself: Numba makes a float64 out of uint64 with int64.
 STRIDE = np.uint64(0x9E3779B97F4A7C15)
@@ -79,30 +80,30 @@ EDGES = _ziggurat_edges(256, OUTERMOST, 0.00492867323399)
 HEIGHTS = np.exp(-0.5 * EDGES**2)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def mixed(word):  # type: ignore[no-untyped-def]
     word = (word ^ (word >> SHIFT_30)) * MIX_FIRST
     word = (word ^ (word >> SHIFT_27)) * MIX_SECOND
     return word ^ (word >> SHIFT_31)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def word_of(key, position):  # type: ignore[no-untyped-def]
     return mixed(key + (np.uint64(position) + ONE) * STRIDE)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def key_for(seed, purpose):  # type: ignore[no-untyped-def]
     return word_of(mixed(np.uint64(seed)), purpose)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def uniform(word):  # type: ignore[no-untyped-def]
     """In the open interval (0, 1), so that its logarithm is finite."""
     return (np.float64(word >> UNIFORM_SHIFT) + 0.5) * 2.0**-53
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def _beyond_outermost(word):  # type: ignore[no-untyped-def]
     while True:
         beyond = -math.log(uniform(word)) / OUTERMOST
@@ -112,7 +113,7 @@ def _beyond_outermost(word):  # type: ignore[no-untyped-def]
         word = mixed(word + STRIDE)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def normal(word):  # type: ignore[no-untyped-def]
     """A standard normal number out of one word; the few that a layer rejects mix their word on."""
     while True:
@@ -130,7 +131,7 @@ def normal(word):  # type: ignore[no-untyped-def]
         word = mixed(word + STRIDE)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def words(seed, purpose, count):  # type: ignore[no-untyped-def]
     key = key_for(seed, purpose)
     out = np.empty(count, np.uint64)
@@ -139,7 +140,7 @@ def words(seed, purpose, count):  # type: ignore[no-untyped-def]
     return out
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def normals(seed, purpose, count):  # type: ignore[no-untyped-def]
     key = key_for(seed, purpose)
     out = np.empty(count, np.float64)
@@ -186,7 +187,7 @@ def vocabulary(seed: int, features: int) -> Vocabulary:
     return unbiased._replace(bias=-float(np.quantile(scores, 1.0 - share_before_noise)))
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sparse_row(key, vocabulary, places, indices, values):  # type: ignore[no-untyped-def]
     """Fill `indices` and `values` from their start; return (nonzeros, norm, <w*, unit row> + bias).
 
@@ -226,13 +227,13 @@ def sparse_row(key, vocabulary, places, indices, values):  # type: ignore[no-unt
     return nonzeros, norm, score / norm + bias
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sparse_label(key, score):  # type: ignore[no-untyped-def]
     flipped = uniform(word_of(key, 1)) < SPARSE_LABEL_NOISE
     return np.int8(1) if (score > 0.0) != flipped else np.int8(-1)
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sparse_scores(seed, numbers, vocabulary):  # type: ignore[no-untyped-def]
     rows_key = key_for(seed, ROWS)
     places = np.empty(LONGEST_ROW + 1, np.float64)
@@ -244,7 +245,7 @@ def sparse_scores(seed, numbers, vocabulary):  # type: ignore[no-untyped-def]
     return scores
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sparse_labels(seed, numbers, vocabulary):  # type: ignore[no-untyped-def]
     rows_key = key_for(seed, ROWS)
     scores = sparse_scores(seed, numbers, vocabulary)
@@ -254,7 +255,7 @@ def sparse_labels(seed, numbers, vocabulary):  # type: ignore[no-untyped-def]
     return labels
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def sparse_rows(seed, numbers, vocabulary):  # type: ignore[no-untyped-def]
     """(labels, offsets, indices, values) of the rows of these numbers, laid out like Arrow's lists."""
     rows_key = key_for(seed, ROWS)
@@ -312,7 +313,7 @@ def _covariance_times(
     return product
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def logistic_targets(seed, numbers):  # type: ignore[no-untyped-def]
     """(targets, positions): 1 with the logistic function's probability at the position, else 0."""
     rows_key = key_for(seed, ROWS)
@@ -326,7 +327,7 @@ def logistic_targets(seed, numbers):  # type: ignore[no-untyped-def]
     return targets, positions
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def regression_targets(seed, numbers):  # type: ignore[no-untyped-def]
     """(targets, positions): linear in the position, plus noise."""
     rows_key = key_for(seed, ROWS)
@@ -340,7 +341,7 @@ def regression_targets(seed, numbers):  # type: ignore[no-untyped-def]
     return targets, positions
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def gaussian_targets(seed, numbers):  # type: ignore[no-untyped-def]
     """(targets, positions): -1 or +1 by a fair coin, and a position around that class's mean."""
     rows_key = key_for(seed, ROWS)
@@ -353,7 +354,7 @@ def gaussian_targets(seed, numbers):  # type: ignore[no-untyped-def]
     return targets, positions
 
 
-@njit(cache=True, nogil=True)
+@compiled
 def dense_rows(seed, numbers, positions, cloud):  # type: ignore[no-untyped-def]
     """Rows of the cloud, each given its position: a free draw, moved along Σ·direction to its place."""
     direction, along, centre, own, loadings = cloud

@@ -21,6 +21,9 @@ from streampgs.order.cursor import Arrival, Cursor
 
 Ints = NDArray[np.int64]
 
+_LOOK_AHEAD = 256  # blocks looked at together
+_HALVED = 1.9  # windows' worth of rows left that become two halves
+
 
 @dataclass(frozen=True)
 class GroupSizes:
@@ -70,6 +73,18 @@ class WindowPlan:
     shuffle_key: int
     blocks: int
     """How many independently placed blocks the window mixes."""
+
+
+@dataclass(frozen=True)
+class _Ahead:
+    group: Ints
+    start: Ints
+    stop: Ints
+    reached_bytes: NDArray[np.float64]
+    is_all: bool
+    """Whether nothing comes behind these blocks that could share a window with them."""
+    large_group: int
+    """The group behind them that exceeds a window, or -1."""
 
 
 class Schedule:
@@ -154,44 +169,47 @@ class Schedule:
         later = [a.position for a in arrivals if a.epoch == epoch and a.position > cursor.position]
         epoch_end = int(block_starts[-1])
         stop_at = min([epoch_end, *later])
-        whole = self._whole(epoch, arrivals)
+        ahead = self._blocks_ahead(cursor, layers, block_starts, stop_at)
+        if len(ahead.group) == 0:
+            return self._part_of_large_group(cursor, ahead.large_group, epoch_end)
+        fits = max(1, int(np.searchsorted(ahead.reached_bytes, self._share(ahead), side="right")))
+        pieces = Pieces(ahead.group[:fits], ahead.start[:fits], ahead.stop[:fits])
+        return self._plan(cursor, _after(cursor, cursor.position + fits, epoch_end), pieces)
 
-        taken_group, taken_start, taken_stop = [], [], []
-        taken_blocks = 0
-        taken_bytes = 0.0
-        position = cursor.position
-        most = self._even_share(position, stop_at, present[-1].groups, epoch_end)
-        while position < stop_at and taken_blocks < most:
-            ahead = np.arange(position, min(stop_at, position + most - taken_blocks), dtype=np.int64)
-            blocks = self._blocks_at(epoch, layers, ahead, len(layers) - 1)
+    def _blocks_ahead(self, cursor: Cursor, layers: list[tuple[int, int]], block_starts: Ints, stop_at: int) -> _Ahead:
+        """The blocks from the cursor on, for two windows: up to `stop_at` or to a group that exceeds a window."""
+        whole = self._whole(cursor.epoch, cursor.arrivals)
+        parts: list[tuple[Ints, Ints, Ints]] = [(np.empty(0, np.int64),) * 3]
+        position, reached, large_group = cursor.position, 0.0, -1
+        while position < stop_at and reached < 2 * self.sizes.window_bytes and large_group < 0:
+            positions = np.arange(position, min(stop_at, position + _LOOK_AHEAD), dtype=np.int64)
+            blocks = self._blocks_at(cursor.epoch, layers, positions, len(layers) - 1)
             group = np.searchsorted(block_starts, blocks, side="right") - 1
-            part = blocks - block_starts[group]
-            span = np.where(whole[group], self.groups.rows[group], self.slice_rows[group])
-            start = np.where(whole[group], 0, part * span)
-            stop = np.minimum(start + span, self.groups.rows[group])
-            reached = taken_bytes + np.cumsum((stop - start) * self.groups.row_bytes[group])
-            fits = int(np.searchsorted(reached, self.sizes.window_bytes, side="right"))
-            if fits == 0 and taken_blocks == 0:
-                if whole[group[0]] and self.slices[group[0]] > 1:
-                    return self._part_of_large_group(cursor, int(group[0]), epoch_end)
-                fits = 1  # one row or slice larger than a window: it goes alone
-            taken_group.append(group[:fits])
-            taken_start.append(start[:fits])
-            taken_stop.append(stop[:fits])
-            taken_blocks += fits
-            position += fits
-            if fits < len(ahead):
-                break
-            taken_bytes = float(reached[-1])
-        pieces = Pieces(np.concatenate(taken_group), np.concatenate(taken_start), np.concatenate(taken_stop))
-        return self._plan(cursor, _after(cursor, position, epoch_end), pieces)
+            rows = self.groups.rows[group]
+            span = np.where(whole[group], rows, self.slice_rows[group])
+            start = np.where(whole[group], 0, (blocks - block_starts[group]) * span)
+            stop = np.minimum(start + span, rows)
+            large = (
+                whole[group]
+                & (self.slices[group] > 1)
+                & (rows * self.groups.row_bytes[group] > self.sizes.window_bytes)
+            )
+            if large.any():
+                count = int(np.argmax(large))
+                large_group = int(group[count])
+                group, start, stop = group[:count], start[:count], stop[:count]
+            parts.append((group, start, stop))
+            reached += float(((stop - start) * self.groups.row_bytes[group]).sum())
+            position += len(group)
+        group, start, stop = (np.concatenate(column) for column in zip(*parts, strict=True))
+        reached_bytes = np.cumsum((stop - start) * self.groups.row_bytes[group])
+        return _Ahead(group, start, stop, reached_bytes, position >= stop_at or large_group >= 0, large_group)
 
-    def _even_share(self, position: int, stop_at: int, groups: int, epoch_end: int) -> int:
-        """How many blocks the next window takes, so that no short, badly mixed window is left over at the end."""
-        mean_bytes = float((self.groups.rows[:groups] * self.groups.row_bytes[:groups]).sum()) / max(1, epoch_end)
-        fitting = max(1, int(self.sizes.window_bytes // max(1.0, mean_bytes)))
-        windows = -(-(stop_at - position) // fitting)
-        return -(-(stop_at - position) // max(1, windows))
+    def _share(self, ahead: _Ahead) -> float:
+        """Bytes for the next window: all it holds, but what is left for two is halved, lest the last be a small one
+        that mixes badly."""
+        left, most = float(ahead.reached_bytes[-1]), float(self.sizes.window_bytes)
+        return left / 2 if ahead.is_all and most < left <= _HALVED * most else most
 
     def _part_of_large_group(self, cursor: Cursor, group: int, epoch_end: int) -> WindowPlan:
         """A window of slices of one group that exceeds a window, in an order of their own."""

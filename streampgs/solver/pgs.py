@@ -77,7 +77,7 @@ class Pgs:
         self.averaging = settings.returns in (SUFFIX, AVERAGE)
         self.steps = 0
         self.scalars = np.zeros(loops.SCALARS)
-        self.scalars[loops.SCALE] = 1.0
+        self.scalars[loops.SCALE] = 1.0 if settings.p == 2.0 else 0.0
         slots = (1 if settings.p == 2.0 else 2) + self.averaging
         self.coordinates: NDArray[np.float64] = np.zeros((1, slots))
         self.earlier = Stretch(np.zeros(1), np.zeros(1 if self.averaging else 0))
@@ -109,8 +109,8 @@ class Pgs:
 
     @property
     def dual(self) -> Vector:
-        """λ, the intercept's coordinate first."""
-        return np.ascontiguousarray(self.coordinates[:, 0])
+        """A copy of λ, the intercept's coordinate first."""
+        return self.coordinates[:, 0].copy()
 
     def grow(self, features: int) -> None:
         """Room for more features; those never seen have λ_i = 0, so nothing else changes."""
@@ -262,7 +262,7 @@ class Pgs:
             "kept": self.kept,
         }
         for slot, name in enumerate(self._slot_names()):
-            vectors[name] = np.ascontiguousarray(self.coordinates[:, slot])
+            vectors[name] = self.coordinates[:, slot].copy()
         numbers = {
             "steps": self.steps,
             "scalars": self.scalars.tolist(),

@@ -134,6 +134,22 @@ def test_after_any_arrivals_an_epoch_has_every_row_once(seed, groups, sizes, mom
     assert set(seen[last]) == rows_among(groups, 0, known)
 
 
+def test_windows_of_many_hundred_blocks():
+    """More than are looked at together, in layers that begin anywhere."""
+    groups = groups_of([900, 1, 700, 1200, 333], row_bytes=1.0)
+    schedule = Schedule(5, groups, Sizes(window_bytes=600, block_bytes=1))
+    cursor, seen = beginning(2), []
+    for known in (3, 4, 5):
+        plan = schedule.window(cursor)
+        cursor = schedule.arrive(cursor.at_row(known), known, known)
+        assert same_pieces(schedule.window(cursor), plan)
+        seen += rows_of(plan.pieces)
+        cursor = schedule.window(cursor).next
+    seen += [row for plan in windows(schedule, cursor, 1) for row in rows_of(plan.pieces)]
+    assert len(seen) == groups.rows.sum()
+    assert set(seen) == rows_among(groups, 0, 5)
+
+
 def test_a_new_group_is_mixed_with_what_is_left(assert_uniform):
     """Its blocks come neither first nor last."""
     places = []
@@ -215,3 +231,28 @@ def test_the_order_after_an_arrival_is_pinned():
         for plan in windows(schedule, cursor, 1)
     ]
     assert order == PINNED_AFTER_AN_ARRIVAL
+
+
+@given(seed=st.integers(0, 1 << 40), groups=catalogs(), sizes=sizes_of_any_kind, row=st.integers(0, 1))
+def test_groups_that_arrive_one_by_one_in_a_window_are_groups_that_arrive_together(seed, groups, sizes, row):
+    schedule = Schedule(seed, groups, sizes)
+    cursor = schedule.window(beginning(1)).next.at_row(row)
+    together = schedule.arrive(cursor, len(groups), len(groups))
+    one_by_one = cursor
+    for known in range(2, len(groups) + 1):
+        one_by_one = schedule.arrive(one_by_one, known, known)
+    if len(groups) > 1:
+        epochs = cursor.epoch + 2
+        both = zip(windows(schedule, together, epochs), windows(schedule, one_by_one, epochs), strict=True)
+        assert all(same_pieces(one, other) for one, other in both)
+
+
+def test_when_a_group_arrived_is_forgotten_two_epochs_later():
+    schedule = Schedule(0, groups_of([30] * 6, decoded=True), Sizes(window_bytes=300, block_bytes=100))
+    first = schedule.window(beginning(4))
+    late = schedule.arrive(schedule.arrive(first.start.at_row(1), 5, 5), 6, 6)
+    orders = [
+        [plan.pieces.start.tolist() for plan in windows(schedule, cursor, 4) if plan.start.epoch >= 2]
+        for cursor in (beginning(6), late)
+    ]
+    assert orders[0] == orders[1]

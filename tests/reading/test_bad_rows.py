@@ -134,9 +134,8 @@ def test_bad_row_is_named(tmp_path, fault, writer, cached):
     write_rows(tmp_path / "data", case, {38}, writer)
     suffix, group = ("parquet", "row group") if writer == "parquet" else ("arrow", "record batch")
     for epoch in range(2):
-        with setup_of(tmp_path, case, cached, skip=False).reader() as reader:
-            with pytest.raises(DataError) as refused:
-                reader.first_window(epoch)
+        with setup_of(tmp_path, case, cached, skip=False).reader() as reader, pytest.raises(DataError) as refused:
+            reader.first_window(epoch)
         place = f"shard '{tmp_path}/data/1.{suffix}', {group} 1, row 6 (row 14 of the file): "
         assert refused.value.found.startswith(place)
         assert case.found in refused.value.found.removeprefix(place)

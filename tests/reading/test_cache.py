@@ -103,7 +103,9 @@ def test_shards_of_one_shape_and_one_time_stamp_do_not_share_a_file(tmp_path):
     (tmp_path / "data").mkdir()
     for seed in range(3):
         path = tmp_path / f"data/{seed}.parquet"
-        pq.write_table(dense_table(20, seed=seed), path, compression="none", use_dictionary=False, write_statistics=False)
+        pq.write_table(
+            dense_table(20, seed=seed), path, compression="none", use_dictionary=False, write_statistics=False
+        )
         os.utime(path, ns=(0, 0))
     setup = Setup(tmp_path / "data", tmp_path / "cache", window_bytes=1 << 20)
     assert len({shard.identity for shard in setup.catalog().shards}) == 1
@@ -268,7 +270,9 @@ def test_half_written_files_of_a_killed_process_are_passed_by(setup):
 def test_disk_that_damages_every_file_is_an_error(setup, monkeypatch):
     write = BlockCache.write
 
-    def damaging(self: BlockCache, shard: object, group: int, slice_rows: int, slices: Iterator[pa.RecordBatch]) -> None:
+    def damaging(
+        self: BlockCache, shard: object, group: int, slice_rows: int, slices: Iterator[pa.RecordBatch]
+    ) -> None:
         write(self, shard, group, slice_rows, slices)
         path = self.path(shard, group, slice_rows)
         path.write_bytes(body_damaged(path.read_bytes()))
@@ -280,7 +284,10 @@ def test_disk_that_damages_every_file_is_an_error(setup, monkeypatch):
 
 def test_disk_that_keeps_nothing_is_an_error(setup, monkeypatch):
     monkeypatch.setattr(BlockCache, "write", lambda *_: None)
-    with setup.reader() as reader, pytest.raises(DataError, match=r"the cache in '.*cache' does not keep what is written"):
+    with (
+        setup.reader() as reader,
+        pytest.raises(DataError, match=r"the cache in '.*cache' does not keep what is written"),
+    ):
         reader.first_window(EPOCH)
 
 
@@ -300,7 +307,10 @@ def test_interrupted_decoding_leaves_nothing(setup):
 
 def test_cache_that_cannot_be_written_is_an_error_that_says_what_to_do(setup):
     setup.cache.write_text("a file where the folder should be")
-    with setup.reader() as reader, pytest.raises(RunError, match=r"the cache in '.*' cannot be written: .*\n.*--cache DIR"):
+    with (
+        setup.reader() as reader,
+        pytest.raises(RunError, match=r"the cache in '.*' cannot be written: .*\n.*--cache DIR"),
+    ):
         reader.first_window(EPOCH)
 
 

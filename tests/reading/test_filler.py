@@ -96,7 +96,10 @@ INDICES = [pa.int8(), pa.uint8(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64
 @pytest.mark.parametrize("values", [pa.float16(), pa.float32(), pa.float64(), pa.int16()], ids=str)
 def test_number_types(tmp_path, writer, indices, values):
     table = sparse_table(60)
-    numbers = [[np.float16(round(4 * v) / 4) if values == pa.float16() else round(v) for v in row] for row in table["values"].to_pylist()]
+    numbers = [
+        [np.float16(round(4 * v) / 4) if values == pa.float16() else round(v) for v in row]
+        for row in table["values"].to_pylist()
+    ]
     table = table.set_column(table.schema.get_field_index("values"), "values", pa.array(numbers, pa.large_list(values)))
     lists = table["indices"].cast(pa.large_list(indices))
     table = table.set_column(table.schema.get_field_index("indices"), "indices", lists)
@@ -116,7 +119,9 @@ def test_groups_without_rows_are_passed_by(tmp_path, cache):
     for name, compression in (("a", None), ("b", "zstd")):
         table = sparse_table(30, seed=ord(name))
         nothing = pa.RecordBatch.from_pylist([], table.schema)
-        with pa.ipc.new_file(data / f"{name}.arrow", table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)) as writer:
+        with pa.ipc.new_file(
+            data / f"{name}.arrow", table.schema, options=pa.ipc.IpcWriteOptions(compression=compression)
+        ) as writer:
             for batch in (nothing, *table.to_batches(max_chunksize=11), nothing):
                 writer.write_batch(batch)
     WRITERS["parquet"](sparse_table(0), data / "c.parquet", 10)
@@ -240,7 +245,9 @@ def test_closed_filler_leaves_no_file_open(tmp_path):
 def test_file_order(tmp_path, table, block_bytes):
     data = folder(tmp_path)
     for number, (name, write) in enumerate(WRITERS.items()):
-        write(TABLES[table].slice(30 * number, 30), data / f"{number}.{'parquet' if 'parquet' in name else 'arrow'}", 11)
+        write(
+            TABLES[table].slice(30 * number, 30), data / f"{number}.{'parquet' if 'parquet' in name else 'arrow'}", 11
+        )
     with Setup(data).reader() as reader:
         found = [row for window in reader.filler.in_file_order(block_bytes) for row in rows_in(window)]
         everything = [row for group in plain_groups(reader.catalog) for row in group]
@@ -344,7 +351,9 @@ def test_damaged_parquet_page_is_named_with_its_row_group(tmp_path, cache, compr
 def test_no_damage_to_a_parquet_page_makes_rows_disappear(tmp_path):
     """Page headers have no checksum; where they are damaged, the decoder may end early and say nothing."""
     path = folder(tmp_path) / "a.parquet"
-    pq.write_table(TABLES["sparse"].drop_columns(["text", "weight"]).slice(0, 12), path, row_group_size=6, write_page_checksum=True)
+    pq.write_table(
+        TABLES["sparse"].drop_columns(["text", "weight"]).slice(0, 12), path, row_group_size=6, write_page_checksum=True
+    )
     whole = path.read_bytes()
     setup = Setup(tmp_path / "data", window_bytes=1 << 20)
     catalog = setup.catalog()

@@ -151,7 +151,8 @@ def test_every_start_and_stop_around_the_bounds_of_bytes(tmp_path, kind):
 def test_only_the_bytes_of_the_rows_are_read(tmp_path):
     rows, row_entries = 10_000, 10
     lists = pa.ListArray.from_arrays(
-        pa.array(np.arange(rows + 1, dtype=np.int32) * row_entries), pa.array(np.arange(rows * row_entries, dtype=np.int32))
+        pa.array(np.arange(rows + 1, dtype=np.int32) * row_entries),
+        pa.array(np.arange(rows * row_entries, dtype=np.int32)),
     )
     write(tmp_path / "a.arrow", [pa.record_batch({"c": lists})])
     file = Fetched(tmp_path / "a.arrow", ["c"])
@@ -180,7 +181,9 @@ def union(mode: str) -> pa.Array:
     types = pa.array([0, 1, 0, 1, 0], pa.int8())
     if mode == "sparse":
         return pa.UnionArray.from_sparse(types, [pa.array([1, 2, 3, 4, 5]), pa.array(list("abcde"))])
-    return pa.UnionArray.from_dense(types, pa.array([0, 0, 1, 1, 2], pa.int32()), [pa.array([1, 2, 3]), pa.array(["a", "b"])])
+    return pa.UnionArray.from_dense(
+        types, pa.array([0, 0, 1, 1, 2], pa.int32()), [pa.array([1, 2, 3]), pa.array(["a", "b"])]
+    )
 
 
 LONG = "longer than the twelve bytes that a view holds itself"
@@ -273,11 +276,18 @@ def test_columns_of_the_same_name_do_not_matter_if_they_are_extra(tmp_path):
 def polars_frames() -> Iterator[tuple[str, pl.DataFrame]]:
     rows = 1000
     lists = [[r, r + 1] if r % 3 else [] for r in range(rows)]
-    wanted = {"label": [r % 2 for r in range(rows)], "indices": lists, "values": [[v / 2 for v in row] for row in lists]}
+    wanted = {
+        "label": [r % 2 for r in range(rows)],
+        "indices": lists,
+        "values": [[v / 2 for v in row] for row in lists],
+    }
     text = [None if r % 5 == 0 else f"row {r}, {LONG}" for r in range(rows)]
     yield "plain", pl.DataFrame(wanted)
     yield "text before", pl.DataFrame({"text": text, **wanted})
-    yield "categories before", pl.DataFrame({"kind": pl.Series(["a", "b"] * (rows // 2), dtype=pl.Categorical), **wanted})
+    yield (
+        "categories before",
+        pl.DataFrame({"kind": pl.Series(["a", "b"] * (rows // 2), dtype=pl.Categorical), **wanted}),
+    )
     yield "nulls", pl.DataFrame({"none": [None] * rows, **wanted, "label": [None, 1] * (rows // 2)})
     small = {"label": pl.UInt8, "indices": pl.List(pl.UInt32), "values": pl.List(pl.Float32)}
     yield "small types", pl.DataFrame(wanted, schema=small)

@@ -17,7 +17,6 @@ from streampgs.errors import DataChanged, DataError
 from streampgs.table.catalog import Catalog, build_catalog, decoded_bytes, read_shards, with_cache
 from streampgs.table.layout import Columns
 
-
 SPARSE = pa.schema({"label": pa.int64(), "indices": pa.list_(pa.int64()), "values": pa.list_(pa.float64())})
 
 
@@ -144,7 +143,9 @@ def test_thousand_shards(tmp_path):
     assert [shard.rows for shard in catalog.shards] == [1 + s % 7 for s in range(1000)]
     catalog.check_unchanged()
     (tmp_path / "part-0500.arrow").unlink()
-    with pytest.raises(DataChanged, match=r"1 of 1000 shards changed under the run:\n  '.*part-0500\.arrow' is missing"):
+    with pytest.raises(
+        DataChanged, match=r"1 of 1000 shards changed under the run:\n  '.*part-0500\.arrow' is missing"
+    ):
         catalog.check_unchanged()
 
 
@@ -178,7 +179,9 @@ def test_error_of_one_shard_names_it(tmp_path):
     for s in range(20):
         write_arrow(sparse(3), tmp_path / f"{s:02d}.arrow")
     write_arrow(sparse(3).rename_columns(["y", "indices", "values"]), tmp_path / "07.arrow")
-    with pytest.raises(DataError, match=r"shard '.*07\.arrow': no label column 'label' among its columns \(y, indices, values\)"):
+    with pytest.raises(
+        DataError, match=r"shard '.*07\.arrow': no label column 'label' among its columns \(y, indices, values\)"
+    ):
         catalog_of(tmp_path)
 
 
@@ -304,7 +307,9 @@ def test_all_changed_shards_are_named(three):
     (folder / "a.arrow").unlink()
     later(folder / "b.parquet")
     os.truncate(folder / "c.arrow", 100)
-    with pytest.raises(DataChanged, match=r"(?s)3 of 3 .*a\.arrow' is missing\n.*b\.parquet' was written.*\n.*c\.arrow' has no footer"):
+    with pytest.raises(
+        DataChanged, match=r"(?s)3 of 3 .*a\.arrow' is missing\n.*b\.parquet' was written.*\n.*c\.arrow' has no footer"
+    ):
         catalog.check_unchanged()
 
 

@@ -32,8 +32,20 @@ def names(found: list[Path], folder: Path) -> list[str]:
 
 
 def test_folder_is_searched_recursively_in_the_order_of_the_paths(tmp_path):
-    touch(tmp_path / "b.arrow", tmp_path / "a/2.parquet", tmp_path / "a/1.ipc", tmp_path / "a/deep/er/0.pq", tmp_path / "c.feather")
-    assert names(locate([str(tmp_path)]).paths, tmp_path) == ["a/1.ipc", "a/2.parquet", "a/deep/er/0.pq", "b.arrow", "c.feather"]
+    touch(
+        tmp_path / "b.arrow",
+        tmp_path / "a/2.parquet",
+        tmp_path / "a/1.ipc",
+        tmp_path / "a/deep/er/0.pq",
+        tmp_path / "c.feather",
+    )
+    assert names(locate([str(tmp_path)]).paths, tmp_path) == [
+        "a/1.ipc",
+        "a/2.parquet",
+        "a/deep/er/0.pq",
+        "b.arrow",
+        "c.feather",
+    ]
 
 
 def test_what_spark_leaves_beside_its_parts_is_no_shard(tmp_path):
