@@ -26,6 +26,7 @@ DEFAULT_EPOCHS = 3
 SMALLEST_P = 1.001
 SMALLEST_MEMORY = 48 * 10**6
 
+_LARGEST_SIZE = 2.0**62
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _BINARY_UNITS = {
     "KIB": 2**10,
@@ -46,7 +47,10 @@ def parse_size(text: str | int) -> int:
     factor = _UNITS.get(unit, _BINARY_UNITS.get(unit))
     if match is None or factor is None:
         raise OptionError(f"'{text}' is no size", "write it like 512MB, 2GiB or 1.5G")
-    return int(float(match.group(1)) * factor)
+    size = float(match.group(1)) * factor
+    if size > _LARGEST_SIZE:
+        raise OptionError(f"'{text}' is more than any machine has", "write it like 512MB, 2GiB or 1.5G")
+    return int(size)
 
 
 def parse_duration(text: str | float) -> float:
@@ -96,8 +100,10 @@ class ModelOptions:
             _above("--ball", self.ball, 0.0)
         elif self.ball not in (None, "auto", "none"):
             raise OptionError(f"--ball {self.ball!r}", "give a radius, 'auto' or 'none'")
-        if self.t0 != "auto":
-            _above("--t0", float(self.t0), 0.0)
+        if not isinstance(self.t0, float | int):
+            _one_of("--t0", self.t0, ("auto",))
+        else:
+            _above("--t0", self.t0, 0.0)
         if self.batch < 1:
             raise OptionError(
                 f"--batch {self.batch} is not at least 1",
@@ -171,6 +177,12 @@ class Resources:
                 f"--memory {self.memory / 1e6:,.0f}MB is too little for two windows that mix 64 blocks each",
                 f"give at least {SMALLEST_MEMORY // 10**6}MB",
             )
+        if self.window is not None:
+            _above("--window", self.window, 0)
+        if self.cache_limit is not None and self.cache_limit < 0:
+            raise OptionError(f"--cache-limit {self.cache_limit} is negative", "give a size like 20GB; 0 caches nothing")
+        if not self.checkpoint_seconds >= 0.0:
+            raise OptionError(f"--checkpoint-every {self.checkpoint_seconds} is negative", "give a time like 30s")
         if self.window is not None and 2 * self.window > self.memory:
             raise OptionError(
                 f"two windows of {self.window / 1e6:,.0f} MB do not fit into --memory {self.memory / 1e6:,.0f}MB",

@@ -216,3 +216,22 @@ def test_wrong_resources_name_the_option(changes, found):
 )  # fmt: skip
 def test_right_resources(changes):
     Resources(**changes)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"window": 0}, {"window": -5}, {"cache_limit": -1}, {"checkpoint_seconds": -1.0}, {"checkpoint_seconds": math.nan}]
+)
+def test_resources_below_nothing_are_refused(wrong):
+    with pytest.raises(OptionError):
+        Resources(**wrong)
+
+
+@pytest.mark.parametrize("t0", ["foo", "none"])
+def test_t0_is_a_number_or_auto(t0):
+    with pytest.raises(OptionError, match="--t0"):
+        ModelOptions(t0=t0)
+
+
+def test_sizes_beyond_all_machines_are_refused():
+    with pytest.raises(OptionError, match="more than any machine"):
+        parse_size("9" * 400)

@@ -1,7 +1,7 @@
 """The losses: of a score s and a label y, each is its value and its slope dvalue/ds, and nothing more.
 
 `shape` is the one number that some losses carry (the quantile, Huber's width); the others ignore it. Labels of
-classification are -1 and +1. Every function is finite for every finite score.
+classification are -1 and +1. None gives NaN for a finite score, and only those that grow as a square can overflow.
 """
 
 from __future__ import annotations

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import numba
-import numpy as np
 import pytest
 
 
 @pytest.fixture(autouse=True)
 def _words_may_wrap() -> Iterator[None]:
-    """Uncompiled loops warn of what their words are meant to do; compiled ones must not warn of anything."""
-    with np.errstate(over="ignore" if numba.config.DISABLE_JIT else "warn"):
+    """Uncompiled loops warn of what their words are meant to do, in threads too, where np.errstate does not reach."""
+    with warnings.catch_warnings():
+        if numba.config.DISABLE_JIT:
+            warnings.filterwarnings("ignore", "overflow encountered", RuntimeWarning)
         yield
