@@ -61,7 +61,7 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
             )
             yield _ScoredBlock(scores, window)
     finally:
-        filler.close()
+        filler.blocks.close()
 
 
 class _RankCounts:

@@ -180,7 +180,9 @@ class Resources:
         if self.window is not None:
             _above("--window", self.window, 0)
         if self.cache_limit is not None and self.cache_limit < 0:
-            raise OptionError(f"--cache-limit {self.cache_limit} is negative", "give a size like 20GB; 0 caches nothing")
+            raise OptionError(
+                f"--cache-limit {self.cache_limit} is negative", "give a size like 20GB; 0 caches nothing"
+            )
         if not self.checkpoint_seconds >= 0.0:
             raise OptionError(f"--checkpoint-every {self.checkpoint_seconds} is negative", "give a time like 30s")
         if self.window is not None and 2 * self.window > self.memory:

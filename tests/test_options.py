@@ -219,7 +219,14 @@ def test_right_resources(changes):
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"window": 0}, {"window": -5}, {"cache_limit": -1}, {"checkpoint_seconds": -1.0}, {"checkpoint_seconds": math.nan}]
+    "wrong",
+    [
+        {"window": 0},
+        {"window": -5},
+        {"cache_limit": -1},
+        {"checkpoint_seconds": -1.0},
+        {"checkpoint_seconds": math.nan},
+    ],
 )
 def test_resources_below_nothing_are_refused(wrong):
     with pytest.raises(OptionError):

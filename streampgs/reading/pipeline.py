@@ -59,10 +59,10 @@ class Pipeline:
         return sum(window.nbytes for window in self._windows)
 
     def close(self) -> None:
-        self._filler.stop()
+        self._filler.blocks.stop()
         self._free.put(None)
         self._thread.join()
-        self._filler.close()
+        self._filler.blocks.close()
 
     def _run(self, cursor: Cursor) -> None:
         try:

@@ -160,6 +160,11 @@ class ArrowFile:
                 )
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
             _, footer = _footer(self.fd, self.size, path)
+            if _digest(footer) != fingerprint.footer_digest:
+                raise DataError(
+                    f"shard '{path}' was replaced: its footer is not the catalogued one",
+                    "restore it, or start a new run",
+                )
             self.blocks: list[FileBlock] = read_footer(footer[:-_ARROW_TAIL])
             with pa.OSFile(str(path)) as file:
                 self.schema = pa.ipc.open_file(file).schema

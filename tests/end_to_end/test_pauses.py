@@ -220,11 +220,11 @@ def train_by_api(data: Path, run: Path, observer: Silent) -> None:
 
     # So small a number of open files that the shard has to be opened again.
     resources = Resources(memory=60_000_000, window=500_000)
-    import streampgs.reading.filler as filler
+    import streampgs.reading.blocks as blocks
 
-    kept = filler._OPEN_FILES
-    filler._OPEN_FILES = 1
+    kept = blocks._OPEN_FILES
+    blocks._OPEN_FILES = 1
     try:
         train_run([str(data)], run, ModelOptions(), Limits(epochs=1), resources, observer)
     finally:
-        filler._OPEN_FILES = kept
+        blocks._OPEN_FILES = kept

@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from streampgs.errors import DataError, OptionError
-from streampgs.reading.filler import Stopped, refuse_unreadable
+from streampgs.reading.blocks import Stopped
+from streampgs.reading.filler import refuse_unreadable
 from streampgs.reading.window import Window
 
 from .plain_reader import (
@@ -261,7 +262,7 @@ def test_file_order(tmp_path, table, block_bytes):
 def test_stop_ends_a_fill(tmp_path, writer):
     WRITERS[writer](TABLES["sparse"], folder(tmp_path) / "a", 40)
     with Setup(tmp_path / "data/a", tmp_path / "cache").reader() as reader:
-        reader.filler.stop()
+        reader.filler.blocks.stop()
         with pytest.raises(Stopped):
             reader.first_window()
 

@@ -1,0 +1,278 @@
+"""Blocks: which rows they are, and who can read them: an Arrow file, the cache, or a decoder."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.errors import DataError
+from streampgs.order.schedule import WindowPlan
+from streampgs.reading.cache import BlockCache, CacheFile
+from streampgs.reading.decoding import decoded_slices
+from streampgs.reading.scratch import Scratch
+from streampgs.table.arrow_columns import list_offsets, read_column
+from streampgs.table.arrow_metadata import BatchMetadata
+from streampgs.table.catalog import Catalog, Shard
+from streampgs.table.layout import Columns
+from streampgs.table.shard_files import ArrowFile, announce, read_into
+
+_OPEN_FILES = 128
+_DECODERS = 2
+_WORTH_READING_WHOLE = 0.75
+
+
+class Stopped(Exception):
+    """A fill was asked to end."""
+
+
+@dataclass
+class Block:
+    """Rows [start, stop) of a group, and who can read them."""
+
+    group: int
+    start: int
+    stop: int
+    picks: NDArray[np.int64] | None
+    source: ArrowGroup | CachedSlice | DecodedRows
+
+    def count(self) -> int:
+        return self.stop - self.start if self.picks is None else len(self.picks)
+
+
+@dataclass
+class ArrowGroup:
+    opened: Callable[[], ArrowFile]
+    number: int
+    batch: BatchMetadata
+
+    @property
+    def file(self) -> ArrowFile:
+        return self.opened()
+
+    def _read(self, scratch: Scratch) -> Any:
+        file = self.file
+        body = file.body_offset(self.number)
+
+        def read(offset: int, size: int) -> NDArray[np.uint8]:
+            target = scratch.take(size)
+            read_into(file.fd, target, body + offset, file.path)
+            return target
+
+        return read
+
+    def _is_whole(self, start: int, stop: int) -> bool:
+        """Whether the rows are the batch's, all of them, and its needed buffers most of what lies between them."""
+        first, last, needed = self._span
+        return stop - start == self.batch.rows and needed >= _WORTH_READING_WHOLE * (last - first)
+
+    @cached_property
+    def _span(self) -> tuple[int, int, int]:
+        """Where in the body the needed buffers begin and end, and their bytes together."""
+        parts = [self.batch.buffers[number] for place in self.file.places.values() for number in place.all_buffers()]
+        parts = [part for part in parts if part[1]]
+        if not parts:
+            return 0, 0, 0
+        return min(p[0] for p in parts), max(p[0] + p[1] for p in parts), sum(p[1] for p in parts)
+
+    def announce(self, start: int, stop: int) -> None:
+        """Ask for the rows' bytes, as near as can be told without reading anything."""
+        file = self.file
+        body, rows = file.body_offset(self.number), max(1, self.batch.rows)
+        if self._is_whole(start, stop):
+            begin, end, _ = self._span
+            announce(file.fd, body + begin, end - begin)
+            return
+        for place in file.places.values():
+            for buffer in place.all_buffers():
+                offset, size = self.batch.buffers[buffer]
+                first, last = size * start // rows, -(-size * stop // rows)
+                if last > first:
+                    announce(file.fd, body + offset + first, last - first)
+
+    def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
+        offsets = list_offsets(self.file.places[lists], self.batch, start, stop, self._read(scratch))
+        return np.diff(offsets)
+
+    def columns(self, start: int, stop: int, scratch: Scratch) -> dict[str, pa.Array]:
+        read = self._read(scratch)
+        if self._is_whole(start, stop):
+            begin, end, _ = self._span
+            whole: NDArray[np.uint8] = read(begin, end - begin)
+
+            def read(offset: int, size: int) -> NDArray[np.uint8]:
+                return whole[offset - begin : offset - begin + size]
+
+        return {name: read_column(place, self.batch, start, stop, read) for name, place in self.file.places.items()}
+
+
+@dataclass
+class CachedSlice:
+    opened: Callable[[], CacheFile]
+    number: int
+
+    @property
+    def file(self) -> CacheFile:
+        return self.opened()
+
+    def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
+        return self.file.lengths(self.number, lists, scratch)
+
+    def columns(self, start: int, stop: int, scratch: Scratch) -> dict[str, pa.Array]:
+        return self.file.columns(self.number, scratch)
+
+
+@dataclass
+class DecodedRows:
+    """Rows decoded into memory, of a group that is not cached."""
+
+    batch: pa.RecordBatch
+
+    def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
+        offsets: NDArray[np.int64] = self.batch.column(lists).offsets.to_numpy().astype(np.int64)
+        return np.diff(offsets)
+
+    def columns(self, start: int, stop: int, scratch: Scratch) -> dict[str, pa.Array]:
+        return {name: self.batch.column(name) for name in self.batch.schema.names}
+
+
+class BlockFinder:
+    """Finds the reader of each block. Files stay open from window to window, as many as a process may well have."""
+
+    def __init__(
+        self, catalog: Catalog, slice_rows: NDArray[np.int64], columns: Columns, cache: BlockCache | None
+    ) -> None:
+        self.catalog = catalog
+        self.slice_rows = slice_rows
+        self.columns = columns
+        self.cache = cache
+        self._open: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Let work that is under way end at its next block, with Stopped."""
+        self._stopping.set()
+
+    def check_stop(self) -> None:
+        if self._stopping.is_set():
+            raise Stopped
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def of_plan(self, plan: WindowPlan) -> Iterator[Block]:
+        """The blocks of a window's pieces, what must be decoded for them decoded."""
+        pieces = plan.pieces
+        shards = [self.catalog.shard_of(int(group)) for group in pieces.group]
+        self._decode_missing(pieces.group, shards)
+        for i, (number, in_file) in enumerate(shards):
+            shard = self.catalog.shards[number]
+            group, start, stop = int(pieces.group[i]), int(pieces.start[i]), int(pieces.stop[i])
+            picks = pieces.picks[i] if pieces.picks is not None else None
+            if not shard.decoded:
+                yield Block(group, start, stop, picks, self._arrow_group(number, in_file))
+                continue
+            slice_rows = int(self.slice_rows[group])
+            if shard.cached and self.cache is not None:
+                opened = partial(self._cache_file, group, shard, in_file, slice_rows)
+                for first in range(start, stop, slice_rows):
+                    last = min(first + slice_rows, stop)
+                    yield Block(group, first, last, picks, CachedSlice(opened, first // slice_rows))
+            else:
+                first = start
+                for batch in decoded_slices(shard, in_file, slice_rows, self.columns):
+                    yield Block(group, first, first + batch.num_rows, picks, DecodedRows(batch))
+                    first += batch.num_rows
+
+    def _arrow_group(self, number: int, in_file: int) -> ArrowGroup:
+        opened = partial(self._arrow_file, number)
+        return ArrowGroup(opened, in_file, opened().metadata(in_file))
+
+    def _arrow_file(self, number: int) -> ArrowFile:
+        shard = self.catalog.shards[number]
+        file: ArrowFile = self._kept_open(
+            ("arrow", number), lambda: ArrowFile(shard.path, shard.fingerprint, self.columns)
+        )
+        return file
+
+    def _cache_file(self, group: int, shard: Shard, in_file: int, slice_rows: int) -> CacheFile:
+        def opened() -> CacheFile:
+            assert self.cache is not None
+            file = self.cache.open(shard, in_file, slice_rows)
+            if file is None:  # gone or damaged since it was looked for
+                self._decode(shard, in_file, slice_rows)
+                file = self.cache.open(shard, in_file, slice_rows)
+            if file is None:
+                raise DataError(
+                    f"the cache in '{self.cache.folder}' does not keep what is written to it",
+                    "name another place with --cache DIR",
+                )
+            return file
+
+        file: CacheFile = self._kept_open(("cache", group), opened)
+        return file
+
+    def _kept_open(self, key: tuple[str, int], opened: Callable[[], Any]) -> Any:
+        """An open file, of which only so many are kept: a window may mix more files than a process may open."""
+        file = self._open.get(key)
+        if file is None:
+            while len(self._open) >= _OPEN_FILES:
+                self._open.popitem(last=False)[1].close()
+            file = self._open[key] = opened()
+        self._open.move_to_end(key)
+        return file
+
+    def _decode_missing(self, groups: NDArray[np.int64], shards: list[tuple[int, int]]) -> None:
+        """Decode the groups that the cache does not have yet, a few at a time."""
+        if self.cache is None:
+            return
+        missing: dict[int, tuple[Shard, int, int]] = {}
+        for group, (number, in_file) in zip(groups.tolist(), shards, strict=True):
+            shard, slice_rows = self.catalog.shards[number], int(self.slice_rows[group])
+            if shard.cached and group not in missing and not self.cache.path(shard, in_file, slice_rows).exists():
+                missing[group] = (shard, in_file, slice_rows)
+        if missing:
+            with ThreadPoolExecutor(_DECODERS) as pool:
+                for done in [pool.submit(self._decode, *wanted) for wanted in missing.values()]:
+                    done.result()
+            pa.default_memory_pool().release_unused()
+
+    def _decode(self, shard: Shard, group: int, slice_rows: int) -> None:
+        assert self.cache is not None
+
+        def slices() -> Iterator[pa.RecordBatch]:
+            for batch in decoded_slices(shard, group, slice_rows, self.columns):
+                self.check_stop()
+                yield batch
+
+        self.cache.write(shard, group, slice_rows, slices())
+
+    def in_file_order(self, block_bytes: int) -> Iterator[Block]:
+        """All blocks of the catalog as the files have them, each of about so many bytes."""
+        for group in range(self.catalog.groups):
+            number, in_file = self.catalog.shard_of(group)
+            shard = self.catalog.shards[number]
+            rows, entries = int(self.catalog.group_rows[group]), int(self.catalog.group_entries[group])
+            slice_rows = max(1, rows * block_bytes // max(1, 8 * entries + 24 * rows))
+            yield from self._group_in_slices(group, number, in_file, shard, rows, slice_rows)
+
+    def _group_in_slices(
+        self, group: int, number: int, in_file: int, shard: Shard, rows: int, slice_rows: int
+    ) -> Iterator[Block]:
+        if shard.decoded:
+            first = 0
+            for batch in decoded_slices(shard, in_file, slice_rows, self.columns):
+                yield Block(group, first, first + batch.num_rows, None, DecodedRows(batch))
+                first += batch.num_rows
+        else:
+            for first in range(0, rows, slice_rows):
+                yield Block(group, first, min(first + slice_rows, rows), None, self._arrow_group(number, in_file))

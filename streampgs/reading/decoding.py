@@ -1,0 +1,62 @@
+"""Groups that can only be decoded whole, as slices of a given number of rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+
+from streampgs.errors import DataChanged, DataError
+from streampgs.table.catalog import Shard
+from streampgs.table.layout import Columns
+from streampgs.table.shard_files import ArrowFile, ParquetShard, fingerprint_of
+
+
+def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
+    """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last."""
+    now = fingerprint_of(shard.path)
+    if (now.size, now.footer_digest) != (shard.fingerprint.size, shard.fingerprint.footer_digest):
+        raise DataChanged(f"shard '{shard.path}' was replaced while in use", "restore it, or start a new run")
+    rows = 0
+    for batch in _decoded(shard, group, slice_rows, columns):
+        rows += batch.num_rows
+        yield batch
+    if rows != shard.group_rows[group]:  # decoders may end without a word at a page that they do not understand
+        raise DataError(
+            f"shard '{shard.path}', {shard.group_name} {group}: {rows:,} rows, but the footer tells of "
+            f"{shard.group_rows[group]:,}",
+            "it is damaged or changed: restore it, or write it again and start a new run",
+        )
+
+
+def _decoded(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
+    if shard.kind == "parquet":
+        parquet = ParquetShard(shard.path, shard.layout)
+        try:
+            yield from _evened(parquet.decoded_slices(group, slice_rows), slice_rows)
+        finally:
+            parquet.close()
+    else:
+        with ArrowFile(shard.path, shard.fingerprint, columns) as file:
+            yield from file.decoded_slices(group, slice_rows)
+
+
+def _evened(batches: Iterator[pa.RecordBatch], slice_rows: int) -> Iterator[pa.RecordBatch]:
+    """Decoders may cut a batch short; put the cuts where they belong."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        while batch.num_rows:
+            part = batch.slice(0, slice_rows - count)
+            batch = batch.slice(part.num_rows)
+            waiting.append(part)
+            count += part.num_rows
+            if count == slice_rows:
+                yield _joined(waiting)
+                waiting, count = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
