@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from streampgs.arithmetic.jit import compiled, inlinable
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+STRIDE = np.uint64(0x9E3779B97F4A7C15)
 _MULTIPLIER_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MULTIPLIER_2 = np.uint64(0x94D049BB133111EB)
 _SHIFT_30, _SHIFT_27, _SHIFT_31 = np.uint64(30), np.uint64(27), np.uint64(31)
@@ -36,7 +36,7 @@ def mix(x):  # type: ignore[no-untyped-def]
 def random_words(key: int, counters: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """One 64-bit word for each counter."""
     with np.errstate(over="ignore"):
-        return np.asarray(mix(np.uint64(key) + _GOLDEN * counters.astype(np.uint64)))
+        return np.asarray(mix(np.uint64(key) + STRIDE * counters.astype(np.uint64)))
 
 
 def random_fractions(key: int, counters: NDArray[np.uint64]) -> NDArray[np.float64]:
@@ -77,7 +77,7 @@ def shuffled(key, size):  # type: ignore[no-untyped-def]
     """A random order of [0, size): Fisher and Yates with counter-based words. `key` is a np.uint64."""
     order = np.arange(size)
     for i in range(size - 1, 0, -1):
-        word = mix(key + _GOLDEN * np.uint64(i))
+        word = mix(key + STRIDE * np.uint64(i))
         j = np.int64(((word >> _SHIFT_32) * np.uint64(i + 1)) >> _SHIFT_32)
         order[i], order[j] = order[j], order[i]
     return order
@@ -89,16 +89,16 @@ def checksum(data):  # type: ignore[no-untyped-def]
     that no single changed word can go unnoticed."""
     lanes = np.empty(8, np.uint64)
     for lane in range(8):
-        lanes[lane] = mix(np.uint64(lane + 1) * _GOLDEN)
+        lanes[lane] = mix(np.uint64(lane + 1) * STRIDE)
     whole = data.size // 64
     words = data[: whole * 64].view(np.uint64)
     for i in range(whole):
         for lane in range(8):
             mixed = (lanes[lane] ^ words[8 * i + lane]) * _MULTIPLIER_1
             lanes[lane] = mixed ^ (mixed >> _SHIFT_32)
-    total = mix(np.uint64(data.size) * _GOLDEN)
+    total = mix(np.uint64(data.size) * STRIDE)
     for lane in range(8):
-        total = mix((total ^ lanes[lane]) + _GOLDEN)
+        total = mix((total ^ lanes[lane]) + STRIDE)
     for i in range(whole * 64, data.size):
-        total = mix((total ^ np.uint64(data[i])) + _GOLDEN)
+        total = mix((total ^ np.uint64(data[i])) + STRIDE)
     return total

@@ -1,6 +1,6 @@
 """Synthetic rows as pure functions of (seed, row number): nothing else decides a bit of them.
 
-All chance is counted, not carried: word i of a key is `mixed(key + (i + 1)·STRIDE)`, the splitmix64 sequence
+All chance is counted, not carried: word i of a key is `mix(key + (i + 1)·STRIDE)`, the splitmix64 sequence
 that starts at the key. A row's key comes from the seed and the row's number, so rows may be made in any
 order, any number of times and by any number of writers.
 
@@ -17,12 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.arithmetic.jit import compiled
+from streampgs.arithmetic.randomness import STRIDE, mix
 
 # Every constant that meets a word is a uint64 itself: Numba makes a float64 out of uint64 with int64.
-STRIDE = np.uint64(0x9E3779B97F4A7C15)
-MIX_FIRST = np.uint64(0xBF58476D1CE4E5B9)
-MIX_SECOND = np.uint64(0x94D049BB133111EB)
-SHIFT_27, SHIFT_30, SHIFT_31 = np.uint64(27), np.uint64(30), np.uint64(31)
 ONE = np.uint64(1)
 UNIFORM_SHIFT = np.uint64(11)
 LAYER_MASK = np.uint64(0xFF)
@@ -81,20 +78,13 @@ HEIGHTS = np.exp(-0.5 * EDGES**2)
 
 
 @compiled
-def mixed(word):  # type: ignore[no-untyped-def]
-    word = (word ^ (word >> SHIFT_30)) * MIX_FIRST
-    word = (word ^ (word >> SHIFT_27)) * MIX_SECOND
-    return word ^ (word >> SHIFT_31)
-
-
-@compiled
 def word_of(key, position):  # type: ignore[no-untyped-def]
-    return mixed(key + (np.uint64(position) + ONE) * STRIDE)
+    return mix(key + (np.uint64(position) + ONE) * STRIDE)
 
 
 @compiled
 def key_for(seed, purpose):  # type: ignore[no-untyped-def]
-    return word_of(mixed(np.uint64(seed)), purpose)
+    return word_of(mix(np.uint64(seed)), purpose)
 
 
 @compiled
@@ -107,10 +97,10 @@ def uniform(word):  # type: ignore[no-untyped-def]
 def _beyond_outermost(word):  # type: ignore[no-untyped-def]
     while True:
         beyond = -math.log(uniform(word)) / OUTERMOST
-        word = mixed(word + STRIDE)
+        word = mix(word + STRIDE)
         if -2.0 * math.log(uniform(word)) > beyond * beyond:
             return OUTERMOST + beyond
-        word = mixed(word + STRIDE)
+        word = mix(word + STRIDE)
 
 
 @compiled
@@ -122,13 +112,13 @@ def normal(word):  # type: ignore[no-untyped-def]
         x = signed * EDGES[layer]
         if abs(x) < EDGES[layer + 1]:
             return x
-        word = mixed(word + STRIDE)
+        word = mix(word + STRIDE)
         if layer == 0:
             return math.copysign(_beyond_outermost(word), signed)
         height = HEIGHTS[layer] + uniform(word) * (HEIGHTS[layer + 1] - HEIGHTS[layer])
         if height < math.exp(-0.5 * x * x):
             return x
-        word = mixed(word + STRIDE)
+        word = mix(word + STRIDE)
 
 
 @compiled
