@@ -1,3 +1,3 @@
-from streampgs.cli.main import main
+from streampgs.cli import main
 
 main()

@@ -25,7 +25,8 @@ from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import SPARSE, Columns
 
 _BLOCK_BYTES = 4 << 20
-_AUC_BITS = 20
+_EXACT_RANKS = 1 << 21
+_RANK_BINS = 1 << 17
 
 
 @dataclass
@@ -36,6 +37,11 @@ class _ScoredBlock:
 
 def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_rows: bool) -> Iterator[_ScoredBlock]:
     catalog, _ = build_catalog(sources, columns)
+    if catalog.kind != model.layout:
+        raise DataError(
+            f"these shards hold {catalog.kind} rows; the model was trained on {model.layout} ones",
+            "give tables of its kind",
+        )
     sparse = catalog.kind == SPARSE
     width = None if sparse else model.coef_.size
     found = next((shard.layout.width for shard in catalog.shards if shard.layout.width is not None), width)
@@ -64,31 +70,60 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
         filler.blocks.close()
 
 
-class _RankCounts:
-    """Counts of positive and negative rows by score, for the area under the ROC curve in fixed memory.
+class _Ranks:
+    """Scores of positive and negative rows, for the area under the ROC curve in bounded memory.
 
-    Scores are told apart by the leading bits of their float32 form (sign, exponent, 11 bits of mantissa); rows in one
-    bin count as ties. Against the exact area the difference is far below what the number of rows can resolve.
+    Up to some millions of rows it is exact. Then the scores seen so far fix bins of equally many rows, and all rows are
+    counted by bin; rows of one bin count as ties, which changes the area by less than the number of rows can resolve.
     """
 
-    def __init__(self) -> None:
-        self.positive: Vector = np.zeros(1 << _AUC_BITS)
-        self.negative: Vector = np.zeros(1 << _AUC_BITS)
+    def __init__(self, exact_rows: int = _EXACT_RANKS) -> None:
+        self.exact_rows = exact_rows
+        self.waiting: list[tuple[Vector, Vector, Vector]] = []
+        self.waiting_rows = 0
+        self.edges: Vector | None = None
+        self.positive: Vector = np.zeros(0)
+        self.negative: Vector = np.zeros(0)
 
-    def add(self, scores: Vector, positive: NDArray[np.bool_], weights: Vector | None) -> None:
-        bits = (scores.astype(np.float32) + np.float32(0.0)).view(np.uint32)  # + 0 makes one zero of both
-        ordered = np.where(bits >> 31, ~bits, bits | np.uint32(1 << 31))
-        bins = (ordered >> np.uint32(32 - _AUC_BITS)).astype(np.int64)
-        for counts, chosen in ((self.positive, positive), (self.negative, ~positive)):
-            counts += np.bincount(bins[chosen], None if weights is None else weights[chosen], minlength=1 << _AUC_BITS)
+    def add(self, scores: Vector, positive: NDArray[np.bool_], weights: Vector) -> None:
+        self.waiting.append((scores.copy(), np.where(positive, weights, 0.0), np.where(positive, 0.0, weights)))
+        self.waiting_rows += len(scores)
+        if self.waiting_rows >= self.exact_rows:
+            self._count_by_bin()
 
     def area(self) -> float | None:
-        """The chance that a positive row scores above a negative one; None if either is missing."""
-        pairs = self.positive.sum() * self.negative.sum()
-        if pairs == 0.0:
+        """The chance that a positive row scores above a negative one, ties half; None if either is missing."""
+        if self.edges is not None:
+            self._count_by_bin()
+            return _area(self.positive, self.negative)
+        if not self.waiting:
             return None
-        below = np.cumsum(self.negative) - self.negative
-        return float((self.positive * (below + 0.5 * self.negative)).sum() / pairs)
+        scores, positive, negative = (np.concatenate(part) for part in zip(*self.waiting, strict=True))
+        _, place = np.unique(scores, return_inverse=True)
+        return _area(np.bincount(place, positive).astype(np.float64), np.bincount(place, negative).astype(np.float64))
+
+    def _count_by_bin(self) -> None:
+        if not self.waiting:
+            return
+        scores, positive, negative = (np.concatenate(part) for part in zip(*self.waiting, strict=True))
+        self.waiting, self.waiting_rows = [], 0
+        if self.edges is None:
+            ordered = np.sort(scores)
+            self.edges = np.unique(ordered[:: max(1, len(ordered) // _RANK_BINS)])
+            self.positive = np.zeros(len(self.edges) + 1)
+            self.negative = np.zeros(len(self.edges) + 1)
+        place = np.searchsorted(self.edges, scores, side="right")
+        self.positive += np.bincount(place, positive, minlength=len(self.positive))
+        self.negative += np.bincount(place, negative, minlength=len(self.negative))
+
+
+def _area(positive: Vector, negative: Vector) -> float | None:
+    """Of weights in ascending order of their scores."""
+    pairs = positive.sum() * negative.sum()
+    if pairs == 0.0:
+        return None
+    below = np.cumsum(negative) - negative
+    return float((positive * (below + 0.5 * negative)).sum() / pairs)
 
 
 def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) -> dict[str, Any]:
@@ -99,19 +134,20 @@ def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) 
     rows, weight, loss, correct = 0, 0.0, 0.0, 0.0
     squares, label_sum, label_squares = 0.0, 0.0, 0.0
     pivot: float | None = None  # labels are taken relative to one of them: their spread survives a large mean
-    ranks = _RankCounts()
+    ranks = _Ranks()
     skipped: Counter[int] = Counter()
+    unknown = 0
     for block in _scored(model, sources, columns, skip_bad_rows):
         scores, labels = block.scores, block.window.labels
-        weights = block.window.weights if block.window.weights.size else None
-        w = weights if weights is not None else np.ones(len(scores))
+        w = block.window.weights if block.window.weights.size else np.ones(len(scores))
+        unknown += int(np.count_nonzero(block.window.indices >= model.coef_.size))
         skipped.update(block.window.skipped)
         rows += len(scores)
         weight += float(w.sum())
         loss += loss_sum(scores, labels, w, model.shape)
         if model.classifies:
             correct += float(w[(scores > 0.0) == (labels > 0.0)].sum())
-            ranks.add(scores, labels > 0.0, weights)
+            ranks.add(scores, labels > 0.0, w)
         else:
             squares += float((w * (scores - labels) ** 2).sum())
             if pivot is None and len(labels):
@@ -127,6 +163,8 @@ def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) 
         spread = label_squares - label_sum * label_sum / weight if weight else 0.0
         result["mse"] = squares / weight if weight else None
         result["r2"] = 1.0 - squares / spread if spread > 0.0 else None
+    if unknown:
+        result["unknown_entries"] = unknown
     if skipped:
         result["skipped_rows"] = counts_by_name(skipped)
     return result

@@ -28,6 +28,9 @@ class Model:
     steps: int
     rows: int
     checkpoint: Path
+    layout: str
+    damaged: tuple[str, ...]
+    """Newer checkpoints that could not be used, and why."""
 
     @staticmethod
     def load(run: str | Path) -> Model:
@@ -44,6 +47,8 @@ class Model:
             solver.steps,
             checkpoint.record["totals"]["rows"],
             checkpoint.path,
+            solver.settings.layout,
+            tuple(f"{path.name} ({why})" for path, why in checkpoint.damaged),
         )
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,6 +23,7 @@ LOSS_NAMES = (
 RETURN_NAMES = ("suffix", "average", "last", "random")
 SAMPLING_NAMES = ("epoch", "independent")
 DEFAULT_EPOCHS = 3
+EPOCHS_FOR_A_TARGET = 100
 SMALLEST_P = 1.001
 SMALLEST_MEMORY = 48 * 10**6
 
@@ -120,6 +121,10 @@ class ModelOptions:
             if self.loss != "huber":
                 raise OptionError(f"--huber-width with --loss {self.loss}", "it goes with --loss huber")
             _above("--huber-width", self.huber_width, 0.0)
+        if self.positive is not None and not math.isfinite(self.positive):
+            raise OptionError(
+                f"--positive {self.positive} is no label", "give the number that marks the positive class"
+            )
         if self.features is not None and not 1 <= self.features < 2**31:
             raise OptionError(f"--features {self.features} is outside [1, 2^31)", "leave it out to have it found")
 
@@ -149,8 +154,12 @@ class Limits:
             raise OptionError(f"--target-accuracy {self.target_accuracy} is outside (0, 1]", "give a share, like 0.95")
 
     def or_default(self) -> Limits:
-        """With no limit at all, a few epochs."""
-        return self if self.given else Limits(epochs=DEFAULT_EPOCHS)
+        """With no limit at all, a few epochs; with targets alone, which may be out of reach, many."""
+        if not self.given:
+            return Limits(epochs=DEFAULT_EPOCHS)
+        if self.epochs is None and self.rows is None and self.seconds is None:
+            return replace(self, epochs=EPOCHS_FOR_A_TARGET)
+        return self
 
     @property
     def given(self) -> bool:

@@ -19,6 +19,7 @@ _ROW_BYTES = 24  # start, stop and label
 _WEIGHT_BYTES = 8
 _ENTRY_BYTES = {"sparse": 8, "dense": 4}
 _READING_BYTES = 24 << 20  # scratch for a block, buffers of the decoders, the rows' order
+_DECODING_BYTES = 48 << 20  # pages, dictionaries and slices in the hands of the decoders, as measured
 _ROOM_TO_GROW = 1.0625  # see Window.reserve
 
 
@@ -84,12 +85,18 @@ class Forecast:
         return self.process + self.windows + self.reading + self.model
 
 
-def forecast(groups: GroupSizes, sizes: Sizes, process: int, features: int, feature_bytes: int) -> Forecast:
+def forecast(
+    catalog: Catalog, groups: GroupSizes, sizes: Sizes, process: int, features: int, feature_bytes: int
+) -> Forecast:
     all_bytes = float((groups.rows * groups.row_bytes).sum())
     window = min(all_bytes, sizes.window_bytes)
+    decoding = _DECODING_BYTES if groups.decoded.any() else 0
+    compressed = catalog.per_group(shard.decoded and shard.kind == "arrow" for shard in catalog.shards)
+    if compressed.any():  # such a batch comes whole, with what it was read from
+        decoding += int(3 * (groups.rows * groups.row_bytes)[compressed].max())
     return Forecast(
         process,
         int(2 * window * _ROOM_TO_GROW),
-        int(min(all_bytes, 8 * sizes.block_bytes)),
+        int(min(all_bytes, 8 * sizes.block_bytes)) + decoding,
         features * feature_bytes,
     )

@@ -31,7 +31,14 @@ from streampgs.reading.pipeline import Pipeline
 from streampgs.reading.window import Window
 from streampgs.run.folder import Checkpoint, RunFolder, RunLock
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
-from streampgs.solver.pgs import Pgs, PgsSettings, automatic_radius, automatic_t0, bytes_per_feature
+from streampgs.solver.pgs import (
+    TRANSIENT_FEATURE_BYTES,
+    Pgs,
+    PgsSettings,
+    automatic_radius,
+    automatic_t0,
+    bytes_per_feature,
+)
 from streampgs.table.catalog import Catalog, build_catalog, decoded_bytes, read_shards, with_cache
 from streampgs.table.layout import Columns
 from streampgs.table.locate import locate
@@ -105,16 +112,21 @@ def train(
 ) -> Report:
     """Start a run on the shards that `sources` name, and train until a limit or a stop."""
     folder = RunFolder(run)
-    if folder.exists:
-        raise RunError(f"run '{run}' exists already", f"go on with: streampgs resume {run}   or choose another --run")
+    folder.refuse_if_taken()
     observer = observer or Silent()
+    if limits.target_accuracy is not None and not LOSSES[options.loss].classifies:
+        raise OptionError(
+            f"--target-accuracy with --loss {options.loss}, which does not classify",
+            "use --target-gap, --epochs or --seconds",
+        )
     catalog, located = build_catalog(sources, columns_of(options))
     if located.ignored:
         observer.note(
             f"{len(located.ignored)} files that are no shards by their names were left out, '{located.ignored[0]}' first"
         )
-    run.mkdir(parents=True, exist_ok=True)
+    folder.make()
     with RunLock(run):
+        folder.refuse_if_taken()  # another trainer may have been faster
         cache = None if resources.no_cache else str((resources.cache or folder.cache).absolute())
         limit = resources.cache_limit if resources.cache_limit is not None else shutil.disk_usage(run).free // 2
         shards, _ = with_cache(catalog.shards, 0, limit if cache else 0)
@@ -129,6 +141,7 @@ def train(
             limits.or_default(),
         )
         _refuse_impossible(options, catalog)
+        refuse_unreadable(catalog, _schedule(record, catalog))
         folder.create(record.to_json(), catalog)
         cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
         session = _Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources)
@@ -172,6 +185,9 @@ def resume(
         if on_bad_row is not None:
             record = replace(record, options=replace(record.options, on_bad_row=on_bad_row))
         catalog.check_unchanged(accept_touched)
+        if accept_touched:
+            catalog = catalog.with_present_times()
+            folder.write_catalog(catalog)
         catalog, cursor = _admit_new_shards(folder, record, catalog, cursor, observer)
         session = _Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources)
         if checkpoint is not None:
@@ -270,7 +286,7 @@ class _Session:
         filler = WindowFiller(self.catalog, self.schedule.slice_rows, self._rules(), cache)
         filler.warm_up()
         Pgs.warm_up(self.options.loss, self.options.p, self.catalog.kind, self.options.returns)
-        self.process_bytes = rss_bytes()
+        self.process_bytes = rss_bytes() - (self.solver.nbytes if self.solver is not None else 0)
         self.pipeline = Pipeline(filler, self.schedule, self.cursor.at_row(0), self.limits.epochs)
         self.last_status = self.last_metrics = self.last_saved = time.perf_counter()
         try:
@@ -315,11 +331,20 @@ class _Session:
     def _next_window(self) -> Window | str:
         """The next window with any rows, ready to be trained on; or why training ends."""
         assert self.pipeline is not None
-        window = self.pipeline.next(self.stop)
-        if window is None:
-            return self.stop.reason or "epochs"
-        if self.cursor.row == 0:
-            self.totals.skipped.update(window.skipped)
+        first_epoch = self.cursor.epoch
+        while True:
+            window = self.pipeline.next(self.stop)
+            if window is None:
+                return self.stop.reason or "epochs"
+            if self.cursor.row == 0:
+                self.totals.skipped.update(window.skipped)
+            if window.rows > 0:
+                break
+            assert window.plan is not None
+            self.cursor = window.plan.next
+            self.pipeline.release(window)
+            if self.cursor.epoch > first_epoch + 1:
+                raise DataError("a whole epoch had no usable row", "mend the data; streampgs inspect DATA tells more")
         if self.solver is None:
             self.solver = self._new_solver(window)
         self._grow(self.solver, window.largest_index + 1)
@@ -335,8 +360,6 @@ class _Session:
         batch = self.options.batch
         piece = batch * max(1, int(min(_PIECE_ROWS, _PIECE_ENTRIES / max(1.0, mean_entries))) // batch)
         row = self.cursor.row
-        if row >= window.rows:  # all of its rows were skipped
-            self.cursor = window.plan.next
         while row < window.rows:
             until = min(window.rows, (row // piece + 1) * piece)
             at_piece_end = True
@@ -400,8 +423,6 @@ class _Session:
         loss = LOSSES[options.loss]
         shape = options.quantile if options.loss == "quantile" else options.huber_width
         shape = shape if shape is not None else loss.default_shape
-        if window.rows == 0:
-            raise RunError("the first window has no usable row", "mend the data; streampgs inspect DATA tells more")
         q = dual_exponent(options.p) + 1.0
         norms = np.empty(window.rows)
         squared_norms(window.starts, window.stops, window.values, q, norms)
@@ -414,6 +435,11 @@ class _Session:
             radius = automatic_radius(max(float(np.mean(at_zero * weights)), 1e-300), options.p, options.sigma)
         else:
             radius = math.inf if ball == "none" else float(ball)
+        if not (math.isfinite(t0) and radius > 0.0 and not math.isnan(radius)):
+            raise OptionError(
+                f"sigma {options.sigma:g} with rows of mean squared norm {mean_squared_norm:g} gives t0 {t0:g}, ball {radius:g}",
+                "scale the features, or give another --sigma, --t0 or --ball",
+            )
         settings = PgsSettings(
             options.loss, shape, options.p, options.sigma, t0, radius, options.batch, options.intercept, options.returns,
             options.seed, self.catalog.kind,
@@ -427,8 +453,8 @@ class _Session:
         assert self.solver is not None
         assert window.plan is not None
         groups, sizes = self.schedule.groups, self.record.sizes
-        feature_bytes = bytes_per_feature(self.options.p, self.options.returns)
-        self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes)
+        feature_bytes = bytes_per_feature(self.options.p, self.options.returns) + TRANSIENT_FEATURE_BYTES
+        self.forecast = forecast(self.catalog, groups, sizes, self.process_bytes, self.solver.features, feature_bytes)
         blocks = window.plan.blocks
         is_all = self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals) <= len(window.plan.pieces.group)
         choices = {

@@ -25,7 +25,10 @@ def say(message: str = "") -> None:
 
 
 def print_json(record: dict[str, Any]) -> None:
-    click.echo(json.dumps(record, allow_nan=False))
+    from streampgs.run.folder import finite_or_null
+
+    click.echo(json.dumps(finite_or_null(record), allow_nan=False))
+    sys.stdout.flush()
 
 
 def fail(error: StreampgsError) -> int:
@@ -121,7 +124,7 @@ class TerminalObserver:
 
 
 def stop_on_signals(stop: StopRequest) -> None:
-    """The first SIGINT or SIGTERM asks for a stop at the next piece of work; a second SIGINT leaves at once."""
+    """The first SIGINT, SIGTERM or SIGHUP asks for a stop at the next piece of work; a second SIGINT leaves at once."""
 
     def ask(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and stop.reason is not None:
@@ -129,14 +132,14 @@ def stop_on_signals(stop: StopRequest) -> None:
             os._exit(130)
         stop.ask(signal.Signals(number).name)
 
-    signal.signal(signal.SIGINT, ask)
-    signal.signal(signal.SIGTERM, ask)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, ask)
 
 
 def end_of_signals() -> None:
     """The work is done and its exit code stands: a signal that comes now must not change it."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
 
 
-EXIT_CODES = {"SIGINT": 130, "SIGTERM": 143}
+EXIT_CODES = {"SIGHUP": 129, "SIGINT": 130, "SIGTERM": 143}

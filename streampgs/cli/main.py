@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -156,7 +157,7 @@ def _say_report(report: Any, run: Path) -> None:
     seconds = report.seconds_training + report.seconds_reading_wait
     say(
         f"{click.style(reason, bold=True)} after {report.rows:,} rows ({report.epochs:.2f} epochs, {report.t:,} steps) "
-        f"in {duration(seconds)}, {count(report.rows_per_second)} rows/s"
+        f"in {duration(seconds)}; {count(report.rows_per_second)} rows/s in this session"
     )
     figures = []
     if report.progressive_loss is not None:
@@ -178,6 +179,11 @@ def _say_report(report: Any, run: Path) -> None:
         say(f"next: streampgs evaluate {run} TEST-DATA   or train on: streampgs resume {run} --epochs N")
 
 
+def _say_damage(model: Any) -> None:
+    for fault in model.damaged:
+        say(click.style("note: ", fg="yellow") + f"checkpoint {fault} is damaged; using the one before")
+
+
 @cli.command()
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("data", nargs=-1, required=True)
@@ -189,13 +195,18 @@ def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str, as_json: bool) -
     from streampgs.model import Model
 
     model = Model.load(run)
+    _say_damage(model)
     result = evaluate_model(model, data, on_bad_row == "skip")
     for name, value in result.items():
-        if name == "skipped_rows":
+        if name in ("skipped_rows", "unknown_entries"):
             continue
         say(f"{name:<9} " + (f"{value:,}" if name == "rows" else "unknown" if value is None else f"{value:.6g}"))
     for fault, rows in result.get("skipped_rows", {}).items():
         say(click.style("skipped: ", fg="yellow") + f"{rows:,} rows: {fault}")
+    if result.get("unknown_entries"):
+        say(
+            f"{click.style('note: ', fg='yellow')}{result['unknown_entries']:,} entries are of features that the model never saw"
+        )
     if as_json:
         print_json(result)
     return 0
@@ -216,7 +227,9 @@ def predict(run: Path, data: tuple[str, ...], out: Path, on_bad_row: str) -> int
     from streampgs.evaluation import predict as predict_rows
     from streampgs.model import Model
 
-    rows = predict_rows(Model.load(run), data, out, on_bad_row == "skip")
+    model = Model.load(run)
+    _say_damage(model)
+    rows = predict_rows(model, data, out, on_bad_row == "skip")
     say(f"{rows:,} predictions in {out}")
     return 0
 
@@ -309,7 +322,10 @@ def synth(
     return 0
 
 
-def main() -> None:
+def run_commands() -> None:
+    for stream in (sys.stdout, sys.stderr):  # names of files may hold bytes that are no text
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = cli.main(standalone_mode=False)
     except OptionError as error:
@@ -325,5 +341,7 @@ def main() -> None:
         code = 130
     except BrokenPipeError:
         code = 1
+    except OSError as error:
+        code = fail(StreampgsError(f"the system refused: {error}", "mend what it names, then run the command again"))
     end_of_signals()
     sys.exit(code)

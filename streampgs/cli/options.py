@@ -10,6 +10,7 @@ import click
 from streampgs.errors import OptionError
 from streampgs.options import (
     DEFAULT_EPOCHS,
+    EPOCHS_FOR_A_TARGET,
     LOSS_NAMES,
     RETURN_NAMES,
     SAMPLING_NAMES,
@@ -81,7 +82,7 @@ model_options = _options(
 )  # fmt: skip
 
 limit_options = _options(
-    click.option("--epochs", type=int, default=None, metavar="E", help=f"Passes over the data. Default: {DEFAULT_EPOCHS}, if there is no other limit."),
+    click.option("--epochs", type=int, default=None, metavar="E", help=f"Passes over the data. Default: {DEFAULT_EPOCHS} if there is no other limit, {EPOCHS_FOR_A_TARGET} with a target alone; at a resume the run's own."),
     click.option("--rows", type=int, default=None, metavar="N", help="Rows to train on."),
     click.option("--seconds", type=DURATION, default=None, help="Time to train for, like 90s, 5m, 1h."),
     click.option("--target-accuracy", type=float, default=None, metavar="A", help="Stop when the progressive accuracy reaches this share."),

@@ -14,8 +14,7 @@ from streampgs.table.shard_files import ArrowFile, ParquetShard, fingerprint_of
 
 def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
     """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last."""
-    now = fingerprint_of(shard.path)
-    if (now.size, now.footer_digest) != (shard.fingerprint.size, shard.fingerprint.footer_digest):
+    if fingerprint_of(shard.path) != shard.fingerprint:
         raise DataChanged(f"shard '{shard.path}' was replaced while in use", "restore it, or start a new run")
     rows = 0
     for batch in _decoded(shard, group, slice_rows, columns):

@@ -152,6 +152,7 @@ class WindowFiller:
                 with self._naming_faults(block):
                     lists = block.source.columns(block.start, block.stop, self._scratch)[self.lists]
                 widths = np.diff(lists.offsets.to_numpy())[lists.is_valid().to_numpy(zero_copy_only=False)]
+                widths = widths[widths > 0]
                 if widths.size:
                     self._width = int(widths[0])
                     break

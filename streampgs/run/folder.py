@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import fcntl
 import json
+import math
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +23,7 @@ from streampgs.table.catalog import Catalog
 
 FORMAT = 1
 _KEPT_CHECKPOINTS = 3
+_OWN_NAMES = {"run.arrows", "catalog.arrows", "cache", "lock", "metrics.jsonl"}
 _BATCH_ENTRIES = 1 << 20
 
 Vector = NDArray[np.float64]
@@ -61,6 +64,30 @@ class RunFolder:
     def _catalog_path(self) -> Path:
         return self.path / "catalog.arrows"
 
+    def refuse_if_taken(self) -> None:
+        """A new run needs a folder of its own. A record without any checkpoint is of a run that never trained a row:
+        it may be replaced."""
+        if self.checkpoints():
+            raise RunError(
+                f"run '{self.path}' exists already",
+                f"go on with: streampgs resume {self.path}   or choose another --run",
+            )
+        if self.path.is_dir():
+            strangers = sorted({entry.name for entry in self.path.iterdir()} - _OWN_NAMES)
+            if strangers and not self.exists:
+                raise RunError(
+                    f"--run '{self.path}' is a folder with other files in it ('{strangers[0]}')",
+                    "name a new folder for the run, apart from the data",
+                )
+
+    def make(self) -> None:
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunError(
+                f"the folder '{self.path}' cannot be made: {error.strerror or error}", "name another folder as --run"
+            ) from error
+
     def create(self, record: dict[str, Any], catalog: Catalog) -> None:
         """Start a run's folder with the record of its choices."""
         self.write_catalog(catalog)
@@ -68,7 +95,7 @@ class RunFolder:
         write_sealed(self._record_path, iter(()), empty, {"format": FORMAT, **record})
 
     def record(self) -> dict[str, Any]:
-        if not self.path.exists():
+        if not self.path.is_dir():
             raise RunError(
                 f"there is no run '{self.path}'",
                 "start one with: streampgs train DATA --run " + str(self.path),
@@ -146,7 +173,16 @@ class RunFolder:
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         with open(self.metrics, "a", encoding="utf-8") as file:
-            file.write(json.dumps(record) + "\n")
+            file.write(json.dumps(finite_or_null(record), allow_nan=False) + "\n")
+
+
+def finite_or_null(value: Any) -> Any:
+    """JSON has no infinity and no NaN."""
+    if isinstance(value, dict):
+        return {key: finite_or_null(part) for key, part in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
 
 
 class RunLock:
@@ -173,8 +209,9 @@ class RunLock:
                 f"run '{self.path.parent}' is being trained by process {holder}",
                 "wait for it, or stop it with Ctrl-C or kill",
             ) from error
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+        with suppress(OSError):  # the number is for people; on a full disk the lock holds without it
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, str(os.getpid()).encode(), 0)
         return self
 
     def __exit__(

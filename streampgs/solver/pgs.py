@@ -24,6 +24,11 @@ RETURNS = (SUFFIX, AVERAGE, LAST, RANDOM)
 # written, for a pause must not change anything.
 _REBUILD_STEPS = 1 << 18
 
+_PART = 1 << 18  # features looked at together
+
+# What growing, saving and reading out take for a while beside the state itself.
+TRANSIENT_FEATURE_BYTES = 24
+
 
 @dataclass(frozen=True)
 class PgsSettings:
@@ -245,24 +250,31 @@ class Pgs:
             return math.inf
         s = self.settings
         start = self.earlier.start_dual if self._needs_earlier() else self.stretch_start
-        size = _norm(self.coordinates[:, 0] - start, dual_exponent(s.p) + 1.0) / (tallies.steps * s.sigma)
+        size = _distance(self.coordinates[:, 0], start, dual_exponent(s.p) + 1.0) / (tallies.steps * s.sigma)
         return (tallies.regularizer + tallies.linear) / tallies.steps + s.sigma * _conjugate(size, s.p, s.radius)
 
     def dual_sha256(self) -> str:
-        return hashlib.sha256(self.dual.tobytes()).hexdigest()
+        digest = hashlib.sha256()
+        for first in range(0, len(self.coordinates), _PART):
+            digest.update(self.coordinates[first : first + _PART, 0].tobytes())
+        return digest.hexdigest()
+
+    @property
+    def nbytes(self) -> int:
+        vectors = (self.coordinates, self.earlier.start_dual, self.earlier.iterate_sum, self.stretch_start, self.kept)
+        return sum(vector.nbytes for vector in vectors)
 
     # The state as named vectors and numbers, for a checkpoint.
 
     def to_record(self) -> tuple[dict[str, Vector], dict[str, Any]]:
         vectors = {
-            "dual": self.dual,
             "stretch_start": self.stretch_start,
             "earlier_start": self.earlier.start_dual,
             "earlier_iterate_sum": self.earlier.iterate_sum,
             "kept": self.kept,
         }
         for slot, name in enumerate(self._slot_names()):
-            vectors[name] = self.coordinates[:, slot].copy()
+            vectors[name] = self.coordinates[:, slot]
         numbers = {
             "steps": self.steps,
             "scalars": self.scalars.tolist(),
@@ -307,12 +319,13 @@ def bytes_per_feature(p: float, returns: str) -> int:
     return 8 * vectors
 
 
-def _norm(vector: Vector, q: float) -> float:
-    """‖x‖_q without overflow."""
-    largest = float(np.max(np.abs(vector), initial=0.0))
+def _distance(a: Vector, b: Vector, q: float) -> float:
+    """‖a - b‖_q without overflow, part by part: a wide model has no room for copies."""
+    parts = [slice(first, first + _PART) for first in range(0, len(a), _PART)]
+    largest = max(float(np.max(np.abs(a[part] - b[part]), initial=0.0)) for part in parts)
     if largest == 0.0:
         return 0.0
-    return largest * math.pow(float(np.sum((np.abs(vector) / largest) ** q)), 1.0 / q)
+    return largest * math.pow(sum(float(np.sum((np.abs(a[part] - b[part]) / largest) ** q)) for part in parts), 1.0 / q)
 
 
 def _conjugate(size: float, p: float, radius: float) -> float:

@@ -53,6 +53,12 @@ class Shard:
         return "row group" if self.kind == "parquet" else "record batch"
 
     @cached_property
+    def content_identity(self) -> str:
+        """The same without the time stamp, which copying changes."""
+        facts = [self.fingerprint.size, self.fingerprint.footer_digest, self.kind, self.group_rows, self.group_entries]
+        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+
+    @property
     def identity(self) -> str:
         """What tells this content, wherever it lies, as far as its footer does: two shards of one shape, written at
         the same time, may share it."""
@@ -103,7 +109,7 @@ class Catalog:
         """A digest of the first `shards` shards, by content and order, wherever they lie."""
         digest = hashlib.sha256()
         for shard in self.shards[:shards]:
-            digest.update(shard.identity.encode())
+            digest.update(shard.content_identity.encode())
         return digest.hexdigest()
 
     def appended(self, new: Sequence[Shard]) -> Catalog:
@@ -155,6 +161,15 @@ class Catalog:
                 f"{len(faults)} of {len(self.shards)} shards changed under the run:\n  {listed}",
                 "restore them, or start a new run; if files were only copied or touched, add --accept-touched",
             )
+
+    def with_present_times(self) -> Catalog:
+        """The catalog with the time stamps that the files have now."""
+
+        def present(shard: Shard) -> Shard:
+            return replace(shard, fingerprint=fingerprint_of(shard.path))
+
+        with ThreadPoolExecutor(_READERS) as pool:
+            return Catalog(list(pool.map(present, self.shards)))
 
     def to_table(self) -> pa.Table:
         records: list[dict[str, Any]] = [

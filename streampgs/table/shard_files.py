@@ -152,7 +152,8 @@ class ArrowFile:
         except OSError as error:
             raise _unreadable(path, error) from error
         try:
-            self.size = os.fstat(self.fd).st_size
+            status = os.fstat(self.fd)
+            self.size = status.st_size
             if self.size != fingerprint.size:
                 raise DataError(
                     f"shard '{path}' has {self.size:,} bytes and not {fingerprint.size:,} as catalogued",
@@ -160,9 +161,9 @@ class ArrowFile:
                 )
             os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
             _, footer = _footer(self.fd, self.size, path)
-            if _digest(footer) != fingerprint.footer_digest:
+            if (status.st_mtime_ns, _digest(footer)) != (fingerprint.modified_ns, fingerprint.footer_digest):
                 raise DataError(
-                    f"shard '{path}' was replaced: its footer is not the catalogued one",
+                    f"shard '{path}' was replaced or written to: its footer or time stamp is not the catalogued one",
                     "restore it, or start a new run",
                 )
             self.blocks: list[FileBlock] = read_footer(footer[:-_ARROW_TAIL])

@@ -1,0 +1,158 @@
+"""Mistakes at the start leave nothing in the way, and nothing wrong is taken in without a word."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from sklearn.metrics import roc_auc_score
+
+import streampgs
+from streampgs.evaluation import _Ranks, evaluate
+from streampgs.progress import Silent
+from tests.end_to_end.conftest import ROWS, Tables
+from tests.end_to_end.conftest import streampgs as command
+
+SMALL = {"memory": "60MB", "window": "500kB"}
+
+
+def test_a_train_that_failed_before_its_first_row_can_be_repeated(tables: Tables, tmp_path: Path) -> None:
+    data = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"label": [2, 1], "indices": [[1], [2]]}), data)
+    assert command("train", data, "--run", tmp_path / "run").code == 1
+    assert command("train", data, "--run", tmp_path / "run", "--positive", 2).code == 0
+    assert command("train", data, "--run", tmp_path / "run", "--positive", 2).code == 1
+
+
+def test_impossible_options_leave_no_run(tables: Tables, tmp_path: Path) -> None:
+    words = ["train", tables.path("sparse", "parquet"), "--run", tmp_path / "run", "--memory", "60MB"]
+    assert command(*words, "--no-cache", "--window", "100kB").code == 2
+    assert command(*words).code == 0
+
+
+def test_a_folder_with_other_files_is_no_place_for_a_run(tables: Tables, tmp_path: Path) -> None:
+    data = tmp_path / "table"
+    shutil.copytree(tables.path("sparse", "arrow"), data)
+    done = command("train", data, "--run", data)
+    assert done.code == 1
+    assert "other files" in done.err
+    assert not (data / "run.arrows").exists()
+
+
+def test_checkpoints_without_a_record_are_not_mixed_with_a_new_run(tables: Tables, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    streampgs.train(tables.path("sparse", "arrow"), run=run, rows=100)
+    (run / "run.arrows").unlink()
+    with pytest.raises(streampgs.StreampgsError, match="exists already"):
+        streampgs.train(tables.path("sparse", "arrow"), run=run, rows=50)
+
+
+class ReplaceShard(Silent):
+    """Puts a shard of the same shape and footer, with other labels, in the place of one that is in use."""
+
+    def __init__(self, shard: Path) -> None:
+        self.shard = shard
+
+    def choices(self, choices: dict[str, str]) -> None:
+        is_arrow = self.shard.suffix == ".arrow"
+        table = pa.ipc.open_file(str(self.shard)).read_all() if is_arrow else pq.read_table(self.shard)
+        flipped = table.set_column(0, table.schema.field(0), pa.array(-table["label"].to_numpy(), table["label"].type))
+        other = self.shard.with_name(".other")
+        if is_arrow:
+            with pa.ipc.new_file(str(other), flipped.schema) as writer:
+                writer.write_table(flipped)
+        else:
+            pq.write_table(flipped, other)
+        os.replace(other, self.shard)
+
+
+@pytest.mark.parametrize("file_format", ["arrow", "parquet"])
+def test_a_shard_replaced_while_in_use_is_refused(
+    file_format: str, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import streampgs.reading.blocks as blocks
+
+    monkeypatch.setattr(blocks, "_OPEN_FILES", 1)
+    data = tmp_path / "table"
+    shutil.copytree(tables.path("sparse", file_format), data)
+    observer = ReplaceShard(data / f"part-00003.{file_format}")
+    with pytest.raises(streampgs.StreampgsError, match=r"was replaced|bytes and not"):
+        streampgs.train(
+            data, run=tmp_path / "run", epochs=9, no_cache=True, observer=observer, memory="60MB", window="1MB"
+        )
+
+
+def test_accepted_shards_need_to_be_accepted_once(tables: Tables, tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    shutil.copytree(tables.path("sparse", "parquet"), data)
+    streampgs.train(data, run=run, rows=100, **SMALL)
+    (data / "part-00001.parquet").touch()
+    streampgs.resume(run, rows=200, accept_touched=True)
+    assert streampgs.resume(run, rows=300).rows == 300
+
+
+def test_windows_without_any_usable_row_are_passed_over(tmp_path: Path) -> None:
+    """Whole groups of bad rows, whichever comes first."""
+    table = pa.table({"label": [1, -1] * 2_000, "indices": [[1, 2], [3, 4]] * 2_000})
+    bad = pa.table({"label": pa.nulls(4_000, pa.int64()), "indices": [[1, 2], [3, 4]] * 2_000})
+    for seed in range(4):
+        folder = tmp_path / f"table-{seed}"
+        folder.mkdir()
+        pq.write_table(table, folder / "good.parquet", row_group_size=4_000)
+        pq.write_table(bad, folder / "bad.parquet", row_group_size=4_000)
+        report = streampgs.train(
+            folder, run=tmp_path / f"run-{seed}", epochs=2, seed=seed, memory="60MB", window="100kB", on_bad_row="skip"
+        )
+        assert (report.rows, report.skipped_rows) == (8_000, {"label null": 8_000})
+    with pytest.raises(streampgs.StreampgsError, match="no usable row"):
+        streampgs.train(tmp_path / "table-0" / "bad.parquet", run=tmp_path / "bad", on_bad_row="skip")
+
+
+def test_evaluate_says_that_the_newest_checkpoint_is_damaged(tables: Tables, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    streampgs.train(tables.path("sparse", "arrow"), run=run, rows=100)
+    streampgs.resume(run, rows=200)
+    newest = max(run.glob("checkpoint-*"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    done = command("evaluate", run, tables.test_path("sparse"))
+    assert (done.code, newest.name in done.err) == (0, True)
+
+
+def test_rows_of_another_kind_and_features_never_seen_are_named(tables: Tables, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    streampgs.train(tables.path("sparse", "arrow"), run=run, epochs=1)
+    with pytest.raises(streampgs.StreampgsError, match="dense rows"):
+        evaluate(streampgs.Model.load(run), [str(tables.path("dense", "arrow"))])
+    pq.write_table(pa.table({"label": [1, -1], "indices": [[99_999], [1]]}), tmp_path / "far.parquet")
+    assert evaluate(streampgs.Model.load(run), [str(tmp_path / "far.parquet")])["unknown_entries"] == 1
+
+
+def test_a_target_that_a_loss_does_not_have_is_refused(tables: Tables, tmp_path: Path) -> None:
+    words = ["train", tables.path("regression", "arrow"), "--run", tmp_path / "run", "--loss", "squared"]
+    done = command(*words, "--target-accuracy", 0.9)
+    assert done.code == 2
+    assert "--target-gap" in done.err
+
+
+@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e-4, -4.3), (1e-12, 0.0), (1e6, 1e3)])
+@pytest.mark.parametrize("exact_rows", [10**9, 4_000])
+def test_the_area_under_the_curve_at_every_scale(scale: float, shift: float, exact_rows: int) -> None:
+    random = np.random.default_rng(4)
+    positive = random.random(20_000) < 0.1
+    scores = shift + scale * np.round(random.normal(size=20_000) + positive, 4)
+    weights = random.uniform(0.5, 2.0, 20_000)
+    ranks = _Ranks(exact_rows)
+    for part in np.array_split(np.arange(20_000), 13):
+        ranks.add(scores[part], positive[part], weights[part])
+    expected = roc_auc_score(positive, scores, sample_weight=weights)
+    assert ranks.area() == pytest.approx(expected, abs=1e-9 if exact_rows > 20_000 else 1e-3)
+
+
+def test_all_rows_are_counted_whatever_the_order_of_arrival(tables: Tables, tmp_path: Path) -> None:
+    report = streampgs.train(tables.path("dense", "parquet"), run=tmp_path / "run", epochs=1, **SMALL)
+    assert report.rows == ROWS
