@@ -47,7 +47,8 @@ def memory_choice(forecast: Forecast) -> str:
         "process": forecast.process,
         "two windows": forecast.windows,
         "reading": forecast.reading,
+        "decoding": forecast.decoding,
         "model": forecast.model,
     }
-    listed = ", ".join(f"{name} {value / 1e6:,.0f} MB" for name, value in parts.items())
+    listed = ", ".join(f"{name} {value / 1e6:,.0f} MB" for name, value in parts.items() if value)
     return f"about {forecast.total / 1e6:,.0f} MB at the peak: {listed}"

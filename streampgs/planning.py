@@ -78,25 +78,34 @@ class Forecast:
     """Python, libraries and compiled loops."""
     windows: int
     reading: int
+    decoding: int
     model: int
 
     @property
     def total(self) -> int:
-        return self.process + self.windows + self.reading + self.model
+        return self.process + self.windows + self.reading + self.decoding + self.model
+
+
+def decoding_bytes(catalog: Catalog, groups: GroupSizes) -> int:
+    """What decoders have in hand beside the slices that they give."""
+    if not groups.decoded.any():
+        return 0
+    compressed = catalog.per_group(shard.decoded and shard.kind == "arrow" for shard in catalog.shards)
+    if not compressed.any():
+        return _DECODING_BYTES
+    # A compressed batch comes whole, with what it was read from.
+    return _DECODING_BYTES + int(3 * (groups.rows * groups.row_bytes)[compressed].max())
 
 
 def forecast(
-    catalog: Catalog, groups: GroupSizes, sizes: Sizes, process: int, features: int, feature_bytes: int
+    groups: GroupSizes, sizes: Sizes, process: int, features: int, feature_bytes: int, decoding: int = 0
 ) -> Forecast:
     all_bytes = float((groups.rows * groups.row_bytes).sum())
     window = min(all_bytes, sizes.window_bytes)
-    decoding = _DECODING_BYTES if groups.decoded.any() else 0
-    compressed = catalog.per_group(shard.decoded and shard.kind == "arrow" for shard in catalog.shards)
-    if compressed.any():  # such a batch comes whole, with what it was read from
-        decoding += int(3 * (groups.rows * groups.row_bytes)[compressed].max())
     return Forecast(
         process,
         int(2 * window * _ROOM_TO_GROW),
-        int(min(all_bytes, 8 * sizes.block_bytes)) + decoding,
+        int(min(all_bytes, 8 * sizes.block_bytes)),
+        decoding,
         features * feature_bytes,
     )

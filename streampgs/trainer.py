@@ -22,7 +22,7 @@ from streampgs.model import solver_of
 from streampgs.options import Limits, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
-from streampgs.planning import BLOCKS_NEEDED, Forecast, check_fits, choose_sizes, forecast, group_sizes
+from streampgs.planning import BLOCKS_NEEDED, Forecast, check_fits, choose_sizes, decoding_bytes, forecast, group_sizes
 from streampgs.progress import Observer, Report, Silent, Status, StopRequest
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.cache import BlockCache
@@ -454,7 +454,8 @@ class _Session:
         assert window.plan is not None
         groups, sizes = self.schedule.groups, self.record.sizes
         feature_bytes = bytes_per_feature(self.options.p, self.options.returns) + TRANSIENT_FEATURE_BYTES
-        self.forecast = forecast(self.catalog, groups, sizes, self.process_bytes, self.solver.features, feature_bytes)
+        decoding = decoding_bytes(self.catalog, groups)
+        self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, decoding)
         blocks = window.plan.blocks
         is_all = self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals) <= len(window.plan.pieces.group)
         choices = {

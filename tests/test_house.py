@@ -64,7 +64,7 @@ def test_wheel_holds_every_module_and_the_typing_marker(wheel):
 
 def test_wheel_offers_the_command_and_carries_the_licence(wheel):
     (entry_points,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
-    assert "streampgs = streampgs.cli.main:main" in wheel.read(entry_points).decode()
+    assert "streampgs = streampgs.cli:main" in wheel.read(entry_points).decode()
     assert any(name.endswith("/licenses/LICENSE") for name in wheel.namelist())
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from streampgs.errors import OptionError
 from streampgs.options import (
     DEFAULT_EPOCHS,
+    EPOCHS_FOR_A_TARGET,
     LOSS_NAMES,
     RETURN_NAMES,
     SAMPLING_NAMES,
@@ -186,7 +187,14 @@ def test_limits_given_or_by_default():
         Limits(target_gap=1e-9),
     ):
         assert limits.given
+        assert limits.or_default().given
+    for limits in (Limits(epochs=1), Limits(rows=10), Limits(seconds=0.5), Limits(rows=10, target_gap=0.1)):
         assert limits.or_default() is limits
+
+
+def test_a_target_alone_does_not_train_for_ever():
+    assert Limits(target_accuracy=1.0).or_default() == Limits(target_accuracy=1.0, epochs=EPOCHS_FOR_A_TARGET)
+    assert Limits(target_gap=1e-9).or_default() == Limits(target_gap=1e-9, epochs=EPOCHS_FOR_A_TARGET)
 
 
 # What training may use.

@@ -274,7 +274,7 @@ class Pgs:
             "kept": self.kept,
         }
         for slot, name in enumerate(self._slot_names()):
-            vectors[name] = self.coordinates[:, slot]
+            vectors[name] = self.coordinates[:, slot].copy()
         numbers = {
             "steps": self.steps,
             "scalars": self.scalars.tolist(),

@@ -46,7 +46,7 @@ def test_resume_goes_on_and_has_the_same_keys(run: Path, tmp_path: Path) -> None
 
 def test_evaluate_and_inspect(run: Path, tables: Tables) -> None:
     done = streampgs("evaluate", run, tables.test_path("sparse"), "--json")
-    assert done.json.keys() == {"rows", "loss", "accuracy", "auc"}
+    assert done.json.keys() >= {"rows", "loss", "accuracy", "auc"}
     done = streampgs("inspect", run, "--json")
     assert done.json.keys() >= {"options", "t", "dual_sha256", "nonzeros", "catalog"}
     assert done.json["catalog"]["rows"] == ROWS
