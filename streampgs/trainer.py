@@ -50,6 +50,7 @@ _PIECE_ENTRIES = 1 << 21
 _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0
 _ROWS_BEFORE_TARGETS = 1000
+_SAMPLE_ROWS = 1 << 14  # of the first window, for what is found out from rows
 
 
 @dataclass
@@ -424,14 +425,15 @@ class _Session:
         shape = options.quantile if options.loss == "quantile" else options.huber_width
         shape = shape if shape is not None else loss.default_shape
         q = dual_exponent(options.p) + 1.0
-        norms = np.empty(window.rows)
-        squared_norms(window.starts, window.stops, window.values, q, norms)
+        sample = slice(0, min(window.rows, _SAMPLE_ROWS))  # in visiting order, so a random one
+        norms = np.empty(sample.stop)
+        squared_norms(window.starts[sample], window.stops[sample], window.values, q, norms)
         mean_squared_norm = float(np.mean(norms)) + options.intercept**2
         t0 = automatic_t0(options.loss, options.sigma, mean_squared_norm) if options.t0 == "auto" else float(options.t0)
         ball = options.ball if options.ball is not None else ("none" if loss.lipschitz else "auto")
         if ball == "auto":
-            at_zero = loss_values(loss)(0.0, window.labels, shape)
-            weights = window.weights if window.weights.size else 1.0
+            at_zero = loss_values(loss)(0.0, window.labels[sample], shape)
+            weights = window.weights[sample] if window.weights.size else 1.0
             radius = automatic_radius(max(float(np.mean(at_zero * weights)), 1e-300), options.p, options.sigma)
         else:
             radius = math.inf if ball == "none" else float(ball)

@@ -203,7 +203,8 @@ def squared_norms(starts, stops, values, exponent, out):  # type: ignore[no-unty
         total = 0.0
         if largest > 0.0:
             for j in range(starts[r], stops[r]):
-                total += (abs(np.float64(values[j])) / largest) ** exponent
+                size = abs(np.float64(values[j])) / largest
+                total += size * size if exponent == 2.0 else size**exponent
         norm = largest * total ** (1.0 / exponent)
         out[r] = norm * norm
 

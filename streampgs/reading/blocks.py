@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -25,7 +26,8 @@ from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import Columns
 from streampgs.table.shard_files import ArrowFile, announce, read_into
 
-_OPEN_FILES = 128
+# A window may mix hundreds of files: opening each anew for its lengths and its rows would cost more than reading it.
+_OPEN_FILES = max(64, min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
 _DECODERS = 2
 _WORTH_READING_WHOLE = 0.75
 

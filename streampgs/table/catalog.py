@@ -23,7 +23,7 @@ from streampgs.table.layout import DENSE, Columns, Layout
 from streampgs.table.locate import Located, locate
 from streampgs.table.shard_files import Fingerprint, ShardFacts, fingerprint_of, read_facts
 
-_READERS = 8  # threads; footers are small, so this is for the latency of disks
+_READERS = 4  # threads; for the latency of disks: on files in memory more of them only contend for the interpreter
 
 
 @dataclass(frozen=True)
