@@ -27,7 +27,8 @@ from streampgs.table.layout import Columns
 from streampgs.table.shard_files import ArrowFile, announce, read_into
 
 # A window may mix hundreds of files: opening each anew for its lengths and its rows would cost more than reading it.
-_OPEN_FILES = max(64, min(1024, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+# At most this many stay open, and half of what the process may open.
+_OPEN_FILES = 1024
 _DECODERS = 2
 _WORTH_READING_WHOLE = 0.75
 
@@ -157,6 +158,7 @@ class BlockFinder:
         self.columns = columns
         self.cache = cache
         self._open: OrderedDict[tuple[str, int], Any] = OrderedDict()
+        self._most_open = max(1, min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
         self._stopping = threading.Event()
 
     def stop(self) -> None:
@@ -227,7 +229,7 @@ class BlockFinder:
         """An open file, of which only so many are kept: a window may mix more files than a process may open."""
         file = self._open.get(key)
         if file is None:
-            while len(self._open) >= _OPEN_FILES:
+            while len(self._open) >= self._most_open:
                 self._open.popitem(last=False)[1].close()
             file = self._open[key] = opened()
         self._open.move_to_end(key)
