@@ -15,7 +15,7 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+from numba.extending import intrinsic, overload
 
 from streampgs.arithmetic.jit import WITHOUT_COMPILER, inlinable, reordering
 
@@ -32,37 +32,33 @@ def row_loops(lanes: int, columns: int, sparse: bool) -> tuple[Callable[..., Non
     add(coordinates, indices, values, start, stop, steps): coordinates[feature j, :] += values[j]·steps, for each j.
     The feature of entry j is indices[j], or j - start where rows are dense.
     """
-    if WITHOUT_COMPILER:
-        return _plain_dot(lanes, sparse), _plain_add(sparse)
-    if lanes == 1 and not sparse:
+    if lanes == 1 and not sparse and not WITHOUT_COMPILER:
         return _contiguous_dot, _contiguous_add_for(columns)
     accumulators = 4 if lanes == 1 else 2
 
     @inlinable
     def dot(coordinates, indices, values, start, stop, sums):  # type: ignore[no-untyped-def]
-        _dot_vectors(coordinates, indices, values, start, stop, sums, lanes, columns, sparse, accumulators)  # type: ignore[call-arg]
+        dot_vectors(coordinates, indices, values, start, stop, sums, lanes, columns, sparse, accumulators)
 
     @inlinable
     def add(coordinates, indices, values, start, stop, steps):  # type: ignore[no-untyped-def]
-        _add_vectors(coordinates, indices, values, start, stop, steps, columns, sparse)  # type: ignore[call-arg]
+        add_vectors(coordinates, indices, values, start, stop, steps, columns, sparse)
 
     return dot, add
 
 
-def _plain_dot(lanes: int, sparse: bool) -> Callable[..., None]:
-    def dot(coordinates, indices, values, start, stop, sums):  # type: ignore[no-untyped-def]
-        features = indices[start:stop] if sparse else np.arange(stop - start)
-        sums[:] = values[start:stop].astype(np.float64) @ coordinates[1:][features, :lanes]
-
-    return dot
+# The plain forms are what runs without the compiler, and what the loops' closures name: an intrinsic that is named there
+# itself is another one in every process, and the compiled code would never be found again.
 
 
-def _plain_add(sparse: bool) -> Callable[..., None]:
-    def add(coordinates, indices, values, start, stop, steps):  # type: ignore[no-untyped-def]
-        features = indices[start:stop] if sparse else np.arange(stop - start)
-        coordinates[1:][features] += np.outer(values[start:stop].astype(np.float64), steps)
+def dot_vectors(coordinates, indices, values, start, stop, sums, lanes, columns, sparse, accumulators):  # type: ignore[no-untyped-def]
+    features = indices[start:stop] if sparse else np.arange(stop - start)
+    sums[:] = values[start:stop].astype(np.float64) @ coordinates[1:][features, :lanes]
 
-    return add
+
+def add_vectors(coordinates, indices, values, start, stop, steps, columns, sparse):  # type: ignore[no-untyped-def]
+    features = indices[start:stop] if sparse else np.arange(stop - start)
+    coordinates[1:][features] += np.outer(values[start:stop].astype(np.float64), steps)
 
 
 # Dense rows of one lane: λ and u are arrays of their own (the columns of a Fortran-ordered one), so that plain loops are
@@ -194,3 +190,23 @@ def _add_vectors(typingctx, coordinates, indices, values, start, stop, steps, co
         return context.get_dummy_value()
 
     return _signature((coordinates, indices, values, steps), (columns, sparse)), generate
+
+
+@overload(dot_vectors, prefer_literal=True, jit_options={"forceinline": True})
+def _dot_vectors_compiled(coordinates, indices, values, start, stop, sums, lanes, columns, sparse, accumulators):  # type: ignore[no-untyped-def]
+    width, row, listed, parts = (int(choice.literal_value) for choice in (lanes, columns, sparse, accumulators))
+
+    def dot(coordinates, indices, values, start, stop, sums, lanes, columns, sparse, accumulators):  # type: ignore[no-untyped-def]
+        _dot_vectors(coordinates, indices, values, start, stop, sums, width, row, listed, parts)  # type: ignore[call-arg]
+
+    return dot
+
+
+@overload(add_vectors, prefer_literal=True, jit_options={"forceinline": True})
+def _add_vectors_compiled(coordinates, indices, values, start, stop, steps, columns, sparse):  # type: ignore[no-untyped-def]
+    row, listed = int(columns.literal_value), int(sparse.literal_value)
+
+    def add(coordinates, indices, values, start, stop, steps, columns, sparse):  # type: ignore[no-untyped-def]
+        _add_vectors(coordinates, indices, values, start, stop, steps, row, listed)  # type: ignore[call-arg]
+
+    return add

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ from streampgs.reading.bad_rows import bad_row_error
 from streampgs.reading.blocks import ArrowGroup, Block, BlockFinder, CachedSlice
 from streampgs.reading.cache import BlockCache, CacheDamaged, CacheFile
 from streampgs.reading.scratch import Scratch
-from streampgs.reading.window import Window
+from streampgs.reading.window import Window, joined
 from streampgs.table.arrow_metadata import MetadataDamaged
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import SPARSE, Columns, rows_of
 
 LARGEST_INDEX = 2**31 - 2
+_SAMPLED_BLOCK_BYTES = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,8 @@ class WindowFiller:
         self, blocks: list[Block], lengths: NDArray[np.int64], slots: NDArray[np.int64], window: Window
     ) -> None:
         window.skipped = Counter()
-        window.lay_out(lengths, slots, self.sparse, self.rules.columns.weight is not None)
+        columns = self.rules.columns
+        window.lay_out(lengths, slots, self.sparse, columns.weight is not None, max(1, len(columns.labels)))
         window.largest_index = -1
         if self.sparse and len(lengths) and 4 * lengths.max() > self._table.size:
             self._table = repeat_table(int(lengths.max()))
@@ -120,10 +123,17 @@ class WindowFiller:
         if dropped:
             window.drop(np.concatenate(dropped))
 
-    def in_file_order(self, block_bytes: int) -> Iterator[Window]:
-        """All rows of the catalog, block after block as the files have them; the window is one and the same."""
+    def sample(self, most_bytes: int) -> Window:
+        """Rows of blocks evenly spread over the catalog, about so many bytes of them; all, if they are fewer."""
+        total = int((8 * self.catalog.group_entries + 24 * self.catalog.group_rows).sum())
+        every = max(1, -(-total // most_bytes))
+        return joined(self.in_file_order(_SAMPLED_BLOCK_BYTES, every))
+
+    def in_file_order(self, block_bytes: int, every: int = 1) -> Iterator[Window]:
+        """The rows of the catalog, block after block as the files have them, or of each `every`th block; the window is
+        one and the same."""
         window = Window()
-        for block in self.blocks.in_file_order(block_bytes):
+        for block in islice(self.blocks.in_file_order(block_bytes), 0, None, every):
             lengths = self._lengths([block])
             self._fill_slots([block], lengths, np.arange(len(lengths)), window)
             yield window

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -38,14 +39,16 @@ class Window:
         room = self._room.get(name)
         if room is None or room.size < size:
             self._room.pop(name, None)
-            setattr(self, name, current[:0].copy())  # let go of the old memory before the new is taken
+            setattr(self, name, np.empty(0, current.dtype))  # let go of the old memory before the new is taken
             del current, room
             room = self._room[name] = np.empty(size + size // 16, getattr(self, name).dtype)
         setattr(self, name, room[:size])
         return room[:size]
 
-    def lay_out(self, lengths: NDArray[np.int64], slots: NDArray[np.int64], sparse: bool, weighted: bool) -> None:
-        """Give each slot its place; lengths[k] is the length of the row that goes to slots[k]."""
+    def lay_out(
+        self, lengths: NDArray[np.int64], slots: NDArray[np.int64], sparse: bool, weighted: bool, labels: int = 1
+    ) -> None:
+        """Give each slot its place; lengths[k] is the length of the row that goes to slots[k], with so many labels."""
         count = len(lengths)
         starts, stops = self.reserve("starts", count), self.reserve("stops", count)
         stops[slots] = lengths
@@ -56,7 +59,9 @@ class Window:
         entries = int(stops[-1]) if count else 0
         self.reserve("values", entries)
         self.reserve("indices", entries if sparse else 0)
-        self.reserve("labels", count)
+        self.labels = self.reserve("labels", count * labels)
+        if labels > 1:
+            self.labels = self.labels.reshape(count, labels)
         self.reserve("weights", count if weighted else 0)
         self.rows = count
         self.kept = None
@@ -76,3 +81,23 @@ class Window:
     @property
     def nbytes(self) -> int:
         return sum(room.nbytes for room in self._room.values())
+
+
+def joined(windows: Iterable[Window]) -> Window:
+    """The rows of all of them, in one window; each may be used again as soon as the next is asked for."""
+    parts: dict[str, list[NDArray[Any]]] = {
+        name: [] for name in ("starts", "stops", "labels", "weights", "indices", "values")
+    }
+    whole, entries = Window(), 0
+    for window in windows:
+        for name, arrays in parts.items():
+            arrays.append(
+                getattr(window, name) + entries if name in ("starts", "stops") else getattr(window, name).copy()
+            )
+        whole.rows += window.rows
+        whole.largest_index = max(whole.largest_index, window.largest_index)
+        entries += window.values.size
+    for name, arrays in parts.items():
+        if arrays:
+            setattr(whole, name, np.concatenate(arrays))
+    return whole

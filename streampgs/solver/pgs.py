@@ -400,21 +400,18 @@ class Pgs:
             "kept": self.kept,
         }
 
-    def with_lanes(self, lanes: Sequence[int]) -> Pgs:
-        """The same models, some of them only: what they have learnt is taken over to the last bit."""
-        fewer = Pgs(*[self.lanes[lane] for lane in lanes])
-        fewer.grow(self.features)
-        columns = [lanes[min(column, len(lanes) - 1)] for column in range(fewer.width)]
-        ours, theirs = self._arrays(), fewer._arrays()
-        for name, array in theirs.items():
-            if array.shape[1]:
-                for column, lane in enumerate(columns):
-                    array[:, column] = ours[name][:, lane]
-        fewer.steps, fewer.scalars = self.steps, self.scalars[:, columns]
-        fewer.stretch_began = self.stretch_began
-        fewer.earlier.steps, fewer.earlier.sums = self.earlier.steps, self.earlier.sums[:, columns]
-        fewer.kept_count, fewer.next_kept = self.kept_count, self.next_kept
-        return fewer
+    def take_over(self, lane: int, other: Pgs, its_lane: int) -> None:
+        """Go on where a lane of another group of this kind stands, to the last bit. To be done for every lane."""
+        columns = range(lane, self.width) if lane == len(self.lanes) - 1 else [lane]
+        theirs = other._arrays()
+        for column in columns:
+            for name, array in self._arrays().items():
+                if array.shape[1]:
+                    array[:, column] = theirs[name][:, its_lane]
+            self.scalars[:, column] = other.scalars[:, its_lane]
+            self.earlier.sums[:, column] = other.earlier.sums[:, its_lane]
+        self.steps, self.stretch_began, self.earlier.steps = other.steps, other.stretch_began, other.earlier.steps
+        self.kept_count, self.next_kept = other.kept_count, other.next_kept
 
 
 def most_lanes(p: float) -> int:

@@ -37,6 +37,7 @@ class Case:
 
 L, R = row_layout, row_loops
 WEIGHTED = {"weighted": True}
+CLASSES = {"classes": (-1.0, 0.0, 1.0)}
 
 CASES = {
     "negative index": Case(R.NEGATIVE_INDEX, {"indices": [3, -7]}, "a negative or null index: -7"),
@@ -62,6 +63,7 @@ CASES = {
     "NaN label": Case(L.LABEL_NOT_FINITE, {"label": math.nan}, "a label that is NaN or infinite: nan"),
     "infinite label": Case(L.LABEL_NOT_FINITE, {"label": math.inf}, "a label that is NaN or infinite: inf"),
     "label of no class": Case(L.LABEL_NO_CLASS, {"label": 2.0}, "a label outside {-1, 0, 1}: 2.0", "--positive VALUE"),
+    "unknown class": Case(L.LABEL_UNKNOWN_CLASS, {"label": 2.0}, "none of the classes: 2.0", "--classes", setup=CLASSES),
     "null weight": Case(L.WEIGHT_BAD, {"weight": None}, "a weight that is null, negative or not finite: nan", setup=WEIGHTED),
     "NaN weight": Case(L.WEIGHT_BAD, {"weight": math.nan}, "a weight that is null, negative or not finite: nan", setup=WEIGHTED),
     "negative weight": Case(L.WEIGHT_BAD, {"weight": -0.5}, "negative or not finite: -0.5", setup=WEIGHTED),
