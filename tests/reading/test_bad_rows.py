@@ -159,7 +159,7 @@ def test_bad_rows_are_left_out_and_counted_and_all_others_stay_as_they_were(tmp_
             assert [values[-1] for _, _, values, _ in found] == order
             for number, (label, indices, values, weight) in zip(order, found, strict=True):
                 good = good_row(number, case.table)
-                assert label == 2 * good["label"] - 1
+                assert label == (good["label"] + 1 if case.setup == CLASSES else 2 * good["label"] - 1)
                 assert indices == tuple(good.get("indices", ()))
                 assert values == tuple(good.get("values", good.get("features")))
                 assert weight == (good["weight"] if case.setup == WEIGHTED else None)
