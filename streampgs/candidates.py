@@ -125,7 +125,7 @@ class _RowScale:
             )
         return PgsSettings(
             self.loss, self.shape, self.p, sigma, t0, radius, options.batch, options.intercept, options.returns,
-            options.seed, layout,
+            options.seed, layout, workers=options.threads,
         )  # fmt: skip
 
     def _loss_at_zero(self) -> float:

@@ -409,14 +409,14 @@ class _Session:
             self._judge_if_due(window, row)
             until = min(window.rows, (row // piece + 1) * piece)
             if self.contest is not None and self.contest.next_mark is not None:
-                until = min(until, row + -(-(self.contest.next_mark - self.totals.rows) // batch) * batch)
+                until = min(until, row + self.contest.next_mark - self.totals.rows)
             at_piece_end = True
             if self.limits.rows is not None:
-                last = row + -(-max(1, self.limits.rows - self.totals.rows) // batch) * batch
+                last = row + max(1, self.limits.rows - self.totals.rows)
                 at_piece_end = until <= last
                 until = min(until, last)
             began = time.perf_counter()
-            self.solver.advance(window, row, until)
+            until = self.solver.advance(window, row, until, window.rows)
             now = time.perf_counter()
             self.totals.seconds_training += now - began
             self.totals.rows += until - row

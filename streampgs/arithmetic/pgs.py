@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -111,6 +112,67 @@ def rebuild_for(p: float, lanes: int, averaging: bool) -> Callable[..., None]:
 
     made: Callable[..., None] = rebuild
     return made
+
+
+@dataclass(frozen=True)
+class MeetingLoops:
+    """How workers that started from one state put together what they have come to, for features [first, stop)."""
+
+    fold: Callable[..., None]
+    """fold(state, other, multiplier_sums, other_sums, first, stop): λ and the sums of iterates of another worker added to
+    the first one's. `multiplier_sums` are the first one's S, zeros once they have been taken up."""
+    settle: Callable[..., None]
+    """settle(state, other, multiplier_sums, other_sums, workers, first, stop, power_sums): fold the last one, divide λ by
+    the number of workers, and let that worker go on from there."""
+    spread: Callable[..., None]
+    """spread(state, other, first, stop): another worker is to go on from the state, with sums of its own."""
+    derived: bool
+    """Whether there are numbers derived from λ (p < 2), which must be rebuilt and spread after a meeting."""
+
+
+@cache
+def meeting_for(p: float, lanes: int, averaging: bool) -> MeetingLoops:
+    euclidean = p == 2.0
+    raised = 0 if euclidean else 1
+    sums = lanes if euclidean else 2  # the first column of u
+
+    @inlinable
+    def fold_feature(state, other, multiplier_sums, other_sums, i, lane):  # type: ignore[no-untyped-def]
+        if averaging:
+            own = multiplier_sums[lane] * state[i, raised + lane] + state[i, sums + lane]
+            state[i, sums + lane] = own + (other_sums[lane] * other[i, raised + lane] + other[i, sums + lane])
+        state[i, lane] += other[i, lane]
+
+    @compiled
+    def fold(state, other, multiplier_sums, other_sums, first, stop):  # type: ignore[no-untyped-def]
+        for i in range(np.uint64(first), np.uint64(stop)):
+            for lane in range(lanes):
+                fold_feature(state, other, multiplier_sums, other_sums, i, lane)
+
+    @compiled
+    def settle(state, other, multiplier_sums, other_sums, workers, first, stop, power_sums):  # type: ignore[no-untyped-def]
+        share = 1.0 / workers
+        for i in range(np.uint64(first), np.uint64(stop)):
+            for lane in range(lanes):
+                fold_feature(state, other, multiplier_sums, other_sums, i, lane)
+                dual = state[i, lane] * share
+                state[i, lane] = dual
+                if euclidean:
+                    other[i, lane] = dual
+                    power_sums[lane] += dual * dual
+                    if averaging:
+                        other[i, sums + lane] = 0.0
+
+    @compiled
+    def spread(state, other, first, stop):  # type: ignore[no-untyped-def]
+        for i in range(np.uint64(first), np.uint64(stop)):
+            for column in range(sums):
+                other[i, column] = state[i, column]
+            if averaging:
+                for column in range(sums, sums + lanes):
+                    other[i, column] = 0.0
+
+    return MeetingLoops(fold, settle, spread, not euclidean)
 
 
 @cache

@@ -107,6 +107,7 @@ model_options = _options(
     click.option("--validation", multiple=True, metavar="DATA", help="Rows to judge on: by them σ is chosen and --target-accuracy is reached. Some ten thousand are enough. Default: rows that are yet to be trained on."),
     click.option("--weight", default=None, metavar="COLUMN", help="A column of row weights."),
     click.option("--features", type=int, default=None, metavar="N", help="The number of features. Default: found while reading."),
+    click.option("--threads", type=int, default=1, show_default=True, metavar="N", help="Workers that train side by side, in rounds. The result depends on N, not on the machine."),
     click.option("--on-bad-row", type=click.Choice(("error", "skip")), default="error", show_default=True, help="Stop at a row that cannot be used, or leave it out and count it."),
 )  # fmt: skip
 

@@ -40,9 +40,10 @@ class Lanes:
         for group in self.groups:
             group.grow(features)
 
-    def advance(self, rows: Rows, first: int, stop: int) -> None:
-        for group in self.groups:
-            group.advance(rows, first, stop)
+    def advance(self, rows: Rows, first: int, stop: int, end: int | None = None) -> int:
+        """As of a group: all reach the same row."""
+        reached = {group.advance(rows, first, stop, end) for group in self.groups}
+        return reached.pop()
 
     def weights(self, lane: int) -> Vector:
         group, column = self._places[lane]
@@ -131,4 +132,6 @@ def _places(settings: Sequence[PgsSettings]) -> list[tuple[int, int]]:
 
 def state_bytes_per_feature(settings: Sequence[PgsSettings]) -> int:
     """What one feature takes in the state of all lanes."""
-    return sum(bytes_per_feature(group[0].p, group[0].returns, len(group)) for group in _grouped(settings))
+    return sum(
+        bytes_per_feature(group[0].p, group[0].returns, len(group), group[0].workers) for group in _grouped(settings)
+    )

@@ -16,6 +16,7 @@ from streampgs.arithmetic.losses import LOSSES
 from streampgs.arithmetic.powers import dual_exponent
 from streampgs.arithmetic.randomness import key_of, random_fractions
 from streampgs.errors import Diverged
+from streampgs.solver.rounds import Rounds, first_round, share_of
 from streampgs.solver.stretches import Array, Stretch, Tallies, grown
 
 SUFFIX, AVERAGE, LAST, RANDOM = "suffix", "average", "last", "random"
@@ -58,6 +59,7 @@ class PgsSettings:
     """Which of the rows' labels it learns."""
     positive: float | None = None
     """The label that is +1 to it, all others being -1; None: labels are meant as they are."""
+    workers: int = 1
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "radius": None if math.isinf(self.radius) else self.radius}
@@ -69,7 +71,7 @@ class PgsSettings:
     @property
     def kind(self) -> tuple[object, ...]:
         """What lanes of one group have in common."""
-        return self.loss, self.p, self.batch, self.intercept, self.returns, self.seed, self.layout
+        return self.loss, self.p, self.batch, self.intercept, self.returns, self.seed, self.layout, self.workers
 
 
 class Rows(Protocol):
@@ -122,13 +124,14 @@ class Pgs:
         s = self.settings
         self._advance = loops.advance_for(s.loss, s.p, s.layout, self.width, self.averaging)
         self._rebuild = loops.rebuild_for(s.p, self.width, self.averaging)
+        self._rounds = Rounds(s.workers, s.p, self.width, self.averaging) if s.workers > 1 else None
 
     @staticmethod
     def warm_up(loss: str, p: float, layout: str, returns: str, lanes: int = 1) -> None:
         """Compile, or load from the cache, what the first step will need."""
         settings = PgsSettings(loss, 0.0, p, 1.0, 1.0, math.inf, 1, 0.0, returns, 0, layout)
         solver = Pgs(*[settings] * lanes)
-        solver._step_over(_NoRows(), 0, 0)
+        solver._step_over(solver.coordinates, solver.scalars, _NoRows(), 0, 0)
         solver._rebuild(solver.coordinates, solver.scalars)
 
     # The shape of the state.
@@ -205,24 +208,56 @@ class Pgs:
 
     # Steps.
 
-    def advance(self, rows: Rows, first: int, stop: int) -> None:
-        """Step over rows [first, stop), `batch` rows a step; `first` is where a step begins."""
+    def advance(self, rows: Rows, first: int, stop: int, end: int | None = None) -> int:
+        """Step over rows from `first`, where a step or a round begins, to `stop`; gives the row that was reached. The last
+        step, or the last round of several workers, is finished: it may reach beyond, but not beyond `end`."""
+        end = stop if end is None else end
         batch = self.settings.batch
         while first < stop:
-            steps = min(-(-(stop - first) // batch), self._next_event() - self.steps)
-            until = min(stop, first + steps * batch)
             before = self.steps
-            self.steps = self._step_over(rows, first, until)
-            first = until
+            share = self._share(end - first)
+            if share:
+                first += self._run_round(rows, first, share)
+            else:
+                steps = min(-(-(stop - first) // batch), self._next_event() - self.steps)
+                until = min(end, first + steps * batch)
+                self.steps = self._step_over(self.coordinates, self.scalars, rows, first, until)
+                first = until
+                if self._rounds is not None:
+                    self._rounds.forget()
             self._check_finite()
             self._handle_events(before)
+        return first
 
-    def _step_over(self, rows: Rows, first: int, stop: int) -> int:
+    def _share(self, rows: int) -> int:
+        """The steps of each worker in the next round; 0: one worker goes alone. A function of what is reached, never of
+        where a call ends."""
+        workers, batch = self.settings.workers, self.settings.batch
+        if self._rounds is None or self.steps < first_round(workers, self.features):
+            return 0
+        return min(share_of(self.steps, workers, self.features), rows // (workers * batch))
+
+    def _run_round(self, rows: Rows, first: int, share: int) -> int:
+        """How many rows the round has taken."""
+        assert self._rounds is not None
+        workers, batch = self.settings.workers, self.settings.batch
+
+        def step(coordinates: Array, scalars: Array, its_first: int, its_stop: int) -> None:
+            self._step_over(coordinates, scalars, rows, its_first, its_stop, workers)
+
+        self._rounds.run(
+            self.coordinates, self.scalars, first, share * batch, step,
+            lambda: self._rebuild(self.coordinates, self.scalars),
+        )  # fmt: skip
+        self.steps += share * workers
+        return share * workers * batch
+
+    def _step_over(self, coordinates: Array, scalars: Array, rows: Rows, first: int, stop: int, copies: int = 1) -> int:
         s = self.settings
         labels = rows.labels if rows.labels.ndim == 2 else rows.labels[:, np.newaxis]
         return self._advance(
-            self.coordinates, self.scalars, self._parameters, rows.starts, rows.stops, rows.indices, rows.values, labels,
-            rows.weights, first, stop, s.batch, self.steps, 1, s.intercept,
+            coordinates, scalars, self._parameters, rows.starts, rows.stops, rows.indices, rows.values, labels,
+            rows.weights, first, stop, s.batch, self.steps, copies, s.intercept,
         )  # fmt: skip
 
     def _next_event(self) -> int:
@@ -230,6 +265,8 @@ class Pgs:
         following = [1 << self.steps.bit_length(), (self.steps // _REBUILD_STEPS + 1) * _REBUILD_STEPS]
         if self.settings.returns == RANDOM:
             following.append(self.next_kept)
+        if self._rounds is not None and self.steps < first_round(self.settings.workers, self.features):
+            following.append(first_round(self.settings.workers, self.features))
         return min(following)
 
     def _handle_events(self, before: int) -> None:
@@ -237,6 +274,8 @@ class Pgs:
         restart = self.steps.bit_length() > before.bit_length()
         if restart or self.steps // _REBUILD_STEPS > before // _REBUILD_STEPS:
             self._rebuild(self.coordinates, self.scalars)
+            if self._rounds is not None:
+                self._rounds.forget()
         if self.settings.returns == RANDOM and self.steps >= self.next_kept:
             self._keep_iterate()
         if restart:
@@ -423,10 +462,11 @@ def _name_in_lane(name: str, lane: int) -> str:
     return f"{name}.{lane}" if lane else name
 
 
-def bytes_per_feature(p: float, returns: str, lanes: int = 1) -> int:
+def bytes_per_feature(p: float, returns: str, lanes: int = 1, workers: int = 1) -> int:
     """What one feature takes in the state of a group of lanes."""
     averaging = returns in (SUFFIX, AVERAGE)
-    vectors = (1 if p == 2.0 else 2) + 2 + 2 * averaging + (returns == RANDOM)
+    slots = (1 if p == 2.0 else 2) + averaging
+    vectors = workers * slots + 2 + averaging + (returns == RANDOM)
     return 8 * vectors * next(width for width in loops.LANE_WIDTHS if width >= lanes)
 
 
