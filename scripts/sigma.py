@@ -1,0 +1,150 @@
+"""How accuracy after some epochs depends on σ and on the first step, by exhaustive search, and what --sigma auto chooses.
+
+Trains a lane for each σ of a wide grid, all in one pass over rows in memory, and judges the averaged weights on test rows
+after fractions of an epoch; then lets `--sigma auto` choose, as a run from the shards. Prints Markdown, one table for each
+data set and loss.
+
+    python scripts/sigma.py DATA:TEST [DATA:TEST …] [--losses logistic,hinge] [--first-steps 1] [--plot sigma.png]
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import platform
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs import trainer
+from streampgs.arithmetic.losses import LOSSES
+from streampgs.arithmetic.rows import score_rows, squared_norms
+from streampgs.evaluation import evaluate
+from streampgs.model import Model
+from streampgs.options import Limits, ModelOptions, Resources
+from streampgs.order.cursor import Arrival, Cursor
+from streampgs.order.schedule import Schedule, Sizes
+from streampgs.planning import group_sizes
+from streampgs.reading.filler import RowRules, WindowFiller
+from streampgs.reading.window import Window
+from streampgs.solver.lanes import Lanes
+from streampgs.solver.pgs import PgsSettings, automatic_t0
+from streampgs.table.catalog import build_catalog
+from streampgs.table.layout import Columns
+
+STEPS = [10.0 ** (k / 2.0) for k in range(-4, 6)]
+FRACTIONS = (0.125, 0.25, 0.5, 1.0, 2.0, 3.0)
+
+
+@dataclass
+class Curve:
+    step: float
+    sigma: float
+    accuracies: list[float]
+
+
+def rows_in_memory(data: str) -> Window:
+    """All rows, in a random order."""
+    catalog, _ = build_catalog([data], Columns())
+    groups = group_sizes(catalog, False)
+    schedule = Schedule(0, groups, Sizes(1 << 40, 1 << 21))
+    filler = WindowFiller(catalog, schedule.slice_rows, RowRules(Columns(), True, False, None), None)
+    window = Window()
+    filler.fill(schedule.window(Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))), window)
+    filler.blocks.close()
+    return window
+
+
+def accuracy(weights: NDArray[np.float64], intercept: float, rows: Window, sparse: bool) -> float:
+    scores = np.empty(rows.rows)
+    score_rows(weights[1:], weights[0] * intercept, rows.starts, rows.stops, rows.indices, rows.values, sparse, scores)
+    return float(((scores > 0.0) == (rows.labels > 0.0)).mean())
+
+
+def searched(train: Window, test: Window, loss: str, layout: str, first_step: float) -> list[Curve]:
+    norms = np.empty(min(train.rows, 1 << 14))
+    squared_norms(train.starts[: norms.size], train.stops[: norms.size], train.values, 2.0, norms)
+    scale = float(norms.mean()) + 0.01
+    unit = LOSSES[loss].steepness * scale / train.rows
+    settings = PgsSettings(loss, 0.0, 2.0, 1.0, 1.0, math.inf, 1, 0.1, "suffix", 0, layout)
+    grid = [step * unit for step in STEPS]
+    lanes = Lanes(
+        [replace(settings, sigma=sigma, t0=automatic_t0(loss, sigma, scale) / first_step) for sigma in grid]
+    )
+    lanes.grow(max(train.largest_index, test.largest_index) + 1)
+    curves = [Curve(step, sigma, []) for step, sigma in zip(STEPS, grid, strict=True)]
+    done = 0
+    for fraction in FRACTIONS:
+        while done < int(fraction * train.rows):
+            first = done % train.rows
+            stop = min(train.rows, first + int(fraction * train.rows) - done)
+            done += lanes.advance(train, first, stop) - first
+        for lane, curve in enumerate(curves):
+            curve.accuracies.append(accuracy(lanes.weights(lane), 0.1, test, layout == "sparse"))
+    return curves
+
+
+def chosen(data: str, test: str, loss: str) -> tuple[float, float]:
+    """σ and test accuracy after three epochs of a run that finds σ by itself."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = trainer.train([data], Path(folder) / "run", ModelOptions(loss=loss), Limits(epochs=3), Resources())
+        assert report.chosen is not None
+        return report.chosen["sigma"], evaluate(Model.load(Path(folder) / "run"), [test])["accuracy"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="+", help="training and test shards, with a colon between them")
+    parser.add_argument("--losses", default="logistic,hinge")
+    parser.add_argument("--first-steps", default="1", help="multiples of the usual first step")
+    parser.add_argument("--plot", type=Path)
+    arguments = parser.parse_args()
+    print(f"{platform.platform()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}")
+    plotted = []
+    for pair in arguments.data:
+        data, _, test = pair.partition(":")
+        train_rows, test_rows = rows_in_memory(data), rows_in_memory(test)
+        layout = build_catalog([data], Columns())[0].kind
+        for loss in arguments.losses.split(","):
+            for first_step in map(float, arguments.first_steps.split(",")):
+                curves = searched(train_rows, test_rows, loss, layout, first_step)
+                print(f"\n{Path(data).name}, {loss}, first step {first_step:g} times the usual, {train_rows.rows:,} rows\n")
+                print("| σ·rows/(steepness·mean ‖x‖²) | σ | " + " | ".join(f"{f:g}" for f in FRACTIONS) + " |")
+                print("|" + "---|" * (len(FRACTIONS) + 2))
+                for curve in curves:
+                    print(f"| {curve.step:.3g} | {curve.sigma:.3g} | " + " | ".join(f"{a:.4f}" for a in curve.accuracies) + " |")
+                plotted.append((f"{Path(data).name}, {loss}", curves))
+            sigma, found = chosen(data, test, loss)
+            best = max(curve.accuracies[-1] for curve in curves)
+            print(f"\n--sigma auto: {sigma:.3g}, accuracy {found:.4f}; the best of the grid {best:.4f}", flush=True)
+    if arguments.plot:
+        plot(plotted, arguments.plot)
+
+
+def plot(found: list[tuple[str, list[Curve]]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(8, 5))
+    for name, curves in found:
+        best = max(curve.accuracies[-1] for curve in curves)
+        axes.semilogx(
+            [curve.step for curve in curves], [curve.accuracies[-1] - best for curve in curves], marker=".", label=name
+        )
+    axes.set_ylim(-0.02, 0.001)
+    axes.set_xlabel("σ · rows / (steepness · mean ‖x‖²)")
+    axes.set_ylabel("test accuracy after 3 epochs, less the best")
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.tight_layout()
+    figure.savefig(path, dpi=120)
+
+
+if __name__ == "__main__":
+    main()
