@@ -21,7 +21,7 @@ from functools import cache
 
 import numpy as np
 
-from streampgs.arithmetic.jit import compiled, inlinable, reordering
+from streampgs.arithmetic.jit import compiled, inlinable, prefetch_for_writing, reordering
 from streampgs.arithmetic.losses import LOSSES
 from streampgs.arithmetic.powers import dual_exponent, power_for
 
@@ -40,6 +40,9 @@ SCALARS = 8
 # digits as v has changed since its iterates were counted, and Q as many as it has fallen; so all is made afresh before
 # that can be told from rounding. For p near 1, where q is large, a small change of λ is a large one of v.
 _RANGE = 2.0**8
+
+_ROWS_AHEAD = 3
+_LINE_ENTRIES = 16  # of four bytes in a cache line
 
 
 @reordering
@@ -62,6 +65,15 @@ def dense_dot(features, slot, indices, values, start, stop):  # type: ignore[no-
 def reciprocal(scale):  # type: ignore[no-untyped-def]
     """1/s; while s is 0 any change of λ shall seem too large, so that all is rebuilt with a scale."""
     return 1.0 / scale if scale > 0.0 else math.inf
+
+
+@inlinable
+def fetch_ahead(row, starts, stops, indices, values):  # type: ignore[no-untyped-def]
+    """Start fetching a row that does not lie behind the one before it, where the processor would not look for it."""
+    if row < starts.size and starts[row] != stops[row - 1]:
+        for line in range(starts[row], stops[row] + _LINE_ENTRIES - 1, _LINE_ENTRIES):
+            prefetch_for_writing(indices, line)
+            prefetch_for_writing(values, line)
 
 
 def _euclidean_step(layout: str, averaging: bool) -> Callable[..., None]:
@@ -258,6 +270,7 @@ def advance_for(loss_name: str, p: float, layout: str, averaging: bool) -> Calla
             scalars[REGULARIZER_TALLY] += sigma * norm * norm / (2.0 * p_less_1)
 
             for r in range(batch_first, batch_stop):
+                fetch_ahead(r + _ROWS_AHEAD, starts, stops, indices, values)
                 score = multiplier * (
                     dot(features, slot, indices, values, starts[r], stops[r]) + coordinates[0, slot] * intercept
                 )
