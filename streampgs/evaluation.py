@@ -67,7 +67,7 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
             )
             yield _ScoredBlock(scores, window)
     finally:
-        filler.blocks.close()
+        filler.close()
 
 
 class _Ranks:

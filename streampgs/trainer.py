@@ -357,7 +357,7 @@ class _Session:
         """Train on the rest of a window; why training is to end, or None when the window is used up."""
         assert self.solver is not None
         assert window.plan is not None
-        mean_entries = window.values.size / max(1, window.starts.size)
+        mean_entries = window.entries / max(1, window.starts.size)
         batch = self.options.batch
         piece = batch * max(1, int(min(_PIECE_ROWS, _PIECE_ENTRIES / max(1.0, mean_entries))) // batch)
         row = self.cursor.row

@@ -62,7 +62,7 @@ class Pipeline:
         self._filler.blocks.stop()
         self._free.put(None)
         self._thread.join()
-        self._filler.blocks.close()
+        self._filler.close()
 
     def _run(self, cursor: Cursor) -> None:
         try:
