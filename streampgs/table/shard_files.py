@@ -282,7 +282,7 @@ class ParquetShard:
         """The row group in slices of `slice_rows` rows (the last may be shorter), decoded as they are asked for."""
         try:
             batches = self._file.iter_batches(
-                batch_size=slice_rows, row_groups=[group], columns=self.columns, use_threads=True
+                batch_size=slice_rows, row_groups=[group], columns=self.columns, use_threads=False
             )
             for batch in batches:
                 batch.validate()
