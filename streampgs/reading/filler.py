@@ -77,6 +77,8 @@ class WindowFiller:
         self._width = rules.features if not self.sparse else None
         self._decoders = Decoders(rules, cache, self.blocks.check_stop)
         self._ahead: dict[Cursor, _Filling] = {}
+        self.last_epoch: int | None = None
+        """The epoch before which reading ends, if that is known: no rows are kept for it."""
 
     def warm_up(self) -> None:
         """Compile, or load from the cache, the loops that a fill will need."""
@@ -164,7 +166,8 @@ class WindowFiller:
             if isinstance(part.source, UndecodedGroup)
         ]
         blocks = [(part.source, part) for part in parts if isinstance(part.source, Block)]
-        return _Filling(self._decoders.begin(groups, self._placer.width), blocks)
+        keep = self.last_epoch is None or plan.start.epoch + 1 < self.last_epoch
+        return _Filling(self._decoders.begin(groups, self._placer.width, keep), blocks)
 
     def _lay_out(self, parts: list[_Part], window: Window) -> list[int]:
         """Make room in the window: in visiting order if all lengths are known, else part by part. Gives the first

@@ -66,14 +66,16 @@ class Decoders:
         self._check_stop = check_stop
         self._pool: ThreadPoolExecutor | None = None
 
-    def begin(self, wanted: list[tuple[UndecodedGroup, Target]], width: int | None) -> Decoding:
-        """`width` as in RowPlacer."""
+    def begin(self, wanted: list[tuple[UndecodedGroup, Target]], width: int | None, keep: bool) -> Decoding:
+        """`width` as in RowPlacer; `keep`: put the decoded rows into the cache, where they belong there."""
         decoding = Decoding()
         if wanted and self._pool is None:
             self._pool = ThreadPoolExecutor(DECODERS, _NAME)
         for group, target in wanted:
             assert self._pool is not None
-            decoding.running.append(self._pool.submit(self._decode, group, target, width, decoding))
+            placer = RowPlacer(self._rules, width)
+            cache = self._cache if keep and group.shard.cached else None
+            decoding.running.append(self._pool.submit(self._decode, group, target, placer, cache, decoding))
         return decoding
 
     def close(self) -> None:
@@ -81,11 +83,13 @@ class Decoders:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
 
-    def _decode(self, group: UndecodedGroup, target: Target, width: int | None, decoding: Decoding) -> Found:
+    def _decode(
+        self, group: UndecodedGroup, target: Target, placer: RowPlacer, cache: BlockCache | None, decoding: Decoding
+    ) -> Found:
         found = Found()
-        placed = self._placed(group, target, RowPlacer(self._rules, width), decoding, found)
-        if group.shard.cached and self._cache is not None:
-            self._cache.write(group.shard, group.number, group.slice_rows, _in_slices(placed, group.slice_rows))
+        placed = self._placed(group, target, placer, decoding, found)
+        if cache is not None:
+            cache.write(group.shard, group.number, group.slice_rows, _in_slices(placed, group.slice_rows))
         else:
             for _ in placed:
                 pass

@@ -30,6 +30,7 @@ class Pipeline:
     def __init__(self, filler: WindowFiller, schedule: Schedule, cursor: Cursor, last_epoch: int | None) -> None:
         self.seconds_waiting = 0.0
         self._filler = filler
+        filler.last_epoch = last_epoch
         self._schedule = schedule
         self._last_epoch = last_epoch
         self._free: queue.SimpleQueue[Window | None] = queue.SimpleQueue()
