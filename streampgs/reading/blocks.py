@@ -126,6 +126,9 @@ class CachedSlice:
     def file(self) -> CacheFile:
         return self.opened()
 
+    def announce(self, start: int, stop: int) -> None:
+        self.file.announce(self.number)
+
     def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
         return self.file.lengths(self.number, lists, scratch)
 
@@ -138,6 +141,9 @@ class DecodedRows:
     """Rows decoded into memory, of a group that is not cached."""
 
     batch: pa.RecordBatch
+
+    def announce(self, start: int, stop: int) -> None:
+        """They are here."""
 
     def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
         offsets: NDArray[np.int64] = self.batch.column(lists).offsets.to_numpy().astype(np.int64)
@@ -188,6 +194,17 @@ class BlockFinder:
             else:
                 found += self._of_piece(plan, i, number, in_file)
         return found
+
+    def announce(self, plan: WindowPlan) -> None:
+        """Ask the system to read ahead what the window will need and what lies ready on disk."""
+        pieces = plan.pieces
+        for i, group in enumerate(pieces.group):
+            self.check_stop()
+            number, in_file = self.catalog.shard_of(int(group))
+            shard, slice_rows = self.catalog.shards[number], int(self.slice_rows[group])
+            if not shard.decoded or (self.cache is not None and self.cache.path(shard, in_file, slice_rows).exists()):
+                for block in self._of_piece(plan, i, number, in_file):
+                    block.source.announce(block.start, block.stop)
 
     def all_undecoded(self, plan: WindowPlan) -> list[UndecodedGroup] | None:
         """The groups that make up the window, if all are whole ones that must be decoded."""

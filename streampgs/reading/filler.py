@@ -18,10 +18,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.arithmetic.randomness import checksum, shuffled
-from streampgs.errors import DataError, OptionError
+from streampgs.errors import DataError, OptionError, StreampgsError
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
-from streampgs.reading.blocks import ArrowGroup, Block, BlockFinder, CachedSlice
+from streampgs.reading.blocks import Block, BlockFinder, CachedSlice
 from streampgs.reading.cache import BlockCache, CacheDamaged, CacheFile
 from streampgs.reading.decoding import UndecodedGroup
 from streampgs.reading.first_pass import Decoders, Decoding, Target
@@ -92,6 +92,11 @@ class WindowFiller:
         self._decoders.close()
         self.blocks.close()
 
+    def announce(self, plan: WindowPlan) -> None:
+        """Let the system read ahead for a window that is to be filled next."""
+        with suppress(OSError, StreampgsError, CacheDamaged):  # it comes again where the window is asked for
+            self.blocks.announce(plan)
+
     def start(self, plan: WindowPlan, window: Window) -> None:
         """Begin with a window that is to be filled next, if all that it needs is decoders: they need no waiting for."""
         with suppress(OSError):  # it comes again where the window is asked for
@@ -100,7 +105,7 @@ class WindowFiller:
                 self._ahead[plan.start] = self._begin(plan, window, [*groups])
 
     def fill(self, plan: WindowPlan, window: Window, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Put the plan's rows into the window. `meanwhile` is called when decoders may soon have nothing to do."""
+        """Put the plan's rows into the window. `meanwhile` is called when disk or decoders may soon have nothing to do."""
         attempts: Counter[Path] = Counter()
         while True:
             try:
@@ -125,6 +130,7 @@ class WindowFiller:
             for decoded in filling.decoding.running:
                 found.add(decoded.result())
                 meanwhile()
+            meanwhile()
             for block, part in filling.blocks:
                 self.blocks.check_stop()
                 self._place(block, part, window, found)
@@ -151,7 +157,7 @@ class WindowFiller:
 
     def _begin(self, plan: WindowPlan, window: Window, sources: list[Block | UndecodedGroup]) -> _Filling:
         for source in sources:
-            if isinstance(source, Block) and isinstance(source.source, ArrowGroup):
+            if isinstance(source, Block):
                 source.source.announce(source.start, source.stop)
         self._fix_width(sources)
         lengths = [self._lengths(source) for source in sources]

@@ -36,6 +36,7 @@ class Pipeline:
         self._free: queue.SimpleQueue[Window | None] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[Window | BaseException | None] = queue.SimpleQueue()
         self._begun: tuple[WindowPlan, Window] | None = None
+        self._announced: Cursor | None = None
         self._windows = (Window(), Window())
         for window in self._windows:
             self._free.put(window)
@@ -84,15 +85,22 @@ class Pipeline:
             self._ready.put(error)
 
     def _begin(self, cursor: Cursor) -> None:
-        """Start with the window after the one that is being filled, as soon as there is room for it."""
+        """Look after the window behind the one that is being filled: announce it, and start with it as soon as there
+        is room for it."""
+        if self._announced != cursor and not self._ends_at(cursor):
+            self._announced = cursor
+            self._filler.announce(self._schedule.window(cursor))
         if self._begun is None:
             self._begun = self._take(cursor, wait=False)
             if self._begun is not None:
                 self._filler.start(*self._begun)
 
+    def _ends_at(self, cursor: Cursor) -> bool:
+        return self._last_epoch is not None and cursor.epoch >= self._last_epoch
+
     def _take(self, cursor: Cursor, wait: bool) -> tuple[WindowPlan, Window] | None:
         """The plan at the cursor and a free window for it; None if there is none, or no window will be wanted."""
-        if self._last_epoch is not None and cursor.epoch >= self._last_epoch:
+        if self._ends_at(cursor):
             if wait:
                 self._ready.put(None)
             return None
