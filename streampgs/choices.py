@@ -3,24 +3,61 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 
+from streampgs.options import ModelOptions
 from streampgs.order.schedule import Sizes
 from streampgs.planning import Forecast
 from streampgs.solver.pgs import PgsSettings
 from streampgs.table.catalog import Catalog
+
+_NAMES_SHOWN = 6
 
 
 def data_choice(catalog: Catalog, features: int) -> str:
     return f"{len(catalog.shards):,} shards, {catalog.rows:,} rows, {catalog.kind}, {features:,} features"
 
 
-def model_choice(settings: PgsSettings) -> str:
-    s = settings
-    ball = "no ball" if math.isinf(s.radius) else f"ball {s.radius:.4g}"
-    return (
-        f"{s.loss}, p {s.p:g}, sigma {s.sigma:g}, t0 {s.t0:.6g}, {ball}, batch {s.batch}, intercept {s.intercept:g}, "
-        f"return {s.returns}, seed {s.seed}"
-    )
+def model_choice(lanes: Sequence[PgsSettings], options: ModelOptions, targets: int) -> str:
+    first = lanes[0]
+    candidates = lanes[::targets]
+    parts = [
+        _listed("", (lane.loss for lane in candidates)),
+        _listed("p ", (f"{lane.p:g}" for lane in candidates)),
+        _range("sigma", [lane.sigma for lane in candidates]),
+        _range("t0", [lane.t0 for lane in candidates]),
+        "no ball" if math.isinf(first.radius) else _range("ball", [lane.radius for lane in candidates]),
+        f"batch {first.batch}",
+        f"intercept {first.intercept:g}",
+        f"return {first.returns}",
+        f"seed {first.seed}",
+    ]
+    if options.classes is not None:
+        parts.append(f"{len(options.classes)} classes ({_shortened(f'{label:g}' for label in options.classes)})")
+    elif targets > 1:
+        parts.append(f"{targets} labels ({_shortened(options.labels)})")
+    if len(candidates) > 1:
+        search = ", to be narrowed to the best" if "auto" in (options.sigma, options.p) else ""
+        parts.insert(0, f"{len(candidates)} candidates{search}")
+    return ", ".join(parts)
+
+
+def chosen_text(settings: PgsSettings) -> str:
+    return f"{settings.loss}, p {settings.p:g}, sigma {settings.sigma:.4g}"
+
+
+def _listed(name: str, values: Iterable[str]) -> str:
+    return name + "/".join(dict.fromkeys(values))
+
+
+def _range(name: str, values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{name} {low:.6g}" if low == high else f"{name} {low:.3g} to {high:.3g}"
+
+
+def _shortened(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed) if len(listed) <= _NAMES_SHOWN else ", ".join([*listed[:_NAMES_SHOWN], "…"])
 
 
 def window_choice(sizes: Sizes, rows: int, blocks: int, is_all: bool, sampling: str) -> str:

@@ -32,6 +32,7 @@ _RANK_BINS = 1 << 17
 @dataclass
 class _ScoredBlock:
     scores: Vector
+    """One of a row, or a column for each class or label."""
     window: Window
 
 
@@ -43,7 +44,7 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
             "give tables of its kind",
         )
     sparse = catalog.kind == SPARSE
-    width = None if sparse else model.coef_.size
+    width = None if sparse else model.features
     found = next((shard.layout.width for shard in catalog.shards if shard.layout.width is not None), width)
     if found != width:
         raise DataError(
@@ -52,20 +53,15 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
         )
     rules = RowRules(columns, model.classifies, skip_bad_rows, width)
     filler = WindowFiller(catalog, np.empty(0, np.int64), rules, None)
+    vectors, intercepts = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
     try:
         for window in filler.in_file_order(_BLOCK_BYTES):
-            scores = np.empty(window.rows)
-            score_rows(
-                model.coef_,
-                model.intercept_,
-                window.starts,
-                window.stops,
-                window.indices,
-                window.values,
-                sparse,
-                scores,
-            )
-            yield _ScoredBlock(scores, window)
+            scores = np.empty((len(vectors), window.rows))
+            for vector, intercept, into in zip(vectors, intercepts, scores, strict=True):
+                score_rows(
+                    vector, float(intercept), window.starts, window.stops, window.indices, window.values, sparse, into
+                )
+            yield _ScoredBlock(scores[0] if model.coef_.ndim == 1 else np.ascontiguousarray(scores.T), window)
     finally:
         filler.close()
 
@@ -127,42 +123,37 @@ def _area(positive: Vector, negative: Vector) -> float | None:
 
 
 def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) -> dict[str, Any]:
-    """rows and loss; accuracy and auc of a classification, mse and r2 of a regression."""
+    """rows and loss; accuracy and auc of a classification, mse and r2 of a regression; of several labels the means,
+    and under `labels` the same for each."""
     options = model.options
-    columns = Columns(options.label, options.weight, options.positive)
-    loss_sum = loss_sum_for(options.loss)
-    rows, weight, loss, correct = 0, 0.0, 0.0, 0.0
-    squares, label_sum, label_squares = 0.0, 0.0, 0.0
-    pivot: float | None = None  # labels are taken relative to one of them: their spread survives a large mean
-    ranks = _Ranks()
+    columns = Columns(options.label, options.weight, options.positive, options.classes)
+    several = len(options.labels) > 1
+    sums = [_LabelSums(model) for _ in options.labels]
+    classes = _ClassSums(model) if options.classes is not None else None
+    rows, unknown = 0, 0
     skipped: Counter[int] = Counter()
-    unknown = 0
     for block in _scored(model, sources, columns, skip_bad_rows):
-        scores, labels = block.scores, block.window.labels
-        w = block.window.weights if block.window.weights.size else np.ones(len(scores))
-        unknown += int(np.count_nonzero(block.window.indices >= model.coef_.size))
+        labels = block.window.labels
+        weights = block.window.weights if block.window.weights.size else np.ones(len(labels))
+        unknown += int(np.count_nonzero(block.window.indices >= model.features))
         skipped.update(block.window.skipped)
-        rows += len(scores)
-        weight += float(w.sum())
-        loss += loss_sum(scores, labels, w, model.shape)
-        if model.classifies:
-            correct += float(w[(scores > 0.0) == (labels > 0.0)].sum())
-            ranks.add(scores, labels > 0.0, w)
+        rows += len(labels)
+        if classes is not None:
+            classes.add(block.scores, labels, weights)
         else:
-            squares += float((w * (scores - labels) ** 2).sum())
-            if pivot is None and len(labels):
-                pivot = float(labels[0])
-            centred = labels - (pivot or 0.0)
-            label_sum += float((w * centred).sum())
-            label_squares += float((w * centred * centred).sum())
-    result: dict[str, Any] = {"rows": rows, "loss": loss / weight if weight else None}
-    if model.classifies:
-        result["accuracy"] = correct / weight if weight else None
-        result["auc"] = ranks.area()
+            for number, part in enumerate(sums):
+                place = (slice(None), number) if several else slice(None)
+                part.add(np.ascontiguousarray(block.scores[place]), np.ascontiguousarray(labels[place]), weights)
+    result: dict[str, Any] = {"rows": rows}
+    if classes is not None:
+        result |= classes.result()
+    elif several:
+        each = {name: part.result() for name, part in zip(options.labels, sums, strict=True)}
+        known = [name for name in next(iter(each.values())) if all(part[name] is not None for part in each.values())]
+        result |= {name: float(np.mean([part[name] for part in each.values()])) for name in known}
+        result["labels"] = each
     else:
-        spread = label_squares - label_sum * label_sum / weight if weight else 0.0
-        result["mse"] = squares / weight if weight else None
-        result["r2"] = 1.0 - squares / spread if spread > 0.0 else None
+        result |= sums[0].result()
     if unknown:
         result["unknown_entries"] = unknown
     if skipped:
@@ -170,8 +161,71 @@ def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) 
     return result
 
 
+class _LabelSums:
+    """What becomes loss, accuracy and auc of one label of two classes, or loss, mse and r2 of a regression."""
+
+    def __init__(self, model: Model) -> None:
+        self.shape, self.classifies = model.settings.shape, model.classifies
+        self.loss_sum = loss_sum_for(model.settings.loss)
+        self.weight = self.loss = self.correct = 0.0
+        self.squares = self.label_sum = self.label_squares = 0.0
+        self.pivot: float | None = None  # labels are taken relative to one of them: their spread survives a large mean
+        self.ranks = _Ranks()
+
+    def add(self, scores: Vector, labels: Vector, weights: Vector) -> None:
+        self.weight += float(weights.sum())
+        self.loss += self.loss_sum(scores, labels, weights, self.shape)
+        if self.classifies:
+            self.correct += float(weights[(scores > 0.0) == (labels > 0.0)].sum())
+            self.ranks.add(scores, labels > 0.0, weights)
+            return
+        self.squares += float((weights * (scores - labels) ** 2).sum())
+        if self.pivot is None and len(labels):
+            self.pivot = float(labels[0])
+        centred = labels - (self.pivot or 0.0)
+        self.label_sum += float((weights * centred).sum())
+        self.label_squares += float((weights * centred * centred).sum())
+
+    def result(self) -> dict[str, float | None]:
+        weight = self.weight
+        result: dict[str, float | None] = {"loss": self.loss / weight if weight else None}
+        if self.classifies:
+            return {**result, "accuracy": self.correct / weight if weight else None, "auc": self.ranks.area()}
+        spread = self.label_squares - self.label_sum * self.label_sum / weight if weight else 0.0
+        return {
+            **result,
+            "mse": self.squares / weight if weight else None,
+            "r2": 1.0 - self.squares / spread if spread > 0.0 else None,
+        }
+
+
+class _ClassSums:
+    """What becomes loss and accuracy of more than two classes; the loss is the mean of one-vs-rest losses."""
+
+    def __init__(self, model: Model) -> None:
+        self.shape = model.settings.shape
+        self.loss_sum = loss_sum_for(model.settings.loss)
+        self.weight = self.loss = self.correct = 0.0
+
+    def add(self, scores: Vector, numbers: Vector, weights: Vector) -> None:
+        self.weight += float(weights.sum())
+        for number in range(scores.shape[1]):
+            meant = np.where(numbers == number, 1.0, -1.0)
+            own = np.ascontiguousarray(scores[:, number])
+            self.loss += self.loss_sum(own, meant, weights, self.shape) / scores.shape[1]
+        self.correct += float(weights[scores.argmax(axis=1) == numbers].sum())
+
+    def result(self) -> dict[str, float | None]:
+        return {
+            "loss": self.loss / self.weight if self.weight else None,
+            "accuracy": self.correct / self.weight if self.weight else None,
+        }
+
+
 def predict(model: Model, sources: Sequence[str], out: Path, skip_bad_rows: bool = False) -> int:
-    """Write score, prediction and (where the loss has one) probability of every row, in the rows' order.
+    """Write score, prediction and (where the loss has one) probability of every row, in the rows' order. Of more than
+    two classes there is a score and a probability for each, `score_3` and `probability_3`; of several labels all
+    three for each.
 
     With `skip_bad_rows` a row that cannot be used gets nulls. The file appears under its name when it is whole.
     """
@@ -179,22 +233,16 @@ def predict(model: Model, sources: Sequence[str], out: Path, skip_bad_rows: bool
     writer_kind = writers.get(out.suffix.lower())
     if writer_kind is None:
         raise OptionError(f"--out '{out}' ends in none of {', '.join(writers)}", "the ending decides the format")
-    with_probability = model.probabilities(np.zeros(1)) is not None
-    names = ["score", "prediction", *(["probability"] if with_probability else [])]
+    names = list(_predicted(model, np.zeros((1, len(model.targets))[: 1 + (model.coef_.ndim > 1)])))
     schema = pa.schema([(name, pa.float64()) for name in names])
     temporary = out.with_name(f".{out.name}.writing")
     rows = 0
     try:
         with writer_kind(temporary, schema) as writer:
             for block in _scored(model, sources, Columns(None, None), skip_bad_rows):
-                probabilities = model.probabilities(block.scores)
-                found = [
-                    block.scores,
-                    model.predictions(block.scores),
-                    *([probabilities] if probabilities is not None else []),
-                ]
                 batch = pa.RecordBatch.from_arrays(
-                    [_in_place(part, block.window.kept) for part in found], schema=schema
+                    [_in_place(part, block.window.kept) for part in _predicted(model, block.scores).values()],
+                    schema=schema,
                 )
                 writer.write_batch(batch)
                 rows += batch.num_rows
@@ -207,6 +255,22 @@ def predict(model: Model, sources: Sequence[str], out: Path, skip_bad_rows: bool
     finally:
         temporary.unlink(missing_ok=True)
     return rows
+
+
+def _predicted(model: Model, scores: Vector) -> dict[str, Vector]:
+    """The columns to write."""
+    predictions, probabilities = model.predictions(scores), model.probabilities(scores)
+    if scores.ndim == 1:
+        found = {"score": scores, "prediction": predictions}
+        return found if probabilities is None else {**found, "probability": probabilities}
+    columns: dict[str, Vector] = {} if predictions.ndim > 1 else {"prediction": predictions}
+    for number, name in enumerate(model.targets):
+        columns[f"score_{name}"] = scores[:, number]
+        if predictions.ndim > 1:
+            columns[f"prediction_{name}"] = predictions[:, number]
+        if probabilities is not None:
+            columns[f"probability_{name}"] = probabilities[:, number]
+    return columns
 
 
 def _in_place(values: Vector, kept: NDArray[np.bool_] | None) -> pa.Array:

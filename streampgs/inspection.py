@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-from numpy.typing import NDArray
 
-from streampgs.model import newest_checkpoint, solver_of
+from streampgs.contest import Contest
+from streampgs.model import lanes_from, newest_checkpoint
 from streampgs.options import Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
 from streampgs.planning import choose_sizes, group_sizes
+from streampgs.reading.label_sample import sampled_labels
 from streampgs.run.folder import RunFolder
-from streampgs.table.arrow_columns import read_column
+from streampgs.solver.lanes import Lanes
+from streampgs.solver.pgs import PgsSettings
 from streampgs.table.catalog import Catalog, build_catalog, with_cache
 from streampgs.table.layout import Columns
-from streampgs.table.shard_files import ArrowFile, ParquetShard, read_exactly
 
-_SAMPLED_BLOCKS = 256
-_SAMPLED_GROUPS = 32  # of those that must be decoded whole
 # A window of W blocks whose labels correlate by ρ inside a block varies in its mean label as W/ρ independent rows
 # would. Below this many it shows in the accuracy (MATH: 10 blocks of sorted rows lose 14 points, 64 lose one half).
 _INDEPENDENT_BLOCKS_NEEDED = 32
@@ -31,33 +30,67 @@ _INDEPENDENT_BLOCKS_NEEDED = 32
 
 def inspect_run(run: Path) -> dict[str, Any]:
     checkpoint = newest_checkpoint(run)
-    solver = solver_of(checkpoint)
+    lanes, contest = lanes_from(checkpoint), Contest.from_json(checkpoint.record["contest"])
     record = checkpoint.record
     cursor = Cursor.from_json(record["cursor"])
     catalog = RunFolder(run).catalog().first(cursor.arrivals[-1].shards)
-    tallies = solver.tallies()
-    weights = solver.weights()
+    targets = len(contest.targets)
+    leading = range(contest.leader() * targets, (contest.leader() + 1) * targets)
+    table = [_lane_summary(lanes, lane, contest) for lane in range(len(lanes))]
     return {
         "run": str(run),
         "checkpoint": str(checkpoint.path),
         "damaged_checkpoints": [f"{path.name}: {why}" for path, why in checkpoint.damaged],
         "options": record["options"],
-        "settings": record["settings"],
+        "settings": record["settings"][leading.start],
         "limits": record["limits"],
-        "t": solver.steps,
+        "t": lanes.steps,
         "rows": record["totals"]["rows"],
         "epoch": cursor.epoch,
-        "features": solver.features,
-        "nonzeros": int(np.count_nonzero(weights[1:])),
-        "intercept": float(weights[0]) * solver.settings.intercept,
-        "dual_sha256": solver.dual_sha256(),
-        "gap": solver.gap() if solver.steps else None,
-        "progressive_loss": tallies.loss / tallies.weight if tallies.weight else None,
-        "progressive_accuracy": tallies.correct / tallies.weight if tallies.weight else None,
+        "features": lanes.features,
+        "dual_sha256": lanes.dual_sha256(),
+        **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
+        "nonzeros": sum(table[lane]["nonzeros"] for lane in leading),
+        "lanes": table,
+        "dropped": [
+            {**_candidate_summary(contest.candidates[int(number)]), **fate}
+            for number, fate in contest.standing.dropped.items()
+        ],
+        "judged": contest.standing.marks[-1] if contest.standing.marks else None,
         "seconds_training": record["totals"]["seconds_training"],
         "sizes": record["sizes"],
         "catalog": summary(catalog),
         "arrivals": [asdict(arrival) for arrival in cursor.arrivals],
+    }
+
+
+_MEANS = ("intercept", "gap", "progressive_loss", "progressive_accuracy")
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _candidate_summary(settings: PgsSettings) -> dict[str, Any]:
+    radius = None if math.isinf(settings.radius) else settings.radius
+    return {"loss": settings.loss, "p": settings.p, "sigma": settings.sigma, "t0": settings.t0, "ball": radius}
+
+
+def _lane_summary(lanes: Lanes, lane: int, contest: Contest) -> dict[str, Any]:
+    settings, tallies, weights = lanes.settings[lane], lanes.tallies(lane), lanes.weights(lane)
+    place, target = divmod(lane, len(contest.targets))
+    known = tallies.weight > 0.0
+    return {
+        "target": contest.targets[target].name,
+        **_candidate_summary(settings),
+        "leads": place == contest.leader(),
+        "progressive_loss": tallies.loss / tallies.weight if known else None,
+        "progressive_accuracy": tallies.correct / tallies.weight if known else None,
+        "merit": contest.standing.marks[-1]["merits"][place] if contest.standing.marks else None,
+        "gap": lanes.gap(lane) if lanes.steps else None,
+        "nonzeros": int(np.count_nonzero(weights[1:])),
+        "intercept": float(weights[0]) * settings.intercept,
     }
 
 
@@ -120,7 +153,7 @@ def label_clustering(catalog: Catalog, groups: GroupSizes, sizes: Sizes, columns
     By analysis of variance over a sample of blocks; with it comes the mean number of rows of a block.
     """
     counts, means, spreads = [], [], []
-    for labels in _sampled_labels(catalog, groups, sizes, columns):
+    for labels in sampled_labels(catalog, Schedule(0, groups, sizes), columns):
         counts.append(len(labels))
         means.append(labels.mean())
         spreads.append(((labels - labels.mean()) ** 2).sum())
@@ -133,54 +166,3 @@ def label_clustering(catalog: Catalog, groups: GroupSizes, sizes: Sizes, columns
     usual = (n.sum() - (n**2).sum() / n.sum()) / (len(n) - 1)
     total = between + (usual - 1.0) * within
     return (max(0.0, float((between - within) / total)) if total > 0.0 else 0.0), int(n.mean())
-
-
-def _sampled_labels(
-    catalog: Catalog, groups: GroupSizes, sizes: Sizes, columns: Columns
-) -> Iterator[NDArray[np.float64]]:
-    schedule = Schedule(0, groups, sizes)
-    random = np.random.default_rng(0)
-    decoded = np.flatnonzero(groups.decoded & (groups.rows > 0))
-    for group in np.sort(random.permutation(decoded)[:_SAMPLED_GROUPS]).tolist():
-        number, in_file = catalog.shard_of(group)
-        shard = catalog.shards[number]
-        labels = _group_labels(catalog, number, in_file, columns)
-        slice_rows = int(schedule.slice_rows[group])
-        yield from (labels[first : first + slice_rows] for first in range(0, len(labels), slice_rows))
-    sliced = np.flatnonzero(~groups.decoded & (groups.rows > 0))
-    blocks = np.repeat(sliced, schedule.slices[sliced])
-    for place in np.sort(random.permutation(len(blocks))[:_SAMPLED_BLOCKS]).tolist():
-        group = int(blocks[place])
-        part = place - int(np.searchsorted(blocks, group))
-        start = part * int(schedule.slice_rows[group])
-        stop = min(start + int(schedule.slice_rows[group]), int(groups.rows[group]))
-        number, in_file = catalog.shard_of(group)
-        shard = catalog.shards[number]
-        with ArrowFile(shard.path, shard.fingerprint, columns) as file:
-            body = file.body_offset(in_file)
-
-            def read(offset: int, size: int, body: int = body, file: ArrowFile = file) -> NDArray[np.uint8]:
-                return np.frombuffer(read_exactly(file.fd, size, body + offset, file.path), np.uint8)
-
-            place_of_label = file.places[str(columns.label)]
-            yield _finite(read_column(place_of_label, file.metadata(in_file), start, stop, read))
-
-
-def _group_labels(catalog: Catalog, number: int, in_file: int, columns: Columns) -> NDArray[np.float64]:
-    shard = catalog.shards[number]
-    label = str(columns.label)
-    if shard.kind == "parquet":
-        parquet = ParquetShard(shard.path, shard.layout, only=(label,))
-        try:
-            parts = [batch.column(label) for batch in parquet.decoded_slices(in_file, 1 << 16)]
-        finally:
-            parquet.close()
-    else:
-        with ArrowFile(shard.path, shard.fingerprint, columns) as file:
-            parts = [batch.column(label) for batch in file.decoded_slices(in_file, 1 << 16)]
-    return np.concatenate([_finite(part) for part in parts]) if parts else np.empty(0)
-
-
-def _finite(array: pa.Array) -> NDArray[np.float64]:
-    labels = array.cast(pa.float64(), safe=False).drop_null().to_numpy(zero_copy_only=False)
-    return np.asarray(labels[np.isfinite(labels)])

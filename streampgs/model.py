@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.losses import LOSSES
+from streampgs.contest import Contest
 from streampgs.errors import OptionError, RunError
 from streampgs.options import ModelOptions
 from streampgs.run.folder import Checkpoint, RunFolder
-from streampgs.solver.pgs import Pgs, PgsSettings
+from streampgs.solver.lanes import Lanes
+from streampgs.solver.pgs import PgsSettings
 
 Vector = NDArray[np.float64]
 
@@ -21,79 +22,110 @@ Vector = NDArray[np.float64]
 @dataclass(frozen=True)
 class Model:
     coef_: Vector
-    intercept_: float
+    """One number a feature; of several classes or labels: a row for each."""
+    intercept_: float | Vector
     options: ModelOptions
-    shape: float
-    """The quantile or Huber's width, for losses that have one."""
+    settings: PgsSettings
+    """Of the best candidate (of its first target)."""
+    targets: tuple[str, ...]
+    """The classes of more than two, or the labels of several."""
     steps: int
     rows: int
     checkpoint: Path
-    layout: str
     damaged: tuple[str, ...]
     """Newer checkpoints that could not be used, and why."""
 
     @staticmethod
     def load(run: str | Path) -> Model:
-        """The model of a run's newest sound checkpoint."""
+        """The model of a run's newest sound checkpoint; of several candidates the best."""
         checkpoint = newest_checkpoint(Path(run))
-        solver = solver_of(checkpoint)
-        weights = solver.weights()
+        lanes, contest = lanes_from(checkpoint), Contest.from_json(checkpoint.record["contest"])
+        first = contest.leader() * len(contest.targets)
+        settings = lanes.settings[first]
+        vectors = [lanes.weights(first + target) for target in range(len(contest.targets))]
+        intercepts = np.array([vector[0] for vector in vectors]) * settings.intercept
+        single = len(vectors) == 1
         assert checkpoint.path is not None
         return Model(
-            weights[1:],
-            float(weights[0]) * solver.settings.intercept,
+            vectors[0][1:] if single else np.stack([vector[1:] for vector in vectors]),
+            float(intercepts[0]) if single else intercepts,
             ModelOptions.from_json(checkpoint.record["options"]),
-            solver.settings.shape,
-            solver.steps,
+            settings,
+            tuple(target.name for target in contest.targets),
+            lanes.steps,
             checkpoint.record["totals"]["rows"],
             checkpoint.path,
-            solver.settings.layout,
             tuple(f"{path.name} ({why})" for path, why in checkpoint.damaged),
         )
 
     @property
+    def layout(self) -> str:
+        return self.settings.layout
+
+    @property
+    def features(self) -> int:
+        return int(self.coef_.shape[-1])
+
+    @property
     def classifies(self) -> bool:
-        return LOSSES[self.options.loss].classifies
+        return self.options.classifies
+
+    @property
+    def classes_(self) -> Vector | None:
+        """What `predict` chooses from; None for a regression."""
+        if not self.classifies:
+            return None
+        return np.array(self.options.classes if self.options.classes is not None else (-1.0, 1.0))
 
     def decision_function(self, rows: Any) -> Vector:
-        """<w, x> + b for each row of an array or of a scipy sparse matrix; features never seen count as nothing."""
+        """<w, x> + b for each row of an array or of a scipy sparse matrix; features never seen count as nothing.
+
+        With several classes or labels: a column for each.
+        """
         if hasattr(rows, "tocsr"):
             matrix = rows.tocsr()
-            known = min(matrix.shape[1], self.coef_.size)
-            return np.asarray(matrix[:, :known] @ self.coef_[:known] + self.intercept_)
+            known = min(matrix.shape[1], self.features)
+            return np.asarray(matrix[:, :known] @ self.coef_[..., :known].T + self.intercept_)
         array = np.atleast_2d(np.asarray(rows))
-        if array.shape[1] != self.coef_.size:
+        if array.shape[1] != self.features:
             raise OptionError(
-                f"rows of {array.shape[1]} features for a model of {self.coef_.size}",
+                f"rows of {array.shape[1]} features for a model of {self.features}",
                 "give the features it was trained on",
             )
-        return np.asarray(array @ self.coef_ + self.intercept_)
+        return np.asarray(array @ self.coef_.T + self.intercept_)
 
     def predict(self, rows: Any) -> Vector:
-        """Classes -1 and +1, or the values of a regression."""
+        """Classes, or the values of a regression; with several labels: a column for each."""
         return self.predictions(self.decision_function(rows))
 
     def predict_proba(self, rows: Any) -> Vector:
-        """Columns: the probability of -1 and of +1."""
-        positive = self.probabilities(self.decision_function(rows))
-        if positive is None:
+        """A column for each class: -1 and +1, or as in `classes_`. With several labels: of +1, a column for each."""
+        found = self.probabilities(self.decision_function(rows))
+        if found is None:
             raise OptionError(
-                f"a model of loss {self.options.loss} has no probabilities",
+                f"a model of loss {self.settings.loss} has no probabilities",
                 "train with --loss logistic or modified-huber",
             )
-        return np.stack([1.0 - positive, positive], axis=1)
+        return np.stack([1.0 - found, found], axis=1) if found.ndim == 1 else found
 
     def predictions(self, scores: Vector) -> Vector:
+        if self.options.classes is not None:
+            return np.asarray(np.array(self.options.classes)[scores.argmax(axis=1)])
         return np.where(scores > 0.0, 1.0, -1.0) if self.classifies else scores
 
     def probabilities(self, scores: Vector) -> Vector | None:
-        """Of the positive class; None where the loss estimates none."""
-        if self.options.loss == "logistic":
+        """Of the positive class, or of each class, so that they add up to 1; None where the loss estimates none."""
+        if self.settings.loss == "logistic":
             shrunk = np.exp(-np.abs(scores))
-            return np.where(scores >= 0.0, 1.0, shrunk) / (1.0 + shrunk)
-        if self.options.loss == "modified-huber":
-            return np.clip((scores + 1.0) / 2.0, 0.0, 1.0)
-        return None
+            positive = np.where(scores >= 0.0, 1.0, shrunk) / (1.0 + shrunk)
+        elif self.settings.loss == "modified-huber":
+            positive = np.clip((scores + 1.0) / 2.0, 0.0, 1.0)
+        else:
+            return None
+        if self.options.classes is None:
+            return positive
+        total = positive.sum(axis=1, keepdims=True)
+        return np.where(total > 0.0, positive / np.where(total > 0.0, total, 1.0), 1.0 / positive.shape[1])
 
 
 def newest_checkpoint(run: Path) -> Checkpoint:
@@ -105,6 +137,6 @@ def newest_checkpoint(run: Path) -> Checkpoint:
     return checkpoint
 
 
-def solver_of(checkpoint: Checkpoint) -> Pgs:
-    settings = PgsSettings.from_json(checkpoint.record["settings"])
-    return Pgs.from_record(settings, checkpoint.vectors, checkpoint.record["solver"])
+def lanes_from(checkpoint: Checkpoint) -> Lanes:
+    settings = [PgsSettings.from_json(lane) for lane in checkpoint.record["settings"]]
+    return Lanes.from_record(settings, checkpoint.vectors, checkpoint.record["solver"])

@@ -20,11 +20,14 @@ LOSS_NAMES = (
     "absolute",
     "quantile",
 )
+CLASSIFYING = ("logistic", "hinge", "squared-hinge", "modified-huber")
 RETURN_NAMES = ("suffix", "average", "last", "random")
 SAMPLING_NAMES = ("epoch", "independent")
 DEFAULT_EPOCHS = 3
 EPOCHS_FOR_A_TARGET = 100
 SMALLEST_P = 1.001
+MOST_CANDIDATES = 64
+MOST_THREADS = 256
 SMALLEST_MEMORY = 48 * 10**6
 
 _LARGEST_SIZE = 2.0**62
@@ -62,14 +65,20 @@ def parse_duration(text: str | float) -> float:
     return float(match.group(1)) * {"": 1, "s": 1, "m": 60, "h": 3600}[match.group(2)]
 
 
+def values_of(option: Any) -> tuple[Any, ...]:
+    """The values of an option of which several may be given."""
+    return tuple(option) if isinstance(option, tuple | list) else (option,)
+
+
 @dataclass(frozen=True)
 class ModelOptions:
     """What defines the model, given the data: recorded in the run and never changed by a resume."""
 
-    loss: str = "logistic"
-    p: float = 2.0
-    sigma: float = 1e-6
-    ball: float | Literal["auto", "none"] | None = None
+    # Of the first four several values may be given: a model is trained for each combination, and the best is chosen.
+    loss: str | tuple[str, ...] = "logistic"
+    p: float | Literal["auto"] | tuple[float, ...] = 2.0
+    sigma: float | Literal["auto"] | tuple[float, ...] = "auto"
+    ball: float | Literal["auto", "none"] | tuple[float, ...] | None = None
     """B, or how to find it; None: 'auto' for losses that need a ball, else 'none'."""
     t0: float | Literal["auto"] = "auto"
     batch: int = 1
@@ -80,27 +89,67 @@ class ModelOptions:
     returns: str = "suffix"
     sampling: str = "epoch"
     seed: int = 0
-    label: str = "label"
+    label: str | tuple[str, ...] = "label"
+    """The column to predict; of several each gets a model of its own."""
     positive: float | None = None
+    classes: tuple[float, ...] | None = None
+    """The labels of more than two classes; None: found in a sample of the labels."""
     weight: str | None = None
     features: int | None = None
     on_bad_row: str = "error"
+    validation: tuple[str, ...] = ()
+    """Data to judge on; without them models are judged on rows that they are yet to be trained on."""
+    threads: int = 1
 
     def __post_init__(self) -> None:
-        _one_of("--loss", self.loss, LOSS_NAMES)
+        for name in ("loss", "p", "sigma", "ball", "label", "classes", "validation"):
+            if isinstance(getattr(self, name), list):
+                object.__setattr__(self, name, tuple(getattr(self, name)))
+        for loss in self.losses:
+            _one_of("--loss", loss, LOSS_NAMES)
+        if 0 < sum(loss in CLASSIFYING for loss in self.losses) < len(self.losses):
+            raise OptionError(
+                f"--loss {','.join(self.losses)} mixes losses of classification and of regression",
+                "give losses of one of the two",
+            )
         _one_of("--return", self.returns, RETURN_NAMES)
         _one_of("--sampling", self.sampling, SAMPLING_NAMES)
         _one_of("--on-bad-row", self.on_bad_row, ("error", "skip"))
-        if not SMALLEST_P <= self.p <= 2.0:
+        for p in values_of(self.p):
+            if p != "auto" and not (isinstance(p, float | int) and SMALLEST_P <= p <= 2.0):
+                raise OptionError(
+                    f"--p {p} is outside [{SMALLEST_P}, 2]",
+                    "2 is the Euclidean norm; for sparse solutions go towards 1, say 1.1; 'auto' tries some",
+                )
+        for sigma in values_of(self.sigma):
+            if sigma != "auto":
+                _above("--sigma", sigma, 0.0)
+        for ball in values_of(self.ball):
+            if isinstance(ball, float | int):
+                _above("--ball", ball, 0.0)
+            elif ball not in (None, "auto", "none"):
+                raise OptionError(f"--ball {ball!r}", "give a radius, 'auto' or 'none'")
+        for name in ("loss", "p", "sigma", "ball", "label"):
+            listed = values_of(getattr(self, name))
+            if not listed or len(set(listed)) < len(listed) or (len(listed) > 1 and "auto" in listed):
+                raise OptionError(f"--{name} {','.join(map(str, listed))}", "give each value once, and 'auto' alone")
+        combinations = math.prod(len(values_of(getattr(self, name))) for name in ("loss", "p", "sigma", "ball"))
+        if combinations > MOST_CANDIDATES:
             raise OptionError(
-                f"--p {self.p} is outside [{SMALLEST_P}, 2]",
-                "2 is the Euclidean norm; for sparse solutions go towards 1, say 1.1",
+                f"{combinations} combinations of --loss, --p, --sigma and --ball", f"at most {MOST_CANDIDATES} fit"
             )
-        _above("--sigma", self.sigma, 0.0)
-        if isinstance(self.ball, float | int):
-            _above("--ball", self.ball, 0.0)
-        elif self.ball not in (None, "auto", "none"):
-            raise OptionError(f"--ball {self.ball!r}", "give a radius, 'auto' or 'none'")
+        if self.classes is not None:
+            if len(self.classes) < 3 or list(self.classes) != sorted(set(self.classes)):
+                raise OptionError(
+                    f"--classes {','.join(f'{label:g}' for label in self.classes)}",
+                    "list three or more different labels in ascending order; of two, name the --positive one",
+                )
+            if self.positive is not None or len(values_of(self.label)) > 1:
+                raise OptionError("--classes together with --positive or with several labels", "give one of them")
+        if not 1 <= self.threads <= MOST_THREADS:
+            raise OptionError(
+                f"--threads {self.threads} is outside [1, {MOST_THREADS}]", "give as many as cores are free"
+            )
         if not isinstance(self.t0, float | int):
             _one_of("--t0", self.t0, ("auto",))
         else:
@@ -112,14 +161,14 @@ class ModelOptions:
             )
         if self.intercept < 0.0 or not math.isfinite(self.intercept):
             raise OptionError(f"the intercept's constant {self.intercept} is not a number ≥ 0", "the default is 0.1")
-        if self.quantile is not None and (self.loss != "quantile" or not 0.0 < self.quantile < 1.0):
+        if self.quantile is not None and (self.losses != ("quantile",) or not 0.0 < self.quantile < 1.0):
             raise OptionError(
-                f"--quantile {self.quantile} with --loss {self.loss}",
+                f"--quantile {self.quantile} with --loss {','.join(self.losses)}",
                 "give a number in (0, 1), with --loss quantile",
             )
         if self.huber_width is not None:
-            if self.loss != "huber":
-                raise OptionError(f"--huber-width with --loss {self.loss}", "it goes with --loss huber")
+            if self.losses != ("huber",):
+                raise OptionError(f"--huber-width with --loss {','.join(self.losses)}", "it goes with --loss huber")
             _above("--huber-width", self.huber_width, 0.0)
         if self.positive is not None and not math.isfinite(self.positive):
             raise OptionError(
@@ -127,6 +176,18 @@ class ModelOptions:
             )
         if self.features is not None and not 1 <= self.features < 2**31:
             raise OptionError(f"--features {self.features} is outside [1, 2^31)", "leave it out to have it found")
+
+    @property
+    def losses(self) -> tuple[str, ...]:
+        return values_of(self.loss)
+
+    @property
+    def classifies(self) -> bool:
+        return self.losses[0] in CLASSIFYING
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return values_of(self.label)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 
 @dataclass(frozen=True)
@@ -15,9 +15,12 @@ class Status:
     epoch: int
     epoch_fraction: float
     rows_per_second: float
-    progressive_loss: float | None
-    progressive_accuracy: float | None
+    loss: float | None
+    """Of the leading model: progressive, or as judged last where it is judged apart."""
+    accuracy: float | None
     gap: float | None
+    lanes: int
+    """Models that are trained at present."""
     seconds: float
     """Of training and waiting for rows, in all sessions of the run."""
     seconds_left: float | None
@@ -37,6 +40,12 @@ class Report:
     rows_per_second: float
     progressive_loss: float | None
     progressive_accuracy: float | None
+    judged_loss: float | None
+    """Of the weights that are returned, on validation rows or on rows not trained on yet, when they were last judged."""
+    judged_accuracy: float | None
+    chosen: dict[str, Any] | None
+    """Loss, p, sigma, t0 and radius of the model."""
+    lanes: int
     gap: float | None
     sampling: str
     """Of 'independent' the gap is a bound in expectation, of 'epoch' an estimate of one."""

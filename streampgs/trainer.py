@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 import time
 from collections import Counter
@@ -13,13 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from streampgs.arithmetic.losses import LOSSES, loss_values
-from streampgs.arithmetic.powers import dual_exponent
-from streampgs.arithmetic.rows import squared_norms
-from streampgs.choices import cache_choice, data_choice, memory_choice, model_choice, window_choice
+from streampgs.candidates import candidates_of, lanes_of, sigma_count, targets_of
+from streampgs.choices import cache_choice, chosen_text, data_choice, memory_choice, model_choice, window_choice
+from streampgs.contest import Contest, heats_for
 from streampgs.errors import DataError, Diverged, OptionError, RunError
-from streampgs.model import solver_of
-from streampgs.options import Limits, ModelOptions, Resources
+from streampgs.model import lanes_from
+from streampgs.options import Limits, ModelOptions, Resources, values_of
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.planning import BLOCKS_NEEDED, Forecast, check_fits, choose_sizes, decoding_bytes, forecast, group_sizes
@@ -27,18 +25,13 @@ from streampgs.progress import Observer, Report, Silent, Status, StopRequest
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.filler import RowRules, WindowFiller, refuse_unreadable
+from streampgs.reading.label_sample import sampled_labels
 from streampgs.reading.pipeline import Pipeline
 from streampgs.reading.window import Window
 from streampgs.run.folder import Checkpoint, RunFolder, RunLock
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
-from streampgs.solver.pgs import (
-    TRANSIENT_FEATURE_BYTES,
-    Pgs,
-    PgsSettings,
-    automatic_radius,
-    automatic_t0,
-    bytes_per_feature,
-)
+from streampgs.solver.lanes import Lanes, state_bytes_per_feature
+from streampgs.solver.pgs import TRANSIENT_FEATURE_BYTES, Pgs, most_lanes
 from streampgs.table.catalog import Catalog, build_catalog, decoded_bytes, read_shards, with_cache
 from streampgs.table.layout import Columns
 from streampgs.table.locate import locate
@@ -50,7 +43,10 @@ _PIECE_ENTRIES = 1 << 21
 _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0
 _ROWS_BEFORE_TARGETS = 1000
-_SAMPLE_ROWS = 1 << 14  # of the first window, for what is found out from rows
+_VALIDATION_BYTES = 32 << 20
+_NEAR_TARGET = 0.03
+_MOST_CLASSES = 10_000
+_SURELY_TWO_CLASSES = 0.99
 
 
 @dataclass
@@ -99,7 +95,7 @@ class RunRecord:
 
 
 def columns_of(options: ModelOptions) -> Columns:
-    return Columns(options.label, options.weight, options.positive)
+    return Columns(options.label, options.weight, options.positive, options.classes)
 
 
 def train(
@@ -115,9 +111,9 @@ def train(
     folder = RunFolder(run)
     folder.refuse_if_taken()
     observer = observer or Silent()
-    if limits.target_accuracy is not None and not LOSSES[options.loss].classifies:
+    if limits.target_accuracy is not None and not options.classifies:
         raise OptionError(
-            f"--target-accuracy with --loss {options.loss}, which does not classify",
+            f"--target-accuracy with --loss {options.losses[0]}, which does not classify",
             "use --target-gap, --epochs or --seconds",
         )
     catalog, located = build_catalog(sources, columns_of(options))
@@ -141,6 +137,7 @@ def train(
             limit,
             limits.or_default(),
         )
+        record = replace(record, options=_with_classes(options, catalog, sizes))
         _refuse_impossible(options, catalog)
         refuse_unreadable(catalog, _schedule(record, catalog))
         folder.create(record.to_json(), catalog)
@@ -194,6 +191,21 @@ def resume(
         if checkpoint is not None:
             session.restore(checkpoint)
         return session.run()
+
+
+def _with_classes(options: ModelOptions, catalog: Catalog, sizes: Sizes) -> ModelOptions:
+    """The options with the classes written down, where a sample of the labels shows more than two of them."""
+    if not options.classifies or options.positive is not None or options.classes is not None or len(options.labels) > 1:
+        return options
+    columns = columns_of(options)
+    schedule = Schedule(options.seed, group_sizes(catalog, options.weight is not None), sizes)
+    labels = np.concatenate([np.empty(0), *sampled_labels(catalog, schedule, columns)])
+    found = np.unique(labels)
+    if len(found) < 3 or len(found) > _MOST_CLASSES or not np.array_equal(found, np.round(found)):
+        return options
+    if np.isin(labels, (-1.0, 0.0, 1.0)).mean() > _SURELY_TWO_CLASSES:
+        return options  # two classes, and a few rows that shall be named
+    return replace(options, classes=tuple(found.tolist()))
 
 
 def _refuse_impossible(options: ModelOptions, catalog: Catalog) -> None:
@@ -255,7 +267,8 @@ class _Session:
         self.resources = resources
         self.schedule = _schedule(record, catalog)
         refuse_unreadable(catalog, self.schedule)
-        self.solver: Pgs | None = None
+        self.solver: Lanes | None = None
+        self.contest: Contest | None = None
         self.totals = Totals()
         self.checkpoint: Path | None = None
         self.saved_at = (-1, cursor)
@@ -270,7 +283,8 @@ class _Session:
 
     def restore(self, checkpoint: Checkpoint) -> None:
         record = checkpoint.record
-        self.solver = solver_of(checkpoint)
+        self.solver = lanes_from(checkpoint)
+        self.contest = Contest.from_json(record["contest"], self._validation_window())
         self.totals = Totals.from_json(record["totals"])
         self.checkpoint = checkpoint.path
         self.saved_at = (self.totals.rows, Cursor.from_json(record["cursor"]))
@@ -286,7 +300,8 @@ class _Session:
         cache = BlockCache(Path(self.record.cache)) if self.record.cache is not None else None
         filler = WindowFiller(self.catalog, self.schedule.slice_rows, self._rules(), cache)
         filler.warm_up()
-        Pgs.warm_up(self.options.loss, self.options.p, self.catalog.kind, self.options.returns)
+        if self.solver is None:
+            self._warm_up_first_lanes()
         self.process_bytes = rss_bytes() - (self.solver.nbytes if self.solver is not None else 0)
         self.pipeline = Pipeline(filler, self.schedule, self.cursor.at_row(0), self.limits.epochs)
         self.last_status = self.last_metrics = self.last_saved = time.perf_counter()
@@ -308,12 +323,41 @@ class _Session:
         return report
 
     def _rules(self) -> RowRules:
+        return self._rules_for(columns_of(self.options))
+
+    def _rules_for(self, columns: Columns) -> RowRules:
         return RowRules(
-            columns_of(self.options),
-            LOSSES[self.options.loss].classifies,
+            columns,
+            self.options.classifies,
             self.options.on_bad_row == "skip",
             self.options.features if self.catalog.kind == "sparse" or self.solver is None else self.solver.features,
         )
+
+    def _validation_window(self) -> Window | None:
+        """Rows of the validation data, evenly from all of them, as many as are needed to judge."""
+        if not self.options.validation:
+            return None
+        columns = columns_of(self.options)
+        catalog, _ = build_catalog(self.options.validation, columns)
+        if catalog.kind != self.catalog.kind:
+            raise DataError(
+                f"the validation data hold {catalog.kind} rows, the training data {self.catalog.kind} ones",
+                "give validation data of the same kind",
+            )
+        filler = WindowFiller(catalog, np.empty(0, np.int64), self._rules(), None)
+        try:
+            return filler.sample(_VALIDATION_BYTES)
+        finally:
+            filler.close()
+
+    def _warm_up_first_lanes(self) -> None:
+        """Load, or compile, the loops that the first step will need, as far as can be told without any rows."""
+        options = self.options
+        targets = len(targets_of(options))
+        for loss in options.losses:
+            for p in (2.0,) if options.p == "auto" else values_of(options.p):
+                lanes = min(most_lanes(p), sigma_count(options, targets) * targets)
+                Pgs.warm_up(loss, p, self.catalog.kind, options.returns, lanes)
 
     # The loop.
 
@@ -362,7 +406,10 @@ class _Session:
         piece = batch * max(1, int(min(_PIECE_ROWS, _PIECE_ENTRIES / max(1.0, mean_entries))) // batch)
         row = self.cursor.row
         while row < window.rows:
+            self._judge_if_due(window, row)
             until = min(window.rows, (row // piece + 1) * piece)
+            if self.contest is not None and self.contest.next_mark is not None:
+                until = min(until, row + -(-(self.contest.next_mark - self.totals.rows) // batch) * batch)
             at_piece_end = True
             if self.limits.rows is not None:
                 last = row + -(-max(1, self.limits.rows - self.totals.rows) // batch) * batch
@@ -393,20 +440,76 @@ class _Session:
             return "seconds"
         if self.solver is None or not at_piece_end or totals.rows < _ROWS_BEFORE_TARGETS:
             return None
-        if limits.target_accuracy is not None and LOSSES[self.options.loss].classifies:
-            tallies = self.solver.tallies()
-            if tallies.weight and tallies.correct / tallies.weight >= limits.target_accuracy:
+        if limits.target_accuracy is not None:
+            accuracy = self._judged()[1] if self._judges_apart else self._progressive()[1]
+            if accuracy is not None and accuracy >= limits.target_accuracy:
                 return "target-accuracy"
-        if limits.target_gap is not None and self.solver.gap() <= limits.target_gap:
+        if limits.target_gap is not None and self._gap(self.solver) <= limits.target_gap:
             return "target-gap"
         return None
+
+    # Several models, and how good they are.
+
+    @property
+    def _judges_apart(self) -> bool:
+        """Whether accuracy is what the contest says, not what the steps have counted on their way."""
+        return bool(self.options.validation) or self.options.classes is not None
+
+    def _judge_if_due(self, window: Window, row: int) -> None:
+        contest, solver = self.contest, self.solver
+        if contest is None or solver is None or contest.next_mark is None or self.totals.rows < contest.next_mark:
+            return
+        if not contest.in_heats and not self._near_target():
+            contest.pass_over(self.totals.rows)
+            return
+        kept = contest.judge(solver, window, row, self.totals.rows, self.catalog.rows)
+        if kept is not None:
+            self.solver = solver.with_lanes(kept)
+            if len(contest.standing.left) == 1:
+                chosen = contest.candidates[contest.standing.left[0]]
+                self.observer.note(
+                    f"after {self.totals.rows:,} rows {chosen_text(chosen)} is the best of the candidates"
+                )
+
+    def _near_target(self) -> bool:
+        """Judging on validation rows costs time that only pays near the target."""
+        target, accuracy = self.limits.target_accuracy, self._progressive()[1]
+        return target is None or accuracy is None or accuracy >= target - _NEAR_TARGET
+
+    def _leading_lanes(self) -> range:
+        assert self.contest is not None
+        targets = len(self.contest.targets)
+        first = self.contest.leader() * targets
+        return range(first, first + targets)
+
+    def _progressive(self) -> tuple[float | None, float | None]:
+        """Loss and accuracy of the leading model over its steps, each row before it was trained on; the mean over
+        targets. Of more than two classes the accuracy is not known."""
+        if self.solver is None:
+            return None, None
+        tallies = [self.solver.tallies(lane) for lane in self._leading_lanes()]
+        weight = sum(part.weight for part in tallies)
+        if not weight:
+            return None, None
+        accuracy = sum(part.correct for part in tallies) / weight
+        known = self.options.classifies and self.options.classes is None
+        return sum(part.loss for part in tallies) / weight, accuracy if known else None
+
+    def _judged(self) -> tuple[float | None, float | None]:
+        latest = self.contest.latest() if self.contest is not None else None
+        return latest or (None, None)
+
+    def _gap(self, solver: Lanes) -> float:
+        """The mean over targets."""
+        lanes = self._leading_lanes()
+        return sum(solver.gap(lane) for lane in lanes) / len(lanes)
 
     def _seconds_waiting(self) -> float:
         return self.waited_before + (self.pipeline.seconds_waiting if self.pipeline is not None else 0.0)
 
-    def _grow(self, solver: Pgs, features: int) -> None:
+    def _grow(self, solver: Lanes, features: int) -> None:
         """Room for the features of the next window, unless a stray index asks for more memory than there is."""
-        needed = (features - solver.features) * bytes_per_feature(self.options.p, self.options.returns)
+        needed = (features - solver.features) * state_bytes_per_feature(solver.settings)
         available = available_bytes()
         if available is not None and needed > available:
             raise DataError(
@@ -418,35 +521,17 @@ class _Session:
 
     # The first window.
 
-    def _new_solver(self, window: Window) -> Pgs:
-        """The solver, with what is to be found out found out from the rows of the first window."""
-        options = self.options
-        loss = LOSSES[options.loss]
-        shape = options.quantile if options.loss == "quantile" else options.huber_width
-        shape = shape if shape is not None else loss.default_shape
-        q = dual_exponent(options.p) + 1.0
-        sample = slice(0, min(window.rows, _SAMPLE_ROWS))  # in visiting order, so a random one
-        norms = np.empty(sample.stop)
-        squared_norms(window.starts[sample], window.stops[sample], window.values, q, norms)
-        mean_squared_norm = float(np.mean(norms)) + options.intercept**2
-        t0 = automatic_t0(options.loss, options.sigma, mean_squared_norm) if options.t0 == "auto" else float(options.t0)
-        ball = options.ball if options.ball is not None else ("none" if loss.lipschitz else "auto")
-        if ball == "auto":
-            at_zero = loss_values(loss)(0.0, window.labels[sample], shape)
-            weights = window.weights[sample] if window.weights.size else 1.0
-            radius = automatic_radius(max(float(np.mean(at_zero * weights)), 1e-300), options.p, options.sigma)
-        else:
-            radius = math.inf if ball == "none" else float(ball)
-        if not (math.isfinite(t0) and radius > 0.0 and not math.isnan(radius)):
-            raise OptionError(
-                f"sigma {options.sigma:g} with rows of mean squared norm {mean_squared_norm:g} gives t0 {t0:g}, ball {radius:g}",
-                "scale the features, or give another --sigma, --t0 or --ball",
-            )
-        settings = PgsSettings(
-            options.loss, shape, options.p, options.sigma, t0, radius, options.batch, options.intercept, options.returns,
-            options.seed, self.catalog.kind,
-        )  # fmt: skip
-        solver = Pgs(settings)
+    def _new_solver(self, window: Window) -> Lanes:
+        """A lane for each candidate and target, with what is to be found out found out from the first window's rows."""
+        options, rows = self.options, self.catalog.rows
+        targets = targets_of(options)
+        features = options.features or window.largest_index + 1
+        candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
+        searching = "auto" in (options.sigma, options.p)
+        heats = heats_for(len(candidates), rows, searching)
+        judges_on = self._judges_apart or (len(candidates) > 1 and not searching)
+        self.contest = Contest(candidates, targets, heats, judges_on, self._validation_window())
+        solver = Lanes(lanes_of(candidates, targets))
         if options.features is not None:
             solver.grow(options.features)
         return solver
@@ -455,14 +540,14 @@ class _Session:
         assert self.solver is not None
         assert window.plan is not None
         groups, sizes = self.schedule.groups, self.record.sizes
-        feature_bytes = bytes_per_feature(self.options.p, self.options.returns) + TRANSIENT_FEATURE_BYTES
+        feature_bytes = state_bytes_per_feature(self.solver.settings) + TRANSIENT_FEATURE_BYTES
         decoding = decoding_bytes(self.catalog, groups)
         self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, decoding)
         blocks = window.plan.blocks
         is_all = self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals) <= len(window.plan.pieces.group)
         choices = {
             "data": data_choice(self.catalog, self.solver.features),
-            "model": model_choice(self.solver.settings),
+            "model": model_choice(self.solver.settings, self.options, len(self._leading_lanes())),
             "window": window_choice(sizes, window.rows, blocks, is_all, self.options.sampling),
             "cache": cache_choice(self.catalog, self.record.cache),
             "memory": memory_choice(self.forecast),
@@ -492,13 +577,14 @@ class _Session:
             self.last_saved = time.perf_counter()
 
     def _save(self) -> None:
-        if self.solver is None or self.saved_at == (self.totals.rows, self.cursor):
+        if self.solver is None or self.contest is None or self.saved_at == (self.totals.rows, self.cursor):
             return
         vectors, solver = self.solver.to_record()
         self.totals.seconds_waiting = self._seconds_waiting()
         record = {
             "options": self.options.to_json(),
-            "settings": self.solver.settings.to_json(),
+            "settings": [settings.to_json() for settings in self.solver.settings],
+            "contest": self.contest.to_json(),
             "sizes": asdict(self.record.sizes),
             "cursor": self.cursor.to_json(),
             "catalog_digest": self.catalog.digest(self.cursor.arrivals[-1].shards),
@@ -527,8 +613,7 @@ class _Session:
 
     def _status(self) -> Status:
         assert self.solver is not None
-        tallies = self.solver.tallies()
-        classifies = LOSSES[self.options.loss].classifies
+        loss, accuracy = self._judged() if self._judges_apart else self._progressive()
         epochs = self._epochs()
         seconds = self.totals.seconds_training + self._seconds_waiting()
         return Status(
@@ -537,9 +622,10 @@ class _Session:
             epoch=self.cursor.epoch,
             epoch_fraction=epochs - self.cursor.epoch,
             rows_per_second=self._rows_per_second(),
-            progressive_loss=tallies.loss / tallies.weight if tallies.weight else None,
-            progressive_accuracy=tallies.correct / tallies.weight if tallies.weight and classifies else None,
-            gap=self.solver.gap() if self.solver.steps else None,
+            loss=loss,
+            accuracy=accuracy,
+            gap=self._gap(self.solver) if self.solver.steps else None,
+            lanes=len(self.solver),
             seconds=seconds,
             seconds_left=self._seconds_left(epochs, seconds),
             rss_bytes=rss_bytes(),
@@ -556,11 +642,17 @@ class _Session:
             estimates.append(self.limits.seconds - seconds)
         return max(0.0, min(estimates)) if estimates else None
 
+    def _chosen(self) -> dict[str, Any] | None:
+        """What the leading candidate is."""
+        if self.contest is None:
+            return None
+        leader = self.contest.candidates[self.contest.standing.left[self.contest.leader()]].to_json()
+        return {name: leader[name] for name in ("loss", "p", "sigma", "t0", "radius")}
+
     def _report(self, stopped_by: str) -> Report:
         solver = self.solver
-        tallies = solver.tallies() if solver is not None else None
-        known = tallies is not None and tallies.weight > 0
-        classifies = LOSSES[self.options.loss].classifies
+        progressive_loss, progressive_accuracy = self._progressive()
+        judged_loss, judged_accuracy = self._judged()
         return Report(
             run=str(self.folder.path),
             t=solver.steps if solver else 0,
@@ -569,9 +661,13 @@ class _Session:
             seconds_training=self.totals.seconds_training,
             seconds_reading_wait=self.totals.seconds_waiting,
             rows_per_second=self._rows_per_second(),
-            progressive_loss=tallies.loss / tallies.weight if tallies and known else None,
-            progressive_accuracy=tallies.correct / tallies.weight if tallies and known and classifies else None,
-            gap=solver.gap() if solver and solver.steps else None,
+            progressive_loss=progressive_loss,
+            progressive_accuracy=progressive_accuracy,
+            judged_loss=judged_loss,
+            judged_accuracy=judged_accuracy,
+            chosen=self._chosen(),
+            lanes=len(solver) if solver else 0,
+            gap=self._gap(solver) if solver and solver.steps else None,
             sampling=self.options.sampling,
             dual_sha256=solver.dual_sha256() if solver else None,
             checkpoint=str(self.checkpoint) if self.checkpoint else None,

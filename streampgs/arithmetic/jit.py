@@ -2,27 +2,42 @@
 
 from __future__ import annotations
 
+import struct
 from typing import Any
 
 from llvmlite import ir
 from numba import config, types
 from numba.core import cgutils
-from numba.extending import intrinsic, register_jitable
+from numba.extending import intrinsic, overload, register_jitable
 
 from streampgs.arithmetic.compile_cache import njit_with_safe_cache
 
-__all__ = ["compiled", "copy_entries", "inlinable", "prefetch_for_writing", "reordering"]
+__all__ = [
+    "WITHOUT_COMPILER",
+    "bits_of",
+    "compiled",
+    "contracting",
+    "copy_entries",
+    "float_of",
+    "inlinable",
+    "prefetch_for_writing",
+    "reordering",
+]
 
 # The interpreter lock is let go of, so that reading and training run at the same time.
 compiled = njit_with_safe_cache(nogil=True, error_model="numpy")
 
-# A plain function that loops may call; unlike an @njit function it can be closed over without losing the cache.
-inlinable = register_jitable
+# A plain function that loops may call; unlike an @njit function it can be closed over without losing the cache. It is
+# inlined whatever the compiler thinks of it: a call that passes a few arrays costs as much as twenty entries of a row.
+inlinable = register_jitable(forceinline=True)
+
+# A product and the sum that takes it up may be rounded once.
+contracting = register_jitable(fastmath={"contract"}, forceinline=True)
 
 # Only sums inside one row may be reassociated (that is what lets a dot product use vector registers). Sums that
 # run across rows must not be: where a call ends would then change their bits, and with them the law that a pause
 # changes nothing.
-reordering = register_jitable(fastmath={"reassoc", "contract", "nsz"})
+reordering = register_jitable(fastmath={"reassoc", "contract", "nsz"}, forceinline=True)
 
 
 def _element(context, builder, kind, array, index):  # type: ignore[no-untyped-def]
@@ -70,9 +85,48 @@ def _copy(typingctx, target, to, source, start, count):  # type: ignore[no-untyp
     return types.void(target, types.intp, source, types.intp, types.intp), generate
 
 
+def bits_of(number: float) -> int:
+    """A float64 as the int64 of the same 64 bits."""
+    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    return bits
+
+
+def float_of(bits: int) -> float:
+    """An int64 as the float64 of the same 64 bits."""
+    signed = (int(bits) + (1 << 63)) % (1 << 64) - (1 << 63)
+    number: float = struct.unpack("<d", struct.pack("<q", signed))[0]
+    return number
+
+
+@intrinsic
+def _bits(typingctx, number):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), generate
+
+
+@intrinsic
+def _float(typingctx, bits):  # type: ignore[no-untyped-def]
+    def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        return builder.bitcast(arguments[0], ir.DoubleType())
+
+    return types.float64(types.int64), generate
+
+
+@overload(bits_of, jit_options={"forceinline": True})
+def _bits_of_compiled(number):  # type: ignore[no-untyped-def]
+    return lambda number: _bits(number)  # type: ignore[call-arg]
+
+
+@overload(float_of, jit_options={"forceinline": True})
+def _float_of_compiled(bits):  # type: ignore[no-untyped-def]
+    return lambda bits: _float(bits)  # type: ignore[call-arg]
+
+
 # prefetch_for_writing(array, index): start fetching the cache line of array[index]; any index is allowed.
 # copy_entries(target, to, source, start, count): a memcpy between arrays of one type, half the time of a loop for
 # rows of a hundred entries. Neither checks bounds.
-_PLAIN: bool = vars(config)["DISABLE_JIT"]
-prefetch_for_writing: Any = _plain_prefetch if _PLAIN else intrinsic(_prefetch)
-copy_entries: Any = _plain_copy if _PLAIN else intrinsic(_copy)
+WITHOUT_COMPILER: bool = vars(config)["DISABLE_JIT"]
+prefetch_for_writing: Any = _plain_prefetch if WITHOUT_COMPILER else intrinsic(_prefetch)
+copy_entries: Any = _plain_copy if WITHOUT_COMPILER else intrinsic(_copy)

@@ -6,11 +6,11 @@ classification are -1 and +1. None gives NaN for a finite score, and only those 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from streampgs.arithmetic.elementary import exp_of_negative, log1p_of_unit
 from streampgs.arithmetic.jit import inlinable
 
 LossPart = Callable[[float, float, float], float]
@@ -70,13 +70,13 @@ def modified_huber_slope(s: float, y: float, shape: float) -> float:
 @inlinable
 def logistic_value(s: float, y: float, shape: float) -> float:
     margin = y * s
-    return math.log1p(math.exp(-abs(margin))) + max(0.0, -margin)
+    return log1p_of_unit(exp_of_negative(-abs(margin))) + max(0.0, -margin)
 
 
 @inlinable
 def logistic_slope(s: float, y: float, shape: float) -> float:
     margin = y * s
-    shrunk = math.exp(-abs(margin))  # at most 1, so that no score overflows
+    shrunk = exp_of_negative(-abs(margin))  # at most 1, so that no score overflows
     return -y * (shrunk if margin >= 0.0 else 1.0) / (1.0 + shrunk)
 
 

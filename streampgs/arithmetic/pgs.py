@@ -1,5 +1,5 @@
 """The Primal Gradient Solver's loop: one step costs O(nonzeros of its rows) for every p in (1, 2], ball and averaging
-included.
+included; for p = 2 several models ("lanes") may step on each row at once.
 
 The formulas. λ is the negated sum of all sub-gradients, s a scale near max |λ_i| that keeps powers in range (1 for
 p = 2, and 0 while λ is), v_i = sgn(λ_i)·(|λ_i|/s)^{q-1} and Q = Σ (|λ_i|/s)^q. Before step t the iterate is w = c·v with
@@ -9,8 +9,8 @@ p = 2, and 0 while λ is), v_i = sgn(λ_i)·(|λ_i|/s)^{q-1} and Q = Σ (|λ_i|/
 and c shrinks by min(1, B/‖w‖_p) on the ball. The sum of iterates is S·v + u, where S sums c and u is corrected at the
 few coordinates whose v changes.
 
-`coordinates` holds what is touched together side by side, a row for each feature behind the intercept's row 0: (λ, u)
-for p = 2, (λ, v, u) otherwise; without averaging u is left out.
+`coordinates` holds what is touched together side by side, a row for each feature behind the intercept's row 0: for
+p = 2 the lanes' λ, then their u; otherwise (λ, v, u) of the one lane; without averaging u is left out.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ from functools import cache
 
 import numpy as np
 
+from streampgs.arithmetic.elementary import exp2_of, log2_of
+from streampgs.arithmetic.entries import row_loops
 from streampgs.arithmetic.jit import compiled, inlinable, prefetch_for_writing, reordering
 from streampgs.arithmetic.losses import LOSSES
 from streampgs.arithmetic.powers import dual_exponent, power_for
 
-# Places in the array of scalars that a loop carries from call to call.
+# Rows of the array of scalars that a loop carries from call to call, a column for each lane.
 POWER_SUM = 0
 SCALE = 1
 MULTIPLIER_SUM = 2
@@ -36,39 +38,34 @@ CORRECT_TALLY = 6
 WEIGHT_TALLY = 7
 SCALARS = 8
 
+# Rows of the array of what a lane is, a column for each lane.
+SIGMA = 0
+T0 = 1
+RADIUS = 2
+SHAPE = 3
+LABEL = 4
+"""The column of the labels."""
+CLASS = 5
+"""The label that is +1 to this lane, all others being -1; NaN: labels are meant as they are."""
+PARAMETERS = 6
+
+LANE_WIDTHS = (1, 4, 8, 16)
+
 # Between two rebuilds (max |λ_i|/s)^q may leave 1 by this factor, either way. A sum of iterates S·v + u loses as many
 # digits as v has changed since its iterates were counted, and Q as many as it has fallen; so all is made afresh before
 # that can be told from rounding. For p near 1, where q is large, a small change of λ is a large one of v.
 _RANGE = 2.0**8
 
-_ROWS_AHEAD = 3
+# With a state larger than the second-level cache, what the row after the next will touch is fetched meanwhile.
+_PREFETCHED_STATE = 1 << 18  # numbers
+_ROWS_AHEAD = 2
+_LINE_NUMBERS = 8  # of eight bytes in a cache line
+_ENTRIES_AHEAD = 5  # rows
 _LINE_ENTRIES = 16  # of four bytes in a cache line
 
 
-@reordering
-def sparse_dot(features, slot, indices, values, start, stop):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for j in range(start, stop):
-        total += features[indices[j], slot] * values[j]
-    return total
-
-
-@reordering
-def dense_dot(features, slot, indices, values, start, stop):  # type: ignore[no-untyped-def]
-    total = 0.0
-    for j in range(stop - start):
-        total += features[j, slot] * values[start + j]
-    return total
-
-
 @inlinable
-def reciprocal(scale):  # type: ignore[no-untyped-def]
-    """1/s; while s is 0 any change of λ shall seem too large, so that all is rebuilt with a scale."""
-    return 1.0 / scale if scale > 0.0 else math.inf
-
-
-@inlinable
-def fetch_ahead(row, starts, stops, indices, values):  # type: ignore[no-untyped-def]
+def _prefetch_entries(row, starts, stops, indices, values):  # type: ignore[no-untyped-def]
     """Start fetching a row that does not lie behind the one before it, where the processor would not look for it."""
     if row < starts.size and starts[row] != stops[row - 1]:
         for line in range(starts[row], stops[row] + _LINE_ENTRIES - 1, _LINE_ENTRIES):
@@ -76,139 +73,48 @@ def fetch_ahead(row, starts, stops, indices, values):  # type: ignore[no-untyped
             prefetch_for_writing(values, line)
 
 
-def _euclidean_step(layout: str, averaging: bool) -> Callable[..., None]:
-    """step(…): λ += step·x for p = 2, where v is λ itself."""
-    sparse = layout == "sparse"
-
-    @reordering
-    def step_row(features, indices, values, start, stop, step, multiplier_sum):  # type: ignore[no-untyped-def]
-        growth = 0.0  # of Σ λ²
-        for j in range(start, stop):
-            i = indices[j] if sparse else np.uint32(j - start)
-            change = step * values[j]
-            before = features[i, 0]
-            features[i, 0] = before + change
-            if averaging:
-                features[i, 1] -= change * multiplier_sum
-            growth += change * (before + before + change)
-        return growth
-
-    @inlinable
-    def step_euclidean(coordinates, scalars, indices, values, start, stop, step, intercept):  # type: ignore[no-untyped-def]
-        multiplier_sum = scalars[MULTIPLIER_SUM]
-        growth = step_row(coordinates[1:], indices, values, start, stop, step, multiplier_sum)
-        change = step * intercept
-        before = coordinates[0, 0]
-        coordinates[0, 0] = before + change
-        if averaging:
-            coordinates[0, 1] -= change * multiplier_sum
-        scalars[POWER_SUM] += growth + change * (before + before + change)
-
-    return step_euclidean
+@reordering
+def _squared_norm(values, start, stop):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for j in range(np.uint64(start), np.uint64(stop)):
+        value = np.float64(values[j])
+        total += value * value
+    return total
 
 
-def _general_step(p: float, layout: str, averaging: bool) -> Callable[..., None]:
-    """step(…): λ += step·x for p < 2, with one power for each touched coordinate."""
-    q = dual_exponent(p) + 1.0
-    power = power_for(q - 1.0)
-    largest_size = _RANGE ** (1.0 / q)
-    rebuild = _rebuild(p, averaging)
-    sparse = layout == "sparse"
-
-    @inlinable
-    def touch(coordinates, i, change, shrink, multiplier_sum):  # type: ignore[no-untyped-def]
-        """How much Q grew by λ_i += change; infinite where |λ_i|/s has left its range and all must be rebuilt."""
-        if change == 0.0:
-            return 0.0
-        before = coordinates[i, 0]
-        raised_before = coordinates[i, 1]
-        dual = before + change
-        coordinates[i, 0] = dual
-        size = abs(dual) * shrink
-        if not size <= largest_size:
-            return math.inf
-        raised = power(size)
-        signed = math.copysign(raised, dual)
-        coordinates[i, 1] = signed
-        if averaging:
-            coordinates[i, 2] -= (signed - raised_before) * multiplier_sum
-        return raised * size - abs(raised_before * before) * shrink
-
-    @inlinable
-    def step_in_general(coordinates, scalars, indices, values, start, stop, step, intercept):  # type: ignore[no-untyped-def]
-        shrink = reciprocal(scalars[SCALE])
-        multiplier_sum = scalars[MULTIPLIER_SUM]
-        growth = 0.0
-        for j in range(start, stop + 1):
-            if j == stop:
-                i, change = np.int64(0), step * intercept
-            elif sparse:
-                i, change = np.int64(indices[j]) + 1, step * values[j]
-            else:
-                i, change = np.int64(j - start + 1), step * values[j]
-            growth_here = touch(coordinates, i, change, shrink, multiplier_sum)
-            if growth_here == math.inf:
-                rebuild(coordinates, scalars)
-                shrink = reciprocal(scalars[SCALE])
-                multiplier_sum = scalars[MULTIPLIER_SUM]
-                growth = 0.0
-            else:
-                growth += growth_here
-        scalars[POWER_SUM] += growth
-
-    return step_in_general
+@inlinable
+def _label_of(labels, r, lane, parameters):  # type: ignore[no-untyped-def]
+    label = labels[r, np.int64(parameters[LABEL, lane])]
+    wanted = parameters[CLASS, lane]
+    if wanted != wanted:
+        return label
+    return 1.0 if label == wanted else -1.0
 
 
-def _rebuild(p: float, averaging: bool) -> Callable[..., None]:
-    if p == 2.0:
+@inlinable
+def _prefetch_features(coordinates, indices, start, stop, columns):  # type: ignore[no-untyped-def]
+    for j in range(np.uint64(start), np.uint64(stop)):
+        place = (np.int64(indices[j]) + 1) * columns
+        for line in range(place, place + columns, _LINE_NUMBERS):
+            prefetch_for_writing(coordinates, line)
 
-        @inlinable
-        def rebuild_euclidean(coordinates, scalars):  # type: ignore[no-untyped-def]
-            multiplier_sum = scalars[MULTIPLIER_SUM]
-            scalars[MULTIPLIER_SUM] = 0.0
-            power_sum = 0.0
-            for i in range(coordinates.shape[0]):
-                dual = coordinates[i, 0]
-                power_sum += dual * dual
-                if averaging:
-                    coordinates[i, 1] += multiplier_sum * dual
-            scalars[POWER_SUM] = power_sum
 
-        return rebuild_euclidean
-
-    power = power_for(dual_exponent(p))
-
-    @inlinable
-    def rebuild_in_general(coordinates, scalars):  # type: ignore[no-untyped-def]
-        multiplier_sum = scalars[MULTIPLIER_SUM]
-        scalars[MULTIPLIER_SUM] = 0.0
-        largest = 0.0
-        for i in range(coordinates.shape[0]):
-            if averaging:
-                coordinates[i, 2] += multiplier_sum * coordinates[i, 1]
-            largest = max(largest, abs(coordinates[i, 0]))
-        scalars[SCALE] = largest
-        shrink = reciprocal(largest) if largest > 0.0 else 0.0
-        power_sum = 0.0
-        for i in range(coordinates.shape[0]):
-            dual = coordinates[i, 0]
-            size = abs(dual) * shrink
-            raised = power(size)
-            coordinates[i, 1] = math.copysign(raised, dual)
-            power_sum += raised * size
-        scalars[POWER_SUM] = power_sum
-
-    return rebuild_in_general
+@inlinable
+def _tally(scalars, lane, score, label, slope, loss, weight, share):  # type: ignore[no-untyped-def]
+    scalars[LINEAR_TALLY, lane] += share * slope * score
+    scalars[LOSS_TALLY, lane] += weight * loss
+    scalars[CORRECT_TALLY, lane] += weight if (score > 0.0) == (label > 0.0) else 0.0
+    scalars[WEIGHT_TALLY, lane] += weight
 
 
 @cache
-def rebuild_for(p: float, averaging: bool) -> Callable[..., None]:
+def rebuild_for(p: float, lanes: int, averaging: bool) -> Callable[..., None]:
     """rebuild(coordinates, scalars): everything derived from λ made afresh, against drift and overflow.
 
     The running pair (S, u) is flushed first (u takes up S·v, S becomes 0), so that sums of iterates survive a change
     of scale and no cancellation lasts longer than the stretch between two rebuilds.
     """
-    rebuild_parts = _rebuild(p, averaging)
+    rebuild_parts = _euclidean_rebuild(lanes, averaging) if p == 2.0 else _general_rebuild(p, averaging)
 
     @compiled
     def rebuild(coordinates, scalars):  # type: ignore[no-untyped-def]
@@ -219,46 +125,278 @@ def rebuild_for(p: float, averaging: bool) -> Callable[..., None]:
 
 
 @cache
-def advance_for(loss_name: str, p: float, layout: str, averaging: bool) -> Callable[..., int]:
+def advance_for(loss_name: str, p: float, layout: str, lanes: int, averaging: bool) -> Callable[..., int]:
     """advance(…): steps over rows [first, stop) of a window, `batch` rows a step; gives the step count after them.
 
     Rows come in visiting order; row r's entries are [starts[r], stops[r]) of `values` (and of `indices` where the
-    layout is sparse). Nothing is chosen inside the loop: loss, p, layout and averaging are closed over.
+    layout is sparse), labels[r, …] its labels. Each gradient is counted `copies` times, and so is each step. Nothing is
+    chosen inside the loop: loss, p, layout, lanes and averaging are closed over.
     """
+    if p == 2.0:
+        return _euclidean_advance(loss_name, layout, lanes, averaging)
+    if lanes != 1:
+        raise ValueError(f"{lanes} lanes with p = {p}: only p = 2 has more than one")
+    return _general_advance(loss_name, p, layout, averaging)
+
+
+# p = 2, where v is λ itself.
+
+
+def _euclidean_rebuild(lanes: int, averaging: bool) -> Callable[..., None]:
+    @inlinable
+    def rebuild(coordinates, scalars):  # type: ignore[no-untyped-def]
+        for lane in range(lanes):
+            multiplier_sum = scalars[MULTIPLIER_SUM, lane]
+            scalars[MULTIPLIER_SUM, lane] = 0.0
+            power_sum = 0.0
+            for i in range(coordinates.shape[0]):
+                dual = coordinates[i, lane]
+                power_sum += dual * dual
+                if averaging:
+                    coordinates[i, lanes + lane] += multiplier_sum * dual
+            scalars[POWER_SUM, lane] = power_sum
+
+    made: Callable[..., None] = rebuild
+    return made
+
+
+def _euclidean_advance(loss_name: str, layout: str, lanes: int, averaging: bool) -> Callable[..., int]:
     loss = LOSSES[loss_name]
     value_of, slope_of = loss.value, loss.slope
-    euclidean = p == 2.0
-    dot = sparse_dot if layout == "sparse" else dense_dot
-    step_row = _euclidean_step(layout, averaging) if euclidean else _general_step(p, layout, averaging)
-    rebuild_parts = _rebuild(p, averaging)
+    sparse = layout == "sparse"
+    columns = lanes * (2 if averaging else 1)
+    dot, add = row_loops(lanes, columns, sparse)
+
+    @compiled
+    def advance(  # type: ignore[no-untyped-def]
+        coordinates, scalars, parameters, starts, stops, indices, values, labels, weights,
+        first, stop, batch, t, copies, intercept,
+    ):  # fmt: skip
+        multipliers = np.empty(lanes)
+        sums = np.empty(lanes)
+        lane_labels = np.empty(lanes)
+        slopes = np.empty((batch, lanes))
+        steps = np.zeros(columns)
+        weighted = weights.size > 0
+        prefetching = sparse and coordinates.size > _PREFETCHED_STATE
+        for batch_first in range(first, stop, batch):
+            batch_stop = min(batch_first + batch, stop)
+            share = 1.0 / (batch_stop - batch_first)
+
+            for lane in range(lanes):
+                clock = (t + parameters[T0, lane]) * parameters[SIGMA, lane]  # t counts the steps taken so far
+                multiplier = 1.0 / clock
+                norm = math.sqrt(max(0.0, scalars[POWER_SUM, lane])) * multiplier
+                radius = parameters[RADIUS, lane]
+                if norm > radius:
+                    multiplier *= radius / norm
+                    norm = radius
+                multipliers[lane] = multiplier
+                if averaging:
+                    scalars[MULTIPLIER_SUM, lane] += multiplier
+                scalars[REGULARIZER_TALLY, lane] += parameters[SIGMA, lane] * norm * norm * 0.5
+
+            for r in range(batch_first, batch_stop):
+                _prefetch_entries(r + _ENTRIES_AHEAD, starts, stops, indices, values)
+                if prefetching and r + _ROWS_AHEAD < stop:
+                    ahead = r + _ROWS_AHEAD
+                    _prefetch_features(coordinates, indices, starts[ahead], stops[ahead], columns)
+                dot(coordinates, indices, values, starts[r], stops[r], sums)
+                weight = weights[r] if weighted else 1.0
+                for lane in range(lanes):
+                    lane_labels[lane] = _label_of(labels, r, lane, parameters)
+                for lane in range(lanes):
+                    label = lane_labels[lane]
+                    sums[lane] += coordinates[0, lane] * intercept
+                    score = multipliers[lane] * sums[lane]
+                    slope = weight * slope_of(score, label, parameters[SHAPE, lane])
+                    loss_here = value_of(score, label, parameters[SHAPE, lane])
+                    _tally(scalars, lane, score, label, slope, loss_here, weight, share)
+                    slopes[r - batch_first, lane] = slope
+
+            for r in range(batch_first, batch_stop):
+                if batch > 1:  # the rows before have changed λ
+                    dot(coordinates, indices, values, starts[r], stops[r], sums)
+                    for lane in range(lanes):
+                        sums[lane] += coordinates[0, lane] * intercept
+                squared_norm = _squared_norm(values, starts[r], stops[r]) + intercept * intercept
+                moved = False
+                for lane in range(lanes):
+                    step = -share * copies * slopes[r - batch_first, lane]
+                    moved |= step != 0.0
+                    steps[lane] = step
+                    if averaging:
+                        steps[lanes + lane] = -step * scalars[MULTIPLIER_SUM, lane]
+                    scalars[POWER_SUM, lane] += step * (2.0 * sums[lane] + step * squared_norm)
+                if moved:
+                    add(coordinates, indices, values, starts[r], stops[r], steps)
+                    for column in range(columns):
+                        coordinates[0, column] += steps[column] * intercept
+            t += copies
+        return t
+
+    made: Callable[..., int] = advance
+    return made
+
+
+# p < 2, one lane.
+
+
+@inlinable
+def _general_dot(features, indices, values, start, stop, sparse):  # type: ignore[no-untyped-def]
+    """Four sums by hand: told to reassociate, the compiler would gather, which is slower than loading one by one."""
+    first, count = np.uint64(start), np.uint64(stop - start)
+    sum_0, sum_1, sum_2, sum_3 = 0.0, 0.0, 0.0, 0.0
+    k = np.uint64(0)
+    for _ in range(count // np.uint64(4)):
+        j_0, j_1, j_2, j_3 = first + k, first + k + np.uint64(1), first + k + np.uint64(2), first + k + np.uint64(3)
+        if sparse:
+            i_0, i_1, i_2, i_3 = indices[j_0], indices[j_1], indices[j_2], indices[j_3]
+        else:
+            i_0, i_1 = np.uint32(k), np.uint32(k + np.uint64(1))
+            i_2, i_3 = np.uint32(k + np.uint64(2)), np.uint32(k + np.uint64(3))
+        sum_0 += features[i_0, 1] * values[j_0]
+        sum_1 += features[i_1, 1] * values[j_1]
+        sum_2 += features[i_2, 1] * values[j_2]
+        sum_3 += features[i_3, 1] * values[j_3]
+        k += np.uint64(4)
+    while k < count:
+        i = indices[first + k] if sparse else np.uint32(k)
+        sum_0 += features[i, 1] * values[first + k]
+        k += np.uint64(1)
+    return (sum_0 + sum_1) + (sum_2 + sum_3)
+
+
+@reordering
+def _growth(raised, sizes, before, count):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for k in range(np.uint64(count)):
+        total += raised[k] * sizes[k] - before[k]
+    return total
+
+
+def _general_rebuild(p: float, averaging: bool) -> Callable[..., None]:
+    power = power_for(dual_exponent(p))
+
+    @inlinable
+    def rebuild(coordinates, scalars):  # type: ignore[no-untyped-def]
+        multiplier_sum = scalars[MULTIPLIER_SUM, 0]
+        scalars[MULTIPLIER_SUM, 0] = 0.0
+        largest = 0.0
+        for i in range(coordinates.shape[0]):
+            if averaging:
+                coordinates[i, 2] += multiplier_sum * coordinates[i, 1]
+            largest = max(largest, abs(coordinates[i, 0]))
+        scalars[SCALE, 0] = largest
+        shrink = 1.0 / largest if largest > 0.0 else 0.0
+        power_sum = 0.0
+        for i in range(coordinates.shape[0]):
+            dual = coordinates[i, 0]
+            size = abs(dual) * shrink
+            raised = power(size)
+            coordinates[i, 1] = math.copysign(raised, dual)
+            power_sum += raised * size
+        scalars[POWER_SUM, 0] = power_sum
+
+    made: Callable[..., None] = rebuild
+    return made
+
+
+def _general_step(p: float, layout: str, averaging: bool) -> Callable[..., None]:
+    """step(…): λ += step·x for p < 2, with one power for each touched coordinate.
+
+    In three phases over the row's entries, so that the powers are taken of neighbours, in vector registers.
+    """
+    q = dual_exponent(p) + 1.0
+    power = power_for(q - 1.0)
+    largest_size = _RANGE ** (1.0 / q)
+    rebuild = _general_rebuild(p, averaging)
+    sparse = layout == "sparse"
+
+    @inlinable
+    def move(coordinates, i, change, shrink, sizes, before, k):  # type: ignore[no-untyped-def]
+        dual = coordinates[i, 0]
+        before[k] = abs(dual * coordinates[i, 1]) * shrink
+        dual += change
+        coordinates[i, 0] = dual
+        sizes[k] = abs(dual) * shrink
+        return sizes[k] <= largest_size
+
+    @inlinable
+    def write_back(coordinates, i, raised, multiplier_sum):  # type: ignore[no-untyped-def]
+        signed = math.copysign(raised, coordinates[i, 0])
+        if averaging:
+            coordinates[i, 2] -= (signed - coordinates[i, 1]) * multiplier_sum
+        coordinates[i, 1] = signed
+
+    @inlinable
+    def step_in_general(coordinates, scalars, indices, values, start, stop, step, intercept, buffers):  # type: ignore[no-untyped-def]
+        sizes, raised, before = buffers[0], buffers[1], buffers[2]
+        features = coordinates[1:]
+        first, count = np.uint64(start), np.uint64(stop - start)
+        scale = scalars[SCALE, 0]
+        shrink = 1.0 / scale if scale > 0.0 else 0.0
+        within = move(coordinates, 0, step * intercept, shrink, sizes, before, count)
+        for k in range(count):
+            i = indices[first + k] if sparse else np.uint32(k)
+            within &= move(features, i, step * values[first + k], shrink, sizes, before, k)
+        if not within or scale == 0.0:
+            rebuild(coordinates, scalars)
+            return
+        for k in range(count + np.uint64(1)):
+            raised[k] = power(sizes[k])
+        multiplier_sum = scalars[MULTIPLIER_SUM, 0]
+        write_back(coordinates, 0, raised[count], multiplier_sum)
+        for k in range(count):
+            i = indices[first + k] if sparse else np.uint32(k)
+            write_back(features, i, raised[k], multiplier_sum)
+        scalars[POWER_SUM, 0] += _growth(raised, sizes, before, count + np.uint64(1))
+
+    made: Callable[..., None] = step_in_general
+    return made
+
+
+def _general_advance(loss_name: str, p: float, layout: str, averaging: bool) -> Callable[..., int]:
+    loss = LOSSES[loss_name]
+    value_of, slope_of = loss.value, loss.slope
+    sparse = layout == "sparse"
+    columns = 3 if averaging else 2
+    step_row = _general_step(p, layout, averaging)
+    rebuild = _general_rebuild(p, averaging)
     lowest_power_sum = 1.0 / _RANGE
-    slot = 0 if euclidean else 1
     q = dual_exponent(p) + 1.0
     p_less_1 = 1.0 / (q - 1.0)
 
     @compiled
     def advance(  # type: ignore[no-untyped-def]
-        coordinates, scalars, starts, stops, indices, values, labels, weights,
-        first, stop, batch, t, t0, sigma, radius, shape, intercept,
+        coordinates, scalars, parameters, starts, stops, indices, values, labels, weights,
+        first, stop, batch, t, copies, intercept,
     ):  # fmt: skip
-        features = coordinates[1:]
+        sigma, t0, radius, shape = (
+            parameters[SIGMA, 0], parameters[T0, 0], parameters[RADIUS, 0], parameters[SHAPE, 0],
+        )  # fmt: skip
+        longest = 0
+        for r in range(first, stop):
+            longest = max(longest, stops[r] - starts[r])
+        buffers = np.empty((3, longest + 1))
         steps = np.empty(batch)
+        features = coordinates[1:]
         weighted = weights.size > 0
+        prefetching = sparse and coordinates.size > _PREFETCHED_STATE
         for batch_first in range(first, stop, batch):
             batch_stop = min(batch_first + batch, stop)
             share = 1.0 / (batch_stop - batch_first)
 
             clock = (t + t0) * sigma  # t counts the steps taken so far
-            power_sum = max(0.0, scalars[POWER_SUM])
-            if not euclidean and power_sum < lowest_power_sum and scalars[SCALE] > 0.0:
-                rebuild_parts(coordinates, scalars)
-                power_sum = scalars[POWER_SUM]
-            if euclidean:
-                multiplier = 1.0 / clock
-                norm = math.sqrt(power_sum) / clock
-            elif power_sum > 0.0:
-                multiplier = p_less_1 * scalars[SCALE] * power_sum ** ((2.0 - q) / q) / clock
-                norm = p_less_1 * scalars[SCALE] * power_sum ** (1.0 / q) / clock
+            power_sum = max(0.0, scalars[POWER_SUM, 0])
+            if power_sum < lowest_power_sum and scalars[SCALE, 0] > 0.0:
+                rebuild(coordinates, scalars)
+                power_sum = scalars[POWER_SUM, 0]
+            if power_sum > 0.0:
+                size = p_less_1 * scalars[SCALE, 0] / clock
+                logarithm = log2_of(power_sum)
+                multiplier = size * exp2_of(logarithm * ((2.0 - q) / q))
+                norm = size * exp2_of(logarithm / q)
             else:
                 multiplier = 0.0
                 norm = 0.0
@@ -266,29 +404,27 @@ def advance_for(loss_name: str, p: float, layout: str, averaging: bool) -> Calla
                 multiplier *= radius / norm
                 norm = radius
             if averaging:
-                scalars[MULTIPLIER_SUM] += multiplier
-            scalars[REGULARIZER_TALLY] += sigma * norm * norm / (2.0 * p_less_1)
+                scalars[MULTIPLIER_SUM, 0] += multiplier
+            scalars[REGULARIZER_TALLY, 0] += sigma * norm * norm / (2.0 * p_less_1)
 
             for r in range(batch_first, batch_stop):
-                fetch_ahead(r + _ROWS_AHEAD, starts, stops, indices, values)
-                score = multiplier * (
-                    dot(features, slot, indices, values, starts[r], stops[r]) + coordinates[0, slot] * intercept
-                )
-                label = labels[r]
+                _prefetch_entries(r + _ENTRIES_AHEAD, starts, stops, indices, values)
+                if prefetching and r + _ROWS_AHEAD < stop:
+                    ahead = r + _ROWS_AHEAD
+                    _prefetch_features(coordinates, indices, starts[ahead], stops[ahead], columns)
+                product = _general_dot(features, indices, values, starts[r], stops[r], sparse)
+                score = multiplier * (product + coordinates[0, 1] * intercept)
+                label = _label_of(labels, r, 0, parameters)
                 weight = weights[r] if weighted else 1.0
                 slope = weight * slope_of(score, label, shape)
-                steps[r - batch_first] = -share * slope
-                scalars[LINEAR_TALLY] += share * slope * score
-                scalars[LOSS_TALLY] += weight * value_of(score, label, shape)
-                if (score > 0.0) == (label > 0.0):
-                    scalars[CORRECT_TALLY] += weight
-                scalars[WEIGHT_TALLY] += weight
+                _tally(scalars, 0, score, label, slope, value_of(score, label, shape), weight, share)
+                steps[r - batch_first] = -share * copies * slope
 
             for r in range(batch_first, batch_stop):
                 step = steps[r - batch_first]
                 if step != 0.0:
-                    step_row(coordinates, scalars, indices, values, starts[r], stops[r], step, intercept)
-            t += 1
+                    step_row(coordinates, scalars, indices, values, starts[r], stops[r], step, intercept, buffers)
+            t += copies
         return t
 
     made: Callable[..., int] = advance

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from streampgs.arithmetic.elementary import power_of
 from streampgs.arithmetic.jit import inlinable
 
 _LARGEST_CHEAP_WHOLE = 8
@@ -41,6 +42,6 @@ def power_for(exponent: float) -> Callable[[float], float]:
 
     @inlinable
     def power_in_general(x: float) -> float:
-        return math.pow(x, exponent)
+        return power_of(x, exponent)
 
     return power_in_general

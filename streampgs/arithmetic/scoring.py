@@ -1,10 +1,13 @@
-"""Sums of losses over given scores."""
+"""Sums over given scores: of losses, and of what the scores are worth whatever their scale."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
 
+import numpy as np
+
+from streampgs.arithmetic.elementary import exp_of_negative, log1p_of_unit
 from streampgs.arithmetic.jit import compiled
 from streampgs.arithmetic.losses import LOSSES
 
@@ -24,3 +27,44 @@ def loss_sum_for(loss_name: str) -> Callable[..., float]:
 
     made: Callable[..., float] = loss_sum
     return made
+
+
+_NEWTON_STEPS = 16
+_LARGEST_MARGIN = 64.0
+
+
+@compiled
+def scaled_logistic_loss(scores, labels, weights):  # type: ignore[no-untyped-def]
+    """min over a ≥ 0 of Σ weight·log(1 + exp(-a·y·score)): how well scores tell the classes apart, whatever their scale.
+
+    By Newton's method, kept inside a bracket; so far that the sixth digit of the loss stands.
+    """
+    mean_size = 0.0
+    for r in range(scores.size):
+        mean_size += abs(scores[r])
+    mean_size /= max(1, scores.size)
+    low, high = 0.0, _LARGEST_MARGIN / mean_size if mean_size > 0.0 else 0.0
+    scale = min(high, 1.0 / mean_size) if mean_size > 0.0 else 0.0
+    least = np.inf
+    for _ in range(_NEWTON_STEPS):
+        loss, slope, curvature = 0.0, 0.0, 0.0
+        for r in range(scores.size):
+            margin = scores[r] * labels[r]
+            shrunk = exp_of_negative(-abs(scale * margin))
+            loss += weights[r] * (log1p_of_unit(shrunk) + max(0.0, -scale * margin))
+            wrong = (shrunk if scale * margin >= 0.0 else 1.0) / (1.0 + shrunk)
+            slope -= weights[r] * margin * wrong
+            curvature += weights[r] * margin * margin * wrong * (1.0 - wrong)
+        gained = least - loss
+        least = min(least, loss)
+        if slope > 0.0:
+            high = scale
+        else:
+            low = scale
+        following = scale - slope / curvature if curvature > 0.0 else high
+        if not low < following < high:
+            following = 0.5 * (low + high)
+        if abs(gained) <= 1e-7 * least or following == scale:
+            break
+        scale = following
+    return least

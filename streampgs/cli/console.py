@@ -56,12 +56,14 @@ def status_text(status: Status) -> str:
         f"{count(status.rows)} rows",
         f"{count(status.rows_per_second)} rows/s",
     ]
-    if status.progressive_loss is not None:
-        parts.append(f"loss {status.progressive_loss:.4f}")
-    if status.progressive_accuracy is not None:
-        parts.append(f"accuracy {status.progressive_accuracy:.4f}")
+    if status.loss is not None:
+        parts.append(f"loss {status.loss:.4f}")
+    if status.accuracy is not None:
+        parts.append(f"accuracy {status.accuracy:.4f}")
     if status.gap is not None:
         parts.append(f"gap {status.gap:.2g}")
+    if status.lanes > 1:
+        parts.append(f"{status.lanes} models")
     if status.seconds_left is not None:
         parts.append(f"{duration(status.seconds_left)} left")
     return " · ".join(parts)

@@ -19,6 +19,12 @@ def _catalog_text(catalog: dict[str, Any]) -> str:
     )
 
 
+def _label_text(options: dict[str, Any]) -> str:
+    if isinstance(options["label"], list):
+        return f"label columns {', '.join(options['label'])}"
+    return f"label column '{options['label']}'" + (f", {len(options['classes'])} classes" if options["classes"] else "")
+
+
 def run_text(result: dict[str, Any]) -> str:
     options, settings = result["options"], result["settings"]
     ball = "no ball" if settings["radius"] is None else f"ball {settings['radius']:.4g}"
@@ -29,13 +35,63 @@ def run_text(result: dict[str, Any]) -> str:
         f"batch {settings['batch']}, return {settings['returns']}",
         "weights": f"{result['nonzeros']:,} of {result['features']:,} features are not zero, intercept {result['intercept']:.6g}",
         "dual": f"sha256 {result['dual_sha256']}",
-        "data": f"{_catalog_text(result['catalog'])}, label column '{options['label']}'",
+        "data": f"{_catalog_text(result['catalog'])}, {_label_text(options)}",
     }
+    several = len({lane["target"] for lane in result["lanes"]}) > 1
+    if several:
+        pairs["weights"] = f"{result['nonzeros']:,} are not zero, of {result['features']:,} features"
+    if len(result["lanes"]) > 1:
+        pairs["models"] = f"{len(result['lanes'])} in training; the one that leads is marked *"
     if result["progressive_loss"] is not None:
         pairs["progress"] = f"loss {result['progressive_loss']:.5f}, certified gap {result['gap']:.3g}"
     for number, fault in enumerate(result["damaged_checkpoints"]):
         pairs[f"damaged {number + 1}"] = fault
-    return _lines(pairs)
+    tables = [_lane_table(result["lanes"])] if len(result["lanes"]) > 1 else []
+    if result["dropped"]:
+        tables.append(_dropped_table(result["dropped"]))
+    return "\n\n".join([_lines(pairs), *tables])
+
+
+def _lane_table(lanes: list[dict[str, Any]]) -> str:
+    head = ["", "target", "loss", "p", "sigma", "ball", "prog. loss", "accuracy", "merit", "gap", "nonzeros"]
+    rows = [
+        [
+            "*" if lane["leads"] else "",
+            lane["target"],
+            lane["loss"],
+            f"{lane['p']:g}",
+            f"{lane['sigma']:.3g}",
+            _number(lane["ball"]),
+            _number(lane["progressive_loss"], ".5f"),
+            _number(lane["progressive_accuracy"], ".5f"),
+            _number(lane["merit"], ".5f"),
+            _number(lane["gap"]),
+            f"{lane['nonzeros']:,}",
+        ]
+        for lane in lanes
+    ]
+    return _table(head, rows)
+
+
+def _dropped_table(dropped: list[dict[str, Any]]) -> str:
+    head = ["dropped", "p", "sigma", "after rows", "merit"]
+    rows = [
+        [one["loss"], f"{one['p']:g}", f"{one['sigma']:.3g}", f"{one['rows']:,}", _number(one["merit"], ".5f")]
+        for one in dropped
+    ]
+    return _table(head, rows)
+
+
+def _number(value: float | None, form: str = ".3g") -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    lines = [
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [head, *rows]
+    ]
+    return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
 
 
 def data_text(result: dict[str, Any]) -> str:

@@ -93,6 +93,7 @@ def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, q
     if no_intercept:
         chosen["intercept"] = 0.0
     chosen["checkpoint_seconds"] = chosen.pop("checkpoint_every")
+    chosen["validation"] = tuple(str(Path(source).absolute()) for source in chosen["validation"])
     options, limits, resources = (_fields(kind, chosen) for kind in (ModelOptions, Limits, Resources))
 
     def work(observer: TerminalObserver, stop: Any) -> Any:
@@ -164,6 +165,8 @@ def _say_report(report: Any, run: Path) -> None:
         figures.append(f"progressive loss {report.progressive_loss:.5f}")
     if report.progressive_accuracy is not None:
         figures.append(f"progressive accuracy {report.progressive_accuracy:.5f}")
+    if report.judged_accuracy is not None:
+        figures.append(f"accuracy when last judged {report.judged_accuracy:.5f}")
     if report.gap is not None:
         kind = "in expectation" if report.sampling == "independent" else "an estimate: rows came in whole epochs"
         figures.append(f"certified gap {report.gap:.3g} ({kind})")
@@ -198,9 +201,12 @@ def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str, as_json: bool) -
     _say_damage(model)
     result = evaluate_model(model, data, on_bad_row == "skip")
     for name, value in result.items():
-        if name in ("skipped_rows", "unknown_entries"):
+        if name in ("skipped_rows", "unknown_entries", "labels"):
             continue
         say(f"{name:<9} " + (f"{value:,}" if name == "rows" else "unknown" if value is None else f"{value:.6g}"))
+    for label, figures in result.get("labels", {}).items():
+        known = (f"{name} {value:.6g}" for name, value in figures.items() if value is not None)
+        say(f"{label:<9} " + ", ".join(known))
     for fault, rows in result.get("skipped_rows", {}).items():
         say(click.style("skipped: ", fg="yellow") + f"{rows:,} rows: {fault}")
     if result.get("unknown_entries"):

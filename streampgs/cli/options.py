@@ -47,6 +47,33 @@ def _number_or(*words: str) -> Callable[[str], float | str]:
     return parse
 
 
+def _listed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
+    """One value, or several with commas between them."""
+
+    def parse_all(text: str) -> Any:
+        values = tuple(parse(part.strip()) for part in text.split(","))
+        return values if len(values) > 1 else values[0]
+
+    return parse_all
+
+
+def _loss(text: str) -> str:
+    if text not in LOSS_NAMES:
+        raise OptionError(f"'{text}' is none of {', '.join(LOSS_NAMES)}")
+    return text
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise OptionError(f"'{text}' is no number") from None
+
+
+def _labels(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> str | tuple[str, ...]:
+    return names[0] if len(names) == 1 else names or "label"
+
+
 SIZE = _Parsed("SIZE", parse_size)
 DURATION = _Parsed("TIME", parse_duration)
 
@@ -61,10 +88,10 @@ def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
 
 
 model_options = _options(
-    click.option("--loss", type=click.Choice(LOSS_NAMES), default="logistic", show_default=True, help="What to minimise."),
-    click.option("--p", type=float, default=2.0, show_default=True, help="The norm of the regularizer, in (1, 2]. Towards 1: sparser."),
-    click.option("--sigma", type=float, default=1e-6, show_default=True, help="The weight of the regularizer."),
-    click.option("--ball", type=_Parsed("B|auto|none", _number_or("auto", "none")), default=None, help="Keep the p-norm of the weights below B. Default: auto for losses that need it (squared, squared-hinge), else none."),
+    click.option("--loss", type=_Parsed("LOSS[,…]", _listed(_loss)), default="logistic", show_default=True, help=f"What to minimise: {', '.join(LOSS_NAMES)}."),
+    click.option("--p", type=_Parsed("P[,…]|auto", _listed(_number_or("auto"))), default=2.0, show_default=True, help="The norm of the regularizer, in (1, 2]. Towards 1: sparser. auto: the best of 2, 1.8, 1.5, 1.2 and one near 1."),
+    click.option("--sigma", type=_Parsed("S[,…]|auto", _listed(_number_or("auto"))), default="auto", show_default=True, help="The weight of the regularizer. auto: found during the first half epoch. Of several values, here as for --loss, --p and --ball, a model is trained for each combination, all in one pass, and the best is used."),
+    click.option("--ball", type=_Parsed("B[,…]|auto|none", _listed(_number_or("auto", "none"))), default=None, help="Keep the p-norm of the weights below B. Default: auto for losses that need it (squared, squared-hinge), else none."),
     click.option("--t0", type=_Parsed("T0|auto", _number_or("auto")), default="auto", show_default=True, help="Offset of the step count; the paper's is 1. auto: from the rows' norms."),
     click.option("--batch", type=int, default=1, show_default=True, help="Rows a step."),
     click.option("--quantile", type=float, default=None, help="Which quantile --loss quantile estimates, in (0, 1). Default: 0.5."),
@@ -74,8 +101,10 @@ model_options = _options(
     click.option("--return", "returns", type=click.Choice(RETURN_NAMES), default="suffix", show_default=True, help="Which iterate is the model: the average of the later part, of all, the last, or the paper's random one."),
     click.option("--sampling", type=click.Choice(SAMPLING_NAMES), default="epoch", show_default=True, help="Every row once an epoch, or independent uniform draws."),
     click.option("--seed", type=int, default=0, show_default=True, help="Decides the order of the rows."),
-    click.option("--label", default="label", show_default=True, metavar="COLUMN", help="The column to predict."),
+    click.option("--label", multiple=True, callback=_labels, metavar="COLUMN", help="The column to predict. Default: label. Given several times: a model for each."),
     click.option("--positive", type=float, default=None, metavar="VALUE", help="The label of the positive class; all others are the negative one. Default: 1 against 0 or -1."),
+    click.option("--classes", type=_Parsed("A,B,C,…", _listed(_number)), default=None, help="The labels of more than two classes. Default: found in a sample of the labels."),
+    click.option("--validation", multiple=True, metavar="DATA", help="Rows to judge on: by them σ is chosen and --target-accuracy is reached. Some ten thousand are enough. Default: rows that are yet to be trained on."),
     click.option("--weight", default=None, metavar="COLUMN", help="A column of row weights."),
     click.option("--features", type=int, default=None, metavar="N", help="The number of features. Default: found while reading."),
     click.option("--on-bad-row", type=click.Choice(("error", "skip")), default="error", show_default=True, help="Stop at a row that cannot be used, or leave it out and count it."),

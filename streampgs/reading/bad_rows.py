@@ -36,7 +36,12 @@ REASONS: dict[int, tuple[str, str, str]] = {
     row_layout.LABEL_NO_CLASS: (
         "label no class",
         "a label outside {-1, 0, 1}",
-        f"name the positive class with --positive VALUE, or {_SKIP}",
+        f"name the positive class with --positive VALUE, list more than two with --classes A,B,C, or {_SKIP}",
+    ),
+    row_layout.LABEL_UNKNOWN_CLASS: (
+        "label of an unknown class",
+        "a label that is none of the classes",
+        f"list all of them with --classes A,B,… in a new run, or {_SKIP}",
     ),
     row_layout.WEIGHT_BAD: ("bad weight", "a weight that is null, negative or not finite", _SKIP),
     row_layout.FEATURES_NULL: ("features null", "null in place of a list of features", _SKIP),
@@ -86,7 +91,15 @@ def _found(reason: int, arrays: RowArrays, row: int) -> str:
     if reason in (row_loops.VALUE_NOT_FINITE, row_loops.VALUE_TOO_LARGE):
         place = int(np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))[0])
         return f": {values[place]} at entry {place}"
-    if reason in (row_layout.LABEL_NOT_FINITE, row_layout.LABEL_NO_CLASS) and arrays.raw_labels is not None:
+    if (
+        reason
+        in (
+            row_layout.LABEL_NOT_FINITE,
+            row_layout.LABEL_NO_CLASS,
+            row_layout.LABEL_UNKNOWN_CLASS,
+        )
+        and arrays.raw_labels is not None
+    ):
         return f": {arrays.raw_labels[row]}"
     if reason == row_layout.WEIGHT_BAD and arrays.weights is not None:
         return f": {arrays.weights[row]}"

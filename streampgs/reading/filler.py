@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from streampgs.reading.decoding import UndecodedGroup
 from streampgs.reading.first_pass import Decoders, Decoding, Target
 from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
 from streampgs.reading.scratch import Scratch
-from streampgs.reading.window import Window
+from streampgs.reading.window import Window, joined
 from streampgs.table.arrow_metadata import MetadataDamaged
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import SPARSE
@@ -35,6 +36,7 @@ from streampgs.table.layout import SPARSE
 __all__ = ["RowRules", "WindowFiller", "refuse_unreadable"]
 
 Ints = NDArray[np.int64]
+_SAMPLED_BLOCK_BYTES = 1 << 18
 
 
 @dataclass
@@ -140,10 +142,17 @@ class WindowFiller:
             pa.default_memory_pool().release_unused()
         window.complete(found.largest_index, found.skipped, found.dropped)
 
-    def in_file_order(self, block_bytes: int) -> Iterator[Window]:
-        """All rows of the catalog, block after block as the files have them; the window is one and the same."""
+    def sample(self, most_bytes: int) -> Window:
+        """Rows of blocks evenly spread over the catalog, about so many bytes of them; all, if they are fewer."""
+        total = int((8 * self.catalog.group_entries + 24 * self.catalog.group_rows).sum())
+        every = max(1, -(-total // most_bytes))
+        return joined(self.in_file_order(_SAMPLED_BLOCK_BYTES, every))
+
+    def in_file_order(self, block_bytes: int, every: int = 1) -> Iterator[Window]:
+        """The rows of the catalog, block after block as the files have them, or of each `every`th block; the window is
+        one and the same."""
         window = Window()
-        for block in self.blocks.in_file_order(block_bytes):
+        for block in islice(self.blocks.in_file_order(block_bytes), 0, None, every):
             self._fix_width([block])
             lengths = self._lengths(block)
             part = _Part(block, np.arange(block.count()), lengths)
@@ -178,15 +187,15 @@ class WindowFiller:
     def _lay_out(self, parts: list[_Part], window: Window) -> list[int]:
         """Make room in the window: in visiting order if all lengths are known, else part by part. Gives the first
         entry of each part in the latter case."""
-        weighted = self.rules.columns.weight is not None
+        weighted, labels = self.rules.columns.weight is not None, max(1, len(self.rules.columns.labels))
         known = [part.lengths for part in parts if part.lengths is not None]
         slots = [part.slots for part in parts]
         ends = np.cumsum([part.room for part in parts])
         firsts: list[int] = (ends - [part.room for part in parts]).tolist()
         if len(known) == len(parts):
-            window.lay_out(np.concatenate(known), np.concatenate(slots), self.sparse, weighted)
+            window.lay_out(np.concatenate(known), np.concatenate(slots), self.sparse, weighted, labels)
             return firsts
-        window.make_room(sum(len(part.slots) for part in parts), int(ends[-1]), self.sparse, weighted)
+        window.make_room(sum(len(part.slots) for part in parts), int(ends[-1]), self.sparse, weighted, labels)
         for part, first in zip(parts, firsts, strict=True):
             if part.lengths is not None:
                 window.lay_out_at(first, part.lengths, part.slots)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -42,25 +43,31 @@ class Window:
         room = self._room.get(name)
         if room is None or room.size < size:
             self._room.pop(name, None)
-            setattr(self, name, current[:0].copy())  # let go of the old memory before the new is taken
+            setattr(self, name, np.empty(0, current.dtype))  # let go of the old memory before the new is taken
             del current, room
             room = self._room[name] = np.empty(size + size // 16, getattr(self, name).dtype)
         setattr(self, name, room[:size])
         return room[:size]
 
-    def lay_out(self, lengths: NDArray[np.int64], slots: NDArray[np.int64], sparse: bool, weighted: bool) -> None:
+    def lay_out(
+        self, lengths: NDArray[np.int64], slots: NDArray[np.int64], sparse: bool, weighted: bool, labels: int = 1
+    ) -> None:
         """Give each slot its place, in visiting order; lengths[k] is the length of the row that goes to slots[k]."""
-        self.make_room(len(lengths), int(lengths.sum()), sparse, weighted)
+        self.make_room(len(lengths), int(lengths.sum()), sparse, weighted, labels)
         self.stops[slots] = lengths
         np.cumsum(self.stops, out=self.stops)
         if self.rows:
             self.starts[0] = 0
             self.starts[1:] = self.stops[:-1]
 
-    def make_room(self, rows: int, entries: int, sparse: bool, weighted: bool) -> None:
-        """For so many rows with so many entries at most; their places are to be told by `lay_out_at`."""
-        for name in ("starts", "stops", "labels"):
-            self.reserve(name, rows)
+    def make_room(self, rows: int, entries: int, sparse: bool, weighted: bool, labels: int = 1) -> None:
+        """For so many rows, of so many labels each, with so many entries at most in all; their places are to be told
+        by `lay_out_at`."""
+        self.reserve("starts", rows)
+        self.reserve("stops", rows)
+        self.labels = self.reserve("labels", rows * labels)
+        if labels > 1:
+            self.labels = self.labels.reshape(rows, labels)
         self.reserve("weights", rows if weighted else 0)
         self.reserve("values", entries)
         self.reserve("indices", entries if sparse else 0)
@@ -96,3 +103,24 @@ class Window:
     @property
     def nbytes(self) -> int:
         return sum(room.nbytes for room in self._room.values())
+
+
+def joined(windows: Iterable[Window]) -> Window:
+    """The rows of all of them, in one window; each may be used again as soon as the next is asked for."""
+    parts: dict[str, list[NDArray[Any]]] = {
+        name: [] for name in ("starts", "stops", "labels", "weights", "indices", "values")
+    }
+    whole, entries = Window(), 0
+    for window in windows:
+        for name, arrays in parts.items():
+            arrays.append(
+                getattr(window, name) + entries if name in ("starts", "stops") else getattr(window, name).copy()
+            )
+        whole.rows += window.rows
+        whole.largest_index = max(whole.largest_index, window.largest_index)
+        entries += window.values.size
+    for name, arrays in parts.items():
+        if arrays:
+            setattr(whole, name, np.concatenate(arrays))
+    whole.entries = entries
+    return whole

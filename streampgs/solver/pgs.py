@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from dataclasses import asdict, astuple, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from streampgs.arithmetic.losses import LOSSES
 from streampgs.arithmetic.powers import dual_exponent
 from streampgs.arithmetic.randomness import key_of, random_fractions
 from streampgs.errors import Diverged
-from streampgs.solver.stretches import Stretch, Tallies, Vector, grown
+from streampgs.solver.stretches import Array, Stretch, Tallies, grown
 
 SUFFIX, AVERAGE, LAST, RANDOM = "suffix", "average", "last", "random"
 RETURNS = (SUFFIX, AVERAGE, LAST, RANDOM)
@@ -25,14 +26,20 @@ RETURNS = (SUFFIX, AVERAGE, LAST, RANDOM)
 _REBUILD_STEPS = 1 << 18
 
 _PART = 1 << 18  # features looked at together
+_LINE_BYTES = 64
 
 # What growing, saving and reading out take for a while beside the state itself.
 TRANSIENT_FEATURE_BYTES = 24
 
+MOST_LANES = loops.LANE_WIDTHS[-1]
+"""In one group; p < 2 allows one only."""
+
+Vector = NDArray[np.float64]
+
 
 @dataclass(frozen=True)
 class PgsSettings:
-    """All that defines the sequence of iterates, given the rows."""
+    """All that defines the sequence of iterates of one model, given the rows."""
 
     loss: str
     shape: float
@@ -47,6 +54,10 @@ class PgsSettings:
     returns: str
     seed: int
     layout: str
+    column: int = 0
+    """Which of the rows' labels it learns."""
+    positive: float | None = None
+    """The label that is +1 to it, all others being -1; None: labels are meant as they are."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "radius": None if math.isinf(self.radius) else self.radius}
@@ -54,6 +65,11 @@ class PgsSettings:
     @staticmethod
     def from_json(record: dict[str, Any]) -> PgsSettings:
         return PgsSettings(**{**record, "radius": math.inf if record["radius"] is None else record["radius"]})
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        """What lanes of one group have in common."""
+        return self.loss, self.p, self.batch, self.intercept, self.returns, self.seed, self.layout
 
 
 class Rows(Protocol):
@@ -64,6 +80,7 @@ class Rows(Protocol):
     indices: NDArray[np.uint32]
     values: NDArray[np.float32]
     labels: NDArray[np.float64]
+    """One of a row, or a column for each label."""
     weights: NDArray[np.float64]
 
 
@@ -75,73 +92,138 @@ class _NoRows:
 
 
 class Pgs:
-    """Coordinate 0 is the intercept's; feature j is coordinate j + 1."""
+    """One model, or several ("lanes") that step on each row together and differ in numbers only.
 
-    def __init__(self, settings: PgsSettings) -> None:
-        self.settings = settings
-        self.averaging = settings.returns in (SUFFIX, AVERAGE)
+    Coordinate 0 is the intercept's; feature j is coordinate j + 1. Arrays have a column for each lane, and a few more
+    where there are fewer lanes than the loop is wide: these repeat the last lane and are never looked at.
+    """
+
+    def __init__(self, *lanes: PgsSettings) -> None:
+        if len({lane.kind for lane in lanes}) != 1 or len(lanes) > most_lanes(lanes[0].p):
+            raise ValueError(f"{len(lanes)} lanes that do not belong together")
+        self.lanes = lanes
+        self.settings = lanes[0]
+        """For what all lanes have in common."""
+        self.width = next(width for width in loops.LANE_WIDTHS if width >= len(lanes))
+        self.averaging = self.settings.returns in (SUFFIX, AVERAGE)
         self.steps = 0
-        self.scalars = np.zeros(loops.SCALARS)
-        self.scalars[loops.SCALE] = 1.0 if settings.p == 2.0 else 0.0
-        slots = (1 if settings.p == 2.0 else 2) + self.averaging
-        self.coordinates: NDArray[np.float64] = np.zeros((1, slots))
-        self.earlier = Stretch(np.zeros(1), np.zeros(1 if self.averaging else 0))
-        self.stretch_start = np.zeros(1)
+        self.scalars = np.zeros((loops.SCALARS, self.width))
+        self.scalars[loops.SCALE] = 1.0 if self._euclidean else 0.0
+        self.coordinates = self._state_array(1)
+        self.earlier = Stretch(
+            np.zeros((1, self.width)), np.zeros((1, self.width if self.averaging else 0)), 0, self._no_sums()
+        )
+        self.stretch_start = np.zeros((1, self.width))
         self.stretch_began = 0
-        self.kept = np.zeros(1 if settings.returns == RANDOM else 0)
+        self.kept = np.zeros((1, self.width if self.settings.returns == RANDOM else 0))
         self.kept_count = 0
         self.next_kept = 1
-        self._advance = loops.advance_for(settings.loss, settings.p, settings.layout, self.averaging)
-        self._rebuild = loops.rebuild_for(settings.p, self.averaging)
+        self._parameters = self._lane_parameters()
+        s = self.settings
+        self._advance = loops.advance_for(s.loss, s.p, s.layout, self.width, self.averaging)
+        self._rebuild = loops.rebuild_for(s.p, self.width, self.averaging)
 
     @staticmethod
-    def warm_up(loss: str, p: float, layout: str, returns: str) -> None:
+    def warm_up(loss: str, p: float, layout: str, returns: str, lanes: int = 1) -> None:
         """Compile, or load from the cache, what the first step will need."""
         settings = PgsSettings(loss, 0.0, p, 1.0, 1.0, math.inf, 1, 0.0, returns, 0, layout)
-        no_rows = _NoRows()
-        solver = Pgs(settings)
-        solver._advance(
-            solver.coordinates, solver.scalars, no_rows.starts, no_rows.stops, no_rows.indices, no_rows.values,
-            no_rows.labels, no_rows.weights, 0, 0, 1, 0, 1.0, 1.0, math.inf, 0.0, 0.0,
-        )  # fmt: skip
+        solver = Pgs(*[settings] * lanes)
+        solver._step_over(_NoRows(), 0, 0)
         solver._rebuild(solver.coordinates, solver.scalars)
 
-    # Steps.
+    # The shape of the state.
+
+    @property
+    def _euclidean(self) -> bool:
+        return self.settings.p == 2.0
+
+    @property
+    def _slots(self) -> int:
+        return (1 if self._euclidean else 2) + self.averaging
+
+    def _state_array(self, size: int) -> Array:
+        """Zeros, beginning with a cache line. One lane of dense rows has its columns in one piece each, so that the
+        loops over all features go over neighbours; else a feature's numbers are neighbours."""
+        columns = self._slots * self.width
+        count = size * columns
+        room = np.zeros(count + _LINE_BYTES // 8)
+        first = -room.ctypes.data % _LINE_BYTES // 8
+        by_column = self.settings.layout == "dense" and self.width == 1 and self._euclidean
+        return room[first : first + count].reshape((size, columns), order="F" if by_column else "C")
+
+    def _slot(self, slot: int) -> Array:
+        return self.coordinates[:, slot * self.width : (slot + 1) * self.width]
+
+    @property
+    def duals(self) -> Array:
+        return self._slot(0)
+
+    @property
+    def _raised(self) -> Array:
+        return self._slot(0 if self._euclidean else 1)
+
+    @property
+    def _running_sum(self) -> Array:
+        """u"""
+        return self._slot(self._slots - 1)
+
+    def _no_sums(self) -> Array:
+        return np.zeros((loops.SCALARS - loops.REGULARIZER_TALLY, self.width))
+
+    def _lane_parameters(self) -> Array:
+        parameters = np.empty((loops.PARAMETERS, self.width))
+        for column in range(self.width):
+            lane = self.lanes[min(column, len(self.lanes) - 1)]
+            parameters[loops.SIGMA, column] = lane.sigma
+            parameters[loops.T0, column] = lane.t0
+            parameters[loops.RADIUS, column] = lane.radius
+            parameters[loops.SHAPE, column] = lane.shape
+            parameters[loops.LABEL, column] = lane.column
+            parameters[loops.CLASS, column] = math.nan if lane.positive is None else lane.positive
+        return parameters
 
     @property
     def features(self) -> int:
         return len(self.coordinates) - 1
 
     @property
-    def dual(self) -> Vector:
-        """A copy of λ, the intercept's coordinate first."""
-        return self.coordinates[:, 0].copy()
+    def nbytes(self) -> int:
+        arrays = (self.coordinates, self.earlier.start_dual, self.earlier.iterate_sum, self.stretch_start, self.kept)
+        return sum(array.nbytes for array in arrays)
 
     def grow(self, features: int) -> None:
         """Room for more features; those never seen have λ_i = 0, so nothing else changes."""
         size = features + 1
         if size <= len(self.coordinates):
             return
-        coordinates = np.zeros((size, self.coordinates.shape[1]))
+        coordinates = self._state_array(size)
         coordinates[: len(self.coordinates)] = self.coordinates
         self.coordinates = coordinates
         self.earlier = self.earlier.grown(size)
         self.stretch_start = grown(self.stretch_start, size)
         self.kept = grown(self.kept, size)
 
+    # Steps.
+
     def advance(self, rows: Rows, first: int, stop: int) -> None:
         """Step over rows [first, stop), `batch` rows a step; `first` is where a step begins."""
-        s = self.settings
+        batch = self.settings.batch
         while first < stop:
-            steps = min(-(-(stop - first) // s.batch), self._next_event() - self.steps)
-            until = min(stop, first + steps * s.batch)
-            self.steps = self._advance(
-                self.coordinates, self.scalars, rows.starts, rows.stops, rows.indices, rows.values, rows.labels,
-                rows.weights, first, until, s.batch, self.steps, s.t0, s.sigma, s.radius, s.shape, s.intercept,
-            )  # fmt: skip
+            steps = min(-(-(stop - first) // batch), self._next_event() - self.steps)
+            until = min(stop, first + steps * batch)
+            before = self.steps
+            self.steps = self._step_over(rows, first, until)
             first = until
             self._check_finite()
-            self._handle_event()
+            self._handle_events(before)
+
+    def _step_over(self, rows: Rows, first: int, stop: int) -> int:
+        s = self.settings
+        labels = rows.labels if rows.labels.ndim == 2 else rows.labels[:, np.newaxis]
+        return self._advance(
+            self.coordinates, self.scalars, self._parameters, rows.starts, rows.stops, rows.indices, rows.values, labels,
+            rows.weights, first, stop, s.batch, self.steps, 1, s.intercept,
+        )  # fmt: skip
 
     def _next_event(self) -> int:
         """The step count at which the loop must be left, a function of the count alone."""
@@ -150,11 +232,12 @@ class Pgs:
             following.append(self.next_kept)
         return min(following)
 
-    def _handle_event(self) -> None:
-        restart = self.steps & (self.steps - 1) == 0
-        if restart or self.steps % _REBUILD_STEPS == 0:
+    def _handle_events(self, before: int) -> None:
+        """What is due since the step count was `before`."""
+        restart = self.steps.bit_length() > before.bit_length()
+        if restart or self.steps // _REBUILD_STEPS > before // _REBUILD_STEPS:
             self._rebuild(self.coordinates, self.scalars)
-        if self.settings.returns == RANDOM and self.steps == self.next_kept:
+        if self.settings.returns == RANDOM and self.steps >= self.next_kept:
             self._keep_iterate()
         if restart:
             self._restart_stretch()
@@ -167,16 +250,18 @@ class Pgs:
             )
 
     def _restart_stretch(self) -> None:
-        ended = Stretch(self.stretch_start, np.zeros(0), self._current_tallies())
+        sums = self.scalars[loops.REGULARIZER_TALLY :].copy()
+        ended = Stretch(self.stretch_start, self.earlier.iterate_sum[:, :0], self.steps - self.stretch_began, sums)
         if self.averaging:
-            ended.iterate_sum = self.coordinates[:, -1].copy()  # a rebuild has just put all of the sum there
-            self.coordinates[:, -1] = 0.0
+            ended.iterate_sum = self._running_sum.copy()  # a rebuild has just put all of the sum there
+            self._running_sum[:] = 0.0
         if self.settings.returns == AVERAGE:
             ended.start_dual = self.earlier.start_dual
             ended.iterate_sum += self.earlier.iterate_sum
-            ended.tallies = self.earlier.tallies.plus(ended.tallies)
+            ended.steps += self.earlier.steps
+            ended.sums += self.earlier.sums
         self.earlier = ended
-        self.stretch_start = self.dual
+        self.stretch_start = self.duals.copy()
         self.stretch_began = self.steps
         self.scalars[loops.REGULARIZER_TALLY :] = 0.0
 
@@ -185,138 +270,164 @@ class Pgs:
 
         The step of the next replacement is drawn instead of a coin at every step.
         """
-        self.kept = self._iterate()
-        fraction = float(
-            random_fractions(key_of(self.settings.seed, "kept"), np.array([self.kept_count], np.uint64))[0]
-        )
-        self.kept_count += 1
-        self.next_kept = min(int(self.next_kept / fraction) + 1, 1 << 62)
+        self.kept = np.stack([self._iterate(lane) for lane in range(self.width)], axis=1)
+        while self.next_kept <= self.steps:
+            fraction = float(
+                random_fractions(key_of(self.settings.seed, "kept"), np.array([self.kept_count], np.uint64))[0]
+            )
+            self.kept_count += 1
+            self.next_kept = min(int(self.next_kept / fraction) + 1, 1 << 62)
 
     # What training has come to.
-
-    def _current_tallies(self) -> Tallies:
-        sums = (float(tally) for tally in self.scalars[loops.REGULARIZER_TALLY :])
-        return Tallies(self.steps - self.stretch_began, *sums)
 
     def _needs_earlier(self) -> bool:
         """Whether the present stretch is too short to stand alone (or all of training is wanted)."""
         return self.settings.returns == AVERAGE or self.steps < 1.5 * self.stretch_began
 
-    def tallies(self) -> Tallies:
-        """Over the steps that averages and certificate speak of."""
-        current = self._current_tallies()
-        return self.earlier.tallies.plus(current) if self._needs_earlier() else current
+    def _covered_steps(self) -> int:
+        """The steps that averages and certificate speak of."""
+        return self.steps - self.stretch_began + (self.earlier.steps if self._needs_earlier() else 0)
 
-    def weights(self) -> Vector:
+    def tallies(self, lane: int = 0) -> Tallies:
+        """Over the steps that averages and certificate speak of."""
+        sums = self.scalars[loops.REGULARIZER_TALLY :, lane]
+        if self._needs_earlier():
+            sums = sums + self.earlier.sums[:, lane]
+        return Tallies(self._covered_steps(), *sums.tolist())
+
+    def weights(self, lane: int = 0) -> Vector:
         """The weights to return, the intercept's coordinate first."""
         returns = self.settings.returns
         if self.steps == 0:
             return np.zeros(len(self.coordinates))
         if returns == LAST:
-            return self._iterate()
+            return self._iterate(lane)
         if returns == RANDOM:
-            return self.kept.copy()
-        total = self.scalars[loops.MULTIPLIER_SUM] * self._raised() + self.coordinates[:, -1]
+            return self.kept[:, lane].copy()
+        total = self.scalars[loops.MULTIPLIER_SUM, lane] * self._raised[:, lane] + self._running_sum[:, lane]
         if self._needs_earlier():
-            total += self.earlier.iterate_sum
-        return np.asarray(total / self.tallies().steps)
+            total += self.earlier.iterate_sum[:, lane]
+        return np.asarray(total / self._covered_steps())
 
-    def _raised(self) -> Vector:
-        return self.coordinates[:, 0 if self.settings.p == 2.0 else 1]
-
-    def _iterate(self) -> Vector:
+    def _iterate(self, lane: int) -> Vector:
         """w_T = ∇r*(λ / ((T+t0)σ)), on the ball if there is one."""
-        s = self.settings
-        q_less_1 = dual_exponent(s.p)
+        sigma, t0, radius = self._parameters[[loops.SIGMA, loops.T0, loops.RADIUS], lane].tolist()
+        q_less_1 = dual_exponent(self.settings.p)
         q, power_sum, scale = (
             q_less_1 + 1.0,
-            max(0.0, self.scalars[loops.POWER_SUM]),
-            self.scalars[loops.SCALE],
+            max(0.0, float(self.scalars[loops.POWER_SUM, lane])),
+            float(self.scalars[loops.SCALE, lane]),
         )
         if power_sum == 0.0:
             return np.zeros(len(self.coordinates))
-        clock = (self.steps + s.t0) * s.sigma
+        clock = (self.steps + t0) * sigma
         norm = scale * power_sum ** (1.0 / q) / clock / q_less_1
         multiplier = scale * power_sum ** ((2.0 - q) / q) / clock / q_less_1
-        return np.asarray(self._raised() * (multiplier * min(1.0, s.radius / norm)))
+        return np.asarray(self._raised[:, lane] * (multiplier * min(1.0, radius / norm)))
 
-    def gap(self) -> float:
+    def gap(self, lane: int = 0) -> float:
         """The certificate: an upper bound, in expectation, of F(average) - min F over the steps that it covers.
 
         (1/T) Σ [σ·r(w) + <g, w>] + σ·r*((λ_T - λ_start)/(Tσ)), for the T steps since `start`.
         """
-        tallies = self.tallies()
+        tallies = self.tallies(lane)
         if tallies.steps == 0:
             return math.inf
-        s = self.settings
+        s = self.lanes[lane]
         start = self.earlier.start_dual if self._needs_earlier() else self.stretch_start
-        size = _distance(self.coordinates[:, 0], start, dual_exponent(s.p) + 1.0) / (tallies.steps * s.sigma)
+        size = _distance(self.duals[:, lane], start[:, lane], dual_exponent(s.p) + 1.0) / (tallies.steps * s.sigma)
         return (tallies.regularizer + tallies.linear) / tallies.steps + s.sigma * _conjugate(size, s.p, s.radius)
+
+    def dual_bytes(self, lane: int = 0) -> Iterator[bytes]:
+        """λ, the intercept's coordinate first, part by part."""
+        for first in range(0, len(self.coordinates), _PART):
+            yield self.duals[first : first + _PART, lane].tobytes()
 
     def dual_sha256(self) -> str:
         digest = hashlib.sha256()
-        for first in range(0, len(self.coordinates), _PART):
-            digest.update(self.coordinates[first : first + _PART, 0].tobytes())
+        for lane in range(len(self.lanes)):
+            for part in self.dual_bytes(lane):
+                digest.update(part)
         return digest.hexdigest()
-
-    @property
-    def nbytes(self) -> int:
-        vectors = (self.coordinates, self.earlier.start_dual, self.earlier.iterate_sum, self.stretch_start, self.kept)
-        return sum(vector.nbytes for vector in vectors)
 
     # The state as named vectors and numbers, for a checkpoint.
 
     def to_record(self) -> tuple[dict[str, Vector], dict[str, Any]]:
+        """The vectors are views: to be written, or copied, before the next step."""
         vectors = {
+            _name_in_lane(name, lane): array[:, lane]
+            for name, array in self._arrays().items()
+            for lane in range(len(self.lanes))
+            if array.shape[1]
+        }
+        numbers = {
+            "steps": self.steps,
+            "scalars": self.scalars.tolist(),
+            "stretch_began": self.stretch_began,
+            "earlier_steps": self.earlier.steps,
+            "earlier_sums": self.earlier.sums.tolist(),
+            "kept_count": self.kept_count,
+            "next_kept": self.next_kept,
+        }
+        return vectors, numbers
+
+    @staticmethod
+    def from_record(
+        settings: PgsSettings | Sequence[PgsSettings], vectors: dict[str, Vector], numbers: dict[str, Any]
+    ) -> Pgs:
+        solver = Pgs(*([settings] if isinstance(settings, PgsSettings) else settings))
+        solver.grow(len(vectors["dual"]) - 1)
+        solver.kept_count, solver.next_kept = numbers["kept_count"], numbers["next_kept"]
+        for name, array in solver._arrays().items():
+            if array.shape[1]:
+                for column in range(solver.width):
+                    array[:, column] = vectors[_name_in_lane(name, min(column, len(solver.lanes) - 1))]
+        solver.steps = numbers["steps"]
+        solver.scalars = np.array(numbers["scalars"])
+        solver.stretch_began = numbers["stretch_began"]
+        solver.earlier.steps = numbers["earlier_steps"]
+        solver.earlier.sums = np.array(numbers["earlier_sums"])
+        return solver
+
+    def _arrays(self) -> dict[str, Array]:
+        """All that has a row for each coordinate and a column for each lane, or none."""
+        names = ["dual", *([] if self._euclidean else ["raised"]), *(["iterate_sum"] if self.averaging else [])]
+        return {
+            **{name: self._slot(slot) for slot, name in enumerate(names)},
             "stretch_start": self.stretch_start,
             "earlier_start": self.earlier.start_dual,
             "earlier_iterate_sum": self.earlier.iterate_sum,
             "kept": self.kept,
         }
-        for slot, name in enumerate(self._slot_names()):
-            vectors[name] = self.coordinates[:, slot].copy()
-        numbers = {
-            "steps": self.steps,
-            "scalars": self.scalars.tolist(),
-            "stretch_began": self.stretch_began,
-            "earlier_tallies": list(astuple(self.earlier.tallies)),
-            "kept_count": self.kept_count,
-            "next_kept": self.next_kept,
-        }
-        return {name: vector for name, vector in vectors.items() if vector.size}, numbers
 
-    @staticmethod
-    def from_record(settings: PgsSettings, vectors: dict[str, Vector], numbers: dict[str, Any]) -> Pgs:
-        solver = Pgs(settings)
-        nothing = np.zeros(0)
-        solver.coordinates = np.ascontiguousarray(np.stack([vectors[name] for name in solver._slot_names()], axis=1))
-        solver.stretch_start = vectors["stretch_start"]
-        solver.earlier = Stretch(
-            vectors["earlier_start"],
-            vectors.get("earlier_iterate_sum", nothing),
-            Tallies(*numbers["earlier_tallies"]),
-        )
-        solver.kept = vectors.get("kept", nothing)
-        solver.steps = numbers["steps"]
-        solver.scalars = np.array(numbers["scalars"])
-        solver.stretch_began = numbers["stretch_began"]
-        solver.kept_count = numbers["kept_count"]
-        solver.next_kept = numbers["next_kept"]
-        return solver
-
-    def _slot_names(self) -> list[str]:
-        return [
-            "dual",
-            *(["raised"] if self.settings.p != 2.0 else []),
-            *(["iterate_sum"] if self.averaging else []),
-        ]
+    def take_over(self, lane: int, other: Pgs, its_lane: int) -> None:
+        """Go on where a lane of another group of this kind stands, to the last bit. To be done for every lane."""
+        columns = range(lane, self.width) if lane == len(self.lanes) - 1 else [lane]
+        theirs = other._arrays()
+        for column in columns:
+            for name, array in self._arrays().items():
+                if array.shape[1]:
+                    array[:, column] = theirs[name][:, its_lane]
+            self.scalars[:, column] = other.scalars[:, its_lane]
+            self.earlier.sums[:, column] = other.earlier.sums[:, its_lane]
+        self.steps, self.stretch_began, self.earlier.steps = other.steps, other.stretch_began, other.earlier.steps
+        self.kept_count, self.next_kept = other.kept_count, other.next_kept
 
 
-def bytes_per_feature(p: float, returns: str) -> int:
-    """What one feature takes in the state."""
+def most_lanes(p: float) -> int:
+    """How many lanes a group may have: powers cost more than what lanes share."""
+    return MOST_LANES if p == 2.0 else 1
+
+
+def _name_in_lane(name: str, lane: int) -> str:
+    return f"{name}.{lane}" if lane else name
+
+
+def bytes_per_feature(p: float, returns: str, lanes: int = 1) -> int:
+    """What one feature takes in the state of a group of lanes."""
     averaging = returns in (SUFFIX, AVERAGE)
     vectors = (1 if p == 2.0 else 2) + 2 + 2 * averaging + (returns == RANDOM)
-    return 8 * vectors
+    return 8 * vectors * next(width for width in loops.LANE_WIDTHS if width >= lanes)
 
 
 def _distance(a: Vector, b: Vector, q: float) -> float:

@@ -7,17 +7,17 @@ the stretch before is kept whole: the two together always cover between a third 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-Vector = NDArray[np.float64]
+Array = NDArray[np.float64]
 
 
 @dataclass
 class Tallies:
-    """Sums over the steps of a stretch."""
+    """Sums over the steps of a stretch, of one lane."""
 
     steps: int = 0
     regularizer: float = 0.0
@@ -29,31 +29,27 @@ class Tallies:
     weight: float = 0.0
     """Σ of the rows' weights, which loss and correct are to be divided by."""
 
-    def plus(self, other: Tallies) -> Tallies:
-        return Tallies(
-            self.steps + other.steps,
-            self.regularizer + other.regularizer,
-            self.linear + other.linear,
-            self.loss + other.loss,
-            self.correct + other.correct,
-            self.weight + other.weight,
-        )
-
 
 @dataclass
 class Stretch:
-    start_dual: Vector
+    """A row for each coordinate, a column for each lane."""
+
+    start_dual: Array
     """λ when the stretch began."""
-    iterate_sum: Vector
-    """Σ w over the stretch, once it is over (empty where no average is wanted)."""
-    tallies: Tallies = field(default_factory=Tallies)
+    iterate_sum: Array
+    """Σ w over the stretch, once it is over (no columns where no average is wanted)."""
+    steps: int
+    sums: Array
+    """A row for each of the Tallies behind `steps`, a column for each lane."""
 
     def grown(self, size: int) -> Stretch:
-        return Stretch(grown(self.start_dual, size), grown(self.iterate_sum, size), self.tallies)
+        return Stretch(grown(self.start_dual, size), grown(self.iterate_sum, size), self.steps, self.sums)
 
 
-def grown(vector: Vector, size: int) -> Vector:
-    """The vector with zeros appended; an empty one, which stands for 'not kept', stays empty."""
-    if vector.size == 0 or vector.size >= size:
-        return vector
-    return np.concatenate([vector, np.zeros(size - vector.size)])
+def grown(array: Array, size: int) -> Array:
+    """The array with rows of zeros appended."""
+    if len(array) >= size:
+        return array
+    larger = np.zeros((size, array.shape[1]))
+    larger[: len(array)] = array
+    return larger

@@ -25,16 +25,26 @@ WEIGHT_BAD = 19
 FEATURES_NULL = 20
 LENGTHS_DIFFER = 21
 WIDTH_DIFFERS = 22
+LABEL_UNKNOWN_CLASS = 23
 
 
 @dataclass(frozen=True)
 class Columns:
     """The names that a user chose."""
 
-    label: str | None = "label"
+    label: str | tuple[str, ...] | None = "label"
+    """Several: each is learnt by a model of its own."""
     weight: str | None = None
     positive: float | None = None
     """The label value of the positive class; None: 1, with 0 and -1 as the negative one."""
+    classes: tuple[float, ...] | None = None
+    """Of more than two classes: their labels, ascending. A row's label then becomes its class's number."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        if self.label is None:
+            return ()
+        return (self.label,) if isinstance(self.label, str) else self.label
 
 
 @dataclass(frozen=True)
@@ -55,7 +65,7 @@ class Layout:
 def find_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
     names = schema.names
     used = []
-    for role, name in (("label", columns.label), ("weight", columns.weight)):
+    for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
         if name is None:
             continue
         if names.count(name) != 1:
@@ -116,7 +126,7 @@ class RowArrays:
     reasons: NDArray[np.uint8]
     """Why a row cannot be used, as far as can be told without looking at its features; 0: no reason yet."""
     labels: NDArray[np.float64] | None
-    """Of classification: -1 or +1."""
+    """Of two classes: -1 or +1; of more: the class's number. A column for each label where there are several."""
     raw_labels: NDArray[np.float64] | None
     """As the table has them."""
     weights: NDArray[np.float64] | None
@@ -150,16 +160,20 @@ def rows_of(
         weights = _float64(arrays[columns.weight])
         reasons[~(np.isfinite(weights) & (weights >= 0.0))] = WEIGHT_BAD
     labels = raw_labels = None
-    if columns.label is not None and columns.label in arrays:
-        raw_labels = _float64(arrays[columns.label])
-        labels = _labels(arrays[columns.label], raw_labels, columns.positive, classifies, reasons)
+    if columns.labels and columns.labels[0] in arrays:
+        raw = [_float64(arrays[name]) for name in columns.labels]
+        meant = [
+            _labels(arrays[name], as_read, columns, classifies, reasons)
+            for name, as_read in zip(columns.labels, raw, strict=True)
+        ]
+        raw_labels, labels = _side_by_side(raw), _side_by_side(meant)
     return RowArrays(reasons, labels, raw_labels, weights, offsets, indices, values)
 
 
 def _labels(
     array: pa.Array,
     labels: NDArray[np.float64],
-    positive: float | None,
+    columns: Columns,
     classifies: bool,
     reasons: NDArray[np.uint8],
 ) -> NDArray[np.float64]:
@@ -169,11 +183,20 @@ def _labels(
         reasons[array.is_null().to_numpy(zero_copy_only=False)] = LABEL_NULL
     if not classifies:
         return labels
-    if positive is not None:
-        return np.where(labels == positive, 1.0, -1.0)
+    if columns.classes is not None:
+        classes = np.array(columns.classes)
+        numbers = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
+        reasons[finite & (classes[numbers] != labels)] = LABEL_UNKNOWN_CLASS
+        return numbers.astype(np.float64)
+    if columns.positive is not None:
+        return np.where(labels == columns.positive, 1.0, -1.0)
     known = (labels == 1.0) | (labels == 0.0) | (labels == -1.0)
     reasons[finite & ~known] = LABEL_NO_CLASS
     return np.where(labels == 1.0, 1.0, -1.0)
+
+
+def _side_by_side(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    return columns[0] if len(columns) == 1 else np.stack(columns, axis=1)
 
 
 def _float64(array: pa.Array) -> NDArray[np.float64]:

@@ -48,3 +48,22 @@ def test_code_under_another_name_is_not_taken(tmp_path: Path) -> None:
     for file in files:
         file.rename(file.with_name(file.name.replace(".nbc", "x.nbc")))
     assert printed(started(tmp_path, "hinge")) == expected
+
+
+STEPS = """
+import sys
+from streampgs.solver.pgs import Pgs
+
+for p, lanes in ((2.0, 1), (2.0, 4), (1.8, 1)):
+    Pgs.warm_up("logistic", p, "sparse", "suffix", lanes)
+"""
+
+
+def test_the_loops_of_the_solver_are_found_again_by_the_next_process(tmp_path: Path) -> None:
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    files = []
+    for _ in range(2):
+        subprocess.run([sys.executable, "-c", STEPS], env=environment, check=True, timeout=120)
+        files.append({file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.nbc")})
+    assert len(files[0]) == 6  # a loop and a rebuild of each
+    assert files[1] == files[0]

@@ -184,11 +184,12 @@ class Setup:
     features: int | None = None
     classifies: bool = True
     positive: float | None = None
+    classes: tuple[float, ...] | None = None
     seed: int = 1
 
     @property
     def columns(self) -> Columns:
-        return Columns("label", "weight" if self.weighted else None, self.positive)
+        return Columns("label", "weight" if self.weighted else None, self.positive, self.classes)
 
     def catalog(self) -> Catalog:
         catalog, _ = build_catalog([str(self.source)], self.columns)

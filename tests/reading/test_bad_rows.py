@@ -37,6 +37,7 @@ class Case:
 
 L, R = row_layout, row_loops
 WEIGHTED = {"weighted": True}
+CLASSES = {"classes": (-1.0, 0.0, 1.0)}
 
 CASES = {
     "negative index": Case(R.NEGATIVE_INDEX, {"indices": [3, -7]}, "a negative or null index: -7"),
@@ -62,6 +63,7 @@ CASES = {
     "NaN label": Case(L.LABEL_NOT_FINITE, {"label": math.nan}, "a label that is NaN or infinite: nan"),
     "infinite label": Case(L.LABEL_NOT_FINITE, {"label": math.inf}, "a label that is NaN or infinite: inf"),
     "label of no class": Case(L.LABEL_NO_CLASS, {"label": 2.0}, "a label outside {-1, 0, 1}: 2.0", "--positive VALUE"),
+    "unknown class": Case(L.LABEL_UNKNOWN_CLASS, {"label": 2.0}, "none of the classes: 2.0", "--classes", setup=CLASSES),
     "null weight": Case(L.WEIGHT_BAD, {"weight": None}, "a weight that is null, negative or not finite: nan", setup=WEIGHTED),
     "NaN weight": Case(L.WEIGHT_BAD, {"weight": math.nan}, "a weight that is null, negative or not finite: nan", setup=WEIGHTED),
     "negative weight": Case(L.WEIGHT_BAD, {"weight": -0.5}, "negative or not finite: -0.5", setup=WEIGHTED),
@@ -157,7 +159,7 @@ def test_bad_rows_are_left_out_and_counted_and_all_others_stay_as_they_were(tmp_
             assert [values[-1] for _, _, values, _ in found] == order
             for number, (label, indices, values, weight) in zip(order, found, strict=True):
                 good = good_row(number, case.table)
-                assert label == 2 * good["label"] - 1
+                assert label == (good["label"] + 1 if case.setup == CLASSES else 2 * good["label"] - 1)
                 assert indices == tuple(good.get("indices", ()))
                 assert values == tuple(good.get("values", good.get("features")))
                 assert weight == (good["weight"] if case.setup == WEIGHTED else None)

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from streampgs.solver.pgs import Pgs, bytes_per_feature
+from streampgs.solver.pgs import bytes_per_feature
 
 from .windows import advance_in_pieces, bits, last_iterate, settings, started, through_a_checkpoint, window
 
@@ -85,18 +85,6 @@ def test_asking_changes_nothing(chosen, steps):
     for solver in (silent, asked):
         solver.advance(rows, steps * chosen.batch, ROWS)
     assert bits(asked) == bits(silent)
-
-
-@every_case
-def test_a_record_stands_still_while_the_solver_goes_on(chosen):
-    rows = rows_for(chosen)
-    solver = started(chosen, FEATURES)
-    half = ROWS // 2 // chosen.batch * chosen.batch
-    solver.advance(rows, 0, half)
-    vectors, numbers = solver.to_record()
-    before = bits(Pgs.from_record(chosen, {name: v.copy() for name, v in vectors.items()}, numbers))
-    solver.advance(rows, half, ROWS)
-    assert bits(Pgs.from_record(chosen, vectors, numbers)) == before
 
 
 @every_case

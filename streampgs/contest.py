@@ -1,0 +1,261 @@
+"""Which of a run's candidates is the best: judged by the weights that would be returned, on rows not trained on yet.
+
+At certain numbers of rows, fixed beforehand, all candidates are judged on the next rows (or on validation rows). Where σ
+is to be found, the field is narrowed twice: to the better half early in the first epoch, to the winner in its middle.
+
+Two measures that come for nothing would mislead. The losses that the steps have met on their way speak of the last
+iterate, whose best σ is several times larger than that of the average which is returned. And a mean hinge loss may fall
+while accuracy falls with it, as σ shrinks all scores. So classifiers are compared by the logistic loss of their scores at
+the best scale: it ranks candidates as their accuracy after some epochs does, with far less noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.arithmetic.losses import LOSSES
+from streampgs.arithmetic.rows import score_rows
+from streampgs.arithmetic.scoring import loss_sum_for, scaled_logistic_loss
+from streampgs.candidates import Target
+from streampgs.reading.window import Window
+from streampgs.solver.lanes import Lanes
+from streampgs.solver.pgs import PgsSettings
+
+_FIRST_HEAT_ROWS = 1 << 17
+_FIRST_HEAT_MARKS, _LAST_HEAT_MARKS = 4, 8
+_JUDGED_SHARE = 32  # of the rows of a heat, one in so many is looked at beforehand at a mark
+_FEWEST_JUDGED, _MOST_JUDGED = 512, 1 << 15
+_MARK_GROWTH = 8  # after the heats, marks come whenever the rows have grown by this fraction
+_KEPT_MARKS = 16
+# Of candidates that differ in σ alone, all within this share of the best merit are as good at this point; the largest σ
+# among them is preferred: it will still be good after more rows, and smaller ones have yet to be felt.
+_TIE = 0.0015
+
+
+@dataclass(frozen=True)
+class Heat:
+    """Candidates are judged until so many rows, then so many are left."""
+
+    stop_rows: int
+    marks: int
+    survivors: int
+
+
+@dataclass
+class Mark:
+    """A judgement, of each candidate that was left."""
+
+    rows: int
+    losses: list[float]
+    merits: list[float]
+    """What candidates are compared by; the smaller, the better."""
+    accuracies: list[float | None]
+
+
+@dataclass
+class Standing:
+    """All that a contest has of state; it survives in checkpoints."""
+
+    left: list[int]
+    """The numbers of the candidates that are left."""
+    heats: list[dict[str, int]]
+    heat: int = 0
+    heat_began: int = 0
+    next_mark: int | None = None
+    marks: list[dict[str, Any]] = field(default_factory=list)
+    """Of the present heat, the newest last."""
+    dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Candidate number → when it was dropped, and its last judgement."""
+
+
+def heats_for(candidates: int, rows: int, searching: bool) -> list[Heat]:
+    """How a field is narrowed, given the rows of an epoch."""
+    if candidates == 1 or not searching:
+        return []
+    last = Heat(max(1, rows // 2), _LAST_HEAT_MARKS, 1)
+    survivors = max(2, min(4, candidates // 2))
+    if candidates <= survivors:
+        return [last]
+    return [Heat(max(1, min(_FIRST_HEAT_ROWS, rows // 8)), _FIRST_HEAT_MARKS, survivors), last]
+
+
+class Contest:
+    def __init__(
+        self,
+        candidates: Sequence[PgsSettings],
+        targets: Sequence[Target],
+        heats: Sequence[Heat],
+        judges_on: bool,
+        validation: Window | None,
+    ) -> None:
+        """`judges_on`: marks go on after the heats, because somebody wants to know."""
+        self.candidates = list(candidates)
+        self.targets = list(targets)
+        self.judges_on = judges_on
+        self.validation = validation
+        self.standing = Standing(list(range(len(candidates))), [asdict(heat) for heat in heats])
+        self._set_next_mark(0)
+
+    # When.
+
+    @property
+    def next_mark(self) -> int | None:
+        return self.standing.next_mark
+
+    @property
+    def in_heats(self) -> bool:
+        return self._heat() is not None
+
+    def pass_over(self, rows_done: int) -> None:
+        """Let a mark pass without judging."""
+        self._set_next_mark(rows_done)
+
+    def _heat(self) -> Heat | None:
+        s = self.standing
+        return Heat(**s.heats[s.heat]) if s.heat < len(s.heats) else None
+
+    def _set_next_mark(self, rows: int) -> None:
+        s, heat = self.standing, self._heat()
+        if heat is not None:
+            span = heat.stop_rows - s.heat_began
+            marks = (s.heat_began + max(1, span * k // heat.marks) for k in range(1, heat.marks + 1))
+            s.next_mark = next((mark for mark in marks if mark > rows), max(rows, heat.stop_rows))
+        else:
+            s.next_mark = rows + max(_FEWEST_JUDGED, rows // _MARK_GROWTH) if self.judges_on else None
+
+    # What.
+
+    def judge(self, lanes: Lanes, window: Window, row: int, rows_done: int, epoch_rows: int) -> list[int] | None:
+        """Judge on the rows of the window from `row` on, or on the validation rows. The numbers of the lanes to go on
+        with, if others are dropped."""
+        s, heat = self.standing, self._heat()
+        span = heat.stop_rows - s.heat_began if heat is not None else epoch_rows
+        wanted = min(_MOST_JUDGED, max(span // _JUDGED_SHARE, min(_FEWEST_JUDGED, max(32, span // 4))))
+        if self.validation is None:
+            judged, first, stop = window, row, min(window.rows, row + wanted)
+        else:
+            judged, first = self.validation, 0
+            stop = min(self.validation.rows, wanted) if heat is not None else self.validation.rows
+        results = [self._judged(lanes, place, judged, first, stop) for place in range(len(s.left))]
+        mark = Mark(rows_done, *(list(column) for column in zip(*results, strict=True)))
+        s.marks = [*s.marks, asdict(mark)][-_KEPT_MARKS:]
+        kept = None
+        if heat is not None and rows_done >= heat.stop_rows:
+            kept = self._narrow(heat, rows_done)
+        self._set_next_mark(rows_done)
+        if kept is None:
+            return None
+        count = len(self.targets)
+        return [place * count + target for place in kept for target in range(count)]
+
+    def _judged(
+        self, lanes: Lanes, place: int, window: Window, first: int, stop: int
+    ) -> tuple[float, float, float | None]:
+        """Loss, merit and accuracy, on average over rows and targets, of the candidate at that place among those left."""
+        count = len(self.targets)
+        labels = window.labels[first:stop]
+        weights = window.weights[first:stop] if window.weights.size else np.ones(stop - first)
+        total = max(float(weights.sum()), 1e-300) * count
+        classifies = LOSSES[self.candidates[0].loss].classifies
+        scores = np.empty((count, stop - first))
+        loss = merit = correct = 0.0
+        for number in range(count):
+            settings = lanes.settings[place * count + number]
+            vector = lanes.weights(place * count + number)
+            score_rows(
+                vector[1:], float(vector[0]) * settings.intercept, window.starts[first:stop], window.stops[first:stop],
+                window.indices, window.values, settings.layout == "sparse", scores[number],
+            )  # fmt: skip
+            meant = meant_labels(labels, settings)
+            own = loss_sum_for(settings.loss)(scores[number], meant, weights, settings.shape)
+            loss += own
+            merit += scaled_logistic_loss(scores[number], meant, weights) if classifies else own
+            correct += float(weights[(scores[number] > 0.0) == (meant > 0.0)].sum())
+        if self.targets[0].positive is not None:
+            correct = count * float(weights[scores.argmax(axis=0) == labels].sum())
+        return loss / total, merit / total, correct / total if classifies else None
+
+    def _merits(self) -> list[float]:
+        """Of each candidate that is left, over the later half of the marks."""
+        marks = self.standing.marks
+        later = marks[len(marks) // 2 :]
+        return [float(np.mean([mark["merits"][place] for mark in later])) for place in range(len(self.standing.left))]
+
+    def _narrow(self, heat: Heat, rows: int) -> list[int]:
+        """The places, among those left, of the survivors."""
+        s, merits = self.standing, self._merits()
+        order = sorted(range(len(merits)), key=lambda place: (_finite_or_worst(merits[place]), place))
+        kept = sorted(order[: heat.survivors]) if heat.survivors > 1 else [self._preferred(merits)]
+        for place, candidate in enumerate(s.left):
+            if place not in kept:
+                s.dropped[str(candidate)] = {"rows": rows, "merit": merits[place]}
+        s.left = [s.left[place] for place in kept]
+        s.heat, s.heat_began, s.marks = s.heat + 1, rows, []
+        return kept
+
+    def _preferred(self, merits: list[float]) -> int:
+        best = min(range(len(merits)), key=lambda place: (_finite_or_worst(merits[place]), place))
+        chosen = self.candidates[self.standing.left[best]]
+        alike = [
+            place
+            for place, merit in enumerate(merits)
+            if merit <= merits[best] * (1.0 + _TIE)
+            and _but_sigma(self.candidates[self.standing.left[place]]) == _but_sigma(chosen)
+        ]
+        return max([best, *alike], key=lambda place: self.candidates[self.standing.left[place]].sigma)
+
+    def leader(self) -> int:
+        """The place, among those left, of the best so far."""
+        if len(self.standing.left) == 1 or not self.standing.marks:
+            return len(self.standing.left) // 2
+        return self._preferred(self._merits())
+
+    def latest(self) -> tuple[float, float | None] | None:
+        """Loss and accuracy of the leader when it was last judged."""
+        if not self.standing.marks:
+            return None
+        mark, place = self.standing.marks[-1], self.leader()
+        return mark["losses"][place], mark["accuracies"][place]
+
+    # The state, for a checkpoint.
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "candidates": [candidate.to_json() for candidate in self.candidates],
+            "targets": [asdict(target) for target in self.targets],
+            "judges_on": self.judges_on,
+            "standing": asdict(self.standing),
+        }
+
+    @staticmethod
+    def from_json(record: dict[str, Any], validation: Window | None = None) -> Contest:
+        contest = Contest(
+            [PgsSettings.from_json(candidate) for candidate in record["candidates"]],
+            [Target(**target) for target in record["targets"]],
+            [],
+            record["judges_on"],
+            validation,
+        )
+        contest.standing = Standing(**record["standing"])
+        return contest
+
+
+def meant_labels(labels: NDArray[np.float64], settings: PgsSettings) -> NDArray[np.float64]:
+    """The labels as a lane sees them."""
+    if settings.positive is not None:
+        return np.where(labels == settings.positive, 1.0, -1.0)
+    return np.ascontiguousarray(labels if labels.ndim == 1 else labels[:, settings.column])
+
+
+def _but_sigma(candidate: PgsSettings) -> tuple[object, ...]:
+    return candidate.loss, candidate.p, candidate.shape
+
+
+def _finite_or_worst(value: float) -> float:
+    return value if math.isfinite(value) else math.inf

@@ -1,0 +1,134 @@
+"""All models of a run, side by side: in groups that the loops can take together, each group stepping on the same rows."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from streampgs.solver.pgs import Pgs, PgsSettings, Rows, Vector, bytes_per_feature, most_lanes
+from streampgs.solver.stretches import Tallies
+
+
+class Lanes:
+    """A lane has a number, in the order in which the settings were given; which group it is in is nobody's business."""
+
+    def __init__(self, settings: Sequence[PgsSettings]) -> None:
+        self._join([Pgs(*group) for group in _grouped(settings)], settings)
+
+    def _join(self, groups: list[Pgs], settings: Sequence[PgsSettings]) -> None:
+        self.groups = groups
+        self.settings = tuple(settings)
+        self._places = _places(settings)
+
+    def __len__(self) -> int:
+        return len(self.settings)
+
+    @property
+    def steps(self) -> int:
+        return self.groups[0].steps
+
+    @property
+    def features(self) -> int:
+        return self.groups[0].features
+
+    @property
+    def nbytes(self) -> int:
+        return sum(group.nbytes for group in self.groups)
+
+    def grow(self, features: int) -> None:
+        for group in self.groups:
+            group.grow(features)
+
+    def advance(self, rows: Rows, first: int, stop: int) -> None:
+        for group in self.groups:
+            group.advance(rows, first, stop)
+
+    def weights(self, lane: int) -> Vector:
+        group, column = self._places[lane]
+        return self.groups[group].weights(column)
+
+    def gap(self, lane: int) -> float:
+        group, column = self._places[lane]
+        return self.groups[group].gap(column)
+
+    def tallies(self, lane: int) -> Tallies:
+        group, column = self._places[lane]
+        return self.groups[group].tallies(column)
+
+    def dual_sha256(self) -> str:
+        """Of λ of all lanes, one after the other."""
+        digest = hashlib.sha256()
+        for group, column in self._places:
+            for part in self.groups[group].dual_bytes(column):
+                digest.update(part)
+        return digest.hexdigest()
+
+    def with_lanes(self, kept: Sequence[int]) -> Lanes:
+        """The lanes of these numbers only, as they are to the last bit."""
+        fewer = Lanes([self.settings[lane] for lane in kept])
+        fewer.grow(self.features)
+        for lane, (group, column) in zip(kept, fewer._places, strict=True):
+            own_group, own_column = self._places[lane]
+            fewer.groups[group].take_over(column, self.groups[own_group], own_column)
+        return fewer
+
+    def to_record(self) -> tuple[dict[str, Vector], list[dict[str, Any]]]:
+        """The vectors are views: to be written before the next step."""
+        vectors, numbers = {}, []
+        for number, group in enumerate(self.groups):
+            own, counts = group.to_record()
+            vectors.update({_name_in_group(name, number): vector for name, vector in own.items()})
+            numbers.append(counts)
+        return vectors, numbers
+
+    @staticmethod
+    def from_record(
+        settings: Sequence[PgsSettings], vectors: dict[str, Vector], numbers: list[dict[str, Any]]
+    ) -> Lanes:
+        groups = []
+        for number, (group, counts) in enumerate(zip(_grouped(settings), numbers, strict=True)):
+            suffix = _name_in_group("", number)
+            own = {name.removesuffix(suffix): vector for name, vector in vectors.items() if _group_of(name) == number}
+            groups.append(Pgs.from_record(group, own, counts))
+        lanes = Lanes.__new__(Lanes)
+        lanes._join(groups, settings)
+        return lanes
+
+
+def _name_in_group(name: str, group: int) -> str:
+    return f"{name}@{group}" if group else name
+
+
+def _group_of(name: str) -> int:
+    return int(name.partition("@")[2] or 0)
+
+
+def _order(settings: Sequence[PgsSettings]) -> list[list[int]]:
+    """The numbers of the lanes of each group: lanes of one kind together, as many as the widest loop takes."""
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for number, lane in enumerate(settings):
+        kinds.setdefault(lane.kind, []).append(number)
+    groups = []
+    for numbers in kinds.values():
+        most = most_lanes(settings[numbers[0]].p)
+        groups += [numbers[first : first + most] for first in range(0, len(numbers), most)]
+    return groups
+
+
+def _grouped(settings: Sequence[PgsSettings]) -> list[list[PgsSettings]]:
+    return [[settings[number] for number in group] for group in _order(settings)]
+
+
+def _places(settings: Sequence[PgsSettings]) -> list[tuple[int, int]]:
+    """The group and the column of each lane."""
+    places = {}
+    for group, numbers in enumerate(_order(settings)):
+        for column, number in enumerate(numbers):
+            places[number] = (group, column)
+    return [places[number] for number in range(len(settings))]
+
+
+def state_bytes_per_feature(settings: Sequence[PgsSettings]) -> int:
+    """What one feature takes in the state of all lanes."""
+    return sum(bytes_per_feature(group[0].p, group[0].returns, len(group)) for group in _grouped(settings))
