@@ -41,7 +41,7 @@ def windows_in_memory(data: str, resources: Resources, count: int) -> list[Windo
         filler.fill(plan, window)
         windows.append(window)
         cursor = plan.next
-    filler.blocks.close()
+    filler.close()
     return windows
 
 

@@ -72,9 +72,7 @@ def searched(train: Window, test: Window, loss: str, layout: str, first_step: fl
     unit = LOSSES[loss].steepness * scale / train.rows
     settings = PgsSettings(loss, 0.0, 2.0, 1.0, 1.0, math.inf, 1, 0.1, "suffix", 0, layout)
     grid = [step * unit for step in STEPS]
-    lanes = Lanes(
-        [replace(settings, sigma=sigma, t0=automatic_t0(loss, sigma, scale) / first_step) for sigma in grid]
-    )
+    lanes = Lanes([replace(settings, sigma=sigma, t0=automatic_t0(loss, sigma, scale) / first_step) for sigma in grid])
     lanes.grow(max(train.largest_index, test.largest_index) + 1)
     curves = [Curve(step, sigma, []) for step, sigma in zip(STEPS, grid, strict=True)]
     done = 0
@@ -112,11 +110,17 @@ def main() -> None:
         for loss in arguments.losses.split(","):
             for first_step in map(float, arguments.first_steps.split(",")):
                 curves = searched(train_rows, test_rows, loss, layout, first_step)
-                print(f"\n{Path(data).name}, {loss}, first step {first_step:g} times the usual, {train_rows.rows:,} rows\n")
+                print(
+                    f"\n{Path(data).name}, {loss}, first step {first_step:g} times the usual, {train_rows.rows:,} rows\n"
+                )
                 print("| σ·rows/(steepness·mean ‖x‖²) | σ | " + " | ".join(f"{f:g}" for f in FRACTIONS) + " |")
                 print("|" + "---|" * (len(FRACTIONS) + 2))
                 for curve in curves:
-                    print(f"| {curve.step:.3g} | {curve.sigma:.3g} | " + " | ".join(f"{a:.4f}" for a in curve.accuracies) + " |")
+                    print(
+                        f"| {curve.step:.3g} | {curve.sigma:.3g} | "
+                        + " | ".join(f"{a:.4f}" for a in curve.accuracies)
+                        + " |"
+                    )
                 plotted.append((f"{Path(data).name}, {loss}", curves))
             sigma, found = chosen(data, test, loss)
             best = max(curve.accuracies[-1] for curve in curves)

@@ -69,13 +69,15 @@ def window_choice(sizes: Sizes, rows: int, blocks: int, is_all: bool, sampling: 
     return f"{sizes.window_bytes / 1e6:,.1f} MB; the first mixes {rows:,} rows from {share}; {sampling} sampling"
 
 
-def cache_choice(catalog: Catalog, folder: str | None) -> str:
+def cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
     decoded = sum(shard.decoded for shard in catalog.shards)
     kept = sum(shard.cached for shard in catalog.shards)
     if not decoded:
         return "not needed: all shards can be read in slices"
     if not kept:
         return "none: shards are decoded in every epoch"
+    if epochs_left == 1:
+        return "not needed: no epoch is to follow that would read it"
     return f"{kept} of {decoded} shards are decoded once, into {folder}"
 
 

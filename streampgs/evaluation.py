@@ -63,7 +63,7 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
                 )
             yield _ScoredBlock(scores[0] if model.coef_.ndim == 1 else np.ascontiguousarray(scores.T), window)
     finally:
-        filler.blocks.close()
+        filler.close()
 
 
 class _Ranks:

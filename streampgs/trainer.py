@@ -348,7 +348,7 @@ class _Session:
         try:
             return filler.sample(_VALIDATION_BYTES)
         finally:
-            filler.blocks.close()
+            filler.close()
 
     def _warm_up_first_lanes(self) -> None:
         """Load, or compile, the loops that the first step will need, as far as can be told without any rows."""
@@ -401,7 +401,7 @@ class _Session:
         """Train on the rest of a window; why training is to end, or None when the window is used up."""
         assert self.solver is not None
         assert window.plan is not None
-        mean_entries = window.values.size / max(1, window.starts.size)
+        mean_entries = window.entries / max(1, window.starts.size)
         batch = self.options.batch
         piece = batch * max(1, int(min(_PIECE_ROWS, _PIECE_ENTRIES / max(1.0, mean_entries))) // batch)
         row = self.cursor.row
@@ -549,7 +549,7 @@ class _Session:
             "data": data_choice(self.catalog, self.solver.features),
             "model": model_choice(self.solver.settings, self.options, len(self._leading_lanes())),
             "window": window_choice(sizes, window.rows, blocks, is_all, self.options.sampling),
-            "cache": cache_choice(self.catalog, self.record.cache),
+            "cache": cache_choice(self.catalog, self.record.cache, self._epochs_left()),
             "memory": memory_choice(self.forecast),
         }
         self.observer.choices(choices)
@@ -596,6 +596,9 @@ class _Session:
         self.checkpoint = self.folder.write_checkpoint(vectors, record, self.totals.rows)
         self.saved_at = (self.totals.rows, self.cursor)
         self.observer.saved(str(self.checkpoint))
+
+    def _epochs_left(self) -> int | None:
+        return None if self.limits.epochs is None else self.limits.epochs - self.cursor.epoch
 
     def _epochs(self) -> float:
         """Epochs done, with the part of the present one."""

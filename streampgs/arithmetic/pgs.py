@@ -61,6 +61,17 @@ _RANGE = 2.0**8
 _PREFETCHED_STATE = 1 << 18  # numbers
 _ROWS_AHEAD = 2
 _LINE_NUMBERS = 8  # of eight bytes in a cache line
+_ENTRIES_AHEAD = 5  # rows
+_LINE_ENTRIES = 16  # of four bytes in a cache line
+
+
+@inlinable
+def _prefetch_entries(row, starts, stops, indices, values):  # type: ignore[no-untyped-def]
+    """Start fetching a row that does not lie behind the one before it, where the processor would not look for it."""
+    if row < starts.size and starts[row] != stops[row - 1]:
+        for line in range(starts[row], stops[row] + _LINE_ENTRIES - 1, _LINE_ENTRIES):
+            prefetch_for_writing(indices, line)
+            prefetch_for_writing(values, line)
 
 
 @reordering
@@ -248,6 +259,7 @@ def _euclidean_advance(loss_name: str, layout: str, lanes: int, averaging: bool)
                 scalars[REGULARIZER_TALLY, lane] += parameters[SIGMA, lane] * norm * norm * 0.5
 
             for r in range(batch_first, batch_stop):
+                _prefetch_entries(r + _ENTRIES_AHEAD, starts, stops, indices, values)
                 if prefetching and r + _ROWS_AHEAD < stop:
                     ahead = r + _ROWS_AHEAD
                     _prefetch_features(coordinates, indices, starts[ahead], stops[ahead], columns)
@@ -458,6 +470,7 @@ def _general_advance(loss_name: str, p: float, layout: str, averaging: bool) -> 
             scalars[REGULARIZER_TALLY, 0] += sigma * norm * norm / (2.0 * p_less_1)
 
             for r in range(batch_first, batch_stop):
+                _prefetch_entries(r + _ENTRIES_AHEAD, starts, stops, indices, values)
                 if prefetching and r + _ROWS_AHEAD < stop:
                     ahead = r + _ROWS_AHEAD
                     _prefetch_features(coordinates, indices, starts[ahead], stops[ahead], columns)

@@ -68,27 +68,34 @@ def _copy_values(values, source, target, count, out_values):  # type: ignore[no-
 
 
 @reordering
+def _values_are_sound(values):  # type: ignore[no-untyped-def]
+    faults = 0
+    for j in range(values.size):
+        faults += not _fits_float32(values[j])
+    return faults == 0
+
+
+@reordering
 def _entries_are_sound(offsets, indices, values, limit):  # type: ignore[no-untyped-def]
     """Whether all rows of a block are beyond doubt, in a few passes over all their entries; and the largest index.
 
     Beyond doubt: indices below the limit and strictly increasing in each row, values finite in float32.
     """
+    # Of slices, whose places count from 0: an index that might be negative keeps a loop from using vector registers.
     first, stop = offsets[0], offsets[-1]
+    block = indices[first:stop]
     largest = indices.dtype.type(0)
-    for j in range(first, stop):
-        largest = indices[j] if indices[j] > largest else largest
     descents = 0
-    for j in range(first + 1, stop):
-        descents += indices[j] <= indices[j - 1]
+    for j in range(block.size):
+        largest = block[j] if block[j] > largest else largest
+    behind = block[1:]
+    for j in range(behind.size):
+        descents += behind[j] <= block[j]
     for r in range(1, offsets.size - 1):
         start = offsets[r]
         if descents and first < start < stop and offsets[r + 1] > start:
             descents -= indices[start] <= indices[start - 1]
-    faults = 0
-    if values.size:
-        for j in range(first, stop):
-            faults += not _fits_float32(values[j])
-    return largest < limit and descents == 0 and faults == 0, largest
+    return largest < limit and descents == 0 and _values_are_sound(values[first:stop]), largest
 
 
 def _copy_converted(target, to, source, start, count):  # type: ignore[no-untyped-def]
@@ -163,14 +170,6 @@ def place_sparse(rows, slots, offsets, indices, values, starts, out_indices, out
     if sound and every_row and offsets[-1] > offsets[0]:
         largest = np.int64(block_largest)
     return largest
-
-
-@reordering
-def _values_are_sound(values):  # type: ignore[no-untyped-def]
-    faults = 0
-    for j in range(values.size):
-        faults += not _fits_float32(values[j])
-    return faults == 0
 
 
 @compiled

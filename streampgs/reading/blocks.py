@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streampgs.errors import DataError
 from streampgs.order.schedule import WindowPlan
 from streampgs.reading.cache import BlockCache, CacheFile
-from streampgs.reading.decoding import decoded_slices
+from streampgs.reading.decoding import UndecodedGroup, decoded_slices
 from streampgs.reading.scratch import Scratch
 from streampgs.table.arrow_columns import list_offsets, read_column
 from streampgs.table.arrow_metadata import BatchMetadata
@@ -126,6 +126,9 @@ class CachedSlice:
     def file(self) -> CacheFile:
         return self.opened()
 
+    def announce(self, start: int, stop: int) -> None:
+        self.file.announce(self.number)
+
     def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
         return self.file.lengths(self.number, lists, scratch)
 
@@ -138,6 +141,9 @@ class DecodedRows:
     """Rows decoded into memory, of a group that is not cached."""
 
     batch: pa.RecordBatch
+
+    def announce(self, start: int, stop: int) -> None:
+        """They are here."""
 
     def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
         offsets: NDArray[np.int64] = self.batch.column(lists).offsets.to_numpy().astype(np.int64)
@@ -173,29 +179,67 @@ class BlockFinder:
         while self._open:
             self._open.popitem()[1].close()
 
-    def of_plan(self, plan: WindowPlan) -> Iterator[Block]:
-        """The blocks of a window's pieces, what must be decoded for them decoded."""
+    def of_plan(self, plan: WindowPlan) -> list[Block | UndecodedGroup]:
+        """The blocks of a window's pieces. What must be decoded for slices is decoded; groups that come whole are left
+        to be decoded."""
         pieces = plan.pieces
         shards = [self.catalog.shard_of(int(group)) for group in pieces.group]
-        self._decode_missing(pieces.group, shards)
+        whole = [self._undecoded(plan, i, *shards[i]) for i in range(len(shards))]
+        self._decode_missing([(int(group), *shards[i]) for i, group in enumerate(pieces.group) if whole[i] is None])
+        found: list[Block | UndecodedGroup] = []
         for i, (number, in_file) in enumerate(shards):
-            shard = self.catalog.shards[number]
-            group, start, stop = int(pieces.group[i]), int(pieces.start[i]), int(pieces.stop[i])
-            picks = pieces.picks[i] if pieces.picks is not None else None
-            if not shard.decoded:
-                yield Block(group, start, stop, picks, self._arrow_group(number, in_file))
-                continue
-            slice_rows = int(self.slice_rows[group])
-            if shard.cached and self.cache is not None:
-                opened = partial(self._cache_file, group, shard, in_file, slice_rows)
-                for first in range(start, stop, slice_rows):
-                    last = min(first + slice_rows, stop)
-                    yield Block(group, first, last, picks, CachedSlice(opened, first // slice_rows))
+            undecoded = whole[i]
+            if undecoded is not None:
+                found.append(undecoded)
             else:
-                first = start
-                for batch in decoded_slices(shard, in_file, slice_rows, self.columns):
-                    yield Block(group, first, first + batch.num_rows, picks, DecodedRows(batch))
-                    first += batch.num_rows
+                found += self._of_piece(plan, i, number, in_file)
+        return found
+
+    def announce(self, plan: WindowPlan) -> None:
+        """Ask the system to read ahead what the window will need and what lies ready on disk."""
+        pieces = plan.pieces
+        for i, group in enumerate(pieces.group):
+            self.check_stop()
+            number, in_file = self.catalog.shard_of(int(group))
+            shard, slice_rows = self.catalog.shards[number], int(self.slice_rows[group])
+            if not shard.decoded or (self.cache is not None and self.cache.path(shard, in_file, slice_rows).exists()):
+                for block in self._of_piece(plan, i, number, in_file):
+                    block.source.announce(block.start, block.stop)
+
+    def all_undecoded(self, plan: WindowPlan) -> list[UndecodedGroup] | None:
+        """The groups that make up the window, if all are whole ones that must be decoded."""
+        groups = []
+        for i, group in enumerate(plan.pieces.group):
+            undecoded = self._undecoded(plan, i, *self.catalog.shard_of(int(group)))
+            if undecoded is None:
+                return None
+            groups.append(undecoded)
+        return groups
+
+    def _undecoded(self, plan: WindowPlan, piece: int, number: int, in_file: int) -> UndecodedGroup | None:
+        """The piece as a group to be decoded, if it is a whole one that is not in the cache."""
+        pieces, shard = plan.pieces, self.catalog.shards[number]
+        if not shard.decoded or pieces.picks is not None:
+            return None
+        if pieces.stop[piece] - pieces.start[piece] != shard.group_rows[in_file]:
+            return None
+        slice_rows = int(self.slice_rows[pieces.group[piece]])
+        if shard.cached and self.cache is not None and self.cache.path(shard, in_file, slice_rows).exists():
+            return None
+        return UndecodedGroup(shard, in_file, slice_rows, self.columns)
+
+    def _of_piece(self, plan: WindowPlan, piece: int, number: int, in_file: int) -> Iterator[Block]:
+        pieces, shard = plan.pieces, self.catalog.shards[number]
+        group, start, stop = int(pieces.group[piece]), int(pieces.start[piece]), int(pieces.stop[piece])
+        picks = pieces.picks[piece] if pieces.picks is not None else None
+        if not shard.decoded:
+            yield Block(group, start, stop, picks, self._arrow_group(number, in_file))
+            return
+        slice_rows = int(self.slice_rows[group])
+        opened = partial(self._cache_file, group, shard, in_file, slice_rows)
+        for first in range(start, stop, slice_rows):
+            last = min(first + slice_rows, stop)
+            yield Block(group, first, last, picks, CachedSlice(opened, first // slice_rows))
 
     def _arrow_group(self, number: int, in_file: int) -> ArrowGroup:
         opened = partial(self._arrow_file, number)
@@ -235,18 +279,18 @@ class BlockFinder:
         self._open.move_to_end(key)
         return file
 
-    def _decode_missing(self, groups: NDArray[np.int64], shards: list[tuple[int, int]]) -> None:
-        """Decode the groups that the cache does not have yet, a few at a time."""
+    def _decode_missing(self, wanted: list[tuple[int, int, int]]) -> None:
+        """Decode the groups (number, shard, number in it) that the cache does not have yet, a few at a time."""
         if self.cache is None:
             return
         missing: dict[int, tuple[Shard, int, int]] = {}
-        for group, (number, in_file) in zip(groups.tolist(), shards, strict=True):
+        for group, number, in_file in wanted:
             shard, slice_rows = self.catalog.shards[number], int(self.slice_rows[group])
             if shard.cached and group not in missing and not self.cache.path(shard, in_file, slice_rows).exists():
                 missing[group] = (shard, in_file, slice_rows)
         if missing:
             with ThreadPoolExecutor(_DECODERS) as pool:
-                for done in [pool.submit(self._decode, *wanted) for wanted in missing.values()]:
+                for done in [pool.submit(self._decode, *group) for group in missing.values()]:
                     done.result()
             pa.default_memory_pool().release_unused()
 

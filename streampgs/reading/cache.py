@@ -24,7 +24,7 @@ from streampgs.reading.scratch import Scratch
 from streampgs.table.arrow_columns import Bytes, ColumnPlace, check_places, column_places, list_offsets, read_column
 from streampgs.table.arrow_metadata import MetadataDamaged, metadata_length, read_batch_metadata
 from streampgs.table.catalog import Shard
-from streampgs.table.shard_files import read_into
+from streampgs.table.shard_files import announce, read_into
 
 _MAGIC = b"spgcach1"
 _TAIL = np.dtype([("messages", "<u8"), ("index_checksum", "<u8"), ("magic", "S8")])
@@ -51,6 +51,11 @@ class CacheFile:
 
     def rows(self, number: int) -> int:
         return int(self.index["rows"][number + 1])
+
+    def announce(self, number: int) -> None:
+        """Ask for the bytes of slice `number`."""
+        entry = self.index[number + 1]
+        announce(self.fd, int(entry["offset"]), int(entry["bytes"]))
 
     def lengths(self, number: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
         """Lengths of the rows of slice `number` in the named list column; not yet checked against damage."""
@@ -112,6 +117,7 @@ class BlockCache:
             fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
             return None
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         try:
             return _open(path, fd, shard, group, slice_rows)
         except (CacheDamaged, OSError, DataError, pa.ArrowInvalid):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -11,19 +13,65 @@ from streampgs.table.catalog import Shard
 from streampgs.table.layout import Columns
 from streampgs.table.shard_files import ArrowFile, ParquetShard, fingerprint_of
 
+# Less at a time costs more in calls than in decoding.
+_BATCH_BYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class UndecodedGroup:
+    """A whole group, to be decoded."""
+
+    shard: Shard
+    number: int
+    slice_rows: int
+    columns: Columns
+
+    @property
+    def name(self) -> str:
+        return f"shard '{self.shard.path}', {self.shard.group_name} {self.number}"
+
+    @property
+    def rows(self) -> int:
+        return self.shard.group_rows[self.number]
+
+    def count(self) -> int:
+        return self.rows
+
+    @property
+    def entries(self) -> int:
+        """As its footer tells: at least as many as it has."""
+        return self.shard.group_entries[self.number]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, some whole slices at a time."""
+        slice_bytes = self.slice_rows * (8 * self.entries + 24 * self.rows) // max(1, self.rows)
+        slices = max(1, _BATCH_BYTES // max(1, slice_bytes))
+        return decoded_slices(self.shard, self.number, slices * self.slice_rows, self.columns)
+
+    @contextmanager
+    def naming_faults(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as fault:
+            raise DataError(
+                f"{self.name}: damaged or unreadable: {fault}", "restore it, or write it again and start a new run"
+            ) from fault
+
 
 def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
     """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last."""
     if fingerprint_of(shard.path) != shard.fingerprint:
         raise DataChanged(f"shard '{shard.path}' was replaced while in use", "restore it, or start a new run")
-    rows = 0
+    rows, expected = 0, shard.group_rows[group]
     for batch in _decoded(shard, group, slice_rows, columns):
         rows += batch.num_rows
+        if rows > expected:
+            break
         yield batch
-    if rows != shard.group_rows[group]:  # decoders may end without a word at a page that they do not understand
+    if rows != expected:  # decoders may end without a word at a page that they do not understand
+        many = "more" if rows > expected else f"{rows:,}"
         raise DataError(
-            f"shard '{shard.path}', {shard.group_name} {group}: {rows:,} rows, but the footer tells of "
-            f"{shard.group_rows[group]:,}",
+            f"shard '{shard.path}', {shard.group_name} {group}: {many} rows, but the footer tells of {expected:,}",
             "it is damaged or changed: restore it, or write it again and start a new run",
         )
 

@@ -2,49 +2,66 @@
 
 Lengths of rows come first (for lists, their offsets alone are read), because in a window laid out in visiting order
 the place of a row depends on the lengths of all the others. Then each block is fetched once into scratch memory and
-its rows are copied to their places.
+its rows are copied to their places. Groups that come whole from a decoder go another way: see first_pass.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.arithmetic.randomness import checksum, shuffled
-from streampgs.arithmetic.rows import place_dense, place_sparse, repeat_table
-from streampgs.errors import DataError, OptionError
+from streampgs.errors import DataError, OptionError, StreampgsError
+from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
-from streampgs.reading.bad_rows import bad_row_error
-from streampgs.reading.blocks import ArrowGroup, Block, BlockFinder, CachedSlice
+from streampgs.reading.blocks import Block, BlockFinder, CachedSlice
 from streampgs.reading.cache import BlockCache, CacheDamaged, CacheFile
+from streampgs.reading.decoding import UndecodedGroup
+from streampgs.reading.first_pass import Decoders, Decoding, Target
+from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
 from streampgs.reading.scratch import Scratch
 from streampgs.reading.window import Window, joined
 from streampgs.table.arrow_metadata import MetadataDamaged
 from streampgs.table.catalog import Catalog, Shard
-from streampgs.table.layout import SPARSE, Columns, rows_of
+from streampgs.table.layout import SPARSE
 
-LARGEST_INDEX = 2**31 - 2
+__all__ = ["RowRules", "WindowFiller", "refuse_unreadable"]
+
+Ints = NDArray[np.int64]
 _SAMPLED_BLOCK_BYTES = 1 << 18
 
 
-@dataclass(frozen=True)
-class RowRules:
-    """What a row is and when it is refused."""
+@dataclass
+class _Part:
+    """Rows of a plan that come from one place."""
 
-    columns: Columns
-    classifies: bool
-    skip_bad_rows: bool
-    features: int | None
-    """The number of features, where it is fixed."""
+    source: Block | UndecodedGroup
+    slots: Ints
+    lengths: Ints | None
+    """None: known only when the rows are decoded."""
+
+    @property
+    def room(self) -> int:
+        if self.lengths is not None:
+            return int(self.lengths.sum())
+        assert isinstance(self.source, UndecodedGroup)
+        return self.source.entries
+
+
+@dataclass
+class _Filling:
+    """A window on its way: groups that are being decoded into it, blocks that are still to be read."""
+
+    decoding: Decoding
+    blocks: list[tuple[Block, _Part]]
 
 
 class WindowFiller:
@@ -58,30 +75,43 @@ class WindowFiller:
         self.sparse = catalog.kind == SPARSE
         self.lists = "indices" if self.sparse else "features"
         self._scratch = Scratch()
-        self._table = repeat_table(256)
+        self._placer = RowPlacer(rules, None if self.sparse else 0)
         self._width = rules.features if not self.sparse else None
+        self._decoders = Decoders(rules, cache, self.blocks.check_stop)
+        self._ahead: dict[Cursor, _Filling] = {}
+        self.last_epoch: int | None = None
+        """The epoch before which reading ends, if that is known: no rows are kept for it."""
 
     def warm_up(self) -> None:
         """Compile, or load from the cache, the loops that a fill will need."""
-        none, no_rows = np.empty(0, np.int64), np.empty(0, np.uint8)
         shuffled(np.uint64(0), 0)
-        checksum(no_rows)
-        values = np.empty(0, np.float32)
-        if self.sparse:
-            indices, offsets = np.empty(0, np.int32), np.zeros(1, np.int64)
-            place_sparse(
-                none, none, offsets, _unsigned(indices), values, none, indices.view(np.uint32), values, np.uint64(1),
-                no_rows, self._table,
-            )  # fmt: skip
-        else:
-            place_dense(none, none, 1, values, values, no_rows)
+        checksum(np.empty(0, np.uint8))
+        self._placer.warm_up()
 
-    def fill(self, plan: WindowPlan, window: Window) -> None:
-        """Put the plan's rows into the window, in visiting order."""
+    def close(self) -> None:
+        while self._ahead:
+            self._ahead.popitem()[1].decoding.end()
+        self._decoders.close()
+        self.blocks.close()
+
+    def announce(self, plan: WindowPlan) -> None:
+        """Let the system read ahead for a window that is to be filled next."""
+        with suppress(OSError, StreampgsError, CacheDamaged):  # it comes again where the window is asked for
+            self.blocks.announce(plan)
+
+    def start(self, plan: WindowPlan, window: Window) -> None:
+        """Begin with a window that is to be filled next, if all that it needs is decoders: they need no waiting for."""
+        with suppress(OSError):  # it comes again where the window is asked for
+            groups = self.blocks.all_undecoded(plan)
+            if groups is not None and (self.sparse or self._width is not None):
+                self._ahead[plan.start] = self._begin(plan, window, [*groups])
+
+    def fill(self, plan: WindowPlan, window: Window, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Put the plan's rows into the window. `meanwhile` is called when disk or decoders may soon have nothing to do."""
         attempts: Counter[Path] = Counter()
         while True:
             try:
-                self._fill(plan, window)
+                self._fill(plan, window, meanwhile)
                 return
             except _GroupDamaged as damage:
                 # A cache file that does not check out is decoded anew; a disk that damages it every time is not.
@@ -94,34 +124,23 @@ class WindowFiller:
                 self.cache.discard(damage.file.path)
                 self.blocks.close()
 
-    def _fill(self, plan: WindowPlan, window: Window) -> None:
-        blocks = list(self.blocks.of_plan(plan))
-        for block in blocks:
-            if isinstance(block.source, ArrowGroup):
-                block.source.announce(block.start, block.stop)
-        lengths = self._lengths(blocks)
-        slots = shuffled(np.uint64(plan.shuffle_key), len(lengths))
-        window.plan = plan
-        self._fill_slots(blocks, lengths, slots, window)
-
-    def _fill_slots(
-        self, blocks: list[Block], lengths: NDArray[np.int64], slots: NDArray[np.int64], window: Window
-    ) -> None:
-        window.skipped = Counter()
-        columns = self.rules.columns
-        window.lay_out(lengths, slots, self.sparse, columns.weight is not None, max(1, len(columns.labels)))
-        window.largest_index = -1
-        if self.sparse and len(lengths) and 4 * lengths.max() > self._table.size:
-            self._table = repeat_table(int(lengths.max()))
-        dropped: list[NDArray[np.int64]] = []
-        first = 0
-        for block in blocks:
-            self.blocks.check_stop()
-            count = block.count()
-            self._place(block, lengths[first : first + count], slots[first : first + count], window, dropped)
-            first += count
-        if dropped:
-            window.drop(np.concatenate(dropped))
+    def _fill(self, plan: WindowPlan, window: Window, meanwhile: Callable[[], None]) -> None:
+        filling = self._ahead.pop(plan.start, None) or self._begin(plan, window, self.blocks.of_plan(plan))
+        found = Found()
+        try:
+            # In the order of the plan, so that of several faults it is always the same that is told.
+            for decoded in filling.decoding.running:
+                found.add(decoded.result())
+                meanwhile()
+            meanwhile()
+            for block, part in filling.blocks:
+                self.blocks.check_stop()
+                self._place(block, part, window, found)
+        finally:
+            filling.decoding.end()
+        if filling.decoding.running and not self._ahead:
+            pa.default_memory_pool().release_unused()
+        window.complete(found.largest_index, found.skipped, found.dropped)
 
     def sample(self, most_bytes: int) -> Window:
         """Rows of blocks evenly spread over the catalog, about so many bytes of them; all, if they are fewer."""
@@ -134,84 +153,104 @@ class WindowFiller:
         one and the same."""
         window = Window()
         for block in islice(self.blocks.in_file_order(block_bytes), 0, None, every):
-            lengths = self._lengths([block])
-            self._fill_slots([block], lengths, np.arange(len(lengths)), window)
+            self._fix_width([block])
+            lengths = self._lengths(block)
+            part = _Part(block, np.arange(block.count()), lengths)
+            self._lay_out([part], window)
+            found = Found()
+            self._place(block, part, window, found)
+            window.complete(found.largest_index, found.skipped, found.dropped)
             yield window
 
     # How long each row is, and where it goes.
 
-    def _lengths(self, blocks: list[Block]) -> NDArray[np.int64]:
-        if not self.sparse:
-            width = self._dense_width(blocks)
-            return np.full(sum(block.count() for block in blocks), width, np.int64)
-        parts = [np.empty(0, np.int64)]
-        for block in blocks:
-            self._scratch.reset()
-            with self._naming_faults(block):
-                lengths = block.source.lengths(block.start, block.stop, self.lists, self._scratch)
-            parts.append(lengths if block.picks is None else lengths[block.picks])
-        return np.concatenate(parts)
+    def _begin(self, plan: WindowPlan, window: Window, sources: list[Block | UndecodedGroup]) -> _Filling:
+        for source in sources:
+            if isinstance(source, Block):
+                source.source.announce(source.start, source.stop)
+        self._fix_width(sources)
+        lengths = [self._lengths(source) for source in sources]
+        ends = np.cumsum([source.count() for source in sources])
+        slots = np.split(shuffled(np.uint64(plan.shuffle_key), int(ends[-1])), ends[:-1])
+        parts = [_Part(*part) for part in zip(sources, slots, lengths, strict=True)]
+        window.plan = plan
+        firsts = self._lay_out(parts, window)
+        groups = [
+            (part.source, Target(window, part.slots, first, first + part.room))
+            for part, first in zip(parts, firsts, strict=True)
+            if isinstance(part.source, UndecodedGroup)
+        ]
+        blocks = [(part.source, part) for part in parts if isinstance(part.source, Block)]
+        keep = self.last_epoch is None or plan.start.epoch + 1 < self.last_epoch
+        return _Filling(self._decoders.begin(groups, self._placer.width, keep), blocks)
 
-    def _dense_width(self, blocks: list[Block]) -> int:
+    def _lay_out(self, parts: list[_Part], window: Window) -> list[int]:
+        """Make room in the window: in visiting order if all lengths are known, else part by part. Gives the first
+        entry of each part in the latter case."""
+        weighted, labels = self.rules.columns.weight is not None, max(1, len(self.rules.columns.labels))
+        known = [part.lengths for part in parts if part.lengths is not None]
+        slots = [part.slots for part in parts]
+        ends = np.cumsum([part.room for part in parts])
+        firsts: list[int] = (ends - [part.room for part in parts]).tolist()
+        if len(known) == len(parts):
+            window.lay_out(np.concatenate(known), np.concatenate(slots), self.sparse, weighted, labels)
+            return firsts
+        window.make_room(sum(len(part.slots) for part in parts), int(ends[-1]), self.sparse, weighted, labels)
+        for part, first in zip(parts, firsts, strict=True):
+            if part.lengths is not None:
+                window.lay_out_at(first, part.lengths, part.slots)
+        return firsts
+
+    def _lengths(self, source: Block | UndecodedGroup) -> Ints | None:
+        if not self.sparse:
+            return np.full(source.count(), self._placer.width, np.int64)
+        if isinstance(source, UndecodedGroup):
+            return None
+        self._scratch.reset()
+        with self._naming_faults(source):
+            lengths = source.source.lengths(source.start, source.stop, self.lists, self._scratch)
+        return lengths if source.picks is None else lengths[source.picks]
+
+    def _fix_width(self, sources: list[Block] | list[Block | UndecodedGroup]) -> None:
         """Features of a dense row: fixed by option or schema, or else by the first row that is read."""
+        if self.sparse:
+            return
         if self._width is None:
             self._width = next((s.layout.width for s in self.catalog.shards if s.layout.width is not None), None)
         if self._width is None:
-            for block in blocks:
-                self._scratch.reset()
-                with self._naming_faults(block):
-                    lists = block.source.columns(block.start, block.stop, self._scratch)[self.lists]
-                widths = np.diff(lists.offsets.to_numpy())[lists.is_valid().to_numpy(zero_copy_only=False)]
-                widths = widths[widths > 0]
-                if widths.size:
-                    self._width = int(widths[0])
-                    break
-        return self._width or 0
+            self._width = next((width for source in sources for width in self._widths(source)), None)
+        self._placer.width = self._width or 0  # None: no row so far has features
 
-    def _place(
-        self,
-        block: Block,
-        lengths: NDArray[np.int64],
-        slots: NDArray[np.int64],
-        window: Window,
-        dropped: list[NDArray[np.int64]],
-    ) -> None:
+    def _widths(self, source: Block | UndecodedGroup) -> Iterator[int]:
+        """Features of the first row that has any, part by part."""
+        for lists in self._lists(source):
+            widths = np.diff(lists.offsets.to_numpy())[lists.is_valid().to_numpy(zero_copy_only=False)]
+            widths = widths[widths > 0]
+            if widths.size:
+                yield int(widths[0])
+
+    def _lists(self, source: Block | UndecodedGroup) -> Iterator[pa.Array]:
+        if isinstance(source, UndecodedGroup):
+            for batch in source.batches():
+                yield batch.column(self.lists)
+            return
+        self._scratch.reset()
+        with self._naming_faults(source):
+            lists = source.source.columns(source.start, source.stop, self._scratch)[self.lists]
+        yield lists
+
+    def _place(self, block: Block, part: _Part, window: Window, found: Found) -> None:
         self._scratch.reset()
         shard_number, in_file = self.catalog.shard_of(block.group)
         shard = self.catalog.shards[shard_number]
         with self._naming_faults(block):
-            columns = block.source.columns(block.start, block.stop, self._scratch)
-            arrays = rows_of(
-                columns,
-                shard.layout,
-                self.rules.columns,
-                self.rules.classifies,
-                None if self.sparse else self._width,
-            )
-        rows = np.arange(len(arrays)) if block.picks is None else block.picks
-        if self.sparse and not np.array_equal(np.diff(arrays.offsets)[rows], lengths):
-            self._raise_changed(block, shard)
-        reasons = arrays.reasons[rows]
+            arrays = self._placer.arrays(block.source.columns(block.start, block.stop, self._scratch), shard)
         if self.sparse:
-            largest = place_sparse(
-                rows, slots, arrays.offsets, _unsigned(arrays.indices), arrays.values, window.starts, window.indices,
-                window.values, np.uint64(self.rules.features or LARGEST_INDEX + 1), reasons, self._table,
-            )  # fmt: skip
-            window.largest_index = max(window.largest_index, int(largest))
-        else:
-            width = self._width or 0  # None: no row so far has features
-            place_dense(rows, slots, width, arrays.values, window.values, reasons)
-            window.largest_index = width - 1
-        if arrays.labels is not None:
-            window.labels[slots] = arrays.labels[rows]
-        if window.weights.size and arrays.weights is not None:
-            window.weights[slots] = arrays.weights[rows]
-        bad = np.flatnonzero(reasons)
-        if bad.size:
-            if not self.rules.skip_bad_rows:
-                raise bad_row_error(shard, in_file, block.start, arrays, reasons, rows)
-            window.skipped.update(reasons[bad].tolist())
-            dropped.append(slots[bad])
+            lengths = np.diff(arrays.offsets)
+            assert part.lengths is not None
+            if not np.array_equal(lengths if block.picks is None else lengths[block.picks], part.lengths):
+                self._raise_changed(block, shard)
+        self._placer.place(arrays, block.picks, part.slots, window, Origin(shard, in_file, block.start), found)
 
     @contextmanager
     def _naming_faults(self, block: Block) -> Iterator[None]:
@@ -238,10 +277,6 @@ class _GroupDamaged(Exception):
     def __init__(self, file: CacheFile) -> None:
         super().__init__(str(file.path))
         self.file = file
-
-
-def _unsigned(indices: NDArray[Any]) -> NDArray[Any]:
-    return indices.view(np.uint32 if indices.itemsize == 4 else np.uint64)
 
 
 def refuse_unreadable(catalog: Catalog, schedule: Schedule) -> None:

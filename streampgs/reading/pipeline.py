@@ -1,14 +1,19 @@
-"""Two windows in turn: while one is trained on, a thread of its own fills the next."""
+"""Two windows in turn: while one is trained on, a thread of its own fills the next.
+
+Where windows are decoded, and one is free again before the other is full, its decoding begins already: decoders then
+never wait for each other at a window's end.
+"""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
+from functools import partial
 from typing import Protocol
 
 from streampgs.order.cursor import Cursor
-from streampgs.order.schedule import Schedule
+from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.filler import WindowFiller
 from streampgs.reading.window import Window
 
@@ -25,10 +30,13 @@ class Pipeline:
     def __init__(self, filler: WindowFiller, schedule: Schedule, cursor: Cursor, last_epoch: int | None) -> None:
         self.seconds_waiting = 0.0
         self._filler = filler
+        filler.last_epoch = last_epoch
         self._schedule = schedule
         self._last_epoch = last_epoch
         self._free: queue.SimpleQueue[Window | None] = queue.SimpleQueue()
         self._ready: queue.SimpleQueue[Window | BaseException | None] = queue.SimpleQueue()
+        self._begun: tuple[WindowPlan, Window] | None = None
+        self._announced: Cursor | None = None
         self._windows = (Window(), Window())
         for window in self._windows:
             self._free.put(window)
@@ -62,18 +70,45 @@ class Pipeline:
         self._filler.blocks.stop()
         self._free.put(None)
         self._thread.join()
-        self._filler.blocks.close()
+        self._filler.close()
 
     def _run(self, cursor: Cursor) -> None:
         try:
-            while self._last_epoch is None or cursor.epoch < self._last_epoch:
-                window = self._free.get()
-                if window is None:
-                    return
-                plan = self._schedule.window(cursor)
-                self._filler.fill(plan, window)
+            following = self._take(cursor, wait=True)
+            while following is not None:
+                plan, window = following
+                self._begun = None
+                self._filler.fill(plan, window, partial(self._begin, plan.next))
                 self._ready.put(window)
-                cursor = plan.next
-            self._ready.put(None)
+                following = self._begun or self._take(plan.next, wait=True)
         except BaseException as error:
             self._ready.put(error)
+
+    def _begin(self, cursor: Cursor) -> None:
+        """Look after the window behind the one that is being filled: announce it, and start with it as soon as there
+        is room for it."""
+        if self._announced != cursor and not self._ends_at(cursor):
+            self._announced = cursor
+            self._filler.announce(self._schedule.window(cursor))
+        if self._begun is None:
+            self._begun = self._take(cursor, wait=False)
+            if self._begun is not None:
+                self._filler.start(*self._begun)
+
+    def _ends_at(self, cursor: Cursor) -> bool:
+        return self._last_epoch is not None and cursor.epoch >= self._last_epoch
+
+    def _take(self, cursor: Cursor, wait: bool) -> tuple[WindowPlan, Window] | None:
+        """The plan at the cursor and a free window for it; None if there is none, or no window will be wanted."""
+        if self._ends_at(cursor):
+            if wait:
+                self._ready.put(None)
+            return None
+        try:
+            window = self._free.get(wait)
+        except queue.Empty:
+            return None
+        if window is None:
+            self._free.put(None)  # to be seen again by who waits
+            return None
+        return self._schedule.window(cursor), window

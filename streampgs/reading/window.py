@@ -15,12 +15,16 @@ from streampgs.order.schedule import WindowPlan
 class Window:
     """Row r has entries [starts[r], stops[r]) of `values` (and `indices`, for sparse rows).
 
+    Rows lie in visiting order, or block by block where they were decoded straight into the window.
+
     The arrays keep their memory from window to window and only ever grow.
     """
 
     def __init__(self) -> None:
         self.plan: WindowPlan | None = None
         self.rows = 0
+        self.entries = 0
+        """Of all rows asked for; `values` may have more room than they take."""
         self.largest_index = -1
         self.skipped: Counter[int] = Counter()
         self.kept: NDArray[np.bool_] | None = None
@@ -48,23 +52,41 @@ class Window:
     def lay_out(
         self, lengths: NDArray[np.int64], slots: NDArray[np.int64], sparse: bool, weighted: bool, labels: int = 1
     ) -> None:
-        """Give each slot its place; lengths[k] is the length of the row that goes to slots[k], with so many labels."""
-        count = len(lengths)
-        starts, stops = self.reserve("starts", count), self.reserve("stops", count)
-        stops[slots] = lengths
-        np.cumsum(stops, out=stops)
-        if count:
-            starts[0] = 0
-            starts[1:] = stops[:-1]
-        entries = int(stops[-1]) if count else 0
+        """Give each slot its place, in visiting order; lengths[k] is the length of the row that goes to slots[k]."""
+        self.make_room(len(lengths), int(lengths.sum()), sparse, weighted, labels)
+        self.stops[slots] = lengths
+        np.cumsum(self.stops, out=self.stops)
+        if self.rows:
+            self.starts[0] = 0
+            self.starts[1:] = self.stops[:-1]
+
+    def make_room(self, rows: int, entries: int, sparse: bool, weighted: bool, labels: int = 1) -> None:
+        """For so many rows, of so many labels each, with so many entries at most in all; their places are to be told
+        by `lay_out_at`."""
+        self.reserve("starts", rows)
+        self.reserve("stops", rows)
+        self.labels = self.reserve("labels", rows * labels)
+        if labels > 1:
+            self.labels = self.labels.reshape(rows, labels)
+        self.reserve("weights", rows if weighted else 0)
         self.reserve("values", entries)
         self.reserve("indices", entries if sparse else 0)
-        self.labels = self.reserve("labels", count * labels)
-        if labels > 1:
-            self.labels = self.labels.reshape(count, labels)
-        self.reserve("weights", count if weighted else 0)
-        self.rows = count
+        self.rows = rows
         self.kept = None
+
+    def lay_out_at(self, first: int, lengths: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
+        """Rows for the given slots lie one behind the other from entry `first` on."""
+        stops = first + np.cumsum(lengths)
+        self.stops[slots] = stops
+        self.starts[slots] = stops - lengths
+
+    def complete(self, largest_index: int, skipped: Counter[int], dropped: list[NDArray[np.int64]]) -> None:
+        """All rows are in their places, or are to be left out."""
+        self.entries = int(self.stops.sum() - self.starts.sum())
+        self.largest_index = largest_index
+        self.skipped = skipped
+        if dropped:
+            self.drop(np.concatenate(dropped))
 
     def drop(self, slots: NDArray[np.int64]) -> None:
         """Leave out the rows in these slots; the others keep their order."""
@@ -100,4 +122,5 @@ def joined(windows: Iterable[Window]) -> Window:
     for name, arrays in parts.items():
         if arrays:
             setattr(whole, name, np.concatenate(arrays))
+    whole.entries = entries
     return whole

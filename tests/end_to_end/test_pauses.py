@@ -178,9 +178,9 @@ def test_the_cost_of_a_resume_is_one_window(tables: Tables, tmp_path: Path, monk
     starts = []
     original = filler.WindowFiller.fill
 
-    def fill(self: Any, plan: Any, window: Any) -> None:
+    def fill(self: Any, plan: Any, window: Any, meanwhile: Any) -> None:
         starts.append((plan.start.epoch, plan.start.position))
-        original(self, plan, window)
+        original(self, plan, window, meanwhile)
 
     monkeypatch.setattr(filler.WindowFiller, "fill", fill)
     streampgs.resume(tmp_path / "run", rows=2 * ROWS + 101)

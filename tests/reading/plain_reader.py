@@ -218,7 +218,7 @@ class Reader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.filler.blocks.close()
+        self.filler.close()
 
     def plans(self, epochs: int = 1, first_epoch: int = 0) -> Iterator[WindowPlan]:
         arrival = Arrival(0, 0, len(self.catalog.shards), self.catalog.groups)

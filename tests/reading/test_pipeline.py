@@ -82,10 +82,10 @@ def test_error_comes_after_the_windows_before_it(setup, monkeypatch):
     reader = setup.reader()
     fill = reader.filler.fill
 
-    def failing(plan: object, window: Window) -> None:
+    def failing(plan: object, window: Window, meanwhile: object) -> None:
         if plan.start.position > 0:
             raise DataError("the second window is damaged")
-        fill(plan, window)
+        fill(plan, window, meanwhile)
 
     monkeypatch.setattr(reader.filler, "fill", failing)
     pipeline = Pipeline(reader.filler, reader.schedule, cursor_of(reader), last_epoch=1)

@@ -1,0 +1,121 @@
+"""Rows of a block's columns go to their places in a window, and are checked on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.arithmetic.rows import place_dense, place_sparse, repeat_table
+from streampgs.reading.bad_rows import bad_row_error
+from streampgs.reading.window import Window
+from streampgs.table.catalog import Shard
+from streampgs.table.layout import Columns, RowArrays, rows_of
+
+LARGEST_INDEX = 2**31 - 2
+_NO_ROWS = np.empty(0, np.int64)
+
+
+@dataclass(frozen=True)
+class RowRules:
+    """What a row is and when it is refused."""
+
+    columns: Columns
+    classifies: bool
+    skip_bad_rows: bool
+    features: int | None
+    """The number of features, where it is fixed."""
+
+
+@dataclass
+class Found:
+    """What came to light about rows while they were placed."""
+
+    largest_index: int = -1
+    skipped: Counter[int] = field(default_factory=Counter)
+    dropped: list[NDArray[np.int64]] = field(default_factory=list)
+    """Slots of the skipped rows."""
+
+    def add(self, other: Found) -> None:
+        self.largest_index = max(self.largest_index, other.largest_index)
+        self.skipped.update(other.skipped)
+        self.dropped += other.dropped
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where rows come from: a group of a shard, from its row `first_row` on."""
+
+    shard: Shard
+    group: int
+    first_row: int
+
+
+class RowPlacer:
+    """Places rows for one thread. A dense row has `width` entries; None: rows are sparse."""
+
+    def __init__(self, rules: RowRules, width: int | None) -> None:
+        self.rules = rules
+        self.width = width
+        self._table = repeat_table(256)
+
+    def warm_up(self) -> None:
+        """Compile, or load from the cache, the loops that placing needs."""
+        values, reasons = np.empty(0, np.float32), np.empty(0, np.uint8)
+        if self.width is None:
+            indices, offsets = np.empty(0, np.int32), np.zeros(1, np.int64)
+            place_sparse(
+                _NO_ROWS, _NO_ROWS, offsets, _unsigned(indices), values, _NO_ROWS, indices.view(np.uint32), values,
+                np.uint64(1), reasons, self._table,
+            )  # fmt: skip
+        else:
+            place_dense(_NO_ROWS, _NO_ROWS, 1, values, values, reasons)
+
+    def arrays(self, columns: dict[str, pa.Array], shard: Shard) -> RowArrays:
+        return rows_of(columns, shard.layout, self.rules.columns, self.rules.classifies, self.width)
+
+    def place(
+        self,
+        arrays: RowArrays,
+        picks: NDArray[np.int64] | None,
+        slots: NDArray[np.int64],
+        window: Window,
+        origin: Origin,
+        found: Found,
+    ) -> None:
+        """Copy the rows that `picks` names (None: all) to their slots, which the window has laid out."""
+        rows = np.arange(len(arrays)) if picks is None else picks
+        reasons = arrays.reasons[rows]
+        if self.width is None:
+            self._reach(arrays)
+            largest = place_sparse(
+                rows, slots, arrays.offsets, _unsigned(arrays.indices), arrays.values, window.starts, window.indices,
+                window.values, np.uint64(self.rules.features or LARGEST_INDEX + 1), reasons, self._table,
+            )  # fmt: skip
+            found.largest_index = max(found.largest_index, int(largest))
+        else:
+            place_dense(rows, slots, self.width, arrays.values, window.values, reasons)
+            found.largest_index = self.width - 1
+        if arrays.labels is not None:
+            window.labels[slots] = arrays.labels[rows]
+        if window.weights.size and arrays.weights is not None:
+            window.weights[slots] = arrays.weights[rows]
+        bad = np.flatnonzero(reasons)
+        if bad.size:
+            if not self.rules.skip_bad_rows:
+                raise bad_row_error(origin.shard, origin.group, origin.first_row, arrays, reasons, rows)
+            found.skipped.update(reasons[bad].tolist())
+            found.dropped.append(slots[bad])
+
+    def _reach(self, arrays: RowArrays) -> None:
+        longest = int(np.diff(arrays.offsets).max(initial=0))
+        if 4 * longest > self._table.size:
+            self._table = repeat_table(longest)
+
+
+def _unsigned(indices: NDArray[Any]) -> NDArray[Any]:
+    return indices.view(np.uint32 if indices.itemsize == 4 else np.uint64)

@@ -1,0 +1,121 @@
+"""The first pass over groups that must be decoded: the same rows whatever the cache, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import streampgs
+from streampgs.errors import DataError
+from streampgs.order.cursor import Arrival, Cursor
+from streampgs.progress import StopRequest
+from streampgs.reading.blocks import Stopped
+from streampgs.reading.pipeline import Pipeline
+from streampgs.reading.window import Window
+from streampgs.table import shard_files
+from streampgs.table.catalog import Catalog
+
+from .plain_reader import WRITERS, Setup, rows_in, sparse_table
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    (tmp_path / "data").mkdir()
+    for seed, name in enumerate("ab"):
+        WRITERS["parquet"](sparse_table(300, seed=seed), tmp_path / f"data/{name}.parquet", 50)
+    return Setup(tmp_path / "data", tmp_path / "cache")
+
+
+def epochs(setup: Setup, count: int, drop_cache: bool = False) -> list[object]:
+    found = []
+    with setup.reader() as reader:
+        for window in reader.windows(epochs=count):
+            found.append(rows_in(window))
+            if drop_cache and setup.cache is not None:
+                shutil.rmtree(setup.cache, ignore_errors=True)
+    return found
+
+
+def decoders() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("streampgs-decoder")]
+
+
+def test_whether_rows_come_from_a_decoder_or_the_cache_changes_nothing(setup):
+    fresh = epochs(setup, 2)
+    assert epochs(setup, 2) == fresh
+    assert epochs(setup, 2, drop_cache=True) == fresh
+    uncached = epochs(replace(setup, cache=None), 1)
+    assert len(uncached) > 1
+    assert uncached == fresh[: len(uncached)]
+
+
+def test_a_model_is_the_same_with_a_cache_without_and_with_one_that_is_deleted(setup, tmp_path):
+    def trained(name: str, **choices: object) -> streampgs.Report:
+        return streampgs.train(setup.source, run=tmp_path / name, window="20kB", **choices)
+
+    kept = trained("kept", epochs=2)
+    trained("deleted", epochs=1)
+    assert not (tmp_path / "deleted/cache").exists()  # nobody had asked for a second epoch
+    assert streampgs.resume(tmp_path / "deleted", epochs=2).dual_sha256 == kept.dual_sha256
+    first = trained("first", epochs=1)
+    assert trained("uncached", epochs=1, no_cache=True).dual_sha256 == first.dual_sha256
+
+
+def test_a_window_begun_early_is_the_window(setup):
+    with setup.reader() as reader:
+        expected = [rows_in(window) for window in reader.windows()]
+    shutil.rmtree(setup.cache)
+    with setup.reader() as reader:
+        one, two = Window(), Window()
+        plans = list(reader.plans())
+        reader.filler.fill(plans[0], one, lambda: None)
+        reader.filler.start(plans[1], two)
+        reader.filler.fill(plans[1], two)
+        assert [rows_in(one), rows_in(two)] == expected[:2]
+        assert two.entries == sum(len(indices) for _, indices, _, _ in rows_in(two))
+
+
+def test_no_decoder_is_left_over(setup):
+    reader = setup.reader()
+    cursor = Cursor((Arrival(0, 0, len(reader.catalog.shards), reader.catalog.groups),))
+    pipeline = Pipeline(reader.filler, reader.schedule, cursor, last_epoch=None)
+    assert pipeline.next(StopRequest()) is not None
+    pipeline.close()
+    assert decoders() == []
+
+
+def test_stop_ends_decoding(setup):
+    with setup.reader() as reader:
+        reader.filler.blocks.stop()
+        with pytest.raises(Stopped):
+            reader.first_window()
+    assert decoders() == []
+
+
+def test_more_entries_than_the_footer_told_of_is_an_error(setup):
+    """Their room in the window is as large as the footer says: what does not fit is never written."""
+    shards = [replace(s, group_entries=tuple(n // 2 for n in s.group_entries)) for s in setup.catalog().shards]
+    with setup.reader(Catalog(shards)) as reader, pytest.raises(DataError, match=r"row group \d: more entries than"):
+        reader.first_window()
+
+
+def test_what_lies_beside_does_not_make_a_block_seem_to_be_in_memory(tmp_path, monkeypatch):
+    """Metadata before and behind it were read, and the pages with them."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(1 << 20))
+    asked: list[tuple[int, int]] = []
+
+    def ends_only(fd: int, buffers: list[bytearray], place: int, flags: int = 0) -> int:
+        if 4096 < place < (1 << 20) - 4096:
+            raise BlockingIOError
+        return 1
+
+    monkeypatch.setattr(os, "preadv", ends_only)
+    monkeypatch.setattr(os, "posix_fadvise", lambda fd, offset, size, advice: asked.append((offset, size)))
+    shard_files.announce(0, 0, 1 << 20)
+    assert asked == [(0, 1 << 20)]
