@@ -40,8 +40,13 @@ class Target:
 
 def targets_of(options: ModelOptions) -> list[Target]:
     if options.classes is not None:
-        return [Target(f"{label:g}", 0, float(number)) for number, label in enumerate(options.classes)]
+        return [Target(_in_full(label), 0, float(number)) for number, label in enumerate(options.classes)]
     return [Target(name, column) for column, name in enumerate(options.labels)]
+
+
+def _in_full(label: float) -> str:
+    """All digits: names of classes become names of columns, and two must not be one."""
+    return str(int(label)) if label == int(label) else repr(label)
 
 
 def candidates_of(
