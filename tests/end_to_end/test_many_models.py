@@ -105,8 +105,6 @@ def unpaused(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> dict[s
 def test_a_search_with_pauses_comes_to_the_same_bits(
     name: str, where: str, tables: Tables, unpaused: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
-    if where == "every mark and beside" and name not in ("sparse arrow", "sparse parquet batches"):
-        pytest.skip("38 pauses take a while; two kinds say what there is to say")
     kind, file_format, options = SEARCHES[name]
     run, pauses = tmp_path / "run", PAUSES[where]
     streampgs.train(tables.path(kind, file_format), run=run, rows=pauses[0], **SMALL, **options)
@@ -169,7 +167,7 @@ def test_the_chosen_one_of_a_grid_is_the_best_by_the_contest(grid: tuple[Path, R
     merits = np.mean([mark["merits"] for mark in marks[len(marks) // 2 :]], axis=0)
     chosen = contest.leader()
     assert merits[chosen] <= merits.min() * 1.0015
-    assert merits.max() > 1.2 * merits.min(), "the case shows nothing"
+    assert merits.max() > 1.1 * merits.min(), "the case shows nothing"
     of_chosen = contest.candidates[chosen].to_json()
     assert report.chosen == {name: of_chosen[name] for name in ("loss", "p", "sigma", "t0", "radius")}
     assert streampgs.Model.load(run).settings == contest.candidates[chosen]
@@ -485,7 +483,7 @@ def test_validation_rows_are_what_is_told_of_and_what_ends_training(
 def test_a_target_that_only_the_training_rows_reach_ends_nothing(
     with_validation: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    data, validation = with_validation
+    data, _ = with_validation
     x, numbers = clouds(700, 2, 1)
     wrong = write(tmp_path / "wrong", x, {"label": 1 - 2 * numbers})
     report = streampgs.train(data, run=tmp_path / "run", validation=[wrong], target_accuracy=0.8, epochs=2)
@@ -537,12 +535,25 @@ def test_validation_of_another_layout_is_refused(
         streampgs.train(tables.path("sparse", "arrow"), run=tmp_path / "b", validation=validation, epochs=1)
 
 
+@pytest.mark.parametrize("on_bad_row", ["error", "skip"])
 def test_validation_of_another_width_is_refused(
-    with_validation: tuple[Path, Path], tables: Tables, tmp_path: Path
+    on_bad_row: str, with_validation: tuple[Path, Path], tables: Tables, tmp_path: Path
 ) -> None:
     data, _ = with_validation
     with pytest.raises(streampgs.StreampgsError, match="features"):
-        streampgs.train(data, run=tmp_path / "run", validation=tables.path("dense", "arrow"), epochs=1)
+        streampgs.train(
+            data, run=tmp_path / "run", validation=tables.path("dense", "arrow"), epochs=1, on_bad_row=on_bad_row
+        )
+
+
+def test_validation_without_a_usable_row_is_refused(with_validation: tuple[Path, Path], tmp_path: Path) -> None:
+    data, _ = with_validation
+    x, numbers = clouds(20, 2)
+    useless = write(tmp_path / "useless", x, {"label": numbers + 7})
+    with pytest.raises(streampgs.StreampgsError, match="no row to judge on"):
+        streampgs.train(data, run=tmp_path / "run", validation=useless, epochs=1, on_bad_row="skip")
+    with pytest.raises(streampgs.StreampgsError, match=r"useless.*row 0 .*label"):
+        streampgs.train(data, run=tmp_path / "strict", validation=useless, epochs=1)
 
 
 # Wrong words.
