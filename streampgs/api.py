@@ -29,6 +29,8 @@ def train(
     `ModelOptions`, `Limits` and `Resources` in streampgs.options).
     """
     model, limits, resources = _split(options, ModelOptions, Limits, Resources)
+    if "validation" in model:  # a resume may be started elsewhere
+        model["validation"] = tuple(str(Path(source).absolute()) for source in _listed(model["validation"]))
     return trainer.train(
         _listed(data),
         Path(run),

@@ -40,8 +40,13 @@ class Target:
 
 def targets_of(options: ModelOptions) -> list[Target]:
     if options.classes is not None:
-        return [Target(f"{label:g}", 0, float(number)) for number, label in enumerate(options.classes)]
+        return [Target(_in_full(label), 0, float(number)) for number, label in enumerate(options.classes)]
     return [Target(name, column) for column, name in enumerate(options.labels)]
+
+
+def _in_full(label: float) -> str:
+    """All digits: names of classes become names of columns, and two must not be one."""
+    return str(int(label)) if label == int(label) else repr(label)
 
 
 def candidates_of(
@@ -79,8 +84,9 @@ def sigma_count(options: ModelOptions, targets: int) -> int:
 
 
 def _ladder(options: ModelOptions, targets: int) -> tuple[float, ...]:
-    """As much of the ladder as fits into the field beside targets, losses and balls."""
-    fitting = MOST_CANDIDATES // (targets * len(options.losses) * len(values_of(options.ball)))
+    """As much of the ladder as fits into the field beside targets, losses, powers and balls."""
+    powers = len(P_LADDER) + 1 if options.p == "auto" else len(values_of(options.p))
+    fitting = MOST_CANDIDATES // (targets * len(options.losses) * powers * len(values_of(options.ball)))
     if fitting < 2:
         return (_USUAL_SIGMA,)
     return SIGMA_LADDER if fitting >= len(SIGMA_LADDER) else SIGMA_LADDER[1::2][:fitting]

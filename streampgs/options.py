@@ -105,6 +105,8 @@ class ModelOptions:
         for name in ("loss", "p", "sigma", "ball", "label", "classes", "validation"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
+        if isinstance(self.classes, float | int):  # a list of one
+            object.__setattr__(self, "classes", (self.classes,))
         for loss in self.losses:
             _one_of("--loss", loss, LOSS_NAMES)
         if 0 < sum(loss in CLASSIFYING for loss in self.losses) < len(self.losses):
@@ -139,13 +141,19 @@ class ModelOptions:
                 f"{combinations} combinations of --loss, --p, --sigma and --ball", f"at most {MOST_CANDIDATES} fit"
             )
         if self.classes is not None:
-            if len(self.classes) < 3 or list(self.classes) != sorted(set(self.classes)):
+            ascending = list(self.classes) == sorted(set(self.classes)) and all(map(math.isfinite, self.classes))
+            if len(self.classes) < 3 or not ascending:
                 raise OptionError(
                     f"--classes {','.join(f'{label:g}' for label in self.classes)}",
                     "list three or more different labels in ascending order; of two, name the --positive one",
                 )
             if self.positive is not None or len(values_of(self.label)) > 1:
                 raise OptionError("--classes together with --positive or with several labels", "give one of them")
+            if not self.classifies:
+                raise OptionError(
+                    f"--classes with --loss {','.join(self.losses)}, which does not classify",
+                    f"choose one of {', '.join(CLASSIFYING)}",
+                )
         if not 1 <= self.threads <= MOST_THREADS:
             raise OptionError(
                 f"--threads {self.threads} is outside [1, {MOST_THREADS}]", "give as many as cores are free"

@@ -284,7 +284,7 @@ class _Session:
     def restore(self, checkpoint: Checkpoint) -> None:
         record = checkpoint.record
         self.solver = lanes_from(checkpoint)
-        self.contest = Contest.from_json(record["contest"], self._validation_window())
+        self.contest = Contest.from_json(record["contest"], self._validation_window(self.solver.features))
         self.totals = Totals.from_json(record["totals"])
         self.checkpoint = checkpoint.path
         self.saved_at = (self.totals.rows, Cursor.from_json(record["cursor"]))
@@ -333,8 +333,9 @@ class _Session:
             self.options.features if self.catalog.kind == "sparse" or self.solver is None else self.solver.features,
         )
 
-    def _validation_window(self) -> Window | None:
-        """Rows of the validation data, evenly from all of them, as many as are needed to judge."""
+    def _validation_window(self, features: int) -> Window | None:
+        """Rows of the validation data, evenly from all of them, as many as are needed to judge; dense ones of so many
+        features."""
         if not self.options.validation:
             return None
         columns = columns_of(self.options)
@@ -344,11 +345,18 @@ class _Session:
                 f"the validation data hold {catalog.kind} rows, the training data {self.catalog.kind} ones",
                 "give validation data of the same kind",
             )
-        filler = WindowFiller(catalog, np.empty(0, np.int64), self._rules(), None)
+        rules = self._rules() if catalog.kind == "sparse" else replace(self._rules(), features=features)
+        filler = WindowFiller(catalog, np.empty(0, np.int64), rules, None)
         try:
-            return filler.sample(_VALIDATION_BYTES)
+            window = filler.sample(_VALIDATION_BYTES)
         finally:
             filler.close()
+        if window.rows == 0:
+            raise DataError(
+                "the validation data hold no row to judge on",
+                f"give rows of {features:,} features, with labels" if catalog.kind == "dense" else "give other data",
+            )
+        return window
 
     def _warm_up_first_lanes(self) -> None:
         """Load, or compile, the loops that the first step will need, as far as can be told without any rows."""
@@ -530,7 +538,7 @@ class _Session:
         searching = "auto" in (options.sigma, options.p)
         heats = heats_for(len(candidates), rows, searching)
         judges_on = self._judges_apart or (len(candidates) > 1 and not searching)
-        self.contest = Contest(candidates, targets, heats, judges_on, self._validation_window())
+        self.contest = Contest(candidates, targets, heats, judges_on, self._validation_window(features))
         solver = Lanes(lanes_of(candidates, targets))
         if options.features is not None:
             solver.grow(options.features)

@@ -39,17 +39,22 @@ def scaled_logistic_loss(scores, labels, weights):  # type: ignore[no-untyped-de
 
     By Newton's method, kept inside a bracket; so far that the sixth digit of the loss stands.
     """
-    mean_size = 0.0
+    mean_size, at_zero = 0.0, 0.0
     for r in range(scores.size):
         mean_size += abs(scores[r])
+        at_zero += weights[r]
     mean_size /= max(1, scores.size)
-    low, high = 0.0, _LARGEST_MARGIN / mean_size if mean_size > 0.0 else 0.0
-    scale = min(high, 1.0 / mean_size) if mean_size > 0.0 else 0.0
+    at_zero *= log1p_of_unit(1.0)
+    if mean_size == 0.0:
+        return at_zero
+    if not mean_size < np.inf:
+        return np.inf  # scores that left the range tell nothing apart
+    low, high, scale = 0.0, _LARGEST_MARGIN, 1.0  # in units of 1/mean_size: squares of margins stay in range
     least = np.inf
     for _ in range(_NEWTON_STEPS):
         loss, slope, curvature = 0.0, 0.0, 0.0
         for r in range(scores.size):
-            margin = scores[r] * labels[r]
+            margin = scores[r] / mean_size * labels[r]
             shrunk = exp_of_negative(-abs(scale * margin))
             loss += weights[r] * (log1p_of_unit(shrunk) + max(0.0, -scale * margin))
             wrong = (shrunk if scale * margin >= 0.0 else 1.0) / (1.0 + shrunk)
@@ -67,4 +72,4 @@ def scaled_logistic_loss(scores, labels, weights):  # type: ignore[no-untyped-de
         if abs(gained) <= 1e-7 * least or following == scale:
             break
         scale = following
-    return least
+    return min(least, at_zero)

@@ -1,0 +1,620 @@
+"""Several models in one run: σ to be found, grids, classes, label columns, validation; and nothing of it knows of pauses."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from numpy.typing import NDArray
+
+import streampgs
+from streampgs.contest import Contest, heats_for
+from streampgs.evaluation import evaluate, predict
+from streampgs.inspection import inspect_run
+from streampgs.options import ModelOptions
+from streampgs.progress import Report
+from streampgs.run.folder import RunFolder
+from tests.end_to_end.conftest import ROWS, Tables
+from tests.end_to_end.conftest import streampgs as command
+
+SMALL = {"memory": "60MB", "window": "500kB"}
+
+
+def said(run: Path, report: Report) -> dict[str, Any]:
+    """What a run has come to, to be compared for equality."""
+    model = streampgs.Model.load(run)
+    record = RunFolder(run).newest_checkpoint()
+    assert record is not None
+    contest = record.record["contest"]
+    return {
+        "digest": report.dual_sha256,
+        "chosen": report.chosen,
+        "judged": (report.judged_loss, report.judged_accuracy),
+        "progressive": (report.progressive_loss, report.progressive_accuracy),
+        "gap": report.gap,
+        "rows": report.rows,
+        "coef": model.coef_.tobytes(),
+        "intercept": np.asarray(model.intercept_).tobytes(),
+        "targets": model.targets,
+        "contest": contest,
+    }
+
+
+def marks_of(candidates: int, rows: int) -> list[int]:
+    """The rows at which a search judges."""
+    marks, began = [], 0
+    for heat in heats_for(candidates, rows, True):
+        marks += [began + max(1, (heat.stop_rows - began) * k // heat.marks) for k in range(1, heat.marks + 1)]
+        began = heat.stop_rows
+    return marks
+
+
+def write(folder: Path, x: NDArray[Any], columns: dict[str, Any], *, files: int = 3, arrow: bool = False) -> Path:
+    """A dense table of as many shards."""
+    folder.mkdir()
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(x.astype(np.float32).ravel()), x.shape[1])
+    table = pa.table({**columns, "features": lists})
+    for number, part in enumerate(np.array_split(np.arange(len(x)), files)):
+        own = table.take(part)
+        if arrow:
+            with pa.ipc.new_file(str(folder / f"part-{number}.arrow"), own.schema) as writer:
+                writer.write_table(own)
+        else:
+            pq.write_table(own, folder / f"part-{number}.parquet")
+    return folder
+
+
+# σ to be found out, with pauses.
+
+# Of each layout, format, batch and way of judging.
+SEARCHES: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "sparse arrow": ("sparse", "arrow", {}),
+    "sparse parquet batches": ("sparse", "parquet", {"loss": "hinge", "batch": 7}),
+    "dense arrow p=1.5": ("dense", "arrow", {"p": 1.5}),
+    "dense parquet losses": ("dense", "parquet", {"loss": ("hinge", "logistic")}),
+    "regression": ("regression", "arrow", {"loss": "squared"}),
+}
+MARKS = marks_of(8, ROWS)
+PAUSES: dict[str, list[int]] = {
+    "every mark and beside": sorted({row + off for row in MARKS for off in (-1, 0, 1)}),
+    "the ends of the heats": [1, ROWS // 8 - 1, ROWS // 8, ROWS // 8 + 1, ROWS // 2 - 1, ROWS // 2, ROWS // 2 + 1],
+    "anywhere": sorted(np.random.default_rng(4).integers(1, 2 * ROWS, 9).tolist()),
+}
+
+
+@pytest.fixture(scope="module")
+def unpaused(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    base = tmp_path_factory.mktemp("unpaused")
+    results = {}
+    for number, (name, (kind, file_format, options)) in enumerate(SEARCHES.items()):
+        run = base / str(number)
+        report = streampgs.train(tables.path(kind, file_format), run=run, epochs=2, **SMALL, **options)
+        assert report.lanes == 1, "the search was to come to its end"
+        results[name] = said(run, report)
+    return results
+
+
+@pytest.mark.parametrize("where", PAUSES)
+@pytest.mark.parametrize("name", SEARCHES)
+def test_a_search_with_pauses_comes_to_the_same_bits(
+    name: str, where: str, tables: Tables, unpaused: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    kind, file_format, options = SEARCHES[name]
+    run, pauses = tmp_path / "run", PAUSES[where]
+    streampgs.train(tables.path(kind, file_format), run=run, rows=pauses[0], **SMALL, **options)
+    for number, rows in enumerate(pauses[1:]):
+        memory, cadence = (("60MB", 1e-6), ("512MB", 30.0), ("60MB", 0.01))[number % 3]
+        streampgs.resume(run, rows=rows, memory=memory, checkpoint_seconds=cadence)
+    report = streampgs.resume(run, epochs=2)
+    assert said(run, report) == unpaused[name]
+
+
+def test_a_search_is_over_in_the_middle_of_the_first_epoch(tables: Tables, tmp_path: Path) -> None:
+    lanes = []
+    run = tmp_path / "run"
+    report = streampgs.train(tables.path("sparse", "arrow"), run=run, rows=1)
+    for rows in (ROWS // 8, ROWS // 8 + 1, ROWS // 2, ROWS // 2 + 1):
+        lanes.append(report.lanes)
+        report = streampgs.resume(run, rows=rows)
+    assert [*lanes, report.lanes] == [8, 8, 4, 4, 1]
+    dropped = inspect_run(run)["dropped"]
+    assert sorted(one["rows"] for one in dropped) == [ROWS // 8] * 4 + [ROWS // 2] * 3
+    sigmas = {one["sigma"] for one in dropped} | {report.chosen["sigma"]}  # type: ignore[index]
+    assert len(sigmas) == 8
+
+
+def test_a_found_sigma_is_good(tables: Tables, tmp_path: Path) -> None:
+    """On other rows, as good as the best of a ladder of its own, but for noise."""
+    data, test = tables.path("sparse", "arrow"), [str(tables.test_path("sparse"))]
+    streampgs.train(data, run=tmp_path / "auto", epochs=3)
+    found = evaluate(streampgs.Model.load(tmp_path / "auto"), test)["accuracy"]
+    others = []
+    for number, sigma in enumerate((1e-2, 1e-3, 1e-4, 1e-5)):
+        streampgs.train(data, run=tmp_path / str(number), epochs=3, sigma=sigma)
+        others.append(evaluate(streampgs.Model.load(tmp_path / str(number)), test)["accuracy"])
+    assert found >= max(others) - 0.03
+    assert found > min(others)
+
+
+# Grids.
+
+
+@pytest.fixture(scope="module")
+def grid(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Report]:
+    run = tmp_path_factory.mktemp("grid") / "run"
+    options: dict[str, Any] = {
+        "loss": ["hinge", "logistic"],
+        "p": [2.0, 1.8],
+        "sigma": [1e-4, 1e-2, 1.0],
+        "ball": [1.0, 50.0],
+    }
+    return run, streampgs.train(tables.path("dense", "arrow"), run=run, epochs=1, **options)
+
+
+def test_the_chosen_one_of_a_grid_is_the_best_by_the_contest(grid: tuple[Path, Report]) -> None:
+    run, report = grid
+    assert report.lanes == 24
+    checkpoint = RunFolder(run).newest_checkpoint()
+    assert checkpoint is not None
+    contest = Contest.from_json(checkpoint.record["contest"])
+    marks = contest.standing.marks
+    merits = np.mean([mark["merits"] for mark in marks[len(marks) // 2 :]], axis=0)
+    chosen = contest.leader()
+    assert merits[chosen] <= merits.min() * 1.0015
+    assert merits.max() > 1.1 * merits.min(), "the case shows nothing"
+    of_chosen = contest.candidates[chosen].to_json()
+    assert report.chosen == {name: of_chosen[name] for name in ("loss", "p", "sigma", "t0", "radius")}
+    assert streampgs.Model.load(run).settings == contest.candidates[chosen]
+    assert (report.judged_loss, report.judged_accuracy) == (
+        marks[-1]["losses"][chosen],
+        marks[-1]["accuracies"][chosen],
+    )
+
+
+def test_a_model_of_a_grid_is_the_one_that_is_trained_alone(
+    grid: tuple[Path, Report], tables: Tables, tmp_path: Path
+) -> None:
+    run, report = grid
+    chosen = report.chosen
+    assert chosen is not None
+    alone = {"loss": chosen["loss"], "p": chosen["p"], "sigma": chosen["sigma"], "ball": chosen["radius"]}
+    streampgs.train(tables.path("dense", "arrow"), run=tmp_path / "alone", epochs=1, **alone)
+    mine, other = streampgs.Model.load(run), streampgs.Model.load(tmp_path / "alone")
+    np.testing.assert_allclose(mine.coef_, other.coef_, rtol=1e-7, atol=1e-12)
+    assert mine.intercept_ == pytest.approx(other.intercept_, rel=1e-7)
+
+
+def test_inspect_lists_every_model(grid: tuple[Path, Report]) -> None:
+    run, report = grid
+    done = command("inspect", run, "--json")
+    assert done.code == 0
+    lanes = done.json["lanes"]
+    told = {(lane["loss"], lane["p"], lane["sigma"], lane["ball"]) for lane in lanes}
+    assert told == {
+        (loss, p, sigma, ball)
+        for loss in ("hinge", "logistic") for p in (2.0, 1.8) for sigma in (1e-4, 1e-2, 1.0) for ball in (1.0, 50.0)
+    }  # fmt: skip
+    (leader,) = (lane for lane in lanes if lane["leads"])
+    assert [leader[name] for name in ("loss", "p", "sigma", "ball")] == [
+        report.chosen[name] for name in ("loss", "p", "sigma", "radius")
+    ]  # type: ignore[index]
+    assert done.json["dual_sha256"] == report.dual_sha256
+    assert done.json["progressive_loss"] == report.progressive_loss == leader["progressive_loss"]
+    table = done.err[done.err.index("target") :].splitlines()
+    assert re.match(r"target +loss +p +sigma +ball", table[0])
+    assert len(table) == 1 + 24
+    assert [line for line in table if line.startswith("*")] == [line for line in table[1:] if "*" in line]
+    assert sum(line.lstrip().startswith("*") for line in table) == 1
+
+
+def test_the_command_line_takes_lists(tables: Tables, tmp_path: Path) -> None:
+    words = ["--loss", "hinge,logistic", "--p", "2,1.8", "--sigma", "1e-2,1e-3", "--ball", "1,10", "--rows", 2000]
+    done = command("train", tables.path("dense", "arrow"), "--run", tmp_path / "run", *words, "--json")
+    assert done.code == 0, done.err
+    assert done.json["lanes"] == 16
+    assert "16 candidates" in done.err
+    assert done.json["chosen"].keys() >= {"loss", "p", "sigma", "radius"}
+
+
+def test_a_grid_with_pauses_comes_to_the_same_bits(grid: tuple[Path, Report], tables: Tables, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    options: dict[str, Any] = {
+        "loss": ["hinge", "logistic"],
+        "p": [2.0, 1.8],
+        "sigma": [1e-4, 1e-2, 1.0],
+        "ball": [1.0, 50.0],
+    }
+    streampgs.train(tables.path("dense", "arrow"), run=run, rows=511, **options)
+    for rows in (512, 513, 1024, 3000, ROWS - 1):
+        streampgs.resume(run, rows=rows)
+    assert said(run, streampgs.resume(run, epochs=1)) == said(*grid)
+
+
+# Classes.
+
+
+def clouds(rows: int, classes: int, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Gaussian clouds around the corners of a simplex, and whose each row is."""
+    random = np.random.default_rng(seed)
+    numbers = random.integers(0, classes, rows)
+    centres = 2.5 * np.eye(classes, classes + 2)
+    return centres[numbers] + random.normal(size=(rows, classes + 2)), numbers
+
+
+LABELLED = {
+    "0 to 4": np.arange(5),
+    "three far apart": np.array([3, 7, 20]),
+    "large": np.array([1_000_001, 1_000_002, 1_000_003]),
+}
+
+
+@pytest.fixture(scope="module")
+def classed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
+    """For each set of labels a run, and a table of other rows."""
+    base = tmp_path_factory.mktemp("classes")
+    results = {}
+    for number, (name, labels) in enumerate(LABELLED.items()):
+        x, numbers = clouds(3000, len(labels))
+        data = write(base / f"data-{number}", x, {"label": labels[numbers]}, arrow=number % 2 == 0)
+        x, numbers = clouds(800, len(labels), seed=1)
+        test = write(base / f"test-{number}", x, {"label": labels[numbers]})
+        streampgs.train(data, run=base / f"run-{number}", epochs=2)
+        results[name] = base / f"run-{number}", test
+    return results
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_classes_are_found_and_told_apart(name: str, classed: dict[str, tuple[Path, Path]]) -> None:
+    run, test = classed[name]
+    labels, model = LABELLED[name], streampgs.Model.load(run)
+    x, numbers = clouds(800, len(labels), seed=1)
+    x = x.astype(np.float32)
+    assert model.classes_ is not None
+    assert model.classes_.tolist() == labels.tolist()
+    assert model.coef_.shape == (len(labels), x.shape[1])
+    found = model.predict(x)
+    assert set(found.tolist()) <= set(labels.tolist())
+    accuracy = np.mean(found == labels[numbers])
+    assert accuracy > 0.75
+    shares = model.predict_proba(x)
+    assert shares.shape == (800, len(labels))
+    assert (shares >= 0.0).all()
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(model.classes_[shares.argmax(axis=1)], found)
+
+    result = evaluate(model, [str(test)])
+    assert result["rows"] == 800
+    assert result["accuracy"] == pytest.approx(accuracy, abs=1e-12)
+    meant = np.where(np.arange(len(labels)) == numbers[:, np.newaxis], 1.0, -1.0)
+    assert result["loss"] == pytest.approx(np.logaddexp(0.0, -meant * model.decision_function(x)).mean(), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", LABELLED)
+def test_predictions_of_classes_have_a_column_for_each(
+    name: str, classed: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    run, test = classed[name]
+    labels, model = LABELLED[name], streampgs.Model.load(run)
+    assert predict(model, [str(test)], tmp_path / "out.parquet") == 800
+    table = pq.read_table(tmp_path / "out.parquet")
+    each = [column for label in labels for column in (f"score_{label}", f"probability_{label}")]
+    assert table.column_names == ["prediction", *each]
+    x = clouds(800, len(labels), seed=1)[0].astype(np.float32)
+    np.testing.assert_array_equal(table["prediction"].to_numpy(), model.predict(x))
+    for number, label in enumerate(labels):
+        np.testing.assert_allclose(
+            table[f"score_{label}"].to_numpy(), model.decision_function(x)[:, number], rtol=1e-6, atol=1e-9
+        )
+        np.testing.assert_allclose(
+            table[f"probability_{label}"].to_numpy(), model.predict_proba(x)[:, number], rtol=1e-6
+        )
+
+
+def test_inspect_tells_of_each_class(classed: dict[str, tuple[Path, Path]]) -> None:
+    result = inspect_run(classed["three far apart"][0])
+    assert [lane["target"] for lane in result["lanes"]] == ["3", "7", "20"]
+    assert all(lane["leads"] for lane in result["lanes"])
+    assert result["options"]["classes"] == (3.0, 7.0, 20.0) or result["options"]["classes"] == [3.0, 7.0, 20.0]
+
+
+def test_classes_that_are_listed_are_those_that_are_found(
+    classed: dict[str, tuple[Path, Path]], tmp_path: Path
+) -> None:
+    run, _ = classed["three far apart"]
+    data = json.loads(json.dumps(RunFolder(run).record()["sources"]))
+    report = streampgs.train(data, run=tmp_path / "run", epochs=2, classes=[3, 7, 20])
+    assert report.dual_sha256 == inspect_run(run)["dual_sha256"]
+
+
+@pytest.mark.parametrize("arrow", [False, True], ids=["parquet", "arrow"])
+def test_an_unknown_class_is_named_or_counted(arrow: bool, tmp_path: Path) -> None:
+    x, numbers = clouds(900, 3)
+    labels = np.array([3, 7, 20])[numbers]
+    labels[700] = 8
+    data = write(tmp_path / "data", x, {"label": labels}, arrow=arrow)
+    with pytest.raises(streampgs.StreampgsError) as refused:
+        streampgs.train(data, run=tmp_path / "strict", epochs=1, classes=(3.0, 7.0, 20.0))
+    assert re.search(r"part-2\.\w+", str(refused.value))
+    for word in ("row 100 of the file", "8.0", "--classes", "--on-bad-row skip"):
+        assert word in str(refused.value)
+    report = streampgs.train(data, run=tmp_path / "run", epochs=2, classes=(3.0, 7.0, 20.0), on_bad_row="skip")
+    assert report.rows == 2 * 899
+    assert report.skipped_rows == {"label of an unknown class": 2}
+    model = streampgs.Model.load(tmp_path / "run")
+    with pytest.raises(streampgs.StreampgsError, match="row 100 of the file"):
+        evaluate(model, [str(data)])
+    result = evaluate(model, [str(data)], skip_bad_rows=True)
+    assert (result["rows"], result["skipped_rows"]) == (899, {"label of an unknown class": 1})
+
+
+@pytest.mark.parametrize("binary", [(-1, 1), (0, 1)])
+def test_a_stray_label_among_two_classes_is_no_third_class(binary: tuple[int, int], tmp_path: Path) -> None:
+    x, numbers = clouds(2000, 2)
+    labels = np.array(binary)[numbers]
+    labels[np.random.default_rng(0).permutation(2000)[:18]] = 2  # just below one in a hundred
+    data = write(tmp_path / "data", x, {"label": labels})
+    with pytest.raises(streampgs.StreampgsError, match=r"row \d+ of the file.*2\.0(.|\n)*--positive"):
+        streampgs.train(data, run=tmp_path / "strict", epochs=1)
+    report = streampgs.train(data, run=tmp_path / "run", epochs=1, on_bad_row="skip")
+    assert (report.rows, report.skipped_rows) == (2000 - 18, {"label no class": 18})
+    assert streampgs.Model.load(tmp_path / "run").coef_.ndim == 1
+    # Whoever means them as a class can say so.
+    streampgs.train(data, run=tmp_path / "three", epochs=1, classes=(*map(float, binary), 2.0))
+    assert streampgs.Model.load(tmp_path / "three").coef_.shape == (3, 4)
+
+
+def test_minus_one_nought_and_one_are_two_classes(tmp_path: Path) -> None:
+    x, numbers = clouds(600, 3)
+    data = write(tmp_path / "data", x, {"label": numbers - 1})
+    streampgs.train(data, run=tmp_path / "run", epochs=1)
+    assert streampgs.Model.load(tmp_path / "run").coef_.ndim == 1
+
+
+def test_numbers_of_a_regression_are_no_classes(tmp_path: Path) -> None:
+    x, numbers = clouds(600, 3)
+    data = write(tmp_path / "data", x, {"label": numbers})
+    streampgs.train(data, run=tmp_path / "run", epochs=1, loss="squared")
+    model = streampgs.Model.load(tmp_path / "run")
+    assert (model.classes_, model.coef_.ndim) == (None, 1)
+
+
+def test_classes_with_pauses_come_to_the_same_bits(classed: dict[str, tuple[Path, Path]], tmp_path: Path) -> None:
+    run, _ = classed["0 to 4"]
+    data, rows = RunFolder(run).record()["sources"], 3000
+    paused = tmp_path / "run"
+    streampgs.train(data, run=paused, rows=1)
+    for stop in sorted({mark + off for mark in marks_of(4, rows)[::2] for off in (0, 1)}):
+        streampgs.resume(paused, rows=stop)
+    assert said(paused, streampgs.resume(paused, epochs=2)) == said(run, streampgs.resume(run, epochs=2))
+
+
+# Several labels.
+
+
+@pytest.fixture(scope="module")
+def two_labels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    base = tmp_path_factory.mktemp("labels")
+    x, numbers = clouds(2000, 3)
+    columns = {"a": np.where(numbers == 0, 1, -1), "b": (numbers == 1).astype(int), "w": np.ones(2000)}
+    data = write(base / "data", x, columns)
+    streampgs.train(data, run=base / "run", label=["a", "b"], sigma=1e-3, epochs=2)
+    return base / "run", data
+
+
+def test_each_label_has_the_model_of_a_run_of_its_own(two_labels: tuple[Path, Path], tmp_path: Path) -> None:
+    run, data = two_labels
+    both = streampgs.Model.load(run)
+    assert both.targets == ("a", "b")
+    result = evaluate(both, [str(data)])
+    assert list(result["labels"]) == ["a", "b"]
+    each = []
+    for number, label in enumerate(("a", "b")):
+        streampgs.train(data, run=tmp_path / label, label=label, sigma=1e-3, epochs=2)
+        alone = streampgs.Model.load(tmp_path / label)
+        np.testing.assert_allclose(both.coef_[number], alone.coef_, rtol=1e-9, atol=1e-12)
+        assert np.asarray(both.intercept_)[number] == pytest.approx(alone.intercept_, rel=1e-9)
+        own = evaluate(alone, [str(data)])
+        each.append(own)
+        for name in ("loss", "accuracy", "auc"):
+            assert result["labels"][label][name] == pytest.approx(own[name], rel=1e-9)
+    for name in ("loss", "accuracy", "auc"):
+        assert result[name] == pytest.approx(np.mean([own[name] for own in each]), rel=1e-9)
+
+
+def test_predictions_of_several_labels(two_labels: tuple[Path, Path], tmp_path: Path) -> None:
+    run, data = two_labels
+    model = streampgs.Model.load(run)
+    predict(model, [str(data)], tmp_path / "out.arrow")
+    table = pa.ipc.open_file(str(tmp_path / "out.arrow")).read_all()
+    assert table.column_names == [
+        f"{what}_{label}" for label in "ab" for what in ("score", "prediction", "probability")
+    ]
+    x = clouds(2000, 3)[0].astype(np.float32)
+    for number, label in enumerate("ab"):
+        np.testing.assert_array_equal(table[f"prediction_{label}"].to_numpy(), model.predict(x)[:, number])
+        np.testing.assert_allclose(
+            table[f"probability_{label}"].to_numpy(), model.predict_proba(x)[:, number], rtol=1e-6
+        )
+
+
+def test_the_command_line_takes_several_labels(two_labels: tuple[Path, Path], tmp_path: Path) -> None:
+    run, data = two_labels
+    words = ["--label", "a", "--label", "b", "--sigma", "1e-3", "--epochs", 2, "--json"]
+    done = command("train", data, "--run", tmp_path / "run", *words)
+    assert done.json["dual_sha256"] == inspect_run(run)["dual_sha256"]
+    done = command("evaluate", tmp_path / "run", data, "--json")
+    assert done.json["labels"].keys() == {"a", "b"}
+    assert re.search(r"^a +loss .*accuracy ", done.err, re.MULTILINE)
+
+
+# Validation.
+
+
+@pytest.fixture(scope="module")
+def with_validation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    base = tmp_path_factory.mktemp("validation")
+    paths = []
+    for name, rows, seed in (("data", 6000, 0), ("validation", 700, 1)):
+        x, numbers = clouds(rows, 2, seed)
+        paths.append(write(base / name, x, {"label": 2 * numbers - 1}))
+    return paths[0], paths[1]
+
+
+def test_validation_rows_are_what_is_told_of_and_what_ends_training(
+    with_validation: tuple[Path, Path], tmp_path: Path
+) -> None:
+    data, validation = with_validation
+    report = streampgs.train(data, run=tmp_path / "run", validation=validation, target_accuracy=0.9, epochs=50)
+    assert report.stopped_by == "target-accuracy"
+    assert report.epochs < 50
+    assert report.judged_accuracy is not None
+    assert report.judged_accuracy >= 0.9
+    x, numbers = clouds(700, 2, 1)
+    found = streampgs.Model.load(tmp_path / "run").predict(x.astype(np.float32))
+    assert np.mean(found == 2 * numbers - 1) >= 0.89
+
+
+def test_a_target_that_only_the_training_rows_reach_ends_nothing(
+    with_validation: tuple[Path, Path], tmp_path: Path
+) -> None:
+    data, _ = with_validation
+    x, numbers = clouds(700, 2, 1)
+    wrong = write(tmp_path / "wrong", x, {"label": 1 - 2 * numbers})
+    report = streampgs.train(data, run=tmp_path / "run", validation=[wrong], target_accuracy=0.8, epochs=2)
+    assert report.stopped_by == "epochs"
+    assert report.judged_accuracy is not None
+    assert report.judged_accuracy < 0.2
+    assert report.progressive_accuracy is not None
+    assert report.progressive_accuracy > 0.8
+
+
+def test_what_was_judged_last_is_what_evaluate_says(with_validation: tuple[Path, Path], tmp_path: Path) -> None:
+    """At the last mark, on all rows of the validation data."""
+    data, validation = with_validation
+    run = tmp_path / "run"
+    streampgs.train(data, run=run, validation=(str(validation),), sigma=1e-3, rows=3000)
+    checkpoint = RunFolder(run).newest_checkpoint()
+    assert checkpoint is not None
+    mark = Contest.from_json(checkpoint.record["contest"]).next_mark
+    assert mark is not None
+    streampgs.resume(run, rows=mark)
+    expected = evaluate(streampgs.Model.load(run), [str(validation)])
+    report = streampgs.resume(run, rows=mark + 1)
+    assert report.judged_accuracy == pytest.approx(expected["accuracy"], abs=1e-12)
+    assert report.judged_loss == pytest.approx(expected["loss"], rel=1e-9)
+
+
+def test_validation_with_pauses_comes_to_the_same_bits(
+    with_validation: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever the resume is started."""
+    data, validation = with_validation
+    monkeypatch.chdir(validation.parent)
+    streampgs.train(data, run=tmp_path / "quiet", validation=validation.name, epochs=2)
+    streampgs.train(data, run=tmp_path / "run", validation=validation.name, rows=1)
+    monkeypatch.chdir(tmp_path)
+    for rows in (750, 751, 2500, 3000, 3001, 4000, 9000):
+        streampgs.resume(tmp_path / "run", rows=rows)
+    report = streampgs.resume(tmp_path / "run", epochs=2)
+    assert said(tmp_path / "run", report) == said(tmp_path / "quiet", streampgs.resume(tmp_path / "quiet", epochs=2))
+
+
+def test_validation_of_another_layout_is_refused(
+    with_validation: tuple[Path, Path], tables: Tables, tmp_path: Path
+) -> None:
+    data, validation = with_validation
+    with pytest.raises(streampgs.StreampgsError, match="sparse rows, the training data dense"):
+        streampgs.train(data, run=tmp_path / "a", validation=tables.path("sparse", "parquet"), epochs=1)
+    with pytest.raises(streampgs.StreampgsError, match="dense rows, the training data sparse"):
+        streampgs.train(tables.path("sparse", "arrow"), run=tmp_path / "b", validation=validation, epochs=1)
+
+
+@pytest.mark.parametrize("on_bad_row", ["error", "skip"])
+def test_validation_of_another_width_is_refused(
+    on_bad_row: str, with_validation: tuple[Path, Path], tables: Tables, tmp_path: Path
+) -> None:
+    data, _ = with_validation
+    with pytest.raises(streampgs.StreampgsError, match="features"):
+        streampgs.train(
+            data, run=tmp_path / "run", validation=tables.path("dense", "arrow"), epochs=1, on_bad_row=on_bad_row
+        )
+
+
+def test_validation_without_a_usable_row_is_refused(with_validation: tuple[Path, Path], tmp_path: Path) -> None:
+    data, _ = with_validation
+    x, numbers = clouds(20, 2)
+    useless = write(tmp_path / "useless", x, {"label": numbers + 7})
+    with pytest.raises(streampgs.StreampgsError, match="no row to judge on"):
+        streampgs.train(data, run=tmp_path / "run", validation=useless, epochs=1, on_bad_row="skip")
+    with pytest.raises(streampgs.StreampgsError, match=r"useless.*row 0 .*label"):
+        streampgs.train(data, run=tmp_path / "strict", validation=useless, epochs=1)
+
+
+# Wrong words.
+
+
+@pytest.mark.parametrize(
+    ("options", "found", "remedy"),
+    [
+        ({"loss": ["hinge", "squared"]}, "mixes losses", "one of the two"),
+        ({"sigma": ["auto", 1e-3]}, "--sigma auto,0.001", "'auto' alone"),
+        ({"p": [2.0, "auto"]}, "--p 2.0,auto", "'auto' alone"),
+        ({"ball": ["auto", 1.0]}, "--ball auto,1.0", "'auto' alone"),
+        ({"sigma": [1e-3, 0.001]}, "--sigma 0.001,0.001", "once"),
+        ({"loss": ["hinge", "hinge"]}, "--loss hinge,hinge", "once"),
+        ({"label": ["a", "a"]}, "--label a,a", "once"),
+        ({"sigma": []}, "--sigma", "once"),
+        ({"sigma": [10.0**-k for k in range(13)], "p": [2.0, 1.8, 1.5, 1.2, 1.1]}, "65 combinations", "64"),
+        ({"sigma": [1e-3, -1e-3]}, "--sigma -0.001", "finite"),
+        ({"p": [2.0, 2.5]}, "--p 2.5", "2 is"),
+        ({"classes": [1.0, 2.0]}, "--classes 1,2", "three or more"),
+        ({"classes": 5.0}, "--classes 5", "three or more"),
+        ({"classes": [3.0, 1.0, 2.0]}, "--classes 3,1,2", "ascending"),
+        ({"classes": [1.0, 2.0, 2.0]}, "--classes 1,2,2", "different"),
+        ({"classes": [1.0, 2.0, float("nan")]}, "--classes 1,2,nan", "different"),
+        ({"classes": [1.0, 2.0, float("inf")]}, "--classes 1,2,inf", "different"),
+        ({"classes": [1.0, 2.0, 3.0], "positive": 1.0}, "--classes together with --positive", "one of them"),
+        ({"classes": [1.0, 2.0, 3.0], "label": ["a", "b"]}, "several labels", "one of them"),
+        ({"classes": [1.0, 2.0, 3.0], "loss": "squared"}, "--classes with --loss squared", "logistic"),
+    ],
+    ids=str,
+)
+def test_wrong_combinations_are_refused_with_a_remedy(options: dict[str, Any], found: str, remedy: str) -> None:
+    from streampgs.errors import OptionError
+
+    with pytest.raises(OptionError) as refused:
+        ModelOptions(**options)
+    assert found in refused.value.found
+    assert remedy in refused.value.remedy
+
+
+def test_sixty_four_combinations_are_none_too_many() -> None:
+    assert ModelOptions(sigma=[10.0**-k for k in range(16)], p=[2.0, 1.8, 1.5, 1.2])
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--loss hinge,squared", "one of the two"),
+        ("--sigma auto,1e-3", "'auto' alone"),
+        ("--sigma 1e-3,1e-3", "once"),
+        ("--sigma 1,2,3,4,5,6,7,8,9,10,11,12,13 --p 2,1.8,1.5,1.2,1.1", "64"),
+        ("--classes 1,2", "three or more"),
+        ("--classes 5", "three or more"),
+        ("--classes 1,2,3 --positive 1", "one of them"),
+        ("--sigma 1e-3,", "neither a number"),
+        ("--loss hinge,log", "'log' is none of"),
+    ],
+)
+def test_the_command_line_refuses_them_with_exit_code_2(words: str, said: str, tables: Tables, tmp_path: Path) -> None:
+    done = command("train", tables.path("dense", "arrow"), "--run", tmp_path / "run", *words.split())
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "run").exists()
