@@ -141,8 +141,8 @@ def _words(story: dict[str, Any]) -> Counter[str]:
 
 
 def write_names(source: Path, folder: Path, test_folder: Path) -> None:
-    python = _read_names(source / "python_names.txt.gz")
-    javascript = _read_names(source / "javascript_names.txt.gz")
+    python = read_names(source / "python_names.txt.gz")
+    javascript = read_names(source / "javascript_names.txt.gz")
     only_python = python.filter(pc.invert(pc.is_in(python, javascript)))
     only_javascript = javascript.filter(pc.invert(pc.is_in(javascript, python)))
     names = pa.concat_arrays([only_python, only_javascript])
@@ -152,11 +152,11 @@ def write_names(source: Path, folder: Path, test_folder: Path) -> None:
     order = np.random.default_rng(_NAMES_SEED).permutation(len(names))
     names, labels = names.take(pa.array(order)), labels[order]
     first_train = _NAMES_TEST_ROWS
-    write_shards(_name_batches(names[:first_train], labels[:first_train]), test_folder, shard_rows=1 << 17)
-    write_shards(_name_batches(names[first_train:], labels[first_train:]), folder, shard_rows=1 << 19)
+    write_shards(name_batches(names[:first_train], labels[:first_train]), test_folder, shard_rows=1 << 17)
+    write_shards(name_batches(names[first_train:], labels[first_train:]), folder, shard_rows=1 << 19)
 
 
-def _read_names(path: Path) -> pa.BinaryArray:
+def read_names(path: Path) -> pa.BinaryArray:
     """The names of a registry, each once, without scope and with `_` and `.` folded to `-`."""
     names = pa.csv.read_csv(
         path,
@@ -169,7 +169,7 @@ def _read_names(path: Path) -> pa.BinaryArray:
     return names.filter(pc.not_equal(names, "")).cast(pa.binary())
 
 
-def _name_batches(names: pa.BinaryArray, labels: NDArray[np.int8]) -> Iterator[pa.RecordBatch]:
+def name_batches(names: pa.BinaryArray, labels: NDArray[np.int8]) -> Iterator[pa.RecordBatch]:
     for first in range(0, len(names), _BATCH_ROWS):
         batch = names[first : first + _BATCH_ROWS]
         _, starts, text = batch.buffers()
