@@ -41,10 +41,9 @@ class Notebook:
         self.path = path
         self.facts: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
 
-    def note(self, name: str, fact: Any) -> Any:
+    def note(self, name: str, fact: Any) -> None:
         self.facts[name] = fact
         self.path.write_text(json.dumps(self.facts, indent=1))
-        return fact
 
 
 def synthetic(folder: Path, rows: int) -> Dataset:
@@ -105,20 +104,31 @@ def _both_formats(folder: Path, shards: Path) -> dict[str, Path]:
         raise SystemExit(f"{shards} holds {' and '.join(found) or 'no'} shards; name a folder of one format")
     (has,) = found
     (missing,) = set(_FORMATS) - set(found)
+    paths = shard_paths(str(shards), has)
+    absent = set(COLUMNS) - set(_schema(paths[0]).names)
+    if absent:
+        raise SystemExit(f"{paths[0]} has no column {' and '.join(sorted(absent))}; the bench is about sparse rows")
     made = folder / f"{shards.name}-{_identity(shards)}-{missing}"
     if not made.exists():
         with tempfile.TemporaryDirectory(dir=folder) as unfinished:
             converted = Path(unfinished) / made.name
             converted.mkdir()
-            for path in shard_paths(str(shards), has):
-                _convert(path, converted / f"{path.stem}.{missing}")
+            for number, path in enumerate(paths):
+                _convert(path, converted / f"part-{number:05}.{missing}")
             converted.rename(made)
     return {has: shards, missing: made}
 
 
+def _schema(shard: Path) -> pa.Schema:
+    if shard.suffix == ".parquet":
+        return pq.read_schema(shard)
+    with pa.OSFile(str(shard)) as file:
+        return pa.ipc.open_file(file).schema
+
+
 def _convert(source: Path, target: Path) -> None:
     if source.suffix == ".parquet":
-        schema = pa.schema([pq.read_schema(source).field(name) for name in COLUMNS])
+        schema = pa.schema([_schema(source).field(name) for name in COLUMNS])
         with pa.ipc.new_file(str(target), schema) as shard:
             for batch in parquet_batches([source]):
                 for first in range(0, batch.num_rows, _ARROW_BATCH_ROWS):
@@ -148,7 +158,11 @@ def _counted(shards: Path) -> tuple[int, int]:
     return rows, largest
 
 
+def files_in(place: Path) -> list[Path]:
+    return [place] if place.is_file() else sorted(path for path in place.rglob("*") if path.is_file())
+
+
 def _identity(folder: Path) -> str:
     """Tells folders of one name apart, and a folder from what it was before."""
-    files = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(folder.iterdir())]
-    return f"{zlib.crc32(repr(files).encode()):08x}"
+    states = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files_in(folder)]
+    return f"{zlib.crc32(repr(states).encode()):08x}"

@@ -14,7 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from bench_peers.data import Dataset, text
+from bench_peers.data import Dataset, files_in, text
 from bench_peers.peers import CONVERGED, PEERS, Peer
 from bench_peers.trial import Task
 
@@ -48,7 +48,10 @@ class Supervisor:
                 fastest = min((trial["seconds"] for trial in trials if trial["reached"]), default=math.inf)
                 outcome = self.run(name, settings, self.seconds_limit / 2, fastest)
                 trials.append({"settings": settings, **summary(outcome, self.target, self.dataset.rows)})
-            self.dataset.notebook.note(key, sorted(trials, key=_goodness))
+            trials.sort(key=_goodness)
+            if "failed" in trials[0]:
+                return peer.grid[0]
+            self.dataset.notebook.note(key, trials)
         chosen: dict[str, Any] = facts[key][0]["settings"]
         return chosen
 
@@ -61,7 +64,7 @@ class Supervisor:
     ) -> Outcome:
         task = self._task(name, PEERS[name], settings, self.target)
         task = replace(task, seconds_limit=seconds_limit or task.seconds_limit, seconds_of_use=seconds_of_use)
-        _read_all(Path(folder) for folder in (task.parquet, task.arrow, task.test))
+        _read_all(Path(place) for place in (task.parquet, task.arrow, task.test, task.text) if place)
         load = os.getloadavg()[0]
         return {"load_average": load, **_in_own_process(task, task.seconds_limit + _GRACE_SECONDS)}
 
@@ -118,7 +121,9 @@ def median(name: str, outcomes: list[Outcome], target: float, rows: int) -> dict
 
 def summary(outcome: Outcome, target: float, rows: int) -> dict[str, Any]:
     """Of a curve, the first point at the target; without one, the last point."""
-    if "failed" in outcome or not outcome["curve"]:
+    if "failed" in outcome:
+        return {"reached": False, "failed": outcome["failed"]}
+    if not outcome["curve"]:
         return {"reached": False}
     curve = outcome["curve"]
     at_target = next((point for point in curve if point["accuracy"] >= target), None)
@@ -157,10 +162,10 @@ def _in_own_process(task: Task, timeout: float) -> Outcome:
     return outcome
 
 
-def _read_all(folders: Iterable[Path]) -> None:
+def _read_all(places: Iterable[Path]) -> None:
     """Into the page cache, for all peers alike."""
-    for folder in folders:
-        for path in folder.iterdir():
+    for place in places:
+        for path in files_in(place):
             with path.open("rb", buffering=0) as file:
                 while file.read(_READ_BYTES):
                     pass
