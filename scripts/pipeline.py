@@ -12,50 +12,13 @@ import argparse
 import os
 import platform
 import tempfile
-import time
 from pathlib import Path
 
+from bench_peers.loop import bare_rows_per_second, windows_in_memory
 from streampgs import trainer
 from streampgs.options import Limits, ModelOptions, Resources
-from streampgs.order.cursor import Arrival, Cursor
-from streampgs.order.schedule import Schedule
-from streampgs.planning import choose_sizes, group_sizes
-from streampgs.reading.filler import RowRules, WindowFiller
-from streampgs.reading.window import Window
-from streampgs.solver.pgs import Pgs, PgsSettings
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
-
-_PIECE_ROWS = 8192
-
-
-def windows_in_memory(data: str, resources: Resources, count: int) -> list[Window]:
-    catalog, _ = build_catalog([data], Columns())
-    schedule = Schedule(0, group_sizes(catalog, False), choose_sizes(group_sizes(catalog, False), resources))
-    filler = WindowFiller(catalog, schedule.slice_rows, RowRules(Columns(), True, False, None), None)
-    cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
-    windows = []
-    for _ in range(count):
-        window = Window()
-        plan = schedule.window(cursor)
-        filler.fill(plan, window)
-        windows.append(window)
-        cursor = plan.next
-    filler.close()
-    return windows
-
-
-def bare_rows_per_second(windows: list[Window], layout: str, p: float) -> float:
-    settings = PgsSettings("logistic", 0.0, p, 1e-6, 5e5, float("inf"), 1, 0.1, "suffix", 0, layout)
-    solver = Pgs(settings)
-    solver.grow(max(window.largest_index for window in windows) + 1)
-    solver.advance(windows[0], 0, 1)
-    began, rows = time.perf_counter(), 0
-    for window in windows:
-        for first in range(0, window.rows, _PIECE_ROWS):
-            solver.advance(window, first, min(first + _PIECE_ROWS, window.rows))
-        rows += window.rows
-    return rows / (time.perf_counter() - began)
 
 
 def main() -> None:
@@ -74,10 +37,10 @@ def main() -> None:
         windows = windows_in_memory(data, resources, 2)
         with tempfile.TemporaryDirectory() as folder:
             for repeat in range(arguments.repeats + 1):
-                bare = bare_rows_per_second(windows, catalog.kind, arguments.p)
+                bare = bare_rows_per_second(windows, catalog.kind, p=arguments.p)
                 run = Path(folder) / str(repeat)
                 report = trainer.train(
-                    [data], run, ModelOptions(p=arguments.p), Limits(epochs=arguments.epochs), resources
+                    [data], run, ModelOptions(p=arguments.p, sigma=1e-6), Limits(epochs=arguments.epochs), resources
                 )
                 if repeat == 0:
                     continue  # warms the page cache and the compiled loops

@@ -55,7 +55,7 @@ def rows_in_memory(data: str) -> Window:
     filler = WindowFiller(catalog, schedule.slice_rows, RowRules(Columns(), True, False, None), None)
     window = Window()
     filler.fill(schedule.window(Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))), window)
-    filler.blocks.close()
+    filler.close()
     return window
 
 

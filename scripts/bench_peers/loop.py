@@ -1,0 +1,53 @@
+"""The bare loop: steps over windows that were read beforehand, in one thread, with nothing else going on."""
+
+from __future__ import annotations
+
+import time
+
+from streampgs.options import Resources
+from streampgs.order.cursor import Arrival, Cursor
+from streampgs.order.schedule import Schedule
+from streampgs.planning import choose_sizes, group_sizes
+from streampgs.reading.filler import RowRules, WindowFiller
+from streampgs.reading.window import Window
+from streampgs.solver.pgs import Pgs, PgsSettings
+from streampgs.table.catalog import build_catalog
+from streampgs.table.layout import Columns
+
+_PIECE_ROWS = 8192
+
+
+def windows_in_memory(data: str, resources: Resources, count: int) -> list[Window]:
+    """The first windows of a run on `data`, or all of its first epoch if they are fewer."""
+    catalog, _ = build_catalog([data], Columns())
+    groups = group_sizes(catalog, False)
+    schedule = Schedule(0, groups, choose_sizes(groups, resources))
+    filler = WindowFiller(catalog, schedule.slice_rows, RowRules(Columns(), True, False, None), None)
+    cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
+    windows: list[Window] = []
+    while len(windows) < count and cursor.epoch == 0:
+        window, plan = Window(), schedule.window(cursor)
+        filler.fill(plan, window)
+        windows.append(window)
+        cursor = plan.next
+    filler.close()
+    return windows
+
+
+def bare_rows_per_second(
+    windows: list[Window], layout: str, *, p: float = 2.0, returns: str = "suffix", lanes: int = 1
+) -> float:
+    """Of logistic regression; with several lanes, each row counts once."""
+    settings = [
+        PgsSettings("logistic", 0.0, p, 1e-6 * 2.0**lane, 5e5, float("inf"), 1, 0.1, returns, 0, layout)
+        for lane in range(lanes)
+    ]
+    solver = Pgs(*settings)
+    solver.grow(max(window.largest_index for window in windows) + 1)
+    solver.advance(windows[0], 0, 1)
+    began, rows = time.perf_counter(), 0
+    for window in windows:
+        for first in range(0, window.rows, _PIECE_ROWS):
+            solver.advance(window, first, min(first + _PIECE_ROWS, window.rows))
+        rows += window.rows
+    return rows / (time.perf_counter() - began)

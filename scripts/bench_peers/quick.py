@@ -1,0 +1,137 @@
+"""Ratios that tell in a minute whether something has become slower.
+
+A ratio is of two speeds that were measured in turns on the same rows in the same process, so that what else the machine
+does weighs on both; of several turns the middle one counts. Larger is better throughout.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from sklearn.linear_model import SGDClassifier
+
+import streampgs
+from bench_peers.loop import bare_rows_per_second, windows_in_memory
+from streampgs.options import Resources
+from streampgs.reading.window import Window
+from streampgs.synth import write_dataset
+
+_TURNS = 7
+_SHARDS = 4
+_DENSE_ROWS_PER_SPARSE = 4  # a dense row of 28 takes a quarter of the time
+_ROWS_OF_A_TRAINING = 4_000_000
+_MOST_EPOCHS = 20
+_LANES = 16
+
+Ratios = dict[str, float]
+Speed = Callable[[], float]
+"""Rows a second."""
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Rows on disk as Arrow shards, and in memory in the order in which a run visits them."""
+
+    kind: str
+    data: Path
+    rows: int
+    windows: list[Window]
+
+
+@dataclass(frozen=True)
+class Workloads:
+    sparse: Workload
+    dense: Workload
+
+
+def measure(folder: Path, rows: int) -> dict[str, Any]:
+    workloads = Workloads(
+        sparse=_workload(folder, "sparse", rows), dense=_workload(folder, "dense", rows * _DENSE_ROWS_PER_SPARSE)
+    )
+    ratios: Ratios = {}
+    for ratio in RATIOS:
+        ratios.update(ratio(workloads))
+    return {"rows": rows, "ratios": ratios}
+
+
+def _workload(folder: Path, kind: str, rows: int) -> Workload:
+    data = folder / kind
+    write_dataset(data, rows=rows, kind=kind, shards=_SHARDS, format="arrow", seed=0)
+    return Workload(kind, data, rows, windows_in_memory(str(data), Resources(), count=rows))
+
+
+def _ratio(speed: Speed, reference: Speed) -> float:
+    speed(), reference()  # compiles, and fills the caches
+    return statistics.median(speed() / reference() for _ in range(_TURNS))
+
+
+# ------------------------------------------------------------------------------------------------------- ratios
+
+
+def loop_over_sklearn(workloads: Workloads) -> Ratios:
+    """Logistic regression in one thread on the same rows in memory, in visiting order; with averaging and without.
+
+    Left to itself scikit-learn shuffles, which jumps about in memory and costs it half its speed: these are ratios, too.
+    """
+    windows = workloads.sparse.windows
+    features = max(window.largest_index for window in windows) + 1
+    rows = [(_matrix(window, features), window.labels.copy()) for window in windows]
+    return {
+        f"loop_over_sklearn_{'averaged' if average else 'last'}{'_shuffling' if shuffle else ''}": _ratio(
+            partial(bare_rows_per_second, windows, "sparse", returns="suffix" if average else "last"),
+            partial(_sklearn_speed, rows, average, shuffle),
+        )
+        for average in (True, False)
+        for shuffle in (False, True)
+    }
+
+
+def pipeline_over_loop(workloads: Workloads) -> Ratios:
+    """Training from Arrow shards, files in the page cache, over the same steps on rows in memory."""
+    return {
+        f"pipeline_over_loop_{workload.kind}": _ratio(
+            partial(_training_speed, workload), partial(bare_rows_per_second, workload.windows, workload.kind)
+        )
+        for workload in (workloads.sparse, workloads.dense)
+    }
+
+
+def lanes_over_one_lane(workloads: Workloads) -> Ratios:
+    """Rows a second of many models on the same rows over those of one, without averages."""
+    speed = partial(bare_rows_per_second, workloads.sparse.windows, "sparse", returns="last")
+    return {f"lanes_{_LANES}_over_1": _ratio(partial(speed, lanes=_LANES), speed)}
+
+
+RATIOS = (loop_over_sklearn, pipeline_over_loop, lanes_over_one_lane)
+
+
+# ------------------------------------------------------------------------------------------------------- speeds
+
+
+def _matrix(window: Window, features: int) -> csr_matrix:
+    offsets = np.append(window.starts, window.stops[-1])
+    return csr_matrix((window.values, window.indices.view(np.int32), offsets), shape=(window.rows, features))
+
+
+def _sklearn_speed(rows: list[tuple[csr_matrix, Any]], average: bool, shuffle: bool) -> float:
+    model = SGDClassifier(loss="log_loss", alpha=1e-6, average=average, shuffle=shuffle)
+    began = time.perf_counter()
+    for features, labels in rows:
+        model.partial_fit(features, labels, classes=[-1.0, 1.0])
+    return sum(len(labels) for _, labels in rows) / (time.perf_counter() - began)
+
+
+def _training_speed(workload: Workload) -> float:
+    epochs = max(2, min(_MOST_EPOCHS, _ROWS_OF_A_TRAINING // workload.rows))
+    with TemporaryDirectory() as folder:
+        report = streampgs.train(workload.data, run=Path(folder) / "run", sigma=1e-6, epochs=epochs)
+    return report.rows_per_second

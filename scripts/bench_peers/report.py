@@ -1,0 +1,165 @@
+"""What the bench tells: the machine, a Markdown table, a plot."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bench_peers.peers import PEERS
+
+Row = dict[str, Any]
+"""A peer in the report: its name, its outcomes and their summary; or why there are none."""
+
+# How much of the plot lies below the target.
+_LEAST_BELOW, _MOST_BELOW = 0.03, 0.06
+
+_HEAD = (
+    "peer",
+    "reads",
+    "start s",
+    "load s",
+    "train s",
+    "total s to target",
+    "passes",
+    "cores",
+    "peak RSS",
+    "final accuracy",
+)
+
+
+def machine() -> dict[str, Any]:
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
+        "system": platform.platform(),
+        "python": platform.python_version(),
+        "load_average": os.getloadavg(),
+    }
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    found = {}
+    for package in sorted(set(packages)):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "not installed"
+    return found
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+
+
+def markdown(result: dict[str, Any]) -> str:
+    """The table, the fastest to the target first, with what it takes to read it."""
+    machine, data, target, rows = result["machine"], result["data"], result["target"], result["peers"]
+    text_seconds = result["found_beforehand"].get("seconds_converting_to_text")
+    notes = [
+        f"{data['rows']:,} rows, {data['features']:,} features ({data['train']}); target accuracy {target:.4f}. "
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}, "
+        f"Python {machine['python']}, {machine['date'][:10]}; files in the page cache. `start` is imports and the loading of "
+        "compiled code; it is no part of the total."
+    ]
+    lines = [_line(_HEAD), _line(["---"] * len(_HEAD)), *(_line(_cells(row)) for row in sorted(rows, key=_place))]
+    notes_below = [_own_stop(row) for row in rows if "own_stop" in row.get("outcome", {}).get("notes", {})]
+    if text_seconds is not None:
+        notes_below.append(
+            f"Writing the text that Vowpal Wabbit reads took {text_seconds:.1f} s, which is not counted."
+        )
+    return "\n".join([*notes, "", *lines, "", *(f"- {note}" for note in notes_below)])
+
+
+def _place(row: Row) -> tuple[bool, bool, bool, float]:
+    summary = row.get("summary", {})
+    return (
+        "failed" in row,
+        not PEERS[row["peer"]].learns,
+        not summary.get("reached", False),
+        summary.get("seconds", 0.0),
+    )
+
+
+def _cells(row: Row) -> list[str]:
+    peer = PEERS[row["peer"]]
+    if "failed" in row:
+        return [peer.title, peer.reads, f"failed: {row['failed']}", *[""] * (len(_HEAD) - 3)]
+    outcome, summary = row["outcome"], row["summary"]
+    memory = f"{outcome['peak_rss_mb']:,.0f} MB"
+    start = f"{outcome['seconds_importing'] + outcome['seconds_preparing']:.2f}"
+    if not peer.learns:
+        return [peer.title, peer.reads, start, f"{outcome['seconds_loading']:.2f}", "", "", "", "", memory, ""]
+    loading, total = summary["seconds_loading"], summary["seconds"]
+    return [
+        peer.title,
+        peer.reads,
+        start,
+        f"{loading:.2f}" if loading else "–",
+        f"{total - loading:.2f}",
+        f"**{total:.2f}**" if summary["reached"] else "not reached",
+        f"{summary['passes']:.3g}" if summary["passes"] is not None else "–",
+        f"{summary['cores']:.1f}",
+        memory,
+        f"{summary['final_accuracy']:.4f}",
+    ]
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def _own_stop(row: Row) -> str:
+    peer, stop = PEERS[row["peer"]], row["outcome"]["notes"]["own_stop"]
+    return (
+        f"{peer.title} from {peer.reads}, told the target: ended by {stop['stopped_by']} after {stop['passes']:.2f} passes "
+        f"and {stop['seconds']:.2f} s ({stop['seconds_of_command']:.2f} s the whole command) with accuracy "
+        f"{stop['accuracy']:.4f}."
+    )
+
+
+def plot(rows: list[Row], target: float, path: Path) -> None:
+    """Accuracy against seconds, a line a peer."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(figsize=(12, 6), layout="constrained")
+    colours = dict(zip(PEERS, pyplot.get_cmap("tab20").colors, strict=False))
+    curves = {row["peer"]: row["outcome"]["curve"] for row in sorted(rows, key=_place) if "outcome" in row}
+    curves = {name: curve for name, curve in curves.items() if curve}
+    for name, curve in curves.items():
+        ours = name.startswith("streampgs")
+        axes.plot(
+            [point["seconds"] for point in curve],
+            [point["accuracy"] for point in curve],
+            marker="o" if ours else ".",
+            linewidth=2.5 if ours else 1.2,
+            color=colours[name],
+            label=f"{PEERS[name].title} ({PEERS[name].reads})",
+        )
+    axes.axhline(target, color="black", linewidth=1, linestyle=":")
+    axes.annotate(f"target {target:.4f}", (0.005, target), xycoords=("axes fraction", "data"), va="bottom")
+    bests = [max(point["accuracy"] for point in curve) for curve in curves.values()]
+    axes.set_ylim(np.clip(min(bests) - 0.01, target - _MOST_BELOW, target - _LEAST_BELOW), max(*bests, target) + 0.003)
+    axes.set_xscale("log")
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set_xlabel("seconds of loading and training (log scale)")
+    axes.set_ylabel("accuracy on the test rows")
+    axes.grid(alpha=0.3, which="both")
+    figure.legend(loc="outside right upper", fontsize=8)
+    figure.savefig(path, dpi=130)
+    pyplot.close(figure)

@@ -1,0 +1,86 @@
+"""streampgs with its default options, from the call of `train` to the saved model.
+
+Each point of the curve is a run of its own that ends there: its seconds hold everything, from the catalogue to the last
+checkpoint and, from Parquet, the writing of the cache. No setting is searched for.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench_peers.trial import Stopwatch, Task, Trial
+
+_PASSES = (0.25, 0.5, 1, 1.5, 2, 3, 4, 6, 8, 12, 16, 24)
+_LONGEST_OWN_STOP = "60s"
+_FEW_ROWS = 1000
+
+
+def from_parquet(task: Task, trial: Trial) -> None:
+    _train(task, trial, task.parquet)
+
+
+def from_arrow(task: Task, trial: Trial) -> None:
+    _train(task, trial, task.arrow)
+
+
+def _train(task: Task, trial: Trial, data: str) -> None:
+    with trial.importing:
+        import streampgs.trainer
+        from streampgs.evaluation import evaluate
+    with tempfile.TemporaryDirectory() as folder:
+        few_rows = _few_rows(task, Path(folder))
+        with trial.preparing:
+            streampgs.train(few_rows, run=Path(folder) / "preparing", epochs=1)
+        for passes in _PASSES:
+            run = Path(folder) / f"{passes:g}"
+            # Beyond a limit of epochs nothing is read ahead, beyond one of rows the next window is.
+            limit: dict[str, Any] = (
+                {"epochs": int(passes)} if passes == int(passes) else {"rows": math.ceil(passes * task.rows)}
+            )
+            with Stopwatch() as spent:
+                report = streampgs.train(data, run=run, **limit)
+            result = evaluate(streampgs.Model.load(run), [task.test])
+            trial.add(spent, report.seconds_reading_wait, report.rows, result["accuracy"])
+            if trial.is_over:
+                break
+        trial.notes["own_stop"] = _own_stop(data, Path(folder) / "own-stop", task)
+    trial.peak_rss_mb = trial.notes["own_stop"]["peak_rss_mb"]
+
+
+def _few_rows(task: Task, folder: Path) -> Path:
+    """A run on them compiles, or loads, all that a run on many needs."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    from bench_peers.rows import arrow_batches
+
+    path = folder / "few-rows.parquet"
+    parquet.write_table(pa.table(next(arrow_batches(task.test)).slice(0, _FEW_ROWS)), path)
+    return path
+
+
+def _own_stop(data: str, run: Path, task: Task) -> dict[str, Any]:
+    """What the command does that is told the target: when it ends by itself, and how good its model is then."""
+    target = ["--target-accuracy", str(task.target), "--seconds", _LONGEST_OWN_STOP]
+    with Stopwatch() as command:
+        report = _streampgs("train", data, "--run", str(run), *target, "--quiet")
+    return {
+        "stopped_by": report["stopped_by"],
+        "passes": report["rows"] / task.rows,
+        "seconds": report["seconds_training"] + report["seconds_reading_wait"],
+        "seconds_of_command": command.seconds,
+        "accuracy": _streampgs("evaluate", str(run), task.test)["accuracy"],
+        "peak_rss_mb": report["peak_rss_mb"],
+    }
+
+
+def _streampgs(*words: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "streampgs", *words, "--json"]
+    result: dict[str, Any] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
+    return result

@@ -1,0 +1,46 @@
+"""The bench runs and tells what it promises; how fast anything is here says nothing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+RATIOS = {
+    "loop_over_sklearn_averaged",
+    "loop_over_sklearn_averaged_shuffling",
+    "loop_over_sklearn_last",
+    "loop_over_sklearn_last_shuffling",
+    "pipeline_over_loop_sparse",
+    "pipeline_over_loop_dense",
+    "lanes_16_over_1",
+}
+
+
+def bench(*words: str | Path) -> str:
+    command = [sys.executable, str(ROOT / "scripts" / "bench.py"), *map(str, words)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
+
+
+def test_quick_gives_every_ratio(tmp_path: Path) -> None:
+    printed = json.loads(bench("--quick", "--rows", "2000", "--out", tmp_path))
+    assert printed["ratios"].keys() == RATIOS
+    assert all(ratio > 0 for ratio in printed["ratios"].values())
+    assert json.loads((tmp_path / "quick.json").read_text()) == printed
+
+
+def test_bench_tells_of_each_peer_from_its_own_process(tmp_path: Path) -> None:
+    peers = ("streampgs-arrow", "parquet-decoded")
+    folders = ("--data", tmp_path / "data", "--out", tmp_path / "out")
+    printed = bench("--rows", "3000", "--target", "0.6", "--peers", ",".join(peers), *folders)
+    assert "3,000 rows, 47,236 features" in printed
+    assert len([line for line in printed.splitlines() if line.startswith("|")]) == 2 + len(peers)
+    result = json.loads((tmp_path / "out" / "bench.json").read_text())
+    streampgs, decoded = result["peers"]
+    assert streampgs["summary"]["reached"]
+    assert streampgs["summary"]["accuracy"] >= 0.6
+    assert streampgs["outcome"]["notes"]["own_stop"]["stopped_by"] == "target-accuracy"
+    assert decoded["outcome"]["seconds_loading"] > 0
+    assert decoded["outcome"]["curve"] == []
