@@ -4,7 +4,8 @@ Trains a lane for each σ of a wide grid, all in one pass over rows in memory, a
 after fractions of an epoch; then lets `--sigma auto` choose, as a run from the shards. Prints Markdown, one table for each
 data set and loss.
 
-    python scripts/sigma.py DATA:TEST [DATA:TEST …] [--losses logistic,hinge] [--first-steps 1] [--plot sigma.png]
+    python scripts/sigma.py DATA:TEST [DATA:TEST …] [--losses logistic,hinge] [--first-steps 1]
+        [--returns suffix] [--plot sigma.png]
 """
 
 from __future__ import annotations
@@ -65,12 +66,12 @@ def accuracy(weights: NDArray[np.float64], intercept: float, rows: Window, spars
     return float(((scores > 0.0) == (rows.labels > 0.0)).mean())
 
 
-def searched(train: Window, test: Window, loss: str, layout: str, first_step: float) -> list[Curve]:
+def searched(train: Window, test: Window, loss: str, layout: str, first_step: float, returns: str) -> list[Curve]:
     norms = np.empty(min(train.rows, 1 << 14))
     squared_norms(train.starts[: norms.size], train.stops[: norms.size], train.values, 2.0, norms)
     scale = float(norms.mean()) + 0.01
     unit = LOSSES[loss].steepness * scale / train.rows
-    settings = PgsSettings(loss, 0.0, 2.0, 1.0, 1.0, math.inf, 1, 0.1, "suffix", 0, layout)
+    settings = PgsSettings(loss, 0.0, 2.0, 1.0, 1.0, math.inf, 1, 0.1, returns, 0, layout)
     grid = [step * unit for step in STEPS]
     lanes = Lanes([replace(settings, sigma=sigma, t0=automatic_t0(loss, sigma, scale) / first_step) for sigma in grid])
     lanes.grow(max(train.largest_index, test.largest_index) + 1)
@@ -99,6 +100,7 @@ def main() -> None:
     parser.add_argument("data", nargs="+", help="training and test shards, with a colon between them")
     parser.add_argument("--losses", default="logistic,hinge")
     parser.add_argument("--first-steps", default="1", help="multiples of the usual first step")
+    parser.add_argument("--returns", default="suffix", choices=("suffix", "average", "last"))
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
     print(f"{platform.platform()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}")
@@ -109,10 +111,9 @@ def main() -> None:
         layout = build_catalog([data], Columns())[0].kind
         for loss in arguments.losses.split(","):
             for first_step in map(float, arguments.first_steps.split(",")):
-                curves = searched(train_rows, test_rows, loss, layout, first_step)
-                print(
-                    f"\n{Path(data).name}, {loss}, first step {first_step:g} times the usual, {train_rows.rows:,} rows\n"
-                )
+                curves = searched(train_rows, test_rows, loss, layout, first_step, arguments.returns)
+                what = f"first step {first_step:g} times the usual, return {arguments.returns}"
+                print(f"\n{Path(data).name}, {loss}, {what}, {train_rows.rows:,} rows\n")
                 print("| σ·rows/(steepness·mean ‖x‖²) | σ | " + " | ".join(f"{f:g}" for f in FRACTIONS) + " |")
                 print("|" + "---|" * (len(FRACTIONS) + 2))
                 for curve in curves:

@@ -10,7 +10,8 @@ from streampgs.order.schedule import Schedule
 from streampgs.planning import choose_sizes, group_sizes
 from streampgs.reading.filler import RowRules, WindowFiller
 from streampgs.reading.window import Window
-from streampgs.solver.pgs import Pgs, PgsSettings
+from streampgs.solver.lanes import Lanes
+from streampgs.solver.pgs import PgsSettings
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
 
@@ -35,19 +36,31 @@ def windows_in_memory(data: str, resources: Resources, count: int) -> list[Windo
 
 
 def bare_rows_per_second(
-    windows: list[Window], layout: str, *, p: float = 2.0, returns: str = "suffix", lanes: int = 1
+    windows: list[Window],
+    layout: str,
+    *,
+    p: float = 2.0,
+    returns: str = "suffix",
+    lanes: int = 1,
+    threads: int = 1,
 ) -> float:
-    """Of logistic regression; with several lanes, each row counts once."""
+    """Of logistic regression, once the loops are loaded and threads work in rounds; with several lanes, each row counts
+    once."""
     settings = [
-        PgsSettings("logistic", 0.0, p, 1e-6 * 2.0**lane, 5e5, float("inf"), 1, 0.1, returns, 0, layout)
+        PgsSettings(
+            "logistic", 0.0, p, 1e-6 * 2.0**lane, 5e5, float("inf"), 1, 0.1, returns, 0, layout, workers=threads
+        )
         for lane in range(lanes)
     ]
-    solver = Pgs(*settings)
+    solver = Lanes(settings)
     solver.grow(max(window.largest_index for window in windows) + 1)
     solver.advance(windows[0], 0, 1)
+    if threads > 1:
+        solver.advance(windows[0], 0, windows[0].rows)
     began, rows = time.perf_counter(), 0
     for window in windows:
-        for first in range(0, window.rows, _PIECE_ROWS):
-            solver.advance(window, first, min(first + _PIECE_ROWS, window.rows))
+        first = 0
+        while first < window.rows:
+            first = solver.advance(window, first, min(first + _PIECE_ROWS, window.rows), window.rows)
         rows += window.rows
     return rows / (time.perf_counter() - began)

@@ -84,11 +84,11 @@ def loop_over_sklearn(workloads: Workloads) -> Ratios:
     """
     windows = workloads.sparse.windows
     features = max(window.largest_index for window in windows) + 1
-    rows = [(_matrix(window, features), window.labels.copy()) for window in windows]
+    rows = [(matrix(window, features), window.labels.copy()) for window in windows]
     return {
         f"loop_over_sklearn_{'averaged' if average else 'last'}{'_shuffling' if shuffle else ''}": _ratio(
             partial(bare_rows_per_second, windows, "sparse", returns="suffix" if average else "last"),
-            partial(_sklearn_speed, rows, average, shuffle),
+            partial(sklearn_speed, rows, average, shuffle),
         )
         for average in (True, False)
         for shuffle in (False, True)
@@ -117,12 +117,14 @@ RATIOS = (loop_over_sklearn, pipeline_over_loop, lanes_over_one_lane)
 # ------------------------------------------------------------------------------------------------------- speeds
 
 
-def _matrix(window: Window, features: int) -> csr_matrix:
+def matrix(window: Window, features: int) -> Any:
+    if not window.indices.size:
+        return window.values.reshape(window.rows, features)
     offsets = np.append(window.starts, window.stops[-1])
     return csr_matrix((window.values, window.indices.view(np.int32), offsets), shape=(window.rows, features))
 
 
-def _sklearn_speed(rows: list[tuple[csr_matrix, Any]], average: bool, shuffle: bool) -> float:
+def sklearn_speed(rows: list[tuple[csr_matrix, Any]], average: bool, shuffle: bool) -> float:
     model = SGDClassifier(loss="log_loss", alpha=1e-6, average=average, shuffle=shuffle)
     began = time.perf_counter()
     for features, labels in rows:

@@ -1,0 +1,91 @@
+"""Rows/s of the bare loop on rows in memory, laid out in visiting order: by averaging, p, lanes and threads; beside
+scikit-learn's SGD on the same rows, and beside the speed at which one core reads memory. Each figure is the best of some
+turns, which alternate. Run it when nothing else runs.
+
+    python scripts/loop.py DATA [DATA …] [--turns 5] [--memory 1GB]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import time
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from bench_peers.loop import bare_rows_per_second, windows_in_memory
+from bench_peers.quick import matrix, sklearn_speed
+from streampgs.options import Resources, parse_size
+from streampgs.reading.window import Window
+from streampgs.table.catalog import build_catalog
+from streampgs.table.layout import Columns
+
+Speed = Callable[[], float]
+
+
+def measured(windows: list[Window], layout: str) -> dict[str, Speed]:
+    loop = partial(bare_rows_per_second, windows, layout)
+    features = max(window.largest_index for window in windows) + 1
+    rows = [(matrix(window, features), window.labels.copy()) for window in windows]
+    speeds: dict[str, Speed] = {
+        "averaged": loop,
+        "last": partial(loop, returns="last"),
+        "scikit-learn, averaged": partial(sklearn_speed, rows, True, False),
+        "scikit-learn, last": partial(sklearn_speed, rows, False, False),
+        "scikit-learn, averaged, shuffling": partial(sklearn_speed, rows, True, True),
+        "scikit-learn, last, shuffling": partial(sklearn_speed, rows, False, True),
+    }
+    speeds |= {f"p {p:g}": partial(loop, p=p) for p in (1.8, 1.5, 1.3)}
+    speeds |= {f"{lanes} lanes": partial(loop, lanes=lanes) for lanes in (4, 8, 16)}
+    speeds |= {f"{lanes} lanes, last": partial(loop, lanes=lanes, returns="last") for lanes in (4, 8, 16)}
+    speeds["20 lanes"] = partial(loop, lanes=20)
+    speeds["2 threads"] = partial(loop, threads=2)
+    return speeds
+
+
+def read_bandwidth() -> float:
+    """Bytes/s of one core that sums up numbers."""
+    numbers = np.ones(1 << 26, np.float32)
+    best = 0.0
+    for _ in range(5):
+        began = time.perf_counter()
+        numbers.sum()
+        best = max(best, numbers.nbytes / (time.perf_counter() - began))
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", nargs="+")
+    parser.add_argument("--turns", type=int, default=5)
+    parser.add_argument("--memory", default="1GB", help="what is read of the data")
+    arguments = parser.parse_args()
+    print(
+        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
+        f"one core reads {read_bandwidth() / 1e9:.1f} GB/s"
+    )
+    for data in arguments.data:
+        layout = build_catalog([data], Columns())[0].kind
+        windows = windows_in_memory(data, Resources(memory=parse_size(arguments.memory)), count=1)
+        entries = sum(window.entries for window in windows)
+        rows = sum(window.rows for window in windows)
+        speeds = measured(windows, layout)
+        best = dict.fromkeys(speeds, 0.0)
+        for _ in range(arguments.turns):
+            for name, speed in speeds.items():
+                best[name] = max(best[name], speed())
+        row_bytes = entries / rows * (8 if layout == "sparse" else 4)
+        print(f"\n{data}: {rows:,} {layout} rows of {entries / rows:.0f} entries\n")
+        for name, speed in best.items():
+            print(
+                f"{name:34} {speed / 1e6:6.2f}M rows/s  {speed / best['averaged']:5.2f} of averaged  "
+                f"{speed / best['last']:5.2f} of last  {speed * row_bytes / 1e9:5.1f} GB/s of rows",
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main()
