@@ -57,7 +57,8 @@ LANE_WIDTHS = (1, 4, 8, 16)
 # that can be told from rounding. For p near 1, where q is large, a small change of λ is a large one of v.
 _RANGE = 2.0**8
 
-# With a state larger than the second-level cache, what the row after the next will touch is fetched meanwhile.
+# With many lanes and a state larger than the second-level cache, what the row after the next will touch is fetched
+# meanwhile. With few lanes the processor itself looks far enough ahead, and more instructions only cost time.
 _PREFETCHED_STATE = 1 << 18  # numbers
 _ROWS_AHEAD = 2
 _LINE_NUMBERS = 8  # of eight bytes in a cache line
@@ -240,7 +241,7 @@ def _euclidean_advance(loss_name: str, layout: str, lanes: int, averaging: bool)
         slopes = np.empty((batch, lanes))
         steps = np.zeros(columns)
         weighted = weights.size > 0
-        prefetching = sparse and coordinates.size > _PREFETCHED_STATE
+        prefetching = sparse and columns >= _LINE_NUMBERS and coordinates.size > _PREFETCHED_STATE
         for batch_first in range(first, stop, batch):
             batch_stop = min(batch_first + batch, stop)
             share = 1.0 / (batch_stop - batch_first)
@@ -422,7 +423,6 @@ def _general_advance(loss_name: str, p: float, layout: str, averaging: bool) -> 
     loss = LOSSES[loss_name]
     value_of, slope_of = loss.value, loss.slope
     sparse = layout == "sparse"
-    columns = 3 if averaging else 2
     step_row = _general_step(p, layout, averaging)
     rebuild = _general_rebuild(p, averaging)
     lowest_power_sum = 1.0 / _RANGE
@@ -444,7 +444,6 @@ def _general_advance(loss_name: str, p: float, layout: str, averaging: bool) -> 
         steps = np.empty(batch)
         features = coordinates[1:]
         weighted = weights.size > 0
-        prefetching = sparse and coordinates.size > _PREFETCHED_STATE
         for batch_first in range(first, stop, batch):
             batch_stop = min(batch_first + batch, stop)
             share = 1.0 / (batch_stop - batch_first)
@@ -471,9 +470,6 @@ def _general_advance(loss_name: str, p: float, layout: str, averaging: bool) -> 
 
             for r in range(batch_first, batch_stop):
                 _prefetch_entries(r + _ENTRIES_AHEAD, starts, stops, indices, values)
-                if prefetching and r + _ROWS_AHEAD < stop:
-                    ahead = r + _ROWS_AHEAD
-                    _prefetch_features(coordinates, indices, starts[ahead], stops[ahead], columns)
                 product = _general_dot(features, indices, values, starts[r], stops[r], sparse)
                 score = multiplier * (product + coordinates[0, 1] * intercept)
                 label = _label_of(labels, r, 0, parameters)

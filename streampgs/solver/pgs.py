@@ -148,10 +148,14 @@ class Pgs:
         """Zeros, beginning with a cache line. One lane of dense rows has its columns in one piece each, so that the
         loops over all features go over neighbours; else a feature's numbers are neighbours."""
         columns = self._slots * self.width
-        count = size * columns
-        room = np.zeros(count + _LINE_BYTES // 8)
-        first = -room.ctypes.data % _LINE_BYTES // 8
         by_column = self.settings.layout == "dense" and self.width == 1 and self._euclidean
+        if by_column:
+            columns = max(2, columns)  # of one column alone the compiler could not tell how it lies
+        count = size * columns
+        # Not numpy's zeros: memory that is asked for without them comes in large pages, and a row's features lie in many.
+        room = np.empty(count + _LINE_BYTES // 8)
+        room.fill(0.0)
+        first = -room.ctypes.data % _LINE_BYTES // 8
         return room[first : first + count].reshape((size, columns), order="F" if by_column else "C")
 
     def _slot(self, slot: int) -> Array:
