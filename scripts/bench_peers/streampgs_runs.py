@@ -67,7 +67,7 @@ def _few_rows(task: Task, folder: Path) -> Path:
 
 def _own_stop(data: str, run: Path, task: Task) -> dict[str, Any]:
     """What the command does that is told the target: when it ends by itself, and how good its model is then."""
-    target = ["--target-accuracy", str(task.target), "--seconds", _LONGEST_OWN_STOP]
+    target = ["--target-accuracy", str(task.target), "--validation", task.test, "--seconds", _LONGEST_OWN_STOP]
     with Stopwatch() as command:
         report = _streampgs("train", data, "--run", str(run), *target, "--quiet")
     return {

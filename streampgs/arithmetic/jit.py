@@ -15,6 +15,7 @@ from streampgs.arithmetic.compile_cache import njit_with_safe_cache
 __all__ = [
     "WITHOUT_COMPILER",
     "bits_of",
+    "called",
     "compiled",
     "contracting",
     "copy_entries",
@@ -30,6 +31,9 @@ compiled = njit_with_safe_cache(nogil=True, error_model="numpy")
 # A plain function that loops may call; unlike an @njit function it can be closed over without losing the cache. It is
 # inlined whatever the compiler thinks of it: a call that passes a few arrays costs as much as twenty entries of a row.
 inlinable = register_jitable(forceinline=True)
+
+# The same for what loops rarely do: left where it is, so that it takes no registers from the rest.
+called = register_jitable
 
 # A product and the sum that takes it up may be rounded once.
 contracting = register_jitable(fastmath={"contract"}, forceinline=True)

@@ -24,7 +24,7 @@ import numpy as np
 
 from streampgs.arithmetic.elementary import exp2_of, log2_of
 from streampgs.arithmetic.entries import row_loops
-from streampgs.arithmetic.jit import compiled, inlinable, prefetch_for_writing, reordering
+from streampgs.arithmetic.jit import called, compiled, inlinable, prefetch_for_writing, reordering
 from streampgs.arithmetic.losses import LOSSES
 from streampgs.arithmetic.powers import dual_exponent, power_for
 
@@ -66,10 +66,19 @@ _ENTRIES_AHEAD = 5  # rows
 _LINE_ENTRIES = 16  # of four bytes in a cache line
 
 
-@inlinable
+@called
+def _are_scattered(starts, stops, first, stop):  # type: ignore[no-untyped-def]
+    """Whether some rows do not lie behind the row before, so that the processor would not look for them there."""
+    scattered = False
+    for r in range(first + 1, stop):
+        scattered |= starts[r] != stops[r - 1]
+    return scattered
+
+
+@called
 def _prefetch_entries(row, starts, stops, indices, values):  # type: ignore[no-untyped-def]
-    """Start fetching a row that does not lie behind the one before it, where the processor would not look for it."""
-    if row < starts.size and starts[row] != stops[row - 1]:
+    """Not inlined: the loop has no register to spare for what few of its calls do."""
+    if row < starts.size:
         for line in range(starts[row], stops[row] + _LINE_ENTRIES - 1, _LINE_ENTRIES):
             prefetch_for_writing(indices, line)
             prefetch_for_writing(values, line)
@@ -242,6 +251,7 @@ def _euclidean_advance(loss_name: str, layout: str, lanes: int, averaging: bool)
         steps = np.zeros(columns)
         weighted = weights.size > 0
         prefetching = sparse and columns >= _LINE_NUMBERS and coordinates.size > _PREFETCHED_STATE
+        scattered = _are_scattered(starts, stops, first, stop)
         for batch_first in range(first, stop, batch):
             batch_stop = min(batch_first + batch, stop)
             share = 1.0 / (batch_stop - batch_first)
@@ -260,7 +270,8 @@ def _euclidean_advance(loss_name: str, layout: str, lanes: int, averaging: bool)
                 scalars[REGULARIZER_TALLY, lane] += parameters[SIGMA, lane] * norm * norm * 0.5
 
             for r in range(batch_first, batch_stop):
-                _prefetch_entries(r + _ENTRIES_AHEAD, starts, stops, indices, values)
+                if scattered:
+                    _prefetch_entries(r + _ENTRIES_AHEAD, starts, stops, indices, values)
                 if prefetching and r + _ROWS_AHEAD < stop:
                     ahead = r + _ROWS_AHEAD
                     _prefetch_features(coordinates, indices, starts[ahead], stops[ahead], columns)
@@ -444,6 +455,7 @@ def _general_advance(loss_name: str, p: float, layout: str, averaging: bool) -> 
         steps = np.empty(batch)
         features = coordinates[1:]
         weighted = weights.size > 0
+        scattered = _are_scattered(starts, stops, first, stop)
         for batch_first in range(first, stop, batch):
             batch_stop = min(batch_first + batch, stop)
             share = 1.0 / (batch_stop - batch_first)
@@ -469,7 +481,8 @@ def _general_advance(loss_name: str, p: float, layout: str, averaging: bool) -> 
             scalars[REGULARIZER_TALLY, 0] += sigma * norm * norm / (2.0 * p_less_1)
 
             for r in range(batch_first, batch_stop):
-                _prefetch_entries(r + _ENTRIES_AHEAD, starts, stops, indices, values)
+                if scattered:
+                    _prefetch_entries(r + _ENTRIES_AHEAD, starts, stops, indices, values)
                 product = _general_dot(features, indices, values, starts[r], stops[r], sparse)
                 score = multiplier * (product + coordinates[0, 1] * intercept)
                 label = _label_of(labels, r, 0, parameters)
