@@ -52,6 +52,8 @@ class Mark:
     """A judgement, of each candidate that was left."""
 
     rows: int
+    judged: int
+    """Rows that were looked at: fewer than usual where a window ends."""
     losses: list[float]
     merits: list[float]
     """What candidates are compared by; the smaller, the better."""
@@ -69,7 +71,7 @@ class Standing:
     heat_began: int = 0
     next_mark: int | None = None
     marks: list[dict[str, Any]] = field(default_factory=list)
-    """Of the present heat, the newest last."""
+    """Of the present heat, the newest last; the first is what was known of the survivors of the heat before."""
     dropped: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Candidate number → when it was dropped, and its last judgement."""
 
@@ -143,7 +145,7 @@ class Contest:
             judged, first = self.validation, 0
             stop = min(self.validation.rows, wanted) if heat is not None else self.validation.rows
         results = [self._judged(lanes, place, judged, first, stop) for place in range(len(s.left))]
-        mark = Mark(rows_done, *(list(column) for column in zip(*results, strict=True)))
+        mark = Mark(rows_done, stop - first, *(list(column) for column in zip(*results, strict=True)))
         s.marks = [*s.marks, asdict(mark)][-_KEPT_MARKS:]
         kept = None
         if heat is not None and rows_done >= heat.stop_rows:
@@ -185,7 +187,9 @@ class Contest:
         """Of each candidate that is left, over the later half of the marks."""
         marks = self.standing.marks
         later = marks[len(marks) // 2 :]
-        return [float(np.mean([mark["merits"][place] for mark in later])) for place in range(len(self.standing.left))]
+        judged = [mark["judged"] for mark in later]
+        merits = np.array([mark["merits"] for mark in later])
+        return [float(np.average(merits[:, place], weights=judged)) for place in range(len(self.standing.left))]
 
     def _narrow(self, heat: Heat, rows: int) -> list[int]:
         """The places, among those left, of the survivors."""
@@ -196,7 +200,7 @@ class Contest:
             if place not in kept:
                 s.dropped[str(candidate)] = {"rows": rows, "merit": merits[place]}
         s.left = [s.left[place] for place in kept]
-        s.heat, s.heat_began, s.marks = s.heat + 1, rows, []
+        s.heat, s.heat_began, s.marks = s.heat + 1, rows, [_of_places(s.marks[-1], kept)]
         return kept
 
     def _preferred(self, merits: list[float]) -> int:
@@ -244,6 +248,13 @@ class Contest:
         )
         contest.standing = Standing(**record["standing"])
         return contest
+
+
+def _of_places(mark: dict[str, Any], places: list[int]) -> dict[str, Any]:
+    """What a mark says of some of the candidates."""
+    return {
+        name: [value[place] for place in places] if isinstance(value, list) else value for name, value in mark.items()
+    }
 
 
 def meant_labels(labels: NDArray[np.float64], settings: PgsSettings) -> NDArray[np.float64]:

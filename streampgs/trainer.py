@@ -203,7 +203,7 @@ def _with_classes(options: ModelOptions, catalog: Catalog, sizes: Sizes) -> Mode
     found = np.unique(labels)
     if len(found) < 3 or len(found) > _MOST_CLASSES or not np.array_equal(found, np.round(found)):
         return options
-    if np.isin(labels, (-1.0, 0.0, 1.0)).mean() > _SURELY_TWO_CLASSES:
+    if np.isin(labels, (-1.0, 0.0, 1.0)).mean() >= _SURELY_TWO_CLASSES:
         return options  # two classes, and a few rows that shall be named
     return replace(options, classes=tuple(found.tolist()))
 

@@ -235,7 +235,7 @@ def with_merits(merits: Any, candidates: Any = None) -> Contest:
     field = candidates or [candidate(10.0**-k) for k in range(len(merits))]
     contest = Contest(field, ONE_TARGET, [], True, None)
     none = [None] * len(merits)
-    contest.standing.marks = [asdict(Mark(1, [0.0] * len(merits), list(merits), none))]
+    contest.standing.marks = [asdict(Mark(1, 10, [0.0] * len(merits), list(merits), none))]
     return contest
 
 
@@ -289,7 +289,7 @@ def test_merits_are_means_over_the_later_half_of_the_marks():
     contest = with_merits([0.4, 0.5])
     early, late = ([0.0, 9.0], [0.6, 0.5])
     contest.standing.marks = [
-        asdict(Mark(k, [0.0, 0.0], merits, [None, None])) for k, merits in enumerate([early, early, late, late])
+        asdict(Mark(k, 10, [0.0, 0.0], merits, [None, None])) for k, merits in enumerate([early, early, late, late])
     ]
     assert contest.leader() == 1
     contest.standing.marks[2]["merits"] = [0.3, 0.5]  # mean 0.45 against 0.5
