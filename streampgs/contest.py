@@ -110,14 +110,6 @@ class Contest:
     def next_mark(self) -> int | None:
         return self.standing.next_mark
 
-    @property
-    def in_heats(self) -> bool:
-        return self._heat() is not None
-
-    def pass_over(self, rows_done: int) -> None:
-        """Let a mark pass without judging."""
-        self._set_next_mark(rows_done)
-
     def _heat(self) -> Heat | None:
         s = self.standing
         return Heat(**s.heats[s.heat]) if s.heat < len(s.heats) else None
@@ -142,8 +134,7 @@ class Contest:
         if self.validation is None:
             judged, first, stop = window, row, min(window.rows, row + wanted)
         else:
-            judged, first = self.validation, 0
-            stop = min(self.validation.rows, wanted) if heat is not None else self.validation.rows
+            judged, first, stop = self.validation, 0, min(self.validation.rows, wanted)
         results = [self._judged(lanes, place, judged, first, stop) for place in range(len(s.left))]
         mark = Mark(rows_done, stop - first, *(list(column) for column in zip(*results, strict=True)))
         s.marks = [*s.marks, asdict(mark)][-_KEPT_MARKS:]
@@ -213,6 +204,12 @@ class Contest:
             and _but_sigma(self.candidates[self.standing.left[place]]) == _but_sigma(chosen)
         ]
         return max([best, *alike], key=lambda place: self.candidates[self.standing.left[place]].sigma)
+
+    def look(self, lanes: Lanes) -> tuple[float, float | None]:
+        """Loss and accuracy of the leader on all validation rows; nothing comes of it for the contest."""
+        assert self.validation is not None
+        loss, _, accuracy = self._judged(lanes, self.leader(), self.validation, 0, self.validation.rows)
+        return loss, accuracy
 
     def leader(self) -> int:
         """The place, among those left, of the best so far."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections import Counter
@@ -44,7 +45,9 @@ _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0
 _ROWS_BEFORE_TARGETS = 1000
 _VALIDATION_BYTES = 32 << 20
-_NEAR_TARGET = 0.03
+# For --target-accuracy, validation rows are looked at whenever the rows have grown by an eighth; but only once the
+# progressive accuracy, which is that of single iterates and so lower, has come near.
+_FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
 _MOST_CLASSES = 10_000
 _SURELY_TWO_CLASSES = 0.99
 
@@ -57,6 +60,8 @@ class Totals:
     seconds_training: float = 0.0
     seconds_waiting: float = 0.0
     skipped: Counter[int] = field(default_factory=Counter)
+    looks: int = 0
+    """At the validation rows, those that were not worth it included."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "skipped": {str(reason): count for reason, count in self.skipped.items()}}
@@ -64,7 +69,7 @@ class Totals:
     @staticmethod
     def from_json(record: dict[str, Any]) -> Totals:
         skipped = Counter({int(reason): count for reason, count in record["skipped"].items()})
-        return Totals(record["rows"], record["seconds_training"], record["seconds_waiting"], skipped)
+        return Totals(record["rows"], record["seconds_training"], record["seconds_waiting"], skipped, record["looks"])
 
 
 @dataclass(frozen=True)
@@ -269,6 +274,7 @@ class _Session:
         refuse_unreadable(catalog, self.schedule)
         self.solver: Lanes | None = None
         self.contest: Contest | None = None
+        self.looked: tuple[float, float | None] | None = None
         self.totals = Totals()
         self.checkpoint: Path | None = None
         self.saved_at = (-1, cursor)
@@ -430,8 +436,8 @@ class _Session:
             self.totals.rows += until - row
             row = until
             self.cursor = self.cursor.at_row(row) if row < window.rows else window.plan.next
-            self._look_after(now)
             reached = self._limit_reached(at_piece_end)
+            self._look_after(now)
             if reached is not None:
                 return reached
         return self._limit_reached(at_piece_end=False)
@@ -449,7 +455,7 @@ class _Session:
         if self.solver is None or not at_piece_end or totals.rows < _ROWS_BEFORE_TARGETS:
             return None
         if limits.target_accuracy is not None:
-            accuracy = self._judged()[1] if self._judges_apart else self._progressive()[1]
+            accuracy = self._accuracy_to_go_by()
             if accuracy is not None and accuracy >= limits.target_accuracy:
                 return "target-accuracy"
         if limits.target_gap is not None and self._gap(self.solver) <= limits.target_gap:
@@ -458,17 +464,9 @@ class _Session:
 
     # Several models, and how good they are.
 
-    @property
-    def _judges_apart(self) -> bool:
-        """Whether accuracy is what the contest says, not what the steps have counted on their way."""
-        return bool(self.options.validation) or self.options.classes is not None
-
     def _judge_if_due(self, window: Window, row: int) -> None:
         contest, solver = self.contest, self.solver
         if contest is None or solver is None or contest.next_mark is None or self.totals.rows < contest.next_mark:
-            return
-        if not contest.in_heats and not self._near_target():
-            contest.pass_over(self.totals.rows)
             return
         kept = contest.judge(solver, window, row, self.totals.rows, self.catalog.rows)
         if kept is not None:
@@ -479,10 +477,20 @@ class _Session:
                     f"after {self.totals.rows:,} rows {chosen_text(chosen)} is the best of the candidates"
                 )
 
-    def _near_target(self) -> bool:
-        """Judging on validation rows costs time that only pays near the target."""
-        target, accuracy = self.limits.target_accuracy, self._progressive()[1]
-        return target is None or accuracy is None or accuracy >= target - _NEAR_TARGET
+    def _accuracy_to_go_by(self) -> float | None:
+        """What --target-accuracy is compared with; None: nothing new is known."""
+        progressive = self._progressive()[1]
+        if not self.options.validation:
+            return self._judged()[1] if self.options.classes is not None else progressive
+        looks = int(math.log(max(self.totals.rows / _FIRST_LOOK, 1.0), _LOOK_GROWTH))
+        if looks == self.totals.looks or self.solver is None or self.contest is None:
+            return None
+        self.totals.looks = looks
+        target = self.limits.target_accuracy
+        if progressive is not None and target is not None and progressive < target - _NEAR_TARGET:
+            return None
+        self.looked = self.contest.look(self.solver)
+        return self.looked[1]
 
     def _leading_lanes(self) -> range:
         assert self.contest is not None
@@ -505,7 +513,7 @@ class _Session:
 
     def _judged(self) -> tuple[float | None, float | None]:
         latest = self.contest.latest() if self.contest is not None else None
-        return latest or (None, None)
+        return self.looked or latest or (None, None)
 
     def _gap(self, solver: Lanes) -> float:
         """The mean over targets."""
@@ -537,7 +545,7 @@ class _Session:
         candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
         searching = "auto" in (options.sigma, options.p)
         heats = heats_for(len(candidates), rows, searching)
-        judges_on = self._judges_apart or (len(candidates) > 1 and not searching)
+        judges_on = self.options.classes is not None or (len(candidates) > 1 and not searching)
         self.contest = Contest(candidates, targets, heats, judges_on, self._validation_window(features))
         solver = Lanes(lanes_of(candidates, targets))
         if options.features is not None:
@@ -624,7 +632,7 @@ class _Session:
 
     def _status(self) -> Status:
         assert self.solver is not None
-        loss, accuracy = self._judged() if self._judges_apart else self._progressive()
+        loss, accuracy = self._judged() if self.looked or self.options.classes else self._progressive()
         epochs = self._epochs()
         seconds = self.totals.seconds_training + self._seconds_waiting()
         return Status(
@@ -663,6 +671,8 @@ class _Session:
     def _report(self, stopped_by: str) -> Report:
         solver = self.solver
         progressive_loss, progressive_accuracy = self._progressive()
+        if self.options.validation and solver is not None and self.contest is not None:
+            self.looked = self.contest.look(solver)
         judged_loss, judged_accuracy = self._judged()
         return Report(
             run=str(self.folder.path),

@@ -135,7 +135,6 @@ def test_marks_part_each_heat_evenly_and_end_with_it():
     assert [rows for rows, _ in seen] == [250, 500, 750, 1000, *range(1375, 4001, 375)]
     assert [rows for rows, kept in seen if kept is not None] == [1000, 4000]
     assert contest.next_mark is None
-    assert not contest.in_heats
 
 
 @given(
@@ -173,14 +172,6 @@ def test_without_heats_marks_grow_with_the_rows_if_anybody_wants_to_know():
     assert (np.diff(steps) >= 0).all()
     assert 0.1 <= steps[-1] / seen[-2] <= 0.15
     assert contest.standing.left == list(range(8))
-
-
-def test_a_mark_that_is_passed_over_is_not_judged_and_comes_again_later():
-    contest = race(heats=[], judges_on=True)
-    before = contest.next_mark
-    contest.pass_over(before)
-    assert contest.next_mark > before
-    assert contest.latest() is None
 
 
 def test_only_the_latest_marks_are_kept():
@@ -505,5 +496,5 @@ def test_asking_changes_nothing():
     judged_at(contest, field_of(contest), noisy_window(), until=600)
     before = json.dumps(contest.to_json())
     for _ in range(2):
-        contest.leader(), contest.latest(), contest.next_mark, contest.in_heats
+        contest.leader(), contest.latest(), contest.next_mark
     assert json.dumps(contest.to_json()) == before

@@ -495,19 +495,28 @@ def test_a_target_that_only_the_training_rows_reach_ends_nothing(
 
 
 def test_what_was_judged_last_is_what_evaluate_says(with_validation: tuple[Path, Path], tmp_path: Path) -> None:
-    """At the last mark, on all rows of the validation data."""
+    """At the end of a session, on all rows of the validation data."""
     data, validation = with_validation
     run = tmp_path / "run"
-    streampgs.train(data, run=run, validation=(str(validation),), sigma=1e-3, rows=3000)
-    checkpoint = RunFolder(run).newest_checkpoint()
-    assert checkpoint is not None
-    mark = Contest.from_json(checkpoint.record["contest"]).next_mark
-    assert mark is not None
-    streampgs.resume(run, rows=mark)
+    report = streampgs.train(data, run=run, validation=(str(validation),), rows=3000)
     expected = evaluate(streampgs.Model.load(run), [str(validation)])
-    report = streampgs.resume(run, rows=mark + 1)
     assert report.judged_accuracy == pytest.approx(expected["accuracy"], abs=1e-12)
     assert report.judged_loss == pytest.approx(expected["loss"], rel=1e-9)
+
+
+def test_a_target_ends_training_at_the_same_row_whatever_the_pauses(
+    with_validation: tuple[Path, Path], tmp_path: Path
+) -> None:
+    data, validation = with_validation
+    options = {"validation": (str(validation),), "target_accuracy": 0.7, "sigma": 1e-3}
+    whole = streampgs.train(data, run=tmp_path / "whole", epochs=30, **options)
+    assert whole.stopped_by == "target-accuracy"
+    options.pop("target_accuracy")
+    streampgs.train(data, run=tmp_path / "paused", rows=whole.rows // 3, **options)
+    streampgs.resume(tmp_path / "paused", rows=whole.rows // 2)
+    paused = streampgs.resume(tmp_path / "paused", epochs=30, target_accuracy=0.7)
+    assert paused.stopped_by == "target-accuracy"
+    assert (paused.rows, paused.dual_sha256) == (whole.rows, whole.dual_sha256)
 
 
 def test_validation_with_pauses_comes_to_the_same_bits(
