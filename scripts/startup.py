@@ -45,9 +45,9 @@ class Fills:
         self.first: float | None = None
         original = WindowFiller.fill
 
-        def fill(filler: WindowFiller, plan: object, window: Window) -> None:
+        def fill(filler: WindowFiller, plan: object, window: Window, *more: object) -> None:
             began = time.perf_counter()
-            original(filler, plan, window)  # type: ignore[arg-type]
+            original(filler, plan, window, *more)  # type: ignore[arg-type]
             if self.first is None:
                 self.first = time.perf_counter() - began
 

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.arithmetic.losses import LOSSES
-from streampgs.arithmetic.rows import score_rows
+from streampgs.arithmetic.rows import mark_features, score_rows
 from streampgs.arithmetic.scoring import loss_sum_for, scaled_logistic_loss
 from streampgs.candidates import Target
 from streampgs.reading.window import Window
@@ -28,6 +28,8 @@ from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import PgsSettings
 
 _FIRST_HEAT_ROWS = 1 << 17
+# With more, lanes wait for memory rather than for each other, and a long last heat would cost more than it finds out.
+_FEATURES_IN_CACHE = 1 << 18
 _FIRST_HEAT_MARKS, _LAST_HEAT_MARKS = 4, 8
 _JUDGED_SHARE = 32  # of the rows of a heat, one in so many is looked at beforehand at a mark
 _FEWEST_JUDGED, _MOST_JUDGED = 512, 1 << 15
@@ -76,11 +78,11 @@ class Standing:
     """Candidate number → when it was dropped, and its last judgement."""
 
 
-def heats_for(candidates: int, rows: int, searching: bool) -> list[Heat]:
-    """How a field is narrowed, given the rows of an epoch."""
+def heats_for(candidates: int, rows: int, searching: bool, features: int = 0) -> list[Heat]:
+    """How a field is narrowed, given the rows of an epoch and, where they are many, the features."""
     if candidates == 1 or not searching:
         return []
-    last = Heat(max(1, rows // 2), _LAST_HEAT_MARKS, 1)
+    last = Heat(max(1, rows // (2 if features <= _FEATURES_IN_CACHE else 4)), _LAST_HEAT_MARKS, 1)
     survivors = max(2, min(4, candidates // 2))
     if candidates <= survivors:
         return [last]
@@ -135,7 +137,8 @@ class Contest:
             judged, first, stop = window, row, min(window.rows, row + wanted)
         else:
             judged, first, stop = self.validation, 0, min(self.validation.rows, wanted)
-        results = [self._judged(lanes, place, judged, first, stop) for place in range(len(s.left))]
+        touched = _touched(judged, first, stop, lanes)
+        results = [self._judged(lanes, place, judged, first, stop, touched) for place in range(len(s.left))]
         mark = Mark(rows_done, stop - first, *(list(column) for column in zip(*results, strict=True)))
         s.marks = [*s.marks, asdict(mark)][-_KEPT_MARKS:]
         kept = None
@@ -148,7 +151,7 @@ class Contest:
         return [place * count + target for place in kept for target in range(count)]
 
     def _judged(
-        self, lanes: Lanes, place: int, window: Window, first: int, stop: int
+        self, lanes: Lanes, place: int, window: Window, first: int, stop: int, touched: NDArray[np.int64]
     ) -> tuple[float, float, float | None]:
         """Loss, merit and accuracy, on average over rows and targets, of the candidate at that place among those left."""
         count = len(self.targets)
@@ -157,10 +160,11 @@ class Contest:
         total = max(float(weights.sum()), 1e-300) * count
         classifies = LOSSES[self.candidates[0].loss].classifies
         scores = np.empty((count, stop - first))
+        vector = np.zeros(lanes.features + 1)
         loss = merit = correct = 0.0
         for number in range(count):
             settings = lanes.settings[place * count + number]
-            vector = lanes.weights(place * count + number)
+            vector[touched] = lanes.weights(place * count + number, touched)
             score_rows(
                 vector[1:], float(vector[0]) * settings.intercept, window.starts[first:stop], window.stops[first:stop],
                 window.indices, window.values, settings.layout == "sparse", scores[number],
@@ -208,7 +212,9 @@ class Contest:
     def look(self, lanes: Lanes) -> tuple[float, float | None]:
         """Loss and accuracy of the leader on all validation rows; nothing comes of it for the contest."""
         assert self.validation is not None
-        loss, _, accuracy = self._judged(lanes, self.leader(), self.validation, 0, self.validation.rows)
+        rows = self.validation.rows
+        touched = _touched(self.validation, 0, rows, lanes)
+        loss, _, accuracy = self._judged(lanes, self.leader(), self.validation, 0, rows, touched)
         return loss, accuracy
 
     def leader(self) -> int:
@@ -245,6 +251,17 @@ class Contest:
         )
         contest.standing = Standing(**record["standing"])
         return contest
+
+
+def _touched(window: Window, first: int, stop: int, lanes: Lanes) -> NDArray[np.int64]:
+    """The coordinates that scores of these rows depend on: to get at the weights of all features would cost more than
+    the scores, where there are very many."""
+    if lanes.settings[0].layout != "sparse":
+        return np.arange(lanes.features + 1)
+    found = np.zeros(lanes.features + 1, np.bool_)
+    found[0] = True
+    mark_features(window.starts[first:stop], window.stops[first:stop], window.indices, found[1:])
+    return np.flatnonzero(found)
 
 
 def _of_places(mark: dict[str, Any], places: list[int]) -> dict[str, Any]:

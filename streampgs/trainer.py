@@ -544,7 +544,7 @@ class _Session:
         features = options.features or window.largest_index + 1
         candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
         searching = "auto" in (options.sigma, options.p)
-        heats = heats_for(len(candidates), rows, searching)
+        heats = heats_for(len(candidates), rows, searching, features)
         judges_on = self.options.classes is not None or (len(candidates) > 1 and not searching)
         self.contest = Contest(candidates, targets, heats, judges_on, self._validation_window(features))
         solver = Lanes(lanes_of(candidates, targets))

@@ -47,8 +47,12 @@ class StandIn:
         self.settings = list(settings)
         self.vectors = [np.asarray(vector, float) for vector in weights]
 
-    def weights(self, lane: int) -> Any:
-        return self.vectors[lane]
+    @property
+    def features(self) -> int:
+        return len(self.vectors[0]) - 1
+
+    def weights(self, lane: int, coordinates: Any = slice(None)) -> Any:
+        return self.vectors[lane][coordinates]
 
     def with_lanes(self, kept: Any) -> StandIn:
         return StandIn([self.settings[lane] for lane in kept], [self.vectors[lane] for lane in kept])

@@ -217,16 +217,16 @@ def advance_for(loss_name: str, p: float, layout: str, lanes: int, averaging: bo
 def _euclidean_rebuild(lanes: int, averaging: bool) -> Callable[..., None]:
     @inlinable
     def rebuild(coordinates, scalars):  # type: ignore[no-untyped-def]
-        for lane in range(lanes):
-            multiplier_sum = scalars[MULTIPLIER_SUM, lane]
-            scalars[MULTIPLIER_SUM, lane] = 0.0
-            power_sum = 0.0
-            for i in range(coordinates.shape[0]):
+        multiplier_sums = scalars[MULTIPLIER_SUM].copy()
+        power_sums = np.zeros(lanes)
+        for i in range(coordinates.shape[0]):
+            for lane in range(lanes):
                 dual = coordinates[i, lane]
-                power_sum += dual * dual
+                power_sums[lane] += dual * dual
                 if averaging:
-                    coordinates[i, lanes + lane] += multiplier_sum * dual
-            scalars[POWER_SUM, lane] = power_sum
+                    coordinates[i, lanes + lane] += multiplier_sums[lane] * dual
+        scalars[MULTIPLIER_SUM] = 0.0
+        scalars[POWER_SUM] = power_sums
 
     made: Callable[..., None] = rebuild
     return made

@@ -234,3 +234,12 @@ def score_rows(weights, intercept, starts, stops, indices, values, sparse, score
         else:
             count = min(weights.size, stops[r] - starts[r])
             scores[r] = intercept + _dense_dot(weights, values, starts[r], count)
+
+
+@compiled
+def mark_features(starts, stops, indices, found):  # type: ignore[no-untyped-def]
+    """found[i] = True for each feature i of the rows that `found` reaches."""
+    for r in range(starts.size):
+        for j in range(starts[r], stops[r]):
+            if indices[j] < found.size:
+                found[indices[j]] = True

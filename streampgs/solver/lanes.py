@@ -6,6 +6,9 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from streampgs.solver.pgs import Pgs, PgsSettings, Rows, Vector, bytes_per_feature, most_lanes
 from streampgs.solver.stretches import Tallies
 
@@ -45,9 +48,9 @@ class Lanes:
         reached = {group.advance(rows, first, stop, end) for group in self.groups}
         return reached.pop()
 
-    def weights(self, lane: int) -> Vector:
+    def weights(self, lane: int, coordinates: NDArray[np.int64] | None = None) -> Vector:
         group, column = self._places[lane]
-        return self.groups[group].weights(column)
+        return self.groups[group].weights(column, coordinates)
 
     def gap(self, lane: int) -> float:
         group, column = self._places[lane]

@@ -338,21 +338,22 @@ class Pgs:
             sums = sums + self.earlier.sums[:, lane]
         return Tallies(self._covered_steps(), *sums.tolist())
 
-    def weights(self, lane: int = 0) -> Vector:
-        """The weights to return, the intercept's coordinate first."""
+    def weights(self, lane: int = 0, coordinates: NDArray[np.int64] | None = None) -> Vector:
+        """The weights to return, the intercept's coordinate first; or those of some coordinates only."""
+        chosen = slice(None) if coordinates is None else coordinates
         returns = self.settings.returns
         if self.steps == 0:
-            return np.zeros(len(self.coordinates))
+            return np.zeros(len(self.coordinates) if coordinates is None else len(coordinates))
         if returns == LAST:
-            return self._iterate(lane)
+            return self._iterate(lane, chosen)
         if returns == RANDOM:
-            return self.kept[:, lane].copy()
-        total = self.scalars[loops.MULTIPLIER_SUM, lane] * self._raised[:, lane] + self._running_sum[:, lane]
+            return self.kept[chosen, lane].copy()
+        total = self.scalars[loops.MULTIPLIER_SUM, lane] * self._raised[chosen, lane] + self._running_sum[chosen, lane]
         if self._needs_earlier():
-            total += self.earlier.iterate_sum[:, lane]
+            total += self.earlier.iterate_sum[chosen, lane]
         return np.asarray(total / self._covered_steps())
 
-    def _iterate(self, lane: int) -> Vector:
+    def _iterate(self, lane: int, chosen: slice | NDArray[np.int64] = slice(None)) -> Vector:
         """w_T = ∇r*(λ / ((T+t0)σ)), on the ball if there is one."""
         sigma, t0, radius = self._parameters[[loops.SIGMA, loops.T0, loops.RADIUS], lane].tolist()
         q_less_1 = dual_exponent(self.settings.p)
@@ -361,12 +362,13 @@ class Pgs:
             max(0.0, float(self.scalars[loops.POWER_SUM, lane])),
             float(self.scalars[loops.SCALE, lane]),
         )
+        raised = self._raised[chosen, lane]
         if power_sum == 0.0:
-            return np.zeros(len(self.coordinates))
+            return np.zeros(len(raised))
         clock = (self.steps + t0) * sigma
         norm = scale * power_sum ** (1.0 / q) / clock / q_less_1
         multiplier = scale * power_sum ** ((2.0 - q) / q) / clock / q_less_1
-        return np.asarray(self._raised[:, lane] * (multiplier * min(1.0, radius / norm)))
+        return np.asarray(raised * (multiplier * min(1.0, radius / norm)))
 
     def gap(self, lane: int = 0) -> float:
         """The certificate: an upper bound, in expectation, of F(average) - min F over the steps that it covers.

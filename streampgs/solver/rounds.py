@@ -21,7 +21,7 @@ from streampgs.solver.stretches import Array
 
 # A round is at most one part in so many of the steps before it.
 _SEEN_BEFORE = 20
-_SMALLEST_SHARE, _USUAL_SHARE = 1024, 8192
+_SMALLEST_SHARE, _USUAL_SHARE = 1024, 16384
 # To meet takes a look at every feature, so the more features, the longer a round must be to be worth it.
 _FEATURES_PER_ROW_AT_LEAST, _FEATURES_PER_ROW = 64, 16
 

@@ -16,6 +16,7 @@ from streampgs.arithmetic.rows import (
     REPEATED_INDEX,
     VALUE_NOT_FINITE,
     VALUE_TOO_LARGE,
+    mark_features,
     place_dense,
     place_sparse,
     repeat_table,
@@ -292,3 +293,11 @@ def test_squared_norms_stay_in_range_for_every_p(exponent, size):
     """The first t0 is made of them; q is 1001 for the smallest p that may be asked for."""
     row = [float(np.float32(size)), 0.0, -float(np.float32(0.5 * size))]
     assert squared_norms_of([row], exponent)[0] == pytest.approx(plain_squared_norm(row, exponent), rel=1e-10, abs=0.0)
+
+
+def test_features_of_rows_are_marked_and_no_others():
+    starts, stops = np.array([0, 2, 2, 5]), np.array([2, 2, 4, 6])
+    indices = np.array([3, 1, 7, 3, 5, 900], np.uint32)  # no row has entry 4, and 900 is out of reach
+    found = np.zeros(10, np.bool_)
+    mark_features(starts, stops, indices, found)
+    assert np.flatnonzero(found).tolist() == [1, 3, 7]
