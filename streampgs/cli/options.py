@@ -26,6 +26,9 @@ class _Parsed(click.ParamType[Any]):
         self.name = name
         self.parse = parse
 
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return self.name
+
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if not isinstance(value, str):
             return value
@@ -115,7 +118,7 @@ limit_options = _options(
     click.option("--epochs", type=int, default=None, metavar="E", help=f"Passes over the data. Default: {DEFAULT_EPOCHS} if there is no other limit, {EPOCHS_FOR_A_TARGET} with a target alone; at a resume the run's own."),
     click.option("--rows", type=int, default=None, metavar="N", help="Rows to train on."),
     click.option("--seconds", type=DURATION, default=None, help="Time to train for, like 90s, 5m, 1h."),
-    click.option("--target-accuracy", type=float, default=None, metavar="A", help="Stop when the progressive accuracy reaches this share."),
+    click.option("--target-accuracy", type=float, default=None, metavar="A", help="Stop when the accuracy reaches this share: on the validation data, or progressively if there are none."),
     click.option("--target-gap", type=float, default=None, metavar="G", help="Stop when the certificate says that the objective is this near its optimum."),
 )  # fmt: skip
 
