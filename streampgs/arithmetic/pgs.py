@@ -216,7 +216,19 @@ def advance_for(loss_name: str, p: float, layout: str, lanes: int, averaging: bo
 
 def _euclidean_rebuild(lanes: int, averaging: bool) -> Callable[..., None]:
     @inlinable
-    def rebuild(coordinates, scalars):  # type: ignore[no-untyped-def]
+    def rebuild_one(coordinates, scalars):  # type: ignore[no-untyped-def]
+        multiplier_sum = scalars[MULTIPLIER_SUM, 0]
+        power_sum = 0.0  # in a register, which a place of an array would not be
+        for i in range(coordinates.shape[0]):
+            dual = coordinates[i, 0]
+            power_sum += dual * dual
+            if averaging:
+                coordinates[i, 1] += multiplier_sum * dual
+        scalars[MULTIPLIER_SUM, 0] = 0.0
+        scalars[POWER_SUM, 0] = power_sum
+
+    @inlinable
+    def rebuild_all(coordinates, scalars):  # type: ignore[no-untyped-def]
         multiplier_sums = scalars[MULTIPLIER_SUM].copy()
         power_sums = np.zeros(lanes)
         for i in range(coordinates.shape[0]):
@@ -228,7 +240,7 @@ def _euclidean_rebuild(lanes: int, averaging: bool) -> Callable[..., None]:
         scalars[MULTIPLIER_SUM] = 0.0
         scalars[POWER_SUM] = power_sums
 
-    made: Callable[..., None] = rebuild
+    made: Callable[..., None] = rebuild_one if lanes == 1 else rebuild_all
     return made
 
 
