@@ -512,7 +512,8 @@ class _Session:
         return sum(part.loss for part in tallies) / weight, accuracy if known else None
 
     def _judged(self) -> tuple[float | None, float | None]:
-        latest = self.contest.latest() if self.contest is not None else None
+        # What was said of a winner long ago, when the contest ended, is not what it has come to.
+        latest = self.contest.latest() if self.contest is not None and self.contest.next_mark is not None else None
         return self.looked or latest or (None, None)
 
     def _gap(self, solver: Lanes) -> float:

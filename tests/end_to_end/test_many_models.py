@@ -504,6 +504,16 @@ def test_what_was_judged_last_is_what_evaluate_says(with_validation: tuple[Path,
     assert report.judged_loss == pytest.approx(expected["loss"], rel=1e-9)
 
 
+def test_what_was_judged_during_the_contest_is_not_told_of_the_model_later(
+    with_validation: tuple[Path, Path], tmp_path: Path
+) -> None:
+    data, _ = with_validation
+    report = streampgs.train(data, run=tmp_path / "run", epochs=2)
+    assert report.lanes == 1
+    assert report.judged_accuracy is None
+    assert report.judged_loss is None
+
+
 def test_a_target_ends_training_at_the_same_row_whatever_the_pauses(
     with_validation: tuple[Path, Path], tmp_path: Path
 ) -> None:
