@@ -11,6 +11,7 @@ from streampgs import trainer
 from streampgs.errors import OptionError
 from streampgs.options import Limits, ModelOptions, Resources, parse_size
 from streampgs.progress import Observer, Report, StopRequest
+from streampgs.stores.addresses import absolute
 
 Sources = str | Path | Sequence[str | Path]
 
@@ -30,7 +31,7 @@ def train(
     """
     model, limits, resources = _split(options, ModelOptions, Limits, Resources)
     if "validation" in model:  # a resume may be started elsewhere
-        model["validation"] = tuple(str(Path(source).absolute()) for source in _listed(model["validation"]))
+        model["validation"] = tuple(absolute(source) for source in _listed(model["validation"]))
     return trainer.train(
         _listed(data),
         Path(run),

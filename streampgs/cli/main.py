@@ -26,6 +26,7 @@ from streampgs.cli.console import (
 from streampgs.cli.options import SIZE, limit_options, model_options, resource_options, skip_option
 from streampgs.errors import OptionError, StreampgsError
 from streampgs.options import Limits, ModelOptions, Resources
+from streampgs.stores.addresses import absolute
 
 _EXIT_HELP = (
     "Exit codes: 0 done, 1 a fault in data or run (the message says what to do), 2 a wrong option, "
@@ -93,7 +94,7 @@ def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, q
     if no_intercept:
         chosen["intercept"] = 0.0
     chosen["checkpoint_seconds"] = chosen.pop("checkpoint_every")
-    chosen["validation"] = tuple(str(Path(source).absolute()) for source in chosen["validation"])
+    chosen["validation"] = tuple(absolute(source) for source in chosen["validation"])
     options, limits, resources = (_fields(kind, chosen) for kind in (ModelOptions, Limits, Resources))
 
     def work(observer: TerminalObserver, stop: Any) -> Any:

@@ -1,7 +1,8 @@
 """Open shards: what their footers say, and their rows.
 
 An Arrow file is read by positional reads of just the bytes wanted; a Parquet row group (or a compressed record batch)
-can only be decoded, from its start on, in slices of a given number of rows.
+can only be decoded, from its start on, in slices of a given number of rows. Of a shard in an object store its copy on
+this disk is read; what is read of it where it lies, see remote_shards.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streampgs.errors import DataError
+from streampgs.stores.access import RemoteObject
 from streampgs.table.arrow_columns import Bytes, ColumnPlace, check_places, column_places, without_view_data
 from streampgs.table.arrow_metadata import (
     BatchMetadata,
@@ -28,11 +30,12 @@ from streampgs.table.arrow_metadata import (
     read_footer,
 )
 from streampgs.table.layout import Columns, Layout, find_layout
-from streampgs.table.locate import ARROW, kind_of
+from streampgs.table.locate import ARROW, ShardPath, kind_of
 
 _ARROW_TAIL = 10  # footer length and ARROW1
 _PARQUET_TAIL = 8  # footer length and PAR1
 _PARQUET_READ_BYTES = 1 << 20
+_ARROW_HEAD, _PARQUET_HEAD = b"ARROW1\0\0", b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -41,7 +44,10 @@ class Fingerprint:
 
     size: int
     modified_ns: int
+    """0 for a shard in an object store: when its copy was written says nothing of it."""
     footer_digest: str
+    version: str = ""
+    """What its store calls this content; empty for files."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def _digest(*parts: bytes) -> str:
     return digest.hexdigest()[:32]
 
 
-def read_exactly(fd: int, size: int, offset: int, path: Path) -> bytes:
+def read_exactly(fd: int, size: int, offset: int, path: ShardPath) -> bytes:
     data = os.pread(fd, size, offset)
     while len(data) < size:
         more = os.pread(fd, size - len(data), offset + len(data))
@@ -77,16 +83,22 @@ def read_exactly(fd: int, size: int, offset: int, path: Path) -> bytes:
     return data
 
 
-def fingerprint_of(path: Path) -> Fingerprint:
+def fingerprint_of(path: ShardPath) -> Fingerprint:
     """Size, time stamp and a digest of the footer, from two small reads."""
     try:
         with _opened(path) as (fd, size, modified_ns):
-            return Fingerprint(size, modified_ns, _digest(_footer(fd, size, path)[1]))
+            return fingerprint(path, size, modified_ns, _footer(fd, size, path)[1])
     except OSError as error:
         raise _unreadable(path, error) from error
 
 
-def _unreadable(path: Path, error: OSError) -> DataError:
+def fingerprint(path: ShardPath, size: int, modified_ns: int, footer: bytes) -> Fingerprint:
+    if isinstance(path, RemoteObject):
+        return Fingerprint(size, 0, _digest(footer), path.version)
+    return Fingerprint(size, modified_ns, _digest(footer))
+
+
+def _unreadable(path: ShardPath, error: OSError) -> DataError:
     return DataError(
         f"shard '{path}' cannot be read: {error.strerror or error}",
         "check that it is there and that you may read it",
@@ -94,7 +106,7 @@ def _unreadable(path: Path, error: OSError) -> DataError:
 
 
 class _opened:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: ShardPath) -> None:
         self.path = path
 
     def __enter__(self) -> tuple[int, int, int]:
@@ -106,11 +118,19 @@ class _opened:
         os.close(self.fd)
 
 
-def _footer(fd: int, size: int, path: Path) -> tuple[str, bytes]:
+ReadAt = Callable[[int, int], bytes]
+"""(size, offset) to bytes, exactly so many."""
+
+
+def _footer(fd: int, size: int, path: ShardPath) -> tuple[str, bytes]:
+    return read_whole_footer(lambda size, offset: read_exactly(fd, size, offset, path), size, path)
+
+
+def read_whole_footer(read: ReadAt, size: int, path: ShardPath) -> tuple[str, bytes]:
     """The kind of a file and its whole footer with the closing mark."""
-    kind = kind_of(path, read_exactly(fd, min(8, size), 0, path))
+    kind = kind_of(path, read(min(8, size), 0))
     tail_bytes, mark = (_ARROW_TAIL, b"ARROW1") if kind == ARROW else (_PARQUET_TAIL, b"PAR1")
-    tail = read_exactly(fd, min(tail_bytes, size), max(0, size - tail_bytes), path)
+    tail = read(min(tail_bytes, size), max(0, size - tail_bytes))
     whole = len(tail) == tail_bytes and tail.endswith(mark)
     length = struct.unpack("<I", tail[:4])[0] if whole else 0
     if not whole or length + tail_bytes + len(mark) > size:
@@ -118,78 +138,37 @@ def _footer(fd: int, size: int, path: Path) -> tuple[str, bytes]:
             f"shard '{path}' has no footer: it is truncated, or still being written",
             "remove it, or wait until its writer has finished",
         )
-    return kind, read_exactly(fd, length + tail_bytes, size - length - tail_bytes, path)
+    return kind, read(length + tail_bytes, size - length - tail_bytes)
 
 
 def read_facts(path: Path, columns: Columns) -> ShardFacts:
     try:
         with _opened(path) as (fd, size, modified_ns):
             kind, footer = _footer(fd, size, path)
-            fingerprint = Fingerprint(size, modified_ns, _digest(footer))
+            found = fingerprint(path, size, modified_ns, footer)
             if kind != ARROW:
-                return _parquet_facts(path, fingerprint, columns)
-        with ArrowFile(path, fingerprint, columns) as file:
-            first = [file.metadata(g) for g in range(file.groups)]
-            return ShardFacts(
-                kind,
-                fingerprint,
-                file.layout,
-                any(batch.compressed for batch in first),
-                tuple(batch.rows for batch in first),
-                tuple(file.entries(batch) for batch in first),
-            )
+                return parquet_facts(path, found, footer, columns)
+        with ArrowFile(path, found, columns) as file:
+            return arrow_facts(found, file, [file.metadata(g) for g in range(file.groups)])
     except OSError as error:
         raise _unreadable(path, error) from error
 
 
-class ArrowFile:
-    """An Arrow IPC file, open for positional reads."""
+class ArrowGroups:
+    """What an Arrow IPC file's footer tells, and how its record batches can be read."""
 
-    def __init__(self, path: Path, fingerprint: Fingerprint, columns: Columns) -> None:
+    def __init__(self, path: ShardPath, size: int, footer: bytes, columns: Columns, read: ReadAt) -> None:
         self.path = path
+        self.size = size
+        self.read = read
         try:
-            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise _unreadable(path, error) from error
-        try:
-            status = os.fstat(self.fd)
-            self.size = status.st_size
-            if self.size != fingerprint.size:
-                raise DataError(
-                    f"shard '{path}' has {self.size:,} bytes and not {fingerprint.size:,} as catalogued",
-                    "restore it, or start a new run",
-                )
-            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
-            _, footer = _footer(self.fd, self.size, path)
-            if (status.st_mtime_ns, _digest(footer)) != (fingerprint.modified_ns, fingerprint.footer_digest):
-                raise DataError(
-                    f"shard '{path}' was replaced or written to: its footer or time stamp is not the catalogued one",
-                    "restore it, or start a new run",
-                )
             self.blocks: list[FileBlock] = read_footer(footer[:-_ARROW_TAIL])
-            with pa.OSFile(str(path)) as file:
-                self.schema = pa.ipc.open_file(file).schema
+            # The schema stands in the footer: pyarrow finds it at the end of whatever it is given.
+            self.schema = pa.ipc.open_file(pa.BufferReader(_ARROW_HEAD + footer)).schema
             self.layout = find_layout(self.schema, columns, str(path))
             self.places = column_places(self.schema, list(self.layout.columns))
-        except (MetadataDamaged, pa.ArrowException, UnicodeDecodeError) as error:
-            os.close(self.fd)
+        except (MetadataDamaged, pa.ArrowException, UnicodeDecodeError, OSError) as error:
             raise self._damaged(error) from error
-        except OSError as error:
-            os.close(self.fd)
-            # pyarrow calls some damage an error of input, but one without a number.
-            raise (_unreadable(path, error) if error.errno else self._damaged(error)) from error
-        except BaseException:
-            os.close(self.fd)
-            raise
-
-    def __enter__(self) -> ArrowFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        os.close(self.fd)
 
     def _damaged(self, error: Exception, group: int | None = None) -> DataError:
         where = f", record batch {group}" if group is not None else ""
@@ -208,7 +187,7 @@ class ArrowFile:
                 or block.offset + block.metadata_bytes + block.body_bytes > self.size
             ):
                 raise MetadataDamaged("a record batch outside the file")
-            message = read_exactly(self.fd, block.metadata_bytes, block.offset, self.path)
+            message = self.read(block.metadata_bytes, block.offset)
             batch = without_view_data(self.schema, read_batch_metadata(message))
             check_places(self.places, batch)
             if batch.body_bytes > block.body_bytes:
@@ -223,10 +202,53 @@ class ArrowFile:
     def body_offset(self, group: int) -> int:
         return self.blocks[group].offset + self.blocks[group].metadata_bytes
 
+
+class ArrowFile(ArrowGroups):
+    """An Arrow IPC file, open for positional reads."""
+
+    def __init__(self, path: ShardPath, expected: Fingerprint, columns: Columns) -> None:
+        try:
+            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        try:
+            status = os.fstat(self.fd)
+            if status.st_size != expected.size:
+                raise DataError(
+                    f"shard '{path}' has {status.st_size:,} bytes and not {expected.size:,} as catalogued",
+                    "restore it, or start a new run",
+                )
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
+            _, footer = _footer(self.fd, status.st_size, path)
+            if fingerprint(path, status.st_size, status.st_mtime_ns, footer) != expected:
+                raise DataError(
+                    f"shard '{path}' was replaced or written to: its footer or time stamp is not the catalogued one",
+                    "restore it, or start a new run",
+                )
+            super().__init__(path, status.st_size, footer, columns, self._read_exactly)
+        except OSError as error:
+            os.close(self.fd)
+            raise _unreadable(path, error) from error
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def _read_exactly(self, size: int, offset: int) -> bytes:
+        return read_exactly(self.fd, size, offset, self.path)
+
+    def __enter__(self) -> ArrowFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        os.close(self.fd)
+
     def decoded_slices(self, group: int, slice_rows: int) -> Iterator[pa.RecordBatch]:
         """For compressed record batches, which can only be read whole."""
         try:
-            with pa.OSFile(str(self.path)) as file:
+            with pa.OSFile(os.fspath(self.path)) as file:
                 fields = [self.schema.get_field_index(name) for name in self.layout.columns]
                 options = pa.ipc.IpcReadOptions(included_fields=fields)
                 batch = pa.ipc.open_file(file, options=options).get_batch(group)
@@ -243,9 +265,20 @@ def entries_of(places: dict[str, ColumnPlace], layout: Layout, batch: BatchMetad
     return batch.node_lengths[lists.node + 1]
 
 
-def _parquet_facts(path: Path, fingerprint: Fingerprint, columns: Columns) -> ShardFacts:
+def arrow_facts(found: Fingerprint, file: ArrowGroups, batches: list[BatchMetadata]) -> ShardFacts:
+    return ShardFacts(
+        ARROW,
+        found,
+        file.layout,
+        any(batch.compressed for batch in batches),
+        tuple(batch.rows for batch in batches),
+        tuple(file.entries(batch) for batch in batches),
+    )
+
+
+def parquet_facts(path: ShardPath, found: Fingerprint, footer: bytes, columns: Columns) -> ShardFacts:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(pa.BufferReader(_PARQUET_HEAD + footer)) as file:
             layout = find_layout(file.schema_arrow, columns, str(path))
             lists = "indices" if layout.kind == "sparse" else "features"
             metadata = file.metadata
@@ -259,20 +292,24 @@ def _parquet_facts(path: Path, fingerprint: Fingerprint, columns: Columns) -> Sh
         raise DataError(
             f"shard '{path}': its Parquet footer cannot be read: {error}", "write the file again"
         ) from error
-    return ShardFacts("parquet", fingerprint, layout, True, rows, entries)
+    return ShardFacts("parquet", found, layout, True, rows, entries)
 
 
 class ParquetShard:
     """A Parquet file, decoded row group by row group, with page checksums verified where the writer left any."""
 
-    def __init__(self, path: Path, layout: Layout, only: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self, path: ShardPath, layout: Layout, only: tuple[str, ...] | None = None, source: Any = None
+    ) -> None:
+        """`source`: what to read from, if not from the file at the path."""
         self.path = path
+        self.source = path if source is None else source
         self.columns = list(only or layout.columns)
 
     @cached_property
     def _file(self) -> Any:
         return pq.ParquetFile(
-            self.path,
+            self.source,
             page_checksum_verification=True,
             pre_buffer=False,
             buffer_size=_PARQUET_READ_BYTES,
@@ -298,7 +335,7 @@ class ParquetShard:
             self._file.close()
 
 
-def read_into(fd: int, target: Bytes, offset: int, path: Path) -> None:
+def read_into(fd: int, target: Bytes, offset: int, path: ShardPath) -> None:
     """Fill `target` from the file."""
     view = target.data
     done = 0
