@@ -55,7 +55,10 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
         )
     rules = RowRules(columns, model.classifies, skip_bad_rows, width)
     vectors, intercepts = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
-    with one_by_one(catalog) as (placed, copies), closing(WindowFiller(placed, np.empty(0, np.int64), rules, None, copies)) as filler:
+    with (
+        one_by_one(catalog) as (placed, copies),
+        closing(WindowFiller(placed, np.empty(0, np.int64), rules, None, copies)) as filler,
+    ):
         for window in filler.in_file_order(_BLOCK_BYTES):
             scores = np.empty((len(vectors), window.rows))
             for vector, intercept, into in zip(vectors, intercepts, scores, strict=True):

@@ -222,7 +222,7 @@ class BlockFinder:
             self.check_stop()
             number, in_file = self.catalog.shard_of(int(group))
             shard, slice_rows = self.catalog.shards[number], int(self.slice_rows[group])
-            if not shard.decoded and self._has_come(shard) or (self.cache is not None and self.cache.path(shard, in_file, slice_rows).exists()):
+            if self._is_cached(shard, in_file, slice_rows) if shard.decoded else self._has_come(shard):
                 for block in self._of_piece(plan, i, number, in_file):
                     block.source.announce(block.start, block.stop)
 
@@ -242,7 +242,9 @@ class BlockFinder:
         for group in plan.pieces.group.tolist():
             number, in_file = self.catalog.shard_of(group)
             shard = self.catalog.shards[number]
-            if isinstance(shard.path, RemoteObject) and not self._is_cached(shard, in_file, int(self.slice_rows[group])):
+            if isinstance(shard.path, RemoteObject) and not self._is_cached(
+                shard, in_file, int(self.slice_rows[group])
+            ):
                 wanted[shard.path] = None
         return list(wanted)
 
@@ -370,7 +372,10 @@ class BlockFinder:
         """The copy of one shard; that of the next comes meanwhile."""
         if self.copies is None:
             return
-        now, following = ([s.path for s in self.catalog.shards[n : n + 1] if isinstance(s.path, RemoteObject)] for n in (number, number + 1))
+        now, following = (
+            [s.path for s in self.catalog.shards[n : n + 1] if isinstance(s.path, RemoteObject)]
+            for n in (number, number + 1)
+        )
         self.copies.begin(number, now)
         self.copies.announce(number + 1, following)
         self.copies.wait_for(now, self.check_stop)

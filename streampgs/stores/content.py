@@ -15,7 +15,33 @@ from io import FileIO
 _ETAG = re.compile(r"([0-9a-f]{32})(?:-([0-9]+))?")
 _CHUNK_BYTES = 1 << 20
 # Parts are written in such sizes by common tools, in MB or MiB.
-_USUAL_PARTS = (5, 6, 8, 10, 12, 15, 16, 20, 24, 25, 32, 48, 50, 64, 80, 96, 100, 128, 200, 250, 256, 500, 512, 1000, 1024)
+_USUAL_PARTS = (
+    5,
+    6,
+    8,
+    10,
+    12,
+    15,
+    16,
+    20,
+    24,
+    25,
+    32,
+    48,
+    50,
+    64,
+    80,
+    96,
+    100,
+    128,
+    200,
+    250,
+    256,
+    500,
+    512,
+    1000,
+    1024,
+)
 
 NO_MD5 = "STREAMPGS_ETAG_IS_NO_MD5"
 

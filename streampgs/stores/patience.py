@@ -54,7 +54,8 @@ def patiently(address: object, ask: Callable[[], T], stopping: threading.Event |
             words = without_secrets(str(error))
             if isinstance(error, FileNotFoundError) or _ABSENT.search(words):
                 raise Absent(
-                    f"'{address}' does not exist", "name an object, a folder or a quoted glob of .parquet or .arrow shards"
+                    f"'{address}' does not exist",
+                    "name an object, a folder or a quoted glob of .parquet or .arrow shards",
                 ) from None
             if isinstance(error, PermissionError) or _REFUSED.search(words):
                 raise DataError(

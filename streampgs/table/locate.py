@@ -64,8 +64,8 @@ def locate(sources: Iterable[str]) -> Located:
                     "check the pattern; quote it so that the shell leaves it alone",
                 )
             inner = locate(match for match in matches if not is_hidden(Path(match).parts, Path(source).parts))
-            for file in inner.paths:
-                add(Path(file))
+            for match in inner.paths:
+                add(Path(match))
             found.ignored += inner.ignored
         else:
             raise DataError(

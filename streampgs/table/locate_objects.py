@@ -63,7 +63,9 @@ def matching(keys: list[str], pattern: str) -> tuple[list[str], list[str]]:
     folders = {"/".join(parts[:length]) for key in keys for parts in [key.split("/")] for length in range(len(parts))}
     objects, parts = set(keys), pattern.split("/")
     matches = {key for key in objects if _matches(key.split("/"), parts)}
-    matches |= {found for folder in folders - {""} for found in (folder, folder + "/") if _matches(found.split("/"), parts)}
+    matches |= {
+        found for folder in folders - {""} for found in (folder, folder + "/") if _matches(found.split("/"), parts)
+    }
     shards: dict[str, None] = {}
     ignored: list[str] = []
     for match in sorted(matches):
@@ -89,7 +91,9 @@ def _matches(parts: list[str], pattern: list[str]) -> bool:
         if not rest:
             # Its root is found as 'folder/', what lies below without.
             return parts == [""] or (parts != [] and all(part and not part.startswith(".") for part in parts))
-        return _matches(parts, rest) or (bool(parts and parts[0]) and parts[0][0] != "." and _matches(parts[1:], pattern))
+        return _matches(parts, rest) or (
+            bool(parts and parts[0]) and parts[0][0] != "." and _matches(parts[1:], pattern)
+        )
     if not parts:
         return False
     if not glob.has_magic(head):
