@@ -137,7 +137,7 @@ class Proxy:
         if fault in ("stall", "close"):
             handler.close_connection = True
             return
-        if fault in ("500", "503"):
+        if fault in ("403", "500", "503"):
             handler.send_response(int(fault))
             handler.send_header("Content-Length", "0")
             handler.end_headers()
