@@ -21,14 +21,23 @@ from streampgs.model import lanes_from
 from streampgs.options import Limits, ModelOptions, Resources, values_of
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
-from streampgs.planning import BLOCKS_NEEDED, Forecast, check_fits, choose_sizes, decoding_bytes, forecast, group_sizes
+from streampgs.planning import (
+    BLOCKS_NEEDED,
+    Forecast,
+    check_fits,
+    choose_sizes,
+    decoding_bytes,
+    download_bytes,
+    forecast,
+    group_sizes,
+)
 from streampgs.progress import Observer, Report, Silent, Status, StopRequest
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.filler import RowRules, WindowFiller, refuse_unreadable
 from streampgs.reading.label_sample import sampled_labels
 from streampgs.reading.pipeline import Pipeline
-from streampgs.reading.remote import copies_folder, copies_of, one_by_one, refuse_no_cache
+from streampgs.reading.remote import copies_folder, copies_of, one_by_one, refuse_remote
 from streampgs.reading.window import Window
 from streampgs.run.folder import Checkpoint, RunFolder, RunLock
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
@@ -124,7 +133,7 @@ def train(
             "use --target-gap, --epochs or --seconds",
         )
     catalog, located = build_catalog(sources, columns_of(options))
-    refuse_no_cache(catalog, resources.no_cache)
+    refuse_remote(catalog, run, resources)
     if located.ignored:
         observer.note(
             f"{len(located.ignored)} files that are no shards by their names were left out, '{located.ignored[0]}' first"
@@ -563,8 +572,8 @@ class _Session:
         assert window.plan is not None
         groups, sizes = self.schedule.groups, self.record.sizes
         feature_bytes = state_bytes_per_feature(self.solver.settings) + TRANSIENT_FEATURE_BYTES
-        decoding = decoding_bytes(self.catalog, groups)
-        self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, decoding)
+        held = decoding_bytes(self.catalog, groups), download_bytes(self.catalog)
+        self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, *held)
         blocks = window.plan.blocks
         is_all = self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals) <= len(window.plan.pieces.group)
         choices = {
