@@ -9,7 +9,7 @@ from typing import Any
 
 from streampgs import trainer
 from streampgs.errors import OptionError
-from streampgs.options import Limits, ModelOptions, Resources, parse_size
+from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, parse_size
 from streampgs.progress import Observer, Report, StopRequest
 
 Sources = str | Path | Sequence[str | Path]
@@ -25,10 +25,10 @@ def train(
 ) -> Report:
     """Start a run on files, folders or globs of shards and train until a limit.
 
-    Options are those of `streampgs train`, as keywords: loss, p, sigma, ball, epochs, rows, memory, … (the fields of
-    `ModelOptions`, `Limits` and `Resources` in streampgs.options).
+    Options are those of `streampgs train`, as keywords: loss, p, sigma, ball, epochs, rows, memory, text, … (the fields
+    of `ModelOptions`, `EncodingOptions`, `Limits` and `Resources` in streampgs.options).
     """
-    model, limits, resources = _split(options, ModelOptions, Limits, Resources)
+    model, limits, resources, encoding = _split(options, ModelOptions, Limits, Resources, EncodingOptions)
     if "validation" in model:  # a resume may be started elsewhere
         model["validation"] = tuple(str(Path(source).absolute()) for source in _listed(model["validation"]))
     return trainer.train(
@@ -39,6 +39,7 @@ def train(
         Resources(**resources),
         observer,
         stop,
+        EncodingOptions(**encoding),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.contest import Contest
+from streampgs.encoding.encoding import Encoding
 from streampgs.errors import OptionError, RunError
 from streampgs.options import ModelOptions
 from streampgs.run.folder import Checkpoint, RunFolder
@@ -34,10 +35,13 @@ class Model:
     checkpoint: Path
     damaged: tuple[str, ...]
     """Newer checkpoints that could not be used, and why."""
+    encoding: Encoding | None = None
+    """How columns of tables become features; None: rows hold features."""
 
     @staticmethod
     def load(run: str | Path) -> Model:
         """The model of a run's newest sound checkpoint; of several candidates the best."""
+        folder = RunFolder(Path(run))
         checkpoint = newest_checkpoint(Path(run))
         lanes, contest = lanes_from(checkpoint), Contest.from_json(checkpoint.record["contest"])
         first = contest.leader() * len(contest.targets)
@@ -56,6 +60,7 @@ class Model:
             checkpoint.record["totals"]["rows"],
             checkpoint.path,
             tuple(f"{path.name} ({why})" for path, why in checkpoint.damaged),
+            folder.encoding(folder.record()["encoding"]),
         )
 
     @property
@@ -71,7 +76,7 @@ class Model:
         return self.options.classifies
 
     @property
-    def classes_(self) -> Vector | None:
+    def classes_(self) -> NDArray[Any] | None:
         """What `predict` chooses from; None for a regression."""
         if not self.classifies:
             return None
@@ -94,7 +99,7 @@ class Model:
             )
         return np.asarray(array @ self.coef_.T + self.intercept_)
 
-    def predict(self, rows: Any) -> Vector:
+    def predict(self, rows: Any) -> NDArray[Any]:
         """Classes, or the values of a regression; with several labels: a column for each."""
         return self.predictions(self.decision_function(rows))
 
@@ -108,9 +113,10 @@ class Model:
             )
         return np.stack([1.0 - found, found], axis=1) if found.ndim == 1 else found
 
-    def predictions(self, scores: Vector) -> Vector:
+    def predictions(self, scores: Vector) -> NDArray[Any]:
         if self.options.classes is not None:
-            return np.asarray(np.array(self.options.classes)[scores.argmax(axis=1)])
+            chosen = scores.argmax(axis=1) if self.options.multiclass else (scores > 0.0).astype(np.intp)
+            return np.asarray(np.array(self.options.classes)[chosen])
         return np.where(scores > 0.0, 1.0, -1.0) if self.classifies else scores
 
     def probabilities(self, scores: Vector) -> Vector | None:
@@ -122,7 +128,7 @@ class Model:
             positive = np.clip((scores + 1.0) / 2.0, 0.0, 1.0)
         else:
             return None
-        if self.options.classes is None:
+        if not self.options.multiclass:
             return positive
         total = positive.sum(axis=1, keepdims=True)
         return np.where(total > 0.0, positive / np.where(total > 0.0, total, 1.0), 1.0 / positive.shape[1])

@@ -23,9 +23,9 @@ from streampgs.cli.console import (
     say,
     stop_on_signals,
 )
-from streampgs.cli.options import SIZE, limit_options, model_options, resource_options, skip_option
+from streampgs.cli.options import SIZE, encoding_options, limit_options, model_options, resource_options, skip_option
 from streampgs.errors import OptionError, StreampgsError
-from streampgs.options import Limits, ModelOptions, Resources
+from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
 
 _EXIT_HELP = (
     "Exit codes: 0 done, 1 a fault in data or run (the message says what to do), 2 a wrong option, "
@@ -58,6 +58,7 @@ def cli() -> None:
     help="Folder for checkpoints, metrics and cache; must not hold a run yet.",
 )
 @model_options
+@encoding_options
 @limit_options
 @click.option(
     "--window",
@@ -83,25 +84,30 @@ def cli() -> None:
 def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, quiet: bool, **chosen: Any) -> int:
     """Start a run on DATA: files, folders or globs of Parquet or Arrow shards.
 
-    A shard holds a label column and either sparse rows (columns 'indices' and 'values', lists) or dense ones
-    (column 'features', a list). Limits are totals from the run's first row; the first that is reached ends training.
+    A shard is a table with a label column. Its other columns become features: numbers, strings, lists, maps, structs;
+    or it holds rows of features already, sparse ones (columns 'indices' and 'values', lists) or dense ones (column
+    'features', a list). Limits are totals from the run's first row; the first that is reached ends training.
 
     \b
       streampgs train shards/ --run my-run --epochs 3
       streampgs train 'day=*/*.parquet' --run my-run --loss hinge --sigma 1e-5 --memory 2GB
+      streampgs train people/ --run my-run --label income --ignore 'id*' --category zip
+      streampgs train stories/ --run my-run --label topic --text title --text body --ngrams 1-2
     """
     if no_intercept:
         chosen["intercept"] = 0.0
     chosen["checkpoint_seconds"] = chosen.pop("checkpoint_every")
     chosen["validation"] = tuple(str(Path(source).absolute()) for source in chosen["validation"])
-    options, limits, resources = (_fields(kind, chosen) for kind in (ModelOptions, Limits, Resources))
+    kinds = (ModelOptions, Limits, Resources, EncodingOptions)
+    options, limits, resources, encoding = (_fields(kind, chosen) for kind in kinds)
 
     def work(observer: TerminalObserver, stop: Any) -> Any:
         from streampgs import trainer
 
         return trainer.train(
-            data, run, ModelOptions(**options), Limits(**limits), Resources(**resources), observer, stop
-        )
+            data, run, ModelOptions(**options), Limits(**limits), Resources(**resources), observer, stop,
+            EncodingOptions(**encoding),
+        )  # fmt: skip
 
     return _session(work, run, as_json, quiet)
 

@@ -8,13 +8,19 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from streampgs.encoding.encoder import Encoder
+from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.plan import CATEGORY
 from streampgs.errors import DataChanged, DataError
 from streampgs.table.catalog import Shard
-from streampgs.table.layout import Columns
+from streampgs.table.layout import Columns, partition_columns
 from streampgs.table.shard_files import ArrowFile, ParquetShard, fingerprint_of
 
 # Less at a time costs more in calls than in decoding.
 _BATCH_BYTES = 1 << 20
+# With hundreds of columns the calls are many.
+_ENCODED_BATCH_BYTES = 1 << 23
+_MOST_ENCODED_ROWS = 8192
 
 
 @dataclass(frozen=True)
@@ -45,7 +51,8 @@ class UndecodedGroup:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The rows, some whole slices at a time."""
         slice_bytes = self.slice_rows * (8 * self.entries + 24 * self.rows) // max(1, self.rows)
-        slices = max(1, _BATCH_BYTES // max(1, slice_bytes))
+        batch_bytes = _BATCH_BYTES if self.shard.layout.encoding is None else _ENCODED_BATCH_BYTES
+        slices = max(1, batch_bytes // max(1, slice_bytes))
         return decoded_slices(self.shard, self.number, slices * self.slice_rows, self.columns)
 
     @contextmanager
@@ -59,7 +66,35 @@ class UndecodedGroup:
 
 
 def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last."""
+    """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last; encoded, if need be."""
+    if not isinstance(columns.encoding, Encoding):
+        yield from raw_slices(shard, group, slice_rows, columns)
+        return
+    encoder = Encoder(columns.encoding)
+    at_once = _ENCODED_BATCH_BYTES / (24.0 + 8.0 * columns.encoding.entries_per_row)
+    slices = max(1, int(min(at_once, _MOST_ENCODED_ROWS)) // slice_rows)
+    first = 0
+    for batch in raw_slices(shard, group, slices * slice_rows, columns):
+        try:
+            encoded = encoder.encode(columns_of_batch(batch, shard), batch.num_rows, columns.labels, columns.weight)
+        except pa.ArrowException as fault:
+            raise DataError(
+                f"shard '{shard.path}', {shard.group_name} {group}, rows from {first} on: {fault}",
+                "restore it, or write it again and start a new run",
+            ) from fault
+        first += batch.num_rows
+        for start in range(0, encoded.num_rows, slice_rows):
+            yield encoded.slice(start, slice_rows)
+
+
+def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]:
+    """A batch's columns, and those that the names of folders tell."""
+    own = dict(zip(batch.schema.names, batch.columns, strict=True))
+    return own | partition_columns(shard.layout, batch.num_rows)
+
+
+def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
+    """The same with the columns as the file has them."""
     if fingerprint_of(shard.path) != shard.fingerprint:
         raise DataChanged(f"shard '{shard.path}' was replaced while in use", "restore it, or start a new run")
     rows, expected = 0, shard.group_rows[group]
@@ -78,7 +113,7 @@ def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) 
 
 def _decoded(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
     if shard.kind == "parquet":
-        parquet = ParquetShard(shard.path, shard.layout)
+        parquet = ParquetShard(shard.path, shard.layout, categories=_categories(columns))
         try:
             yield from _evened(parquet.decoded_slices(group, slice_rows), slice_rows)
         finally:
@@ -86,6 +121,12 @@ def _decoded(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Ite
     else:
         with ArrowFile(shard.path, shard.fingerprint, columns) as file:
             yield from file.decoded_slices(group, slice_rows)
+
+
+def _categories(columns: Columns) -> frozenset[str]:
+    if columns.encoding is None:
+        return frozenset()
+    return frozenset(column.name for column in columns.encoding.columns if column.kind == CATEGORY)
 
 
 def _evened(batches: Iterator[pa.RecordBatch], slice_rows: int) -> Iterator[pa.RecordBatch]:

@@ -7,6 +7,7 @@ can only be decoded, from its start on, in slices of a given number of rows.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import struct
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError
 from streampgs.table.arrow_columns import Bytes, ColumnPlace, check_places, column_places, without_view_data
 from streampgs.table.arrow_metadata import (
@@ -33,6 +35,8 @@ from streampgs.table.locate import ARROW, kind_of
 _ARROW_TAIL = 10  # footer length and ARROW1
 _PARQUET_TAIL = 8  # footer length and PAR1
 _PARQUET_READ_BYTES = 1 << 20
+_SMALLEST_READ_BYTES = 1 << 16
+_READING_BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -121,6 +125,21 @@ def _footer(fd: int, size: int, path: Path) -> tuple[str, bytes]:
     return kind, read_exactly(fd, length + tail_bytes, size - length - tail_bytes, path)
 
 
+def schema_of(path: Path) -> pa.Schema:
+    """The columns of a shard."""
+    try:
+        with _opened(path) as (fd, size, _):
+            kind, _ = _footer(fd, size, path)
+        if kind != ARROW:
+            return pq.read_schema(path)
+        with pa.OSFile(str(path)) as file:
+            return pa.ipc.open_file(file).schema
+    except pa.ArrowException as error:
+        raise DataError(f"shard '{path}': its footer cannot be read: {error}", "write the file again") from error
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
 def read_facts(path: Path, columns: Columns) -> ShardFacts:
     try:
         with _opened(path) as (fd, size, modified_ns):
@@ -134,7 +153,7 @@ def read_facts(path: Path, columns: Columns) -> ShardFacts:
                 kind,
                 fingerprint,
                 file.layout,
-                any(batch.compressed for batch in first),
+                columns.encoding is not None or any(batch.compressed for batch in first),
                 tuple(batch.rows for batch in first),
                 tuple(file.entries(batch) for batch in first),
             )
@@ -169,6 +188,7 @@ class ArrowFile:
             self.blocks: list[FileBlock] = read_footer(footer[:-_ARROW_TAIL])
             with pa.OSFile(str(path)) as file:
                 self.schema = pa.ipc.open_file(file).schema
+            self.columns = columns
             self.layout = find_layout(self.schema, columns, str(path))
             self.places = column_places(self.schema, list(self.layout.columns))
         except (MetadataDamaged, pa.ArrowException, UnicodeDecodeError) as error:
@@ -218,6 +238,8 @@ class ArrowFile:
             raise self._damaged(error, group) from error
 
     def entries(self, batch: BatchMetadata) -> int:
+        if self.columns.encoding is not None:
+            return encoded_entries(batch.rows, self.columns)
         return entries_of(self.places, self.layout, batch)
 
     def body_offset(self, group: int) -> int:
@@ -243,10 +265,20 @@ def entries_of(places: dict[str, ColumnPlace], layout: Layout, batch: BatchMetad
     return batch.node_lengths[lists.node + 1]
 
 
+def encoded_entries(rows: int, columns: Columns) -> int:
+    """About how many entries so many rows will have once they are encoded."""
+    each = columns.encoding.entries_per_row if isinstance(columns.encoding, Encoding) else 1.0
+    return math.ceil(rows * each)
+
+
 def _parquet_facts(path: Path, fingerprint: Fingerprint, columns: Columns) -> ShardFacts:
     try:
         with pq.ParquetFile(path) as file:
             layout = find_layout(file.schema_arrow, columns, str(path))
+            if columns.encoding is not None:
+                rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
+                entries = tuple(encoded_entries(count, columns) for count in rows)
+                return ShardFacts("parquet", fingerprint, layout, True, rows, entries)
             lists = "indices" if layout.kind == "sparse" else "features"
             metadata = file.metadata
             leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
@@ -265,17 +297,26 @@ def _parquet_facts(path: Path, fingerprint: Fingerprint, columns: Columns) -> Sh
 class ParquetShard:
     """A Parquet file, decoded row group by row group, with page checksums verified where the writer left any."""
 
-    def __init__(self, path: Path, layout: Layout, only: tuple[str, ...] | None = None) -> None:
+    def __init__(
+        self, path: Path, layout: Layout, only: tuple[str, ...] | None = None, categories: frozenset[str] = frozenset()
+    ) -> None:
+        """`categories`: columns of strings of which each different one is wanted once."""
         self.path = path
         self.columns = list(only or layout.columns)
+        self.categories = categories
 
     @cached_property
     def _file(self) -> Any:
+        metadata = pq.read_metadata(self.path)
+        # A stream for each column at a time: hundreds of them must not take hundreds of megabytes.
+        buffer_bytes = max(_SMALLEST_READ_BYTES, min(_PARQUET_READ_BYTES, _READING_BYTES // max(1, len(self.columns))))
         return pq.ParquetFile(
             self.path,
+            metadata=metadata,
             page_checksum_verification=True,
             pre_buffer=False,
-            buffer_size=_PARQUET_READ_BYTES,
+            buffer_size=buffer_bytes,
+            read_dictionary=_with_dictionary(metadata, self.categories),
         )
 
     def decoded_slices(self, group: int, slice_rows: int) -> Iterator[pa.RecordBatch]:
@@ -296,6 +337,15 @@ class ParquetShard:
     def close(self) -> None:
         if "_file" in self.__dict__:
             self._file.close()
+
+
+def _with_dictionary(metadata: Any, names: frozenset[str]) -> list[str]:
+    """Those columns whose values the file keeps once."""
+    if not names or not metadata.num_row_groups:
+        return []
+    group = metadata.row_group(0)
+    chunks = (group.column(i) for i in range(group.num_columns))
+    return [chunk.path_in_schema for chunk in chunks if chunk.path_in_schema in names and chunk.has_dictionary_page]
 
 
 def read_into(fd: int, target: Bytes, offset: int, path: Path) -> None:
