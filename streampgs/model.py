@@ -67,6 +67,14 @@ class Model:
     def layout(self) -> str:
         return self.settings.layout
 
+    def name_of(self, feature: int) -> str:
+        """What a feature is called, as far as it is known."""
+        return self.encoding.name_of(feature) if self.encoding is not None else str(feature)
+
+    def sign_of(self, feature: int) -> int:
+        """Of the value that a feature has where it is present."""
+        return self.encoding.sign_of(feature) if self.encoding is not None else 1
+
     @property
     def features(self) -> int:
         return int(self.coef_.shape[-1])

@@ -54,11 +54,16 @@ def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Colum
     return Columns(options.label, options.weight, positive, classes or None, weights, encoding)
 
 
-def open_table(sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions) -> OpenTable:
+def open_table(
+    sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, judging: bool = True
+) -> OpenTable:
+    """`judging`: look at the labels, and refuse those that do not go with the loss."""
     plan = _plan(sources, options, encoding_options)
     catalog, located = build_catalog(sources, columns_of(options, plan))
     notes: list[str] = []
-    options, codings = _with_labels(options, catalog, plan, notes)
+    codings = tuple(LabelCoding() for _ in options.labels)
+    if judging:
+        options, codings = _with_labels(options, catalog, plan, notes)
     encoding = None
     if plan is not None:
         sample = sampled_rows(catalog, columns_of(options, plan), options.seed)

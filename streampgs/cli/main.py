@@ -256,9 +256,15 @@ def predict(run: Path, data: tuple[str, ...], out: Path, on_bad_row: str) -> int
     show_default=True,
     help="Of data: the budget that training would have.",
 )
+@encoding_options
+@click.option("--top", type=click.IntRange(0), default=0, metavar="N", help="Of a run: the N features that weigh most.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
-def inspect(target: tuple[str, ...], label: str, memory: int, as_json: bool) -> int:
+def inspect(target: tuple[str, ...], label: str, memory: int, top: int, as_json: bool, **chosen: Any) -> int:
     """What a run has come to, or what data look like: TARGET is a run's folder, or files, folders and globs.
+
+    \b
+      streampgs inspect my-run --top 30              the model, and what weighs most in it
+      streampgs inspect people/ --label income       the columns, and what becomes of them
 
     Of data it also says how clustered the labels are in the shards (0 mixed, 1 sorted), and warns when the windows
     that fit into the memory cannot mix them well.
@@ -266,13 +272,13 @@ def inspect(target: tuple[str, ...], label: str, memory: int, as_json: bool) -> 
     from streampgs.cli.inspection_text import data_text, run_text
     from streampgs.inspection import inspect_data, inspect_run
     from streampgs.run.folder import RunFolder
-    from streampgs.table.layout import Columns
 
     if len(target) == 1 and RunFolder(Path(target[0])).exists:
-        result = inspect_run(Path(target[0]))
+        result = inspect_run(Path(target[0]), top)
         say(run_text(result))
     else:
-        result = inspect_data(target, Columns(label), Resources(memory=memory))
+        options, encoding = ModelOptions(label=label), EncodingOptions(**chosen)
+        result = inspect_data(target, options, encoding, Resources(memory=memory))
         say(data_text(result))
     if as_json:
         print_json(result)
