@@ -142,7 +142,7 @@ def inspect_data(
     shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else 1 << 62)
     catalog = Catalog(shards)
     groups = group_sizes(catalog, columns.weighted)
-    sizes = choose_sizes(groups, resources)
+    sizes = choose_sizes(groups, resources, table.decoder_bytes)
     schedule = Schedule(0, groups, sizes)
     arrivals = (Arrival(0, 0, len(catalog.shards), catalog.groups),)
     first = schedule.window(Cursor(arrivals))

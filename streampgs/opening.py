@@ -38,6 +38,8 @@ class OpenTable:
     options: ModelOptions
     """With what was to be found out about labels found out."""
     encoding: Encoding | None
+    decoder_bytes: int
+    """What decoding a group takes, where it was looked at."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -64,16 +66,19 @@ def open_table(
     codings = tuple(LabelCoding() for _ in options.labels)
     if judging:
         options, codings = _with_labels(options, catalog, plan, notes)
-    encoding = None
+    encoding, decoder_bytes = None, 0
     if plan is not None:
         sample = sampled_rows(catalog, columns_of(options, plan), options.seed)
-        encoding = learn(plan, encoding_options, sample, codings)
+        encoding = learn(plan, encoding_options, sample.batches, codings)
         if _is_better_as_it_is(encoding, plan, encoding_options, codings):
             encoding = None
         else:
-            notes += _hints(encoding, sample)
+            notes += _hints(encoding, sample.batches)
+            decoder_bytes = sample.decoder_bytes
+        del sample
+        pa.default_memory_pool().release_unused()
         catalog, located = build_catalog(sources, columns_of(options, encoding))
-    return OpenTable(catalog, located, options, encoding, notes)
+    return OpenTable(catalog, located, options, encoding, decoder_bytes, notes)
 
 
 def _plan(sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions) -> Plan | None:

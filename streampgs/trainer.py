@@ -31,7 +31,16 @@ from streampgs.opening import columns_of, open_table
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, values_of
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
-from streampgs.planning import BLOCKS_NEEDED, Forecast, check_fits, choose_sizes, decoding_bytes, forecast, group_sizes
+from streampgs.planning import (
+    BLOCKS_NEEDED,
+    Forecast,
+    check_fits,
+    choose_sizes,
+    decoders_for,
+    decoding_bytes,
+    forecast,
+    group_sizes,
+)
 from streampgs.progress import Observer, Report, Silent, Status, StopRequest
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.cache import BlockCache
@@ -91,6 +100,8 @@ class RunRecord:
     limits: Limits
     encoding: str | None = None
     """The digest of the run's encoding; None: rows are used as they are."""
+    decoder_bytes: int = 0
+    """What decoding a group takes, where it was looked at."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "options": self.options.to_json()}
@@ -105,6 +116,7 @@ class RunRecord:
             record["cache_limit"],
             Limits(**record["limits"]),
             record["encoding"],
+            record["decoder_bytes"],
         )
 
 
@@ -142,7 +154,7 @@ def train(
         limit = resources.cache_limit if resources.cache_limit is not None else shutil.disk_usage(run).free // 2
         shards, _ = with_cache(catalog.shards, 0, limit if cache else 0)
         catalog = Catalog(shards)
-        sizes = choose_sizes(group_sizes(catalog, options.weighted), resources)
+        sizes = choose_sizes(group_sizes(catalog, options.weighted), resources, table.decoder_bytes)
         record = RunRecord(
             options,
             tuple(str(Path(source).absolute()) for source in sources),
@@ -151,6 +163,7 @@ def train(
             limit,
             limits.or_default(),
             None if encoding is None else encoding.digest,
+            table.decoder_bytes,
         )
         _refuse_impossible(options, catalog)
         refuse_unreadable(catalog, _schedule(record, catalog))
@@ -176,7 +189,7 @@ def resume(
     observer = observer or Silent()
     record = RunRecord.from_json(folder.record())
     with RunLock(run):
-        check_fits(record.sizes, resources)
+        check_fits(record.sizes, resources, record.decoder_bytes)
         encoding = folder.encoding(record.encoding)
         checkpoint = folder.newest_checkpoint()
         for path, why in checkpoint.damaged if checkpoint else ():
@@ -308,7 +321,13 @@ class _Session:
             self.observer.note(f"nothing to do: the limit of {reached} is reached already; give a larger one to go on")
             return self._report(reached)
         cache = BlockCache(Path(self.record.cache)) if self.record.cache is not None else None
-        filler = WindowFiller(self.catalog, self.schedule.slice_rows, self._rules(), cache)
+        filler = WindowFiller(
+            self.catalog,
+            self.schedule.slice_rows,
+            self._rules(),
+            cache,
+            decoders_for(self.record.decoder_bytes, self.resources.memory),
+        )
         filler.warm_up()
         if self.solver is None:
             self._warm_up_first_lanes()
@@ -566,7 +585,7 @@ class _Session:
         assert window.plan is not None
         groups, sizes = self.schedule.groups, self.record.sizes
         feature_bytes = state_bytes_per_feature(self.solver.settings) + TRANSIENT_FEATURE_BYTES
-        decoding = decoding_bytes(self.catalog, groups)
+        decoding = decoding_bytes(self.catalog, groups, self.record.decoder_bytes, self.resources.memory)
         self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, decoding)
         blocks = window.plan.blocks
         is_all = self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals) <= len(window.plan.pieces.group)

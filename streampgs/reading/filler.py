@@ -66,10 +66,16 @@ class _Filling:
 
 class WindowFiller:
     def __init__(
-        self, catalog: Catalog, slice_rows: NDArray[np.int64], rules: RowRules, cache: BlockCache | None
+        self,
+        catalog: Catalog,
+        slice_rows: NDArray[np.int64],
+        rules: RowRules,
+        cache: BlockCache | None,
+        decoders: int = 2,
     ) -> None:
+        """`decoders`: how many groups are decoded at a time."""
         self.catalog = catalog
-        self.blocks = BlockFinder(catalog, slice_rows, rules.columns, cache)
+        self.blocks = BlockFinder(catalog, slice_rows, rules.columns, cache, decoders)
         self.rules = rules
         self.cache = cache
         self.sparse = catalog.kind == SPARSE
@@ -77,7 +83,7 @@ class WindowFiller:
         self._scratch = Scratch()
         self._placer = RowPlacer(rules, None if self.sparse else 0)
         self._width = rules.features if not self.sparse else None
-        self._decoders = Decoders(rules, cache, self.blocks.check_stop)
+        self._decoders = Decoders(rules, cache, self.blocks.check_stop, decoders)
         self._ahead: dict[Cursor, _Filling] = {}
         self.last_epoch: int | None = None
         """The epoch before which reading ends, if that is known: no rows are kept for it."""
