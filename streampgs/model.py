@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
+
 from streampgs.contest import Contest
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding

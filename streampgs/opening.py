@@ -26,6 +26,7 @@ from streampgs.table.shard_files import schema_of
 
 _MOST_CLASSES = 10_000
 _SURELY_TWO_CLASSES = 0.99
+_SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
 _MANY_WORDS, _MOSTLY_DIFFERENT = 5.0, 0.5
 
 
@@ -68,10 +69,11 @@ def open_table(
         options, codings = _with_labels(options, catalog, plan, notes)
     encoding, decoder_bytes = None, 0
     if plan is not None:
-        sample = sampled_rows(catalog, columns_of(options, plan), options.seed)
+        most_bytes = _GLANCE_BYTES if _is_ready(plan, encoding_options, codings) else _SAMPLE_BYTES
+        sample = sampled_rows(catalog, columns_of(options, plan), options.seed, most_bytes)
         encoding = learn(plan, encoding_options, sample.batches, codings)
-        if _is_better_as_it_is(encoding, plan, encoding_options, codings):
-            encoding = None
+        if _is_ready(plan, encoding_options, codings) and not encoding.columns[0].scale:
+            encoding = None  # it can be read in slices, as it lies on disk
         else:
             notes += _hints(encoding, sample.batches)
             decoder_bytes = sample.decoder_bytes
@@ -105,14 +107,11 @@ def _plan(sources: Sequence[str], options: ModelOptions, encoding_options: Encod
     return plan_columns(whole, encoding_options, taken, shard)
 
 
-def _is_better_as_it_is(
-    encoding: Encoding, plan: Plan, options: EncodingOptions, codings: tuple[LabelCoding, ...]
-) -> bool:
-    """Lists of features of like scales need no encoding: they can be read in slices, as they lie on disk."""
+def _is_ready(plan: Plan, options: EncodingOptions, codings: tuple[LabelCoding, ...]) -> bool:
+    """Whether a table's features are lists of features already, which need no encoding if their scales are alike."""
     if options.given or any(coding.values for coding in codings):
         return False
-    alone = len(plan.columns) == 1 and plan.columns[0].kind == LIST and plan.columns[0].name == "features"
-    return alone and not encoding.columns[0].scale
+    return len(plan.columns) == 1 and plan.columns[0].kind == LIST and plan.columns[0].name == "features"
 
 
 # Labels.

@@ -13,7 +13,6 @@ from streampgs.table.layout import Columns
 
 _MOST_ROWS, _FEWEST_ROWS = 1 << 16, 1 << 13
 _MOST_CELLS = 1 << 23
-_MOST_BYTES = 64 << 20
 _GROUPS = 8
 _BATCH_ROWS = 1 << 11
 
@@ -25,7 +24,7 @@ class TableSample:
     """The most that the decoder of a group had in hand, beside the rows that it gave."""
 
 
-def sampled_rows(catalog: Catalog, columns: Columns, seed: int) -> TableSample:
+def sampled_rows(catalog: Catalog, columns: Columns, seed: int, most_bytes: int) -> TableSample:
     """Batches of rows, in the order of the table: the first rows of some groups drawn at random, from as many groups as
     it takes. Of a small table it is all rows."""
     wide = max(1, max(len(shard.layout.columns) for shard in catalog.shards))
@@ -39,7 +38,7 @@ def sampled_rows(catalog: Catalog, columns: Columns, seed: int) -> TableSample:
         reach = np.cumsum(np.minimum(catalog.group_rows[drawn], each))
         chosen = np.sort(drawn[: int(np.searchsorted(reach, wanted)) + 1])
     sample = TableSample()
-    room = _MOST_BYTES
+    room = most_bytes
     for place, group in enumerate(chosen.tolist()):
         room -= _take_first_rows(sample, catalog, columns, group, each, room // (len(chosen) - place))
     return sample

@@ -16,12 +16,22 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError
-from streampgs.table.arrow_columns import Bytes, ColumnPlace, check_places, column_places, without_view_data
+from streampgs.table.arrow_columns import (
+    Bytes,
+    ColumnPlace,
+    can_be_sliced,
+    check_places,
+    column_places,
+    read_column,
+    without_view_data,
+)
 from streampgs.table.arrow_metadata import (
     BatchMetadata,
     FileBlock,
@@ -245,8 +255,46 @@ class ArrowFile:
     def body_offset(self, group: int) -> int:
         return self.blocks[group].offset + self.blocks[group].metadata_bytes
 
+    def _slice(self, group: int, metadata: BatchMetadata, start: int, stop: int) -> pa.RecordBatch:
+        body = self.body_offset(group)
+
+        def read(offset: int, size: int) -> Bytes:
+            return np.frombuffer(read_exactly(self.fd, size, body + offset, self.path), np.uint8)
+
+        try:
+            arrays = []
+            for name, place in self.places.items():
+                array = read_column(place, metadata, start, stop, read)
+                if pa.types.is_dictionary(place.type):
+                    array = pa.DictionaryArray.from_arrays(array, self._dictionaries[name])
+                arrays.append(array)
+            batch = pa.RecordBatch.from_arrays(arrays, list(self.places))
+            batch.validate(full=True)
+        except (MetadataDamaged, pa.ArrowException) as error:
+            raise self._damaged(error, group) from error
+        return batch
+
+    @cached_property
+    def _dictionaries(self) -> dict[str, pa.Array]:
+        """The values of the columns that refer to them by number; they stand in messages of their own."""
+        names = [name for name, place in self.places.items() if pa.types.is_dictionary(place.type)]
+        smallest = min(range(self.groups), key=lambda group: self.metadata(group).rows)
+        try:
+            with pa.OSFile(str(self.path)) as file:
+                fields = [self.schema.get_field_index(name) for name in names]
+                options = pa.ipc.IpcReadOptions(included_fields=fields)
+                batch = pa.ipc.open_file(file, options=options).get_batch(smallest)
+                return {name: types.plain(batch.column(name)).dictionary for name in names}
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(error, smallest) from error
+
     def decoded_slices(self, group: int, slice_rows: int) -> Iterator[pa.RecordBatch]:
-        """For compressed record batches, which can only be read whole."""
+        """The rows of a record batch from its first one on, slice by slice; a compressed one can only be read whole."""
+        metadata = self.metadata(group)
+        if not metadata.compressed and all(can_be_sliced(place) for place in self.places.values()):
+            for start in range(0, metadata.rows, slice_rows):
+                yield self._slice(group, metadata, start, min(start + slice_rows, metadata.rows))
+            return
         try:
             with pa.OSFile(str(self.path)) as file:
                 fields = [self.schema.get_field_index(name) for name in self.layout.columns]
