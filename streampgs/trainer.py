@@ -584,7 +584,10 @@ class _Session:
         assert self.solver is not None
         assert window.plan is not None
         groups, sizes = self.schedule.groups, self.record.sizes
-        feature_bytes = state_bytes_per_feature(self.solver.settings) + TRANSIENT_FEATURE_BYTES
+        state_bytes = state_bytes_per_feature(self.solver.settings)
+        racing = len(self.solver) > 1 and self.contest is not None and self.contest.next_mark is not None
+        # While lanes are dropped, those that stay are there twice.
+        feature_bytes = state_bytes + max(TRANSIENT_FEATURE_BYTES, state_bytes // 2 if racing else 0)
         decoding = decoding_bytes(self.catalog, groups, self.record.decoder_bytes, self.resources.memory)
         self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, decoding)
         blocks = window.plan.blocks
