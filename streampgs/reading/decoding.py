@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from streampgs.table.shard_files import ArrowFile, ParquetShard, fingerprint_of
 
 # Less at a time costs more in calls than in decoding.
 _BATCH_BYTES = 1 << 20
+DECODER_NAME = "streampgs-decoder"
 # With hundreds of columns the calls are many.
 _ENCODED_BATCH_BYTES = 1 << 23
 _MOST_ENCODED_ROWS = 8192
@@ -66,15 +68,16 @@ class UndecodedGroup:
 
 
 def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last; encoded, if need be."""
+    """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last; encoded, if need be: then a
+    slice is there until the next is asked for."""
     if not isinstance(columns.encoding, Encoding):
         yield from raw_slices(shard, group, slice_rows, columns)
         return
-    encoder = Encoder(columns.encoding)
+    encoder = Encoder(columns.encoding, reusing=True)
     at_once = _ENCODED_BATCH_BYTES / (24.0 + 8.0 * columns.encoding.entries_per_row)
     slices = max(1, int(min(at_once, _MOST_ENCODED_ROWS)) // slice_rows)
     first = 0
-    for batch in raw_slices(shard, group, slices * slice_rows, columns):
+    for batch in _one_ahead(raw_slices(shard, group, slices * slice_rows, columns)):
         try:
             encoded = encoder.encode(columns_of_batch(batch, shard), batch.num_rows, columns.labels, columns.weight)
         except pa.ArrowException as fault:
@@ -85,6 +88,15 @@ def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) 
         first += batch.num_rows
         for start in range(0, encoded.num_rows, slice_rows):
             yield encoded.slice(start, slice_rows)
+
+
+def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same, each decoded by a thread of its own while the one before is encoded."""
+    with ThreadPoolExecutor(1, DECODER_NAME) as pool:
+        following = pool.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = pool.submit(next, batches, None)
+            yield batch
 
 
 def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]:

@@ -18,11 +18,9 @@ from numpy.typing import NDArray
 
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.decoding import UndecodedGroup
+from streampgs.reading.decoding import DECODER_NAME, UndecodedGroup
 from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
 from streampgs.reading.window import Window
-
-_NAME = "streampgs-decoder"
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ class Decoders:
         """`width` as in RowPlacer; `keep`: put the decoded rows into the cache, where they belong there."""
         decoding = Decoding()
         if wanted and self._pool is None:
-            self._pool = ThreadPoolExecutor(self._count, _NAME)
+            self._pool = ThreadPoolExecutor(self._count, DECODER_NAME)
         for group, target in wanted:
             assert self._pool is not None
             placer = RowPlacer(self._rules, width)
