@@ -82,10 +82,10 @@ def _read_whole(data, start, stop):  # type: ignore[no-untyped-def]
 
 @inlinable
 def _contains(data, start, stop, byte):  # type: ignore[no-untyped-def]
-    for p in range(start, stop):
-        if data[p] == byte:
-            return True
-    return False
+    p = start
+    while p < stop and data[p] != byte:
+        p += 1
+    return p < stop
 
 
 @inlinable
@@ -116,7 +116,13 @@ def _svmlight_row(data, p, stop, row, entry, longs, labels, queries, indices, va
     longs = _note_long(kind, -1 - row, p, end, long, longs)
     p = _after_blanks(data, end, stop)
     has_query = False
-    if stop - p >= 4 and data[p] == _QID[0] and data[p + 1] == _QID[1] and data[p + 2] == _QID[2] and data[p + 3] == _QID[3]:
+    if (
+        stop - p >= 4
+        and data[p] == _QID[0]
+        and data[p + 1] == _QID[1]
+        and data[p + 2] == _QID[2]
+        and data[p + 3] == _QID[3]
+    ):
         query, end = _read_whole(data, p + 4, stop)
         if end == p + 4 or query < 0 or (end < stop and not _is_blank(data[end])):
             return QUERY_NOT_A_NUMBER, p, _token_end(data, p, stop), entry, longs, False
@@ -125,7 +131,7 @@ def _svmlight_row(data, p, stop, row, entry, longs, labels, queries, indices, va
         p = _after_blanks(data, end, stop)
     while p < stop:
         index, end = _read_whole(data, p, stop)
-        if end == p or end == stop or data[end] != _COLON:
+        if end in (p, stop) or data[end] != _COLON:
             token_end = _token_end(data, p, stop)
             fault = INDEX_NOT_A_NUMBER
             if not _contains(data, p, token_end, _COLON):
@@ -338,10 +344,10 @@ def _same_space(data, start, stop, space, state):  # type: ignore[no-untyped-def
             space[j] = data[start + j]
     if stop - start != state[SPACE_BYTES]:
         return False
-    for j in range(stop - start):
-        if data[start + j] != space[j]:
-            return False
-    return True
+    same = 0
+    while same < stop - start and data[start + same] == space[same]:
+        same += 1
+    return same == stop - start
 
 
 @called
@@ -463,7 +469,20 @@ def parse_vw(  # type: ignore[no-untyped-def]
                 )
             if fault == 0:
                 fault, bad_start, bad_stop, row_entry, row_longs, row_used, needs_names = _vw_features(
-                    data, bar, end, entry, row_longs, used, space, state, indices, values, long, named, name_offsets, names
+                    data,
+                    bar,
+                    end,
+                    entry,
+                    row_longs,
+                    used,
+                    space,
+                    state,
+                    indices,
+                    values,
+                    long,
+                    named,
+                    name_offsets,
+                    names,
                 )
             if fault == ROW_TOO_LARGE and row > 0:
                 break  # it may fit when it comes first

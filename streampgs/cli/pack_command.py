@@ -50,7 +50,9 @@ def _delimiter(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @click.option("--no-header", is_flag=True, help="Of CSV: the first line is a row, not the names of the columns.")
 @click.option("--names", callback=_listed, metavar="A,B,…", help="Names for the columns, instead of the header's.")
 @click.option("--skip-lines", type=int, default=0, metavar="N", help="Lines to leave out at the start of each text.")
-@click.option("--delimiter", callback=_delimiter, metavar="C", help="What stands between columns. Default: comma or tab.")
+@click.option(
+    "--delimiter", callback=_delimiter, metavar="C", help="What stands between columns. Default: comma or tab."
+)
 @click.option(
     "--types",
     callback=_typed,
@@ -76,7 +78,9 @@ def _delimiter(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 @click.option("--format", "file_format", type=click.Choice(("arrow", "parquet")), default="arrow", show_default=True)
 @click.option("--rows-per-shard", type=int, default=None, metavar="N", help="Default: as many as make 134MB.")
 @click.option("--block-bytes", type=SIZE, default="1MiB", show_default=True, help="What a record batch holds.")
-@click.option("--shuffle", is_flag=True, help="Write the rows in a random order: of data that are sorted, say by label.")
+@click.option(
+    "--shuffle", is_flag=True, help="Write the rows in a random order: of data that are sorted, say by label."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides the order of --shuffle.")
 @click.option("--memory", type=SIZE, default="512MB", show_default=True, help="Budget for rows; Python comes on top.")
 @click.option("--overwrite", is_flag=True, help="Start anew in a folder that was packed into before.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -29,7 +30,9 @@ def compression_of(path: Path) -> str | None:
         with open(path, "rb") as file:
             head = file.read(4)
     except OSError as error:
-        raise DataError(f"'{path}' cannot be read: {error.strerror}", "mend the permissions, or leave it out") from error
+        raise DataError(
+            f"'{path}' cannot be read: {error.strerror}", "mend the permissions, or leave it out"
+        ) from error
     return next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
 
 
@@ -46,8 +49,13 @@ class ByteStream:
         self.compressed = codec is not None
         self._stream = pa.CompressedInputStream(self._raw, codec) if codec else self._raw
         self.closed = False
+        self._lock = threading.Lock()  # pyarrow reads CSV ahead in a thread of its own, which may outlast the reading
 
     def read(self, count: int = -1) -> bytes:
+        with self._lock:
+            return b"" if self.closed else self._read(count)
+
+    def _read(self, count: int) -> bytes:
         try:
             data: bytes = self._stream.read(count if count >= 0 else None)
         except OSError as error:
@@ -87,7 +95,9 @@ class ByteStream:
         return False
 
     def close(self) -> None:
-        if not self.closed:
+        with self._lock:
+            if self.closed:
+                return
             self.closed = True
             self._advance(self.size - self._told)
             self._told = self.size

@@ -15,20 +15,11 @@ from streampgs.errors import DataError
 from streampgs.packing.byte_streams import Advance, opened
 from streampgs.packing.options import PackOptions
 from streampgs.packing.pieces import Piece, Shape
+from streampgs.packing.schemas import TYPES
 
 _BLOCK_BYTES = 1 << 22
 _USUAL_NULLS = ("", "NA", "N/A", "n/a", "null", "NULL", "None", "#N/A", "\\N")
 _TRUE, _FALSE = pa.array(["true", "True", "TRUE"]), pa.array(["false", "False", "FALSE"])
-_TYPES = {
-    "int64": pa.int64(),
-    "int32": pa.int32(),
-    "double": pa.float64(),
-    "float": pa.float32(),
-    "string": pa.string(),
-    "bool": pa.bool_(),
-    "date": pa.date32(),
-    "timestamp": pa.timestamp("us"),
-}
 _TRIED = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"))
 _WIDTH_DIFFERS = "another number of columns than in the rows before"
 
@@ -61,7 +52,7 @@ class CsvReader:
         self.path = path
         self._options = options
         self._delimiter = options.delimiter or delimiter
-        self._types = {name: _TYPES[kind] for name, kind in options.types}
+        self._types = {name: TYPES[kind] for name, kind in options.types}
         self._nulls = pa.array(options.nulls if options.nulls is not None else _USUAL_NULLS, pa.string())
         self._bad_widths = 0
 
@@ -82,7 +73,7 @@ class CsvReader:
     def _raw_batches(self, stream: Any) -> Iterator[pa.RecordBatch]:
         """All columns as the text that stands there."""
         options = self._options
-        reading = {
+        reading: dict[str, Any] = {
             "block_size": _BLOCK_BYTES,
             "skip_rows": options.skip_lines,
             "use_threads": False,
@@ -92,7 +83,7 @@ class CsvReader:
             reading |= {"column_names": list(options.names), "skip_rows": options.skip_lines + options.header}
         else:
             reading |= {"autogenerate_column_names": not options.header}
-        parsing = {"delimiter": self._delimiter, "newlines_in_values": True}
+        parsing: dict[str, Any] = {"delimiter": self._delimiter, "newlines_in_values": True}
         if options.skips_bad_rows:
             parsing["invalid_row_handler"] = self._skip_row
         try:
@@ -109,7 +100,8 @@ class CsvReader:
                 convert_options=texts,
             )
         except pa.ArrowInvalid as error:
-            raise self._refused(error) from error
+            if not str(error).startswith("Empty CSV file"):
+                raise self._refused(error) from error
 
     def _names(self, reading: dict[str, Any], parsing: dict[str, Any]) -> list[str]:
         """Of the columns, by the first rows."""
@@ -144,7 +136,10 @@ class CsvReader:
                 "name the right --delimiter, or leave such rows out with --on-bad-row skip",
             )
         if "straddling" in text or "block size" in text:
-            return DataError(f"'{self.path}': a row is longer than {_BLOCK_BYTES:,} bytes", "is it CSV? Look for a quote that is never closed")
+            return DataError(
+                f"'{self.path}': a row is longer than {_BLOCK_BYTES:,} bytes",
+                "is it CSV? Look for a quote that is never closed",
+            )
         return DataError(f"'{self.path}' cannot be read as CSV: {text}", "name what it is with --from, or mend it")
 
     def _converted(self, raw: pa.RecordBatch, shape: Shape) -> tuple[pa.RecordBatch, dict[str, int]]:

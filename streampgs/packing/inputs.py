@@ -126,7 +126,9 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
         inputs += [Input(_absolute(file), _checked(file, kind or _kind(file)), sets) for file in files]
     if not inputs:
         named = f" ({passed[0].name} and others say nothing by their names)" if passed else ""
-        raise DataError(f"there are no files to pack{named}", "name files, or say with --from what those in the folder are")
+        raise DataError(
+            f"there are no files to pack{named}", "name files, or say with --from what those in the folder are"
+        )
     return inputs, passed
 
 

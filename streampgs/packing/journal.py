@@ -101,9 +101,7 @@ def check_same(journal: Journal, inputs: list[dict[str, Any]], options: dict[str
     remedy = "give the same command to go on, --overwrite to start anew, or name another folder"
     for name, value in options.items():
         if journal.options.get(name) != value:
-            raise OptionError(
-                f"'{out}' was begun with {name} {journal.options.get(name)!r} and not {value!r}", remedy
-            )
+            raise OptionError(f"'{out}' was begun with {name} {journal.options.get(name)!r} and not {value!r}", remedy)
     before = {(entry["path"], str(entry["sets"])): entry for entry in journal.inputs}
     for entry in inputs:
         known = before.pop((entry["path"], str(entry["sets"])), None)

@@ -11,9 +11,9 @@ import pyarrow.json
 
 from streampgs.errors import DataError
 from streampgs.packing.byte_streams import Advance, Chunk, text_chunks
-from streampgs.packing.csv_text import _TYPES
 from streampgs.packing.options import PackOptions
 from streampgs.packing.pieces import Piece, Shape
+from streampgs.packing.schemas import TYPES
 from streampgs.packing.text import bad_row
 
 _NO_OBJECT = "no JSON object"
@@ -25,7 +25,7 @@ class JsonReader:
     def __init__(self, path: Path, options: PackOptions) -> None:
         self.path = path
         self._options = options
-        self._types = [(name, _TYPES[kind]) for name, kind in options.types]
+        self._types = [(name, TYPES[kind]) for name, kind in options.types]
 
     def pieces(self, shape: Shape, mark: tuple[int, ...], skip: int, advance: Advance) -> Iterator[Piece]:
         longest = self._options.memory // 8

@@ -32,7 +32,7 @@ class Labels:
 
     def _mapped(self) -> NDArray[Any]:
         try:
-            numbers = np.load(self._path, mmap_mode="r", allow_pickle=False)
+            numbers: NDArray[Any] = np.load(self._path, mmap_mode="r", allow_pickle=False)
         except ValueError as error:
             raise DataError(f"'{self._path}' cannot be read: {error}", "save a plain array of numbers") from error
         if numbers.ndim != 1 or numbers.dtype.kind not in "biuf":
@@ -63,7 +63,8 @@ class Labels:
     def column(self, first: int, rows: int) -> pa.Array:
         if first + rows > len(self):
             raise DataError(
-                f"'{self._path}' holds {len(self):,} labels, and there are more rows", "one label for each row is wanted"
+                f"'{self._path}' holds {len(self):,} labels, and there are more rows",
+                "one label for each row is wanted",
             )
         part = np.array(self._numbers[first : first + rows])
         return pa.array(part.astype(part.dtype.newbyteorder("=")))
@@ -72,5 +73,5 @@ class Labels:
         if rows != len(self):
             raise DataError(
                 f"'{self._path}' holds {len(self):,} labels, and there are {rows:,} rows",
-                "one label for each row is wanted; a row that was left out as bad counts as none",
+                "one label for each row is wanted",
             )

@@ -128,7 +128,9 @@ class NpzReader:
                 )
         missing = [name for name in ("indices", "data") if name not in names]
         if missing:
-            raise DataError(f"'{self.path}' has an array 'indptr' but no '{missing[0]}'", "save it with scipy.sparse.save_npz")
+            raise DataError(
+                f"'{self.path}' has an array 'indptr' but no '{missing[0]}'", "save it with scipy.sparse.save_npz"
+            )
         label = next((name for name in _LABEL_NAMES if name in names), None)
         with ExitStack() as stack:
             used = ["indptr", "indices", "data", *([label] if label else [])]
@@ -175,7 +177,8 @@ class NpzReader:
                 if len(stream.shape) == 2:
                     if name not in _MATRIX_NAMES and sum(len(s.shape) == 2 for s in streams.values()) > 1:
                         raise DataError(
-                            f"'{self.path}' holds several matrices: {', '.join(streams)}", "name the one of features 'X'"
+                            f"'{self.path}' holds several matrices: {', '.join(streams)}",
+                            "name the one of features 'X'",
                         )
                     called["features"] = stream
                 else:
@@ -200,12 +203,16 @@ class _Progress:
 def _check_lengths(what: str, lengths: dict[str, int]) -> None:
     if len(set(lengths.values())) > 1:
         told = ", ".join(f"{name} {length:,}" for name, length in lengths.items())
-        raise DataError(f"{what}: its arrays are of different lengths: {told}", "save arrays with an entry for each row")
+        raise DataError(
+            f"{what}: its arrays are of different lengths: {told}", "save arrays with an entry for each row"
+        )
 
 
 def _dense_pieces(streams: dict[str, ArrayStream], progress: _Progress) -> Iterator[Piece]:
     for stream in streams.values():
-        if len(stream.shape) > 2 or (len(stream.shape) == 1 and "features" in streams and stream is streams["features"]):
+        if len(stream.shape) > 2 or (
+            len(stream.shape) == 1 and "features" in streams and stream is streams["features"]
+        ):
             raise DataError(f"{stream.what} has {len(stream.shape)} axes", "features are a matrix: rows and columns")
     rows = next(iter(streams.values())).shape[0] if streams else 0
     at_once = rows_a_slice(sum(stream.row_bytes for stream in streams.values()))

@@ -62,6 +62,11 @@ class PackOptions:
                 raise OptionError(f"the {what}, {number:,}, is out of range", f"choose one {bounds}")
         if self.delimiter is not None and len(self.delimiter.encode()) != 1:
             raise OptionError(f"the delimiter {self.delimiter!r} is not one byte", "give a single character, like ';'")
+        if self.labels is not None and self.skips_bad_rows:
+            raise OptionError(
+                "labels of a file of their own, and bad rows are to be left out: which label is whose would be lost",
+                "mend the bad rows, or put the labels beside the features",
+            )
         if self.names is not None and len(set(self.names)) != len(self.names):
             raise OptionError("a name comes twice among the names", "give each column a name of its own")
 

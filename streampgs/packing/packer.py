@@ -21,7 +21,7 @@ from streampgs.packing.inputs import Input, Value, find_inputs
 from streampgs.packing.journal import RUNS, Journal
 from streampgs.packing.labels import Labels
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, PackOptions
-from streampgs.packing.pieces import Piece, Shape
+from streampgs.packing.pieces import Shape
 from streampgs.packing.schemas import conformed, joined_schema
 from streampgs.packing.shards import ShardWriter
 from streampgs.packing.shuffle import RunWriter, merged, range_bits, share_of
@@ -146,7 +146,9 @@ def pack(
     found, passed = find_inputs(sources, target, options.kind)
     note = on_note or (lambda _: None)
     if passed:
-        note(f"{len(passed):,} files say nothing by their names and are left out, like '{passed[0]}'; --from takes them in")
+        note(
+            f"{len(passed):,} files say nothing by their names and are left out, like '{passed[0]}'; --from takes them in"
+        )
     _make_ready(target, overwrite)
     with journals.locked(target):
         journal = _open_journal(target, found, options, overwrite)
@@ -320,9 +322,10 @@ class _Packing:
                         start += writer.add(some.batch.slice(start))
                         if writer.full:
                             self._finish(writer, some.position.after(start))
-                    self._tell(phase, some.position.rows + some.batch.num_rows)
+                    end = some.position.after(some.batch.num_rows)
+                    self._tell(phase, end.rows)
             if writer is not None and writer.rows:
-                self._finish(writer, None)
+                self._finish(writer, end)
         finally:
             if writer is not None:
                 writer.abandon()
@@ -342,12 +345,12 @@ class _Packing:
             len(self._journal.shards),
         )
 
-    def _finish(self, writer: ShardWriter, position: _Position | None) -> None:
+    def _finish(self, writer: ShardWriter, position: _Position) -> None:
         shard = writer.finish()
         self._journal.shards.append(asdict(shard))
         if not self._options.shuffle:
             self._journal.rows += shard.rows
-        self._journal.position = None if position is None else asdict(position)
+        self._journal.position = asdict(position)
         self._journal.save(self._out)
 
     def _write_runs(self, bits: int) -> None:
@@ -361,24 +364,23 @@ class _Packing:
                         journal.begin_anew(self._shape.schema)
                     share = share_of(journal.memory)
                     folder = self._out / RUNS
-                    writer = RunWriter(
-                        folder, self._shape.schema, self._options.seed, share, bits, len(journal.runs)
-                    )
+                    writer = RunWriter(folder, self._shape.schema, self._options.seed, share, bits, len(journal.runs))
+                end = some.position.after(some.batch.num_rows)
                 if writer is not None and some.batch.num_rows:
                     writer.add(some.batch, some.position.rows)
                     if writer.full:
-                        self._finish_run(writer, some.position.after(some.batch.num_rows))
-                self._tell("reading", some.position.rows + some.batch.num_rows)
+                        self._finish_run(writer, end)
+                self._tell("reading", end.rows)
         if writer is not None and writer.rows:
-            self._finish_run(writer, None)
+            self._finish_run(writer, end)
         journal.runs_complete, journal.position = True, None
         journal.save(self._out)
 
-    def _finish_run(self, writer: RunWriter, position: _Position | None) -> None:
+    def _finish_run(self, writer: RunWriter, position: _Position) -> None:
         run = writer.finish()
         self._journal.runs.append(run)
         self._journal.rows += run["rows"]
-        self._journal.position = None if position is None else asdict(position)
+        self._journal.position = asdict(position)
         self._journal.save(self._out)
 
     def _mixed(self, bits: int) -> Iterator[_Placed]:
@@ -399,11 +401,8 @@ class _Packing:
     # ------------------------------------------------------------------------------------------------ what is told
 
     def _tell(self, phase: str, rows: int) -> None:
-        if phase == "mixing":
-            fraction = rows / max(1, self._journal.rows)
-        else:
-            fraction = self._used_bytes / max(1, self._input_bytes)
-        self._on_progress(PackStatus(phase, min(1.0, fraction), rows))
+        done, of = (rows, self._journal.rows) if phase == "mixing" else (self._used_bytes, self._input_bytes)
+        self._on_progress(PackStatus(phase, min(1.0, done / max(1, of)), rows))
         if self._stop.reason is not None:
             raise _Stopped
 

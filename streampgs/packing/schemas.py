@@ -9,9 +9,21 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streampgs.errors import DataError
 
+# The types that a user may ask for by name.
+TYPES = {
+    "int64": pa.int64(),
+    "int32": pa.int32(),
+    "double": pa.float64(),
+    "float": pa.float32(),
+    "string": pa.string(),
+    "bool": pa.bool_(),
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us"),
+}
 _SIGNED = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 
 
@@ -33,7 +45,9 @@ def plain_type(kind: pa.DataType) -> pa.DataType:
         return pa.list_(plain_type(kind.value_type))
     if pa.types.is_struct(kind):
         return pa.struct([(field.name, plain_type(field.type)) for field in kind])
-    return kind
+    if kind == pa.string_view():
+        return pa.string()
+    return pa.binary() if kind == pa.binary_view() else kind
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
@@ -123,7 +137,7 @@ def _is_number(kind: pa.DataType) -> bool:
 
 
 def _is_string(kind: pa.DataType) -> bool:
-    return kind in (pa.string(), pa.large_string(), pa.string_view())
+    return kind in (pa.string(), pa.large_string())
 
 
 def _is_moment(kind: pa.DataType) -> bool:
@@ -161,5 +175,5 @@ def _decoded(column: Any) -> Any:
     if pa.types.is_dictionary(column.type):
         return column.dictionary_decode()
     if pa.types.is_run_end_encoded(column.type):
-        return pa.compute.run_end_decode(column)
+        return pc.run_end_decode(column)
     return column

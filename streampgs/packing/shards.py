@@ -12,9 +12,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streampgs.errors import OptionError
+from streampgs.errors import DataError, OptionError
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES
-from streampgs.packing.schemas import DoNotFit, plain_batch, plain_schema
+from streampgs.packing.schemas import plain_batch, plain_schema
 
 _ROW_GROUP_BLOCKS = 16  # a row group can only be decoded whole, and compresses better when it is not small
 
@@ -64,14 +64,12 @@ class ShardWriter:
 
     @property
     def full(self) -> bool:
-        if self._most_rows is not None:
-            return self.rows >= self._most_rows
-        return self._bytes >= DEFAULT_SHARD_BYTES
+        return self._bytes >= DEFAULT_SHARD_BYTES if self._most_rows is None else self.rows >= self._most_rows
 
     def add(self, batch: pa.RecordBatch) -> int:
         """Take rows until the shard is full; gives how many."""
         if self._most_rows is not None:
-            taken = min(batch.num_rows, self._most_rows - self.rows)
+            taken: int = min(batch.num_rows, self._most_rows - self.rows)
         else:
             room = DEFAULT_SHARD_BYTES - self._bytes
             taken = min(batch.num_rows, int(room * batch.num_rows / max(1, batch.nbytes)) + 1)
@@ -169,7 +167,10 @@ def write_shards(
                 schema = plain
                 writer = ShardWriter(out, schema, format, rows_per_shard, block_bytes)
             if plain != schema:
-                raise DoNotFit
+                raise DataError(
+                    f"batches of different columns: after {schema} come {plain}",
+                    "give all the same columns and types",
+                )
             batch = plain_batch(batch, plain)
             start = 0
             while start < batch.num_rows:

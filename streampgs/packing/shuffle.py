@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,10 +86,14 @@ class RunWriter:
         name = f"run-{self._number:05d}.arrow"
         with open(self._folder / name, "wb") as file:
             with pa.ipc.new_file(file, schema) as writer:
-                for start, stop in zip(cuts[:-1], cuts[1:], strict=True):
+                for start, stop in pairwise(cuts):
                     part = table.take(pa.array(order[start:stop])).combine_chunks()
-                    columns = [column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in part.columns]
-                    writer.write_batch(pa.RecordBatch.from_arrays([pa.array(keys[start:stop]), *columns], schema=schema))
+                    columns = [
+                        column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in part.columns
+                    ]
+                    writer.write_batch(
+                        pa.RecordBatch.from_arrays([pa.array(keys[start:stop]), *columns], schema=schema)
+                    )
             file.flush()
             os.fsync(file.fileno())
         sync_folder(self._folder)
@@ -135,7 +140,9 @@ def merged(
                 low, high = ((side << _KEY_BITS) // intervals for side in (interval, interval + 1))
                 table = _interval(runs.batches(low >> shift, ((high - 1) >> shift) + 1), schema, low, high)
                 rows = rows_a_slice(table.nbytes / max(1, len(table)))
-                order = np.argsort(table.column(0).chunk(0).to_numpy(), kind="stable") if len(table) else np.empty(0, int)
+                order = (
+                    np.argsort(table.column(0).chunk(0).to_numpy(), kind="stable") if len(table) else np.empty(0, int)
+                )
                 table = table.select(range(1, table.num_columns))
                 for start in range(0, len(order), rows):
                     part = table.take(pa.array(order[start : start + rows])).combine_chunks().to_batches()[0]

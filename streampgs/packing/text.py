@@ -101,7 +101,7 @@ class _Parsing:
 
     def take_faults(self) -> dict[str, int]:
         """By reason, since they were last taken."""
-        counts = {_FAULTS[fault]: int(self.faults[fault]) for fault in np.flatnonzero(self.faults)}
+        counts = {_FAULTS[fault]: count for fault, count in enumerate(self.faults.tolist()) if count}
         self.faults[:] = 0
         return counts
 
@@ -167,8 +167,10 @@ class MatrixReader(_LineReader):
     def _batches(self, chunk: Chunk, shape: Shape) -> Iterator[tuple[pa.RecordBatch, dict[str, int]]]:
         parsing = _Parsing(chunk, self.path, self._skip)
         known = shape.type_of("features")
-        fixed = known is not None and pa.types.is_fixed_size_list(known)
-        width = known.list_size if fixed else int(text_rows.matrix_width(parsing.data))
+        if known is not None and pa.types.is_fixed_size_list(known):
+            width = int(known.list_size)
+        else:
+            width = int(text_rows.matrix_width(parsing.data))
         if width == 0:
             return
         most_numbers = min(len(chunk.data) // 2 + 1, width * (_count(parsing.data, _NEWLINE) + 1))
@@ -189,7 +191,8 @@ class VowpalWabbitReader(_LineReader):
     """Features as numbers while all are numbers of one namespace, by their names otherwise."""
 
     def _batches(self, chunk: Chunk, shape: Shape) -> Iterator[tuple[pa.RecordBatch, dict[str, int]]]:
-        named = shape.type_of("features") is not None
+        known = shape.type_of("features")
+        named = known is not None and pa.types.is_map(known)
         if not named:
             numbered = self._parsed(chunk, shape, named=False)
             # Names turn up in the middle of a chunk: all of it is read once more.
