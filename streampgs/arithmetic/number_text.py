@@ -82,7 +82,7 @@ def read_number(data, start, stop):  # type: ignore[no-untyped-def]
         down = q < stop and data[q] == _MINUS
         if q < stop and (data[q] == _MINUS or data[q] == _PLUS):
             q += 1
-        written = 0
+        written = np.int64(0)
         begun = q
         while q < stop and is_digit(data[q]):
             if written < _EXPONENT_CAP:

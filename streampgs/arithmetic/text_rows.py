@@ -44,7 +44,8 @@ _MOST_INDEX_DIGITS = 18
 
 @inlinable
 def _is_blank(byte):  # type: ignore[no-untyped-def]
-    return byte == _SPACE or byte == _TAB or byte == _RETURN
+    # Within a line: what lies between the two is a line break, or a tabulator of another kind.
+    return byte == _SPACE or _TAB <= byte <= _RETURN
 
 
 @inlinable
@@ -410,15 +411,15 @@ def _vw_features(  # type: ignore[no-untyped-def]
                 return VALUE_NOT_A_NUMBER, p, end, entry, longs, used, needs_names
             values[entry] = factor * value
             longs = _note_long(kind, entry, name_stop + 1, end, long, longs)
+        index, index_stop = _read_whole(data, p, name_stop)
+        if index_stop < name_stop and not _is_utf8(data, p, name_stop):
+            return NAME_NOT_TEXT, p, end, entry, longs, used, needs_names
         if named:
-            if not _is_utf8(data, p, name_stop):
-                return NAME_NOT_TEXT, p, end, entry, longs, used, needs_names
             used = _put_name(data, space_start, space_stop, p, name_stop, names, used)
             if used > names.size:
                 return ROW_TOO_LARGE, p, end, entry, longs, used, needs_names
             name_offsets[entry + 1] = used
         else:
-            index, index_stop = _read_whole(data, p, name_stop)
             if index_stop < name_stop or index < 0 or not _same_space(data, space_start, space_stop, space, state):
                 needs_names = True
             indices[entry] = index

@@ -40,7 +40,7 @@ _SHOWN_BYTES = 60
 _NAME_BYTES = 1 << 25
 _LONGEST_SPACE = 4096
 _LARGEST_INT32 = (1 << 31) - 1
-_NEWLINE, _RETURN, _SPACE, _TAB, _COLON, _COMMA = 10, 13, 32, 9, 58, 44
+_TAB, _NEWLINE, _RETURN, _SPACE, _COLON = 9, 10, 13, 32, 58
 
 Numbers = NDArray[np.int64]
 
@@ -53,8 +53,9 @@ def bad_row(path: Path, line: int, fault: str, text: bytes) -> DataError:
     )
 
 
-def _count(data: NDArray[np.uint8], *letters: int) -> int:
-    return sum(int(np.count_nonzero(data == letter)) for letter in letters)
+def _count(data: NDArray[np.uint8], first: int, last: int | None = None) -> int:
+    """Bytes from `first` to `last`."""
+    return int(np.count_nonzero(data == first if last is None else (data >= first) & (data <= last)))
 
 
 def _fill_long(data: bytes, long: Numbers, count: int, values: Any, labels: Any, weights: Any = None) -> None:
@@ -214,7 +215,7 @@ class VowpalWabbitReader(_LineReader):
         parsing = parsing or _Parsing(chunk, self.path, self._skip)
         space = self._space_before(shape, parsing)
         most_rows = _count(parsing.data, _NEWLINE) + 1
-        most_entries = _count(parsing.data, _SPACE, _TAB, _RETURN) + 1
+        most_entries = _count(parsing.data, _SPACE) + _count(parsing.data, _TAB, _RETURN) + 1  # each has one before it
         labels, weights = np.empty(most_rows), np.empty(most_rows)
         offsets = np.empty(most_rows + 1, np.int64)
         values = np.empty(most_entries)
