@@ -49,8 +49,12 @@ class Journal:
             return None
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
 
-    def begin_anew(self, schema: pa.Schema) -> None:
+    def settle(self, schema: pa.Schema) -> None:
+        """Rows will be written under it from now on."""
         self.schema = base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+    def begin_anew(self, schema: pa.Schema) -> None:
+        self.settle(schema)
         self.position, self.rows, self.skipped = None, 0, {}
         self.runs, self.runs_complete, self.shards, self.done = [], False, [], False
 

@@ -334,7 +334,7 @@ class _Packing:
 
     def _new_writer(self) -> ShardWriter:
         if self._journal.schema is None:
-            self._journal.begin_anew(self._shape.schema)
+            self._journal.settle(self._shape.schema)
         options = self._options
         return ShardWriter(
             self._out,
@@ -361,7 +361,7 @@ class _Packing:
                 _count(journal.skipped, some.faults)
                 if writer is None and some.batch.num_rows:
                     if journal.schema is None:
-                        journal.begin_anew(self._shape.schema)
+                        journal.settle(self._shape.schema)
                     share = share_of(journal.memory)
                     folder = self._out / RUNS
                     writer = RunWriter(folder, self._shape.schema, self._options.seed, share, bits, len(journal.runs))
