@@ -89,7 +89,7 @@ def read_number(data, start, stop):  # type: ignore[no-untyped-def]
                 written = written * 10 + (data[q] - _ZERO)
             q += 1
         if q > begun:
-            exponent += -written if down else written
+            exponent += int(-written if down else written)
             p = q
     if mantissa == 0:
         return EXACT, (-0.0 if negative else 0.0), p

@@ -5,11 +5,12 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Generator, Iterator
+from contextlib import suppress
 from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 
-_LOOKS_UP_SECONDS = 0.1
+_LOOKS_UP_SECONDS = 0.01
 
 
 def ahead(items: Iterator[Item], depth: int = 1) -> Generator[Item, None, None]:
@@ -17,24 +18,15 @@ def ahead(items: Iterator[Item], depth: int = 1) -> Generator[Item, None, None]:
     ready: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
     left = threading.Event()
 
-    def offer(kind: str, item: Any) -> bool:
-        while not left.is_set():
-            try:
-                ready.put((kind, item), timeout=_LOOKS_UP_SECONDS)
-                return True
-            except queue.Full:
-                continue
-        return False
-
     def work() -> None:
         try:
             for item in items:
-                if not offer("item", item):
-                    break
-            else:
-                offer("end", None)
+                ready.put(("item", item))
+                if left.is_set():
+                    return
+            ready.put(("end", None))
         except BaseException as error:  # handed over: it is raised where the items are used
-            offer("error", error)
+            ready.put(("error", error))
         finally:
             close = getattr(items, "close", None)
             if close is not None:
@@ -53,4 +45,7 @@ def ahead(items: Iterator[Item], depth: int = 1) -> Generator[Item, None, None]:
             del item
     finally:
         left.set()
-        thread.join()
+        while thread.is_alive():  # it may wait for room
+            with suppress(queue.Empty):
+                ready.get_nowait()
+            thread.join(_LOOKS_UP_SECONDS)

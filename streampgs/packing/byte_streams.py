@@ -18,7 +18,6 @@ COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 _CHUNK_BYTES = 1 << 22
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-_NEWLINE = 10
 
 Advance = Callable[[int], None]
 """Is told how many bytes of the input files were used since it was last told."""
@@ -67,6 +66,17 @@ class ByteStream:
             ) from error
         self._tell()
         return data
+
+    def filled(self, data: bytes, count: int) -> tuple[bytes, bool]:
+        """The data with what follows, `count` bytes in all or up to the end; and whether the end was met."""
+        parts = [data]
+        missing = count - len(data)
+        while missing > 0:
+            parts.append(self.read(missing))
+            if not parts[-1]:
+                break
+            missing -= len(parts[-1])
+        return (b"".join(parts) if len(parts) > 1 else data), missing > 0
 
     def skip(self, count: int) -> None:
         if not self.compressed:
@@ -129,37 +139,36 @@ class Chunk:
 
 
 def text_chunks(path: Path, advance: Advance, skip_lines: int, mark: tuple[int, ...], longest: int) -> Iterator[Chunk]:
-    """Chunks that end at a line break or with the file. `mark`: (start, first line) of the first one wanted, or empty."""
+    """Chunks that end at a line break or with the file. `mark`: (start, first line) of the first one wanted, or empty.
+
+    Where a chunk ends depends on where it starts, and on nothing before.
+    """
     with opened(path, advance) as stream:
         start, line = mark or (0, 1)
         stream.skip(start)
         to_skip = 0 if mark else skip_lines
-        rest = b""
-        while True:
-            read = stream.read(_CHUNK_BYTES)
-            data = rest + read
-            if start == 0 and line == 1 and data.startswith(_BYTE_ORDER_MARK):
-                data, start = data[len(_BYTE_ORDER_MARK) :], len(_BYTE_ORDER_MARK)
-            cut = data.rfind(b"\n") + 1 if read else len(data)
-            rest = data[cut:]
-            if not read and not data:
-                return
-            if cut == 0:
-                if len(rest) > longest:
+        data, ended = stream.filled(b"", _CHUNK_BYTES)
+        if start == 0 and data.startswith(_BYTE_ORDER_MARK):
+            data, start = data[len(_BYTE_ORDER_MARK) :], len(_BYTE_ORDER_MARK)
+        while data or not ended:
+            data, ended = stream.filled(data, _CHUNK_BYTES)
+            while not ended and b"\n" not in data:
+                if len(data) > longest:
                     raise DataError(
-                        f"'{path}', line {line}: no end within {len(rest):,} bytes",
+                        f"'{path}', line {line}: no end within {len(data):,} bytes",
                         "is it text? A longer line needs more --memory",
                     )
-                continue
-            data = data[:cut]
-            while to_skip and data:
-                end = data.find(b"\n") + 1 or len(data)
-                data, start, line, to_skip = data[end:], start + end, line + 1, to_skip - 1
-            if data:
-                chunk = Chunk(data, start, line)
-                start += len(data)
-                line += int(np.count_nonzero(chunk.bytes_of == _NEWLINE))
-                yield chunk
+                data, ended = stream.filled(data, len(data) + _CHUNK_BYTES)
+            if to_skip:
+                cut = data.find(b"\n") + 1 or len(data)
+                to_skip -= 1
+            else:
+                cut = len(data) if ended else data.rfind(b"\n") + 1
+                if cut:
+                    yield Chunk(data[:cut], start, line)
+            line += data.count(b"\n", 0, cut)
+            start += cut
+            data = data[cut:]
 
 
 def first_bytes(path: Path, count: int) -> bytes:

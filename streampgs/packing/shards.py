@@ -102,7 +102,7 @@ class ShardWriter:
     def abandon(self) -> None:
         """Leave nothing of the shard at hand."""
         if self._file is not None:
-            with suppress(OSError, pa.ArrowException):
+            with suppress(OSError, ValueError, pa.ArrowException):
                 self._writer.close()
             self._file.close()
             self._hidden.unlink(missing_ok=True)

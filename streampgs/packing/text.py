@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from streampgs.arithmetic import text_rows
 from streampgs.errors import DataError
+from streampgs.packing.ahead import ahead
 from streampgs.packing.byte_streams import Advance, Chunk, text_chunks
 from streampgs.packing.options import PackOptions
 from streampgs.packing.pieces import Piece, Shape
@@ -117,7 +118,8 @@ class _LineReader:
         self._longest_line = options.memory // 8
 
     def pieces(self, shape: Shape, mark: tuple[int, ...], skip: int, advance: Advance) -> Iterator[Piece]:
-        for chunk in text_chunks(self.path, advance, self._options.skip_lines, mark, self._longest_line):
+        chunks = text_chunks(self.path, advance, self._options.skip_lines, mark, self._longest_line)
+        for chunk in ahead(chunks):
             here = (chunk.start, chunk.first_line)
             offset = 0
             for batch, faults in self._batches(chunk, shape):

@@ -62,7 +62,9 @@ def test_compressed_text_is_the_same_text(tmp_path):
         "members.svm.gz": gzip.compress(text[:half]) + gzip.compress(text[half:]),
         "bz2.svm.bz2": bz2.compress(text),
         "zst.svm.zst": pa.compress(text, codec="zstd", asbytes=True),
-        "frames.svm.zst": b"".join(pa.compress(part, codec="zstd", asbytes=True) for part in (text[:half], text[half:])),
+        "frames.svm.zst": b"".join(
+            pa.compress(part, codec="zstd", asbytes=True) for part in (text[:half], text[half:])
+        ),
         "nameless": gzip.compress(text),
     }
     for name, data in files.items():
@@ -232,7 +234,10 @@ def test_numbers_of_one_namespace_are_indices(tmp_path, small_chunks):
     table = table_of(tmp_path / "out")
     assert table.column_names == ["label", "indices", "values"]
     assert table.schema.field("indices").metadata == {b"namespace": b"f"}
-    rows = [{"label": 1.0, "indices": [3, 7, 7], "values": [0.5, -0.001, 1.0]}, {"label": -1.0, "indices": [3], "values": [1.0]}]
+    rows = [
+        {"label": 1.0, "indices": [3, 7, 7], "values": [0.5, -0.001, 1.0]},
+        {"label": -1.0, "indices": [3], "values": [1.0]},
+    ]
     assert table.to_pylist() == rows * 10 + [{"label": 1.0, "indices": [], "values": []}]
 
 
@@ -245,7 +250,11 @@ def test_a_name_or_a_second_namespace_makes_names_of_all(tmp_path, small_chunks,
     table = table_of(tmp_path / "out")
     assert table.column_names == ["label", "features"]
     assert table["features"].type == pa.map_(pa.string(), pa.float64())
-    features = {"1 |f word:2": [("f^word", 2.0)], "1 |g 5:2": [("g^5", 2.0)], "1 |f 5 |g 6": [("f^5", 1.0), ("g^6", 1.0)]}
+    features = {
+        "1 |f word:2": [("f^word", 2.0)],
+        "1 |g 5:2": [("g^5", 2.0)],
+        "1 |f 5 |g 6": [("f^5", 1.0), ("g^6", 1.0)],
+    }
     assert table["features"].to_pylist() == [[("f^3", 0.5), ("f^7", 1.0)]] * 20 + [features[late]]
     assert len(notes) == 1
 
@@ -278,7 +287,7 @@ def test_a_bad_line_of_vowpal_wabbit_is_named(tmp_path, line, found):
 
 
 def test_real_files_tell_by_themselves_what_they_are(tmp_path):
-    data = Path(__file__).parents[2] / ".." / "shared" / "data"
+    data = Path(__file__).parents[3] / "shared" / "data"
     if not data.is_dir():
         pytest.skip("the folder of real data is not there")
     for name, rows in (("rcv1_small.dat.gz", 1000), ("a9a.t.gz", 16_281), ("duke_west.libsvm.gz", 49)):
