@@ -24,6 +24,7 @@ from streampgs.cli.console import (
     stop_on_signals,
 )
 from streampgs.cli.options import SIZE, encoding_options, limit_options, model_options, resource_options, skip_option
+from streampgs.cli.pack_command import pack
 from streampgs.errors import OptionError, StreampgsError
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
 
@@ -338,6 +339,9 @@ def synth(
         + (f" and {report.test_folder}" if report.test_folder else "")
     )
     return 0
+
+
+cli.add_command(pack)
 
 
 def run_commands() -> None:
