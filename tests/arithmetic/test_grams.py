@@ -19,9 +19,9 @@ tables = st.lists(texts, max_size=6)
 dirty_tables = st.lists(
     st.one_of(
         texts,
-        st.lists(st.sampled_from([b"a", b" ", b"\xc2", b"\xa0", b"\xe2", b"\x80", b"\xe3", b"\xff", b"Z"]), max_size=8).map(
-            b"".join
-        ),
+        st.lists(
+            st.sampled_from([b"a", b" ", b"\xc2", b"\xa0", b"\xe2", b"\x80", b"\xe3", b"\xff", b"Z"]), max_size=8
+        ).map(b"".join),
     ),
     max_size=5,
 )
@@ -31,8 +31,7 @@ lengths = st.sampled_from([(1, 1), (1, 2), (2, 2), (2, 4), (3, 3), (1, 32), (31,
 def characters_of(text: bytes) -> list[tuple[str, bytes]]:
     """Each character with its bytes; a byte that belongs to none stands alone."""
     return [
-        (character, character.encode(errors="surrogateescape"))
-        for character in text.decode(errors="surrogateescape")
+        (character, character.encode(errors="surrogateescape")) for character in text.decode(errors="surrogateescape")
     ]
 
 
