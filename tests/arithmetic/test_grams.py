@@ -8,9 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streampgs.arithmetic.grams import TEXT_END, TEXT_START, character_grams, word_grams, words_of
-
-PUNCTUATION = [(0x80, 0xC0), (0x2000, 0x2070), (0x3000, 0x3040)]
-LETTERS_AMONG_IT = "ªµº"
+from tests.arithmetic.plain_grams import ascii_lower, plain_character_grams, plain_word_grams, plain_words
 
 # Letters of one to four bytes, both cases, marks of every block and its neighbours.
 CHARACTERS = "aZ09_ .,-'\t\n\x00\x7fäÄßªµº«¿À\x80ñıſКλ\u1fff\u2000\u2014\u203f\u2040\u206f\u2070\u20ac中\u2fff\u3000\u3001\u303f\u3040😀"
@@ -26,56 +24,6 @@ dirty_tables = st.lists(
     max_size=5,
 )
 lengths = st.sampled_from([(1, 1), (1, 2), (2, 2), (2, 4), (3, 3), (1, 32), (31, 32)])
-
-
-def characters_of(text: bytes) -> list[tuple[str, bytes]]:
-    """Each character with its bytes; a byte that belongs to none stands alone."""
-    return [
-        (character, character.encode(errors="surrogateescape")) for character in text.decode(errors="surrogateescape")
-    ]
-
-
-def is_letter(character: str) -> bool:
-    if ord(character) < 0x80:
-        return (character.isalnum() and character.isascii()) or character == "_"
-    return character in LETTERS_AMONG_IT or not any(low <= ord(character) < high for low, high in PUNCTUATION)
-
-
-def ascii_lower(text: bytes) -> bytes:
-    return text.lower()  # of bytes: A to Z only
-
-
-def plain_words(text: bytes) -> list[bytes]:
-    words, word = [], b""
-    for character, its_bytes in [*characters_of(text), (" ", b" ")]:
-        if is_letter(character):
-            word += ascii_lower(its_bytes)
-        elif word:
-            words.append(word)
-            word = b""
-    return words
-
-
-def plain_word_grams(text: bytes, shortest: int, longest: int) -> list[bytes]:
-    words = plain_words(text)
-    found = [
-        (first, size, b" ".join(words[first : first + size]))
-        for size in range(shortest, longest + 1)
-        for first in range(len(words) - size + 1)
-    ]
-    return [gram for _, _, gram in sorted(found)]
-
-
-def plain_character_grams(text: bytes, shortest: int, longest: int) -> list[bytes]:
-    if not text:
-        return []
-    parts = [bytes([TEXT_START]), *(ascii_lower(part) for _, part in characters_of(text)), bytes([TEXT_END])]
-    return [
-        b"".join(parts[first : first + size])
-        for first in range(len(parts))
-        for size in range(shortest, longest + 1)
-        if first + size <= len(parts)
-    ]
 
 
 def column_of(texts: list[bytes], kind: type) -> tuple[np.ndarray, np.ndarray]:
