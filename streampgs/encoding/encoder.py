@@ -74,8 +74,8 @@ class Encoder:
 
     def __init__(self, encoding: Encoding) -> None:
         self.encoding = encoding
-        self._room: NDArray[np.float32] = np.empty((0, 0), np.float32)
-        self._code_room: NDArray[np.uint32] = np.empty((0, 0), np.uint32)
+        self._room: NDArray[np.float32] = np.empty((encoding.numbers, 0), np.float32)
+        self._code_room: NDArray[np.uint32] = np.empty((len(self._coded), 0), np.uint32)
         self._dictionaries: dict[str, tuple[pa.Array, NDArray[np.uint32]]] = {}
         self._null_codes: dict[str, int] = {}
 
