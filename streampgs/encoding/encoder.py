@@ -366,12 +366,18 @@ def lowered(array: pa.Array) -> pa.Array:
 
 
 def as_text(array: pa.Array) -> pa.Array:
-    """Numbers as the text that they are written as."""
+    """Numbers as the text that they are written as; whole ones are written alike whatever their type."""
     if types.class_of(array.type) != types.NUMBER:
         return array
     if pa.types.is_float16(array.type):
         array = array.cast(pa.float32())
-    return array.cast(pa.string())
+    if not pa.types.is_floating(array.type):
+        return array.cast(pa.string())
+    values = types.numbers_of(array)
+    whole = (np.abs(values) < 2.0**63) & (values == np.floor(values))
+    integers = pa.array(np.where(whole, values, 0.0).astype(np.int64)).cast(pa.string())
+    written = integers if whole.all() else pc.if_else(pa.array(whole), integers, array.cast(pa.string()))
+    return written if not array.null_count else pc.if_else(array.is_null(), None, written)
 
 
 def vector_parts(
