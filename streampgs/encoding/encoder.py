@@ -357,12 +357,17 @@ def lowered(array: pa.Array) -> pa.Array:
     data, bounds = types.bytes_of(array)
     if types.class_of(array.type) != types.STRING or not (data[bounds[0] : bounds[-1]] >= 0x80).any():
         return array
-    if pa.types.is_string_view(array.type):
-        array = array.cast(pa.large_string())
     try:
         return pc.utf8_lower(array)
-    except pa.ArrowInvalid:  # no UTF-8, whatever its type says
-        return array
+    except pa.ArrowInvalid:  # one is no UTF-8, whatever its type says; the others are lowered all the same
+        return pa.concat_arrays([_lowered_alone(array[r : r + 1]) for r in range(len(array))])
+
+
+def _lowered_alone(text: pa.Array) -> pa.Array:
+    try:
+        return pc.utf8_lower(text)
+    except pa.ArrowInvalid:
+        return text
 
 
 def as_text(array: pa.Array) -> pa.Array:

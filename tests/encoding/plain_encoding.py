@@ -182,7 +182,7 @@ def text_of(value: Any) -> bytes:
         return NULL
     if isinstance(value, bool):
         return b"true" if value else b"false"
-    if isinstance(value, float) and value == math.floor(value):
+    if isinstance(value, float) and abs(value) < 2**63 and value == math.floor(value):
         return str(int(value)).encode()
     return str(value).encode()
 

@@ -137,7 +137,7 @@ def number_columns(draw: Any, name: str, rows: int) -> Column:
     values = draw(rows_of(maybe(value), rows))
     array = pa.array([np.float16(v) if pa.types.is_float16(kind) and v is not None else v for v in values], kind)
     if draw(st.booleans()):
-        values = [0 if v is not None and draw(st.integers(0, 19)) else v for v in values]
+        values = [type(v)(0) if v is not None and draw(st.integers(0, 19)) else v for v in values]
         array = pa.array([np.float16(v) if pa.types.is_float16(kind) and v is not None else v for v in values], kind)
     plain = [None if value is None else float(value) for value in values]
     return Column(Spec(name, "number"), array, plain, {})
@@ -172,7 +172,9 @@ def category_columns(draw: Any, name: str, rows: int) -> Column:
     if draw(st.integers(0, 3)) == 0:
         kind = draw(st.sampled_from([*INTEGERS, pa.bool_(), pa.float64()]))
         value = st.booleans() if pa.types.is_boolean(kind) else st.integers(0, 4)
-        values = draw(rows_of(maybe(value.map(float) if pa.types.is_floating(kind) else value), rows))
+        if pa.types.is_floating(kind):
+            value = st.one_of(value.map(float), st.sampled_from([0.5, -1e300, math.nan, math.inf]))
+        values = draw(rows_of(maybe(value), rows))
         return Column(Spec(name, "category"), pa.array(values, kind), values, {"category": (name,)})
     kind = draw(st.sampled_from(CATEGORIES))
     values = draw(rows_of(maybe(st.sampled_from(names)), rows))
