@@ -29,17 +29,13 @@ def _lower(byte):  # type: ignore[no-untyped-def]
 def _punctuation_bytes(data, place, stop):  # type: ignore[no-untyped-def]
     """Bytes of the UTF-8 character at `place` if it is a mark of U+0080–BF, U+2000–206F or U+3000–303F, else 0."""
     lead = data[place]
-    if (
-        lead == 0xC2
-        and place + 1 < stop
-        and data[place + 1] != 0xAA
-        and data[place + 1] != 0xB5
-        and data[place + 1] != 0xBA
-    ):
+    if place + 1 >= stop or data[place + 1] & 0xC0 != 0x80:  # no character: it must not swallow what is behind it
+        return 0
+    second = data[place + 1]
+    if lead == 0xC2 and second != 0xAA and second != 0xB5 and second != 0xBA:
         return 2
-    if place + 2 < stop:
-        second, third = data[place + 1], data[place + 2]
-        if lead == 0xE2 and (second == 0x80 or (second == 0x81 and third < 0xB0)):
+    if place + 2 < stop and data[place + 2] & 0xC0 == 0x80:
+        if lead == 0xE2 and (second == 0x80 or (second == 0x81 and data[place + 2] < 0xB0)):
             return 3
         if lead == 0xE3 and second == 0x80:
             return 3

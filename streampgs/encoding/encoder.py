@@ -78,8 +78,8 @@ class Encoder:
         self._reusing = reusing
         self._index_room: NDArray[np.uint32] = np.empty(0, np.uint32)
         self._value_room: NDArray[np.float32] = np.empty(0, np.float32)
-        self._room: NDArray[np.float32] = np.empty((0, 0), np.float32)
-        self._code_room: NDArray[np.uint32] = np.empty((0, 0), np.uint32)
+        self._room: NDArray[np.float32] = np.empty((encoding.numbers, 0), np.float32)
+        self._code_room: NDArray[np.uint32] = np.empty((len(self._coded), 0), np.uint32)
         self._dictionaries: dict[str, tuple[pa.Array, NDArray[np.uint32]]] = {}
         self._null_codes: dict[str, int] = {}
 
@@ -369,21 +369,32 @@ def lowered(array: pa.Array) -> pa.Array:
     data, bounds = types.bytes_of(array)
     if types.class_of(array.type) != types.STRING or not (data[bounds[0] : bounds[-1]] >= 0x80).any():
         return array
-    if pa.types.is_string_view(array.type):
-        array = array.cast(pa.large_string())
     try:
         return pc.utf8_lower(array)
-    except pa.ArrowInvalid:  # no UTF-8, whatever its type says
-        return array
+    except pa.ArrowInvalid:  # one is no UTF-8, whatever its type says; the others are lowered all the same
+        return pa.concat_arrays([_lowered_alone(array[r : r + 1]) for r in range(len(array))])
+
+
+def _lowered_alone(text: pa.Array) -> pa.Array:
+    try:
+        return pc.utf8_lower(text)
+    except pa.ArrowInvalid:
+        return text
 
 
 def as_text(array: pa.Array) -> pa.Array:
-    """Numbers as the text that they are written as."""
+    """Numbers as the text that they are written as; whole ones are written alike whatever their type."""
     if types.class_of(array.type) != types.NUMBER:
         return array
     if pa.types.is_float16(array.type):
         array = array.cast(pa.float32())
-    return array.cast(pa.string())
+    if not pa.types.is_floating(array.type):
+        return array.cast(pa.string())
+    values = types.numbers_of(array)
+    whole = (np.abs(values) < 2.0**63) & (values == np.floor(values))
+    integers = pa.array(np.where(whole, values, 0.0).astype(np.int64)).cast(pa.string())
+    written = integers if whole.all() else pc.if_else(pa.array(whole), integers, array.cast(pa.string()))
+    return written if not array.null_count else pc.if_else(array.is_null(), None, written)
 
 
 def vector_parts(

@@ -135,12 +135,24 @@ def _inside(array: pa.Array, parts: list[str]) -> pa.Array:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Without extension type, chunks and run-end encoding."""
+    """Without extension type, chunks, run-end encoding and views of strings, with which Arrow can do little."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     while isinstance(array, pa.ExtensionArray):
         array = array.storage
-    return pc.run_end_decode(array) if pa.types.is_run_end_encoded(array.type) else array
+    if pa.types.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
+    if pa.types.is_dictionary(array.type):
+        values = array.dictionary
+        strings = _unviewed(values)
+        return array if strings is values else pa.DictionaryArray.from_arrays(array.indices, strings)
+    return _unviewed(array)
+
+
+def _unviewed(array: pa.Array) -> pa.Array:
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
 
 
 def undictionaried(array: pa.Array) -> pa.Array:
