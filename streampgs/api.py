@@ -13,6 +13,7 @@ from streampgs.errors import OptionError
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, parse_size
 from streampgs.progress import Observer, Report, StopRequest
 from streampgs.run.folder import RunFolder
+from streampgs.stores.addresses import absolute
 
 Sources = str | Path | Sequence[str | Path]
 
@@ -37,7 +38,7 @@ def train(
     """
     model, limits, resources, encoding = _split(options, ModelOptions, Limits, Resources, EncodingOptions)
     if "validation" in model:  # a resume may be started elsewhere
-        model["validation"] = tuple(str(Path(source).absolute()) for source in _listed(model["validation"]))
+        model["validation"] = tuple(absolute(source) for source in _listed(model["validation"]))
     return trainer.train(
         _listed(data) if _are_paths(data) and labels is None else [_spooled(data, labels, Path(run))],
         Path(run),

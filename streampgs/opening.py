@@ -19,9 +19,11 @@ from streampgs.order.schedule import Schedule
 from streampgs.planning import choose_sizes, group_sizes
 from streampgs.reading.label_sample import sampled_label_arrays
 from streampgs.reading.table_sample import sampled_rows
+from streampgs.stores.access import RemoteObject
 from streampgs.table.catalog import Catalog, build_catalog
 from streampgs.table.layout import Columns, find_layout, holds_features, partitions_of, with_partitions
 from streampgs.table.locate import Located, locate
+from streampgs.table.remote_shards import remote_schema
 from streampgs.table.shard_files import schema_of
 
 _MOST_CLASSES = 10_000
@@ -89,7 +91,7 @@ def _plan(sources: Sequence[str], options: ModelOptions, encoding_options: Encod
     if not paths:
         return None
     shard = str(paths[0])
-    schema = schema_of(paths[0])
+    schema = remote_schema(paths[0]) if isinstance(paths[0], RemoteObject) else schema_of(paths[0])
     whole = with_partitions(schema, partitions_of(shard, schema))
     labels = [label for label in options.labels if label in schema.names]
     texts = any(types.class_of(schema.field(label).type) == types.STRING for label in labels)

@@ -46,11 +46,13 @@ from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.filler import RowRules, WindowFiller, refuse_unreadable
 from streampgs.reading.pipeline import Pipeline
+from streampgs.reading.remote import copies_folder, copies_of, one_by_one, refuse_no_cache
 from streampgs.reading.window import Window
 from streampgs.run.folder import Checkpoint, RunFolder, RunLock
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
 from streampgs.solver.lanes import Lanes, state_bytes_per_feature
 from streampgs.solver.pgs import TRANSIENT_FEATURE_BYTES, Pgs, most_lanes
+from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, build_catalog, decoded_bytes, read_shards, with_cache
 from streampgs.table.locate import locate
 
@@ -143,6 +145,7 @@ def train(
     catalog, located, options, encoding = table.catalog, table.located, table.options, table.encoding
     for note in table.notes:
         observer.note(note)
+    refuse_no_cache(catalog, resources.no_cache)
     if located.ignored:
         observer.note(
             f"{len(located.ignored)} files that are no shards by their names were left out, '{located.ignored[0]}' first"
@@ -157,7 +160,7 @@ def train(
         sizes = choose_sizes(group_sizes(catalog, options.weighted), resources, table.decoder_bytes)
         record = RunRecord(
             options,
-            tuple(str(Path(source).absolute()) for source in sources),
+            tuple(absolute(source) for source in sources),
             sizes,
             cache,
             limit,
@@ -282,7 +285,7 @@ class _Session:
         self.folder = folder
         self.record = record
         self.options = record.options
-        self.catalog = catalog
+        self.catalog = catalog.with_copies_in(copies_folder(record.cache)) if record.cache is not None else catalog
         self.cursor = cursor
         self.observer = observer
         self.stop = stop
@@ -321,11 +324,13 @@ class _Session:
             self.observer.note(f"nothing to do: the limit of {reached} is reached already; give a larger one to go on")
             return self._report(reached)
         cache = BlockCache(Path(self.record.cache)) if self.record.cache is not None else None
+        copies = copies_of(self.catalog, self.record.cache, self.record.cache_limit)
         filler = WindowFiller(
             self.catalog,
             self.schedule.slice_rows,
             self._rules(),
             cache,
+            copies,
             decoders_for(self.record.decoder_bytes, self.resources.memory),
         )
         filler.warm_up()
@@ -379,11 +384,12 @@ class _Session:
                 "give validation data of the same kind",
             )
         rules = self._rules() if catalog.kind == "sparse" else replace(self._rules(), features=features)
-        filler = WindowFiller(catalog, np.empty(0, np.int64), rules, None)
-        try:
-            window = filler.sample(_VALIDATION_BYTES)
-        finally:
-            filler.close()
+        with one_by_one(catalog) as (placed, copies):
+            filler = WindowFiller(placed, np.empty(0, np.int64), rules, None, copies)
+            try:
+                window = filler.sample(_VALIDATION_BYTES)
+            finally:
+                filler.close()
         if window.rows == 0:
             raise DataError(
                 "the validation data hold no row to judge on",

@@ -27,6 +27,7 @@ from streampgs.cli.options import SIZE, encoding_options, limit_options, model_o
 from streampgs.cli.pack_command import pack
 from streampgs.errors import OptionError, StreampgsError
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
+from streampgs.stores.addresses import absolute
 
 _EXIT_HELP = (
     "Exit codes: 0 done, 1 a fault in data or run (the message says what to do), 2 a wrong option, "
@@ -98,7 +99,7 @@ def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, q
     if no_intercept:
         chosen["intercept"] = 0.0
     chosen["checkpoint_seconds"] = chosen.pop("checkpoint_every")
-    chosen["validation"] = tuple(str(Path(source).absolute()) for source in chosen["validation"])
+    chosen["validation"] = tuple(absolute(source) for source in chosen["validation"])
     kinds = (ModelOptions, Limits, Resources, EncodingOptions)
     options, limits, resources, encoding = (_fields(kind, chosen) for kind in kinds)
 

@@ -37,7 +37,7 @@ def _delimiter(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 
 
 @click.command()
-@click.argument("inputs", metavar="IN...", nargs=-1, required=True)
+@click.argument("inputs", metavar="IN...", nargs=-1)
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
     "--from",
@@ -46,6 +46,13 @@ def _delimiter(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     default=None,
     help="What the inputs are: csv, tsv, jsonl, svmlight, vw, matrix (lines of numbers), lines (of text), npz, npy, "
     "parquet, arrow. Default: told by names, or by the first line.",
+)
+@click.option(
+    "--sql",
+    metavar="QUERY",
+    default=None,
+    help="Pack the result of a query instead, by DuckDB: files are named in it, and can be filtered and joined. Needs the "
+    "extra streampgs[sql].",
 )
 @click.option("--no-header", is_flag=True, help="Of CSV: the first line is a row, not the names of the columns.")
 @click.option("--names", callback=_listed, metavar="A,B,…", help="Names for the columns, instead of the header's.")
@@ -105,7 +112,10 @@ def pack(
     \b
       streampgs pack clicks.csv.gz shards/ --types zip=string
       streampgs pack spam.txt::label=1 ham.txt::label=-1 shards/ --from lines --shuffle
+      streampgs pack shards/ --sql "SELECT * EXCLUDE id FROM 'clicks/*.parquet' WHERE day < '2026-11-01'"
     """
+    if not inputs and chosen["sql"] is None:
+        raise click.UsageError("Name the files to pack, and behind them the folder to pack them into.")
     from streampgs.packing.packer import pack as pack_files
     from streampgs.progress import StopRequest
 

@@ -22,7 +22,7 @@ def _damaged(path: Path, error: Exception) -> DataError:
     return DataError(f"'{path}' is damaged: {error}", "fetch or write it again")
 
 
-def _slices(batch: pa.RecordBatch, mark: tuple[int, ...], offset: int) -> Iterator[Piece]:
+def slices_of(batch: pa.RecordBatch, mark: tuple[int, ...], offset: int) -> Iterator[Piece]:
     """Pieces of a few megabytes."""
     schema = plain_schema(batch.schema)
     rows = max(1, int(_PIECE_BYTES * batch.num_rows / max(1, batch.nbytes)))
@@ -50,7 +50,7 @@ class ParquetReader:
                     rows = max(1, int(_PIECE_BYTES * facts.num_rows / max(1, facts.total_byte_size)))
                     offset = 0
                     for batch in file.iter_batches(batch_size=rows, row_groups=[group]):
-                        for piece in _slices(batch, (group,), offset):
+                        for piece in slices_of(batch, (group,), offset):
                             offset += piece.batch.num_rows
                             yield piece
                     advance(size * (group + 1) // groups - told)
@@ -75,7 +75,7 @@ class ArrowReader:
                 in_file = file.read(len(_ARROW_FILE_MAGIC)) == _ARROW_FILE_MAGIC
                 file.seek(0)
                 for group, batch in self._batches(file, in_file, mark[0] if mark else 0):
-                    yield from _slices(batch, (group,), 0)
+                    yield from slices_of(batch, (group,), 0)
                     advance(file.tell() - told)
                     told = file.tell()
                 advance(file.size() - told)

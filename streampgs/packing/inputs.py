@@ -18,6 +18,7 @@ from streampgs.packing.json_lines import JsonReader
 from streampgs.packing.numpy_files import NpyReader, NpzReader
 from streampgs.packing.options import KINDS, PackOptions
 from streampgs.packing.pieces import Reader
+from streampgs.packing.sql import SqlReader
 from streampgs.packing.text import LinesReader, MatrixReader, SvmlightReader, VowpalWabbitReader
 
 _ENDINGS = {
@@ -97,6 +98,7 @@ _READERS: dict[str, Any] = {
     "npy": lambda path, options: NpyReader(path, options.memory),
     "parquet": lambda path, _: ParquetReader(path),
     "arrow": lambda path, _: ArrowReader(path),
+    "sql": lambda path, options: SqlReader(path, options.memory),
 }
 assert set(_READERS) == set(KINDS)
 

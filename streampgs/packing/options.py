@@ -9,7 +9,7 @@ from streampgs.errors import OptionError
 from streampgs.options import SMALLEST_MEMORY
 
 FORMATS = ("arrow", "parquet")
-KINDS = ("csv", "tsv", "jsonl", "svmlight", "vw", "matrix", "lines", "npz", "npy", "parquet", "arrow")
+KINDS = ("csv", "tsv", "jsonl", "svmlight", "vw", "matrix", "lines", "npz", "npy", "parquet", "arrow", "sql")
 TYPES = ("int64", "int32", "double", "float", "string", "bool", "date", "timestamp")
 DEFAULT_BLOCK_BYTES = 1 << 20
 DEFAULT_SHARD_BYTES = 1 << 27

@@ -31,6 +31,9 @@ from streampgs.run.memory import peak_rss_bytes
 __all__ = ["PackReport", "PackStatus", "pack"]
 
 
+_QUERY = "_query.sql"
+
+
 @dataclass(frozen=True)
 class PackStatus:
     """Where a pack stands."""
@@ -99,6 +102,7 @@ def pack(
     inputs: str | Path | Iterable[str | Path],
     out: str | Path,
     *,
+    sql: str | None = None,
     kind: str | None = None,
     header: bool = True,
     names: Iterable[str] | None = None,
@@ -122,8 +126,14 @@ def pack(
     """Write the rows of all inputs as shards into the folder `out`; the same call again goes on where it stopped.
 
     Inputs are files, folders and globs; 'FILE::label=1' adds a column of one value. Keywords are the options of
-    `streampgs pack`; `kind` is its --from.
+    `streampgs pack`; `kind` is its --from. With `sql`, a query of DuckDB's, there are no other inputs.
     """
+    target = Path(os.path.abspath(out))
+    if sql is not None:
+        if kind is not None or list(inputs):
+            raise OptionError("a query together with other inputs", "name the files in the query")
+        _make_ready(target, overwrite)
+        inputs, kind = _kept_query(sql, target), "sql"
     options = PackOptions(
         kind=kind,
         header=header,
@@ -142,7 +152,6 @@ def pack(
         memory=parse_size(memory),
     )
     sources = [str(inputs)] if isinstance(inputs, str | Path) else [str(source) for source in inputs]
-    target = Path(os.path.abspath(out))
     found, passed = find_inputs(sources, target, options.kind)
     note = on_note or (lambda _: None)
     if passed:
@@ -156,12 +165,21 @@ def pack(
         return work.run()
 
 
+def _kept_query(sql: str, out: Path) -> Path:
+    """The query as a file beside the shards; left alone if it is the same, for then its time stamp is."""
+    path = out / _QUERY
+    if not path.exists() or path.read_text() != sql:
+        path.write_text(sql)
+    return path
+
+
 def _make_ready(out: Path, overwrite: bool) -> None:
     if out.exists() and not out.is_dir():
         raise OptionError(f"'{out}' is a file", "name a folder that is absent or empty")
     out.mkdir(parents=True, exist_ok=True)
     if not (out / journals.NAME).exists():
-        held = next((file for file in out.iterdir() if file.name != f".{journals.NAME}.writing"), None)
+        own = (f".{journals.NAME}.writing", _QUERY)
+        held = next((file for file in out.iterdir() if file.name not in own), None)
         if held is not None:
             raise OptionError(
                 f"the folder '{out}' holds '{held.name}' and was not packed into before",

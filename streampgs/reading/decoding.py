@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import pyarrow as pa
 
@@ -13,8 +14,11 @@ from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.plan import CATEGORY
 from streampgs.errors import DataChanged, DataError
+from streampgs.stores.access import RemoteObject
 from streampgs.table.catalog import Shard
 from streampgs.table.layout import Columns, partition_columns
+from streampgs.table.locate import ShardPath
+from streampgs.table.remote_shards import opened_groups, remote_source
 from streampgs.table.shard_files import ArrowFile, ParquetShard, fingerprint_of
 
 # Less at a time costs more in calls than in decoding.
@@ -106,8 +110,8 @@ def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]
 
 
 def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """The same with the columns as the file has them."""
-    if fingerprint_of(shard.path) != shard.fingerprint:
+    """The same with the columns as the file has them; of a remote shard that has no place here, where it lies."""
+    if not _is_far(shard.path) and fingerprint_of(shard.path) != shard.fingerprint:
         raise DataChanged(f"shard '{shard.path}' was replaced while in use", "restore it, or start a new run")
     rows, expected = 0, shard.group_rows[group]
     for batch in _decoded(shard, group, slice_rows, columns):
@@ -123,13 +127,21 @@ def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> I
         )
 
 
+def _is_far(path: ShardPath) -> TypeGuard[RemoteObject]:
+    return isinstance(path, RemoteObject) and path.folder is None
+
+
 def _decoded(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
     if shard.kind == "parquet":
-        parquet = ParquetShard(shard.path, shard.layout, categories=_categories(columns))
-        try:
-            yield from _evened(parquet.decoded_slices(group, slice_rows), slice_rows)
-        finally:
-            parquet.close()
+        with remote_source(shard.path) if _is_far(shard.path) else nullcontext() as source:
+            parquet = ParquetShard(shard.path, shard.layout, source, _categories(columns))
+            try:
+                yield from _evened(parquet.decoded_slices(group, slice_rows), slice_rows)
+            finally:
+                parquet.close()
+    elif _is_far(shard.path):
+        with opened_groups(shard.path, shard.fingerprint, columns) as groups:
+            yield from groups.decoded_slices(group, slice_rows)
     else:
         with ArrowFile(shard.path, shard.fingerprint, columns) as file:
             yield from file.decoded_slices(group, slice_rows)

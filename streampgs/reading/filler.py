@@ -29,6 +29,7 @@ from streampgs.reading.first_pass import Decoders, Decoding, Target
 from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
 from streampgs.reading.scratch import Scratch
 from streampgs.reading.window import Window, joined
+from streampgs.stores.copies import Copies
 from streampgs.table.arrow_metadata import MetadataDamaged
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import SPARSE
@@ -71,15 +72,17 @@ class WindowFiller:
         slice_rows: NDArray[np.int64],
         rules: RowRules,
         cache: BlockCache | None,
+        copies: Copies | None = None,
         decoders: int = 2,
     ) -> None:
         """`decoders`: how many groups are decoded at a time."""
         self.catalog = catalog
-        self.blocks = BlockFinder(catalog, slice_rows, rules.columns, cache, decoders)
+        self.blocks = BlockFinder(catalog, slice_rows, rules.columns, cache, decoders, copies)
         self.rules = rules
         self.cache = cache
         self.sparse = catalog.kind == SPARSE
         self.lists = "indices" if self.sparse else "features"
+        self._copies = copies
         self._scratch = Scratch()
         self._placer = RowPlacer(rules, None if self.sparse else 0)
         self._width = rules.features if not self.sparse else None
@@ -99,6 +102,8 @@ class WindowFiller:
             self._ahead.popitem()[1].decoding.end()
         self._decoders.close()
         self.blocks.close()
+        if self._copies is not None:
+            self._copies.close()
 
     def announce(self, plan: WindowPlan) -> None:
         """Let the system read ahead for a window that is to be filled next."""
