@@ -130,7 +130,7 @@ def pack(
     """
     target = Path(os.path.abspath(out))
     if sql is not None:
-        if kind is not None or list(inputs):
+        if kind is not None or inputs:
             raise OptionError("a query together with other inputs", "name the files in the query")
         _make_ready(target, overwrite)
         inputs, kind = _kept_query(sql, target), "sql"
