@@ -132,8 +132,7 @@ def pack(
     if sql is not None:
         if kind is not None or inputs:
             raise OptionError("a query together with other inputs", "name the files in the query")
-        _make_ready(target, overwrite)
-        inputs, kind = _kept_query(sql, target), "sql"
+        kind = "sql"
     options = PackOptions(
         kind=kind,
         header=header,
@@ -151,8 +150,13 @@ def pack(
         seed=seed,
         memory=parse_size(memory),
     )
-    sources = [str(inputs)] if isinstance(inputs, str | Path) else [str(source) for source in inputs]
-    found, passed = find_inputs(sources, target, options.kind)
+    passed: list[Path] = []
+    if sql is not None:
+        _make_ready(target, overwrite)
+        found = [Input(_kept_query(sql, target), "sql")]
+    else:
+        sources = [str(inputs)] if isinstance(inputs, str | Path) else [str(source) for source in inputs]
+        found, passed = find_inputs(sources, target, options.kind)
     note = on_note or (lambda _: None)
     if passed:
         note(

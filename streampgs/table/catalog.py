@@ -270,7 +270,10 @@ def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Lo
     """The catalog of what the sources name now."""
     located = locate(sources)
     if not located.paths:
-        raise DataError(f"no shards in {', '.join(sources)}", "shards end in .parquet, .pq, .arrow, .ipc or .feather")
+        raise DataError(
+            f"no shards in {', '.join(sources)}",
+            "shards end in .parquet, .pq, .arrow, .ipc or .feather; other files become shards by: streampgs pack IN… OUT",
+        )
     catalog = Catalog([]).appended(read_shards(located.paths, columns))
     if catalog.rows == 0:
         raise DataError(
