@@ -38,6 +38,11 @@ class SqlReader:
                     for piece in slices_of(batch, (), offset):
                         offset += piece.batch.num_rows
                         yield piece
+        except duckdb.OutOfMemoryException as error:
+            raise DataError(
+                f"the query needs more than the {self._memory / 2e6:,.0f} MB that are for it: half of --memory",
+                "give more --memory, or a query that groups and joins less at a time",
+            ) from error
         except duckdb.Error as error:
             raise DataError(f"the query failed: {error}", "mend it; `duckdb` tries it out quickly") from error
         advance(self.path.stat().st_size)
