@@ -123,7 +123,9 @@ def test_tables_come_back(tmp_path):
         writer.write_table(table, max_chunksize=130)
     with pa.ipc.new_stream(str(tmp_path / "t.arrows"), table.schema) as writer:
         writer.write_table(table, max_chunksize=130)
-    with pa.ipc.new_file(str(tmp_path / "t"), table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    with pa.ipc.new_file(
+        str(tmp_path / "t"), table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as writer:
         writer.write_table(table)
     for name in ("t.parquet", "t.arrow", "t.arrows", "t"):
         for format in ("arrow", "parquet"):

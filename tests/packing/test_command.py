@@ -74,7 +74,9 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(tmp_path):
     rows = "1 5:0.5\n" * 1000
     (tmp_path / "a.svm").write_text(rows * 200)
     command = [sys.executable, "-m", "streampgs", "pack", "a.svm", "out", "--rows-per-shard", "2000"]
-    process = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
+    )
     while process.poll() is None and not (tmp_path / "out" / "part-00001.arrow").exists():
         time.sleep(0.005)
     process.send_signal(signal.SIGTERM)
