@@ -1,7 +1,7 @@
 """Numbers written in decimal, read exactly: the double nearest to the text.
 
 A mantissa below 2^53 and a power of ten up to 10^22 are both doubles, so one product or quotient of them is rounded once
-and is right (Clinger 1990). What is longer is recognised here but left to Python's `float`, which is right as well.
+and is right (Clinger 1990). What is longer is recognised here, and left to the caller.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streampgs.arithmetic.jit import called, compiled, inlinable
+from streampgs.arithmetic.jit import called, compiled, copy_entries, inlinable
 from streampgs.arithmetic.number_text import LONG, NO_NUMBER, is_digit, read_number
 
 # Why a line is no row.
@@ -256,6 +256,13 @@ def matrix_width(data):  # type: ignore[no-untyped-def]
             return columns
         p = end + 1
     return 0
+
+
+@compiled
+def gather(data, spans, offsets, out):  # type: ignore[no-untyped-def]
+    """The texts that stand at the spans (place, start, stop), one behind the other."""
+    for k in range(spans.shape[0]):
+        copy_entries(out, offsets[k], data, spans[k, 1], spans[k, 2] - spans[k, 1])
 
 
 # --------------------------------------------------------------------------------------------- Vowpal Wabbit

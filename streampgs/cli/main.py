@@ -44,6 +44,7 @@ def cli() -> None:
     bit; shards may be added meanwhile.
 
     \b
+      streampgs pack data.csv.gz shards/         make shards of what you have
       streampgs train shards/ --run my-run       start; Ctrl-C pauses
       streampgs resume my-run                    go on
       streampgs evaluate my-run test-shards/     how good is it?

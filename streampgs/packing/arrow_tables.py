@@ -18,7 +18,9 @@ _PIECE_BYTES = 1 << 22
 _ARROW_FILE_MAGIC = b"ARROW1"
 
 
-def _damaged(path: Path, error: Exception) -> DataError:
+def _damaged(path: Path, error: Exception) -> Exception:
+    if isinstance(error, OSError) and error.errno:  # the system's, not the file's
+        return error
     return DataError(f"'{path}' is damaged: {error}", "fetch or write it again")
 
 

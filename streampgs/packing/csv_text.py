@@ -57,13 +57,15 @@ class CsvReader:
         self._bad_widths = 0
 
     def pieces(self, shape: Shape, mark: tuple[int, ...], skip: int, advance: Advance) -> Iterator[Piece]:
+        # Rows that are left out for their types do not count, so they must be known before any can be passed over.
+        counted_as_they_come = not (self._types and self._options.skips_bad_rows)
         with opened(self.path, advance) as stream:
             if stream.size == 0:
                 return
             offset = 0
             for raw in self._raw_batches(stream):
                 faults: dict[str, int] = {}
-                if offset + raw.num_rows > skip:
+                if offset + raw.num_rows > skip or not counted_as_they_come:
                     raw, faults = self._converted(raw, shape)
                 if self._bad_widths:
                     faults[_WIDTH_DIFFERS], self._bad_widths = self._bad_widths, 0
@@ -140,6 +142,8 @@ class CsvReader:
                 f"'{self.path}': a row is longer than {_BLOCK_BYTES:,} bytes",
                 "is it CSV? Look for a quote that is never closed",
             )
+        if "UTF8" in text:
+            return DataError(f"'{self.path}': {text}", "convert it to UTF-8, for example with iconv")
         return DataError(f"'{self.path}' cannot be read as CSV: {text}", "name what it is with --from, or mend it")
 
     def _converted(self, raw: pa.RecordBatch, shape: Shape) -> tuple[pa.RecordBatch, dict[str, int]]:
@@ -201,4 +205,10 @@ class CsvReader:
         return pc.if_else(pc.is_in(texts, value_set=self._nulls), pa.scalar(None, pa.string()), texts)
 
     def _fits(self, texts: pa.Array, kind: pa.DataType) -> pa.Array:
-        return pa.array([self._as(texts.slice(row, 1), kind) is not None for row in range(len(texts))])
+        """Whether each text is of the type, by halves: the bad ones are few."""
+        if self._as(texts, kind) is not None:
+            return pa.array([True] * len(texts), pa.bool_())
+        if len(texts) == 1:
+            return pa.array([False])
+        half = len(texts) // 2
+        return pa.concat_arrays([self._fits(texts.slice(0, half), kind), self._fits(texts.slice(half), kind)])

@@ -109,23 +109,23 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
     passed: list[Path] = []
     for source in sources:
         name, sets = _with_sets(source)
-        path = Path(name)
-        if path.is_dir():
+        found = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+        found = [match for match in found if out not in (_absolute(match), *_absolute(match).parents)]
+        if not found:
+            raise DataError(
+                f"'{name}' does not exist" if not glob.has_magic(name) else f"nothing matches '{name}'",
+                "name files, folders, or patterns in quotes, other than the folder that is packed into",
+            )
+        for path in map(_absolute, found):
+            if not path.is_dir():
+                inputs.append(Input(path, _checked(path, kind or _kind(path)), sets))
+                continue
             for file in _files_below(path, out):
                 told = kind or _kind_by_name(file)
                 if told is None:
                     passed.append(file)
                 else:
                     inputs.append(Input(file, _checked(file, told), sets))
-            continue
-        files = [path] if path.is_file() else sorted(Path(match) for match in glob.glob(name, recursive=True))
-        files = [file for file in files if file.is_file() and out not in _absolute(file).parents]
-        if not files:
-            raise DataError(
-                f"'{name}' does not exist" if not glob.has_magic(name) else f"nothing matches '{name}'",
-                "name files, folders, or patterns in quotes",
-            )
-        inputs += [Input(_absolute(file), _checked(file, kind or _kind(file)), sets) for file in files]
     if not inputs:
         named = f" ({passed[0].name} and others say nothing by their names)" if passed else ""
         raise DataError(
@@ -134,7 +134,7 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
     return inputs, passed
 
 
-def _absolute(path: Path) -> Path:
+def _absolute(path: str | Path) -> Path:
     return Path(os.path.abspath(path))
 
 
@@ -164,7 +164,7 @@ def _value(text: str) -> Value:
 def _files_below(folder: Path, out: Path) -> list[Path]:
     """All but hidden ones, markers, and what was packed before into a folder inside it."""
     found = []
-    for here, folders, names in os.walk(_absolute(folder)):
+    for here, folders, names in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")) and Path(here) / name != out)
         found += [Path(here) / name for name in names if not name.startswith((".", "_"))]
     return sorted(found)

@@ -106,6 +106,8 @@ def check_same(journal: Journal, inputs: list[dict[str, Any]], options: dict[str
     for name, value in options.items():
         if journal.options.get(name) != value:
             raise OptionError(f"'{out}' was begun with {name} {journal.options.get(name)!r} and not {value!r}", remedy)
+    if inputs == journal.inputs:
+        return
     before = {(entry["path"], str(entry["sets"])): entry for entry in journal.inputs}
     for entry in inputs:
         known = before.pop((entry["path"], str(entry["sets"])), None)
@@ -115,8 +117,7 @@ def check_same(journal: Journal, inputs: list[dict[str, Any]], options: dict[str
             raise DataError(f"'{entry['path']}' was changed since '{out}' was begun", remedy)
     if before:
         raise OptionError(f"'{out}' was begun with '{next(iter(before))[0]}' as well", remedy)
-    if inputs != journal.inputs:
-        raise OptionError(f"'{out}' was begun with its inputs in another order", remedy)
+    raise OptionError(f"'{out}' was begun with its inputs in another order", remedy)
 
 
 @contextmanager

@@ -150,6 +150,8 @@ def pack(
         seed=seed,
         memory=parse_size(memory),
     )
+    if target.exists() and not target.is_dir():
+        raise OptionError(f"'{target}' is a file", "name a folder that is absent or empty")
     passed: list[Path] = []
     if sql is not None:
         _make_ready(target, overwrite)
@@ -178,8 +180,6 @@ def _kept_query(sql: str, out: Path) -> Path:
 
 
 def _make_ready(out: Path, overwrite: bool) -> None:
-    if out.exists() and not out.is_dir():
-        raise OptionError(f"'{out}' is a file", "name a folder that is absent or empty")
     out.mkdir(parents=True, exist_ok=True)
     if not (out / journals.NAME).exists():
         own = (f".{journals.NAME}.writing", _QUERY)
@@ -196,7 +196,7 @@ def _open_journal(out: Path, inputs: list[Input], options: PackOptions, overwrit
     if options.labels is not None:
         told.append(Input(Path(options.labels), "labels").to_json() if os.path.exists(options.labels) else {})
     journal = None if overwrite else journals.load(out)
-    if journal is not None:
+    if journal is not None and (journal.shards or journal.runs):
         journals.check_same(journal, told, options.to_json(), out)
         return journal
     journal = Journal(told, options.to_json(), options.memory)
@@ -259,17 +259,17 @@ class _Packing:
                 to_skip = skip - piece.offset if begun and piece.mark == mark else 0
                 if to_skip > 0 and to_skip >= piece.batch.num_rows:
                     continue
-                batch, faults = piece.batch, piece.faults
-                if to_skip > 0:
-                    batch, faults = batch.slice(to_skip), {}
-                here = _Position(number, piece.mark, piece.offset + max(to_skip, 0), before)
-                batch = self._with_columns(batch, input, before)
+                to_skip = max(to_skip, 0)
+                here = _Position(number, piece.mark, piece.offset + to_skip, before)
+                # The whole piece first: what is cut off it is then the same as if there had been no interruption.
+                batch = self._with_columns(piece.batch, input, before - to_skip)
                 self._take_in(batch.schema, reader.as_text, input, here, surveying or not handed_on)
-                handed_on = handed_on or batch.num_rows > 0
-                before += batch.num_rows
                 if not surveying:
                     batch = conformed(batch, self._shape.schema)
-                yield _Placed(batch, here, faults)
+                batch = batch.slice(to_skip)
+                handed_on = handed_on or batch.num_rows > 0
+                before += batch.num_rows
+                yield _Placed(batch, here, {} if to_skip else piece.faults)
             self._check_unchanged(number)
 
     def _with_columns(self, batch: pa.RecordBatch, input: Input, before: int) -> pa.RecordBatch:

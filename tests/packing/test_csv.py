@@ -139,7 +139,7 @@ def test_names_headers_and_delimiters(tmp_path):
         ("a,b\n1,2\n", {"types": {"c": "int64"}}, "has no column 'c'"),
         ("a,b\n", {}, "there are no rows"),
         ("", {}, "there are no rows"),
-        (b"a,b\n1,\xff\n", {}, "cannot be read as CSV"),
+        (b"a,b\n1,\xff\n", {}, "invalid UTF8 data"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path, text, options, found):

@@ -35,18 +35,19 @@ def write_inputs(folder: Path) -> dict[str, dict]:
     }
     for name, lines in texts.items():
         # Rows that are left out must be counted once, however often the work is taken up.
-        bad = {"rows.svm": "x", "rows.vw": "y", "rows.csv": "1", "rows.jsonl": "[]"}[name]
-        lines[150:150] = [bad]
+        bad = {"rows.svm": ["x"], "rows.vw": ["y"], "rows.csv": ["1", "z,1,w"], "rows.jsonl": ["[]"]}[name]
+        lines[150:150] = bad
         (folder / name).write_text("\n".join(lines) + "\n")
-    table = pa.table({"x": numbers, "i": np.arange(ROWS)})
+    few = pa.array([i % 11 == 0 if i > 200 else None for i in range(ROWS)])
+    table = pa.table({"x": numbers, "few": few, "word": pa.array([None if i % 5 else f"w{i}" for i in range(ROWS)])})
     pq.write_table(table, folder / "rows.parquet", row_group_size=60)
     with pa.ipc.new_file(str(folder / "rows.arrow"), table.schema) as writer:
         writer.write_table(table, max_chunksize=70)
     np.save(folder / "rows.npy", random.normal(size=(ROWS, 3)))
     np.savez(folder / "rows.npz", X=random.normal(size=(ROWS, 3)), y=numbers)
-    return {name: {"on_bad_row": "skip"} for name in texts} | {
-        name: {} for name in ("rows.parquet", "rows.arrow", "rows.npy", "rows.npz")
-    }
+    options: dict[str, dict] = {name: {"on_bad_row": "skip"} for name in texts}
+    options["rows.csv"]["types"] = {"i": "int64"}
+    return options | {name: {} for name in NAMES if name not in texts}
 
 
 NAMES = ["rows.svm", "rows.vw", "rows.csv", "rows.jsonl", "rows.parquet", "rows.arrow", "rows.npy", "rows.npz"]
@@ -82,7 +83,7 @@ def test_a_pause_is_no_pause(tmp_path, small_pieces, name, shuffle):
     options = write_inputs(tmp_path)[name] | {"rows_per_shard": 137, "block_bytes": 4096, "shuffle": shuffle}
     whole = pack(tmp_path / name, tmp_path / "whole", **options)
     assert whole.rows == ROWS
-    assert sum(whole.skipped_rows.values()) == ("on_bad_row" in options)
+    assert sum(whole.skipped_rows.values()) == ("on_bad_row" in options) + ("types" in options)
     for moments in ([0], [4, 9], [15, 12, 18]):
         out = tmp_path / f"out{len(moments)}"
         for moment in moments:
@@ -258,3 +259,12 @@ def test_runs_do_not_outlast_the_shuffle(tmp_path):
     (tmp_path / "rows.svm").write_text("1 2:3\n" * 100)
     pack(tmp_path / "rows.svm", tmp_path / "out", shuffle=True)
     assert not (tmp_path / "out" / RUNS).exists()
+
+
+def test_a_command_that_came_to_nothing_can_be_corrected(tmp_path):
+    (tmp_path / "rows.txt").write_text("1 2:x\n")
+    with pytest.raises(DataError):
+        pack(tmp_path / "rows.txt", tmp_path / "out", kind="svmlight")
+    with pytest.raises(DataError, match="does not exist"):
+        pack(tmp_path / "rows.txt", tmp_path / "out", kind="lines", labels=tmp_path / "y")
+    assert pack(tmp_path / "rows.txt", tmp_path / "out", kind="lines").rows == 1

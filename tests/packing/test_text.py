@@ -294,3 +294,29 @@ def test_real_files_tell_by_themselves_what_they_are(tmp_path):
         report = pack(data / name, tmp_path / name)
         assert report.rows == rows
         assert list(report.columns) == ["label", "indices", "values"]
+
+
+@given(st.lists(st.floats() | st.sampled_from([5e-324, 1.7976931348623157e308, -0.0]), min_size=1, max_size=8))
+def test_numbers_come_back_bit_for_bit(tmp_path_factory, numbers):
+    folder = tmp_path_factory.mktemp("numbers")
+    (folder / "a.svm").write_text("".join(f"{x!r} 1:{x!r}\n" for x in numbers))
+    (folder / "a.vw").write_text("".join(f"{x!r} {x!r} |:1e-400 a |f:0.12345678901234567 b:{x!r}\n" for x in numbers))
+    pack(folder / "a.svm", folder / "svm")
+    pack(folder / "a.vw", folder / "vw")
+    table, named = table_of(folder / "svm"), table_of(folder / "vw")
+    bits = np.array(numbers).view(np.int64)
+    for column in (table["label"], table["values"].combine_chunks().flatten(), named["label"], named["weight"]):
+        found = column.to_numpy()
+        assert np.array_equal(np.isnan(found), np.isnan(numbers))
+        assert np.array_equal(found.view(np.int64)[~np.isnan(found)], bits[~np.isnan(found)])
+    values = [row[1][1] for row in named["features"].to_pylist()]
+    assert np.array_equal(values, 0.12345678901234567 * np.array(numbers), equal_nan=True)
+    assert all(row[0] == ("a", 0.0) for row in named["features"].to_pylist())
+
+
+@pytest.mark.parametrize("text", ["1e400", "-1e999", "1e-400", "+1", "+1.5e+3", "5.", ".5", "Infinity", "-nan", "1" * 400, "0." + "0" * 400 + "1"])  # fmt: skip
+def test_numbers_in_every_dress(tmp_path, text):
+    (tmp_path / "a.svm").write_text(f"{text} 1:{text}\n2 3:0.12345678901234567\n")
+    pack(tmp_path / "a.svm", tmp_path / "out")
+    row = table_of(tmp_path / "out").to_pylist()[0]
+    assert np.array_equal([row["label"], row["values"][0]], [float(text)] * 2, equal_nan=True)
