@@ -105,6 +105,17 @@ def window_choice(sizes: Sizes, rows: int, blocks: int, is_all: bool, sampling: 
 
 
 def cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
+    if not catalog.remote:
+        return _decoded_choice(catalog, folder, epochs_left)
+    size = sum(remote.size for remote in catalog.remote)
+    copies = (
+        f"copies of {len(catalog.remote):,} remote shards ({size / 1e6:,.1f} MB) come into {folder} as they are needed"
+    )
+    decoded = any(shard.decoded for shard in catalog.shards)
+    return f"{copies}; {_decoded_choice(catalog, folder, epochs_left)}" if decoded else copies
+
+
+def _decoded_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
     decoded = sum(shard.decoded for shard in catalog.shards)
     kept = sum(shard.cached for shard in catalog.shards)
     if not decoded:
@@ -122,6 +133,7 @@ def memory_choice(forecast: Forecast) -> str:
         "two windows": forecast.windows,
         "reading": forecast.reading,
         "decoding": forecast.decoding,
+        "downloads": forecast.downloads,
         "model": forecast.model,
     }
     listed = ", ".join(f"{name} {value / 1e6:,.0f} MB" for name, value in parts.items() if value)

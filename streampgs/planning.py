@@ -9,6 +9,7 @@ import numpy as np
 from streampgs.errors import OptionError
 from streampgs.options import SMALLEST_MEMORY, Resources
 from streampgs.order.schedule import GroupSizes, Sizes
+from streampgs.stores.copies import DOWNLOAD_BYTES
 from streampgs.table.catalog import Catalog
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 21
@@ -101,10 +102,12 @@ class Forecast:
     reading: int
     decoding: int
     model: int
+    downloads: int = 0
+    """Parts of remote shards on their way to the disk."""
 
     @property
     def total(self) -> int:
-        return self.process + self.windows + self.reading + self.decoding + self.model
+        return self.process + self.windows + self.reading + self.decoding + self.model + self.downloads
 
 
 def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0, memory: int = 0) -> int:
@@ -120,8 +123,18 @@ def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0,
     return _DECODING_BYTES + int(3 * (groups.rows * groups.row_bytes)[compressed].max())
 
 
+def download_bytes(catalog: Catalog) -> int:
+    return min(DOWNLOAD_BYTES, sum(remote.size for remote in catalog.remote))
+
+
 def forecast(
-    groups: GroupSizes, sizes: Sizes, process: int, features: int, feature_bytes: int, decoding: int = 0
+    groups: GroupSizes,
+    sizes: Sizes,
+    process: int,
+    features: int,
+    feature_bytes: int,
+    decoding: int = 0,
+    downloads: int = 0,
 ) -> Forecast:
     all_bytes = float((groups.rows * groups.row_bytes).sum())
     window = min(all_bytes, sizes.window_bytes)
@@ -131,4 +144,5 @@ def forecast(
         int(min(all_bytes, 8 * sizes.block_bytes)),
         decoding,
         features * feature_bytes,
+        downloads,
     )

@@ -38,6 +38,7 @@ from streampgs.planning import (
     choose_sizes,
     decoders_for,
     decoding_bytes,
+    download_bytes,
     forecast,
     group_sizes,
 )
@@ -46,7 +47,7 @@ from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.filler import RowRules, WindowFiller, refuse_unreadable
 from streampgs.reading.pipeline import Pipeline
-from streampgs.reading.remote import copies_folder, copies_of, one_by_one, refuse_no_cache
+from streampgs.reading.remote import copies_folder, copies_of, one_by_one, refuse_remote
 from streampgs.reading.window import Window
 from streampgs.run.folder import Checkpoint, RunFolder, RunLock
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
@@ -145,7 +146,7 @@ def train(
     catalog, located, options, encoding = table.catalog, table.located, table.options, table.encoding
     for note in table.notes:
         observer.note(note)
-    refuse_no_cache(catalog, resources.no_cache)
+    refuse_remote(catalog, run, resources)
     if located.ignored:
         observer.note(
             f"{len(located.ignored)} files that are no shards by their names were left out, '{located.ignored[0]}' first"
@@ -595,7 +596,8 @@ class _Session:
         # While lanes are dropped, those that stay are there twice.
         feature_bytes = state_bytes + max(TRANSIENT_FEATURE_BYTES, state_bytes // 2 if racing else 0)
         decoding = decoding_bytes(self.catalog, groups, self.record.decoder_bytes, self.resources.memory)
-        self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, decoding)
+        held = decoding, download_bytes(self.catalog)
+        self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, *held)
         blocks = window.plan.blocks
         is_all = self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals) <= len(window.plan.pieces.group)
         choices = {

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -356,18 +357,25 @@ class BlockFinder:
 
         self.cache.write(shard, group, slice_rows, slices())
 
-    def in_file_order(self, block_bytes: int) -> Iterator[Block]:
-        """All blocks of the catalog as the files have them, each of about so many bytes."""
-        ready = -1
+    def in_file_order(self, block_bytes: int, every: int = 1) -> Iterator[Block]:
+        """The blocks of the catalog as the files have them, each of about so many bytes; or each `every`th of them. What
+        has none of these is not touched."""
+        passed, ready = 0, -1
         for group in range(self.catalog.groups):
             number, in_file = self.catalog.shard_of(group)
             shard = self.catalog.shards[number]
+            rows, entries = int(self.catalog.group_rows[group]), int(self.catalog.group_entries[group])
+            slice_rows = max(1, rows * block_bytes // max(1, 8 * entries + 24 * rows))
+            blocks, first = -(-rows // slice_rows), -passed % every
+            passed += blocks
+            if first >= blocks:
+                continue
             if number != ready:
                 self._bring_in_order(number)
                 ready = number
-            rows, entries = int(self.catalog.group_rows[group]), int(self.catalog.group_entries[group])
-            slice_rows = max(1, rows * block_bytes // max(1, 8 * entries + 24 * rows))
-            yield from self._group_in_slices(group, number, in_file, shard, rows, slice_rows)
+            yield from islice(
+                self._group_in_slices(group, number, in_file, shard, rows, slice_rows), first, None, every
+            )
 
     def _bring_in_order(self, number: int) -> None:
         """The copy of one shard; that of the next comes meanwhile."""

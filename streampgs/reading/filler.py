@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -163,7 +162,7 @@ class WindowFiller:
         """The rows of the catalog, block after block as the files have them, or of each `every`th block; the window is
         one and the same."""
         window = Window()
-        for block in islice(self.blocks.in_file_order(block_bytes), 0, None, every):
+        for block in self.blocks.in_file_order(block_bytes, every):
             self._fix_width([block])
             lengths = self._lengths(block)
             part = _Part(block, np.arange(block.count()), lengths)

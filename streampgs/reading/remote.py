@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streampgs.errors import OptionError
+from streampgs.options import Resources
+from streampgs.stores.addresses import is_address_of_path
 from streampgs.stores.copies import Copies
 from streampgs.table.catalog import Catalog, decoded_bytes
 
@@ -16,8 +18,14 @@ def copies_folder(cache: str) -> Path:
     return Path(cache) / "shards"
 
 
-def refuse_no_cache(catalog: Catalog, no_cache: bool) -> None:
-    if no_cache and catalog.remote:
+def refuse_remote(catalog: Catalog, run: Path, resources: Resources) -> None:
+    """Data may lie in a store; what a run writes may not, and needs a place for copies."""
+    for option, folder in (("--run", run), ("--cache", resources.cache)):
+        if folder is not None and is_address_of_path(folder):
+            raise OptionError(
+                f"{option} '{folder}' is no folder on this disk", "runs and their caches are kept on disks"
+            )
+    if resources.no_cache and catalog.remote:
         raise OptionError(
             f"--no-cache with shards in an object store ('{catalog.remote[0]}'): copies of them are what is read",
             "leave --no-cache out; --cache DIR says where copies lie and --cache-limit how much they may take",

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 
 from streampgs.errors import DataError, OptionError
 from streampgs.stores.addresses import AZURE, GOOGLE, S3, Address, parse
-from streampgs.stores.patience import Absent, patiently
+from streampgs.stores.patience import Absent, patiently, without_secrets
 
 CONNECT_SECONDS = 10.0
 STALL_SECONDS = 15.0
@@ -164,6 +164,16 @@ def keys_below(address: Address) -> list[str]:
 
 def _at(address: Address) -> tuple[Any, str]:
     """The file system behind an address, and the path in it."""
+    try:
+        return _found_at(address)
+    except (ValueError, NotImplementedError, ImportError) as error:
+        raise OptionError(
+            f"the store of '{address}' cannot be used as the environment has it: {without_secrets(str(error))}",
+            "docs/stores.md tells which variables count",
+        ) from None
+
+
+def _found_at(address: Address) -> tuple[Any, str]:
     if address.scheme in S3:
         return _s3_of(address.place), f"{address.place}/{address.key}"
     if address.scheme in GOOGLE:

@@ -12,6 +12,7 @@ from streampgs.errors import OptionError
 S3, GOOGLE, AZURE = frozenset({"s3"}), frozenset({"gs", "gcs"}), frozenset({"abfs", "abfss"})
 
 _ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/]*)/?(.*)", re.DOTALL)
+_ADDRESS_AS_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/[^/]")
 # A '?' is also a wildcard, but a wildcard is hardly followed by a name and '='.
 _QUERY = re.compile(r"\?[A-Za-z_][A-Za-z0-9_.%-]*=")
 
@@ -32,6 +33,11 @@ class Address:
 
 def is_address(source: str) -> bool:
     return _ADDRESS.match(source) is not None
+
+
+def is_address_of_path(path: Path) -> bool:
+    """Whether a path was meant as an address; one of two slashes is lost on the way."""
+    return _ADDRESS_AS_PATH.match(str(path)) is not None
 
 
 def parse(source: str) -> Address:

@@ -25,7 +25,7 @@ def moto() -> Iterator[Moto]:
 
 
 @pytest.fixture(autouse=True)
-def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
+def credentials(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a user's environment would hold, and nothing of the machine that tests run on."""
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
@@ -33,6 +33,8 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"SK{MARKER}")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    yield
+    access._s3.cache_clear()  # its connections stay open as long as it is known
 
 
 @pytest.fixture
