@@ -199,9 +199,8 @@ def number_width(cyclic: bool, null_flag: bool) -> int:
 
 def _name_within(column: EncodedColumn, place: int) -> str:
     if column.kind == LIST:
-        return (
-            f"{column.name}[{place}]" if place < len(column.scale) or not column.null_flag else f"{column.name} is null"
-        )
+        flag = column.null_flag and place == column.width - 1
+        return f"{column.name} is null" if flag else f"{column.name}[{place}]"
     assert column.kind == NUMBER
     if place == 0:
         return column.name

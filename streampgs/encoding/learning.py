@@ -39,6 +39,9 @@ _MOSTLY_ZERO = 0.1
 _WILD_RATIO = 100.0
 """Columns of a list of numbers differ in scale by more than that: then they are scaled."""
 
+_SMALLEST = float(np.finfo(np.float64).tiny)
+"""Of a smaller number the reciprocal may not be finite."""
+
 Columns = dict[str, pa.Array]
 
 
@@ -140,12 +143,12 @@ def _standard(known: NDArray[np.float64]) -> tuple[float, float]:
         return 0.0, 1.0
     largest = float(np.abs(filled).max())  # squares of very large or small numbers leave the range
     if len(filled) < _MOSTLY_ZERO * len(known):
-        return 0.0, 1.0 / (largest * float(np.sqrt(np.mean((filled / largest) ** 2))))
+        return 0.0, 1.0 / max(largest * float(np.sqrt(np.mean((filled / largest) ** 2))), _SMALLEST)
     centre = largest * float(np.mean(known / largest))
     spread = largest * float(np.std((known - centre) / largest))
     if spread <= 1e-12 * abs(centre):
-        spread = max(abs(centre), 1e-300)  # one and the same number throughout
-    return centre, min(1.0 / spread, 1e300) if spread > 0.0 else 1.0
+        spread = abs(centre)  # one and the same number throughout
+    return centre, 1.0 / max(spread, _SMALLEST)
 
 
 def _list(planned: PlannedColumn, options: EncodingOptions, sample: Sequence[Columns], first: int) -> EncodedColumn:
@@ -180,9 +183,13 @@ def _list(planned: PlannedColumn, options: EncodingOptions, sample: Sequence[Col
 
 def _is_wild(matrix: NDArray[np.float64]) -> bool:
     """Whether positions of a list differ so much in scale, or lie so far off zero, that learning would suffer."""
-    size = np.sqrt(np.nanmean(np.concatenate([matrix**2, np.zeros((1, matrix.shape[1]))]), axis=0))
-    size = size[size > 0.0]
-    return bool(size.size and size.max() > _WILD_RATIO * size.min())
+    known = np.count_nonzero(~np.isnan(matrix), axis=0)
+    sizes = np.abs(np.where(np.isnan(matrix), 0.0, matrix))
+    largest = sizes.max(axis=0, initial=0.0)
+    filled = largest > 0.0
+    squares = np.sum((sizes[:, filled] / largest[filled]) ** 2, axis=0)  # those of the numbers may leave the range
+    size = largest[filled] * np.sqrt(squares / (known[filled] + 1.0))
+    return bool(size.size and size.max() / _WILD_RATIO > size.min())
 
 
 # Words.

@@ -227,7 +227,15 @@ def bag_of(plain: PlainEncoding, spec: Spec, row: Values) -> Row:
         parts.append(unit(part))
     if len(parts) == 1:
         return parts[0]
-    return unit(added(*parts))
+    joined = added(*parts)
+    if max(map(abs, joined.values()), default=1.0) < 1e-3:
+        raise OnlyRoundingLeft
+    return unit(joined)
+
+
+class OnlyRoundingLeft(Exception):
+    """Words and runs of characters share their features and cancel out: scaled to length 1, roundings are all that
+    would be compared."""
 
 
 def added(*rows: Row) -> Row:

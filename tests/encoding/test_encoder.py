@@ -18,7 +18,7 @@ from streampgs.encoding.encoding import Encoding, LabelCoding
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
 from streampgs.options import EncodingOptions
-from tests.encoding.plain_encoding import Spec, plain_encode, plain_learn
+from tests.encoding.plain_encoding import OnlyRoundingLeft, Spec, plain_encode, plain_learn
 from tests.encoding.tables import Table, called, encoded, learnt, tables
 
 EXAMPLES = 150
@@ -64,7 +64,10 @@ def test_rows_are_encoded_as_the_twin_says(table, data):
     encoding = learnt(table, options)
     plain = plain_learn(specs_of(table, options), options, table.values)
     for row, values in zip(encoded(encoding, table.arrays, table.rows), table.values, strict=True):
-        expected = plain_encode(plain, values)
+        try:
+            expected = plain_encode(plain, values)
+        except OnlyRoundingLeft:
+            continue
         if isinstance(expected, int):
             assert row == expected
         else:
