@@ -39,13 +39,15 @@ class Target:
 
 
 def targets_of(options: ModelOptions) -> list[Target]:
-    if options.classes is not None:
+    if options.classes is not None and options.multiclass:
         return [Target(_in_full(label), 0, float(number)) for number, label in enumerate(options.classes)]
     return [Target(name, column) for column, name in enumerate(options.labels)]
 
 
-def _in_full(label: float) -> str:
+def _in_full(label: float | str) -> str:
     """All digits: names of classes become names of columns, and two must not be one."""
+    if isinstance(label, str):
+        return label
     return str(int(label)) if label == int(label) else repr(label)
 
 
@@ -137,7 +139,7 @@ class _RowScale:
     def _loss_at_zero(self) -> float:
         """The largest of the labels' means."""
         labels = self._labels if self._labels.ndim == 2 else self._labels[:, np.newaxis]
-        if self.options.classes is not None:
+        if self.options.multiclass:
             labels = np.ones_like(labels)  # to each class a row is +1 or -1, and the losses of classes are symmetric
         values = loss_values(LOSSES[self.loss])(0.0, labels, self.shape)
         weights = self._weights[:, np.newaxis] if np.ndim(self._weights) else self._weights

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
+from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.plan import CATEGORY, CROSS, TOKENS
 from streampgs.options import ModelOptions
 from streampgs.order.schedule import Sizes
 from streampgs.planning import Forecast
@@ -32,8 +34,10 @@ def model_choice(lanes: Sequence[PgsSettings], options: ModelOptions, targets: i
         f"return {first.returns}",
         f"seed {first.seed}",
     ]
-    if options.classes is not None:
-        parts.append(f"{len(options.classes)} classes ({_shortened(f'{label:g}' for label in options.classes)})")
+    if options.classes is not None and options.multiclass:
+        parts.append(f"{len(options.classes)} classes ({_shortened(map(_label_text, options.classes))})")
+    elif options.classes is not None:
+        parts.append(f"{_label_text(options.classes[1])} against {_label_text(options.classes[0])}")
     elif targets > 1:
         parts.append(f"{targets} labels ({_shortened(options.labels)})")
     if len(candidates) > 1:
@@ -44,6 +48,37 @@ def model_choice(lanes: Sequence[PgsSettings], options: ModelOptions, targets: i
 
 def chosen_text(settings: PgsSettings) -> str:
     return f"{settings.loss}, p {settings.p:g}, sigma {settings.sigma:.4g}"
+
+
+def encoding_choices(encoding: Encoding) -> dict[str, str]:
+    """What the columns become, and which are left out and why."""
+    by_kind: dict[str, list[str]] = {}
+    for column in encoding.columns:
+        by_kind.setdefault(column.kind, []).append(column.name)
+    parts = [f"{_counted(len(names), kind)} ({_shortened(names)})" for kind, names in by_kind.items()]
+    if any(column.scale for column in encoding.columns):
+        parts.append("numbers standardized")
+    if encoding.has_hashed:
+        known = f"{len(encoding.words):,} known words, the others " if len(encoding.words) else ""
+        parts.append(f"{known}hashed to {encoding.hash_mask + 1:,} features")
+    left_out = {name: reason for name, reason in encoding.left_out.items() if reason not in ("label", "weight")}
+    choices = {"columns": ", ".join(parts)}
+    if left_out:
+        choices["left out"] = _shortened(f"{name} ({reason})" for name, reason in left_out.items())
+    return choices
+
+
+_PLURALS = {CATEGORY: "categories", CROSS: "crosses", TOKENS: "columns of tokens"}
+
+
+def _counted(count: int, kind: str) -> str:
+    if count == 1:
+        return f"1 {'column of tokens' if kind == TOKENS else kind}"
+    return f"{count} {_PLURALS.get(kind, kind + 's')}"
+
+
+def _label_text(label: float | str) -> str:
+    return f"'{label}'" if isinstance(label, str) else f"{label:g}"
 
 
 def _listed(name: str, values: Iterable[str]) -> str:

@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from streampgs.arithmetic.rows import score_rows
 from streampgs.arithmetic.scoring import loss_sum_for
 from streampgs.errors import DataError, OptionError
 from streampgs.model import Model, Vector
+from streampgs.opening import columns_of
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.filler import RowRules, WindowFiller
 from streampgs.reading.remote import one_by_one
@@ -128,10 +129,10 @@ def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) 
     """rows and loss; accuracy and auc of a classification, mse and r2 of a regression; of several labels the means,
     and under `labels` the same for each."""
     options = model.options
-    columns = Columns(options.label, options.weight, options.positive, options.classes)
+    columns = replace(columns_of(options, model.encoding), class_weights=())
     several = len(options.labels) > 1
     sums = [_LabelSums(model) for _ in options.labels]
-    classes = _ClassSums(model) if options.classes is not None else None
+    classes = _ClassSums(model) if options.multiclass else None
     rows, unknown = 0, 0
     skipped: Counter[int] = Counter()
     for block in _scored(model, sources, columns, skip_bad_rows):
@@ -235,13 +236,13 @@ def predict(model: Model, sources: Sequence[str], out: Path, skip_bad_rows: bool
     writer_kind = writers.get(out.suffix.lower())
     if writer_kind is None:
         raise OptionError(f"--out '{out}' ends in none of {', '.join(writers)}", "the ending decides the format")
-    names = list(_predicted(model, np.zeros((1, len(model.targets))[: 1 + (model.coef_.ndim > 1)])))
-    schema = pa.schema([(name, pa.float64()) for name in names])
+    example = _predicted(model, np.zeros((1, len(model.targets))[: 1 + (model.coef_.ndim > 1)]))
+    schema = pa.schema([(name, pa.array(values).type) for name, values in example.items()])
     temporary = out.with_name(f".{out.name}.writing")
     rows = 0
     try:
         with writer_kind(temporary, schema) as writer:
-            for block in _scored(model, sources, Columns(None, None), skip_bad_rows):
+            for block in _scored(model, sources, Columns(None, None, encoding=model.encoding), skip_bad_rows):
                 batch = pa.RecordBatch.from_arrays(
                     [_in_place(part, block.window.kept) for part in _predicted(model, block.scores).values()],
                     schema=schema,
@@ -259,13 +260,13 @@ def predict(model: Model, sources: Sequence[str], out: Path, skip_bad_rows: bool
     return rows
 
 
-def _predicted(model: Model, scores: Vector) -> dict[str, Vector]:
+def _predicted(model: Model, scores: Vector) -> dict[str, NDArray[Any]]:
     """The columns to write."""
     predictions, probabilities = model.predictions(scores), model.probabilities(scores)
     if scores.ndim == 1:
         found = {"score": scores, "prediction": predictions}
         return found if probabilities is None else {**found, "probability": probabilities}
-    columns: dict[str, Vector] = {} if predictions.ndim > 1 else {"prediction": predictions}
+    columns: dict[str, NDArray[Any]] = {} if predictions.ndim > 1 else {"prediction": predictions}
     for number, name in enumerate(model.targets):
         columns[f"score_{name}"] = scores[:, number]
         if predictions.ndim > 1:
@@ -275,10 +276,10 @@ def _predicted(model: Model, scores: Vector) -> dict[str, Vector]:
     return columns
 
 
-def _in_place(values: Vector, kept: NDArray[np.bool_] | None) -> pa.Array:
+def _in_place(values: NDArray[Any], kept: NDArray[np.bool_] | None) -> pa.Array:
     if kept is None:
         return pa.array(values)
-    spread = np.zeros(len(kept))
+    spread = np.zeros(len(kept), values.dtype)
     spread[kept] = values
     return pa.array(spread, mask=~kept)
 

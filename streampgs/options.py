@@ -23,6 +23,10 @@ LOSS_NAMES = (
 CLASSIFYING = ("logistic", "hinge", "squared-hinge", "modified-huber")
 RETURN_NAMES = ("suffix", "average", "last", "random")
 SAMPLING_NAMES = ("epoch", "independent")
+TEXT_WEIGHTS = ("tf-idf", "tf", "binary")
+STANDARDIZE_NAMES = ("auto", "on", "off")
+MOST_HASH_BITS = 28
+LONGEST_GRAM = 32
 DEFAULT_EPOCHS = 3
 EPOCHS_FOR_A_TARGET = 100
 SMALLEST_P = 1.001
@@ -71,6 +75,83 @@ def values_of(option: Any) -> tuple[Any, ...]:
 
 
 @dataclass(frozen=True)
+class EncodingOptions:
+    """How the columns of an ordinary table become features."""
+
+    features: tuple[str, ...] = ()
+    """Patterns of the columns to use; none: all that can be features."""
+    ignore: tuple[str, ...] = ()
+    category: tuple[str, ...] = ()
+    """Columns whose values are names, be they numbers."""
+    text: tuple[str, ...] = ()
+    ngrams: tuple[int, int] | None = None
+    char_ngrams: tuple[int, int] | None = None
+    text_weights: str = "tf-idf"
+    cross: tuple[tuple[str, str], ...] = ()
+    cyclic: tuple[str, ...] = ()
+    hash_bits: int | None = None
+    """None: 20, or fewer where a sample has few different strings."""
+    hash_seed: int = 0
+    vocabulary: bool = False
+    standardize: str = "auto"
+    null_flags: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("features", "ignore", "category", "text", "cyclic"):
+            given = getattr(self, name)
+            object.__setattr__(self, name, (given,) if isinstance(given, str) else tuple(given))
+        object.__setattr__(self, "cross", tuple(_crossed(pair) for pair in values_of(self.cross)))
+        for name in ("ngrams", "char_ngrams"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, _lengths(name, getattr(self, name)))
+        if self.text and self.ngrams is None and self.char_ngrams is None:
+            object.__setattr__(self, "ngrams", (1, 1))
+        if not self.text and (self.ngrams or self.char_ngrams):
+            raise OptionError("--ngrams or --char-ngrams without --text", "name the column of texts with --text COLUMN")
+        _one_of("--text-weights", self.text_weights, TEXT_WEIGHTS)
+        _one_of("--standardize", self.standardize, STANDARDIZE_NAMES)
+        if self.hash_bits is not None and not 1 <= self.hash_bits <= MOST_HASH_BITS:
+            raise OptionError(
+                f"--hash-bits {self.hash_bits} is outside [1, {MOST_HASH_BITS}]", "20 is a million features"
+            )
+        if not 0 <= self.hash_seed < 2**32:
+            raise OptionError(f"--hash-seed {self.hash_seed} is outside [0, 2^32)", "give another")
+
+    @property
+    def given(self) -> bool:
+        """Whether they ask for something that lists of features as they are do not give."""
+        return replace(self, standardize="auto") != EncodingOptions() or self.standardize == "on"
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> EncodingOptions:
+        return EncodingOptions(**record)
+
+
+def _crossed(pair: Any) -> tuple[str, str]:
+    parts = tuple(pair.split(",") if isinstance(pair, str) else pair)
+    if len(parts) != 2:
+        raise OptionError(f"--cross {pair}", "name two columns with a comma between them")
+    return parts
+
+
+def _lengths(name: str, lengths: Any) -> tuple[int, int]:
+    shortest, longest = (lengths, lengths) if isinstance(lengths, int) else lengths
+    if not 1 <= shortest <= longest <= LONGEST_GRAM:
+        raise OptionError(
+            f"--{name.replace('_', '-')} {shortest}-{longest}", f"give lengths like 1-2, from 1 to {LONGEST_GRAM}"
+        )
+    return int(shortest), int(longest)
+
+
+def parse_lengths(text: str) -> tuple[int, int]:
+    """'1-2' or '3'."""
+    match = re.fullmatch(r"\s*(\d{1,3})\s*(?:-\s*(\d{1,3})\s*)?", text)
+    if match is None:
+        raise OptionError(f"'{text}' is no range of lengths", "write it like 1-2 or 3")
+    return int(match.group(1)), int(match.group(2) or match.group(1))
+
+
+@dataclass(frozen=True)
 class ModelOptions:
     """What defines the model, given the data: recorded in the run and never changed by a resume."""
 
@@ -91,21 +172,23 @@ class ModelOptions:
     seed: int = 0
     label: str | tuple[str, ...] = "label"
     """The column to predict; of several each gets a model of its own."""
-    positive: float | None = None
-    classes: tuple[float, ...] | None = None
-    """The labels of more than two classes; None: found in a sample of the labels."""
+    positive: float | str | None = None
+    classes: tuple[float | str, ...] | None = None
+    """The labels, of two classes the negative one first; None: found in a sample of the labels."""
     weight: str | None = None
-    features: int | None = None
+    class_weight: Literal["balanced"] | tuple[float, ...] | None = None
+    """A factor for the rows of each class, the negative one first."""
+    feature_count: int | None = None
     on_bad_row: str = "error"
     validation: tuple[str, ...] = ()
     """Data to judge on; without them models are judged on rows that they are yet to be trained on."""
     threads: int = 1
 
     def __post_init__(self) -> None:
-        for name in ("loss", "p", "sigma", "ball", "label", "classes", "validation"):
+        for name in ("loss", "p", "sigma", "ball", "label", "classes", "class_weight", "validation"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
-        if isinstance(self.classes, float | int):  # a list of one
+        if isinstance(self.classes, float | int | str):  # a list of one
             object.__setattr__(self, "classes", (self.classes,))
         for loss in self.losses:
             _one_of("--loss", loss, LOSS_NAMES)
@@ -141,11 +224,10 @@ class ModelOptions:
                 f"{combinations} combinations of --loss, --p, --sigma and --ball", f"at most {MOST_CANDIDATES} fit"
             )
         if self.classes is not None:
-            ascending = list(self.classes) == sorted(set(self.classes)) and all(map(math.isfinite, self.classes))
-            if len(self.classes) < 3 or not ascending:
+            if len(self.classes) < 2 or not _are_classes(self.classes):
                 raise OptionError(
-                    f"--classes {','.join(f'{label:g}' for label in self.classes)}",
-                    "list three or more different labels in ascending order; of two, name the --positive one",
+                    f"--classes {','.join(map(label_text, self.classes))}",
+                    "list two or more different labels, numbers in ascending order; of two, the positive one last",
                 )
             if self.positive is not None or len(values_of(self.label)) > 1:
                 raise OptionError("--classes together with --positive or with several labels", "give one of them")
@@ -178,16 +260,42 @@ class ModelOptions:
             if self.losses != ("huber",):
                 raise OptionError(f"--huber-width with --loss {','.join(self.losses)}", "it goes with --loss huber")
             _above("--huber-width", self.huber_width, 0.0)
-        if self.positive is not None and not math.isfinite(self.positive):
+        if isinstance(self.positive, float | int) and not math.isfinite(self.positive):
+            raise OptionError(f"--positive {self.positive} is no label", "give the one that marks the positive class")
+        if self.class_weight is not None:
+            self._check_class_weight()
+        if self.feature_count is not None and not 1 <= self.feature_count < 2**31:
             raise OptionError(
-                f"--positive {self.positive} is no label", "give the number that marks the positive class"
+                f"--feature-count {self.feature_count} is outside [1, 2^31)", "leave it out to have it found"
             )
-        if self.features is not None and not 1 <= self.features < 2**31:
-            raise OptionError(f"--features {self.features} is outside [1, 2^31)", "leave it out to have it found")
+
+    def _check_class_weight(self) -> None:
+        if not self.classifies or len(self.labels) > 1:
+            raise OptionError("--class-weight without classes of one label", "leave it out, or name a --weight column")
+        if self.class_weight == "balanced":
+            return
+        weights = values_of(self.class_weight)
+        object.__setattr__(self, "class_weight", weights)
+        expected = len(self.classes) if self.classes is not None else max(2, len(weights))
+        sound = all(isinstance(weight, float | int) and 0.0 < weight < math.inf for weight in weights)
+        if not sound or len(weights) < 2 or len(weights) != expected:
+            raise OptionError(
+                f"--class-weight {','.join(map(str, weights))}",
+                "give 'balanced', or a number above 0 for each class, the negative one first",
+            )
 
     @property
     def losses(self) -> tuple[str, ...]:
         return values_of(self.loss)
+
+    @property
+    def multiclass(self) -> bool:
+        """Whether there are more than two classes."""
+        return self.classes is not None and len(self.classes) > 2
+
+    @property
+    def weighted(self) -> bool:
+        return self.weight is not None or self.class_weight is not None
 
     @property
     def classifies(self) -> bool:
@@ -270,6 +378,19 @@ class Resources:
             )
         if self.no_cache and (self.cache is not None or self.cache_limit is not None):
             raise OptionError("--no-cache together with --cache or --cache-limit", "give one or the other")
+
+
+def label_text(label: float | str) -> str:
+    return label if isinstance(label, str) else f"{label:g}"
+
+
+def _are_classes(classes: tuple[Any, ...]) -> bool:
+    """Numbers in ascending order, or different strings."""
+    if all(isinstance(label, str) for label in classes):
+        return len(set(classes)) == len(classes)
+    if not all(isinstance(label, float | int) and math.isfinite(label) for label in classes):
+        return False
+    return list(classes) == sorted(set(classes))
 
 
 def _one_of(option: str, value: str, choices: tuple[str, ...]) -> None:

@@ -14,11 +14,21 @@ from typing import Any
 import numpy as np
 
 from streampgs.candidates import candidates_of, lanes_of, sigma_count, targets_of
-from streampgs.choices import cache_choice, chosen_text, data_choice, memory_choice, model_choice, window_choice
+from streampgs.choices import (
+    cache_choice,
+    chosen_text,
+    data_choice,
+    encoding_choices,
+    memory_choice,
+    model_choice,
+    window_choice,
+)
 from streampgs.contest import Contest, heats_for
+from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, Diverged, OptionError, RunError
 from streampgs.model import lanes_from
-from streampgs.options import Limits, ModelOptions, Resources, values_of
+from streampgs.opening import columns_of, open_table
+from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, values_of
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.planning import (
@@ -26,6 +36,7 @@ from streampgs.planning import (
     Forecast,
     check_fits,
     choose_sizes,
+    decoders_for,
     decoding_bytes,
     download_bytes,
     forecast,
@@ -35,7 +46,6 @@ from streampgs.progress import Observer, Report, Silent, Status, StopRequest
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.filler import RowRules, WindowFiller, refuse_unreadable
-from streampgs.reading.label_sample import sampled_labels
 from streampgs.reading.pipeline import Pipeline
 from streampgs.reading.remote import copies_folder, copies_of, one_by_one, refuse_remote
 from streampgs.reading.window import Window
@@ -45,7 +55,6 @@ from streampgs.solver.lanes import Lanes, state_bytes_per_feature
 from streampgs.solver.pgs import TRANSIENT_FEATURE_BYTES, Pgs, most_lanes
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, build_catalog, decoded_bytes, read_shards, with_cache
-from streampgs.table.layout import Columns
 from streampgs.table.locate import locate
 
 # A loop call is this much work: short enough for Ctrl-C, long enough to cost nothing. Targets are looked at where
@@ -59,8 +68,6 @@ _VALIDATION_BYTES = 32 << 20
 # For --target-accuracy, validation rows are looked at whenever the rows have grown by an eighth; but only once the
 # progressive accuracy, which is that of single iterates and so lower, has come near.
 _FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
-_MOST_CLASSES = 10_000
-_SURELY_TWO_CLASSES = 0.99
 
 
 @dataclass
@@ -94,6 +101,10 @@ class RunRecord:
     """The folder of decoded blocks; None: none are kept."""
     cache_limit: int
     limits: Limits
+    encoding: str | None = None
+    """The digest of the run's encoding; None: rows are used as they are."""
+    decoder_bytes: int = 0
+    """What decoding a group takes, where it was looked at."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "options": self.options.to_json()}
@@ -107,11 +118,9 @@ class RunRecord:
             record["cache"],
             record["cache_limit"],
             Limits(**record["limits"]),
+            record["encoding"],
+            record["decoder_bytes"],
         )
-
-
-def columns_of(options: ModelOptions) -> Columns:
-    return Columns(options.label, options.weight, options.positive, options.classes)
 
 
 def train(
@@ -122,6 +131,7 @@ def train(
     resources: Resources,
     observer: Observer | None = None,
     stop: StopRequest | None = None,
+    encoding_options: EncodingOptions | None = None,
 ) -> Report:
     """Start a run on the shards that `sources` name, and train until a limit or a stop."""
     folder = RunFolder(run)
@@ -132,7 +142,10 @@ def train(
             f"--target-accuracy with --loss {options.losses[0]}, which does not classify",
             "use --target-gap, --epochs or --seconds",
         )
-    catalog, located = build_catalog(sources, columns_of(options))
+    table = open_table(sources, options, encoding_options or EncodingOptions())
+    catalog, located, options, encoding = table.catalog, table.located, table.options, table.encoding
+    for note in table.notes:
+        observer.note(note)
     refuse_remote(catalog, run, resources)
     if located.ignored:
         observer.note(
@@ -145,7 +158,7 @@ def train(
         limit = resources.cache_limit if resources.cache_limit is not None else shutil.disk_usage(run).free // 2
         shards, _ = with_cache(catalog.shards, 0, limit if cache else 0)
         catalog = Catalog(shards)
-        sizes = choose_sizes(group_sizes(catalog, options.weight is not None), resources)
+        sizes = choose_sizes(group_sizes(catalog, options.weighted), resources, table.decoder_bytes)
         record = RunRecord(
             options,
             tuple(absolute(source) for source in sources),
@@ -153,13 +166,16 @@ def train(
             cache,
             limit,
             limits.or_default(),
+            None if encoding is None else encoding.digest,
+            table.decoder_bytes,
         )
-        record = replace(record, options=_with_classes(options, catalog, sizes))
         _refuse_impossible(options, catalog)
         refuse_unreadable(catalog, _schedule(record, catalog))
+        if encoding is not None:
+            folder.write_encoding(encoding)
         folder.create(record.to_json(), catalog)
         cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
-        session = _Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources)
+        session = _Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources, encoding)
         return session.run()
 
 
@@ -177,7 +193,8 @@ def resume(
     observer = observer or Silent()
     record = RunRecord.from_json(folder.record())
     with RunLock(run):
-        check_fits(record.sizes, resources)
+        check_fits(record.sizes, resources, record.decoder_bytes)
+        encoding = folder.encoding(record.encoding)
         checkpoint = folder.newest_checkpoint()
         for path, why in checkpoint.damaged if checkpoint else ():
             observer.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")
@@ -203,26 +220,11 @@ def resume(
         if accept_touched:
             catalog = catalog.with_present_times()
             folder.write_catalog(catalog)
-        catalog, cursor = _admit_new_shards(folder, record, catalog, cursor, observer)
-        session = _Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources)
+        catalog, cursor = _admit_new_shards(folder, record, catalog, cursor, observer, encoding)
+        session = _Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources, encoding)
         if checkpoint is not None:
             session.restore(checkpoint)
         return session.run()
-
-
-def _with_classes(options: ModelOptions, catalog: Catalog, sizes: Sizes) -> ModelOptions:
-    """The options with the classes written down, where a sample of the labels shows more than two of them."""
-    if not options.classifies or options.positive is not None or options.classes is not None or len(options.labels) > 1:
-        return options
-    columns = columns_of(options)
-    schedule = Schedule(options.seed, group_sizes(catalog, options.weight is not None), sizes)
-    labels = np.concatenate([np.empty(0), *sampled_labels(catalog, schedule, columns)])
-    found = np.unique(labels)
-    if len(found) < 3 or len(found) > _MOST_CLASSES or not np.array_equal(found, np.round(found)):
-        return options
-    if np.isin(labels, (-1.0, 0.0, 1.0)).mean() >= _SURELY_TWO_CLASSES:
-        return options  # two classes, and a few rows that shall be named
-    return replace(options, classes=tuple(found.tolist()))
 
 
 def _refuse_impossible(options: ModelOptions, catalog: Catalog) -> None:
@@ -234,7 +236,12 @@ def _refuse_impossible(options: ModelOptions, catalog: Catalog) -> None:
 
 
 def _admit_new_shards(
-    folder: RunFolder, record: RunRecord, catalog: Catalog, cursor: Cursor, observer: Observer
+    folder: RunFolder,
+    record: RunRecord,
+    catalog: Catalog,
+    cursor: Cursor,
+    observer: Observer,
+    encoding: Encoding | None,
 ) -> tuple[Catalog, Cursor]:
     """Append the shards that the run's sources name by now to the catalog; they join in at the next window."""
     known = {shard.path for shard in catalog.shards}
@@ -243,7 +250,7 @@ def _admit_new_shards(
         return catalog, cursor
     cached = sum(decoded_bytes(shard) for shard in catalog.shards if shard.cached)
     limit = record.cache_limit if record.cache is not None else 0
-    new, _ = with_cache(read_shards(paths, columns_of(record.options)), cached, limit)
+    new, _ = with_cache(read_shards(paths, columns_of(record.options, encoding)), cached, limit)
     grown = catalog.appended(new)
     _refuse_impossible(record.options, grown)
     schedule = _schedule(record, grown)
@@ -257,7 +264,7 @@ def _admit_new_shards(
 
 
 def _schedule(record: RunRecord, catalog: Catalog) -> Schedule:
-    groups = group_sizes(catalog, record.options.weight is not None)
+    groups = group_sizes(catalog, record.options.weighted)
     return Schedule(record.options.seed, groups, record.sizes, record.options.sampling)
 
 
@@ -273,7 +280,9 @@ class _Session:
         observer: Observer,
         stop: StopRequest,
         resources: Resources,
+        encoding: Encoding | None,
     ) -> None:
+        self.encoding = encoding
         self.folder = folder
         self.record = record
         self.options = record.options
@@ -317,7 +326,14 @@ class _Session:
             return self._report(reached)
         cache = BlockCache(Path(self.record.cache)) if self.record.cache is not None else None
         copies = copies_of(self.catalog, self.record.cache, self.record.cache_limit)
-        filler = WindowFiller(self.catalog, self.schedule.slice_rows, self._rules(), cache, copies)
+        filler = WindowFiller(
+            self.catalog,
+            self.schedule.slice_rows,
+            self._rules(),
+            cache,
+            copies,
+            decoders_for(self.record.decoder_bytes, self.resources.memory),
+        )
         filler.warm_up()
         if self.solver is None:
             self._warm_up_first_lanes()
@@ -341,15 +357,19 @@ class _Session:
         self.folder.append_metrics({"event": "stopped", **asdict(report)})
         return report
 
-    def _rules(self) -> RowRules:
-        return self._rules_for(columns_of(self.options))
+    @property
+    def _feature_count(self) -> int | None:
+        """The number of features, where it is fixed."""
+        encoded = self.encoding.features if self.encoding is not None else None
+        return self.options.feature_count or encoded
 
-    def _rules_for(self, columns: Columns) -> RowRules:
+    def _rules(self) -> RowRules:
+        dense = self.catalog.kind == "dense" and self.solver is not None
         return RowRules(
-            columns,
+            columns_of(self.options, self.encoding),
             self.options.classifies,
             self.options.on_bad_row == "skip",
-            self.options.features if self.catalog.kind == "sparse" or self.solver is None else self.solver.features,
+            self.solver.features if dense and self.solver is not None else self._feature_count,
         )
 
     def _validation_window(self, features: int) -> Window | None:
@@ -357,7 +377,7 @@ class _Session:
         features."""
         if not self.options.validation:
             return None
-        columns = columns_of(self.options)
+        columns = columns_of(self.options, self.encoding)
         catalog, _ = build_catalog(self.options.validation, columns)
         if catalog.kind != self.catalog.kind:
             raise DataError(
@@ -495,7 +515,7 @@ class _Session:
         """What --target-accuracy is compared with; None: nothing new is known."""
         progressive = self._progressive()[1]
         if not self.options.validation:
-            return self._judged()[1] if self.options.classes is not None else progressive
+            return self._judged()[1] if self.options.multiclass else progressive
         looks = int(math.log(max(self.totals.rows / _FIRST_LOOK, 1.0), _LOOK_GROWTH))
         if looks == self.totals.looks or self.solver is None or self.contest is None:
             return None
@@ -522,7 +542,7 @@ class _Session:
         if not weight:
             return None, None
         accuracy = sum(part.correct for part in tallies) / weight
-        known = self.options.classifies and self.options.classes is None
+        known = self.options.classifies and not self.options.multiclass
         return sum(part.loss for part in tallies) / weight, accuracy if known else None
 
     def _judged(self) -> tuple[float | None, float | None]:
@@ -546,7 +566,7 @@ class _Session:
             raise DataError(
                 f"a row names feature {features - 1:,}: a model that wide takes {needed / 1e9:,.1f} GB more, and "
                 f"{available / 1e9:,.1f} GB are free",
-                "give --features N with the true number: rows with larger indices are then named, or skipped",
+                "give --feature-count N with the true number: rows with larger indices are then named, or skipped",
             )
         solver.grow(features)
 
@@ -556,28 +576,33 @@ class _Session:
         """A lane for each candidate and target, with what is to be found out found out from the first window's rows."""
         options, rows = self.options, self.catalog.rows
         targets = targets_of(options)
-        features = options.features or window.largest_index + 1
+        features = self._feature_count or window.largest_index + 1
         candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
         searching = "auto" in (options.sigma, options.p)
         heats = heats_for(len(candidates), rows, searching, features)
-        judges_on = self.options.classes is not None or (len(candidates) > 1 and not searching)
+        judges_on = self.options.multiclass or (len(candidates) > 1 and not searching)
         self.contest = Contest(candidates, targets, heats, judges_on, self._validation_window(features))
         solver = Lanes(lanes_of(candidates, targets))
-        if options.features is not None:
-            solver.grow(options.features)
+        if self._feature_count is not None:
+            solver.grow(self._feature_count)
         return solver
 
     def _announce_choices(self, window: Window) -> None:
         assert self.solver is not None
         assert window.plan is not None
         groups, sizes = self.schedule.groups, self.record.sizes
-        feature_bytes = state_bytes_per_feature(self.solver.settings) + TRANSIENT_FEATURE_BYTES
-        held = decoding_bytes(self.catalog, groups), download_bytes(self.catalog)
+        state_bytes = state_bytes_per_feature(self.solver.settings)
+        racing = len(self.solver) > 1 and self.contest is not None and self.contest.next_mark is not None
+        # While lanes are dropped, those that stay are there twice.
+        feature_bytes = state_bytes + max(TRANSIENT_FEATURE_BYTES, state_bytes // 2 if racing else 0)
+        decoding = decoding_bytes(self.catalog, groups, self.record.decoder_bytes, self.resources.memory)
+        held = decoding, download_bytes(self.catalog)
         self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, *held)
         blocks = window.plan.blocks
         is_all = self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals) <= len(window.plan.pieces.group)
         choices = {
             "data": data_choice(self.catalog, self.solver.features),
+            **({} if self.encoding is None else encoding_choices(self.encoding)),
             "model": model_choice(self.solver.settings, self.options, len(self._leading_lanes())),
             "window": window_choice(sizes, window.rows, blocks, is_all, self.options.sampling),
             "cache": cache_choice(self.catalog, self.record.cache, self._epochs_left()),
@@ -647,7 +672,7 @@ class _Session:
 
     def _status(self) -> Status:
         assert self.solver is not None
-        loss, accuracy = self._judged() if self.looked or self.options.classes else self._progressive()
+        loss, accuracy = self._judged() if self.looked or self.options.multiclass else self._progressive()
         epochs = self._epochs()
         seconds = self.totals.seconds_training + self._seconds_waiting()
         return Status(

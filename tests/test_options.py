@@ -97,7 +97,7 @@ WRONG_MODELS: list[tuple[dict[str, Any], str]] = [
     ({"huber_width": 1.0}, "--huber-width with --loss logistic"),
     ({"loss": "squared", "huber_width": 1.0}, "--huber-width with --loss squared"),
     *[({"loss": "huber", "huber_width": w}, f"--huber-width {w} is not a number above 0") for w in NO_NUMBERS],
-    *[({"features": n}, f"--features {n} is outside") for n in (0, -1, 2**31)],
+    *[({"feature_count": n}, f"--feature-count {n} is outside") for n in (0, -1, 2**31)],
 ]  # fmt: skip
 
 
@@ -120,8 +120,8 @@ RIGHT_MODELS: list[dict[str, Any]] = [
     {"loss": "quantile", "quantile": 0.9},
     {"loss": "huber", "huber_width": 2.5},
     {"intercept": 0.0},
-    {"features": 1, "batch": 64, "seed": -3},
-    {"features": 2**31 - 1, "label": "y", "weight": "w", "positive": -2.0, "on_bad_row": "skip"},
+    {"feature_count": 1, "batch": 64, "seed": -3},
+    {"feature_count": 2**31 - 1, "label": "y", "weight": "w", "positive": -2.0, "on_bad_row": "skip"},
 ]
 
 

@@ -76,10 +76,11 @@ def _values_are_sound(values):  # type: ignore[no-untyped-def]
 
 
 @reordering
-def _entries_are_sound(offsets, indices, values, limit):  # type: ignore[no-untyped-def]
+def _entries_are_sound(offsets, indices, values, limit, unrepeated):  # type: ignore[no-untyped-def]
     """Whether all rows of a block are beyond doubt, in a few passes over all their entries; and the largest index.
 
-    Beyond doubt: indices below the limit and strictly increasing in each row, values finite in float32.
+    Beyond doubt: indices below the limit, and strictly increasing in each row unless they are known to be all different,
+    values finite in float32.
     """
     # Of slices, whose places count from 0: an index that might be negative keeps a loop from using vector registers.
     first, stop = offsets[0], offsets[-1]
@@ -89,7 +90,7 @@ def _entries_are_sound(offsets, indices, values, limit):  # type: ignore[no-unty
     for j in range(block.size):
         largest = block[j] if block[j] > largest else largest
     behind = block[1:]
-    for j in range(behind.size):
+    for j in range(0 if unrepeated else behind.size):
         descents += behind[j] <= block[j]
     for r in range(1, offsets.size - 1):
         start = offsets[r]
@@ -123,14 +124,16 @@ def _prefetch_row(out_indices, out_values, target, count):  # type: ignore[no-un
 
 
 @compiled
-def place_sparse(rows, slots, offsets, indices, values, starts, out_indices, out_values, limit, reasons, table):  # type: ignore[no-untyped-def]
+def place_sparse(  # type: ignore[no-untyped-def]
+    rows, slots, offsets, indices, values, starts, out_indices, out_values, limit, reasons, table, unrepeated
+):
     """Copy rows[k] of a block to the window's slot slots[k]; gives the largest index of the good rows.
 
     `indices` are unsigned: negative ones appear as very large. An empty `values` means ones. Rows with a reason not to
-    use them in `reasons` are left out; others get theirs there, or keep 0.
+    use them in `reasons` are left out; others get theirs there, or keep 0. `unrepeated`: no row has an index twice.
     """
     ones = values.size == 0
-    sound, block_largest = _entries_are_sound(offsets, indices, values, limit)
+    sound, block_largest = _entries_are_sound(offsets, indices, values, limit, unrepeated)
     every_row = rows.size == offsets.size - 1
     for k in range(rows.size):
         every_row = every_row and rows[k] == k and reasons[k] == 0
@@ -161,7 +164,7 @@ def place_sparse(rows, slots, offsets, indices, values, starts, out_indices, out
         if count > 0 and row_largest >= limit:
             negative = row_largest >> (8 * indices.itemsize - 1) != 0
             reasons[k] = NEGATIVE_INDEX if negative else INDEX_TOO_LARGE
-        elif unsorted and _repeats_an_index(indices, start, stop, table):
+        elif unsorted and not unrepeated and _repeats_an_index(indices, start, stop, table):
             reasons[k] = REPEATED_INDEX
         elif not ones:
             reasons[k] = _copy_values(values, start, target, count, out_values)

@@ -23,9 +23,10 @@ from streampgs.cli.console import (
     say,
     stop_on_signals,
 )
-from streampgs.cli.options import SIZE, limit_options, model_options, resource_options, skip_option
+from streampgs.cli.options import SIZE, encoding_options, limit_options, model_options, resource_options, skip_option
+from streampgs.cli.pack_command import pack
 from streampgs.errors import OptionError, StreampgsError
-from streampgs.options import Limits, ModelOptions, Resources
+from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
 from streampgs.stores.addresses import absolute
 
 _EXIT_HELP = (
@@ -43,6 +44,7 @@ def cli() -> None:
     bit; shards may be added meanwhile.
 
     \b
+      streampgs pack data.csv.gz shards/         make shards of what you have
       streampgs train shards/ --run my-run       start; Ctrl-C pauses
       streampgs resume my-run                    go on
       streampgs evaluate my-run test-shards/     how good is it?
@@ -59,6 +61,7 @@ def cli() -> None:
     help="Folder for checkpoints, metrics and cache; must not hold a run yet.",
 )
 @model_options
+@encoding_options
 @limit_options
 @click.option(
     "--window",
@@ -84,25 +87,30 @@ def cli() -> None:
 def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, quiet: bool, **chosen: Any) -> int:
     """Start a run on DATA: files, folders or globs of Parquet or Arrow shards.
 
-    A shard holds a label column and either sparse rows (columns 'indices' and 'values', lists) or dense ones
-    (column 'features', a list). Limits are totals from the run's first row; the first that is reached ends training.
+    A shard is a table with a label column. Its other columns become features: numbers, strings, lists, maps, structs;
+    or it holds rows of features already, sparse ones (columns 'indices' and 'values', lists) or dense ones (column
+    'features', a list). Limits are totals from the run's first row; the first that is reached ends training.
 
     \b
       streampgs train shards/ --run my-run --epochs 3
       streampgs train 'day=*/*.parquet' --run my-run --loss hinge --sigma 1e-5 --memory 2GB
+      streampgs train people/ --run my-run --label income --ignore 'id*' --category zip
+      streampgs train stories/ --run my-run --label topic --text title --text body --ngrams 1-2
     """
     if no_intercept:
         chosen["intercept"] = 0.0
     chosen["checkpoint_seconds"] = chosen.pop("checkpoint_every")
     chosen["validation"] = tuple(absolute(source) for source in chosen["validation"])
-    options, limits, resources = (_fields(kind, chosen) for kind in (ModelOptions, Limits, Resources))
+    kinds = (ModelOptions, Limits, Resources, EncodingOptions)
+    options, limits, resources, encoding = (_fields(kind, chosen) for kind in kinds)
 
     def work(observer: TerminalObserver, stop: Any) -> Any:
         from streampgs import trainer
 
         return trainer.train(
-            data, run, ModelOptions(**options), Limits(**limits), Resources(**resources), observer, stop
-        )
+            data, run, ModelOptions(**options), Limits(**limits), Resources(**resources), observer, stop,
+            EncodingOptions(**encoding),
+        )  # fmt: skip
 
     return _session(work, run, as_json, quiet)
 
@@ -251,9 +259,15 @@ def predict(run: Path, data: tuple[str, ...], out: Path, on_bad_row: str) -> int
     show_default=True,
     help="Of data: the budget that training would have.",
 )
+@encoding_options
+@click.option("--top", type=click.IntRange(0), default=0, metavar="N", help="Of a run: the N features that weigh most.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
-def inspect(target: tuple[str, ...], label: str, memory: int, as_json: bool) -> int:
+def inspect(target: tuple[str, ...], label: str, memory: int, top: int, as_json: bool, **chosen: Any) -> int:
     """What a run has come to, or what data look like: TARGET is a run's folder, or files, folders and globs.
+
+    \b
+      streampgs inspect my-run --top 30              the model, and what weighs most in it
+      streampgs inspect people/ --label income       the columns, and what becomes of them
 
     Of data it also says how clustered the labels are in the shards (0 mixed, 1 sorted), and warns when the windows
     that fit into the memory cannot mix them well.
@@ -261,13 +275,13 @@ def inspect(target: tuple[str, ...], label: str, memory: int, as_json: bool) -> 
     from streampgs.cli.inspection_text import data_text, run_text
     from streampgs.inspection import inspect_data, inspect_run
     from streampgs.run.folder import RunFolder
-    from streampgs.table.layout import Columns
 
     if len(target) == 1 and RunFolder(Path(target[0])).exists:
-        result = inspect_run(Path(target[0]))
+        result = inspect_run(Path(target[0]), top)
         say(run_text(result))
     else:
-        result = inspect_data(target, Columns(label), Resources(memory=memory))
+        options, encoding = ModelOptions(label=label), EncodingOptions(**chosen)
+        result = inspect_data(target, options, encoding, Resources(memory=memory))
         say(data_text(result))
     if as_json:
         print_json(result)
@@ -327,6 +341,9 @@ def synth(
         + (f" and {report.test_folder}" if report.test_folder else "")
     )
     return 0
+
+
+cli.add_command(pack)
 
 
 def run_commands() -> None:

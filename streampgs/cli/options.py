@@ -14,7 +14,10 @@ from streampgs.options import (
     LOSS_NAMES,
     RETURN_NAMES,
     SAMPLING_NAMES,
+    STANDARDIZE_NAMES,
+    TEXT_WEIGHTS,
     parse_duration,
+    parse_lengths,
     parse_size,
 )
 
@@ -66,11 +69,11 @@ def _loss(text: str) -> str:
     return text
 
 
-def _number(text: str) -> float:
+def _number_or_text(text: str) -> float | str:
     try:
         return float(text)
     except ValueError:
-        raise OptionError(f"'{text}' is no number") from None
+        return text
 
 
 def _labels(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> str | tuple[str, ...]:
@@ -105,13 +108,31 @@ model_options = _options(
     click.option("--sampling", type=click.Choice(SAMPLING_NAMES), default="epoch", show_default=True, help="Every row once an epoch, or independent uniform draws."),
     click.option("--seed", type=int, default=0, show_default=True, help="Decides the order of the rows."),
     click.option("--label", multiple=True, callback=_labels, metavar="COLUMN", help="The column to predict. Default: label. Given several times: a model for each."),
-    click.option("--positive", type=float, default=None, metavar="VALUE", help="The label of the positive class; all others are the negative one. Default: 1 against 0 or -1."),
-    click.option("--classes", type=_Parsed("A,B,C,…", _listed(_number)), default=None, help="The labels of more than two classes. Default: found in a sample of the labels."),
+    click.option("--positive", type=_Parsed("VALUE", _number_or_text), default=None, help="The label of the positive class; all others are the negative one. Default: found in a sample of the labels: 1 against 0 or -1, the larger of two numbers, the later of two strings."),
+    click.option("--classes", type=_Parsed("A,B,…", _listed(_number_or_text)), default=None, help="The labels of the classes, of two the positive one last. Default: found in a sample of the labels."),
+    click.option("--class-weight", type=_Parsed("balanced|A,B,…", _listed(_number_or("balanced"))), default=None, help="Factors for the rows of each class, the negative one first; balanced: all classes weigh the same."),
     click.option("--validation", multiple=True, metavar="DATA", help="Rows to judge on: by them σ is chosen and --target-accuracy is reached. Some ten thousand are enough. Default: rows that are yet to be trained on."),
     click.option("--weight", default=None, metavar="COLUMN", help="A column of row weights."),
-    click.option("--features", type=int, default=None, metavar="N", help="The number of features. Default: found while reading."),
+    click.option("--feature-count", type=int, default=None, metavar="N", help="The number of features of rows that are lists of them. Default: found while reading."),
     click.option("--threads", type=int, default=1, show_default=True, metavar="N", help="Workers that train side by side, in rounds. The result depends on N, not on the machine."),
     click.option("--on-bad-row", type=click.Choice(("error", "skip")), default="error", show_default=True, help="Stop at a row that cannot be used, or leave it out and count it."),
+)  # fmt: skip
+
+encoding_options = _options(
+    click.option("--features", multiple=True, metavar="GLOB", help="Columns to use, by name or pattern like 'user_*'; may be given several times. Default: all that can be features."),
+    click.option("--ignore", multiple=True, metavar="GLOB", help="Columns to leave out."),
+    click.option("--category", multiple=True, metavar="GLOB", help="Columns of numbers that are names: postcodes, user ids."),
+    click.option("--text", multiple=True, metavar="GLOB", help="Columns of text, to be taken apart into words or runs of characters."),
+    click.option("--ngrams", type=_Parsed("A-B", parse_lengths), default=None, help="Of text: runs of A to B words. Default: single words, unless --char-ngrams is given."),
+    click.option("--char-ngrams", type=_Parsed("A-B", parse_lengths), default=None, help="Of text: runs of A to B characters."),
+    click.option("--text-weights", type=click.Choice(TEXT_WEIGHTS), default="tf-idf", show_default=True, help="What a word counts: by how often and how rare it is, by how often, or 1. Each text is scaled to length 1."),
+    click.option("--cross", multiple=True, type=_Parsed("A,B", str), help="A category for each pair of values of two categories."),
+    click.option("--cyclic", multiple=True, metavar="GLOB", help="Columns of times of which also the hour of the day, day of the week and day of the year count."),
+    click.option("--standardize", type=click.Choice(STANDARDIZE_NAMES), default="auto", show_default=True, help="Centre and scale numbers, by a sample. auto: columns of numbers always, lists of numbers if their scales differ widely."),
+    click.option("--null-flags", is_flag=True, help="A feature for each column of numbers that tells where it is null."),
+    click.option("--hash-bits", type=int, default=None, metavar="BITS", help="Categories and words are hashed to 2^BITS features. Default: 20, or fewer if a sample has few different ones."),
+    click.option("--hash-seed", type=int, default=0, show_default=True, help="Decides which share a feature."),
+    click.option("--vocabulary", is_flag=True, help="Categories and words of a sample get features of their own; the others are hashed."),
 )  # fmt: skip
 
 limit_options = _options(

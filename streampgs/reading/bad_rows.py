@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.arithmetic import rows as row_loops
+from streampgs.encoding.encoder import LENGTHS_DIFFER, WIDTH_DIFFERS
 from streampgs.errors import DataError
 from streampgs.table import layout as row_layout
 from streampgs.table.catalog import Shard
@@ -22,7 +23,7 @@ REASONS: dict[int, tuple[str, str, str]] = {
     row_loops.INDEX_TOO_LARGE: (
         "index too large",
         "an index at or above the number of features",
-        f"raise --features, or {_SKIP}",
+        f"raise --feature-count, or {_SKIP}",
     ),
     row_loops.REPEATED_INDEX: ("repeated index", "an index named twice", _SKIP),
     row_loops.VALUE_NOT_FINITE: ("feature not finite", "a feature that is null, NaN or infinite", _SKIP),
@@ -45,8 +46,8 @@ REASONS: dict[int, tuple[str, str, str]] = {
     ),
     row_layout.WEIGHT_BAD: ("bad weight", "a weight that is null, negative or not finite", _SKIP),
     row_layout.FEATURES_NULL: ("features null", "null in place of a list of features", _SKIP),
-    row_layout.LENGTHS_DIFFER: ("lengths differ", "'indices' and 'values' of different lengths", _SKIP),
-    row_layout.WIDTH_DIFFERS: ("width differs", "another number of features than the rows before", _SKIP),
+    LENGTHS_DIFFER: ("lengths differ", "'indices' and 'values' of different lengths", _SKIP),
+    WIDTH_DIFFERS: ("width differs", "another number of features than the rows before", _SKIP),
 }
 
 

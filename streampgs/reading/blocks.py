@@ -32,7 +32,6 @@ from streampgs.table.shard_files import ArrowFile, announce, read_into
 # A window may mix hundreds of files: opening each anew for its lengths and its rows would cost more than reading it.
 # At most this many stay open, and half of what the process may open.
 _OPEN_FILES = 1024
-_DECODERS = 2
 _WORTH_READING_WHOLE = 0.75
 
 
@@ -168,6 +167,7 @@ class BlockFinder:
         slice_rows: NDArray[np.int64],
         columns: Columns,
         cache: BlockCache | None,
+        decoders: int,
         copies: Copies | None = None,
     ) -> None:
         """`copies`: of shards in object stores, if there are any."""
@@ -176,6 +176,7 @@ class BlockFinder:
         self.slice_rows = slice_rows
         self.columns = columns
         self.cache = cache
+        self.decoders = decoders
         self._open: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self._most_open = max(1, min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
         self._stopping = threading.Event()
@@ -341,7 +342,7 @@ class BlockFinder:
             if shard.cached and group not in missing and not self._is_cached(shard, in_file, slice_rows):
                 missing[group] = (shard, in_file, slice_rows)
         if missing:
-            with ThreadPoolExecutor(_DECODERS) as pool:
+            with ThreadPoolExecutor(self.decoders) as pool:
                 for done in [pool.submit(self._decode, *group) for group in missing.values()]:
                     done.result()
             pa.default_memory_pool().release_unused()

@@ -185,4 +185,5 @@ def _open(path: Path, fd: int, shard: Shard, group: int, slice_rows: int) -> Cac
     if checksum(np.frombuffer(schema_bytes, np.uint8)) != index["checksum"][0]:
         raise CacheDamaged("a schema that does not match")
     schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
-    return CacheFile(path, fd, index, column_places(schema, list(shard.layout.columns)))
+    kept = schema.names if shard.layout.encoding is not None else list(shard.layout.columns)
+    return CacheFile(path, fd, index, column_places(schema, kept))

@@ -72,9 +72,11 @@ class WindowFiller:
         rules: RowRules,
         cache: BlockCache | None,
         copies: Copies | None = None,
+        decoders: int = 2,
     ) -> None:
+        """`decoders`: how many groups are decoded at a time."""
         self.catalog = catalog
-        self.blocks = BlockFinder(catalog, slice_rows, rules.columns, cache, copies)
+        self.blocks = BlockFinder(catalog, slice_rows, rules.columns, cache, decoders, copies)
         self.rules = rules
         self.cache = cache
         self.sparse = catalog.kind == SPARSE
@@ -83,7 +85,7 @@ class WindowFiller:
         self._scratch = Scratch()
         self._placer = RowPlacer(rules, None if self.sparse else 0)
         self._width = rules.features if not self.sparse else None
-        self._decoders = Decoders(rules, cache, self.blocks.check_stop)
+        self._decoders = Decoders(rules, cache, self.blocks.check_stop, decoders)
         self._ahead: dict[Cursor, _Filling] = {}
         self.last_epoch: int | None = None
         """The epoch before which reading ends, if that is known: no rows are kept for it."""
@@ -182,32 +184,28 @@ class WindowFiller:
         slots = np.split(shuffled(np.uint64(plan.shuffle_key), int(ends[-1])), ends[:-1])
         parts = [_Part(*part) for part in zip(sources, slots, lengths, strict=True)]
         window.plan = plan
-        firsts = self._lay_out(parts, window)
+        self._lay_out(parts, window)
         groups = [
-            (part.source, Target(window, part.slots, first, first + part.room))
-            for part, first in zip(parts, firsts, strict=True)
-            if isinstance(part.source, UndecodedGroup)
+            (part.source, Target(window, part.slots)) for part in parts if isinstance(part.source, UndecodedGroup)
         ]
         blocks = [(part.source, part) for part in parts if isinstance(part.source, Block)]
         keep = self.last_epoch is None or plan.start.epoch + 1 < self.last_epoch
         return _Filling(self._decoders.begin(groups, self._placer.width, keep), blocks)
 
-    def _lay_out(self, parts: list[_Part], window: Window) -> list[int]:
-        """Make room in the window: in visiting order if all lengths are known, else part by part. Gives the first
-        entry of each part in the latter case."""
-        weighted, labels = self.rules.columns.weight is not None, max(1, len(self.rules.columns.labels))
+    def _lay_out(self, parts: list[_Part], window: Window) -> None:
+        """Make room in the window: in visiting order if all lengths are known, else part by part, and behind those of
+        known lengths the rows as they are decoded."""
+        weighted, labels = self.rules.columns.weighted, max(1, len(self.rules.columns.labels))
         known = [part.lengths for part in parts if part.lengths is not None]
         slots = [part.slots for part in parts]
-        ends = np.cumsum([part.room for part in parts])
-        firsts: list[int] = (ends - [part.room for part in parts]).tolist()
         if len(known) == len(parts):
             window.lay_out(np.concatenate(known), np.concatenate(slots), self.sparse, weighted, labels)
-            return firsts
-        window.make_room(sum(len(part.slots) for part in parts), int(ends[-1]), self.sparse, weighted, labels)
-        for part, first in zip(parts, firsts, strict=True):
+            return
+        room = sum(part.room for part in parts)
+        window.make_room(sum(len(part.slots) for part in parts), room, self.sparse, weighted, labels)
+        for part in parts:
             if part.lengths is not None:
-                window.lay_out_at(first, part.lengths, part.slots)
-        return firsts
+                window.lay_out_next(part.lengths, part.slots)
 
     def _lengths(self, source: Block | UndecodedGroup) -> Ints | None:
         if not self.sparse:

@@ -2,7 +2,7 @@
 way into the cache, while they are still at hand.
 
 How long a row is shows only when it is decoded, so a window with such groups cannot be laid out in visiting order.
-Instead each group has a place of its own in it, as large as its footer says, and several are decoded at a time.
+Instead rows lie as they come, and several groups are decoded at a time.
 """
 
 from __future__ import annotations
@@ -16,26 +16,19 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.errors import DataError
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.decoding import UndecodedGroup
+from streampgs.reading.decoding import DECODER_NAME, UndecodedGroup
 from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
 from streampgs.reading.window import Window
-from streampgs.table.layout import RowArrays
-
-DECODERS = 2
-_NAME = "streampgs-decoder"
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a group's rows go: their slots, and for sparse rows room for entries [first_entry, stop_entry)."""
+    """Where a group's rows go."""
 
     window: Window
     slots: NDArray[np.int64]
-    first_entry: int
-    stop_entry: int
 
 
 class Decoding:
@@ -60,17 +53,18 @@ class Decoding:
 class Decoders:
     """A few threads that decode groups into windows, in the order in which they are asked to."""
 
-    def __init__(self, rules: RowRules, cache: BlockCache | None, check_stop: Callable[[], None]) -> None:
+    def __init__(self, rules: RowRules, cache: BlockCache | None, check_stop: Callable[[], None], count: int) -> None:
         self._rules = rules
         self._cache = cache
         self._check_stop = check_stop
+        self._count = count
         self._pool: ThreadPoolExecutor | None = None
 
     def begin(self, wanted: list[tuple[UndecodedGroup, Target]], width: int | None, keep: bool) -> Decoding:
         """`width` as in RowPlacer; `keep`: put the decoded rows into the cache, where they belong there."""
         decoding = Decoding()
         if wanted and self._pool is None:
-            self._pool = ThreadPoolExecutor(DECODERS, _NAME)
+            self._pool = ThreadPoolExecutor(self._count, DECODER_NAME)
         for group, target in wanted:
             assert self._pool is not None
             placer = RowPlacer(self._rules, width)
@@ -99,7 +93,7 @@ class Decoders:
         self, group: UndecodedGroup, target: Target, placer: RowPlacer, decoding: Decoding, found: Found
     ) -> Iterator[pa.RecordBatch]:
         """The group's batches, each when its rows are in the window."""
-        row, entry = 0, target.first_entry
+        row = 0
         for batch in group.batches():
             self._check_stop()
             decoding.check()
@@ -107,24 +101,11 @@ class Decoders:
                 columns = {name: batch.column(name) for name in batch.schema.names}
                 arrays = placer.arrays(columns, group.shard)
             slots = target.slots[row : row + len(arrays)]
-            if placer.width is None:
-                entry = _lay_out(arrays, slots, entry, target, group)
-            placer.place(arrays, None, slots, target.window, Origin(group.shard, group.number, row), found)
+            lengths = np.diff(arrays.offsets) if placer.width is None else None
+            with target.window.room_for(lengths, slots):
+                placer.place(arrays, None, slots, target.window, Origin(group.shard, group.number, row), found)
             row += len(arrays)
             yield batch
-
-
-def _lay_out(arrays: RowArrays, slots: NDArray[np.int64], entry: int, target: Target, group: UndecodedGroup) -> int:
-    """Tell the window where sparse rows are to lie: one behind the other from `entry` on. Gives where they end."""
-    lengths = np.diff(arrays.offsets)
-    stop = entry + int(lengths.sum())
-    if stop > target.stop_entry:
-        raise DataError(
-            f"{group.name}: more entries than the {target.stop_entry - target.first_entry:,} that its footer tells of",
-            "it is damaged or changed: restore it, or write it again and start a new run",
-        )
-    target.window.lay_out_at(entry, lengths, slots)
-    return stop
 
 
 def _in_slices(batches: Iterator[pa.RecordBatch], slice_rows: int) -> Iterator[pa.RecordBatch]:

@@ -5,30 +5,39 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.encoding.plan import Plan
+from streampgs.encoding.types import STRING, class_of, leaf, numbers_of, plain, undictionaried
 from streampgs.order.schedule import Schedule
+from streampgs.reading.decoding import columns_of_batch, raw_slices
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.table.arrow_columns import read_column
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import Columns
-from streampgs.table.remote_shards import decoded_remotely, opened_groups
-from streampgs.table.shard_files import ArrowFile, ArrowGroups, ParquetShard
+from streampgs.table.remote_shards import opened_groups
+from streampgs.table.shard_files import ArrowFile, ArrowGroups
 
 _SAMPLED_BLOCKS = 256
 _SAMPLED_GROUPS = 32  # of those that must be decoded whole
 _DECODED_ROWS = 1 << 16
 
-Labels = NDArray[np.float64]
+
+def sampled_labels(catalog: Catalog, schedule: Schedule, columns: Columns) -> Iterator[NDArray[np.float64]]:
+    """The finite labels of each of some hundred blocks; strings as numbers, an own one for each different string."""
+    known: dict[str, int] = {}
+    for labels in sampled_label_arrays(catalog, schedule, columns):
+        yield _finite(labels, known)
 
 
-def sampled_labels(catalog: Catalog, schedule: Schedule, columns: Columns) -> Iterator[Labels]:
-    """The finite labels of each of some hundred blocks."""
-    reads = list(_reads(catalog, schedule, columns))
+def sampled_label_arrays(catalog: Catalog, schedule: Schedule, columns: Columns, label: int = 0) -> Iterator[pa.Array]:
+    """A label column's values in each of some hundred blocks."""
+    reads = list(_reads(catalog, schedule, columns, columns.labels[label]))
     if not catalog.remote:
         for read in reads:
             yield from read()
@@ -38,14 +47,16 @@ def sampled_labels(catalog: Catalog, schedule: Schedule, columns: Columns) -> It
             yield from blocks
 
 
-def _reads(catalog: Catalog, schedule: Schedule, columns: Columns) -> Iterator[Callable[[], list[Labels]]]:
+def _reads(
+    catalog: Catalog, schedule: Schedule, columns: Columns, label: str
+) -> Iterator[Callable[[], list[pa.Array]]]:
     """What reads the blocks' labels."""
     groups = schedule.groups
     random = np.random.default_rng(0)
     decoded = np.flatnonzero(groups.decoded & (groups.rows > 0))
     for group in np.sort(random.permutation(decoded)[:_SAMPLED_GROUPS]).tolist():
         number, in_file = catalog.shard_of(group)
-        yield partial(_of_group, catalog.shards[number], in_file, columns, int(schedule.slice_rows[group]))
+        yield partial(_of_group, catalog.shards[number], in_file, columns, label, int(schedule.slice_rows[group]))
     sliced = np.flatnonzero(~groups.decoded & (groups.rows > 0))
     blocks = np.repeat(sliced, schedule.slices[sliced])
     for place in np.sort(random.permutation(len(blocks))[:_SAMPLED_BLOCKS]).tolist():
@@ -54,17 +65,17 @@ def _reads(catalog: Catalog, schedule: Schedule, columns: Columns) -> Iterator[C
         start = part * int(schedule.slice_rows[group])
         stop = min(start + int(schedule.slice_rows[group]), int(groups.rows[group]))
         number, in_file = catalog.shard_of(group)
-        yield partial(_of_slice, catalog.shards[number], in_file, columns, start, stop)
+        yield partial(_of_slice, catalog.shards[number], in_file, columns, label, start, stop)
 
 
-def _of_slice(shard: Shard, in_file: int, columns: Columns, start: int, stop: int) -> list[Labels]:
+def _of_slice(shard: Shard, in_file: int, columns: Columns, label: str, start: int, stop: int) -> list[pa.Array]:
     with _opened(shard, columns) as file:
         body = file.body_offset(in_file)
 
         def read(offset: int, size: int) -> NDArray[np.uint8]:
             return np.frombuffer(file.read(size, body + offset), np.uint8)
 
-        return [_finite(read_column(file.places[columns.labels[0]], file.metadata(in_file), start, stop, read))]
+        return [read_column(file.places[label], file.metadata(in_file), start, stop, read)]
 
 
 def _opened(shard: Shard, columns: Columns) -> AbstractContextManager[ArrowGroups]:
@@ -73,26 +84,21 @@ def _opened(shard: Shard, columns: Columns) -> AbstractContextManager[ArrowGroup
     return ArrowFile(shard.path, shard.fingerprint, columns)
 
 
-def _of_group(shard: Shard, in_file: int, columns: Columns, slice_rows: int) -> list[Labels]:
-    label = columns.labels[0]
-    parts = [_finite(batch.column(label)) for batch in _decoded(shard, in_file, columns)]
-    labels = np.concatenate(parts) if parts else np.empty(0)
+def _of_group(shard: Shard, in_file: int, columns: Columns, label: str, slice_rows: int) -> list[pa.Array]:
+    """Of a group that must be decoded, which needs no other columns for that."""
+    top = next((column for column in shard.layout.columns if label == column or label.startswith(column + ".")), None)
+    needed = (top,) if top is not None else shard.layout.columns[:1]  # the folders' names tell it
+    only = Columns(label if top is not None else None, encoding=Plan((), {}))
+    alone = replace(shard, layout=replace(shard.layout, columns=needed))
+    batches = raw_slices(alone, in_file, _DECODED_ROWS, only if top is not None else columns)
+    parts = [leaf(columns_of_batch(batch, shard), label) for batch in batches]
+    labels = plain(pa.chunked_array(parts)) if parts else pa.nulls(0)
     return [labels[first : first + slice_rows] for first in range(0, len(labels), slice_rows)]
 
 
-def _decoded(shard: Shard, in_file: int, columns: Columns) -> list[pa.RecordBatch]:
-    if isinstance(shard.path, RemoteObject):
-        return decoded_remotely(shard.path, shard.kind, shard.layout, in_file, columns.labels[0], _DECODED_ROWS)
-    if shard.kind == "parquet":
-        parquet = ParquetShard(shard.path, shard.layout, only=(columns.labels[0],))
-        try:
-            return list(parquet.decoded_slices(in_file, _DECODED_ROWS))
-        finally:
-            parquet.close()
-    with ArrowFile(shard.path, shard.fingerprint, columns) as file:
-        return list(file.decoded_slices(in_file, _DECODED_ROWS))
-
-
-def _finite(array: pa.Array) -> Labels:
-    labels = array.cast(pa.float64(), safe=False).drop_null().to_numpy(zero_copy_only=False)
-    return np.asarray(labels[np.isfinite(labels)])
+def _finite(array: pa.Array, known: dict[str, int]) -> NDArray[np.float64]:
+    array = undictionaried(array).drop_null()
+    if class_of(array.type) == STRING:
+        return np.array([known.setdefault(text, len(known)) for text in array.to_pylist()], np.float64)
+    labels = np.asarray(numbers_of(array), np.float64)
+    return labels[np.isfinite(labels)]

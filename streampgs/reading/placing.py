@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.arithmetic.rows import place_dense, place_sparse, repeat_table
+from streampgs.encoding.encoding import Encoding
 from streampgs.reading.bad_rows import bad_row_error
 from streampgs.reading.window import Window
 from streampgs.table.catalog import Shard
@@ -29,6 +30,11 @@ class RowRules:
     skip_bad_rows: bool
     features: int | None
     """The number of features, where it is fixed."""
+
+    @property
+    def unrepeated(self) -> bool:
+        """Whether rows are encoded in a way that no index can come twice."""
+        return isinstance(self.columns.encoding, Encoding) and not self.columns.encoding.unbounded
 
 
 @dataclass
@@ -70,13 +76,13 @@ class RowPlacer:
             indices, offsets = np.empty(0, np.int32), np.zeros(1, np.int64)
             place_sparse(
                 _NO_ROWS, _NO_ROWS, offsets, _unsigned(indices), values, _NO_ROWS, indices.view(np.uint32), values,
-                np.uint64(1), reasons, self._table,
+                np.uint64(1), reasons, self._table, False,
             )  # fmt: skip
         else:
             place_dense(_NO_ROWS, _NO_ROWS, 1, values, values, reasons)
 
     def arrays(self, columns: dict[str, pa.Array], shard: Shard) -> RowArrays:
-        return rows_of(columns, shard.layout, self.rules.columns, self.rules.classifies, self.width)
+        return rows_of(columns, shard.layout, self.rules.columns.of_rows, self.rules.classifies, self.width)
 
     def place(
         self,
@@ -95,6 +101,7 @@ class RowPlacer:
             largest = place_sparse(
                 rows, slots, arrays.offsets, _unsigned(arrays.indices), arrays.values, window.starts, window.indices,
                 window.values, np.uint64(self.rules.features or LARGEST_INDEX + 1), reasons, self._table,
+                self.rules.unrepeated,
             )  # fmt: skip
             found.largest_index = max(found.largest_index, int(largest))
         else:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.order.schedule import WindowPlan
+
+_GROWTH = 1.25
 
 
 class Window:
@@ -36,6 +40,10 @@ class Window:
         self.indices: NDArray[np.uint32] = np.empty(0, np.uint32)
         self.values: NDArray[np.float32] = np.empty(0, np.float32)
         self._room: dict[str, NDArray[Any]] = {}
+        self._taken = 0
+        """Entries that rows have been given, where they are given as rows come."""
+        self._turns = threading.Condition()
+        self._copying = 0
 
     def reserve(self, name: str, size: int) -> NDArray[Any]:
         """The array of that name with `size` entries, their content undefined."""
@@ -73,12 +81,40 @@ class Window:
         self.reserve("indices", entries if sparse else 0)
         self.rows = rows
         self.kept = None
+        self._taken = 0
 
-    def lay_out_at(self, first: int, lengths: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
-        """Rows for the given slots lie one behind the other from entry `first` on."""
-        stops = first + np.cumsum(lengths)
+    def lay_out_next(self, lengths: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
+        """Rows for the given slots lie one behind the other in the first entries that no row has yet."""
+        stops = self._taken + np.cumsum(lengths)
+        self._taken += int(lengths.sum())
+        if self._taken > self.values.size:
+            self._grow_entries()
         self.stops[slots] = stops
         self.starts[slots] = stops - lengths
+
+    @contextmanager
+    def room_for(self, lengths: NDArray[np.int64] | None, slots: NDArray[np.int64]) -> Iterator[None]:
+        """While it lasts, rows may be copied to the slots, by several threads at a time. The lengths of sparse rows are
+        told here: they may turn out longer than was foretold, and then the arrays grow while no one copies."""
+        with self._turns:
+            if lengths is not None:
+                if self._taken + int(lengths.sum()) > self.values.size:
+                    self._turns.wait_for(lambda: self._copying == 0)
+                self.lay_out_next(lengths, slots)
+            self._copying += 1
+        try:
+            yield
+        finally:
+            with self._turns:
+                self._copying -= 1
+                self._turns.notify_all()
+
+    def _grow_entries(self) -> None:
+        for name in ("values", "indices"):
+            old = getattr(self, name)
+            grown = self._room[name] = np.empty(int(_GROWTH * self._taken), old.dtype)
+            grown[: old.size] = old
+            setattr(self, name, grown)
 
     def complete(self, largest_index: int, skipped: Counter[int], dropped: list[NDArray[np.int64]]) -> None:
         """All rows are in their places, or are to be left out."""

@@ -17,13 +17,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.encoding.encoding import Encoding
 from streampgs.errors import RunError
 from streampgs.run.sealed import SealBroken, read_sealed, write_sealed
 from streampgs.table.catalog import Catalog
 
 FORMAT = 1
 _KEPT_CHECKPOINTS = 3
-_OWN_NAMES = {"run.arrows", "catalog.arrows", "cache", "lock", "metrics.jsonl"}
+_OWN_NAMES = {"run.arrows", "catalog.arrows", "encoding.arrows", "cache", "data", "lock", "metrics.jsonl"}
 _BATCH_ENTRIES = 1 << 20
 
 Vector = NDArray[np.float64]
@@ -51,6 +52,11 @@ class RunFolder:
     @property
     def cache(self) -> Path:
         return self.path / "cache"
+
+    @property
+    def data(self) -> Path:
+        """Shards of rows that came from a program's memory."""
+        return self.path / "data"
 
     @property
     def metrics(self) -> Path:
@@ -115,6 +121,32 @@ class RunFolder:
     def catalog(self) -> Catalog:
         table, _ = self._verified(self._catalog_path)
         return Catalog.from_table(table)
+
+    # The encoding: learnt when the run starts, and never changed.
+
+    @property
+    def _encoding_path(self) -> Path:
+        return self.path / "encoding.arrows"
+
+    def write_encoding(self, encoding: Encoding) -> None:
+        record, arrays = encoding.to_record()
+        schema = pa.schema({"name": pa.string(), "type": pa.string(), "data": pa.large_binary()})
+        columns = [list(arrays), [array.dtype.str for array in arrays.values()], [a.tobytes() for a in arrays.values()]]
+        batch = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
+        write_sealed(self._encoding_path, iter([batch]), schema, {"format": FORMAT, "encoding": record})
+
+    def encoding(self, digest: str | None) -> Encoding | None:
+        """The run's encoding, whose digest the caller knows; None where rows are used as they are."""
+        if digest is None:
+            return None
+        table, record = self._verified(self._encoding_path)
+        arrays = {row["name"]: np.frombuffer(row["data"], np.dtype(row["type"])) for row in table.to_pylist()}
+        encoding = Encoding.from_record(record["encoding"], arrays)
+        if encoding.digest != digest:
+            raise RunError(
+                f"'{self._encoding_path}' is not the encoding of this run", "restore it from a copy, or start a new run"
+            )
+        return encoding
 
     def _verified(self, path: Path) -> tuple[pa.Table, dict[str, Any]]:
         try:

@@ -130,6 +130,8 @@ class Catalog:
                     f"shard '{shard.path}' holds {found.kind} rows, but '{reference.path}' {expected.kind} ones",
                     "train on shards of one kind",
                 )
+            if found.encoding != expected.encoding:
+                raise DataError(f"shard '{shard.path}' was encoded in another way", "start a new run")
             if found.kind == DENSE and None not in (found.width, expected.width) and found.width != expected.width:
                 raise DataError(
                     f"shard '{shard.path}' has {found.width} features a row, but '{reference.path}' has {expected.width}",
@@ -217,7 +219,7 @@ class Catalog:
                 RemoteObject(path, size, version) if is_address(path) else Path(path),
                 record["kind"],
                 Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
-                Layout(layout["kind"], tuple(layout["columns"]), layout["has_values"], layout["width"]),
+                Layout.from_json(layout),
                 record["decoded"],
                 record["cached"],
                 tuple(record["group_rows"]),
@@ -268,7 +270,10 @@ def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Lo
     """The catalog of what the sources name now."""
     located = locate(sources)
     if not located.paths:
-        raise DataError(f"no shards in {', '.join(sources)}", "shards end in .parquet, .pq, .arrow, .ipc or .feather")
+        raise DataError(
+            f"no shards in {', '.join(sources)}",
+            "shards end in .parquet, .pq, .arrow, .ipc or .feather; other files become shards by: streampgs pack IN… OUT",
+        )
     catalog = Catalog([]).appended(read_shards(located.paths, columns))
     if catalog.rows == 0:
         raise DataError(

@@ -5,17 +5,34 @@ The one place that knows what a row is made of; encoders of other kinds of table
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import re
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from streampgs.encoding import types
+from streampgs.encoding.encoder import (
+    FAULTS,
+    FEATURES,
+    INDICES,
+    LENGTHS_DIFFER,
+    VALUES,
+    WEIGHT,
+    WIDTH_DIFFERS,
+    label_name,
+)
+from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.plan import CROSS, Plan
 from streampgs.errors import DataError
 
 SPARSE, DENSE = "sparse", "dense"
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # Why a row cannot be used, beyond the reasons of arithmetic.rows; 0 is a good row.
 LABEL_NULL = 16
@@ -23,8 +40,6 @@ LABEL_NOT_FINITE = 17
 LABEL_NO_CLASS = 18
 WEIGHT_BAD = 19
 FEATURES_NULL = 20
-LENGTHS_DIFFER = 21
-WIDTH_DIFFERS = 22
 LABEL_UNKNOWN_CLASS = 23
 
 
@@ -38,13 +53,29 @@ class Columns:
     positive: float | None = None
     """The label value of the positive class; None: 1, with 0 and -1 as the negative one."""
     classes: tuple[float, ...] | None = None
-    """Of more than two classes: their labels, ascending. A row's label then becomes its class's number."""
+    """The classes' labels, ascending. A row's label becomes its class's number; of two classes -1 or 1."""
+    class_weights: tuple[float, ...] = ()
+    """Of the classes in this order, the negative one first; none: all weigh the same."""
+    encoding: Encoding | Plan | None = None
+    """How columns become features, where they are not lists of features already; before anything is learnt: a plan."""
 
     @property
     def labels(self) -> tuple[str, ...]:
         if self.label is None:
             return ()
         return (self.label,) if isinstance(self.label, str) else self.label
+
+    @property
+    def weighted(self) -> bool:
+        return self.weight is not None or bool(self.class_weights)
+
+    @property
+    def of_rows(self) -> Columns:
+        """The same for rows as they are read: an encoder gives columns names of its own."""
+        if self.encoding is None:
+            return self
+        labels = tuple(label_name(number) for number in range(len(self.labels)))
+        return replace(self, label=labels or None, weight=None if self.weight is None else WEIGHT)
 
 
 @dataclass(frozen=True)
@@ -57,12 +88,23 @@ class Layout:
     has_values: bool = True
     width: int | None = None
     """Features of a dense row, where the schema fixes it."""
+    encoding: str | None = None
+    """The digest of what makes features of the columns, where they are not lists of features already."""
+    partitions: tuple[tuple[str, str | None], ...] = ()
+    """Columns that the names of the shard's folders tell, each with its value."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> Layout:
+        partitions = tuple((name, value) for name, value in record["partitions"])
+        return Layout(**{**record, "columns": tuple(record["columns"]), "partitions": partitions})
+
 
 def find_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
+    if columns.encoding is not None:
+        return _encoded_layout(schema, columns, columns.encoding, shard)
     names = schema.names
     used = []
     for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
@@ -111,6 +153,100 @@ def find_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
     )
 
 
+def holds_features(schema: pa.Schema) -> bool:
+    """Whether a table has its features ready: lists of indices and values, or of features."""
+    if "indices" in schema.names:
+        return _is_list_of(schema.field("indices").type, pa.types.is_integer)
+    return "features" in schema.names and bool(
+        _is_list_of(schema.field("features").type, _is_number)
+        or (
+            pa.types.is_fixed_size_list(schema.field("features").type)
+            and _is_number(schema.field("features").type.value_type)
+        )
+    )
+
+
+def _encoded_layout(schema: pa.Schema, columns: Columns, encoding: Encoding | Plan, shard: str) -> Layout:
+    """The layout of a table whose columns are to be encoded, after a check that it has them."""
+    partitions = partitions_of(shard, schema)
+    leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
+    for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
+        if name is not None:
+            _check_role(role, name, leaves, shard)
+    needed = {*columns.labels, *([columns.weight] if columns.weight else [])}
+    for column in encoding.columns:
+        for name in column.parts or (column.name,):
+            if name not in leaves:
+                raise DataError(
+                    f"shard '{shard}': no column '{name}' among its columns ({', '.join(leaves)})",
+                    "the model's features come from it: add it to the table, or train anew and leave it out with "
+                    f"--ignore {name}",
+                )
+            found = types.class_of(leaves[name])
+            if not column.kind == CROSS and found not in (column.holds, types.NULL):
+                raise DataError(
+                    f"shard '{shard}': column '{name}' is of type {leaves[name]}; a {column.holds} is expected",
+                    f"write it as in the other shards, or leave it out with --ignore {name}",
+                )
+            needed.add(name)
+    told = {name for name, _ in partitions}
+    tops = tuple(field.name for field in schema if field.name not in told and _is_needed(field.name, needed))
+    if isinstance(encoding, Plan):
+        return Layout(SPARSE, tops, partitions=partitions)
+    kind, width = (DENSE, encoding.unbounded_first) if encoding.dense else (SPARSE, None)
+    return Layout(kind, tops, width=width, encoding=encoding.digest, partitions=partitions)
+
+
+def _is_needed(column: str, names: set[str]) -> bool:
+    return column in names or any(name.startswith(column + ".") for name in names)
+
+
+def _check_role(role: str, name: str, leaves: dict[str, pa.DataType], shard: str) -> None:
+    if name not in leaves:
+        raise DataError(
+            f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(leaves)})",
+            f"name it with --{role} COLUMN",
+        )
+    allowed = (types.NUMBER, types.STRING, types.NULL) if role == "label" else (types.NUMBER, types.NULL)
+    if types.class_of(leaves[name]) not in allowed:
+        raise DataError(
+            f"shard '{shard}': {role} column '{name}' is of type {leaves[name]}",
+            "it must hold numbers, booleans or strings" if role == "label" else "it must hold numbers",
+        )
+
+
+def partitions_of(shard: str, schema: pa.Schema) -> tuple[tuple[str, str | None], ...]:
+    """Columns by the names of folders, like year=2026, by Hive's custom; what the file has itself counts more."""
+    found: dict[str, str | None] = {}
+    for part in Path(shard).parts[:-1]:
+        name, equals, value = part.partition("=")
+        if equals and name.isidentifier() and name not in schema.names:
+            found[name] = None if value == _HIVE_NULL else unquote(value)
+    return tuple(found.items())
+
+
+def with_partitions(schema: pa.Schema, partitions: tuple[tuple[str, str | None], ...]) -> pa.Schema:
+    for name, value in partitions:
+        schema = schema.append(pa.field(name, _partition_type(value)))
+    return schema
+
+
+def _partition_type(value: str | None) -> pa.DataType:
+    if value is None:
+        return pa.null()
+    return pa.int64() if re.fullmatch(r"-?\d{1,18}", value) else pa.string()
+
+
+def partition_columns(layout: Layout, rows: int) -> dict[str, pa.Array]:
+    """The columns that the folders' names tell, for so many rows."""
+    columns = {}
+    for name, value in layout.partitions:
+        kind = _partition_type(value)
+        scalar = pa.scalar(int(value) if pa.types.is_int64(kind) and value is not None else value, kind)
+        columns[name] = pa.repeat(scalar, rows)
+    return columns
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
@@ -150,10 +286,12 @@ def rows_of(
     """The rows that the columns' arrays hold. `width` is what every dense row must have."""
     count = len(next(iter(arrays.values())))
     reasons = np.zeros(count, np.uint8)
+    if FAULTS in arrays and layout.encoding is not None:
+        reasons[:] = arrays[FAULTS].to_numpy(zero_copy_only=False)
     if layout.kind == SPARSE:
-        offsets, indices, values = _sparse_rows(arrays["indices"], arrays.get("values"), reasons)
+        offsets, indices, values = _sparse_rows(arrays[INDICES], arrays.get(VALUES), reasons)
     else:
-        offsets, values = _dense_rows(arrays["features"], width, reasons)
+        offsets, values = _dense_rows(arrays[FEATURES], width, reasons)
         indices = _NO_INDICES
     weights = None
     if columns.weight is not None and columns.weight in arrays:
@@ -167,6 +305,9 @@ def rows_of(
             for name, as_read in zip(columns.labels, raw, strict=True)
         ]
         raw_labels, labels = _side_by_side(raw), _side_by_side(meant)
+        if columns.class_weights and classifies:
+            factors = _class_factors(labels, columns)
+            weights = factors if weights is None else weights * factors
     return RowArrays(reasons, labels, raw_labels, weights, offsets, indices, values)
 
 
@@ -187,12 +328,17 @@ def _labels(
         classes = np.array(columns.classes)
         numbers = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
         reasons[finite & (classes[numbers] != labels)] = LABEL_UNKNOWN_CLASS
-        return numbers.astype(np.float64)
+        return numbers * 2.0 - 1.0 if len(classes) == 2 else numbers.astype(np.float64)
     if columns.positive is not None:
         return np.where(labels == columns.positive, 1.0, -1.0)
     known = (labels == 1.0) | (labels == 0.0) | (labels == -1.0)
     reasons[finite & ~known] = LABEL_NO_CLASS
     return np.where(labels == 1.0, 1.0, -1.0)
+
+
+def _class_factors(labels: NDArray[np.float64], columns: Columns) -> NDArray[np.float64]:
+    numbers = labels > 0.0 if len(columns.class_weights) == 2 else labels
+    return np.array(columns.class_weights)[numbers.astype(np.intp)]
 
 
 def _side_by_side(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -13,18 +13,18 @@ import pyarrow as pa
 
 from streampgs.stores.access import ASKERS, RemoteFile, RemoteObject, looked_up, opened
 from streampgs.stores.patience import Absent
-from streampgs.table.layout import Columns, Layout
+from streampgs.table.layout import Columns
 from streampgs.table.locate import ARROW
 from streampgs.table.shard_files import (
     ArrowGroups,
     Fingerprint,
-    ParquetShard,
     ReadAt,
     ShardFacts,
     arrow_facts,
     fingerprint,
     parquet_facts,
     read_whole_footer,
+    schema_in,
 )
 
 # Most footers lie in a tail of this size, and small files altogether: one request instead of several.
@@ -89,7 +89,15 @@ def opened_groups(remote: RemoteObject, expected: Fingerprint, columns: Columns)
     with opened(remote) as source:
         read = _with_tail(source)
         _, footer = read_whole_footer(read, expected.size, remote)
-        yield ArrowGroups(remote, expected.size, footer, columns, read)
+        yield _RemoteGroups(remote, expected.size, footer, columns, read)
+
+
+class _RemoteGroups(ArrowGroups):
+    @contextmanager
+    def _native(self) -> Iterator[Any]:
+        assert isinstance(self.path, RemoteObject)
+        with remote_source(self.path) as file, pa.PythonFile(file, mode="r") as native:
+            yield native
 
 
 def what_changed(remote: RemoteObject) -> str | None:
@@ -132,14 +140,14 @@ class _Seekable(io.RawIOBase):
         return len(data)
 
 
-def decoded_remotely(
-    remote: RemoteObject, kind: str, layout: Layout, group: int, column: str, slice_rows: int
-) -> list[pa.RecordBatch]:
-    """One column of a group that can only be decoded whole."""
+def remote_schema(remote: RemoteObject) -> pa.Schema:
+    """The columns of a shard."""
+    with opened(remote) as source:
+        return schema_in(remote, *read_whole_footer(_with_tail(source), remote.size, remote))
+
+
+@contextmanager
+def remote_source(remote: RemoteObject) -> Iterator[Any]:
+    """An object as a file, for decoders that want one."""
     with opened(remote) as source, _Seekable(source) as file:
-        if kind != ARROW:
-            return list(ParquetShard(remote, layout, (column,), file).decoded_slices(group, slice_rows))
-        with pa.PythonFile(file, mode="r") as native:
-            field = pa.ipc.open_file(native).schema.get_field_index(column)
-            options = pa.ipc.IpcReadOptions(included_fields=[field])
-            return [pa.ipc.open_file(native, options=options).get_batch(group)]
+        yield file

@@ -8,20 +8,33 @@ this disk is read; what is read of it where it lies, see remote_shards.
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streampgs.encoding import types
+from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError
 from streampgs.stores.access import RemoteObject
-from streampgs.table.arrow_columns import Bytes, ColumnPlace, check_places, column_places, without_view_data
+from streampgs.table.arrow_columns import (
+    Bytes,
+    ColumnPlace,
+    can_be_sliced,
+    check_places,
+    column_places,
+    read_column,
+    without_view_data,
+)
 from streampgs.table.arrow_metadata import (
     BatchMetadata,
     FileBlock,
@@ -35,6 +48,8 @@ from streampgs.table.locate import ARROW, ShardPath, kind_of
 _ARROW_TAIL = 10  # footer length and ARROW1
 _PARQUET_TAIL = 8  # footer length and PAR1
 _PARQUET_READ_BYTES = 1 << 20
+_SMALLEST_READ_BYTES = 1 << 16
+_READING_BYTES = 1 << 24
 _ARROW_HEAD, _PARQUET_HEAD = b"ARROW1\0\0", b"PAR1"
 
 
@@ -141,6 +156,24 @@ def read_whole_footer(read: ReadAt, size: int, path: ShardPath) -> tuple[str, by
     return kind, read(length + tail_bytes, size - length - tail_bytes)
 
 
+def schema_of(path: Path) -> pa.Schema:
+    """The columns of a shard."""
+    try:
+        with _opened(path) as (fd, size, _):
+            return schema_in(path, *_footer(fd, size, path))
+    except OSError as error:
+        raise _unreadable(path, error) from error
+
+
+def schema_in(path: ShardPath, kind: str, footer: bytes) -> pa.Schema:
+    try:
+        if kind != ARROW:
+            return pq.read_schema(pa.BufferReader(_PARQUET_HEAD + footer))
+        return pa.ipc.open_file(pa.BufferReader(_ARROW_HEAD + footer)).schema
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        raise DataError(f"shard '{path}': its footer cannot be read: {error}", "write the file again") from error
+
+
 def read_facts(path: Path, columns: Columns) -> ShardFacts:
     try:
         with _opened(path) as (fd, size, modified_ns):
@@ -161,6 +194,7 @@ class ArrowGroups:
         self.path = path
         self.size = size
         self.read = read
+        self.columns = columns
         try:
             self.blocks: list[FileBlock] = read_footer(footer[:-_ARROW_TAIL])
             # The schema stands in the footer: pyarrow finds it at the end of whatever it is given.
@@ -197,10 +231,65 @@ class ArrowGroups:
             raise self._damaged(error, group) from error
 
     def entries(self, batch: BatchMetadata) -> int:
+        if self.columns.encoding is not None:
+            return encoded_entries(batch.rows, self.columns)
         return entries_of(self.places, self.layout, batch)
 
     def body_offset(self, group: int) -> int:
         return self.blocks[group].offset + self.blocks[group].metadata_bytes
+
+    def decoded_slices(self, group: int, slice_rows: int) -> Iterator[pa.RecordBatch]:
+        """The rows of a record batch from its first one on, slice by slice; a compressed one can only be read whole."""
+        metadata = self.metadata(group)
+        if not metadata.compressed and all(can_be_sliced(place) for place in self.places.values()):
+            for start in range(0, metadata.rows, slice_rows):
+                yield self._slice(group, metadata, start, min(start + slice_rows, metadata.rows))
+            return
+        batch = self._whole(group, list(self.layout.columns))
+        for start in range(0, batch.num_rows, slice_rows):
+            yield batch.slice(start, slice_rows)
+
+    def _slice(self, group: int, metadata: BatchMetadata, start: int, stop: int) -> pa.RecordBatch:
+        body = self.body_offset(group)
+
+        def read(offset: int, size: int) -> Bytes:
+            return np.frombuffer(self.read(size, body + offset), np.uint8)
+
+        try:
+            arrays = []
+            for name, place in self.places.items():
+                array = read_column(place, metadata, start, stop, read)
+                if pa.types.is_dictionary(place.type):
+                    array = pa.DictionaryArray.from_arrays(array, self._dictionaries[name])
+                arrays.append(array)
+            batch = pa.RecordBatch.from_arrays(arrays, list(self.places))
+            batch.validate(full=True)
+        except (MetadataDamaged, pa.ArrowException) as error:
+            raise self._damaged(error, group) from error
+        return batch
+
+    @cached_property
+    def _dictionaries(self) -> dict[str, pa.Array]:
+        """The values of the columns that refer to them by number; they stand in messages of their own."""
+        names = [name for name, place in self.places.items() if pa.types.is_dictionary(place.type)]
+        smallest = min(range(self.groups), key=lambda group: self.metadata(group).rows)
+        batch = self._whole(smallest, names)
+        return {name: types.plain(batch.column(name)).dictionary for name in names}
+
+    def _whole(self, group: int, columns: list[str]) -> pa.RecordBatch:
+        try:
+            with self._native() as file:
+                fields = [self.schema.get_field_index(name) for name in columns]
+                options = pa.ipc.IpcReadOptions(included_fields=fields)
+                batch = pa.ipc.open_file(file, options=options).get_batch(group)
+                batch.validate(full=True)
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(error, group) from error
+        return batch
+
+    def _native(self) -> AbstractContextManager[Any]:
+        """The file for pyarrow."""
+        raise NotImplementedError
 
 
 class ArrowFile(ArrowGroups):
@@ -245,18 +334,10 @@ class ArrowFile(ArrowGroups):
     def close(self) -> None:
         os.close(self.fd)
 
-    def decoded_slices(self, group: int, slice_rows: int) -> Iterator[pa.RecordBatch]:
-        """For compressed record batches, which can only be read whole."""
-        try:
-            with pa.OSFile(os.fspath(self.path)) as file:
-                fields = [self.schema.get_field_index(name) for name in self.layout.columns]
-                options = pa.ipc.IpcReadOptions(included_fields=fields)
-                batch = pa.ipc.open_file(file, options=options).get_batch(group)
-                batch.validate(full=True)
-        except (pa.ArrowException, OSError) as error:
-            raise self._damaged(error, group) from error
-        for start in range(0, batch.num_rows, slice_rows):
-            yield batch.slice(start, slice_rows)
+    @contextmanager
+    def _native(self) -> Iterator[Any]:
+        with pa.OSFile(os.fspath(self.path)) as file:
+            yield file
 
 
 def entries_of(places: dict[str, ColumnPlace], layout: Layout, batch: BatchMetadata) -> int:
@@ -270,16 +351,26 @@ def arrow_facts(found: Fingerprint, file: ArrowGroups, batches: list[BatchMetada
         ARROW,
         found,
         file.layout,
-        any(batch.compressed for batch in batches),
+        file.columns.encoding is not None or any(batch.compressed for batch in batches),
         tuple(batch.rows for batch in batches),
         tuple(file.entries(batch) for batch in batches),
     )
+
+
+def encoded_entries(rows: int, columns: Columns) -> int:
+    """About how many entries so many rows will have once they are encoded."""
+    each = columns.encoding.entries_per_row if isinstance(columns.encoding, Encoding) else 1.0
+    return math.ceil(rows * each)
 
 
 def parquet_facts(path: ShardPath, found: Fingerprint, footer: bytes, columns: Columns) -> ShardFacts:
     try:
         with pq.ParquetFile(pa.BufferReader(_PARQUET_HEAD + footer)) as file:
             layout = find_layout(file.schema_arrow, columns, str(path))
+            if columns.encoding is not None:
+                rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
+                entries = tuple(encoded_entries(count, columns) for count in rows)
+                return ShardFacts("parquet", found, layout, True, rows, entries)
             lists = "indices" if layout.kind == "sparse" else "features"
             metadata = file.metadata
             leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
@@ -299,20 +390,27 @@ class ParquetShard:
     """A Parquet file, decoded row group by row group, with page checksums verified where the writer left any."""
 
     def __init__(
-        self, path: ShardPath, layout: Layout, only: tuple[str, ...] | None = None, source: Any = None
+        self, path: ShardPath, layout: Layout, source: Any = None, categories: frozenset[str] = frozenset()
     ) -> None:
-        """`source`: what to read from, if not from the file at the path."""
+        """`source`: what to read from, if not from the file at the path; `categories`: columns of strings of which each
+        different one is wanted once."""
         self.path = path
         self.source = path if source is None else source
-        self.columns = list(only or layout.columns)
+        self.columns = list(layout.columns)
+        self.categories = categories
 
     @cached_property
     def _file(self) -> Any:
+        metadata = pq.read_metadata(self.source)
+        # A stream for each column at a time: hundreds of them must not take hundreds of megabytes.
+        buffer_bytes = max(_SMALLEST_READ_BYTES, min(_PARQUET_READ_BYTES, _READING_BYTES // max(1, len(self.columns))))
         return pq.ParquetFile(
             self.source,
+            metadata=metadata,
             page_checksum_verification=True,
             pre_buffer=False,
-            buffer_size=_PARQUET_READ_BYTES,
+            buffer_size=buffer_bytes,
+            read_dictionary=_with_dictionary(metadata, self.categories),
         )
 
     def decoded_slices(self, group: int, slice_rows: int) -> Iterator[pa.RecordBatch]:
@@ -333,6 +431,15 @@ class ParquetShard:
     def close(self) -> None:
         if "_file" in self.__dict__:
             self._file.close()
+
+
+def _with_dictionary(metadata: Any, names: frozenset[str]) -> list[str]:
+    """Those columns whose values the file keeps once."""
+    if not names or not metadata.num_row_groups:
+        return []
+    group = metadata.row_group(0)
+    chunks = (group.column(i) for i in range(group.num_columns))
+    return [chunk.path_in_schema for chunk in chunks if chunk.path_in_schema in names and chunk.has_dictionary_page]
 
 
 def read_into(fd: int, target: Bytes, offset: int, path: ShardPath) -> None:

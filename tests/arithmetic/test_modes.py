@@ -13,6 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 
+ENCODING = ("hashing", "grams", "encoded_rows")
+
 # A loop of the project's own that is told of more entries than there are.
 PROBE = """
 import numpy as np
@@ -41,7 +43,7 @@ def run_tests(tests: list[str], chosen: str, environment: dict[str, str]) -> Non
 
 
 def test_plain_python_gives_the_same():
-    tests = ["tests/arithmetic/test_randomness.py", "tests/arithmetic/test_rows.py", "tests/arithmetic/test_scoring.py"]
+    tests = [f"tests/arithmetic/test_{name}.py" for name in ("randomness", "rows", "scoring", "text_rows", *ENCODING)]
     run_tests([*tests, "tests/solver/test_figure_1.py"], "not likely and not pattern", {"NUMBA_DISABLE_JIT": "1"})
 
 
@@ -50,6 +52,7 @@ def test_no_index_is_out_of_bounds(tmp_path):
     probe.write_text(PROBE)
     # Code compiled without the checks must not be taken from the cache, nor code with them be put there.
     environment = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    tests = ["tests/arithmetic/test_rows.py", "tests/solver/test_figure_1.py", str(probe)]
-    few_loops = "test_rows or test_probe or modified-huber or hinge-1.8 or huber-1.1"
+    tests = [f"tests/arithmetic/test_{name}.py" for name in ("rows", "text_rows", *ENCODING)]
+    tests += ["tests/solver/test_figure_1.py", str(probe)]
+    few_loops = f"test_rows or test_text_rows or test_probe or {' or '.join(ENCODING)} or modified-huber or hinge-1.8 or huber-1.1"
     run_tests(tests, few_loops, environment)

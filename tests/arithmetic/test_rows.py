@@ -112,7 +112,7 @@ def place(block: Block, picks: list[int], slots: list[int], refused: set[int], l
     with np.errstate(all="ignore"):
         largest = place_sparse(
             np.array(picks, np.int64), np.array(slots, np.int64), block.offsets, unsigned, block.values,
-            starts, out_indices, out_values, np.uint64(limit), reasons, table,
+            starts, out_indices, out_values, np.uint64(limit), reasons, table, False,
         )  # fmt: skip
     return Placed(int(largest), reasons, starts, out_indices, out_values, table)
 

@@ -183,7 +183,7 @@ def test_an_index_beyond_all_memory_is_refused_with_a_remedy(tmp_path: Path) -> 
     done = streampgs("train", tmp_path / "stray.parquet", "--run", tmp_path / "a")
     assert done.code == 1
     assert "2,147,483,645" in done.err
-    assert "--features" in done.err
-    done = streampgs("train", tmp_path / "stray.parquet", "--run", tmp_path / "b", "--features", 10)
+    assert "--feature-count" in done.err
+    done = streampgs("train", tmp_path / "stray.parquet", "--run", tmp_path / "b", "--feature-count", 10)
     assert "row 1 " in done.err
     assert "2147483645" in done.err

@@ -23,7 +23,7 @@ SMALL = {"memory": "60MB", "window": "500kB"}
 
 def test_a_train_that_failed_before_its_first_row_can_be_repeated(tables: Tables, tmp_path: Path) -> None:
     data = tmp_path / "rows.parquet"
-    pq.write_table(pa.table({"label": [2, 1], "indices": [[1], [2]]}), data)
+    pq.write_table(pa.table({"label": [2, 2], "indices": [[1], [2]]}), data)
     assert command("train", data, "--run", tmp_path / "run").code == 1
     assert command("train", data, "--run", tmp_path / "run", "--positive", 2).code == 0
     assert command("train", data, "--run", tmp_path / "run", "--positive", 2).code == 1

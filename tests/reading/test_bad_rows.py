@@ -43,7 +43,7 @@ CASES = {
     "negative index": Case(R.NEGATIVE_INDEX, {"indices": [3, -7]}, "a negative or null index: -7"),
     "null index": Case(R.NEGATIVE_INDEX, {"indices": [None, 3]}, "a negative or null index: -1"),
     "index of no given feature": Case(
-        R.INDEX_TOO_LARGE, {"indices": [3, 100]}, "an index at or above the number of features: 100", "raise --features",
+        R.INDEX_TOO_LARGE, {"indices": [3, 100]}, "an index at or above the number of features: 100", "raise --feature-count",
         setup={"features": 100},
     ),
     "index beyond all bounds": Case(

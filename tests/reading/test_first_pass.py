@@ -8,17 +8,16 @@ import threading
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import streampgs
-from streampgs.errors import DataError
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.progress import StopRequest
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.pipeline import Pipeline
 from streampgs.reading.window import Window
 from streampgs.table import shard_files
-from streampgs.table.catalog import Catalog
 
 from .plain_reader import WRITERS, Setup, rows_in, sparse_table
 
@@ -97,11 +96,19 @@ def test_stop_ends_decoding(setup):
     assert decoders() == []
 
 
-def test_more_entries_than_the_footer_told_of_is_an_error(setup):
-    """Their room in the window is as large as the footer says: what does not fit is never written."""
-    shards = [replace(s, group_entries=tuple(n // 2 for n in s.group_entries)) for s in setup.catalog().shards]
-    with setup.reader(Catalog(shards)) as reader, pytest.raises(DataError, match=r"row group \d: more entries than"):
-        reader.first_window()
+def test_more_entries_than_were_foretold_get_room():
+    """How many entries encoded rows have is foretold from a sample only: the window grows, and keeps what it has."""
+    window = Window()
+    window.make_room(6, 4, sparse=True, weighted=False)
+    for first in (0, 2, 4):
+        slots = np.array([first, first + 1])
+        with window.room_for(np.array([1, first + 1]), slots):
+            for slot in slots:
+                window.indices[window.starts[slot] : window.stops[slot]] = slot
+                window.values[window.starts[slot] : window.stops[slot]] = slot / 2
+    for slot, length in enumerate([1, 1, 1, 3, 1, 5]):
+        assert window.indices[window.starts[slot] : window.stops[slot]].tolist() == [slot] * length
+        assert window.values[window.starts[slot] : window.stops[slot]].tolist() == [slot / 2] * length
 
 
 def test_what_lies_beside_does_not_make_a_block_seem_to_be_in_memory(tmp_path, monkeypatch):

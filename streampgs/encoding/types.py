@@ -1,0 +1,230 @@
+"""What Arrow types mean for features, and arrays of theirs as numpy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+NUMBER, TIME, STRING, BINARY, NULL = "number", "time", "string", "binary", "null"
+LIST, TOKENS, VECTOR, WEIGHED_TOKENS, STRUCT = (
+    "list of numbers",
+    "list of strings",
+    "vector",
+    "weighed strings",
+    "struct",
+)
+
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_VECTOR_FIELDS = {"type", "size", "indices", "values"}
+_INDEX_NAMES = ("index", "indices", "key", "id", "i")
+
+
+def storage_of(kind: pa.DataType) -> pa.DataType:
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    return kind
+
+
+def class_of(kind: pa.DataType) -> str | None:
+    """What sort of thing a column holds, whatever the width of its type; None: nothing that could be a feature."""
+    kind, types = storage_of(kind), pa.types
+    if types.is_dictionary(kind):
+        return class_of(kind.value_type)
+    if types.is_run_end_encoded(kind):
+        return class_of(kind.value_type)
+    if types.is_null(kind):
+        return NULL
+    if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
+        return NUMBER
+    if types.is_date(kind) or types.is_timestamp(kind) or types.is_time(kind) or types.is_duration(kind):
+        return TIME
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
+        return STRING
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
+        return BINARY
+    if types.is_struct(kind):
+        return VECTOR if _is_vector(kind) else STRUCT
+    if types.is_map(kind):
+        return _class_of_pairs(kind.key_type, kind.item_type)
+    if is_list(kind):
+        inner = storage_of(kind.value_type)
+        if class_of(inner) == NUMBER:
+            return LIST
+        if class_of(inner) == STRING:
+            return TOKENS
+        if types.is_struct(inner) and inner.num_fields == 2:
+            first, second = inner.field(0), inner.field(1)
+            if second.name.lower() in _INDEX_NAMES:
+                first, second = second, first
+            return _class_of_pairs(first.type, second.type)
+    return None
+
+
+def _class_of_pairs(key: pa.DataType, value: pa.DataType) -> str | None:
+    if class_of(value) != NUMBER:
+        return None
+    if pa.types.is_integer(storage_of(key)):
+        return VECTOR
+    return WEIGHED_TOKENS if class_of(key) == STRING else None
+
+
+def is_list(kind: pa.DataType) -> bool:
+    types = pa.types
+    return bool(
+        types.is_list(kind)
+        or types.is_large_list(kind)
+        or types.is_fixed_size_list(kind)
+        or types.is_list_view(kind)
+        or types.is_large_list_view(kind)
+    )
+
+
+def _is_vector(kind: pa.DataType) -> bool:
+    names = {field.name for field in kind}
+    if not {"indices", "values"} <= names <= _VECTOR_FIELDS:
+        return False
+    indices, values = (storage_of(kind.field(name).type) for name in ("indices", "values"))
+    return (
+        is_list(indices)
+        and pa.types.is_integer(storage_of(indices.value_type))
+        and is_list(values)
+        and class_of(values.value_type) == NUMBER
+    )
+
+
+def leaves_of(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
+    """The columns by name, those of structs by their dotted names."""
+    for field in schema:
+        yield from _leaves(field.name, field.type)
+
+
+def _leaves(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
+    kind = storage_of(kind)
+    if class_of(kind) == STRUCT:
+        for field in kind:
+            yield from _leaves(f"{name}.{field.name}", field.type)
+    else:
+        yield name, kind
+
+
+def leaf(columns: dict[str, pa.Array], name: str) -> pa.Array:
+    """The array of a dotted name; null where a struct above it is."""
+    if name in columns:
+        return plain(columns[name])
+    parts = name.split(".")
+    for split in range(len(parts) - 1, 0, -1):
+        top = ".".join(parts[:split])
+        if top in columns:
+            return plain(_inside(plain(columns[top]), parts[split:]))
+    raise KeyError(name)
+
+
+def _inside(array: pa.Array, parts: list[str]) -> pa.Array:
+    if not parts:
+        return array
+    for length in range(1, len(parts) + 1):  # names of fields may hold dots
+        number = array.type.get_field_index(".".join(parts[:length]))
+        if number >= 0:
+            return _inside(plain(array.flatten()[number]), parts[length:])
+    raise KeyError(".".join(parts))
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """Without extension type, chunks, run-end encoding and views of strings, with which Arrow can do little."""
+    if isinstance(array, pa.ChunkedArray):
+        array = array.combine_chunks()
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    if pa.types.is_run_end_encoded(array.type):
+        array = pc.run_end_decode(array)
+    if pa.types.is_dictionary(array.type):
+        values = array.dictionary
+        strings = _unviewed(values)
+        return array if strings is values else pa.DictionaryArray.from_arrays(array.indices, strings)
+    return _unviewed(array)
+
+
+def _unviewed(array: pa.Array) -> pa.Array:
+    if pa.types.is_string_view(array.type):
+        return array.cast(pa.large_string())
+    return array.cast(pa.large_binary()) if pa.types.is_binary_view(array.type) else array
+
+
+def undictionaried(array: pa.Array) -> pa.Array:
+    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+
+
+def nulls_of(array: pa.Array) -> NDArray[np.bool_] | None:
+    """Which are null; None: none are."""
+    return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+
+
+def numbers_of(array: pa.Array) -> NDArray[Any]:
+    """Numbers, booleans, and times in seconds; anything at all in place of a null."""
+    array = undictionaried(array)
+    kind, types = array.type, pa.types
+    if types.is_null(kind):
+        return np.zeros(len(array))
+    if types.is_boolean(kind):
+        return np.asarray(array.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False))
+    if types.is_decimal(kind):
+        return np.asarray(array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
+    if class_of(kind) == TIME:
+        ticks = raw_values(array.view(pa.int64() if kind.bit_width == 64 else pa.int32())).astype(np.float64)
+        return ticks * (86400.0 if types.is_date32(kind) else _SECONDS["ms" if types.is_date64(kind) else kind.unit])
+    return raw_values(array)
+
+
+def raw_values(array: pa.Array) -> NDArray[Any]:
+    """The data buffer of a primitive array as it is."""
+    dtype = np.dtype(array.type.to_pandas_dtype())
+    buffer = array.buffers()[1]
+    if buffer is None or not len(array):
+        return np.zeros(len(array), dtype)
+    return np.frombuffer(buffer, dtype)[array.offset : array.offset + len(array)]
+
+
+def bytes_of(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[Any]]:
+    """Strings as one buffer of bytes and the n + 1 offsets in it; null is the empty one."""
+    array = undictionaried(array)
+    if pa.types.is_null(array.type):
+        return np.empty(0, np.uint8), np.zeros(len(array) + 1, np.int32)
+    if pa.types.is_string_view(array.type):
+        array = array.cast(pa.large_string())
+    elif pa.types.is_binary_view(array.type):
+        array = array.cast(pa.large_binary())
+    if array.null_count:
+        array = array.fill_null(b"" if class_of(array.type) == BINARY else "")
+    large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)
+    if not len(array):
+        return np.empty(0, np.uint8), np.zeros(1, np.int32)
+    _, offsets, data = array.buffers()
+    bounds = np.frombuffer(offsets, np.int64 if large else np.int32)[array.offset : array.offset + len(array) + 1]
+    return (np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)), bounds
+
+
+def lists_of(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+    """The n + 1 offsets of lists (or of maps: lists of pairs), and what they hold; null is the empty one."""
+    if pa.types.is_map(array.type):
+        array = pa.concat_arrays([array])
+        pairs = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
+        mask = array.is_null() if array.null_count else None
+        array = pa.ListArray.from_arrays(array.offsets, pairs, mask=mask)
+    lengths = pc.list_value_length(array).fill_null(0).to_numpy(zero_copy_only=False)
+    offsets = np.zeros(len(array) + 1, np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    return offsets, plain(pc.list_flatten(array))
+
+
+def pairs_of(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
+    """Offsets, keys and values of maps or of lists of pairs."""
+    offsets, pairs = lists_of(array)
+    first, second = pairs.flatten()
+    if pairs.type.field(1).name.lower() in _INDEX_NAMES:
+        first, second = second, first
+    return offsets, plain(first), plain(second)

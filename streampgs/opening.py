@@ -1,0 +1,289 @@
+"""A table is opened for training: its columns told apart, its labels looked at, its encoding learnt from a sample."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from streampgs.encoding import types
+from streampgs.encoding.encoding import Encoding, LabelCoding
+from streampgs.encoding.learning import distinct_labels, learn
+from streampgs.encoding.plan import LIST, TEXT, Plan, plan_columns
+from streampgs.errors import DataError, OptionError
+from streampgs.options import CLASSIFYING, EncodingOptions, ModelOptions, Resources
+from streampgs.order.schedule import Schedule
+from streampgs.planning import choose_sizes, group_sizes
+from streampgs.reading.label_sample import sampled_label_arrays
+from streampgs.reading.table_sample import sampled_rows
+from streampgs.stores.access import RemoteObject
+from streampgs.table.catalog import Catalog, build_catalog
+from streampgs.table.layout import Columns, find_layout, holds_features, partitions_of, with_partitions
+from streampgs.table.locate import Located, locate
+from streampgs.table.remote_shards import remote_schema
+from streampgs.table.shard_files import schema_of
+
+_MOST_CLASSES = 10_000
+_SURELY_TWO_CLASSES = 0.99
+_SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
+_MANY_WORDS, _MOSTLY_DIFFERENT = 5.0, 0.5
+
+
+@dataclass
+class OpenTable:
+    """A table that is ready to be trained on."""
+
+    catalog: Catalog
+    located: Located
+    options: ModelOptions
+    """With what was to be found out about labels found out."""
+    encoding: Encoding | None
+    decoder_bytes: int
+    """What decoding a group takes, where it was looked at."""
+    notes: list[str] = field(default_factory=list)
+
+
+def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Columns:
+    """The columns that a model's rows are read from."""
+    labels = encoding.labels if isinstance(encoding, Encoding) else ()
+    listed = options.classes or ()
+    classes: tuple[float, ...] = tuple(label for label in listed if not isinstance(label, str))
+    positive = None if isinstance(options.positive, str) else options.positive
+    if labels and labels[0].values:  # strings have become numbers by now
+        positive = None
+        classes = tuple(float(number) for number in range(len(listed))) if options.multiclass else ()
+    weights = options.class_weight if isinstance(options.class_weight, tuple) else ()
+    return Columns(options.label, options.weight, positive, classes or None, weights, encoding)
+
+
+def open_table(
+    sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, judging: bool = True
+) -> OpenTable:
+    """`judging`: look at the labels, and refuse those that do not go with the loss."""
+    plan = _plan(sources, options, encoding_options)
+    catalog, located = build_catalog(sources, columns_of(options, plan))
+    notes: list[str] = []
+    codings = tuple(LabelCoding() for _ in options.labels)
+    if judging:
+        options, codings = _with_labels(options, catalog, plan, notes)
+    encoding, decoder_bytes = None, 0
+    if plan is not None:
+        most_bytes = _GLANCE_BYTES if _is_ready(plan, encoding_options, codings) else _SAMPLE_BYTES
+        sample = sampled_rows(catalog, columns_of(options, plan), options.seed, most_bytes)
+        encoding = learn(plan, encoding_options, sample.batches, codings)
+        if _is_ready(plan, encoding_options, codings) and not encoding.columns[0].scale:
+            encoding = None  # it can be read in slices, as it lies on disk
+        else:
+            notes += _hints(encoding, sample.batches)
+            decoder_bytes = sample.decoder_bytes
+        del sample
+        pa.default_memory_pool().release_unused()
+        catalog, located = build_catalog(sources, columns_of(options, encoding))
+    return OpenTable(catalog, located, options, encoding, decoder_bytes, notes)
+
+
+def _plan(sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions) -> Plan | None:
+    """How columns become features; None where the table has its features ready."""
+    paths = locate(sources).paths
+    if not paths:
+        return None
+    shard = str(paths[0])
+    schema = remote_schema(paths[0]) if isinstance(paths[0], RemoteObject) else schema_of(paths[0])
+    whole = with_partitions(schema, partitions_of(shard, schema))
+    labels = [label for label in options.labels if label in schema.names]
+    texts = any(types.class_of(schema.field(label).type) == types.STRING for label in labels)
+    ready = holds_features(schema)
+    dense = ready and "indices" not in schema.names
+    if ready and not (encoding_options.given or texts or (dense and encoding_options.standardize == "auto")):
+        find_layout(schema, columns_of(options, None), shard)
+        return None
+    if ready and not encoding_options.given:  # nothing was said of other columns
+        wanted = ("features",) if dense else ("indices", "values")
+        encoding_options = replace(encoding_options, features=wanted)
+    taken = dict.fromkeys(options.labels, "label")
+    if options.weight is not None:
+        taken[options.weight] = "weight"
+    return plan_columns(whole, encoding_options, taken, shard)
+
+
+def _is_ready(plan: Plan, options: EncodingOptions, codings: tuple[LabelCoding, ...]) -> bool:
+    """Whether a table's features are lists of features already, which need no encoding if their scales are alike."""
+    if options.given or any(coding.values for coding in codings):
+        return False
+    return len(plan.columns) == 1 and plan.columns[0].kind == LIST and plan.columns[0].name == "features"
+
+
+# Labels.
+
+
+def _with_labels(
+    options: ModelOptions, catalog: Catalog, plan: Plan | None, notes: list[str]
+) -> tuple[ModelOptions, tuple[LabelCoding, ...]]:
+    """The options with the classes written down, as a sample of the labels shows them; and how labels become numbers."""
+    columns = columns_of(options, plan)
+    groups = group_sizes(catalog, options.weighted)
+    schedule = Schedule(options.seed, groups, choose_sizes(groups, Resources()))
+    samples = [list(sampled_label_arrays(catalog, schedule, columns, number)) for number in range(len(options.labels))]
+    arrays = [_joined_labels(name, sample) for name, sample in zip(options.labels, samples, strict=True)]
+    textual = [types.class_of(array.type) == types.STRING for array in arrays]
+    if any(textual) and not options.classifies:
+        name = options.labels[textual.index(True)]
+        raise OptionError(
+            f"--loss {options.losses[0]} predicts numbers, but label column '{name}' holds strings",
+            f"choose one of {', '.join(CLASSIFYING)}, or another --label",
+        )
+    if not options.classifies:
+        return options, tuple(LabelCoding() for _ in arrays)
+    if len(arrays) > 1:
+        return options, tuple(
+            _pair(name, array) if text else LabelCoding()
+            for name, array, text in zip(options.labels, arrays, textual, strict=True)
+        )
+    options = _of_strings(options, arrays[0]) if textual[0] else _of_numbers(options, arrays[0])
+    options = _with_class_weights(options, arrays[0])
+    coding = LabelCoding()
+    if textual[0]:
+        if options.classes is None:  # one class against all others
+            coding = LabelCoding(("", str(options.positive)), others=0.0)
+        else:
+            coding = LabelCoding(tuple(str(label) for label in options.classes))
+        if options.classes is not None and not options.multiclass:
+            notes.append(f"the positive class is '{options.classes[1]}', the other '{options.classes[0]}'")
+    return options, (coding,)
+
+
+def _joined_labels(name: str, sample: list[pa.Array]) -> pa.Array:
+    """All the labels that are not null, as float64 or as strings."""
+    arrays = [types.undictionaried(types.plain(array)).drop_null() for array in sample]
+    arrays = [array for array in arrays if len(array)]
+    textual = [types.class_of(array.type) == types.STRING for array in arrays]
+    if any(textual) and not all(textual):
+        raise DataError(
+            f"label column '{name}' holds strings in some shards and numbers in others", "write it in one way"
+        )
+    if any(textual):
+        return pa.concat_arrays([array.cast(pa.large_string()) for array in arrays])
+    return pa.array(np.concatenate([np.empty(0), *(types.numbers_of(array) for array in arrays)]).astype(np.float64))
+
+
+def _pair(name: str, labels: pa.Array) -> LabelCoding:
+    found = sorted(distinct_labels([labels]).to_pylist())
+    if len(found) != 2:
+        raise DataError(
+            f"label column '{name}' holds {len(found):,} different strings",
+            "of several label columns each must have two classes",
+        )
+    return LabelCoding(tuple(found))
+
+
+def _of_strings(options: ModelOptions, labels: pa.Array) -> ModelOptions:
+    if options.classes is not None:
+        if not isinstance(options.classes[0], str):
+            return replace(options, classes=tuple(_number_text(label) for label in options.classes))
+        return options
+    found = sorted(distinct_labels([labels]).to_pylist())
+    positive = None if options.positive is None else _number_text(options.positive)
+    if positive is not None:
+        if positive not in found:
+            raise DataError(
+                f"no sampled row has the label '{positive}'; the labels are {_listed(found)}", "check --positive"
+            )
+        others = [label for label in found if label != positive]
+        return replace(options, positive=positive, classes=(others[0], positive) if len(others) == 1 else None)
+    if len(found) < 2:
+        raise DataError(
+            f"label column '{options.labels[0]}' has one value only in the sample: {_listed(found)}",
+            "a classifier needs two classes: name them with --classes A,B, or name another --label",
+        )
+    if len(found) > _MOST_CLASSES:
+        raise DataError(
+            f"label column '{options.labels[0]}' has {len(found):,} different strings", "name another --label"
+        )
+    return replace(options, classes=tuple(found))
+
+
+def _number_text(label: Any) -> str:
+    """How a number that was given on the command line looked like there."""
+    return str(int(label)) if isinstance(label, float) and label == int(label) else str(label)
+
+
+def _of_numbers(options: ModelOptions, array: pa.Array) -> ModelOptions:
+    if isinstance(options.positive, str) or (options.classes is not None and isinstance(options.classes[0], str)):
+        raise DataError(
+            f"label column '{options.labels[0]}' holds numbers, not strings like "
+            f"'{options.positive if options.classes is None else options.classes[0]}'",
+            "give numbers with --positive or --classes",
+        )
+    if options.positive is not None or options.classes is not None:
+        return options
+    labels = np.asarray(types.numbers_of(array), np.float64)
+    labels = labels[np.isfinite(labels)]
+    found = np.unique(labels)
+    if np.isin(labels, (-1.0, 0.0, 1.0)).mean() >= _SURELY_TWO_CLASSES if len(labels) else True:
+        return options  # two classes, and perhaps a few rows that shall be named
+    if len(found) == 2:
+        return replace(options, classes=tuple(found.tolist()))
+    if len(found) > _MOST_CLASSES or not np.array_equal(found, np.round(found)):
+        odd = next((label for label in found.tolist() if label != round(label)), found[-1])
+        raise OptionError(
+            f"--loss {','.join(options.losses)} is for classes, but label column '{options.labels[0]}' has "
+            f"{len(found):,} different values in the sample, like {odd:g}",
+            "predict numbers with --loss squared or huber; or name the positive class with --positive VALUE",
+        )
+    return replace(options, classes=tuple(found.tolist())) if len(found) > 2 else options
+
+
+def _with_class_weights(options: ModelOptions, labels: pa.Array) -> ModelOptions:
+    """'balanced' as numbers: each class as heavy as the others in the sample."""
+    if options.class_weight is None:
+        return options
+    if options.class_weight != "balanced":
+        expected = len(options.classes) if options.classes is not None else 2
+        if len(options.class_weight) != expected:
+            raise OptionError(
+                f"--class-weight {','.join(map(str, options.class_weight))} for {expected} classes",
+                "give a number for each class, in the order of the classes",
+            )
+        return options
+    if options.classes is not None:
+        counts = [_count(labels, label) for label in options.classes]
+    else:
+        positives = _count(labels, options.positive if options.positive is not None else 1.0)
+        counts = [len(labels) - positives, positives]
+    if min(counts) == 0:
+        raise DataError("--class-weight balanced, but a class has no row in the sample", "give the weights as numbers")
+    total = sum(counts)
+    return replace(options, class_weight=tuple(total / (len(counts) * count) for count in counts))
+
+
+def _count(labels: pa.Array, label: float | str) -> int:
+    if isinstance(label, str):
+        return int(sum(text == label for text in labels.to_pylist()))
+    return int(np.count_nonzero(np.asarray(types.numbers_of(labels), np.float64) == label))
+
+
+def _listed(found: Sequence[Any]) -> str:
+    return ", ".join(f"'{label}'" for label in found[:6]) + (", …" if len(found) > 6 else "")
+
+
+# Advice.
+
+
+def _hints(encoding: Encoding, sample: Sequence[dict[str, pa.Array]]) -> list[str]:
+    """What a user may have overlooked."""
+    hints: list[str] = []
+    if any(column.kind == TEXT for column in encoding.columns):
+        return hints
+    for column in encoding.columns:
+        if column.holds == types.STRING and not column.parts:
+            texts = types.undictionaried(types.leaf(sample[0], column.name)).drop_null()
+            known = texts.to_pylist()[:1000]
+            words = float(np.mean([len(text.split()) for text in known])) if known else 0.0
+            if words >= _MANY_WORDS and len(set(known)) > _MOSTLY_DIFFERENT * len(known):
+                hints.append(
+                    f"column '{column.name}' looks like text, but is taken as a category: --text {column.name} takes its words"
+                )
+    return hints

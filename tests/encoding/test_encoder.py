@@ -1,0 +1,260 @@
+"""Columns to rows of features, against a twin that goes from cell to cell; and what a row must not depend on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streampgs.encoding.encoder import Encoder, coded_labels
+from streampgs.encoding.encoding import Encoding, LabelCoding
+from streampgs.encoding.learning import learn
+from streampgs.encoding.plan import plan_columns
+from streampgs.options import EncodingOptions
+from tests.encoding.plain_encoding import OnlyRoundingLeft, Spec, plain_encode, plain_learn
+from tests.encoding.tables import Table, called, encoded, learnt, tables
+
+EXAMPLES = 150
+
+
+@st.composite
+def choices(draw: Any, table: Table) -> EncodingOptions:
+    """Few hashed features, so that strings share them."""
+    more: dict[str, Any] = {}
+    if any(column.spec.role == "text" for column in table.columns):
+        more["ngrams"] = draw(st.sampled_from([None, (1, 1), (1, 2), (2, 3)]))
+        more["char_ngrams"] = draw(st.sampled_from([None, (1, 1), (2, 3)]))
+    categories = [column.spec.name for column in table.columns if column.spec.role == "category"]
+    if len(categories) >= 2 and draw(st.booleans()):
+        more["cross"] = ((categories[0], categories[1]), (categories[1], categories[1]))
+    return table.options(
+        **more,
+        text_weights=draw(st.sampled_from(["tf-idf", "tf", "binary"])),
+        standardize=draw(st.sampled_from(["auto", "on", "off"])),
+        null_flags=draw(st.booleans()),
+        vocabulary=draw(st.booleans()),
+        hash_bits=draw(st.sampled_from([1, 3, 10])),
+        hash_seed=draw(st.sampled_from([0, 1, 2**32 - 1])),
+    )
+
+
+def specs_of(table: Table, options: EncodingOptions) -> list[Spec]:
+    return [*table.specs, *(Spec(f"{a}×{b}", "cross", (a, b)) for a, b in options.cross)]
+
+
+def alike(found: dict[Any, float], expected: dict[Any, float]) -> bool:
+    """But for the rounding to float32, and for what cancels out."""
+    return all(
+        found.get(feature, 0.0) == pytest.approx(expected.get(feature, 0.0), rel=1e-5, abs=2e-6, nan_ok=True)
+        for feature in found.keys() | expected.keys()
+    )
+
+
+@settings(max_examples=EXAMPLES)
+@given(table=tables(), data=st.data())
+def test_rows_are_encoded_as_the_twin_says(table, data):
+    options = data.draw(choices(table))
+    encoding = learnt(table, options)
+    plain = plain_learn(specs_of(table, options), options, table.values)
+    for row, values in zip(encoded(encoding, table.arrays, table.rows), table.values, strict=True):
+        try:
+            expected = plain_encode(plain, values)
+        except OnlyRoundingLeft:
+            continue
+        if isinstance(expected, int):
+            assert row == expected
+        else:
+            assert not isinstance(row, int), f"fault {row} of {values}"
+            found = called(encoding, row)
+            assert alike(found, expected), f"{values}: {found} and not {expected}"
+
+
+# What a row must not depend on.
+
+
+def cuts(data: Any, rows: int) -> list[tuple[int, int]]:
+    """Parts of a table, one behind the other; some may be empty."""
+    places = sorted(data.draw(st.lists(st.integers(0, rows), max_size=4)))
+    return list(itertools.pairwise([0, *places, rows]))
+
+
+@settings(max_examples=EXAMPLES)
+@given(table=tables(), data=st.data())
+def test_a_row_is_encoded_alike_in_whatever_batch_it_comes(table, data):
+    """Slices of a table, one after the other by one encoder, or each by an encoder of its own."""
+    options = data.draw(choices(table))
+    encoding = learnt(table, options)
+    whole = encoded(encoding, table.arrays, table.rows)
+    encoder = Encoder(encoding)
+    for one in (encoder, None):
+        parts = []
+        for first, stop in cuts(data, table.rows):
+            arrays = {name: array.slice(first, stop - first) for name, array in table.arrays.items()}
+            parts += encoded(encoding, arrays, stop - first, one)
+        assert parts == whole
+
+
+@settings(max_examples=EXAMPLES)
+@given(table=tables(), data=st.data())
+def test_order_and_number_of_columns_do_not_matter_nor_do_chunks(table, data):
+    options = data.draw(choices(table))
+    encoding = learnt(table, options)
+    whole = encoded(encoding, table.arrays, table.rows)
+    arrays = dict(data.draw(st.permutations([*table.arrays.items(), ("extra", pa.nulls(table.rows))])))
+    for name in arrays:
+        if data.draw(st.booleans()):
+            parts = [arrays[name].slice(first, stop - first) for first, stop in cuts(data, table.rows)]
+            arrays[name] = pa.chunked_array(parts, arrays[name].type)
+    assert encoded(encoding, arrays, table.rows) == whole
+
+
+WIDER = {
+    **{kind: pa.int64() for kind in (pa.int8(), pa.int16(), pa.int32(), pa.uint8(), pa.uint16(), pa.uint32())},
+    pa.float16(): pa.float64(),
+    pa.float32(): pa.float64(),
+    pa.string(): pa.large_string(),
+    pa.large_string(): pa.string_view(),
+    pa.binary(): pa.large_binary(),
+    pa.date32(): pa.date64(),
+    pa.timestamp("s"): pa.timestamp("us"),
+    pa.timestamp("ms"): pa.timestamp("us", "America/Lima"),
+    pa.time32("ms"): pa.time64("us"),
+    pa.duration("s"): pa.duration("ms"),
+    pa.duration("ms"): pa.duration("us"),
+}
+
+
+def widened(array: Any) -> Any:
+    """The same values in a wider type, or another form of it."""
+    kind = array.type
+    if kind in WIDER:
+        return array.cast(WIDER[kind])
+    if pa.types.is_dictionary(kind):
+        return array.dictionary_decode() if not pa.types.is_string_view(kind.value_type) else array
+    if pa.types.is_list(kind) and not pa.types.is_struct(kind.value_type):
+        return array.cast(pa.large_list(WIDER.get(kind.value_type, kind.value_type)))
+    if pa.types.is_fixed_size_list(kind):
+        return array.cast(pa.list_(WIDER.get(kind.value_type, kind.value_type)))
+    return array
+
+
+@settings(max_examples=EXAMPLES)
+@given(table=tables(), data=st.data())
+def test_the_width_of_a_type_does_not_matter(table, data):
+    """Shards of one table may hold int32 here and double there, or strings with a dictionary and without."""
+    options = data.draw(choices(table))
+    encoding = learnt(table, options)
+    arrays = {name: widened(array) for name, array in table.arrays.items()}
+    assert encoded(encoding, arrays, table.rows) == encoded(encoding, table.arrays, table.rows)
+    doubles = {
+        name: array.cast(pa.float64()) if pa.types.is_integer(array.type) and array.type.bit_width < 64 else array
+        for name, array in table.arrays.items()
+    }
+    assert encoded(encoding, doubles, table.rows) == encoded(encoding, table.arrays, table.rows)
+
+
+@pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.float64(), pa.float32(), pa.decimal128(20, 0)])
+def test_ids_are_the_same_category_whatever_type_of_number_holds_them(kind):
+    """A column of integers becomes one of doubles where a tool knows no null in integers."""
+    ids = [0, 1, 16_777_215, *([10**10, 1_234_567_890_123, 2**53] if kind.bit_width >= 64 else [])]
+    table = pa.table({"id": pa.array(ids, pa.int64())})
+    options = EncodingOptions(category=("id",), vocabulary=True)
+    encoding = learn(plan_columns(table.schema, options, {}, "a table"), options, [{"id": table["id"]}], ())
+    expected = encoded(encoding, {"id": table["id"]}, len(ids))
+    assert len(set(expected)) == len(ids)
+    assert encoded(encoding, {"id": table["id"].cast(kind)}, len(ids)) == expected
+    if pa.types.is_floating(kind):
+        zeros = pa.array([-0.0, None], kind)
+        assert encoded(encoding, {"id": zeros}, 2)[0] == expected[0]
+
+
+@settings(max_examples=60)
+@given(table=tables(), data=st.data())
+def test_an_encoding_survives_its_record(table, data):
+    """Through JSON, as it is kept; with the same digest and the same rows."""
+    options = data.draw(choices(table))
+    encoding = learnt(table, options, (LabelCoding(("no", "yes"), others=0.0), LabelCoding()))
+    record, arrays = encoding.to_record()
+    again = Encoding.from_record(json.loads(json.dumps(record)), {name: array.copy() for name, array in arrays.items()})
+    assert again.digest == encoding.digest
+    assert (again.options, again.columns, again.labels) == (encoding.options, encoding.columns, encoding.labels)
+    assert encoded(again, table.arrays, table.rows) == encoded(encoding, table.arrays, table.rows)
+    features = [encoding.name_of(feature) for feature in range(encoding.unbounded_first + 3)]
+    assert [again.name_of(feature) for feature in range(encoding.unbounded_first + 3)] == features
+
+
+@given(table=tables(most_rows=3), data=st.data())
+def test_the_digest_knows_every_part_of_the_encoding(table, data):
+    encoding = learnt(table, data.draw(choices(table)), (LabelCoding(("no", "yes")),))
+    others = [
+        replace(encoding, labels=(LabelCoding(("yes", "no")),)),
+        replace(encoding, hash_bits=encoding.hash_bits + 1),
+        replace(encoding, options=replace(encoding.options, hash_seed=77)),
+        replace(encoding, columns=(replace(encoding.columns[0], centre=(1e-300,)), *encoding.columns[1:])),
+        replace(encoding, words=np.append(encoding.words, np.uint64(1))),
+        *(
+            replace(encoding, rarities={**encoding.rarities, name: np.nextafter(rarity, np.float32(9.0))})
+            for name, rarity in encoding.rarities.items()
+        ),
+    ]
+    digests = [encoding.digest, *(other.digest for other in others)]
+    assert len(set(digests)) == len(digests)
+
+
+def test_no_rows_are_encoded_to_no_rows():
+    arrays = {"n": pa.array([1.5]), "c": pa.array(["x"]), "l": pa.array([[1.0, 2.0]]), "t": pa.array([["a"]])}
+    schema = pa.schema([(name, array.type) for name, array in arrays.items()])
+    for names in (["n"], ["n", "l"], ["n", "c"], ["c", "t"], list(arrays)):
+        some = {name: arrays[name] for name in names}
+        options = EncodingOptions(features=tuple(names))
+        encoding = learn(plan_columns(schema, options, {}, "a table"), options, [some], ())
+        assert encoded(encoding, {name: array[:0] for name, array in some.items()}, 0) == []
+
+
+def test_one_text_that_is_no_utf8_leaves_the_others_as_they_are():
+    """Parquet's readers do not look whether strings are UTF-8."""
+    texts = ["Ärger".encode(), b"\xff\xc4 bad", "ÜBER ärger".encode(), b""]
+    offsets = np.cumsum([0, *(len(text) for text in texts)]).astype(np.int32)
+    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
+    bad = pa.StringArray.from_buffers(len(texts), buffers[1], buffers[2])
+    good = pa.array([None if text == texts[1] else text.decode() for text in texts])
+    options = EncodingOptions(text=("t",), hash_bits=20)
+    encoding = learn(plan_columns(pa.schema([("t", pa.string())]), options, {}, "a table"), options, [{"t": good}], ())
+    found, expected = (encoded(encoding, {"t": array}, len(texts)) for array in (bad, good))
+    assert [found[0], *found[2:]] == [expected[0], *expected[2:]]
+    assert len(found[1]) == 2
+    assert [encoded(encoding, {"t": bad[r : r + 1]}, 1)[0] for r in range(len(texts))] == found
+
+
+# Labels and weights on their way.
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+)
+def test_string_labels_become_the_numbers_of_the_known_ones(kind):
+    labels = ["no", "yes", None, "maybe", "", "yes"]
+    array = pa.array(labels).cast(kind) if not pa.types.is_dictionary(kind) else pa.array(labels).dictionary_encode()
+    assert coded_labels(array[1:], LabelCoding(("no", "yes"))).to_pylist() == [1.0, None, -2.0, -2.0, 1.0]
+    assert coded_labels(array, LabelCoding(("", "yes"), others=0.0)).to_pylist() == [0.0, 1.0, None, 0.0, 0.0, 1.0]
+
+
+def test_labels_and_weights_go_along():
+    arrays = {
+        "x": pa.array([1.0, 2.0, 3.0]),
+        "y": pa.array([True, None, False]),
+        "w": pa.array([1, 2, None], pa.int8()),
+    }
+    options = EncodingOptions(features=("x",))
+    schema = pa.schema([(name, array.type) for name, array in arrays.items()])
+    encoding = learn(plan_columns(schema, options, {}, "a table"), options, [arrays], (LabelCoding(),))
+    batch = Encoder(encoding).encode(arrays, 3, ("y",), "w")
+    assert batch["label 0"].to_pylist() == [1.0, None, 0.0]
+    assert batch["weight"].to_pylist() == [1.0, 2.0, None]
