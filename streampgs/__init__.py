@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from streampgs.api import train as train
     from streampgs.errors import StreampgsError as StreampgsError
     from streampgs.model import Model as Model
+    from streampgs.packing.packer import pack as pack
 
-__all__ = ["Model", "StreampgsError", "resume", "train"]
+__all__ = ["Model", "StreampgsError", "pack", "resume", "train"]
 
 __version__ = "0.1.0"
 
@@ -25,6 +26,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Model": "streampgs.model",
     "StreampgsError": "streampgs.errors",
+    "pack": "streampgs.packing.packer",
     "resume": "streampgs.api",
     "train": "streampgs.api",
 }

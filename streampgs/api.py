@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -11,12 +12,15 @@ from streampgs import trainer
 from streampgs.errors import OptionError
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, parse_size
 from streampgs.progress import Observer, Report, StopRequest
+from streampgs.run.folder import RunFolder
+from streampgs.stores.addresses import absolute
 
 Sources = str | Path | Sequence[str | Path]
 
 
 def train(
-    data: Sources,
+    data: Any,
+    labels: Any = None,
     *,
     run: str | Path,
     observer: Observer | None = None,
@@ -25,14 +29,18 @@ def train(
 ) -> Report:
     """Start a run on files, folders or globs of shards and train until a limit.
 
+    Or on rows that the program holds: a table of polars, pandas, DuckDB, pyarrow, …, an iterator of record batches, a
+    NumPy matrix or a SciPy sparse matrix; `labels`, where they are apart, are numbers or strings, one for each row. Such
+    rows are written into the run's folder first, so that it can be resumed like any other.
+
     Options are those of `streampgs train`, as keywords: loss, p, sigma, ball, epochs, rows, memory, text, … (the fields
     of `ModelOptions`, `EncodingOptions`, `Limits` and `Resources` in streampgs.options).
     """
     model, limits, resources, encoding = _split(options, ModelOptions, Limits, Resources, EncodingOptions)
     if "validation" in model:  # a resume may be started elsewhere
-        model["validation"] = tuple(str(Path(source).absolute()) for source in _listed(model["validation"]))
+        model["validation"] = tuple(absolute(source) for source in _listed(model["validation"]))
     return trainer.train(
-        _listed(data),
+        _listed(data) if _are_paths(data) and labels is None else [_spooled(data, labels, Path(run))],
         Path(run),
         ModelOptions(**model),
         Limits(**limits),
@@ -57,6 +65,25 @@ def resume(
     return trainer.resume(
         Path(run), Limits(**limits), Resources(**resources), observer, stop, on_bad_row, accept_touched
     )
+
+
+def _are_paths(data: Any) -> bool:
+    if isinstance(data, list | tuple):
+        return all(isinstance(source, str | Path) for source in data)
+    return isinstance(data, str | Path)
+
+
+def _spooled(data: Any, labels: Any, run: Path) -> str:
+    """The folder of shards, inside the run's, that the rows were written to."""
+    from streampgs.packing.in_memory import batches_of
+    from streampgs.packing.shards import write_shards
+
+    folder = RunFolder(run)
+    folder.refuse_if_taken()
+    folder.make()
+    shutil.rmtree(folder.data, ignore_errors=True)  # of a start that was interrupted
+    write_shards(batches_of(data, labels), folder.data)
+    return str(folder.data)
 
 
 def _listed(data: Sources) -> list[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.plan import CATEGORY, CROSS, LIST, NUMBER, TEXT, VECTOR
+from streampgs.encoding.plan import CATEGORY, CROSS, TOKENS
 from streampgs.options import ModelOptions
 from streampgs.order.schedule import Sizes
 from streampgs.planning import Forecast
@@ -55,15 +55,7 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
     by_kind: dict[str, list[str]] = {}
     for column in encoding.columns:
         by_kind.setdefault(column.kind, []).append(column.name)
-    plural = {
-        NUMBER: "numbers",
-        CATEGORY: "categories",
-        TEXT: "texts",
-        LIST: "lists",
-        VECTOR: "vectors",
-        CROSS: "crosses",
-    }
-    parts = [f"{len(names)} {plural.get(kind, kind)} ({_shortened(names)})" for kind, names in by_kind.items()]
+    parts = [f"{_counted(len(names), kind)} ({_shortened(names)})" for kind, names in by_kind.items()]
     if any(column.scale for column in encoding.columns):
         parts.append("numbers standardized")
     if encoding.has_hashed:
@@ -74,6 +66,15 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
     if left_out:
         choices["left out"] = _shortened(f"{name} ({reason})" for name, reason in left_out.items())
     return choices
+
+
+_PLURALS = {CATEGORY: "categories", CROSS: "crosses", TOKENS: "columns of tokens"}
+
+
+def _counted(count: int, kind: str) -> str:
+    if count == 1:
+        return f"1 {'column of tokens' if kind == TOKENS else kind}"
+    return f"{count} {_PLURALS.get(kind, kind + 's')}"
 
 
 def _label_text(label: float | str) -> str:
@@ -104,6 +105,17 @@ def window_choice(sizes: Sizes, rows: int, blocks: int, is_all: bool, sampling: 
 
 
 def cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
+    if not catalog.remote:
+        return _decoded_choice(catalog, folder, epochs_left)
+    size = sum(remote.size for remote in catalog.remote)
+    copies = (
+        f"copies of {len(catalog.remote):,} remote shards ({size / 1e6:,.1f} MB) come into {folder} as they are needed"
+    )
+    decoded = any(shard.decoded for shard in catalog.shards)
+    return f"{copies}; {_decoded_choice(catalog, folder, epochs_left)}" if decoded else copies
+
+
+def _decoded_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
     decoded = sum(shard.decoded for shard in catalog.shards)
     kept = sum(shard.cached for shard in catalog.shards)
     if not decoded:
@@ -121,6 +133,7 @@ def memory_choice(forecast: Forecast) -> str:
         "two windows": forecast.windows,
         "reading": forecast.reading,
         "decoding": forecast.decoding,
+        "downloads": forecast.downloads,
         "model": forecast.model,
     }
     listed = ", ".join(f"{name} {value / 1e6:,.0f} MB" for name, value in parts.items() if value)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from streampgs.model import Model, Vector
 from streampgs.opening import columns_of
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.filler import RowRules, WindowFiller
+from streampgs.reading.remote import one_by_one
 from streampgs.reading.window import Window
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import SPARSE, Columns
@@ -53,9 +55,11 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
             "give tables with the features it was trained on",
         )
     rules = RowRules(columns, model.classifies, skip_bad_rows, width)
-    filler = WindowFiller(catalog, np.empty(0, np.int64), rules, None)
     vectors, intercepts = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
-    try:
+    with (
+        one_by_one(catalog) as (placed, copies),
+        closing(WindowFiller(placed, np.empty(0, np.int64), rules, None, copies)) as filler,
+    ):
         for window in filler.in_file_order(_BLOCK_BYTES):
             scores = np.empty((len(vectors), window.rows))
             for vector, intercept, into in zip(vectors, intercepts, scores, strict=True):
@@ -63,8 +67,6 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
                     vector, float(intercept), window.starts, window.stops, window.indices, window.values, sparse, into
                 )
             yield _ScoredBlock(scores[0] if model.coef_.ndim == 1 else np.ascontiguousarray(scores.T), window)
-    finally:
-        filler.close()
 
 
 class _Ranks:

@@ -10,9 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from streampgs.choices import encoding_choices
 from streampgs.contest import Contest
-from streampgs.model import lanes_from, newest_checkpoint
-from streampgs.options import Resources
+from streampgs.model import Model, lanes_from, newest_checkpoint
+from streampgs.opening import columns_of, open_table
+from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
 from streampgs.planning import choose_sizes, group_sizes
@@ -20,7 +22,7 @@ from streampgs.reading.label_sample import sampled_labels
 from streampgs.run.folder import RunFolder
 from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import PgsSettings
-from streampgs.table.catalog import Catalog, build_catalog, with_cache
+from streampgs.table.catalog import Catalog, with_cache
 from streampgs.table.layout import Columns
 
 # A window of W blocks whose labels correlate by ρ inside a block varies in its mean label as W/ρ independent rows
@@ -28,7 +30,8 @@ from streampgs.table.layout import Columns
 _INDEPENDENT_BLOCKS_NEEDED = 32
 
 
-def inspect_run(run: Path) -> dict[str, Any]:
+def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
+    """`top`: so many features with the largest weights, for each target."""
     checkpoint = newest_checkpoint(run)
     lanes, contest = lanes_from(checkpoint), Contest.from_json(checkpoint.record["contest"])
     record = checkpoint.record
@@ -52,6 +55,7 @@ def inspect_run(run: Path) -> dict[str, Any]:
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
         "nonzeros": sum(table[lane]["nonzeros"] for lane in leading),
         "lanes": table,
+        **({"top": strongest(Model.load(run), top)} if top else {}),
         "dropped": [
             {**_candidate_summary(contest.candidates[int(number)]), **fate}
             for number, fate in contest.standing.dropped.items()
@@ -62,6 +66,25 @@ def inspect_run(run: Path) -> dict[str, Any]:
         "catalog": summary(catalog),
         "arrivals": [asdict(arrival) for arrival in cursor.arrivals],
     }
+
+
+def strongest(model: Model, count: int) -> list[dict[str, Any]]:
+    """The features with the largest weights, by name; of several classes or labels for each of them. The weight is what
+    a row gains that has the name, whatever sign hashing gave it."""
+    found = []
+    for target, weights in zip(model.targets, np.atleast_2d(model.coef_), strict=True):
+        largest = np.argsort(-np.abs(weights), kind="stable")[:count]
+        found += [
+            {
+                "target": target,
+                "feature": int(place),
+                "name": model.name_of(int(place)),
+                "weight": float(weights[place]) * model.sign_of(int(place)),
+            }
+            for place in largest
+            if weights[place] != 0.0
+        ]
+    return found
 
 
 _MEANS = ("intercept", "gap", "progressive_loss", "progressive_accuracy")
@@ -109,13 +132,17 @@ def summary(catalog: Catalog) -> dict[str, Any]:
     }
 
 
-def inspect_data(sources: Sequence[str], columns: Columns, resources: Resources) -> dict[str, Any]:
+def inspect_data(
+    sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, resources: Resources
+) -> dict[str, Any]:
     """The catalog, the windows that training would use, and whether they can mix the shards."""
-    catalog, located = build_catalog(sources, columns)
+    table = open_table(sources, options, encoding_options, judging=False)
+    catalog, located = table.catalog, table.located
+    columns = columns_of(options, table.encoding)
     shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else 1 << 62)
     catalog = Catalog(shards)
     groups = group_sizes(catalog, columns.weighted)
-    sizes = choose_sizes(groups, resources)
+    sizes = choose_sizes(groups, resources, table.decoder_bytes)
     schedule = Schedule(0, groups, sizes)
     arrivals = (Arrival(0, 0, len(catalog.shards), catalog.groups),)
     first = schedule.window(Cursor(arrivals))
@@ -136,6 +163,7 @@ def inspect_data(sources: Sequence[str], columns: Columns, resources: Resources)
     return {
         "catalog": summary(catalog),
         "ignored_files": len(located.ignored),
+        "encoding": {} if table.encoding is None else encoding_choices(table.encoding),
         "window_bytes": sizes.window_bytes,
         "block_bytes": sizes.block_bytes,
         "blocks_per_window_first_epoch": first.blocks,

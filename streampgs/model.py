@@ -7,17 +7,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.contest import Contest
+from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import OptionError, RunError
+from streampgs.errors import DataError, OptionError, RunError
 from streampgs.options import ModelOptions
 from streampgs.run.folder import Checkpoint, RunFolder
 from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import PgsSettings
+from streampgs.table.layout import Columns, find_layout
 
 Vector = NDArray[np.float64]
+_BATCH_ROWS = 1 << 13
 
 
 @dataclass(frozen=True)
@@ -67,6 +71,14 @@ class Model:
     def layout(self) -> str:
         return self.settings.layout
 
+    def name_of(self, feature: int) -> str:
+        """What a feature is called, as far as it is known."""
+        return self.encoding.name_of(feature) if self.encoding is not None else str(feature)
+
+    def sign_of(self, feature: int) -> int:
+        """Of the value that a feature has where it is present."""
+        return self.encoding.sign_of(feature) if self.encoding is not None else 1
+
     @property
     def features(self) -> int:
         return int(self.coef_.shape[-1])
@@ -83,10 +95,13 @@ class Model:
         return np.array(self.options.classes if self.options.classes is not None else (-1.0, 1.0))
 
     def decision_function(self, rows: Any) -> Vector:
-        """<w, x> + b for each row of an array or of a scipy sparse matrix; features never seen count as nothing.
+        """<w, x> + b for each row of an array or of a scipy sparse matrix; features never seen count as nothing. A model
+        of an ordinary table takes such tables: of pyarrow, polars, pandas, DuckDB, …, by the names of their columns.
 
         With several classes or labels: a column for each.
         """
+        if hasattr(rows, "__arrow_c_stream__") or isinstance(rows, pa.RecordBatch):
+            return self._table_scores(rows)
         if hasattr(rows, "tocsr"):
             matrix = rows.tocsr()
             known = min(matrix.shape[1], self.features)
@@ -98,6 +113,45 @@ class Model:
                 "give the features it was trained on",
             )
         return np.asarray(array @ self.coef_.T + self.intercept_)
+
+    def _table_scores(self, rows: Any) -> Vector:
+        if self.encoding is None:
+            raise OptionError(
+                "a table for a model of rows of features", "give an array or a scipy sparse matrix of its features"
+            )
+        reader = (
+            pa.RecordBatchReader.from_batches(rows.schema, [rows])
+            if isinstance(rows, pa.RecordBatch)
+            else pa.RecordBatchReader.from_stream(rows)
+        )
+        find_layout(reader.schema, Columns(None, None, encoding=self.encoding), "the table")
+        encoder = Encoder(self.encoding)
+        scores, first = [np.empty((0, *self.coef_.shape[:-1]))], 0
+        for batch in reader:
+            for start in range(0, batch.num_rows, _BATCH_ROWS):
+                part = batch.slice(start, _BATCH_ROWS)
+                scores.append(self._encoded_scores(encoder, part, first + start))
+            first += batch.num_rows
+        return np.concatenate(scores)
+
+    def _encoded_scores(self, encoder: Encoder, batch: pa.RecordBatch, first: int) -> Vector:
+        from scipy.sparse import csr_matrix
+
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        faults = np.zeros(batch.num_rows, np.uint8)
+        offsets, indices, values = encoder.entries(columns, batch.num_rows, faults)
+        bad = np.flatnonzero(faults)
+        unknown = np.repeat(np.arange(batch.num_rows), np.diff(offsets))[~np.isfinite(values)]
+        if bad.size or unknown.size:
+            row = int(min([*bad[:1], *unknown[:1]]))
+            raise DataError(f"row {first + row}: a feature is NaN or infinite, or a list of another length", "mend it")
+        known = indices < self.features
+        rows = np.repeat(np.arange(batch.num_rows), np.diff(offsets))
+        matrix = csr_matrix(
+            (values[known].astype(np.float64), (rows[known], indices[known].astype(np.int64))),
+            shape=(batch.num_rows, self.features),
+        )
+        return np.asarray(matrix @ self.coef_.T + self.intercept_)
 
     def predict(self, rows: Any) -> NDArray[Any]:
         """Classes, or the values of a regression; with several labels: a column for each."""

@@ -19,13 +19,16 @@ from streampgs.order.schedule import Schedule
 from streampgs.planning import choose_sizes, group_sizes
 from streampgs.reading.label_sample import sampled_label_arrays
 from streampgs.reading.table_sample import sampled_rows
+from streampgs.stores.access import RemoteObject
 from streampgs.table.catalog import Catalog, build_catalog
 from streampgs.table.layout import Columns, find_layout, holds_features, partitions_of, with_partitions
 from streampgs.table.locate import Located, locate
+from streampgs.table.remote_shards import remote_schema
 from streampgs.table.shard_files import schema_of
 
 _MOST_CLASSES = 10_000
 _SURELY_TWO_CLASSES = 0.99
+_SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
 _MANY_WORDS, _MOSTLY_DIFFERENT = 5.0, 0.5
 
 
@@ -38,6 +41,8 @@ class OpenTable:
     options: ModelOptions
     """With what was to be found out about labels found out."""
     encoding: Encoding | None
+    decoder_bytes: int
+    """What decoding a group takes, where it was looked at."""
     notes: list[str] = field(default_factory=list)
 
 
@@ -54,21 +59,30 @@ def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Colum
     return Columns(options.label, options.weight, positive, classes or None, weights, encoding)
 
 
-def open_table(sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions) -> OpenTable:
+def open_table(
+    sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, judging: bool = True
+) -> OpenTable:
+    """`judging`: look at the labels, and refuse those that do not go with the loss."""
     plan = _plan(sources, options, encoding_options)
     catalog, located = build_catalog(sources, columns_of(options, plan))
     notes: list[str] = []
-    options, codings = _with_labels(options, catalog, plan, notes)
-    encoding = None
+    codings = tuple(LabelCoding() for _ in options.labels)
+    if judging:
+        options, codings = _with_labels(options, catalog, plan, notes)
+    encoding, decoder_bytes = None, 0
     if plan is not None:
-        sample = sampled_rows(catalog, columns_of(options, plan), options.seed)
-        encoding = learn(plan, encoding_options, sample, codings)
-        if _is_better_as_it_is(encoding, plan, encoding_options, codings):
-            encoding = None
+        most_bytes = _GLANCE_BYTES if _is_ready(plan, encoding_options, codings) else _SAMPLE_BYTES
+        sample = sampled_rows(catalog, columns_of(options, plan), options.seed, most_bytes)
+        encoding = learn(plan, encoding_options, sample.batches, codings)
+        if _is_ready(plan, encoding_options, codings) and not encoding.columns[0].scale:
+            encoding = None  # it can be read in slices, as it lies on disk
         else:
-            notes += _hints(encoding, sample)
+            notes += _hints(encoding, sample.batches)
+            decoder_bytes = sample.decoder_bytes
+        del sample
+        pa.default_memory_pool().release_unused()
         catalog, located = build_catalog(sources, columns_of(options, encoding))
-    return OpenTable(catalog, located, options, encoding, notes)
+    return OpenTable(catalog, located, options, encoding, decoder_bytes, notes)
 
 
 def _plan(sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions) -> Plan | None:
@@ -77,7 +91,7 @@ def _plan(sources: Sequence[str], options: ModelOptions, encoding_options: Encod
     if not paths:
         return None
     shard = str(paths[0])
-    schema = schema_of(paths[0])
+    schema = remote_schema(paths[0]) if isinstance(paths[0], RemoteObject) else schema_of(paths[0])
     whole = with_partitions(schema, partitions_of(shard, schema))
     labels = [label for label in options.labels if label in schema.names]
     texts = any(types.class_of(schema.field(label).type) == types.STRING for label in labels)
@@ -95,14 +109,11 @@ def _plan(sources: Sequence[str], options: ModelOptions, encoding_options: Encod
     return plan_columns(whole, encoding_options, taken, shard)
 
 
-def _is_better_as_it_is(
-    encoding: Encoding, plan: Plan, options: EncodingOptions, codings: tuple[LabelCoding, ...]
-) -> bool:
-    """Lists of features of like scales need no encoding: they can be read in slices, as they lie on disk."""
+def _is_ready(plan: Plan, options: EncodingOptions, codings: tuple[LabelCoding, ...]) -> bool:
+    """Whether a table's features are lists of features already, which need no encoding if their scales are alike."""
     if options.given or any(coding.values for coding in codings):
         return False
-    alone = len(plan.columns) == 1 and plan.columns[0].kind == LIST and plan.columns[0].name == "features"
-    return alone and not encoding.columns[0].scale
+    return len(plan.columns) == 1 and plan.columns[0].kind == LIST and plan.columns[0].name == "features"
 
 
 # Labels.

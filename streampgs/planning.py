@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from streampgs.errors import OptionError
-from streampgs.options import Resources
+from streampgs.options import SMALLEST_MEMORY, Resources
 from streampgs.order.schedule import GroupSizes, Sizes
+from streampgs.stores.copies import DOWNLOAD_BYTES
 from streampgs.table.catalog import Catalog
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 21
@@ -20,6 +21,8 @@ _WEIGHT_BYTES = 8
 _ENTRY_BYTES = {"sparse": 8, "dense": 4}
 _READING_BYTES = 24 << 20  # scratch for a block, buffers of the decoders, the rows' order
 _DECODING_BYTES = 48 << 20  # pages, dictionaries and slices in the hands of the decoders, as measured
+MOST_DECODERS = 2
+_FRAGMENTED = 1.15  # memory that the allocator keeps, beside what is in use
 _ROOM_TO_GROW = 1.0625  # see Window.reserve
 
 
@@ -35,11 +38,29 @@ def group_sizes(catalog: Catalog, weighted: bool) -> GroupSizes:
     )
 
 
-def choose_sizes(groups: GroupSizes, resources: Resources) -> Sizes:
-    """Two windows fill the budget (three, where groups are decoded into memory); no more than mixes well."""
+def decoders_for(decoder_bytes: int, memory: int) -> int:
+    """How many groups are decoded at a time; a decoder of a table of hundreds of columns may take hundreds of megabytes."""
+    return MOST_DECODERS if MOST_DECODERS * decoder_bytes <= memory // 2 else 1
+
+
+def _decoding_share(decoder_bytes: int, memory: int) -> int:
+    """What decoders take of the budget: all that is beyond the usual."""
+    return max(0, decoders_for(decoder_bytes, memory) * decoder_bytes - _DECODING_BYTES)
+
+
+def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 0) -> Sizes:
+    """Two windows fill the budget (three, where groups are decoded into memory), beside decoders that take so much each;
+    no more than mixes well."""
     uncached = groups.decoded & ~groups.cached
     windows = 3 if uncached.any() else 2
-    fitting = int((resources.memory - _READING_BYTES) / (windows * _ROOM_TO_GROW))
+    share = _decoding_share(decoder_bytes, resources.memory)
+    fitting = int((resources.memory - _READING_BYTES - share) / (windows * _ROOM_TO_GROW))
+    if fitting < SMALLEST_BLOCK:
+        raise OptionError(
+            f"a decoder takes {decoder_bytes / 1e6:,.0f} MB for the table's many columns; --memory "
+            f"{resources.memory / 1e6:,.0f}MB leaves no room for rows",
+            f"give at least --memory {(2 * decoder_bytes + SMALLEST_MEMORY) / 1e6:,.0f}MB, or leave out columns with --ignore",
+        )
     if resources.window is not None:
         if resources.window > fitting:
             raise OptionError(
@@ -59,9 +80,10 @@ def choose_sizes(groups: GroupSizes, resources: Resources) -> Sizes:
     return Sizes(window, block)
 
 
-def check_fits(sizes: Sizes, resources: Resources) -> None:
+def check_fits(sizes: Sizes, resources: Resources, decoder_bytes: int = 0) -> None:
     """At a resume the recorded window must fit into the (new) budget."""
     needed = int(2 * _ROOM_TO_GROW * sizes.window_bytes) + _READING_BYTES
+    needed += max(0, decoder_bytes - _DECODING_BYTES)
     if needed > resources.memory:
         raise OptionError(
             f"the run's windows of {sizes.window_bytes / 1e6:,.0f} MB need --memory {needed / 1e6:,.0f}MB; "
@@ -80,16 +102,20 @@ class Forecast:
     reading: int
     decoding: int
     model: int
+    downloads: int = 0
+    """Parts of remote shards on their way to the disk."""
 
     @property
     def total(self) -> int:
-        return self.process + self.windows + self.reading + self.decoding + self.model
+        return self.process + self.windows + self.reading + self.decoding + self.model + self.downloads
 
 
-def decoding_bytes(catalog: Catalog, groups: GroupSizes) -> int:
+def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0, memory: int = 0) -> int:
     """What decoders have in hand beside the slices that they give."""
     if not groups.decoded.any():
         return 0
+    if decoder_bytes:
+        return max(_DECODING_BYTES, int(_FRAGMENTED * decoders_for(decoder_bytes, memory) * decoder_bytes))
     compressed = catalog.per_group(shard.decoded and shard.kind == "arrow" for shard in catalog.shards)
     if not compressed.any():
         return _DECODING_BYTES
@@ -97,8 +123,18 @@ def decoding_bytes(catalog: Catalog, groups: GroupSizes) -> int:
     return _DECODING_BYTES + int(3 * (groups.rows * groups.row_bytes)[compressed].max())
 
 
+def download_bytes(catalog: Catalog) -> int:
+    return min(DOWNLOAD_BYTES, sum(remote.size for remote in catalog.remote))
+
+
 def forecast(
-    groups: GroupSizes, sizes: Sizes, process: int, features: int, feature_bytes: int, decoding: int = 0
+    groups: GroupSizes,
+    sizes: Sizes,
+    process: int,
+    features: int,
+    feature_bytes: int,
+    decoding: int = 0,
+    downloads: int = 0,
 ) -> Forecast:
     all_bytes = float((groups.rows * groups.row_bytes).sum())
     window = min(all_bytes, sizes.window_bytes)
@@ -108,4 +144,5 @@ def forecast(
         int(min(all_bytes, 8 * sizes.block_bytes)),
         decoding,
         features * feature_bytes,
+        downloads,
     )

@@ -31,17 +31,29 @@ from streampgs.opening import columns_of, open_table
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, values_of
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
-from streampgs.planning import BLOCKS_NEEDED, Forecast, check_fits, choose_sizes, decoding_bytes, forecast, group_sizes
+from streampgs.planning import (
+    BLOCKS_NEEDED,
+    Forecast,
+    check_fits,
+    choose_sizes,
+    decoders_for,
+    decoding_bytes,
+    download_bytes,
+    forecast,
+    group_sizes,
+)
 from streampgs.progress import Observer, Report, Silent, Status, StopRequest
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.filler import RowRules, WindowFiller, refuse_unreadable
 from streampgs.reading.pipeline import Pipeline
+from streampgs.reading.remote import copies_folder, copies_of, one_by_one, refuse_remote
 from streampgs.reading.window import Window
 from streampgs.run.folder import Checkpoint, RunFolder, RunLock
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
 from streampgs.solver.lanes import Lanes, state_bytes_per_feature
 from streampgs.solver.pgs import TRANSIENT_FEATURE_BYTES, Pgs, most_lanes
+from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, build_catalog, decoded_bytes, read_shards, with_cache
 from streampgs.table.locate import locate
 
@@ -91,6 +103,8 @@ class RunRecord:
     limits: Limits
     encoding: str | None = None
     """The digest of the run's encoding; None: rows are used as they are."""
+    decoder_bytes: int = 0
+    """What decoding a group takes, where it was looked at."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "options": self.options.to_json()}
@@ -105,6 +119,7 @@ class RunRecord:
             record["cache_limit"],
             Limits(**record["limits"]),
             record["encoding"],
+            record["decoder_bytes"],
         )
 
 
@@ -131,6 +146,7 @@ def train(
     catalog, located, options, encoding = table.catalog, table.located, table.options, table.encoding
     for note in table.notes:
         observer.note(note)
+    refuse_remote(catalog, run, resources)
     if located.ignored:
         observer.note(
             f"{len(located.ignored)} files that are no shards by their names were left out, '{located.ignored[0]}' first"
@@ -142,15 +158,16 @@ def train(
         limit = resources.cache_limit if resources.cache_limit is not None else shutil.disk_usage(run).free // 2
         shards, _ = with_cache(catalog.shards, 0, limit if cache else 0)
         catalog = Catalog(shards)
-        sizes = choose_sizes(group_sizes(catalog, options.weighted), resources)
+        sizes = choose_sizes(group_sizes(catalog, options.weighted), resources, table.decoder_bytes)
         record = RunRecord(
             options,
-            tuple(str(Path(source).absolute()) for source in sources),
+            tuple(absolute(source) for source in sources),
             sizes,
             cache,
             limit,
             limits.or_default(),
             None if encoding is None else encoding.digest,
+            table.decoder_bytes,
         )
         _refuse_impossible(options, catalog)
         refuse_unreadable(catalog, _schedule(record, catalog))
@@ -176,7 +193,7 @@ def resume(
     observer = observer or Silent()
     record = RunRecord.from_json(folder.record())
     with RunLock(run):
-        check_fits(record.sizes, resources)
+        check_fits(record.sizes, resources, record.decoder_bytes)
         encoding = folder.encoding(record.encoding)
         checkpoint = folder.newest_checkpoint()
         for path, why in checkpoint.damaged if checkpoint else ():
@@ -269,7 +286,7 @@ class _Session:
         self.folder = folder
         self.record = record
         self.options = record.options
-        self.catalog = catalog
+        self.catalog = catalog.with_copies_in(copies_folder(record.cache)) if record.cache is not None else catalog
         self.cursor = cursor
         self.observer = observer
         self.stop = stop
@@ -308,7 +325,15 @@ class _Session:
             self.observer.note(f"nothing to do: the limit of {reached} is reached already; give a larger one to go on")
             return self._report(reached)
         cache = BlockCache(Path(self.record.cache)) if self.record.cache is not None else None
-        filler = WindowFiller(self.catalog, self.schedule.slice_rows, self._rules(), cache)
+        copies = copies_of(self.catalog, self.record.cache, self.record.cache_limit)
+        filler = WindowFiller(
+            self.catalog,
+            self.schedule.slice_rows,
+            self._rules(),
+            cache,
+            copies,
+            decoders_for(self.record.decoder_bytes, self.resources.memory),
+        )
         filler.warm_up()
         if self.solver is None:
             self._warm_up_first_lanes()
@@ -360,11 +385,12 @@ class _Session:
                 "give validation data of the same kind",
             )
         rules = self._rules() if catalog.kind == "sparse" else replace(self._rules(), features=features)
-        filler = WindowFiller(catalog, np.empty(0, np.int64), rules, None)
-        try:
-            window = filler.sample(_VALIDATION_BYTES)
-        finally:
-            filler.close()
+        with one_by_one(catalog) as (placed, copies):
+            filler = WindowFiller(placed, np.empty(0, np.int64), rules, None, copies)
+            try:
+                window = filler.sample(_VALIDATION_BYTES)
+            finally:
+                filler.close()
         if window.rows == 0:
             raise DataError(
                 "the validation data hold no row to judge on",
@@ -565,9 +591,13 @@ class _Session:
         assert self.solver is not None
         assert window.plan is not None
         groups, sizes = self.schedule.groups, self.record.sizes
-        feature_bytes = state_bytes_per_feature(self.solver.settings) + TRANSIENT_FEATURE_BYTES
-        decoding = decoding_bytes(self.catalog, groups)
-        self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, decoding)
+        state_bytes = state_bytes_per_feature(self.solver.settings)
+        racing = len(self.solver) > 1 and self.contest is not None and self.contest.next_mark is not None
+        # While lanes are dropped, those that stay are there twice.
+        feature_bytes = state_bytes + max(TRANSIENT_FEATURE_BYTES, state_bytes // 2 if racing else 0)
+        decoding = decoding_bytes(self.catalog, groups, self.record.decoder_bytes, self.resources.memory)
+        held = decoding, download_bytes(self.catalog)
+        self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, *held)
         blocks = window.plan.blocks
         is_all = self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals) <= len(window.plan.pieces.group)
         choices = {

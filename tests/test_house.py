@@ -17,7 +17,7 @@ from packaging.version import Version
 
 ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-LOCK = (ROOT / "requirements-dev.lock").read_text()
+LOCKS = {name: (ROOT / f"requirements-{name}.lock").read_text() for name in ("dev", "moto")}
 
 # A path that exists on one machine only, or an address from which one machine gets its packages.
 OF_ONE_MACHINE = re.compile(
@@ -27,9 +27,9 @@ OF_ONE_MACHINE = re.compile(
 )
 
 
-def locked() -> list[tuple[Requirement, list[str]]]:
+def locked(name: str) -> list[tuple[Requirement, list[str]]]:
     """Each requirement of the lock with its hashes."""
-    entries = re.sub(r"\s*\\\n\s*", " ", LOCK).splitlines()
+    entries = re.sub(r"\s*\\\n\s*", " ", LOCKS[name]).splitlines()
     parts = [re.split(r"\s+--hash=", entry) for entry in entries if not entry.lstrip().startswith("#")]
     return [(Requirement(requirement), hashes) for requirement, *hashes in parts]
 
@@ -68,24 +68,26 @@ def test_wheel_offers_the_command_and_carries_the_licence(wheel):
     assert any(name.endswith("/licenses/LICENSE") for name in wheel.namelist())
 
 
-def test_lock_pins_one_version_with_hashes():
-    assert locked()
-    for requirement, hashes in locked():
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_pins_one_version_with_hashes(name):
+    assert locked(name)
+    for requirement, hashes in locked(name):
         assert re.fullmatch(r"==[^=*,]+", str(requirement.specifier)), f"{requirement} is not pinned"
         assert hashes, f"{requirement} has no hash"
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), requirement
-    names = [requirement.name for requirement, _ in locked()]
+    names = [requirement.name for requirement, _ in locked(name)]
     assert len(names) == len(set(names))
 
 
-def test_lock_has_no_address():
-    assert "://" not in LOCK
-    options = set(re.findall(r"(?:^|\s)(-[-a-z]+)", LOCK))
+@pytest.mark.parametrize("name", LOCKS)
+def test_lock_has_no_address(name):
+    assert "://" not in LOCKS[name]
+    options = set(re.findall(r"(?:^|\s)(-[-a-z]+)", LOCKS[name]))
     assert options == {"--hash"}
 
 
 def test_lock_honours_the_project():
-    pinned = {requirement.name: Version(str(requirement.specifier)[2:]) for requirement, _ in locked()}
+    pinned = {requirement.name: Version(str(requirement.specifier)[2:]) for requirement, _ in locked("dev")}
     asked = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]
     for requirement in map(Requirement, asked):
         assert requirement.name in pinned, f"{requirement.name} is not in the lock: run ./scripts/lock"

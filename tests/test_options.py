@@ -120,8 +120,8 @@ RIGHT_MODELS: list[dict[str, Any]] = [
     {"loss": "quantile", "quantile": 0.9},
     {"loss": "huber", "huber_width": 2.5},
     {"intercept": 0.0},
-    {"features": 1, "batch": 64, "seed": -3},
-    {"features": 2**31 - 1, "label": "y", "weight": "w", "positive": -2.0, "on_bad_row": "skip"},
+    {"feature_count": 1, "batch": 64, "seed": -3},
+    {"feature_count": 2**31 - 1, "label": "y", "weight": "w", "positive": -2.0, "on_bad_row": "skip"},
 ]
 
 

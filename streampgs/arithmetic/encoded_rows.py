@@ -136,18 +136,16 @@ def beside(offsets, indices, values, more_offsets, more_indices, more_values):  
 
 
 @compiled
-def assembled_rows(rows, numbers, codes, offsets, indices, values):  # type: ignore[no-untyped-def]
+def assembled_rows(rows, numbers, codes, offsets, indices, values, out_indices, out_values):  # type: ignore[no-untyped-def]
     """Rows of three parts: numbers[f, r] as feature f, unless it is 0; the codes codes[k, r], each worth 1 or -1; and
     the entries of a bag, [offsets[r], offsets[r + 1]) where there are any, whose indices lie among those of the codes.
 
-    Gives offsets, indices and values.
+    Indices and values go to `out_indices` and `out_values`, which have room for one more than there can be; gives the
+    offsets.
     """
     features, coded = numbers.shape[0], codes.shape[0]
     bagged = offsets.size > 1
-    most = rows * (features + coded) + indices.size
     out_offsets = np.zeros(rows + 1, np.int64)
-    out_indices = np.empty(most + 1, np.uint32)
-    out_values = np.empty(most + 1, np.float32)
     bits = _table_bits(coded + (_longest(offsets) if bagged else 0))
     table_rows = np.full(1 << bits, -1, np.int32)
     table_entries = np.empty(1 << bits, np.int32)
@@ -188,7 +186,7 @@ def assembled_rows(rows, numbers, codes, offsets, indices, values):  # type: ign
         if cancelled:
             end = _without_zeros(out_indices, out_values, first, end)
         out_offsets[r + 1] = end
-    return out_offsets, out_indices[:end], out_values[:end]
+    return out_offsets
 
 
 @compiled

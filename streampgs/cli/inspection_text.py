@@ -47,6 +47,8 @@ def run_text(result: dict[str, Any]) -> str:
     for number, fault in enumerate(result["damaged_checkpoints"]):
         pairs[f"damaged {number + 1}"] = fault
     tables = [_lane_table(result["lanes"])] if len(result["lanes"]) > 1 else []
+    if result.get("top"):
+        tables.append(_top_table(result["top"]))
     if result["dropped"]:
         tables.append(_dropped_table(result["dropped"]))
     return "\n\n".join([_lines(pairs), *tables])
@@ -73,6 +75,13 @@ def _lane_table(lanes: list[dict[str, Any]]) -> str:
     return _table(head, rows)
 
 
+def _top_table(top: list[dict[str, Any]]) -> str:
+    several = len({one["target"] for one in top}) > 1
+    head = [*(["target"] if several else []), "weight", "feature"]
+    rows = [[*([one["target"]] if several else []), f"{one['weight']:+.5g}", one["name"]] for one in top]
+    return _table(head, rows, left=len(head) - 1)
+
+
 def _dropped_table(dropped: list[dict[str, Any]]) -> str:
     head = ["dropped", "p", "sigma", "after rows", "merit"]
     rows = [
@@ -86,10 +95,15 @@ def _number(value: float | None, form: str = ".3g") -> str:
     return "-" if value is None else format(value, form)
 
 
-def _table(head: list[str], rows: list[list[str]]) -> str:
+def _table(head: list[str], rows: list[list[str]], left: int | None = None) -> str:
+    """Columns of cells, set to the right; the one numbered `left` to the left."""
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     lines = [
-        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in [head, *rows]
+        "  ".join(
+            cell.ljust(width) if column == left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in [head, *rows]
     ]
     return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
 
@@ -98,6 +112,8 @@ def data_text(result: dict[str, Any]) -> str:
     pairs = {
         "data": _catalog_text(result["catalog"]),
         "columns": ", ".join(result["catalog"]["columns"]),
+        **({"features": result["encoding"]["columns"]} if result["encoding"] else {}),
+        **({"no features": result["encoding"]["left out"]} if "left out" in result["encoding"] else {}),
         "window": f"{result['window_bytes'] / 1e6:,.1f} MB, about {result['rows_per_window']:,} rows from "
         f"{result['blocks_per_window_first_epoch']} blocks in the first epoch, {result['blocks_per_window_later']} later",
         "clustering": f"{result['clustering']:.3f} (labels inside blocks of about {result['clustering_block_rows']:,} rows; "

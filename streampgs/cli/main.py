@@ -24,8 +24,10 @@ from streampgs.cli.console import (
     stop_on_signals,
 )
 from streampgs.cli.options import SIZE, encoding_options, limit_options, model_options, resource_options, skip_option
+from streampgs.cli.pack_command import pack
 from streampgs.errors import OptionError, StreampgsError
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
+from streampgs.stores.addresses import absolute
 
 _EXIT_HELP = (
     "Exit codes: 0 done, 1 a fault in data or run (the message says what to do), 2 a wrong option, "
@@ -42,6 +44,7 @@ def cli() -> None:
     bit; shards may be added meanwhile.
 
     \b
+      streampgs pack data.csv.gz shards/         make shards of what you have
       streampgs train shards/ --run my-run       start; Ctrl-C pauses
       streampgs resume my-run                    go on
       streampgs evaluate my-run test-shards/     how good is it?
@@ -97,7 +100,7 @@ def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, q
     if no_intercept:
         chosen["intercept"] = 0.0
     chosen["checkpoint_seconds"] = chosen.pop("checkpoint_every")
-    chosen["validation"] = tuple(str(Path(source).absolute()) for source in chosen["validation"])
+    chosen["validation"] = tuple(absolute(source) for source in chosen["validation"])
     kinds = (ModelOptions, Limits, Resources, EncodingOptions)
     options, limits, resources, encoding = (_fields(kind, chosen) for kind in kinds)
 
@@ -256,9 +259,15 @@ def predict(run: Path, data: tuple[str, ...], out: Path, on_bad_row: str) -> int
     show_default=True,
     help="Of data: the budget that training would have.",
 )
+@encoding_options
+@click.option("--top", type=click.IntRange(0), default=0, metavar="N", help="Of a run: the N features that weigh most.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output.")
-def inspect(target: tuple[str, ...], label: str, memory: int, as_json: bool) -> int:
+def inspect(target: tuple[str, ...], label: str, memory: int, top: int, as_json: bool, **chosen: Any) -> int:
     """What a run has come to, or what data look like: TARGET is a run's folder, or files, folders and globs.
+
+    \b
+      streampgs inspect my-run --top 30              the model, and what weighs most in it
+      streampgs inspect people/ --label income       the columns, and what becomes of them
 
     Of data it also says how clustered the labels are in the shards (0 mixed, 1 sorted), and warns when the windows
     that fit into the memory cannot mix them well.
@@ -266,13 +275,13 @@ def inspect(target: tuple[str, ...], label: str, memory: int, as_json: bool) -> 
     from streampgs.cli.inspection_text import data_text, run_text
     from streampgs.inspection import inspect_data, inspect_run
     from streampgs.run.folder import RunFolder
-    from streampgs.table.layout import Columns
 
     if len(target) == 1 and RunFolder(Path(target[0])).exists:
-        result = inspect_run(Path(target[0]))
+        result = inspect_run(Path(target[0]), top)
         say(run_text(result))
     else:
-        result = inspect_data(target, Columns(label), Resources(memory=memory))
+        options, encoding = ModelOptions(label=label), EncodingOptions(**chosen)
+        result = inspect_data(target, options, encoding, Resources(memory=memory))
         say(data_text(result))
     if as_json:
         print_json(result)
@@ -332,6 +341,9 @@ def synth(
         + (f" and {report.test_folder}" if report.test_folder else "")
     )
     return 0
+
+
+cli.add_command(pack)
 
 
 def run_commands() -> None:

@@ -70,10 +70,14 @@ class Tokens:
 
 
 class Encoder:
-    """Encodes batch after batch in one thread."""
+    """Encodes batch after batch in one thread. With `reusing` the rows of a batch are there until the next is encoded:
+    memory that comes and goes in a thread costs as much as the encoding."""
 
-    def __init__(self, encoding: Encoding) -> None:
+    def __init__(self, encoding: Encoding, reusing: bool = False) -> None:
         self.encoding = encoding
+        self._reusing = reusing
+        self._index_room: NDArray[np.uint32] = np.empty(0, np.uint32)
+        self._value_room: NDArray[np.float32] = np.empty(0, np.float32)
         self._room: NDArray[np.float32] = np.empty((encoding.numbers, 0), np.float32)
         self._code_room: NDArray[np.uint32] = np.empty((len(self._coded), 0), np.uint32)
         self._dictionaries: dict[str, tuple[pa.Array, NDArray[np.uint32]]] = {}
@@ -130,12 +134,20 @@ class Encoder:
         numbers = self._number_rows(columns, rows)
         codes = self._codes(columns, rows)
         bagged = self._joined([self.bag(column, types.leaf(columns, column.name)) for column in self._bags])
-        found: Entries = assembled_rows(rows, numbers, codes, *bagged)
+        most = rows * (self.encoding.numbers + len(self._coded)) + len(bagged[1]) + 1
+        room = self._room_for(most)
+        offsets = assembled_rows(rows, numbers, codes, *bagged, *room)
+        found: Entries = (offsets, room[0][: offsets[-1]], room[1][: offsets[-1]])
         for column in self._lists:
             found = beside(*found, *self._list_entries(column, columns, rows, faults))
         for column in self._vectors:
             found = beside(*found, *self._vector_entries(column, columns, rows, faults))
         return found
+
+    def _room_for(self, most: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+        if not self._reusing or len(self._index_room) < most:
+            self._index_room, self._value_room = np.empty(most, np.uint32), np.empty(most, np.float32)
+        return self._index_room, self._value_room
 
     def _dense(self, columns: dict[str, pa.Array], rows: int, faults: NDArray[np.uint8]) -> pa.Array:
         width = self.encoding.unbounded_first

@@ -79,6 +79,8 @@ class Encoding:
     named: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
     """Features of categories and tokens whose names are known, ascending."""
     names: tuple[str, ...] = ()
+    signs: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
+    """Of the values that these features have."""
 
     @property
     def unbounded(self) -> bool:
@@ -132,6 +134,11 @@ class Encoding:
             return self.names[place]
         return f"hashed {feature - self.slots_first}"
 
+    def sign_of(self, feature: int) -> int:
+        """Of the value that a row with the feature's name has, as far as it is known: hashing decides it."""
+        place = int(np.searchsorted(self.named, feature))
+        return int(self.signs[place]) if place < len(self.named) and self.named[place] == feature else 1
+
     def to_record(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """Plain values, and arrays by name."""
         record = {
@@ -147,7 +154,7 @@ class Encoding:
             "entries_per_row": self.entries_per_row,
             "names": list(self.names),
         }
-        arrays: dict[str, NDArray[Any]] = {"words": self.words, "named": self.named}
+        arrays: dict[str, NDArray[Any]] = {"words": self.words, "named": self.named, "signs": self.signs}
         return record, arrays | {f"rarity {name}": array for name, array in self.rarities.items()}
 
     @staticmethod
@@ -169,6 +176,7 @@ class Encoding:
             arrays["words"],
             arrays["named"],
             tuple(record["names"]),
+            arrays["signs"],
         )
 
 

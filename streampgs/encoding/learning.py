@@ -3,9 +3,8 @@ scales of numbers, how rare words are, which words there are, and what hashed fe
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -33,7 +32,7 @@ from streampgs.errors import DataError, OptionError
 from streampgs.options import EncodingOptions
 
 MOST_FEATURES = 2**31 - 1
-_MOST_NAMES = 1 << 16
+_MOST_NAMES = 1 << 15
 _USUAL_HASH_BITS, _FEWEST_HASH_BITS = 20, 10
 _SPARE_BITS = 10  # features for each different string: one in a thousand shares its own
 _MOSTLY_ZERO = 0.1
@@ -82,8 +81,8 @@ def learn(plan: Plan, options: EncodingOptions, sample: Sequence[Columns], label
     if hashed:
         if options.text_weights == "tf-idf":
             encoding = replace(encoding, rarities=_rarities(encoding, sample, rows))
-        named, names = _names(encoding, sample)
-        encoding = replace(encoding, named=named, names=names)
+        named, names, signs = _names(encoding, sample)
+        encoding = replace(encoding, named=named, names=names, signs=signs)
     return replace(encoding, entries_per_row=_entries_per_row(encoding, sample, rows))
 
 
@@ -256,65 +255,74 @@ def _rarities(encoding: Encoding, sample: Sequence[Columns], rows: int) -> dict[
     return found
 
 
-def _names(encoding: Encoding, sample: Sequence[Columns]) -> tuple[NDArray[np.int64], tuple[str, ...]]:
-    """Names of the features that the sample's strings have: of the most frequent ones, and where several strings share
-    a feature of the one that was met first."""
+@dataclass(frozen=True)
+class _Named:
+    """Features that strings of a batch have: how often each, the sign of its value, and what its string is."""
+
+    features: NDArray[np.int64]
+    times: NDArray[np.int64]
+    signs: NDArray[np.int8]
+    name_of: Callable[[int], str]
+
+
+def _names(
+    encoding: Encoding, sample: Sequence[Columns]
+) -> tuple[NDArray[np.int64], tuple[str, ...], NDArray[np.int8]]:
+    """Names of the features that the sample's strings have, and the signs of their values: of the most frequent ones,
+    and where several strings share a feature of the one that was met first."""
     encoder = Encoder(encoding)
-    counts: Counter[int] = Counter()
-    names: dict[int, str] = {}
+    found: list[_Named] = []
     for column in encoding.columns:
-        if column.kind not in HASHED:
-            continue
-        for batch in sample:
-            if column.kind == CROSS:
-                _count_names(_cross_names(encoder, column, batch), counts, names)
-                continue
-            for tokens in _token_sources(encoding, column, batch):
-                _count_names(_token_names(encoder, column, tokens), counts, names)
-    kept = sorted(feature for feature, _ in counts.most_common(_MOST_NAMES))
-    return np.array(kept, np.int64), tuple(names[feature] for feature in kept)
+        if column.kind == CROSS:
+            found += [_named_crosses(encoder, column, batch) for batch in sample]
+        elif column.kind in HASHED:
+            for batch in sample:
+                found += [_named_tokens(encoder, column, part) for part in _token_sources(encoding, column, batch)]
+    features, places = np.unique(np.concatenate([part.features for part in found]), return_inverse=True)
+    times = np.bincount(places, np.concatenate([part.times for part in found]), len(features))
+    kept = np.sort(features[np.argsort(-times, kind="stable")[:_MOST_NAMES]])
+    names, signs = [""] * len(kept), np.ones(len(kept), np.int8)
+    for part in found:
+        places = np.minimum(np.searchsorted(kept, part.features), max(0, len(kept) - 1))
+        for number in np.flatnonzero(kept[places] == part.features).tolist() if len(kept) else ():
+            if not names[places[number]]:
+                names[places[number]] = part.name_of(number)
+                signs[places[number]] = part.signs[number]
+    return kept, tuple(names), signs
 
 
-Named = tuple[NDArray[np.int64], NDArray[np.int64], Any]
-"""Features, how often each, and a function from a number among them to a name."""
-
-
-def _count_names(found: Named, counts: Counter[int], names: dict[int, str]) -> None:
-    features, times, name_of = found
-    for number in np.argsort(-times, kind="stable")[:_MOST_NAMES].tolist():
-        feature = int(features[number])
-        counts[feature] += int(times[number])
-        if feature not in names:
-            names[feature] = name_of(number)
-
-
-def _token_names(encoder: Encoder, column: EncodedColumn, tokens: Tokens) -> Named:
-    codes = encoder.codes_of(tokens) & np.uint32(2**31 - 1)
-    features, firsts, times = np.unique(codes, return_index=True, return_counts=True)
+def _named_tokens(encoder: Encoder, column: EncodedColumn, tokens: Tokens) -> _Named:
     between = "=" if column.kind == CATEGORY else ": "
+    features, firsts, times, signs = _different(encoder.codes_of(tokens))
 
     def name_of(number: int) -> str:
         token = tokens.data[tokens.starts[firsts[number]] : tokens.stops[firsts[number]]].tobytes()
         return f"{column.name}{between}{_shown(token)}"
 
-    return features.astype(np.int64), times, name_of
+    return _Named(features, times, signs, name_of)
 
 
-def _shown(token: bytes) -> str:
-    marked = token.replace(bytes([TEXT_START]), b"^").replace(bytes([TEXT_END]), b"$")
-    return marked.decode(errors="replace")
-
-
-def _cross_names(encoder: Encoder, column: EncodedColumn, batch: Columns) -> Named:
-    codes = encoder.category_codes(column, batch) & np.uint32(2**31 - 1)
-    features, firsts, times = np.unique(codes, return_index=True, return_counts=True)
+def _named_crosses(encoder: Encoder, column: EncodedColumn, batch: Columns) -> _Named:
+    features, firsts, times, signs = _different(encoder.category_codes(column, batch))
     parts = [as_text(types.undictionaried(types.leaf(batch, name))) for name in column.parts]
 
     def name_of(number: int) -> str:
         values = (part[int(firsts[number])].as_py() for part in parts)
         return " ".join(f"{name}={value}" for name, value in zip(column.parts, values, strict=True))
 
-    return features.astype(np.int64), times, name_of
+    return _Named(features, times, signs, name_of)
+
+
+def _different(codes: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], NDArray[np.int8]]:
+    """The different features of codes, where each is met first, how often it is met, and its sign there."""
+    features, firsts, times = np.unique(codes & np.uint32(2**31 - 1), return_index=True, return_counts=True)
+    signs = np.where(codes[firsts] >> np.uint32(31), -1, 1).astype(np.int8)
+    return features.astype(np.int64), firsts, times, signs
+
+
+def _shown(token: bytes) -> str:
+    marked = token.replace(bytes([TEXT_START]), b"^").replace(bytes([TEXT_END]), b"$")
+    return marked.decode(errors="replace")
 
 
 def distinct_labels(arrays: Sequence[pa.Array]) -> pa.Array:

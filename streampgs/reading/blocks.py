@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from streampgs.order.schedule import WindowPlan
 from streampgs.reading.cache import BlockCache, CacheFile
 from streampgs.reading.decoding import UndecodedGroup, decoded_slices
 from streampgs.reading.scratch import Scratch
+from streampgs.stores.access import RemoteObject
+from streampgs.stores.copies import Copies
 from streampgs.table.arrow_columns import list_offsets, read_column
 from streampgs.table.arrow_metadata import BatchMetadata
 from streampgs.table.catalog import Catalog, Shard
@@ -29,7 +32,6 @@ from streampgs.table.shard_files import ArrowFile, announce, read_into
 # A window may mix hundreds of files: opening each anew for its lengths and its rows would cost more than reading it.
 # At most this many stay open, and half of what the process may open.
 _OPEN_FILES = 1024
-_DECODERS = 2
 _WORTH_READING_WHOLE = 0.75
 
 
@@ -55,11 +57,14 @@ class Block:
 class ArrowGroup:
     opened: Callable[[], ArrowFile]
     number: int
-    batch: BatchMetadata
 
     @property
     def file(self) -> ArrowFile:
         return self.opened()
+
+    @cached_property
+    def batch(self) -> BatchMetadata:
+        return self.file.metadata(self.number)
 
     def _read(self, scratch: Scratch) -> Any:
         file = self.file
@@ -157,15 +162,26 @@ class BlockFinder:
     """Finds the reader of each block. Files stay open from window to window, as many as a process may well have."""
 
     def __init__(
-        self, catalog: Catalog, slice_rows: NDArray[np.int64], columns: Columns, cache: BlockCache | None
+        self,
+        catalog: Catalog,
+        slice_rows: NDArray[np.int64],
+        columns: Columns,
+        cache: BlockCache | None,
+        decoders: int,
+        copies: Copies | None = None,
     ) -> None:
+        """`copies`: of shards in object stores, if there are any."""
         self.catalog = catalog
+        self.copies = copies
         self.slice_rows = slice_rows
         self.columns = columns
         self.cache = cache
+        self.decoders = decoders
         self._open: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self._most_open = max(1, min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
         self._stopping = threading.Event()
+        if copies is not None:
+            copies.evicted = self._close_copy
 
     def stop(self) -> None:
         """Let work that is under way end at its next block, with Stopped."""
@@ -184,6 +200,10 @@ class BlockFinder:
         to be decoded."""
         pieces = plan.pieces
         shards = [self.catalog.shard_of(int(group)) for group in pieces.group]
+        if self.copies is not None:
+            wanted = self._remote_of(plan)
+            self.copies.begin(plan.start, wanted)
+            self.copies.wait_for(wanted, self.check_stop)
         whole = [self._undecoded(plan, i, *shards[i]) for i in range(len(shards))]
         self._decode_missing([(int(group), *shards[i]) for i, group in enumerate(pieces.group) if whole[i] is None])
         found: list[Block | UndecodedGroup] = []
@@ -196,13 +216,15 @@ class BlockFinder:
         return found
 
     def announce(self, plan: WindowPlan) -> None:
-        """Ask the system to read ahead what the window will need and what lies ready on disk."""
+        """Ask the system to read ahead what the window will need and what lies ready on disk, and stores for copies."""
         pieces = plan.pieces
+        if self.copies is not None:
+            self.copies.announce(plan.start, self._remote_of(plan))
         for i, group in enumerate(pieces.group):
             self.check_stop()
             number, in_file = self.catalog.shard_of(int(group))
             shard, slice_rows = self.catalog.shards[number], int(self.slice_rows[group])
-            if not shard.decoded or (self.cache is not None and self.cache.path(shard, in_file, slice_rows).exists()):
+            if self._is_cached(shard, in_file, slice_rows) if shard.decoded else self._has_come(shard):
                 for block in self._of_piece(plan, i, number, in_file):
                     block.source.announce(block.start, block.stop)
 
@@ -211,10 +233,41 @@ class BlockFinder:
         groups = []
         for i, group in enumerate(plan.pieces.group):
             undecoded = self._undecoded(plan, i, *self.catalog.shard_of(int(group)))
-            if undecoded is None:
+            if undecoded is None or not self._has_come(undecoded.shard):
                 return None
             groups.append(undecoded)
         return groups
+
+    def _remote_of(self, plan: WindowPlan) -> list[RemoteObject]:
+        """The copies that a window needs: where decoded slices are in the cache, none."""
+        wanted: dict[RemoteObject, None] = {}
+        for group in plan.pieces.group.tolist():
+            number, in_file = self.catalog.shard_of(group)
+            shard = self.catalog.shards[number]
+            if isinstance(shard.path, RemoteObject) and not self._is_cached(
+                shard, in_file, int(self.slice_rows[group])
+            ):
+                wanted[shard.path] = None
+        return list(wanted)
+
+    def _has_come(self, shard: Shard) -> bool:
+        return self.copies is None or not isinstance(shard.path, RemoteObject) or self.copies.is_here(shard.path)
+
+    def _bring(self, shard: Shard) -> None:
+        """A copy that nobody could know to be needed."""
+        if self.copies is not None and isinstance(shard.path, RemoteObject):
+            self.copies.also([shard.path])
+            self.copies.wait_for([shard.path], self.check_stop)
+
+    def _close_copy(self, remote: RemoteObject) -> None:
+        """A deleted file that is still open takes its place on the disk."""
+        for key, file in list(self._open.items()):
+            if key[0] == "arrow" and file.path == remote:
+                del self._open[key]
+                file.close()
+
+    def _is_cached(self, shard: Shard, in_file: int, slice_rows: int) -> bool:
+        return shard.cached and self.cache is not None and self.cache.path(shard, in_file, slice_rows).exists()
 
     def _undecoded(self, plan: WindowPlan, piece: int, number: int, in_file: int) -> UndecodedGroup | None:
         """The piece as a group to be decoded, if it is a whole one that is not in the cache."""
@@ -224,7 +277,7 @@ class BlockFinder:
         if pieces.stop[piece] - pieces.start[piece] != shard.group_rows[in_file]:
             return None
         slice_rows = int(self.slice_rows[pieces.group[piece]])
-        if shard.cached and self.cache is not None and self.cache.path(shard, in_file, slice_rows).exists():
+        if self._is_cached(shard, in_file, slice_rows):
             return None
         return UndecodedGroup(shard, in_file, slice_rows, self.columns)
 
@@ -242,8 +295,7 @@ class BlockFinder:
             yield Block(group, first, last, picks, CachedSlice(opened, first // slice_rows))
 
     def _arrow_group(self, number: int, in_file: int) -> ArrowGroup:
-        opened = partial(self._arrow_file, number)
-        return ArrowGroup(opened, in_file, opened().metadata(in_file))
+        return ArrowGroup(partial(self._arrow_file, number), in_file)
 
     def _arrow_file(self, number: int) -> ArrowFile:
         shard = self.catalog.shards[number]
@@ -257,6 +309,7 @@ class BlockFinder:
             assert self.cache is not None
             file = self.cache.open(shard, in_file, slice_rows)
             if file is None:  # gone or damaged since it was looked for
+                self._bring(shard)
                 self._decode(shard, in_file, slice_rows)
                 file = self.cache.open(shard, in_file, slice_rows)
             if file is None:
@@ -286,10 +339,10 @@ class BlockFinder:
         missing: dict[int, tuple[Shard, int, int]] = {}
         for group, number, in_file in wanted:
             shard, slice_rows = self.catalog.shards[number], int(self.slice_rows[group])
-            if shard.cached and group not in missing and not self.cache.path(shard, in_file, slice_rows).exists():
+            if shard.cached and group not in missing and not self._is_cached(shard, in_file, slice_rows):
                 missing[group] = (shard, in_file, slice_rows)
         if missing:
-            with ThreadPoolExecutor(_DECODERS) as pool:
+            with ThreadPoolExecutor(self.decoders) as pool:
                 for done in [pool.submit(self._decode, *group) for group in missing.values()]:
                     done.result()
             pa.default_memory_pool().release_unused()
@@ -304,14 +357,37 @@ class BlockFinder:
 
         self.cache.write(shard, group, slice_rows, slices())
 
-    def in_file_order(self, block_bytes: int) -> Iterator[Block]:
-        """All blocks of the catalog as the files have them, each of about so many bytes."""
+    def in_file_order(self, block_bytes: int, every: int = 1) -> Iterator[Block]:
+        """The blocks of the catalog as the files have them, each of about so many bytes; or each `every`th of them. What
+        has none of these is not touched."""
+        passed, ready = 0, -1
         for group in range(self.catalog.groups):
             number, in_file = self.catalog.shard_of(group)
             shard = self.catalog.shards[number]
             rows, entries = int(self.catalog.group_rows[group]), int(self.catalog.group_entries[group])
             slice_rows = max(1, rows * block_bytes // max(1, 8 * entries + 24 * rows))
-            yield from self._group_in_slices(group, number, in_file, shard, rows, slice_rows)
+            blocks, first = -(-rows // slice_rows), -passed % every
+            passed += blocks
+            if first >= blocks:
+                continue
+            if number != ready:
+                self._bring_in_order(number)
+                ready = number
+            yield from islice(
+                self._group_in_slices(group, number, in_file, shard, rows, slice_rows), first, None, every
+            )
+
+    def _bring_in_order(self, number: int) -> None:
+        """The copy of one shard; that of the next comes meanwhile."""
+        if self.copies is None:
+            return
+        now, following = (
+            [s.path for s in self.catalog.shards[n : n + 1] if isinstance(s.path, RemoteObject)]
+            for n in (number, number + 1)
+        )
+        self.copies.begin(number, now)
+        self.copies.announce(number + 1, following)
+        self.copies.wait_for(now, self.check_stop)
 
     def _group_in_slices(
         self, group: int, number: int, in_file: int, shard: Shard, rows: int, slice_rows: int

@@ -107,7 +107,7 @@ class BlockCache:
         """Damaged files found and decoded anew."""
 
     def path(self, shard: Shard, group: int, slice_rows: int) -> Path:
-        content = hashlib.sha256(shard.identity.encode() + os.fsencode(shard.path)).hexdigest()[:32]
+        content = hashlib.sha256(shard.identity.encode() + os.fsencode(str(shard.path))).hexdigest()[:32]
         return self.folder / f"{content}-{group}-{slice_rows}.arrows"
 
     def open(self, shard: Shard, group: int, slice_rows: int) -> CacheFile | None:

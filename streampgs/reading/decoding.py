@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import TypeGuard
 
 import pyarrow as pa
 
@@ -12,12 +14,16 @@ from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.plan import CATEGORY
 from streampgs.errors import DataChanged, DataError
+from streampgs.stores.access import RemoteObject
 from streampgs.table.catalog import Shard
 from streampgs.table.layout import Columns, partition_columns
+from streampgs.table.locate import ShardPath
+from streampgs.table.remote_shards import opened_groups, remote_source
 from streampgs.table.shard_files import ArrowFile, ParquetShard, fingerprint_of
 
 # Less at a time costs more in calls than in decoding.
 _BATCH_BYTES = 1 << 20
+DECODER_NAME = "streampgs-decoder"
 # With hundreds of columns the calls are many.
 _ENCODED_BATCH_BYTES = 1 << 23
 _MOST_ENCODED_ROWS = 8192
@@ -66,15 +72,16 @@ class UndecodedGroup:
 
 
 def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last; encoded, if need be."""
+    """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last; encoded, if need be: then a
+    slice is there until the next is asked for."""
     if not isinstance(columns.encoding, Encoding):
         yield from raw_slices(shard, group, slice_rows, columns)
         return
-    encoder = Encoder(columns.encoding)
+    encoder = Encoder(columns.encoding, reusing=True)
     at_once = _ENCODED_BATCH_BYTES / (24.0 + 8.0 * columns.encoding.entries_per_row)
     slices = max(1, int(min(at_once, _MOST_ENCODED_ROWS)) // slice_rows)
     first = 0
-    for batch in raw_slices(shard, group, slices * slice_rows, columns):
+    for batch in _one_ahead(raw_slices(shard, group, slices * slice_rows, columns)):
         try:
             encoded = encoder.encode(columns_of_batch(batch, shard), batch.num_rows, columns.labels, columns.weight)
         except pa.ArrowException as fault:
@@ -87,6 +94,15 @@ def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) 
             yield encoded.slice(start, slice_rows)
 
 
+def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same, each decoded by a thread of its own while the one before is encoded."""
+    with ThreadPoolExecutor(1, DECODER_NAME) as pool:
+        following = pool.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = pool.submit(next, batches, None)
+            yield batch
+
+
 def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]:
     """A batch's columns, and those that the names of folders tell."""
     own = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -94,8 +110,8 @@ def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]
 
 
 def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """The same with the columns as the file has them."""
-    if fingerprint_of(shard.path) != shard.fingerprint:
+    """The same with the columns as the file has them; of a remote shard that has no place here, where it lies."""
+    if not _is_far(shard.path) and fingerprint_of(shard.path) != shard.fingerprint:
         raise DataChanged(f"shard '{shard.path}' was replaced while in use", "restore it, or start a new run")
     rows, expected = 0, shard.group_rows[group]
     for batch in _decoded(shard, group, slice_rows, columns):
@@ -111,13 +127,21 @@ def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> I
         )
 
 
+def _is_far(path: ShardPath) -> TypeGuard[RemoteObject]:
+    return isinstance(path, RemoteObject) and path.folder is None
+
+
 def _decoded(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
     if shard.kind == "parquet":
-        parquet = ParquetShard(shard.path, shard.layout, categories=_categories(columns))
-        try:
-            yield from _evened(parquet.decoded_slices(group, slice_rows), slice_rows)
-        finally:
-            parquet.close()
+        with remote_source(shard.path) if _is_far(shard.path) else nullcontext() as source:
+            parquet = ParquetShard(shard.path, shard.layout, source, _categories(columns))
+            try:
+                yield from _evened(parquet.decoded_slices(group, slice_rows), slice_rows)
+            finally:
+                parquet.close()
+    elif _is_far(shard.path):
+        with opened_groups(shard.path, shard.fingerprint, columns) as groups:
+            yield from groups.decoded_slices(group, slice_rows)
     else:
         with ArrowFile(shard.path, shard.fingerprint, columns) as file:
             yield from file.decoded_slices(group, slice_rows)

@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +28,7 @@ from streampgs.reading.first_pass import Decoders, Decoding, Target
 from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
 from streampgs.reading.scratch import Scratch
 from streampgs.reading.window import Window, joined
+from streampgs.stores.copies import Copies
 from streampgs.table.arrow_metadata import MetadataDamaged
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import SPARSE
@@ -66,18 +66,26 @@ class _Filling:
 
 class WindowFiller:
     def __init__(
-        self, catalog: Catalog, slice_rows: NDArray[np.int64], rules: RowRules, cache: BlockCache | None
+        self,
+        catalog: Catalog,
+        slice_rows: NDArray[np.int64],
+        rules: RowRules,
+        cache: BlockCache | None,
+        copies: Copies | None = None,
+        decoders: int = 2,
     ) -> None:
+        """`decoders`: how many groups are decoded at a time."""
         self.catalog = catalog
-        self.blocks = BlockFinder(catalog, slice_rows, rules.columns, cache)
+        self.blocks = BlockFinder(catalog, slice_rows, rules.columns, cache, decoders, copies)
         self.rules = rules
         self.cache = cache
         self.sparse = catalog.kind == SPARSE
         self.lists = "indices" if self.sparse else "features"
+        self._copies = copies
         self._scratch = Scratch()
         self._placer = RowPlacer(rules, None if self.sparse else 0)
         self._width = rules.features if not self.sparse else None
-        self._decoders = Decoders(rules, cache, self.blocks.check_stop)
+        self._decoders = Decoders(rules, cache, self.blocks.check_stop, decoders)
         self._ahead: dict[Cursor, _Filling] = {}
         self.last_epoch: int | None = None
         """The epoch before which reading ends, if that is known: no rows are kept for it."""
@@ -93,6 +101,8 @@ class WindowFiller:
             self._ahead.popitem()[1].decoding.end()
         self._decoders.close()
         self.blocks.close()
+        if self._copies is not None:
+            self._copies.close()
 
     def announce(self, plan: WindowPlan) -> None:
         """Let the system read ahead for a window that is to be filled next."""
@@ -152,7 +162,7 @@ class WindowFiller:
         """The rows of the catalog, block after block as the files have them, or of each `every`th block; the window is
         one and the same."""
         window = Window()
-        for block in islice(self.blocks.in_file_order(block_bytes), 0, None, every):
+        for block in self.blocks.in_file_order(block_bytes, every):
             self._fix_width([block])
             lengths = self._lengths(block)
             part = _Part(block, np.arange(block.count()), lengths)

@@ -18,12 +18,9 @@ from numpy.typing import NDArray
 
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.decoding import UndecodedGroup
+from streampgs.reading.decoding import DECODER_NAME, UndecodedGroup
 from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
 from streampgs.reading.window import Window
-
-DECODERS = 2
-_NAME = "streampgs-decoder"
 
 
 @dataclass(frozen=True)
@@ -56,17 +53,18 @@ class Decoding:
 class Decoders:
     """A few threads that decode groups into windows, in the order in which they are asked to."""
 
-    def __init__(self, rules: RowRules, cache: BlockCache | None, check_stop: Callable[[], None]) -> None:
+    def __init__(self, rules: RowRules, cache: BlockCache | None, check_stop: Callable[[], None], count: int) -> None:
         self._rules = rules
         self._cache = cache
         self._check_stop = check_stop
+        self._count = count
         self._pool: ThreadPoolExecutor | None = None
 
     def begin(self, wanted: list[tuple[UndecodedGroup, Target]], width: int | None, keep: bool) -> Decoding:
         """`width` as in RowPlacer; `keep`: put the decoded rows into the cache, where they belong there."""
         decoding = Decoding()
         if wanted and self._pool is None:
-            self._pool = ThreadPoolExecutor(DECODERS, _NAME)
+            self._pool = ThreadPoolExecutor(self._count, DECODER_NAME)
         for group, target in wanted:
             assert self._pool is not None
             placer = RowPlacer(self._rules, width)

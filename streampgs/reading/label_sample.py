@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -13,13 +16,16 @@ from streampgs.encoding.plan import Plan
 from streampgs.encoding.types import STRING, class_of, leaf, numbers_of, plain, undictionaried
 from streampgs.order.schedule import Schedule
 from streampgs.reading.decoding import columns_of_batch, raw_slices
+from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.table.arrow_columns import read_column
 from streampgs.table.catalog import Catalog, Shard
-from streampgs.table.layout import Columns, Layout
-from streampgs.table.shard_files import ArrowFile, read_exactly
+from streampgs.table.layout import Columns
+from streampgs.table.remote_shards import opened_groups
+from streampgs.table.shard_files import ArrowFile, ArrowGroups
 
 _SAMPLED_BLOCKS = 256
 _SAMPLED_GROUPS = 32  # of those that must be decoded whole
+_DECODED_ROWS = 1 << 16
 
 
 def sampled_labels(catalog: Catalog, schedule: Schedule, columns: Columns) -> Iterator[NDArray[np.float64]]:
@@ -31,16 +37,26 @@ def sampled_labels(catalog: Catalog, schedule: Schedule, columns: Columns) -> It
 
 def sampled_label_arrays(catalog: Catalog, schedule: Schedule, columns: Columns, label: int = 0) -> Iterator[pa.Array]:
     """A label column's values in each of some hundred blocks."""
-    name = columns.labels[label]
+    reads = list(_reads(catalog, schedule, columns, columns.labels[label]))
+    if not catalog.remote:
+        for read in reads:
+            yield from read()
+        return
+    with ThreadPoolExecutor(ASKERS, "streampgs-labels") as pool:
+        for blocks in pool.map(lambda read: read(), reads):
+            yield from blocks
+
+
+def _reads(
+    catalog: Catalog, schedule: Schedule, columns: Columns, label: str
+) -> Iterator[Callable[[], list[pa.Array]]]:
+    """What reads the blocks' labels."""
     groups = schedule.groups
     random = np.random.default_rng(0)
     decoded = np.flatnonzero(groups.decoded & (groups.rows > 0))
     for group in np.sort(random.permutation(decoded)[:_SAMPLED_GROUPS]).tolist():
         number, in_file = catalog.shard_of(group)
-        shard = catalog.shards[number]
-        labels = _group_labels(shard, in_file, columns, name)
-        slice_rows = int(schedule.slice_rows[group])
-        yield from (labels[first : first + slice_rows] for first in range(0, len(labels), slice_rows))
+        yield partial(_of_group, catalog.shards[number], in_file, columns, label, int(schedule.slice_rows[group]))
     sliced = np.flatnonzero(~groups.decoded & (groups.rows > 0))
     blocks = np.repeat(sliced, schedule.slices[sliced])
     for place in np.sort(random.permutation(len(blocks))[:_SAMPLED_BLOCKS]).tolist():
@@ -49,26 +65,35 @@ def sampled_label_arrays(catalog: Catalog, schedule: Schedule, columns: Columns,
         start = part * int(schedule.slice_rows[group])
         stop = min(start + int(schedule.slice_rows[group]), int(groups.rows[group]))
         number, in_file = catalog.shard_of(group)
-        shard = catalog.shards[number]
-        with ArrowFile(shard.path, shard.fingerprint, columns) as file:
-            body = file.body_offset(in_file)
-
-            def read(offset: int, size: int, body: int = body, file: ArrowFile = file) -> NDArray[np.uint8]:
-                return np.frombuffer(read_exactly(file.fd, size, body + offset, file.path), np.uint8)
-
-            yield read_column(file.places[name], file.metadata(in_file), start, stop, read)
+        yield partial(_of_slice, catalog.shards[number], in_file, columns, label, start, stop)
 
 
-def _group_labels(shard: Shard, in_file: int, columns: Columns, name: str) -> pa.Array:
-    top = next((column for column in shard.layout.columns if name == column or name.startswith(column + ".")), None)
-    only = columns if top is None else replace(columns, label=name, weight=None, encoding=Plan((), {}))
-    batches = raw_slices(replace(shard, layout=_of_one(shard, top)), in_file, 1 << 16, only)
-    parts = [leaf(columns_of_batch(batch, shard), name) for batch in batches]
-    return plain(pa.chunked_array(parts)) if parts else pa.nulls(0)
+def _of_slice(shard: Shard, in_file: int, columns: Columns, label: str, start: int, stop: int) -> list[pa.Array]:
+    with _opened(shard, columns) as file:
+        body = file.body_offset(in_file)
+
+        def read(offset: int, size: int) -> NDArray[np.uint8]:
+            return np.frombuffer(file.read(size, body + offset), np.uint8)
+
+        return [read_column(file.places[label], file.metadata(in_file), start, stop, read)]
 
 
-def _of_one(shard: Shard, column: str | None) -> Layout:
-    return replace(shard.layout, columns=(column,) if column is not None else shard.layout.columns[:1])
+def _opened(shard: Shard, columns: Columns) -> AbstractContextManager[ArrowGroups]:
+    if isinstance(shard.path, RemoteObject):
+        return opened_groups(shard.path, shard.fingerprint, columns)
+    return ArrowFile(shard.path, shard.fingerprint, columns)
+
+
+def _of_group(shard: Shard, in_file: int, columns: Columns, label: str, slice_rows: int) -> list[pa.Array]:
+    """Of a group that must be decoded, which needs no other columns for that."""
+    top = next((column for column in shard.layout.columns if label == column or label.startswith(column + ".")), None)
+    needed = (top,) if top is not None else shard.layout.columns[:1]  # the folders' names tell it
+    only = Columns(label if top is not None else None, encoding=Plan((), {}))
+    alone = replace(shard, layout=replace(shard.layout, columns=needed))
+    batches = raw_slices(alone, in_file, _DECODED_ROWS, only if top is not None else columns)
+    parts = [leaf(columns_of_batch(batch, shard), label) for batch in batches]
+    labels = plain(pa.chunked_array(parts)) if parts else pa.nulls(0)
+    return [labels[first : first + slice_rows] for first in range(0, len(labels), slice_rows)]
 
 
 def _finite(array: pa.Array, known: dict[str, int]) -> NDArray[np.float64]:

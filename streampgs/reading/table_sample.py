@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import numpy as np
 import pyarrow as pa
 
@@ -11,12 +13,18 @@ from streampgs.table.layout import Columns
 
 _MOST_ROWS, _FEWEST_ROWS = 1 << 16, 1 << 13
 _MOST_CELLS = 1 << 23
-_MOST_BYTES = 64 << 20
 _GROUPS = 8
 _BATCH_ROWS = 1 << 11
 
 
-def sampled_rows(catalog: Catalog, columns: Columns, seed: int) -> list[dict[str, pa.Array]]:
+@dataclass
+class TableSample:
+    batches: list[dict[str, pa.Array]] = field(default_factory=list)
+    decoder_bytes: int = 0
+    """The most that the decoder of a group had in hand, beside the rows that it gave."""
+
+
+def sampled_rows(catalog: Catalog, columns: Columns, seed: int, most_bytes: int) -> TableSample:
     """Batches of rows, in the order of the table: the first rows of some groups drawn at random, from as many groups as
     it takes. Of a small table it is all rows."""
     wide = max(1, max(len(shard.layout.columns) for shard in catalog.shards))
@@ -29,27 +37,26 @@ def sampled_rows(catalog: Catalog, columns: Columns, seed: int) -> list[dict[str
         drawn = np.random.default_rng(seed).permutation(filled)
         reach = np.cumsum(np.minimum(catalog.group_rows[drawn], each))
         chosen = np.sort(drawn[: int(np.searchsorted(reach, wanted)) + 1])
-    found: list[dict[str, pa.Array]] = []
-    room = _MOST_BYTES
+    sample = TableSample()
+    room = most_bytes
     for place, group in enumerate(chosen.tolist()):
-        share = room // (len(chosen) - place)
-        batches, taken = _first_rows(catalog, columns, group, each, share)
-        found += batches
-        room -= taken
-    return found
+        room -= _take_first_rows(sample, catalog, columns, group, each, room // (len(chosen) - place))
+    return sample
 
 
-def _first_rows(
-    catalog: Catalog, columns: Columns, group: int, rows: int, most_bytes: int
-) -> tuple[list[dict[str, pa.Array]], int]:
-    """About the first so many rows of a group, and how many bytes they are."""
+def _take_first_rows(
+    sample: TableSample, catalog: Catalog, columns: Columns, group: int, rows: int, most_bytes: int
+) -> int:
+    """About the first so many rows of a group; gives how many bytes they are."""
     number, in_file = catalog.shard_of(group)
     shard = catalog.shards[number]
-    found, taken, size = [], 0, 0
+    taken = size = 0
+    before = pa.total_allocated_bytes()
     for batch in raw_slices(shard, in_file, _BATCH_ROWS, columns):
-        found.append(columns_of_batch(batch, shard))
+        sample.batches.append(columns_of_batch(batch, shard))
         taken += batch.num_rows
         size += batch.nbytes
+        sample.decoder_bytes = max(sample.decoder_bytes, pa.total_allocated_bytes() - before - size)
         if taken >= rows or size >= most_bytes:
             break
-    return found, size
+    return size

@@ -24,7 +24,7 @@ from streampgs.table.catalog import Catalog
 
 FORMAT = 1
 _KEPT_CHECKPOINTS = 3
-_OWN_NAMES = {"run.arrows", "catalog.arrows", "encoding.arrows", "cache", "lock", "metrics.jsonl"}
+_OWN_NAMES = {"run.arrows", "catalog.arrows", "encoding.arrows", "cache", "data", "lock", "metrics.jsonl"}
 _BATCH_ENTRIES = 1 << 20
 
 Vector = NDArray[np.float64]
@@ -52,6 +52,11 @@ class RunFolder:
     @property
     def cache(self) -> Path:
         return self.path / "cache"
+
+    @property
+    def data(self) -> Path:
+        """Shards of rows that came from a program's memory."""
+        return self.path / "data"
 
     @property
     def metrics(self) -> Path:

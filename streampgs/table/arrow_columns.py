@@ -127,13 +127,50 @@ def _own_buffers(kind: pa.DataType) -> int:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind))
+    """Including maps, which are lists of pairs."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind))
+
+
+def _is_wide(kind: pa.DataType) -> bool:
+    """Whether its offsets are of 64 bits."""
+    types = pa.types
+    return bool(types.is_large_list(kind) or types.is_large_string(kind) or types.is_large_binary(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    plain = types.is_string(kind) or types.is_binary(kind)
+    return bool(plain or types.is_large_string(kind) or types.is_large_binary(kind))
+
+
+def _fixed_width(kind: pa.DataType) -> int:
+    """Bytes of a value; 0: values have no fixed number of them."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _fixed_width(kind.index_type)
+    fixed = types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
+    return 0 if not fixed or types.is_boolean(kind) else kind.bit_width // 8
+
+
+def can_be_sliced(place: ColumnPlace) -> bool:
+    """Whether `read_column` can read some of a column's rows."""
+    kind = place.type
+    known = _fixed_width(kind) or _is_bytes(kind) or _is_list(kind) or pa.types.is_boolean(kind)
+    if not (known or pa.types.is_fixed_size_list(kind) or pa.types.is_struct(kind)):
+        return False
+    return all(can_be_sliced(child) for child in place.children)
 
 
 def list_offsets(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, read: ReadBody) -> NDArray[np.int64]:
     """The stop - start + 1 offsets of a list column's rows [start, stop), checked to be in order and in range."""
-    wide = pa.types.is_large_list(place.type)
-    dtype = np.dtype(np.int64 if wide else np.int32)
+    return _offsets(place, batch, start, stop, batch.node_lengths[place.node + 1], read)
+
+
+def _offsets(
+    place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, end: int, read: ReadBody
+) -> NDArray[np.int64]:
+    """Of lists or strings, in what has `end` entries or bytes."""
+    dtype = np.dtype(np.int64 if _is_wide(place.type) else np.int32)
     offset, size = batch.buffers[place.buffer + 1]
     if start == stop:
         return np.zeros(1, np.int64)
@@ -141,13 +178,13 @@ def list_offsets(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int
         raise MetadataDamaged("list offsets that are shorter than the column")
     raw = read(offset + start * dtype.itemsize, (stop + 1 - start) * dtype.itemsize)
     offsets = raw.view(dtype).astype(np.int64)
-    if offsets[0] < 0 or offsets[-1] > batch.node_lengths[place.node + 1] or (np.diff(offsets) < 0).any():
+    if offsets[0] < 0 or offsets[-1] > end or (np.diff(offsets) < 0).any():
         raise MetadataDamaged("list offsets that are out of order or out of range")
     return offsets
 
 
 def read_column(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, read: ReadBody) -> pa.Array:
-    """Rows [start, stop) of a column."""
+    """Rows [start, stop) of a column; of one with a dictionary, their places in it."""
     if stop > batch.node_lengths[place.node]:
         raise MetadataDamaged("a column shorter than its batch")
     # Bits can be fetched by whole bytes only, so a column with any begins at the last multiple of 8.
@@ -160,9 +197,15 @@ def read_column(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int,
     if _is_list(kind):
         offsets = list_offsets(place, batch, begin, stop, read)
         child = read_column(place.children[0], batch, int(offsets[0]), int(offsets[-1]), read)
-        wide = pa.types.is_large_list(kind)
-        relative = (offsets - offsets[0]).astype(np.int64 if wide else np.int32)
+        relative = (offsets - offsets[0]).astype(np.int64 if _is_wide(kind) else np.int32)
         buffers, children = [validity, pa.py_buffer(relative)], [child]
+    elif _is_bytes(kind):
+        offsets = _offsets(place, batch, begin, stop, batch.buffers[place.buffer + 2][1], read)
+        relative = (offsets - offsets[0]).astype(np.int64 if _is_wide(kind) else np.int32)
+        data = _part(batch, place.buffer + 2, int(offsets[0]), int(offsets[-1]), read)
+        buffers, children = [validity, pa.py_buffer(relative), pa.py_buffer(data)], []
+    elif pa.types.is_struct(kind):
+        buffers, children = [validity], [read_column(child, batch, begin, stop, read) for child in place.children]
     elif pa.types.is_fixed_size_list(kind):
         width = kind.list_size
         buffers = [validity]
@@ -170,12 +213,14 @@ def read_column(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int,
     elif pa.types.is_boolean(kind):
         bits = _part(batch, place.buffer + 1, begin // 8, -(-stop // 8), read)
         buffers, children = [validity, pa.py_buffer(bits)], []
-    elif pa.types.is_primitive(kind):
-        width = kind.bit_width // 8
+    elif _fixed_width(kind):
+        width = _fixed_width(kind)
         data = _part(batch, place.buffer + 1, begin * width, stop * width, read)
         buffers, children = [validity, pa.py_buffer(data)], []
     else:
         raise MetadataDamaged(f"a column of type {kind}, which has no rows of numbers")
+    if pa.types.is_dictionary(kind):
+        kind = kind.index_type
     return pa.Array.from_buffers(kind, stop - start, buffers, offset=start - begin, children=children or None)
 
 

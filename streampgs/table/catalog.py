@@ -19,8 +19,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataChanged, DataError
+from streampgs.stores.access import ASKERS, RemoteObject
+from streampgs.stores.addresses import is_address
 from streampgs.table.layout import DENSE, Columns, Layout
-from streampgs.table.locate import Located, locate
+from streampgs.table.locate import Located, ShardPath, locate
+from streampgs.table.remote_shards import read_remote_facts, what_changed
 from streampgs.table.shard_files import Fingerprint, ShardFacts, fingerprint_of, read_facts
 
 _READERS = 4  # threads; for the latency of disks: on files in memory more of them only contend for the interpreter
@@ -28,7 +31,7 @@ _READERS = 4  # threads; for the latency of disks: on files in memory more of th
 
 @dataclass(frozen=True)
 class Shard:
-    path: Path
+    path: ShardPath
     kind: str
     fingerprint: Fingerprint
     layout: Layout
@@ -140,6 +143,8 @@ class Catalog:
         faults: list[str] = []
 
         def fault(shard: Shard) -> str | None:
+            if isinstance(shard.path, RemoteObject):
+                return what_changed(shard.path)
             if not shard.path.exists():
                 return f"'{shard.path}' is missing"
             try:
@@ -155,7 +160,7 @@ class Catalog:
                 return f"'{shard.path}' was written to since (same size and footer, another time stamp)"
             return None
 
-        with ThreadPoolExecutor(_READERS) as pool:
+        with ThreadPoolExecutor(ASKERS if self.remote else _READERS) as pool:
             faults = [found for found in pool.map(fault, self.shards) if found]
         if faults:
             listed = "\n  ".join(faults[:10]) + (f"\n  … and {len(faults) - 10} more" if len(faults) > 10 else "")
@@ -168,10 +173,26 @@ class Catalog:
         """The catalog with the time stamps that the files have now."""
 
         def present(shard: Shard) -> Shard:
+            if isinstance(shard.path, RemoteObject):
+                return shard
             return replace(shard, fingerprint=fingerprint_of(shard.path))
 
         with ThreadPoolExecutor(_READERS) as pool:
             return Catalog(list(pool.map(present, self.shards)))
+
+    @cached_property
+    def remote(self) -> list[RemoteObject]:
+        """Those of its shards that lie in object stores."""
+        return [shard.path for shard in self.shards if isinstance(shard.path, RemoteObject)]
+
+    def with_copies_in(self, folder: Path) -> Catalog:
+        """The same shards, remote ones with a place on this disk to be read from."""
+
+        def placed(shard: Shard) -> Shard:
+            remote = shard.path
+            return replace(shard, path=replace(remote, folder=folder)) if isinstance(remote, RemoteObject) else shard
+
+        return Catalog([placed(shard) for shard in self.shards])
 
     def to_table(self) -> pa.Table:
         records: list[dict[str, Any]] = [
@@ -193,10 +214,11 @@ class Catalog:
     def from_table(table: pa.Table) -> Catalog:
         def shard(record: dict[str, Any]) -> Shard:
             layout = json.loads(record["layout"])
+            path, size, version = record["path"], record["size"], record.get("version", "")
             return Shard(
-                Path(record["path"]),
+                RemoteObject(path, size, version) if is_address(path) else Path(path),
                 record["kind"],
-                Fingerprint(record["size"], record["modified_ns"], record["footer_digest"]),
+                Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
                 Layout.from_json(layout),
                 record["decoded"],
                 record["cached"],
@@ -214,6 +236,7 @@ _SCHEMA = pa.schema(
         "size": pa.int64(),
         "modified_ns": pa.int64(),
         "footer_digest": pa.string(),
+        "version": pa.string(),
         "layout": pa.string(),
         "decoded": pa.bool_(),
         "cached": pa.bool_(),
@@ -228,13 +251,18 @@ def _joined(parts: Iterable[tuple[int, ...]], dtype: Any) -> NDArray[Any]:
     return np.concatenate(arrays) if arrays else np.empty(0, dtype)
 
 
-def read_shards(paths: Sequence[Path], columns: Columns) -> list[Shard]:
+def read_shards(paths: Sequence[ShardPath], columns: Columns) -> list[Shard]:
     """The shards at these paths, by their footers, read in parallel."""
+    facts: dict[ShardPath, tuple[ShardPath, ShardFacts]] = {}
+    files = [path for path in paths if isinstance(path, Path)]
     with ThreadPoolExecutor(_READERS) as pool:
-        facts: list[ShardFacts] = list(pool.map(lambda path: read_facts(path, columns), paths))
+        facts.update(zip(files, pool.map(lambda path: (path, read_facts(path, columns)), files), strict=True))
+    objects = [path for path in paths if isinstance(path, RemoteObject)]
+    if objects:
+        facts.update(zip(objects, read_remote_facts(objects, columns), strict=True))
     return [
         Shard(path, f.kind, f.fingerprint, f.layout, f.decoded, False, f.group_rows, f.group_entries)
-        for path, f in zip(paths, facts, strict=True)
+        for path, f in (facts[path] for path in paths)
     ]
 
 
@@ -242,7 +270,10 @@ def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Lo
     """The catalog of what the sources name now."""
     located = locate(sources)
     if not located.paths:
-        raise DataError(f"no shards in {', '.join(sources)}", "shards end in .parquet, .pq, .arrow, .ipc or .feather")
+        raise DataError(
+            f"no shards in {', '.join(sources)}",
+            "shards end in .parquet, .pq, .arrow, .ipc or .feather; other files become shards by: streampgs pack IN… OUT",
+        )
     catalog = Catalog([]).appended(read_shards(located.paths, columns))
     if catalog.rows == 0:
         raise DataError(
@@ -254,7 +285,10 @@ def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Lo
 
 def with_cache(shards: Sequence[Shard], cached_bytes: int, limit_bytes: int) -> tuple[list[Shard], int]:
     """The shards, each marked whether its decoded slices will be kept: in catalog order, as long as they fit the
-    limit. `cached_bytes` is what earlier shards take; the new total comes back."""
+    limit. `cached_bytes` is what earlier shards take; the new total comes back. Where shards lie in object stores, half
+    of the limit is left to their copies."""
+    if any(isinstance(shard.path, RemoteObject) for shard in shards):
+        limit_bytes //= 2
     marked = []
     for shard in shards:
         needed = decoded_bytes(shard) if shard.decoded else 0

@@ -1,4 +1,4 @@
-"""From what a user names (files, folders, globs) to the files that are shards."""
+"""From what a user names (files, folders, globs, addresses of object stores) to what is a shard."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ import glob
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from itertools import takewhile
 from pathlib import Path
 
 from streampgs.errors import DataError
+from streampgs.stores.access import RemoteObject
+from streampgs.stores.addresses import is_address
+from streampgs.table.locate_objects import objects_at
+from streampgs.table.shard_names import is_hidden, is_ignored, is_shard_name
 
 ARROW, PARQUET = "arrow", "parquet"
 _ARROW_MAGIC, _PARQUET_MAGIC = b"ARROW1", b"PAR1"
-_SUFFIXES = {".arrow": ARROW, ".ipc": ARROW, ".feather": ARROW, ".parquet": PARQUET, ".pq": PARQUET}
+
+ShardPath = Path | RemoteObject
+"""What a shard is read from. `str` of it is for people; `os.fspath` names a file on this disk."""
 
 
 @dataclass
 class Located:
-    paths: list[Path] = field(default_factory=list)
-    ignored: list[Path] = field(default_factory=list)
+    paths: list[ShardPath] = field(default_factory=list)
+    """Remote ones by address alone: nothing of them has been asked for yet."""
+    ignored: list[Path | str] = field(default_factory=list)
     """Files in the named folders that are no shards by their names."""
 
 
@@ -35,10 +41,16 @@ def locate(sources: Iterable[str]) -> Located:
             found.paths.append(Path(os.path.abspath(path)))
 
     for source in sources:
+        if is_address(source):
+            named, ignored = objects_at(source)
+            found.paths += [RemoteObject(address) for address in named if address not in seen]
+            seen.update(named)
+            found.ignored += ignored
+            continue
         path = Path(source)
         if path.is_dir():
             for file in _files_below(path):
-                if file.suffix.lower() in _SUFFIXES:
+                if is_shard_name(file.name):
                     add(file)
                 else:
                     found.ignored.append(file)
@@ -51,27 +63,16 @@ def locate(sources: Iterable[str]) -> Located:
                     f"nothing matches '{source}'",
                     "check the pattern; quote it so that the shell leaves it alone",
                 )
-            inner = locate(match for match in matches if not _is_hidden(match, source))
-            for file in inner.paths:
-                add(file)
+            inner = locate(match for match in matches if not is_hidden(Path(match).parts, Path(source).parts))
+            for match in inner.paths:
+                add(Path(match))
             found.ignored += inner.ignored
         else:
             raise DataError(
                 f"'{source}' does not exist",
-                "name files, folders or quoted globs of .parquet or .arrow shards",
+                "name files, folders, quoted globs or addresses (s3://…) of .parquet or .arrow shards",
             )
     return found
-
-
-def _ignored(name: str) -> bool:
-    """Such names are markers and files in the making, by the custom of Spark and Hive."""
-    return name.startswith(("_", ".")) and name not in (".", "..")
-
-
-def _is_hidden(match: str, pattern: str) -> bool:
-    """Whether a name is ignored where the pattern left it open, be it of the file or of a folder above it."""
-    named = takewhile(lambda part: not glob.has_magic(part), Path(pattern).parts)
-    return any(_ignored(part) for part in Path(match).parts[len(list(named)) :])
 
 
 def _files_below(folder: Path) -> list[Path]:
@@ -82,12 +83,12 @@ def _files_below(folder: Path) -> list[Path]:
             folders.clear()
             continue
         seen.add(os.path.realpath(here))
-        folders[:] = sorted(name for name in folders if not _ignored(name))
-        files += [Path(here) / name for name in names if not _ignored(name)]
+        folders[:] = sorted(name for name in folders if not is_ignored(name))
+        files += [Path(here) / name for name in names if not is_ignored(name)]
     return sorted(files)
 
 
-def kind_of(path: Path, head: bytes) -> str:
+def kind_of(path: ShardPath, head: bytes) -> str:
     """Arrow or Parquet, told by the first bytes and not by the name."""
     if head.startswith(_ARROW_MAGIC):
         return ARROW
@@ -107,5 +108,5 @@ def kind_of(path: Path, head: bytes) -> str:
         raise DataError(f"shard '{path}' is empty", "remove it, or let its writer finish")
     raise DataError(
         f"shard '{path}' is neither Arrow nor Parquet",
-        "its first bytes should be ARROW1 or PAR1; remove it, or write it again",
+        "make shards of CSV, JSON, svmlight and other files by: streampgs pack FILE OUT; or remove it",
     )

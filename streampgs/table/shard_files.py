@@ -1,7 +1,8 @@
 """Open shards: what their footers say, and their rows.
 
 An Arrow file is read by positional reads of just the bytes wanted; a Parquet row group (or a compressed record batch)
-can only be decoded, from its start on, in slices of a given number of rows.
+can only be decoded, from its start on, in slices of a given number of rows. Of a shard in an object store its copy on
+this disk is read; what is read of it where it lies, see remote_shards.
 """
 
 from __future__ import annotations
@@ -10,18 +11,30 @@ import hashlib
 import math
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError
-from streampgs.table.arrow_columns import Bytes, ColumnPlace, check_places, column_places, without_view_data
+from streampgs.stores.access import RemoteObject
+from streampgs.table.arrow_columns import (
+    Bytes,
+    ColumnPlace,
+    can_be_sliced,
+    check_places,
+    column_places,
+    read_column,
+    without_view_data,
+)
 from streampgs.table.arrow_metadata import (
     BatchMetadata,
     FileBlock,
@@ -30,13 +43,14 @@ from streampgs.table.arrow_metadata import (
     read_footer,
 )
 from streampgs.table.layout import Columns, Layout, find_layout
-from streampgs.table.locate import ARROW, kind_of
+from streampgs.table.locate import ARROW, ShardPath, kind_of
 
 _ARROW_TAIL = 10  # footer length and ARROW1
 _PARQUET_TAIL = 8  # footer length and PAR1
 _PARQUET_READ_BYTES = 1 << 20
 _SMALLEST_READ_BYTES = 1 << 16
 _READING_BYTES = 1 << 24
+_ARROW_HEAD, _PARQUET_HEAD = b"ARROW1\0\0", b"PAR1"
 
 
 @dataclass(frozen=True)
@@ -45,7 +59,10 @@ class Fingerprint:
 
     size: int
     modified_ns: int
+    """0 for a shard in an object store: when its copy was written says nothing of it."""
     footer_digest: str
+    version: str = ""
+    """What its store calls this content; empty for files."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +85,7 @@ def _digest(*parts: bytes) -> str:
     return digest.hexdigest()[:32]
 
 
-def read_exactly(fd: int, size: int, offset: int, path: Path) -> bytes:
+def read_exactly(fd: int, size: int, offset: int, path: ShardPath) -> bytes:
     data = os.pread(fd, size, offset)
     while len(data) < size:
         more = os.pread(fd, size - len(data), offset + len(data))
@@ -81,16 +98,22 @@ def read_exactly(fd: int, size: int, offset: int, path: Path) -> bytes:
     return data
 
 
-def fingerprint_of(path: Path) -> Fingerprint:
+def fingerprint_of(path: ShardPath) -> Fingerprint:
     """Size, time stamp and a digest of the footer, from two small reads."""
     try:
         with _opened(path) as (fd, size, modified_ns):
-            return Fingerprint(size, modified_ns, _digest(_footer(fd, size, path)[1]))
+            return fingerprint(path, size, modified_ns, _footer(fd, size, path)[1])
     except OSError as error:
         raise _unreadable(path, error) from error
 
 
-def _unreadable(path: Path, error: OSError) -> DataError:
+def fingerprint(path: ShardPath, size: int, modified_ns: int, footer: bytes) -> Fingerprint:
+    if isinstance(path, RemoteObject):
+        return Fingerprint(size, 0, _digest(footer), path.version)
+    return Fingerprint(size, modified_ns, _digest(footer))
+
+
+def _unreadable(path: ShardPath, error: OSError) -> DataError:
     return DataError(
         f"shard '{path}' cannot be read: {error.strerror or error}",
         "check that it is there and that you may read it",
@@ -98,7 +121,7 @@ def _unreadable(path: Path, error: OSError) -> DataError:
 
 
 class _opened:
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: ShardPath) -> None:
         self.path = path
 
     def __enter__(self) -> tuple[int, int, int]:
@@ -110,11 +133,19 @@ class _opened:
         os.close(self.fd)
 
 
-def _footer(fd: int, size: int, path: Path) -> tuple[str, bytes]:
+ReadAt = Callable[[int, int], bytes]
+"""(size, offset) to bytes, exactly so many."""
+
+
+def _footer(fd: int, size: int, path: ShardPath) -> tuple[str, bytes]:
+    return read_whole_footer(lambda size, offset: read_exactly(fd, size, offset, path), size, path)
+
+
+def read_whole_footer(read: ReadAt, size: int, path: ShardPath) -> tuple[str, bytes]:
     """The kind of a file and its whole footer with the closing mark."""
-    kind = kind_of(path, read_exactly(fd, min(8, size), 0, path))
+    kind = kind_of(path, read(min(8, size), 0))
     tail_bytes, mark = (_ARROW_TAIL, b"ARROW1") if kind == ARROW else (_PARQUET_TAIL, b"PAR1")
-    tail = read_exactly(fd, min(tail_bytes, size), max(0, size - tail_bytes), path)
+    tail = read(min(tail_bytes, size), max(0, size - tail_bytes))
     whole = len(tail) == tail_bytes and tail.endswith(mark)
     length = struct.unpack("<I", tail[:4])[0] if whole else 0
     if not whole or length + tail_bytes + len(mark) > size:
@@ -122,94 +153,56 @@ def _footer(fd: int, size: int, path: Path) -> tuple[str, bytes]:
             f"shard '{path}' has no footer: it is truncated, or still being written",
             "remove it, or wait until its writer has finished",
         )
-    return kind, read_exactly(fd, length + tail_bytes, size - length - tail_bytes, path)
+    return kind, read(length + tail_bytes, size - length - tail_bytes)
 
 
 def schema_of(path: Path) -> pa.Schema:
     """The columns of a shard."""
     try:
         with _opened(path) as (fd, size, _):
-            kind, _ = _footer(fd, size, path)
-        if kind != ARROW:
-            return pq.read_schema(path)
-        with pa.OSFile(str(path)) as file:
-            return pa.ipc.open_file(file).schema
-    except pa.ArrowException as error:
-        raise DataError(f"shard '{path}': its footer cannot be read: {error}", "write the file again") from error
+            return schema_in(path, *_footer(fd, size, path))
     except OSError as error:
         raise _unreadable(path, error) from error
+
+
+def schema_in(path: ShardPath, kind: str, footer: bytes) -> pa.Schema:
+    try:
+        if kind != ARROW:
+            return pq.read_schema(pa.BufferReader(_PARQUET_HEAD + footer))
+        return pa.ipc.open_file(pa.BufferReader(_ARROW_HEAD + footer)).schema
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        raise DataError(f"shard '{path}': its footer cannot be read: {error}", "write the file again") from error
 
 
 def read_facts(path: Path, columns: Columns) -> ShardFacts:
     try:
         with _opened(path) as (fd, size, modified_ns):
             kind, footer = _footer(fd, size, path)
-            fingerprint = Fingerprint(size, modified_ns, _digest(footer))
+            found = fingerprint(path, size, modified_ns, footer)
             if kind != ARROW:
-                return _parquet_facts(path, fingerprint, columns)
-        with ArrowFile(path, fingerprint, columns) as file:
-            first = [file.metadata(g) for g in range(file.groups)]
-            return ShardFacts(
-                kind,
-                fingerprint,
-                file.layout,
-                columns.encoding is not None or any(batch.compressed for batch in first),
-                tuple(batch.rows for batch in first),
-                tuple(file.entries(batch) for batch in first),
-            )
+                return parquet_facts(path, found, footer, columns)
+        with ArrowFile(path, found, columns) as file:
+            return arrow_facts(found, file, [file.metadata(g) for g in range(file.groups)])
     except OSError as error:
         raise _unreadable(path, error) from error
 
 
-class ArrowFile:
-    """An Arrow IPC file, open for positional reads."""
+class ArrowGroups:
+    """What an Arrow IPC file's footer tells, and how its record batches can be read."""
 
-    def __init__(self, path: Path, fingerprint: Fingerprint, columns: Columns) -> None:
+    def __init__(self, path: ShardPath, size: int, footer: bytes, columns: Columns, read: ReadAt) -> None:
         self.path = path
+        self.size = size
+        self.read = read
+        self.columns = columns
         try:
-            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError as error:
-            raise _unreadable(path, error) from error
-        try:
-            status = os.fstat(self.fd)
-            self.size = status.st_size
-            if self.size != fingerprint.size:
-                raise DataError(
-                    f"shard '{path}' has {self.size:,} bytes and not {fingerprint.size:,} as catalogued",
-                    "restore it, or start a new run",
-                )
-            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
-            _, footer = _footer(self.fd, self.size, path)
-            if (status.st_mtime_ns, _digest(footer)) != (fingerprint.modified_ns, fingerprint.footer_digest):
-                raise DataError(
-                    f"shard '{path}' was replaced or written to: its footer or time stamp is not the catalogued one",
-                    "restore it, or start a new run",
-                )
             self.blocks: list[FileBlock] = read_footer(footer[:-_ARROW_TAIL])
-            with pa.OSFile(str(path)) as file:
-                self.schema = pa.ipc.open_file(file).schema
-            self.columns = columns
+            # The schema stands in the footer: pyarrow finds it at the end of whatever it is given.
+            self.schema = pa.ipc.open_file(pa.BufferReader(_ARROW_HEAD + footer)).schema
             self.layout = find_layout(self.schema, columns, str(path))
             self.places = column_places(self.schema, list(self.layout.columns))
-        except (MetadataDamaged, pa.ArrowException, UnicodeDecodeError) as error:
-            os.close(self.fd)
+        except (MetadataDamaged, pa.ArrowException, UnicodeDecodeError, OSError) as error:
             raise self._damaged(error) from error
-        except OSError as error:
-            os.close(self.fd)
-            # pyarrow calls some damage an error of input, but one without a number.
-            raise (_unreadable(path, error) if error.errno else self._damaged(error)) from error
-        except BaseException:
-            os.close(self.fd)
-            raise
-
-    def __enter__(self) -> ArrowFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        os.close(self.fd)
 
     def _damaged(self, error: Exception, group: int | None = None) -> DataError:
         where = f", record batch {group}" if group is not None else ""
@@ -228,7 +221,7 @@ class ArrowFile:
                 or block.offset + block.metadata_bytes + block.body_bytes > self.size
             ):
                 raise MetadataDamaged("a record batch outside the file")
-            message = read_exactly(self.fd, block.metadata_bytes, block.offset, self.path)
+            message = self.read(block.metadata_bytes, block.offset)
             batch = without_view_data(self.schema, read_batch_metadata(message))
             check_places(self.places, batch)
             if batch.body_bytes > block.body_bytes:
@@ -246,17 +239,105 @@ class ArrowFile:
         return self.blocks[group].offset + self.blocks[group].metadata_bytes
 
     def decoded_slices(self, group: int, slice_rows: int) -> Iterator[pa.RecordBatch]:
-        """For compressed record batches, which can only be read whole."""
+        """The rows of a record batch from its first one on, slice by slice; a compressed one can only be read whole."""
+        metadata = self.metadata(group)
+        if not metadata.compressed and all(can_be_sliced(place) for place in self.places.values()):
+            for start in range(0, metadata.rows, slice_rows):
+                yield self._slice(group, metadata, start, min(start + slice_rows, metadata.rows))
+            return
+        batch = self._whole(group, list(self.layout.columns))
+        for start in range(0, batch.num_rows, slice_rows):
+            yield batch.slice(start, slice_rows)
+
+    def _slice(self, group: int, metadata: BatchMetadata, start: int, stop: int) -> pa.RecordBatch:
+        body = self.body_offset(group)
+
+        def read(offset: int, size: int) -> Bytes:
+            return np.frombuffer(self.read(size, body + offset), np.uint8)
+
         try:
-            with pa.OSFile(str(self.path)) as file:
-                fields = [self.schema.get_field_index(name) for name in self.layout.columns]
+            arrays = []
+            for name, place in self.places.items():
+                array = read_column(place, metadata, start, stop, read)
+                if pa.types.is_dictionary(place.type):
+                    array = pa.DictionaryArray.from_arrays(array, self._dictionaries[name])
+                arrays.append(array)
+            batch = pa.RecordBatch.from_arrays(arrays, list(self.places))
+            batch.validate(full=True)
+        except (MetadataDamaged, pa.ArrowException) as error:
+            raise self._damaged(error, group) from error
+        return batch
+
+    @cached_property
+    def _dictionaries(self) -> dict[str, pa.Array]:
+        """The values of the columns that refer to them by number; they stand in messages of their own."""
+        names = [name for name, place in self.places.items() if pa.types.is_dictionary(place.type)]
+        smallest = min(range(self.groups), key=lambda group: self.metadata(group).rows)
+        batch = self._whole(smallest, names)
+        return {name: types.plain(batch.column(name)).dictionary for name in names}
+
+    def _whole(self, group: int, columns: list[str]) -> pa.RecordBatch:
+        try:
+            with self._native() as file:
+                fields = [self.schema.get_field_index(name) for name in columns]
                 options = pa.ipc.IpcReadOptions(included_fields=fields)
                 batch = pa.ipc.open_file(file, options=options).get_batch(group)
                 batch.validate(full=True)
         except (pa.ArrowException, OSError) as error:
             raise self._damaged(error, group) from error
-        for start in range(0, batch.num_rows, slice_rows):
-            yield batch.slice(start, slice_rows)
+        return batch
+
+    def _native(self) -> AbstractContextManager[Any]:
+        """The file for pyarrow."""
+        raise NotImplementedError
+
+
+class ArrowFile(ArrowGroups):
+    """An Arrow IPC file, open for positional reads."""
+
+    def __init__(self, path: ShardPath, expected: Fingerprint, columns: Columns) -> None:
+        try:
+            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise _unreadable(path, error) from error
+        try:
+            status = os.fstat(self.fd)
+            if status.st_size != expected.size:
+                raise DataError(
+                    f"shard '{path}' has {status.st_size:,} bytes and not {expected.size:,} as catalogued",
+                    "restore it, or start a new run",
+                )
+            os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
+            _, footer = _footer(self.fd, status.st_size, path)
+            if fingerprint(path, status.st_size, status.st_mtime_ns, footer) != expected:
+                raise DataError(
+                    f"shard '{path}' was replaced or written to: its footer or time stamp is not the catalogued one",
+                    "restore it, or start a new run",
+                )
+            super().__init__(path, status.st_size, footer, columns, self._read_exactly)
+        except OSError as error:
+            os.close(self.fd)
+            raise _unreadable(path, error) from error
+        except BaseException:
+            os.close(self.fd)
+            raise
+
+    def _read_exactly(self, size: int, offset: int) -> bytes:
+        return read_exactly(self.fd, size, offset, self.path)
+
+    def __enter__(self) -> ArrowFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+    @contextmanager
+    def _native(self) -> Iterator[Any]:
+        with pa.OSFile(os.fspath(self.path)) as file:
+            yield file
 
 
 def entries_of(places: dict[str, ColumnPlace], layout: Layout, batch: BatchMetadata) -> int:
@@ -265,20 +346,31 @@ def entries_of(places: dict[str, ColumnPlace], layout: Layout, batch: BatchMetad
     return batch.node_lengths[lists.node + 1]
 
 
+def arrow_facts(found: Fingerprint, file: ArrowGroups, batches: list[BatchMetadata]) -> ShardFacts:
+    return ShardFacts(
+        ARROW,
+        found,
+        file.layout,
+        file.columns.encoding is not None or any(batch.compressed for batch in batches),
+        tuple(batch.rows for batch in batches),
+        tuple(file.entries(batch) for batch in batches),
+    )
+
+
 def encoded_entries(rows: int, columns: Columns) -> int:
     """About how many entries so many rows will have once they are encoded."""
     each = columns.encoding.entries_per_row if isinstance(columns.encoding, Encoding) else 1.0
     return math.ceil(rows * each)
 
 
-def _parquet_facts(path: Path, fingerprint: Fingerprint, columns: Columns) -> ShardFacts:
+def parquet_facts(path: ShardPath, found: Fingerprint, footer: bytes, columns: Columns) -> ShardFacts:
     try:
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(pa.BufferReader(_PARQUET_HEAD + footer)) as file:
             layout = find_layout(file.schema_arrow, columns, str(path))
             if columns.encoding is not None:
                 rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
                 entries = tuple(encoded_entries(count, columns) for count in rows)
-                return ShardFacts("parquet", fingerprint, layout, True, rows, entries)
+                return ShardFacts("parquet", found, layout, True, rows, entries)
             lists = "indices" if layout.kind == "sparse" else "features"
             metadata = file.metadata
             leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
@@ -291,27 +383,29 @@ def _parquet_facts(path: Path, fingerprint: Fingerprint, columns: Columns) -> Sh
         raise DataError(
             f"shard '{path}': its Parquet footer cannot be read: {error}", "write the file again"
         ) from error
-    return ShardFacts("parquet", fingerprint, layout, True, rows, entries)
+    return ShardFacts("parquet", found, layout, True, rows, entries)
 
 
 class ParquetShard:
     """A Parquet file, decoded row group by row group, with page checksums verified where the writer left any."""
 
     def __init__(
-        self, path: Path, layout: Layout, only: tuple[str, ...] | None = None, categories: frozenset[str] = frozenset()
+        self, path: ShardPath, layout: Layout, source: Any = None, categories: frozenset[str] = frozenset()
     ) -> None:
-        """`categories`: columns of strings of which each different one is wanted once."""
+        """`source`: what to read from, if not from the file at the path; `categories`: columns of strings of which each
+        different one is wanted once."""
         self.path = path
-        self.columns = list(only or layout.columns)
+        self.source = path if source is None else source
+        self.columns = list(layout.columns)
         self.categories = categories
 
     @cached_property
     def _file(self) -> Any:
-        metadata = pq.read_metadata(self.path)
+        metadata = pq.read_metadata(self.source)
         # A stream for each column at a time: hundreds of them must not take hundreds of megabytes.
         buffer_bytes = max(_SMALLEST_READ_BYTES, min(_PARQUET_READ_BYTES, _READING_BYTES // max(1, len(self.columns))))
         return pq.ParquetFile(
-            self.path,
+            self.source,
             metadata=metadata,
             page_checksum_verification=True,
             pre_buffer=False,
@@ -348,7 +442,7 @@ def _with_dictionary(metadata: Any, names: frozenset[str]) -> list[str]:
     return [chunk.path_in_schema for chunk in chunks if chunk.path_in_schema in names and chunk.has_dictionary_page]
 
 
-def read_into(fd: int, target: Bytes, offset: int, path: Path) -> None:
+def read_into(fd: int, target: Bytes, offset: int, path: ShardPath) -> None:
     """Fill `target` from the file."""
     view = target.data
     done = 0

@@ -1,0 +1,134 @@
+"""The record of a pack in its folder: what goes in, and how far it has come. Written anew, atomically, with each shard."""
+
+from __future__ import annotations
+
+import base64
+import fcntl
+import json
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from streampgs.errors import DataError, OptionError
+from streampgs.packing.options import FORMATS
+from streampgs.packing.shards import sync_folder
+
+NAME = "_pack.json"
+RUNS = ".shuffle"
+_VERSION = 1
+
+
+@dataclass
+class Journal:
+    inputs: list[dict[str, Any]]
+    options: dict[str, Any]
+    memory: int
+    """That a shuffle was begun with: it decides where its batches end."""
+    version: int = _VERSION
+    schema: str | None = None
+    """The schema of all rows, once it is known, as base64 of Arrow's own form."""
+    position: dict[str, Any] | None = None
+    """Where the rows come from that are not yet in a shard (or in a run of a shuffle)."""
+    rows: int = 0
+    skipped: dict[str, int] = field(default_factory=dict)
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    """Of a shuffle: sorted by random keys, to be merged."""
+    runs_complete: bool = False
+    shards: list[dict[str, Any]] = field(default_factory=list)
+    done: bool = False
+
+    @property
+    def arrow_schema(self) -> pa.Schema | None:
+        if self.schema is None:
+            return None
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
+
+    def settle(self, schema: pa.Schema) -> None:
+        """Rows will be written under it from now on."""
+        self.schema = base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+    def begin_anew(self, schema: pa.Schema) -> None:
+        self.settle(schema)
+        self.position, self.rows, self.skipped = None, 0, {}
+        self.runs, self.runs_complete, self.shards, self.done = [], False, [], False
+
+    def save(self, out: Path) -> None:
+        temporary = out / f".{NAME}.writing"
+        with open(temporary, "w") as file:
+            json.dump(asdict(self), file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, out / NAME)
+        sync_folder(out)
+
+    def clear_strangers(self, out: Path) -> None:
+        """Remove what an interrupted pack left behind beside what is recorded."""
+        known = {shard["name"] for shard in self.shards}
+        for file in out.iterdir():
+            ours = file.name.startswith("part-") and file.suffix[1:] in FORMATS and file.name not in known
+            if ours or (file.name.startswith(".part-") and file.name.endswith(".writing")):
+                file.unlink()
+        runs = out / RUNS
+        if not self.runs:
+            shutil.rmtree(runs, ignore_errors=True)
+        elif runs.is_dir():
+            held = {run["name"] for run in self.runs}
+            for file in runs.iterdir():
+                if file.name not in held:
+                    file.unlink()
+
+
+def load(out: Path) -> Journal | None:
+    try:
+        text = (out / NAME).read_text()
+    except FileNotFoundError:
+        return None
+    try:
+        record = json.loads(text)
+        if record["version"] != _VERSION:
+            raise ValueError(f"it is of version {record['version']}")
+        return Journal(**record)
+    except (ValueError, TypeError, KeyError) as error:
+        raise DataError(
+            f"'{out / NAME}' cannot be read: {error}", "start anew with --overwrite, or name another folder"
+        ) from error
+
+
+def check_same(journal: Journal, inputs: list[dict[str, Any]], options: dict[str, Any], out: Path) -> None:
+    """That what was begun is what is asked for now."""
+    remedy = "give the same command to go on, --overwrite to start anew, or name another folder"
+    for name, value in options.items():
+        if journal.options.get(name) != value:
+            raise OptionError(f"'{out}' was begun with {name} {journal.options.get(name)!r} and not {value!r}", remedy)
+    if inputs == journal.inputs:
+        return
+    before = {(entry["path"], str(entry["sets"])): entry for entry in journal.inputs}
+    for entry in inputs:
+        known = before.pop((entry["path"], str(entry["sets"])), None)
+        if known is None:
+            raise OptionError(f"'{out}' was begun without '{entry['path']}'", remedy)
+        if known != entry:
+            raise DataError(f"'{entry['path']}' was changed since '{out}' was begun", remedy)
+    if before:
+        raise OptionError(f"'{out}' was begun with '{next(iter(before))[0]}' as well", remedy)
+    raise OptionError(f"'{out}' was begun with its inputs in another order", remedy)
+
+
+@contextmanager
+def locked(out: Path) -> Iterator[None]:
+    """No second pack writes into the folder meanwhile."""
+    fd = os.open(out, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise OptionError(f"another process packs into '{out}'", "wait for it, or stop it") from error
+        yield
+    finally:
+        os.close(fd)

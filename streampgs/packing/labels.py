@@ -1,0 +1,77 @@
+"""Labels that lie in a file of their own, one number for each row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.errors import DataError
+from streampgs.packing.byte_streams import first_bytes
+from streampgs.packing.options import PackOptions
+from streampgs.packing.pieces import Shape
+from streampgs.packing.text import MatrixReader
+
+_NPY_MAGIC = b"\x93NUMPY"
+
+
+class Labels:
+    """Eight bytes a row of memory, unless it is a .npy file, which is mapped."""
+
+    def __init__(self, path: Path, memory: int) -> None:
+        if not path.is_file():
+            raise DataError(f"'{path}' does not exist", "name a file with one number a line, or a .npy file")
+        self._path = path
+        if first_bytes(path, len(_NPY_MAGIC)) == _NPY_MAGIC:
+            self._numbers = self._mapped()
+        else:
+            self._numbers = self._parsed(memory)
+
+    def _mapped(self) -> NDArray[Any]:
+        try:
+            numbers: NDArray[Any] = np.load(self._path, mmap_mode="r", allow_pickle=False)
+        except ValueError as error:
+            raise DataError(f"'{self._path}' cannot be read: {error}", "save a plain array of numbers") from error
+        if numbers.ndim != 1 or numbers.dtype.kind not in "biuf":
+            raise DataError(
+                f"'{self._path}' holds an array of type {numbers.dtype} and shape {numbers.shape}",
+                "labels are one axis of numbers",
+            )
+        return numbers
+
+    def _parsed(self, memory: int) -> NDArray[Any]:
+        parts: list[NDArray[Any]] = []
+        reader = MatrixReader(self._path, PackOptions(memory=memory))
+        shape = Shape(pa.schema({"features": pa.list_(pa.float64(), 1)}))
+        size = 0
+        for piece in reader.pieces(shape, (), 0, lambda _: None):
+            parts.append(piece.batch.column(0).values.to_numpy())
+            size += parts[-1].nbytes
+            if size > memory // 4:
+                raise DataError(
+                    f"'{self._path}' holds more than {size // 8:,} labels, too many for the memory",
+                    "raise --memory, or save them as a .npy file, which is not read at once",
+                )
+        return np.concatenate(parts) if parts else np.empty(0)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def column(self, first: int, rows: int) -> pa.Array:
+        if first + rows > len(self):
+            raise DataError(
+                f"'{self._path}' holds {len(self):,} labels, and there are more rows",
+                "one label for each row is wanted",
+            )
+        part = np.array(self._numbers[first : first + rows])
+        return pa.array(part.astype(part.dtype.newbyteorder("=")))
+
+    def check_all_used(self, rows: int) -> None:
+        if rows != len(self):
+            raise DataError(
+                f"'{self._path}' holds {len(self):,} labels, and there are {rows:,} rows",
+                "one label for each row is wanted",
+            )

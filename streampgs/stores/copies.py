@@ -1,0 +1,191 @@
+"""Whole copies of remote shards on this disk: brought ahead of their use, within a limit.
+
+All bookkeeping is done by the one thread that asks for copies; others only download. What a copy is called depends on
+address, size and version, so that it needs no index, and another version never passes for it.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+
+from streampgs.errors import RunError
+from streampgs.stores.access import RemoteObject
+from streampgs.stores.download import COPY_TIME_NS, PART_BYTES, download
+
+_OBJECTS, _PARTS = 8, 8
+_POLL_SECONDS = 0.1
+DOWNLOAD_BYTES = _PARTS * PART_BYTES
+"""What downloads may have in memory at a time."""
+
+
+class Copies:
+    def __init__(self, folder: Path, limit_bytes: int | None, expected: Iterable[RemoteObject] = ()) -> None:
+        """Copies below `folder`, taking at most `limit_bytes`; None: only what is wanted at present is kept.
+        Of what is `expected`, copies may be here already."""
+        self.folder = folder
+        self.limit_bytes = limit_bytes
+        self.evicted: Callable[[RemoteObject], None] = lambda remote: None
+        """Told of each copy that is about to go."""
+        self._wanted: OrderedDict[Hashable, set[RemoteObject]] = OrderedDict()
+        self._coming: dict[RemoteObject, Future[None]] = {}
+        self._stopping = threading.Event()
+        self._objects = ThreadPoolExecutor(_OBJECTS, "streampgs-copies")
+        self._parts = ThreadPoolExecutor(_PARTS, "streampgs-download")
+        found = [(used, remote) for remote in expected if (used := self._used_at(remote)) is not None]
+        self._here = OrderedDict.fromkeys(remote for _, remote in sorted(found, key=lambda pair: pair[0]))
+        """Least recently used first."""
+        self._taken = sum(remote.size for remote in self._here)
+        """Bytes of what is here or coming."""
+        self._remove_leftovers()
+
+    def begin(self, key: Hashable, objects: Sequence[RemoteObject]) -> None:
+        """What `key` wants is wanted now; what was wanted before it is not any more. Begins to bring what is not here."""
+        while self._wanted and next(iter(self._wanted)) != key:
+            self._wanted.popitem(last=False)
+        self._wanted.setdefault(key, set())
+        self.also(objects)
+
+    def also(self, objects: Sequence[RemoteObject]) -> None:
+        """More that is wanted now."""
+        wanted = next(iter(self._wanted.values()), set())
+        wanted.update(objects)
+        self._settle()
+        for remote in objects:
+            if self._touch(remote) or remote in self._coming:
+                continue
+            if not self._make_room(remote.size, wanted):
+                raise RunError(
+                    f"{len(wanted):,} remote shards of {sum(r.size for r in wanted) / 1e6:,.1f} MB are wanted at the same "
+                    f"time; {(self.limit_bytes or 0) / 1e6:,.1f} MB of the cache are for copies",
+                    "give a larger --cache-limit to a new run, or write smaller shards",
+                )
+            self._bring(remote)
+
+    def announce(self, key: Hashable, objects: Sequence[RemoteObject]) -> None:
+        """What will be wanted next: brought meanwhile, as far as there is room."""
+        while len(self._wanted) > 1 and key not in self._wanted:
+            self._wanted.popitem(last=False)
+        self._wanted.setdefault(key, set()).update(objects)
+        self._settle()
+        protected = set().union(*self._wanted.values())
+        for remote in objects:
+            if self._touch(remote) or remote in self._coming:
+                continue
+            if not self._make_room(remote.size, protected, may_wait=False):
+                return
+            self._bring(remote)
+
+    def wait_for(self, objects: Sequence[RemoteObject], check_stop: Callable[[], None]) -> None:
+        """Until all are here; `check_stop` is called now and then."""
+        for remote in objects:
+            while (future := self._coming.get(remote)) is not None:
+                check_stop()
+                wait([future], _POLL_SECONDS)
+                if future.done():
+                    self._settle_one(remote, future)
+
+    def is_here(self, remote: RemoteObject) -> bool:
+        self._settle()
+        return remote in self._here
+
+    def close(self) -> None:
+        """Ends once requests under way have been answered, or were given up."""
+        self._stopping.set()
+        self._objects.shutdown(cancel_futures=True)
+        self._parts.shutdown(cancel_futures=True)
+
+    def _bring(self, remote: RemoteObject) -> None:
+        self._taken += remote.size
+        self._coming[remote] = self._objects.submit(download, remote, self._parts, self._stopping)
+
+    def _settle(self) -> None:
+        """Take note of downloads that have ended well; faults are kept for who waits for them."""
+        for remote, future in list(self._coming.items()):
+            if future.done() and future.exception() is None:
+                self._settle_one(remote, future)
+
+    def _settle_one(self, remote: RemoteObject, future: Future[None]) -> None:
+        del self._coming[remote]  # a fault is told once: the next who wants it tries anew
+        self._taken -= remote.size
+        try:
+            future.result()
+        except OSError as error:
+            raise RunError(
+                f"the copy of '{remote.address}' cannot be written to '{self.folder}': {error.strerror or error}",
+                "free some space there, or name another place with --cache DIR; then resume",
+            ) from error
+        self._here[remote] = None
+        self._taken += remote.size
+
+    def _make_room(self, size: int, protected: set[RemoteObject], may_wait: bool = True) -> bool:
+        if self.limit_bytes is None:
+            for remote in [remote for remote in self._here if remote not in protected]:
+                self._evict(remote)
+            return True
+        while self._taken + size > self.limit_bytes:
+            oldest = next((remote for remote in self._here if remote not in protected), None)
+            if oldest is not None:
+                self._evict(oldest)
+                continue
+            strangers = [future for remote, future in self._coming.items() if remote not in protected]
+            if not (may_wait and strangers):
+                return False
+            wait(strangers, return_when=FIRST_COMPLETED)
+            for remote in [r for r, future in self._coming.items() if future in strangers and future.done()]:
+                with suppress(Exception):  # who waits for it will ask for it again
+                    self._settle_one(remote, self._coming[remote])
+        return True
+
+    def _evict(self, remote: RemoteObject) -> None:
+        self._forget(remote)
+        self.evicted(remote)
+        remote.copy.unlink(missing_ok=True)
+
+    def _forget(self, remote: RemoteObject) -> None:
+        del self._here[remote]
+        self._taken -= remote.size
+
+    def _touch(self, remote: RemoteObject) -> bool:
+        """Whether a sound copy is here; if so it now is the one used last."""
+        if remote not in self._here:
+            return False
+        if self._used_at(remote) is None:  # deleted, or written to
+            self._forget(remote)
+            return False
+        with suppress(OSError):
+            os.utime(remote.copy, ns=(time.time_ns(), COPY_TIME_NS))
+        self._here.move_to_end(remote)
+        return True
+
+    def _used_at(self, remote: RemoteObject) -> int | None:
+        """When the copy was used last; None if there is none that nobody wrote to."""
+        try:
+            status = remote.copy.stat()
+        except FileNotFoundError:
+            return None
+        untouched = status.st_size == remote.size and status.st_mtime_ns == COPY_TIME_NS
+        return status.st_atime_ns if untouched else None
+
+    def _remove_leftovers(self) -> None:
+        """Halves of copies whose writers were killed."""
+        for leftover in self.folder.glob(".*.shard-*-*"):
+            writer = leftover.name.split("-")[1]
+            if writer.isdigit() and not _is_alive(int(writer)):
+                leftover.unlink(missing_ok=True)
+
+
+def _is_alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True

@@ -1,0 +1,102 @@
+"""From an address in an object store (an object, a folder, a glob) to the objects that are shards.
+
+Stores have no folders, only keys; what is found, and in which order, is what the same words find on a disk that holds
+the same names. Training on either gives the same bits.
+"""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from itertools import takewhile
+
+from streampgs.errors import DataError
+from streampgs.stores.access import is_object, keys_below
+from streampgs.stores.addresses import Address, parse
+from streampgs.table.shard_names import is_hidden, is_ignored, is_shard_name
+
+
+def objects_at(source: str) -> tuple[list[str], list[str]]:
+    """Addresses of shards in a stable order, and of what is none by its name."""
+    address = parse(source)
+    there = None if address.key.endswith("/") else is_object(address)
+    if there:
+        return [str(address)], []
+    if glob.has_magic(address.key) and there is None:
+        keys, ignored = matching(keys_below(address.at(_literal_folder(address.key))), address.key)
+        if not keys and not ignored:
+            raise DataError(
+                f"nothing matches '{source}'", "check the pattern; quote it so that the shell leaves it alone"
+            )
+    else:
+        folder = address.at(address.key.rstrip("/"))
+        below = keys_below(folder)
+        if not below:
+            raise DataError(
+                f"'{source}' does not exist", "name an object, a folder or a quoted glob of .parquet or .arrow shards"
+            )
+        keys, ignored = in_folder(below, folder.key)
+    return [_named(address, key) for key in keys], [_named(address, key) for key in ignored]
+
+
+def _named(address: Address, key: str) -> str:
+    return str(address.at(key))
+
+
+def _literal_folder(pattern: str) -> str:
+    return "/".join(takewhile(lambda part: not glob.has_magic(part), pattern.split("/")[:-1]))
+
+
+def in_folder(keys: Iterable[str], folder: str) -> tuple[list[str], list[str]]:
+    """The shards in a folder and below, by the parts of their names; and what is none."""
+    depth = len(folder.split("/")) if folder else 0
+    below = sorted(
+        (key for key in keys if not folder or key.startswith(folder + "/")), key=lambda key: tuple(key.split("/"))
+    )
+    named = [key for key in below if not any(is_ignored(part) for part in key.split("/")[depth:])]
+    return [key for key in named if is_shard_name(key)], [key for key in named if not is_shard_name(key)]
+
+
+def matching(keys: list[str], pattern: str) -> tuple[list[str], list[str]]:
+    """What the glob finds among the keys: objects, and the shards in folders."""
+    folders = {"/".join(parts[:length]) for key in keys for parts in [key.split("/")] for length in range(len(parts))}
+    objects, parts = set(keys), pattern.split("/")
+    matches = {key for key in objects if _matches(key.split("/"), parts)}
+    matches |= {
+        found for folder in folders - {""} for found in (folder, folder + "/") if _matches(found.split("/"), parts)
+    }
+    shards: dict[str, None] = {}
+    ignored: list[str] = []
+    for match in sorted(matches):
+        named = match.rstrip("/")
+        if is_hidden(named.split("/"), parts):
+            continue
+        if named in objects:
+            shards[named] = None
+            continue
+        found, others = in_folder(keys, named)
+        shards.update(dict.fromkeys(found))
+        ignored += others
+    return list(shards), ignored
+
+
+def _matches(parts: list[str], pattern: list[str]) -> bool:
+    """As the glob module has it: '*' stays inside a name, '**' spans folders, neither sees a leading dot unbidden. A
+    name that ends in '/' has an empty last part."""
+    if not pattern:
+        return not parts
+    head, rest = pattern[0], pattern[1:]
+    if head == "**":
+        if not rest:
+            # Its root is found as 'folder/', what lies below without.
+            return parts == [""] or (parts != [] and all(part and not part.startswith(".") for part in parts))
+        return _matches(parts, rest) or (
+            bool(parts and parts[0]) and parts[0][0] != "." and _matches(parts[1:], pattern)
+        )
+    if not parts:
+        return False
+    if not glob.has_magic(head):
+        return parts[0] == head and _matches(parts[1:], rest)
+    seen = bool(parts[0]) and (head.startswith(".") or not parts[0].startswith("."))
+    return seen and fnmatchcase(parts[0], head) and _matches(parts[1:], rest)

@@ -1,0 +1,26 @@
+"""Which names are those of shards, and which are passed over, on disk as in object stores."""
+
+from __future__ import annotations
+
+import glob
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import PurePosixPath
+
+_SUFFIXES = {".arrow", ".ipc", ".feather", ".parquet", ".pq"}
+
+
+def is_shard_name(name: str) -> bool:
+    return PurePosixPath(name).suffix.lower() in _SUFFIXES
+
+
+def is_ignored(name: str) -> bool:
+    """Such names are markers and files in the making, by the custom of Spark and Hive."""
+    return name.startswith(("_", ".")) and name not in (".", "..")
+
+
+def is_hidden(match: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a name is ignored where the pattern left it open, be it of the file or of a folder above it. Both are
+    told by their parts."""
+    named = takewhile(lambda part: not glob.has_magic(part), pattern)
+    return any(is_ignored(part) for part in match[len(list(named)) :])

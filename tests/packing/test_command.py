@@ -1,0 +1,143 @@
+"""`streampgs pack` as people call it: what it prints, its exit codes, and that its shards are trained on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streampgs
+from streampgs.packing.inputs import find_inputs
+from streampgs.packing.options import PackOptions
+from tests.packing.conftest import table_of
+
+ROOT = Path(__file__).parents[2]
+
+
+def run(*arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "streampgs", "pack", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+
+
+def test_a_pack_and_what_it_says(tmp_path):
+    (tmp_path / "a.csv").write_text("0;x\n1;one\nNIL;two\n3;007\n4\n")
+    options = ["--from", "csv", "--delimiter", ";", "--names", "n, s", "--null", "NIL", "--types", "s=string"]
+    done = run("a.csv::label=1", "out", *options, "--on-bad-row", "skip", "--json", folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    assert report["rows"] == 3
+    assert report["columns"] == {"n": "int64", "s": "string", "label": "int64"}
+    assert "skipped: 1 rows: another number of columns" in done.stderr
+    assert "3 rows in 1 shards" in done.stderr
+    assert "peak memory" in done.stderr
+    assert table_of(tmp_path / "out").to_pydict() == {"n": [1, None, 3], "s": ["one", "two", "007"], "label": [1] * 3}
+    again = run("a.csv::label=1", "out", *options, "--on-bad-row", "skip", folder=tmp_path)
+    assert (again.returncode, again.stdout) == (0, "")
+    assert "nothing to do" in again.stderr
+    quiet = run("a.csv::label=1", "out", *options, "--on-bad-row", "skip", "--quiet", "--overwrite", folder=tmp_path)
+    assert (quiet.returncode, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "found"),
+    [
+        (["missing.csv", "out"], 1, "'missing.csv' does not exist"),
+        (["'*.csv'", "out"], 1, "nothing matches"),
+        (["odd", "out"], 1, "say so with --from"),
+        (["odd", "out", "--from", "avro"], 2, "choose one of csv, tsv"),
+        (["bad.svm", "out"], 1, "bad.svm', line 2: a value is no number: '3:x'"),
+        (["odd", "out", "--types", "x"], 2, "age=int64"),
+        (["odd", "out", "--types", "x=number"], 2, "choose one of int64"),
+        (["odd", "out", "--memory", "1MB"], 2, "out of range"),
+        (["odd::=1", "out"], 1, "does not exist"),
+        (["bad.svm", "bad.svm"], 2, "is a file"),
+    ],
+)
+def test_what_goes_wrong_and_its_exit_code(tmp_path, arguments, code, found):
+    (tmp_path / "odd").write_text("what is this\n")
+    (tmp_path / "bad.svm").write_text("1 2:3\n1 3:x\n")
+    done = run(*arguments, folder=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert found in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_signal_stops_it_and_the_same_command_goes_on(tmp_path):
+    rows = "1 5:0.5\n" * 1000
+    (tmp_path / "a.svm").write_text(rows * 200)
+    command = [sys.executable, "-m", "streampgs", "pack", "a.svm", "out", "--rows-per-shard", "2000"]
+    process = subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}, stderr=subprocess.PIPE, text=True
+    )
+    while process.poll() is None and not (tmp_path / "out" / "part-00001.arrow").exists():
+        time.sleep(0.005)
+    process.send_signal(signal.SIGTERM)
+    told = process.communicate()[1]
+    if process.returncode == 143:
+        assert "stopped by SIGTERM" in told
+        assert "the same command goes on" in told
+    else:
+        assert process.returncode == 0  # it was done before
+    done = run("a.svm", "out", "--rows-per-shard", "2000", "--json", folder=tmp_path)
+    assert json.loads(done.stdout)["rows"] == 200_000
+
+
+def test_from_python_and_on_to_training(tmp_path):
+    random = np.random.default_rng(0)
+    lines = [f"{1 if x > 0 else -1} 1:{x!r} 2:1" for x in random.normal(size=2000).tolist()]
+    (tmp_path / "rows.svm").write_text("\n".join(lines))
+    report = streampgs.pack(tmp_path / "rows.svm", tmp_path / "shards", shuffle=True, rows_per_shard=600)
+    assert report.shards == 4
+    trained = streampgs.train(tmp_path / "shards", run=tmp_path / "run", epochs=2, sigma=1e-3)
+    assert trained.progressive_accuracy > 0.9
+
+
+def test_inputs_are_taken_in_order_and_once_told_what_they_are(tmp_path):
+    folder = tmp_path / "in"
+    (folder / "sub").mkdir(parents=True)
+    (folder / "_old").mkdir()
+    (folder / "out").mkdir()
+    names = ["b.csv", "a.csv.gz", "sub/c.SVM", "notes.md", ".hidden.csv", "_old/x.csv", "out/part-00000.arrow"]
+    for name in names:
+        (folder / name).write_text("1 2:3\n")
+    inputs, passed = find_inputs([f"{folder}::y=true,z=a b", str(folder / "notes.md")], folder / "out", None)
+    found = [(str(input.path.relative_to(folder)), input.kind) for input in inputs]
+    assert found == [("a.csv.gz", "csv"), ("b.csv", "csv"), ("sub/c.SVM", "svmlight"), ("notes.md", "svmlight")]
+    assert inputs[0].sets == (("y", True), ("z", "a b"))
+    assert inputs[3].sets == ()
+    assert [file.name for file in passed] == ["notes.md"]
+
+
+@pytest.mark.parametrize(
+    ("line", "kind"),
+    [
+        (b"-1 3:1 11:1", "svmlight"),
+        (b"+1 qid:3 1:2.5e-3 # x", "svmlight"),
+        (b"-1 |f 9:6.2e-02 14:3", "vw"),
+        (b"1 2.0 'tag|ns:2 a:1 b", "vw"),
+        (b'{"a": 1}', "jsonl"),
+        (b"1|2|3", None),
+        (b"a,b,c", None),
+        (b"1 2 3", None),
+        (b"", None),
+    ],
+)
+def test_a_first_line_tells_what_a_file_is_only_if_nothing_else_it_could_be(tmp_path, line, kind):
+    (tmp_path / "data").write_bytes(b"\n" + line + b"\n")
+    if kind is None:
+        with pytest.raises(streampgs.StreampgsError, match="--from"):
+            find_inputs([str(tmp_path / "data")], tmp_path / "out", None)
+    else:
+        assert find_inputs([str(tmp_path / "data")], tmp_path / "out", None)[0][0].kind == kind
+
+
+def test_options_are_recorded_but_for_the_memory():
+    assert set(PackOptions.__dataclass_fields__) - set(PackOptions().to_json()) == {"memory"}

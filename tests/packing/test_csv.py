@@ -1,0 +1,179 @@
+"""CSV: pyarrow splits it, the types are those that all rows fit, wherever a block of the file happens to end."""
+
+from __future__ import annotations
+
+import datetime
+import gzip
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streampgs.errors import DataError
+from streampgs.packing.packer import pack
+from tests.packing.conftest import table_of
+
+
+def packed(folder, text: str | bytes, **options) -> pa.Table:
+    (folder / "rows.csv").write_bytes(text.encode() if isinstance(text, str) else text)
+    pack(folder / "rows.csv", folder / "out", overwrite=True, **options)
+    return table_of(folder / "out")
+
+
+def frame(rows: int) -> pl.DataFrame:
+    random = np.random.default_rng(3)
+    return pl.DataFrame(
+        {
+            "id": np.arange(rows),
+            "x": random.normal(size=rows),
+            "word": [f'a "quoted", {i}\nline' if i % 3 else "é" for i in range(rows)],
+            "yes": random.integers(0, 2, rows).astype(bool),
+            "day": [datetime.date(2020, 1, 1) + datetime.timedelta(days=i) for i in range(rows)],
+        }
+    )
+
+
+@pytest.mark.parametrize("block", [2000, 1 << 22])
+def test_what_polars_and_duckdb_write_comes_back(tmp_path, small_chunks, block):
+    small_chunks(block)
+    rows = frame(300)
+    rows.write_csv(tmp_path / "polars.csv")
+    duckdb.sql("select * from rows").write_csv(str(tmp_path / "duckdb.csv"))
+    (tmp_path / "polars.csv.gz").write_bytes(gzip.compress((tmp_path / "polars.csv").read_bytes()))
+    (tmp_path / "polars.csv.zst").write_bytes(pa.compress((tmp_path / "polars.csv").read_bytes(), "zstd", asbytes=True))
+    rows.write_csv(tmp_path / "polars.tsv", separator="\t")
+    for name in ("polars.csv", "duckdb.csv", "polars.csv.gz", "polars.csv.zst", "polars.tsv"):
+        pack(tmp_path / name, tmp_path / f"{name}.out", rows_per_shard=70)
+        table = table_of(tmp_path / f"{name}.out")
+        assert table.schema.types == [pa.int64(), pa.float64(), pa.string(), pa.bool_(), pa.date32()]
+        assert table.to_pylist() == rows.to_dicts(), name
+
+
+def test_types_widen_late_and_all_at_once(tmp_path, small_chunks):
+    small_chunks(200)
+    lines = ["1,1,true,,2020-01-01,007"] * 100
+    lines[60] = "2.5,1,true,7,2020-01-01 12:30:00,008"
+    lines[80] = "3,x,0,8,2020-01-01,009"
+    lines[90] = "4,1,true,9,2020-01-01,z"
+    (tmp_path / "rows.csv").write_text("a,b,c,d,e,f\n" + "\n".join(lines) + "\n")
+    notes = []
+    pack(tmp_path / "rows.csv", tmp_path / "out", rows_per_shard=9, on_note=notes.append)
+    table = table_of(tmp_path / "out")
+    kinds = [pa.float64(), pa.string(), pa.string(), pa.int64(), pa.timestamp("us"), pa.string()]
+    assert table.schema.types == kinds
+    assert len(notes) == 1
+    assert "column 'a' turns out to be double, not int64" in notes[0]
+    # A text is as it stands in the file, not as it was first read.
+    assert table["f"].to_pylist() == [line.split(",")[-1] for line in lines]
+    assert table["c"].to_pylist() == [line.split(",")[2] for line in lines]
+    assert table["d"].to_pylist() == [None] * 60 + [7] + [None] * 19 + [8] + [None] * 9 + [9] + [None] * 9
+
+
+CELLS = st.sampled_from(["1", "-7", "2.5", "1e3", "true", "False", "", "NA", "x", "2020-01-01", "2020-01-01 10:00:00", "9" * 25, " 5 ", "nan"])  # fmt: skip
+
+
+@given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=20), st.integers(40, 200))
+def test_types_do_not_depend_on_where_blocks_end(tmp_path_factory, rows, block):
+    from streampgs.packing import csv_text
+
+    folder = tmp_path_factory.mktemp("csv")
+    text = "".join(f"{a},{b},end\n" for a, b in rows)
+    tables = []
+    before = csv_text._BLOCK_BYTES
+    for size in (1 << 22, block):
+        try:
+            csv_text._BLOCK_BYTES = size
+            tables.append(packed(folder, text, header=False))
+        finally:
+            csv_text._BLOCK_BYTES = before
+    assert tables[0].schema == tables[1].schema
+    assert str(tables[0].to_pylist()) == str(tables[1].to_pylist())
+
+
+@given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=20))
+def test_numbers_are_exact(tmp_path_factory, numbers):
+    folder = tmp_path_factory.mktemp("csv")
+    table = packed(
+        folder, "x,y\n" + "".join(f"{x!r},{x:.20e}\n" for x in numbers), types={"x": "double", "y": "double"}
+    )
+    assert table["x"].to_pylist() == numbers
+    assert table["y"].to_pylist() == [float(f"{x:.20e}") for x in numbers]
+
+
+def test_missing_values(tmp_path):
+    text = "n,s\n1,NA\n,\nNA,x\n-9,-9\n"
+    table = packed(tmp_path, text)
+    assert table.to_pylist() == [{"n": 1, "s": "NA"}, {"n": None, "s": ""}, {"n": None, "s": "x"}, {"n": -9, "s": "-9"}]
+    table = packed(tmp_path, text, nulls=["-9", "NA", ""])
+    assert table.to_pylist() == [
+        {"n": 1, "s": None},
+        {"n": None, "s": None},
+        {"n": None, "s": "x"},
+        {"n": None, "s": None},
+    ]
+
+
+def test_names_headers_and_delimiters(tmp_path):
+    rows = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
+    assert (
+        packed(tmp_path, "0;1\n1;2\n3;4\n", skip_lines=1, header=False, names=["a", "b"], delimiter=";").to_pylist()
+        == rows
+    )
+    assert packed(tmp_path, "x,y\n1,2\n3,4\n", names=["a", "b"]).to_pylist() == rows
+    assert packed(tmp_path, "1,2\n3,4\n", header=False).column_names == ["f0", "f1"]
+    assert packed(tmp_path, "\xef\xbb\xbfa,b\r\n1,2\r\n3,4".encode("latin-1")).to_pylist() == rows
+    table = packed(tmp_path, "a,b\n1,2\n", types={"a": "string", "b": "float"})
+    assert table.schema.types == [pa.string(), pa.float32()]
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "found"),
+    [
+        ("a,b\n1,2\n3\n", {}, "Expected 2 columns, got 1"),
+        ("a,a\n1,2\n", {}, "two columns are called 'a'"),
+        ("a,b\n1,2\nx,3\n", {"types": {"a": "int64"}}, "column 'a' holds 'x', which is no int64"),
+        ("a,b\n1,2\n", {"types": {"c": "int64"}}, "has no column 'c'"),
+        ("a,b\n", {}, "there are no rows"),
+        ("", {}, "there are no rows"),
+        (b"a,b\n1,\xff\n", {}, "invalid UTF8 data"),
+    ],
+)
+def test_what_is_wrong_is_said(tmp_path, text, options, found):
+    with pytest.raises(DataError, match=found) as error:
+        packed(tmp_path, text, **options)
+    assert error.value.remedy
+
+
+def test_a_quote_that_is_never_closed_does_not_swallow_the_file(tmp_path, small_chunks):
+    small_chunks(1000)
+    with pytest.raises(DataError, match="a row is longer than 1,000 bytes"):
+        packed(tmp_path, 'a,b\n1,"2\n' + "3,4\n" * 5000)
+
+
+def test_bad_rows_are_left_out_and_counted(tmp_path, small_chunks):
+    small_chunks(50)
+    (tmp_path / "rows.csv").write_text("a,b\n" + "1,2\n" * 30 + "3\n1,2,3\nx,5\n" + "1,2\n" * 30)
+    report = pack(tmp_path / "rows.csv", tmp_path / "out", on_bad_row="skip", types={"a": "int32"})
+    assert table_of(tmp_path / "out").to_pylist() == [{"a": 1, "b": 2}] * 60
+    assert report.skipped_rows == {
+        "another number of columns than in the rows before": 2,
+        "a value of 'a' is no int32": 1,
+    }
+
+
+def test_files_of_other_columns_are_laid_side_by_side(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.csv").write_text("x,y\n1,2\n")
+    (tmp_path / "in" / "b.csv").write_text("y,z\n2.5,w\n")
+    (tmp_path / "in" / "notes.md").write_text("nothing to pack")
+    notes = []
+    pack(f"{tmp_path / 'in'}::label=-1", tmp_path / "out", on_note=notes.append)
+    rows = [{"x": 1, "y": 2.0, "label": -1, "z": None}, {"x": None, "y": 2.5, "label": -1, "z": "w"}]
+    assert table_of(tmp_path / "out").to_pylist() == rows
+    assert len(notes) == 2
+    assert "1 files say nothing by their names" in notes[0]
+    assert "'y' turns out to be double" in notes[1]

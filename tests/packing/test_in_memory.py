@@ -1,0 +1,123 @@
+"""What a program holds comes as record batches of a bounded size, with the same rows."""
+
+from __future__ import annotations
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset
+import pytest
+import scipy.sparse
+
+from streampgs.errors import DataError, OptionError
+from streampgs.packing import array_slices
+from streampgs.packing.in_memory import batches_of
+from streampgs.packing.shards import write_shards
+from tests.packing.conftest import shards_of, table_of
+
+RANDOM = np.random.default_rng(4)
+TABLE = pa.table({"x": RANDOM.normal(size=900), "word": [f"w{i % 7}" for i in range(900)]})
+
+
+@pytest.fixture(autouse=True)
+def small_slices(monkeypatch):
+    from streampgs.packing import in_memory
+
+    monkeypatch.setattr(array_slices, "SLICE_BYTES", 2000)
+    monkeypatch.setattr(in_memory, "SLICE_BYTES", 2000)
+
+
+def test_tables_of_all_makes(tmp_path):
+    sources = {
+        "pyarrow": TABLE,
+        "batch": TABLE.to_batches()[0],
+        "polars": pl.from_arrow(TABLE),
+        "duckdb": duckdb.from_arrow(TABLE),
+        "reader": TABLE.to_reader(100),
+        "dataset": pa.dataset.dataset(TABLE),
+        "list": TABLE.to_batches(100),
+        "iterator": iter(TABLE.to_batches(100)),
+        "tables": [TABLE.slice(0, 300), pl.from_arrow(TABLE.slice(300))],
+    }
+    for name, source in sources.items():
+        batches = list(batches_of(source))
+        assert all(batch.nbytes <= 2500 for batch in batches), name
+        shards = write_shards(iter(batches), tmp_path / name, rows_per_shard=250)
+        assert [shard.rows for shard in shards] == [250, 250, 250, 150]
+        assert table_of(tmp_path / name).to_pylist() == TABLE.to_pylist(), name
+
+
+def test_labels_beside_a_table():
+    labels = [f"l{i}" for i in range(900)]
+    for given_labels in (labels, np.array(labels), pa.array(labels), pl.Series(labels), pa.chunked_array([labels])):
+        table = pa.Table.from_batches(batches_of(TABLE, given_labels))
+        assert table["label"].to_pylist() == labels
+    assert pa.Table.from_batches(batches_of(TABLE, np.arange(900)))["label"].type == pa.int64()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("kind", ["f8", "f4", "i2", "?", ">f8"])
+def test_dense_matrices(order, kind):
+    rows = np.asarray(RANDOM.integers(0, 2, (333, 5)).astype(kind), order=order)
+    table = pa.Table.from_batches(batches_of(rows, np.arange(333)))
+    assert table["features"].to_pylist() == rows.astype(float).tolist()
+    assert table["label"].to_pylist() == list(range(333))
+
+
+@pytest.mark.parametrize("make", ["csr_matrix", "csr_array", "csc_array", "coo_array"])
+def test_sparse_matrices(make):
+    dense = RANDOM.normal(size=(200, 50)) * (RANDOM.random((200, 50)) < 0.1)
+    dense[7] = 1.0
+    batches = list(batches_of(getattr(scipy.sparse, make)(dense), np.arange(200)))
+    assert len(batches) > 5
+    back = np.zeros(dense.shape)
+    for row in pa.Table.from_batches(batches).to_pylist():
+        back[row["label"], row["indices"]] = row["values"]
+    assert np.array_equal(back, dense)
+
+
+@pytest.mark.parametrize(
+    ("source", "labels", "found"),
+    [
+        (5, None, "rows cannot be had of a int"),
+        ("a.csv", None, "rows cannot be had of a str"),
+        ([{"a": 1}], None, "among the batches is a dict"),
+        (np.zeros(5), None, "has 1 axes"),
+        (np.zeros((5, 0)), None, r"the shape \(5, 0\)"),
+        (np.zeros((5, 2), complex), None, "of type complex128"),
+        (np.zeros((5, 2)), np.zeros(4), "4 labels and more rows"),
+        (np.zeros((5, 2)), np.zeros(6), "6 labels and 5 rows"),
+        (np.zeros((5, 2)), np.zeros((5, 1)), "labels have 2 axes"),
+        (pa.table({"label": [1]}), [1], "a column 'label'"),
+    ],
+)
+def test_what_cannot_be_rows(source, labels, found):
+    with pytest.raises(DataError, match=found):
+        list(batches_of(source, labels))
+
+
+def test_shards_are_whole_or_absent(tmp_path):
+    def failing():
+        yield from TABLE.to_batches(100)
+        raise RuntimeError("the source broke")
+
+    with pytest.raises(RuntimeError):
+        write_shards(failing(), tmp_path / "out", rows_per_shard=400)
+    assert [shard.name for shard in shards_of(tmp_path / "out")] == ["part-00000.arrow", "part-00001.arrow"]
+    assert len(list((tmp_path / "out").iterdir())) == 2
+    with pytest.raises(OptionError, match="not empty"):
+        write_shards(iter([]), tmp_path / "out")
+    with pytest.raises(DataError, match="different columns"):
+        write_shards(iter([*TABLE.to_batches(), pa.record_batch({"x": [1]})]), tmp_path / "other")
+
+
+@pytest.mark.parametrize("block", [5000, 20_000])
+def test_blocks_are_of_an_even_size(tmp_path, block):
+    write_shards(iter(TABLE.to_batches(7)), tmp_path / "out", block_bytes=block)
+    (shard,) = shards_of(tmp_path / "out")
+    with pa.OSFile(str(shard)) as file:
+        reader = pa.ipc.open_file(file)
+        sizes = [reader.get_batch(i).nbytes for i in range(reader.num_record_batches)]
+    assert all(0.7 * block < size <= 1.1 * block for size in sizes[:-1])
+    assert sizes[-1] <= 1.1 * block

@@ -1,0 +1,71 @@
+"""JSON lines: no field is lost, whenever it first shows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pyarrow as pa
+import pytest
+
+from streampgs.errors import DataError
+from streampgs.packing.packer import pack
+from tests.packing.conftest import table_of
+
+ROWS = [
+    {"id": i, "score": i if i < 50 else i + 0.5, "tags": ["a"] * (i % 3), "deep": {"x": i}, "text": f"é {i}\n"}
+    for i in range(80)
+]
+ROWS[60]["late"] = "here"
+ROWS[61]["deep"] = {"x": 5, "y": "new"}
+ROWS[62]["tags"] = None
+
+
+@pytest.mark.parametrize("chunk", [300, 1 << 22])
+@pytest.mark.parametrize("name", ["rows.jsonl", "rows.json.gz", "unnamed"])
+def test_a_field_that_comes_late_is_not_lost(tmp_path, small_chunks, chunk, name):
+    small_chunks(chunk)
+    text = "".join(json.dumps(row) + "\n\n" for row in ROWS).encode()
+    (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
+    pack(tmp_path / name, tmp_path / "out", rows_per_shard=30)
+    table = table_of(tmp_path / "out")
+    assert table.schema.field("score").type == pa.float64()
+    wanted = [{**row, "late": row.get("late"), "deep": {"y": None, **row["deep"]}} for row in ROWS]
+    assert table.to_pylist() == wanted
+
+
+@pytest.mark.parametrize("chunk", [20, 70, 100, 1 << 22])
+@pytest.mark.parametrize("order", [1, -1])
+def test_numbers_among_texts_are_taken_as_they_are_written(tmp_path, small_chunks, chunk, order):
+    small_chunks(chunk)
+    values = ['"a1"', "7", "1.50", "true", "null", "12345678901234567890123", '"2020-01-01"'][::order]
+    lines = [f'{{"id": {value}, "n": {i}}}\n' for i, value in enumerate(values * 3)]
+    (tmp_path / "rows.jsonl").write_text("".join(lines))
+    pack(tmp_path / "rows.jsonl", tmp_path / "out")
+    texts = [None if value == "null" else value.strip('"') for value in values * 3]
+    assert table_of(tmp_path / "out").to_pylist() == [{"id": text, "n": i} for i, text in enumerate(texts)]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ('{"a": 1', "line 4: no JSON object on one line"),
+        ("[1, 2]", "line 4: no JSON object on one line"),
+        ("5", "line 4: no JSON object on one line"),
+        ('{"a": [1]}', "in the lines from 1 on"),
+    ],
+)
+def test_a_bad_line_is_named_or_counted(tmp_path, line, found):
+    (tmp_path / "rows.jsonl").write_text('{"a": 1}\n\n{"a": 2}\n' + line + '\n{"a": 3}\n')
+    with pytest.raises(DataError, match=found):
+        pack(tmp_path / "rows.jsonl", tmp_path / "out")
+    if "line 4" in found:
+        report = pack(tmp_path / "rows.jsonl", tmp_path / "skipped", on_bad_row="skip")
+        assert table_of(tmp_path / "skipped")["a"].to_pylist() == [1, 2, 3]
+        assert report.skipped_rows == {"no JSON object": 1}
+
+
+def test_types_can_be_asked_for(tmp_path):
+    (tmp_path / "rows.jsonl").write_text('{"a": 1, "day": "2020-01-01"}\n')
+    pack(tmp_path / "rows.jsonl", tmp_path / "out", types={"a": "double", "day": "string"})
+    assert table_of(tmp_path / "out").to_pylist() == [{"a": 1.0, "day": "2020-01-01"}]

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import streampgs
+from streampgs.stores import access, patience
+from streampgs.synth import write_dataset
+from tests.stores.moto import Moto, Proxy
+
+ROWS, SHARDS = 3_000, 6
+# Windows so small that a run has many: copies come while it trains.
+SMALL: dict[str, Any] = {"memory": "60MB", "window": "500kB", "sigma": 1e-4}
+MARKER = "secret-marker-of-the-tests"
+
+
+@pytest.fixture(scope="session")
+def moto() -> Iterator[Moto]:
+    server = Moto()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(autouse=True)
+def credentials(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a user's environment would hold, and nothing of the machine that tests run on."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", f"AK{MARKER}")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", f"SK{MARKER}")
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    yield
+    access._s3.cache_clear()  # its connections stay open as long as it is known
+
+
+@pytest.fixture
+def store(moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Moto:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", moto.endpoint)
+    return moto
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "PATIENCE_SECONDS", 1.5)
+    monkeypatch.setattr(patience, "FIRST_PAUSE_SECONDS", 0.02)
+    monkeypatch.setattr(access, "STALL_SECONDS", 1.0)
+
+
+@pytest.fixture
+def proxied(impatient: None, moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
+    """A way to the store on which things go wrong once the test says so."""
+    proxy = Proxy(moto.port)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture(scope="session")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """sparse-arrow and sparse-parquet, and the like with -test."""
+    base = tmp_path_factory.mktemp("tables")
+    for file_format in ("arrow", "parquet"):
+        write_dataset(
+            base / f"sparse-{file_format}", rows=ROWS, kind="sparse", shards=SHARDS, format=file_format, test_rows=500
+        )
+    return base
+
+
+@pytest.fixture(scope="session")
+def undisturbed(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The bits of two epochs on the shards on disk."""
+    known: dict[str, str] = {}
+
+    def bits(file_format: str) -> str:
+        if file_format not in known:
+            run = tmp_path_factory.mktemp("undisturbed") / file_format
+            report = streampgs.train(folders / f"sparse-{file_format}", run=run, epochs=2, **SMALL)
+            known[file_format] = str(report.dual_sha256)
+        return known[file_format]
+
+    return bits

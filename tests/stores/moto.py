@@ -1,0 +1,180 @@
+"""A real object store on this machine: moto's server in a process of its own, and a way there that can go wrong."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import threading
+import time
+import urllib.request
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PYTHON = ROOT / ".venv-moto" / "bin" / "python"
+BUCKET = "tables"
+_START_SECONDS = 60.0
+
+
+def free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+class Moto:
+    """Objects are in the server's memory: they are gone with the process."""
+
+    def __init__(self, port: int | None = None) -> None:
+        assert PYTHON.exists(), "there is no .venv-moto with the object store for these tests: run ./scripts/test"
+        self.port = port or free_port()
+        environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
+        self.process = subprocess.Popen(
+            [PYTHON, "-I", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        self._wait()
+        self.request("PUT", BUCKET)
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def _wait(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        while True:
+            assert self.process.poll() is None, "moto's server ended at once"
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=1.0).close()
+                return
+            except OSError:
+                assert time.monotonic() < deadline, "moto's server does not answer"
+                time.sleep(0.05)
+
+    def request(self, method: str, path: str, data: bytes = b"") -> str | None:
+        """Gives the ETag of what was written."""
+        # moto asks for a signature, but does not look into it.
+        signed = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
+        headers = {"Content-Type": "application/octet-stream", "Authorization": signed}
+        request = urllib.request.Request(f"{self.endpoint}/{path}", data=data, method=method, headers=headers)
+        with urllib.request.urlopen(request, timeout=30) as response:
+            return response.headers.get("ETag")
+
+    def put(self, key: str, data: bytes) -> str:
+        return str(self.request("PUT", f"{BUCKET}/{key}", data)).strip('"')
+
+    def delete(self, key: str) -> None:
+        self.request("DELETE", f"{BUCKET}/{key}")
+
+    def upload(self, folder: Path, prefix: str) -> str:
+        """All files of a folder; gives its address."""
+        for file in sorted(folder.rglob("*")):
+            if file.is_file():
+                self.put(f"{prefix}/{file.relative_to(folder).as_posix()}", file.read_bytes())
+        return f"s3://{BUCKET}/{prefix}"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+Request = tuple[str, str, int]
+"""Method, path, and how many bytes are asked for (0: not told)."""
+
+
+class Proxy:
+    """Between a client and the store. `fault` says for each request what goes wrong with it, if anything: "500",
+    "503", "stall", "truncate", "shorten" (fewer bytes, and it says so), "close" or "flip"."""
+
+    def __init__(self, port: int, fault: Callable[[Request], str | None] = lambda request: None) -> None:
+        self.fault = fault
+        self.requests: list[Request] = []
+        self.faults = 0
+        self.ended = threading.Event()
+        self._behind = port
+        proxy = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                proxy.pass_on(self)
+
+            def do_HEAD(self) -> None:
+                proxy.pass_on(self)
+
+            def log_message(self, *words: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self.ended.set()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    def pass_on(self, handler: BaseHTTPRequestHandler) -> None:
+        first, _, last = handler.headers.get("Range", "").removeprefix("bytes=").partition("-")
+        asked = int(last) - int(first) + 1 if last else 0
+        request = (handler.command, handler.path, asked)
+        self.requests.append(request)
+        fault = self.fault(request)
+        self.faults += fault is not None
+        if fault == "stall":
+            self.ended.wait()
+        if fault in ("stall", "close"):
+            handler.close_connection = True
+            return
+        if fault in ("403", "500", "503"):
+            handler.send_response(int(fault))
+            handler.send_header("Content-Length", "0")
+            handler.end_headers()
+            return
+        try:
+            status, headers, body = self._fetch(handler)
+        except OSError:
+            handler.close_connection = True
+            return
+        if fault == "flip" and body:
+            middle = len(body) // 2
+            body = body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
+        if fault == "shorten":
+            body = body[: len(body) // 2]
+            headers["Content-Length"] = str(len(body))
+        handler.send_response(status)
+        for name, value in headers.items():
+            handler.send_header(name, value)
+        handler.end_headers()
+        if fault == "truncate":
+            body = body[: len(body) // 2]
+            handler.close_connection = True
+        if handler.command != "HEAD":
+            handler.wfile.write(body)
+
+    def _fetch(self, handler: BaseHTTPRequestHandler) -> tuple[int, dict[str, str], bytes]:
+        behind = http.client.HTTPConnection("127.0.0.1", self._behind, timeout=30)
+        try:
+            behind.request(handler.command, handler.path, headers=dict(handler.headers))
+            answer = behind.getresponse()
+            body = answer.read()
+        except http.client.HTTPException as error:
+            raise OSError(str(error)) from error
+        finally:
+            behind.close()
+        left_out = {"connection", "transfer-encoding", "server", "date"}
+        headers = {name: value for name, value in answer.getheaders() if name.lower() not in left_out}
+        if handler.command != "HEAD":
+            headers["Content-Length"] = str(len(body))
+        return answer.status, headers, body

@@ -1,0 +1,196 @@
+"""What goes wrong between here and a store costs time, or ends in a message; it never costs a bit."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import streampgs
+from streampgs.run.folder import RunFolder
+from tests.stores.conftest import MARKER, SMALL
+from tests.stores.moto import Moto, Proxy, Request
+
+_FOOTER_BYTES = 1 << 16
+
+
+def is_download(request: Request) -> bool:
+    """Of a shard's rows: footers come in requests of fixed sizes."""
+    method, path, asked = request
+    return method == "GET" and "/part-" in path and asked > _FOOTER_BYTES
+
+
+class EveryOtherTime:
+    """Each request fails when it comes first, succeeds when it comes again, and so on."""
+
+    def __init__(self, fault: str) -> None:
+        self.fault = fault
+        self.times: Counter[Request] = Counter()
+        self.lock = threading.Lock()
+
+    def __call__(self, request: Request) -> str | None:
+        if self.fault in ("flip", "shorten") and not is_download(request):
+            return None  # only whole shards are checked by their ETags
+        with self.lock:
+            self.times[request] += 1
+            return self.fault if self.times[request] % 2 else None
+
+
+@pytest.mark.parametrize("fault", ["500", "503", "truncate", "close", "flip", "shorten"])
+@pytest.mark.parametrize("file_format", ["arrow", "parquet"])
+def test_faults_that_pass_cost_no_bit(
+    fault: str,
+    file_format: str,
+    folders: Path,
+    proxied: Proxy,
+    moto: Moto,
+    tmp_path: Path,
+    undisturbed: Callable[[str], str],
+) -> None:
+    address = moto.upload(folders / f"sparse-{file_format}", f"faults/{file_format}")
+    proxied.fault = EveryOtherTime(fault)
+    report = streampgs.train(address, run=tmp_path / "run", epochs=2, **SMALL)
+    assert report.dual_sha256 == undisturbed(file_format)
+    assert proxied.faults >= 6
+
+
+def test_a_server_that_stalls_is_asked_again(
+    folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
+) -> None:
+    address = moto.upload(folders / "sparse-arrow", "stalls")
+    stalled: list[str] = []
+
+    def fault(request: Request) -> str | None:
+        if is_download(request) and len(stalled) < 2:
+            stalled.append(request[1])
+            return "stall"
+        return None
+
+    proxied.fault = fault
+    report = streampgs.train(address, run=tmp_path / "run", epochs=2, **SMALL)
+    assert (report.dual_sha256, len(stalled)) == (undisturbed("arrow"), 2)
+
+
+@pytest.mark.parametrize("fault", ["500", "stall", "truncate", "close"])
+def test_a_store_that_fails_for_good_ends_training_with_a_message(
+    fault: str, folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
+) -> None:
+    """Somewhere in the middle, where a checkpoint holds what was done; resuming when it is back gives the same bits."""
+    address = moto.upload(folders / "sparse-parquet", "fails")
+    run = tmp_path / "run"
+    streampgs.train(address, run=run, rows=500, **SMALL)
+    shutil.rmtree(run / "cache")
+    good = 0
+
+    def later(request: Request) -> str | None:
+        nonlocal good
+        good += is_download(request)
+        return fault if good > 3 else None
+
+    proxied.fault = later
+    with pytest.raises(streampgs.StreampgsError) as ended:
+        streampgs.resume(run, epochs=2)
+    assert re.search(rf"'{address}/part-0000\d.parquet' cannot be read: .* tries in", str(ended.value))
+    assert "streampgs resume" in str(ended.value)
+    newest = RunFolder(run).newest_checkpoint()
+    assert newest is not None
+    assert newest.damaged == []
+    proxied.fault = lambda request: None
+    assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed("parquet")
+
+
+def test_a_byte_that_is_always_wrong_is_never_used(
+    folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
+) -> None:
+    address = moto.upload(folders / "sparse-arrow", "wrong")
+    proxied.fault = lambda request: "flip" if is_download(request) else None
+    run = tmp_path / "run"
+    with pytest.raises(streampgs.StreampgsError, match="came 4 times with bytes that do not match its ETag"):
+        streampgs.train(address, run=run, epochs=2, **SMALL)
+    assert list((run / "cache").rglob("*.shard*")) == []
+    proxied.fault = lambda request: None
+    assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed("arrow")
+
+
+def test_an_object_replaced_after_it_was_catalogued_is_refused(
+    folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path
+) -> None:
+    address = moto.upload(folders / "sparse-arrow", "replaced")
+    other = bytearray((folders / "sparse-arrow" / "part-00001.arrow").read_bytes())
+    other[len(other) // 2] ^= 1
+    once = threading.Lock()
+
+    def replace_it(request: Request) -> None:
+        if is_download(request) and once.acquire(blocking=False):
+            moto.put("replaced/part-00001.arrow", bytes(other))
+
+    proxied.fault = replace_it
+    with pytest.raises(streampgs.StreampgsError, match=rf"'{address}/part-00001.arrow' was replaced while in use"):
+        streampgs.train(address, run=tmp_path / "run", epochs=2, **SMALL)
+
+
+def test_refused_credentials_are_told_at_once_and_not_shown(
+    folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path
+) -> None:
+    moto.upload(folders / "sparse-arrow", "refused")
+    proxied.fault = lambda request: "403"
+    with pytest.raises(streampgs.StreampgsError, match="was refused by its store") as refused:
+        streampgs.train("s3://tables/refused", run=tmp_path / "run", **SMALL)
+    assert MARKER not in str(refused.value)
+    assert len(proxied.requests) <= 2
+
+
+def test_a_server_that_dies_pauses_training(
+    folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Callable[[str], str]
+) -> None:
+    """The process is killed while shards are on their way; another takes its place, with the objects uploaded anew."""
+    server = Moto()
+    address = server.upload(folders / "sparse-parquet", "dies")
+    wanted: list[str] = []
+
+    def kill(request: Request) -> None:
+        if is_download(request):
+            wanted.append(request[1])
+            if len(wanted) == 3:
+                server.kill()
+
+    proxy = Proxy(server.port, kill)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
+    run = tmp_path / "run"
+    # The command line as it is, but for its patience.
+    code = (
+        "from streampgs.stores import patience\n"
+        "patience.PATIENCE_SECONDS = 1.0\n"
+        "from streampgs.cli import main\n"
+        "main()\n"
+    )
+    words = ["train", address, "--run", str(run), "--epochs", "2", "--memory", "60MB", "--window", "500kB"]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *words, "--sigma", "1e-4", "--checkpoint-every", "0"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert re.search(rf"error: .*'{address}/part-0000\d.parquet' cannot be read", done.stderr)
+    assert "streampgs resume" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert MARKER not in done.stderr
+    checkpoint = RunFolder(run).newest_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.damaged == []
+    again = Moto(server.port)
+    try:
+        again.upload(folders / "sparse-parquet", "dies")
+        assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed("parquet")
+    finally:
+        again.kill()
+        proxy.close()

@@ -1,0 +1,213 @@
+"""Shards in a bucket are trained on as if they lay on disk: the same rows in the same order, the same bits."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import streampgs
+from streampgs.evaluation import evaluate, predict
+from streampgs.inspection import inspect_data
+from streampgs.options import Resources
+from streampgs.progress import Silent
+from streampgs.synth import write_dataset
+from streampgs.table.layout import Columns
+from tests.end_to_end.conftest import streampgs as command
+from tests.stores.conftest import MARKER, ROWS, SMALL
+from tests.stores.moto import BUCKET, Moto
+
+FORMATS = ["arrow", "parquet"]
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_the_same_bits_as_from_disk(
+    file_format: str, folders: Path, store: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
+) -> None:
+    address = store.upload(folders / f"sparse-{file_format}", f"bits/{file_format}")
+    report = streampgs.train(address, run=tmp_path / "run", epochs=2, **SMALL)
+    assert report.rows == 2 * ROWS
+    assert report.dual_sha256 == undisturbed(file_format)
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_resume_without_the_copies_goes_on(
+    file_format: str, folders: Path, store: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
+) -> None:
+    address = store.upload(folders / f"sparse-{file_format}", f"resume/{file_format}")
+    run = tmp_path / "run"
+    for rows in (700, 1_900, 3_300):
+        streampgs.train(address, run=run, rows=rows, **SMALL) if rows == 700 else streampgs.resume(run, rows=rows)
+        shutil.rmtree(run / "cache", ignore_errors=True)
+    assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed(file_format)
+
+
+def test_a_copy_that_somebody_wrote_to_is_fetched_anew(
+    folders: Path, store: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
+) -> None:
+    address = store.upload(folders / "sparse-arrow", "damaged-copy")
+    run = tmp_path / "run"
+    streampgs.train(address, run=run, rows=1_000, **SMALL)
+    for copy in (run / "cache" / "shards").iterdir():
+        with open(copy, "r+b") as file:
+            file.seek(copy.stat().st_size // 2)
+            file.write(bytes(64))
+    assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed("arrow")
+
+
+def test_a_new_object_joins_in_as_a_new_file_does(folders: Path, store: Moto, tmp_path: Path) -> None:
+    old, new = tmp_path / "table", sorted((folders / "sparse-arrow-test").iterdir())[0]
+    shutil.copytree(folders / "sparse-arrow", old)
+    address = store.upload(old, "growing")
+    bits = []
+    for place, run in ((str(old), tmp_path / "on-disk"), (address, tmp_path / "in-bucket")):
+        streampgs.train(place, run=run, rows=1_000, **SMALL)
+    shutil.copy(new, old / "part-99999.arrow")
+    store.upload(old, "growing")
+    for run in (tmp_path / "on-disk", tmp_path / "in-bucket"):
+        report = streampgs.resume(run, epochs=2)
+        bits.append((report.rows, report.dual_sha256))
+    assert bits[0] == bits[1]
+    assert bits[0][0] > 2 * ROWS
+
+
+def test_changed_and_missing_objects_are_refused_and_named(folders: Path, store: Moto, tmp_path: Path) -> None:
+    address = store.upload(folders / "sparse-arrow", "changing")
+    run = tmp_path / "run"
+    streampgs.train(address, run=run, rows=500, **SMALL)
+    changed = bytearray((folders / "sparse-arrow" / "part-00002.arrow").read_bytes())
+    changed[len(changed) // 2] ^= 1
+    store.put("changing/part-00002.arrow", bytes(changed))
+    store.delete("changing/part-00004.arrow")
+    with pytest.raises(streampgs.StreampgsError) as refused:
+        streampgs.resume(run, rows=1_000)
+    assert "2 of 6 shards changed" in str(refused.value)
+    assert f"'{address}/part-00002.arrow' was replaced" in str(refused.value)
+    assert f"'{address}/part-00004.arrow' is missing" in str(refused.value)
+
+
+class WatchCache(Silent):
+    """Sees the largest that the cache becomes."""
+
+    def __init__(self, cache: Path) -> None:
+        self.cache = cache
+        self.largest = 0
+
+    def saved(self, checkpoint: str) -> None:
+        self.largest = max(self.largest, sum(file.stat().st_size for file in self.cache.rglob("*.shard")))
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_a_small_cache_changes_no_bit_and_is_never_exceeded(file_format: str, store: Moto, tmp_path: Path) -> None:
+    """Copies of 30 shards in room for five: each is fetched again and again."""
+    folder = tmp_path / "table"
+    write_dataset(folder, rows=2_400, kind="sparse", shards=30, format=file_format)
+    address = store.upload(folder, f"limited/{file_format}")
+    sizes = [file.stat().st_size for file in folder.iterdir()]
+    small = {**SMALL, "window": "100kB", "epochs": 2, "checkpoint_seconds": 0.0}
+    # Nothing is kept decoded in so little room, here as there.
+    here = streampgs.train(folder, run=tmp_path / "here", no_cache=True, **small)
+    run, limit = tmp_path / "there", 5 * max(sizes)
+    observer = WatchCache(run / "cache")
+    there = streampgs.train(address, run=run, cache_limit=limit, observer=observer, **small)
+    assert there.dual_sha256 == here.dual_sha256
+    assert max(sizes) < observer.largest <= limit
+
+
+def test_a_cache_too_small_for_a_window_is_an_error_with_both_sizes(folders: Path, store: Moto, tmp_path: Path) -> None:
+    address = store.upload(folders / "sparse-arrow", "too-small")
+    with pytest.raises(streampgs.StreampgsError, match=r"(?s)remote shards of .* MB are wanted .*--cache-limit"):
+        streampgs.train(address, run=tmp_path / "run", cache_limit=500_000, **SMALL)
+
+
+def test_no_cache_is_refused(folders: Path, store: Moto, tmp_path: Path) -> None:
+    address = store.upload(folders / "sparse-arrow", "no-cache")
+    with pytest.raises(streampgs.StreampgsError, match="--no-cache with shards in an object store"):
+        streampgs.train(address, run=tmp_path / "run", no_cache=True, **SMALL)
+    assert not (tmp_path / "run").exists()
+
+
+def test_commands_take_addresses_and_clean_up_behind_them(
+    folders: Path, store: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In processes of their own: they must end cleanly, without a word of the store's library."""
+    address = store.upload(folders / "sparse-parquet", "commands")
+    test = store.upload(folders / "sparse-parquet-test", "commands-test")
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    run = tmp_path / "run"
+    words = ("--epochs", 1, "--validation", test, "--memory", "60MB", "--window", "500kB")
+    trained = command("train", f"{address}/part-*", "--run", run, *words)
+    assert trained.code == 0, trained.err
+    model = streampgs.Model.load(run)
+    evaluated = command("evaluate", run, test, "--json")
+    assert evaluated.code == 0, evaluated.err
+    assert evaluated.json == evaluate(model, [str(folders / "sparse-parquet-test")])
+    predicted = command("predict", run, test, "--out", tmp_path / "remote.csv")
+    assert predicted.code == 0, predicted.err
+    predict(model, [str(folders / "sparse-parquet-test")], tmp_path / "local.csv")
+    assert (tmp_path / "remote.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
+    assert list((tmp_path / "temporary").iterdir()) == []
+    for finished in (trained, evaluated, predicted):
+        assert MARKER not in finished.out + finished.err
+        assert "Traceback" not in finished.err
+        assert "warning" not in finished.err.lower()
+    for file in run.rglob("*"):
+        assert not file.is_file() or MARKER.encode() not in file.read_bytes(), file
+    assert streampgs.train(f"{address}/part-*", run=tmp_path / "again", rows=100, **SMALL).rows == 100
+
+
+def test_inspection_reads_footers_and_labels_only(
+    folders: Path, store: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for file_format in FORMATS:
+        address = store.upload(folders / f"sparse-{file_format}", f"inspected/{file_format}")
+        monkeypatch.setattr("streampgs.stores.download.download", None)
+        here = inspect_data([str(folders / f"sparse-{file_format}")], Columns(), Resources())
+        assert inspect_data([address], Columns(), Resources()) == here
+
+
+def test_several_classes_are_found_in_a_bucket_too(store: Moto, tmp_path: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path / "table"
+    folder.mkdir()
+    table = pa.table({"label": [0, 1, 2] * 400, "indices": [[0], [1], [2]] * 400})
+    pq.write_table(table, folder / "a.parquet", row_group_size=300)
+    with pa.ipc.new_file(str(folder / "b.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=100)
+    with pa.ipc.new_file(
+        str(folder / "c.arrow"), table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")
+    ) as writer:
+        writer.write_table(table, max_chunksize=400)
+    address = store.upload(folder, "classes")
+    here = streampgs.train(folder, run=tmp_path / "here", epochs=2, **SMALL)
+    there = streampgs.train(address, run=tmp_path / "there", epochs=2, **SMALL)
+    assert there.dual_sha256 == here.dual_sha256
+    assert list(streampgs.Model.load(tmp_path / "there").targets) == list(
+        streampgs.Model.load(tmp_path / "here").targets
+    )
+
+
+def test_files_on_disk_need_no_store_library(folders: Path, tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    code = (
+        "import sys, streampgs\n"
+        f"streampgs.train({str(folders / 'sparse-arrow')!r}, run={str(tmp_path / 'run')!r}, rows=100)\n"
+        "assert streampgs.stores.access._s3.cache_info().currsize == 0\n"
+        "assert 'fsspec' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
+
+
+def test_objects_of_a_bucket(folders: Path, store: Moto, tmp_path: Path) -> None:
+    """One object; the bucket's own name is a folder too."""
+    store.upload(folders / "sparse-arrow", "single")
+    one = streampgs.train(f"s3://{BUCKET}/single/part-00000.arrow", run=tmp_path / "one", epochs=1, **SMALL)
+    here = streampgs.train(folders / "sparse-arrow" / "part-00000.arrow", run=tmp_path / "here", epochs=1, **SMALL)
+    assert one.dual_sha256 == here.dual_sha256
