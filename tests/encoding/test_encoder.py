@@ -89,12 +89,11 @@ def cuts(data: Any, rows: int) -> list[tuple[int, int]]:
 @settings(max_examples=EXAMPLES)
 @given(table=tables(), data=st.data())
 def test_a_row_is_encoded_alike_in_whatever_batch_it_comes(table, data):
-    """Slices of a table, one after the other by one encoder, or each by an encoder of its own."""
+    """Slices of a table, one after the other by one encoder, with room of its own or not, or each by another encoder."""
     options = data.draw(choices(table))
     encoding = learnt(table, options)
     whole = encoded(encoding, table.arrays, table.rows)
-    encoder = Encoder(encoding)
-    for one in (encoder, None):
+    for one in (Encoder(encoding), Encoder(encoding, reusing=True), None):
         parts = []
         for first, stop in cuts(data, table.rows):
             arrays = {name: array.slice(first, stop - first) for name, array in table.arrays.items()}
