@@ -339,10 +339,12 @@ class Encoder:
     @staticmethod
     def _normalised(entries: Entries) -> Entries:
         offsets, indices, values = entries
-        squares = np.add.reduceat(np.append(values.astype(np.float64) ** 2, 0.0), offsets[:-1])
         lengths = np.diff(offsets)
-        scale = np.where((lengths > 0) & (squares > 0.0), 1.0 / np.sqrt(np.where(squares > 0.0, squares, 1.0)), 0.0)
-        return offsets, indices, (values * np.repeat(scale, lengths)).astype(np.float32)
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        # Added up one after the other: no row's sum may depend on what stands beside the row.
+        squares = np.bincount(rows, values.astype(np.float64) ** 2, len(lengths))
+        scale = 1.0 / np.sqrt(np.where(squares > 0.0, squares, 1.0))
+        return offsets, indices, (values * scale[rows]).astype(np.float32)
 
     def tokens(self, column: EncodedColumn, array: pa.Array) -> list[Tokens]:
         """Of a text: its runs of words, its runs of characters."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -76,6 +78,7 @@ def plan_columns(schema: pa.Schema, options: EncodingOptions, taken: dict[str, s
                     "cross columns of strings, or of numbers that are named with --category",
                 )
         columns.append(PlannedColumn(f"{first}×{second}", CROSS, types.STRING, (first, second)))
+    refuse_doubles(schema, (*known, *taken), shard)
     if not columns:
         listed = ", ".join(f"{name} ({reason})" for name, reason in left_out.items())
         raise DataError(
@@ -83,6 +86,14 @@ def plan_columns(schema: pa.Schema, options: EncodingOptions, taken: dict[str, s
             "name columns with --features, or write a table with numbers, strings or lists",
         )
     return Plan(tuple(columns), left_out)
+
+
+def refuse_doubles(schema: pa.Schema, names: Iterable[str], shard: str) -> None:
+    """Of two columns of one name either could be meant."""
+    counts = Counter(name for name, _ in types.leaves_of(schema))
+    for name in names:
+        if counts[name] > 1:
+            raise DataError(f"shard '{shard}': {counts[name]} columns are called '{name}'", "rename all but one")
 
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:

@@ -28,7 +28,7 @@ from streampgs.encoding.encoder import (
     label_name,
 )
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.plan import CROSS, Plan
+from streampgs.encoding.plan import CROSS, Plan, refuse_doubles
 from streampgs.errors import DataError
 
 SPARSE, DENSE = "sparse", "dense"
@@ -189,6 +189,7 @@ def _encoded_layout(schema: pa.Schema, columns: Columns, encoding: Encoding | Pl
                     f"write it as in the other shards, or leave it out with --ignore {name}",
                 )
             needed.add(name)
+    refuse_doubles(schema, needed, shard)
     told = {name for name, _ in partitions}
     tops = tuple(field.name for field in schema if field.name not in told and _is_needed(field.name, needed))
     if isinstance(encoding, Plan):

@@ -268,6 +268,20 @@ def test_features_have_names():
     assert encoding.unbounded_first + 7 in indices
 
 
+def test_the_sign_of_a_named_feature_is_that_of_its_value():
+    """So that what weighs most can be told as what it does to a row that has it."""
+    words = [f"w{number}" for number in range(60)]
+    encoding = taught({"c": pa.array(words), "n": pa.array(range(60))}, hash_bits=20)
+    signs = {}
+    for word, row in zip(words, encoded(encoding, {"c": pa.array(words), "n": pa.array([0] * 60)}, 60), strict=True):
+        ((feature, bits),) = row[1:]
+        signs[word] = encoding.sign_of(feature)
+        assert encoding.name_of(feature) == f"c={word}"
+        assert signs[word] == np.frombuffer(bits, np.float32)[0]
+    assert set(signs.values()) == {1, -1}
+    assert encoding.sign_of(0) == 1
+
+
 @pytest.mark.parametrize("flags", [False, True])
 @pytest.mark.parametrize("standardize", ["on", "off"])
 def test_lists_have_names_whether_they_are_scaled_or_not(flags, standardize):

@@ -1,0 +1,221 @@
+"""Which columns become features and as what, which are left out and why; what is refused, and what to do about it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from streampgs.encoding.plan import Plan, matches, plan_columns
+from streampgs.encoding.types import leaves_of
+from streampgs.errors import DataError, OptionError
+from streampgs.options import EncodingOptions
+
+EVERYTHING = {
+    "label": pa.int8(),
+    "age": pa.int32(),
+    "price": pa.decimal128(8, 2),
+    "member": pa.bool_(),
+    "born": pa.date32(),
+    "seen": pa.timestamp("ns", "UTC"),
+    "name": pa.string(),
+    "city": pa.dictionary(pa.int8(), pa.large_string()),
+    "raw": pa.binary(),
+    "four": pa.binary(4),
+    "nothing": pa.null(),
+    "tags": pa.list_(pa.string_view()),
+    "counts": pa.map_(pa.string(), pa.int8()),
+    "wide": pa.list_(pa.float16(), 3),
+    "nested": pa.list_(pa.list_(pa.int8())),
+    "vector": pa.struct(
+        [
+            ("type", pa.int8()),
+            ("size", pa.int32()),
+            ("indices", pa.list_(pa.int32())),
+            ("values", pa.list_(pa.float64())),
+        ]
+    ),
+    "user": pa.struct(
+        [("id", pa.int64()), ("home", pa.struct([("zip", pa.string()), ("spot", pa.list_(pa.float32()))]))]
+    ),
+    "months": pa.month_day_nano_interval(),
+    "bits": pa.run_end_encoded(pa.int32(), pa.float32()),
+}
+SCHEMA = pa.schema(list(EVERYTHING.items()))
+TAKEN = {"label": "label"}
+
+
+def plan(schema: pa.Schema = SCHEMA, **options: object) -> Plan:
+    return plan_columns(schema, EncodingOptions(**options), TAKEN, "part-0.parquet")
+
+
+def kinds(found: Plan) -> dict[str, str]:
+    return {column.name: column.kind for column in found.columns}
+
+
+def test_every_type_has_its_part_or_its_reason():
+    found = plan()
+    assert kinds(found) == {
+        "age": "number",
+        "price": "number",
+        "member": "number",
+        "born": "number",
+        "seen": "number",
+        "name": "category",
+        "city": "category",
+        "tags": "tokens",
+        "counts": "weighed tokens",
+        "wide": "list",
+        "vector": "vector",
+        "user.id": "number",
+        "user.home.zip": "category",
+        "user.home.spot": "list",
+        "bits": "number",
+    }
+    assert found.left_out == {
+        "label": "label",
+        "raw": "of type binary: --text takes it as text",
+        "four": "of type fixed_size_binary[4]",
+        "nothing": "has nothing but nulls",
+        "nested": "of type list<item: list<item: int8>>",
+        "months": "of type month_day_nano_interval",
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "expected"),
+    [
+        (pa.map_(pa.int32(), pa.float32()), "vector"),
+        (pa.map_(pa.int32(), pa.string()), None),
+        (pa.map_(pa.large_string(), pa.bool_()), "weighed tokens"),
+        (pa.list_(pa.struct([("index", pa.int64()), ("value", pa.float32())])), "vector"),
+        (pa.list_(pa.struct([("value", pa.float32()), ("index", pa.uint8())])), "vector"),
+        (pa.large_list(pa.struct([("word", pa.string()), ("weight", pa.float32())])), "weighed tokens"),
+        (pa.list_(pa.struct([("a", pa.int8()), ("b", pa.int8()), ("c", pa.int8())])), None),
+        (pa.list_(pa.dictionary(pa.int8(), pa.string())), "tokens"),
+        (pa.list_(pa.timestamp("s")), None),
+        (pa.list_(pa.bool_()), "list"),
+        (pa.struct([("indices", pa.list_(pa.int8())), ("values", pa.large_list(pa.int8()))]), "vector"),
+        (pa.time64("ns"), "number"),
+        (pa.duration("s"), "number"),
+        (pa.dictionary(pa.int8(), pa.float32()), "number"),
+        (pa.uuid(), None),
+        (pa.json_(), "category"),
+    ],
+    ids=str,
+)
+def test_what_a_type_means(kind, expected):
+    schema = pa.schema([("x", kind), ("y", pa.int8())])
+    assert kinds(plan(schema)).get("x") == expected
+
+
+def test_a_struct_that_is_no_vector_is_its_fields():
+    kind = pa.struct([("indices", pa.list_(pa.int8())), ("values", pa.list_(pa.int8())), ("more", pa.int8())])
+    assert set(kinds(plan(pa.schema([("x", kind)])))) == {"x.indices", "x.values", "x.more"}
+
+
+def test_indices_and_values_beside_each_other_are_one_vector():
+    lists = [("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float32()))]
+    (column,) = plan(pa.schema(lists)).columns
+    assert (column.kind, column.parts) == ("vector", ("indices", "values"))
+    assert kinds(plan(pa.schema(lists), ignore="values")) == {"indices": "list"}
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        (dict(features="age"), {"age"}),
+        (dict(features=("a*", "name")), {"age", "name"}),
+        (dict(features="?a*e"), {"name"}),
+        (dict(features="user"), {"user.id", "user.home.zip", "user.home.spot"}),
+        (dict(features="user.*"), {"user.id", "user.home.zip", "user.home.spot"}),
+        (dict(features="user.home"), {"user.home.zip", "user.home.spot"}),
+        (dict(features="*.zip"), {"user.home.zip"}),
+        (dict(features="age", category="user.id", text="raw"), {"age", "user.id", "raw"}),
+        (dict(features="*", ignore=("*[a-z]", "")), set()),
+        (dict(features=("age", "user"), ignore="user.home"), {"age", "user.id"}),
+        (dict(features="age", ignore="nowhere"), {"age"}),
+    ],
+    ids=str,
+)
+def test_patterns_name_columns_and_structs_with_all_that_is_below_them(options, expected):
+    if not expected:
+        with pytest.raises(DataError, match=r"no column that could be a feature"):
+            plan(**options)
+        return
+    found = plan(**options)
+    assert set(kinds(found)) == expected
+    assert set(kinds(found)) | set(found.left_out) == {name for name, _ in leaves_of(SCHEMA)}
+    assert set(found.left_out.values()) == {"label", "not asked for"}
+
+
+def test_what_is_ignored_says_so():
+    found = plan(ignore=("user", "b*"))
+    assert {name for name, reason in found.left_out.items() if reason == "ignored"} == {
+        "user.id",
+        "user.home.zip",
+        "user.home.spot",
+        "born",
+        "bits",
+    }
+
+
+def test_patterns_know_upper_from_lower_case():
+    assert not matches("Age", ("age",))
+    assert matches("Age", ("[Aa]ge",))
+    assert not matches("user2.id", ("user",))
+
+
+def test_names_that_are_patterns_can_be_given_as_they_are():
+    schema = pa.schema([("a[0]", pa.int8()), ("b*", pa.int8()), ("bc", pa.int8())])
+    assert set(kinds(plan(schema, features="a[0]"))) == {"a[0]"}
+
+
+def test_categories_texts_cycles_and_crosses():
+    found = plan(
+        category=("age", "member"), text=("name", "raw"), cyclic="born", cross=("age,city", ("city", "member"))
+    )
+    assert kinds(found)["age"] == kinds(found)["member"] == "category"
+    assert kinds(found)["name"] == kinds(found)["raw"] == "text"
+    assert [column.parts for column in found.columns if column.kind == "cross"] == [("age", "city"), ("city", "member")]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (dict(features="agee"), DataError, r"part-0\.parquet.*--features agee matches none.*age.*\n.*\* and \?"),
+        (dict(text="body"), DataError, r"--text body matches none of its columns"),
+        (dict(category="user.name"), DataError, r"--category user\.name matches none"),
+        (dict(cyclic="x*"), DataError, r"--cyclic x\* matches none"),
+        (dict(text="age"), OptionError, r"--text age: the column is of type int32\n.*strings"),
+        (dict(text="nested"), OptionError, r"--text nested"),
+        (dict(category="tags"), OptionError, r"--category tags: .*\n.*strings or numbers"),
+        (dict(cyclic="age"), OptionError, r"--cyclic age: the column is of type int32\n.*dates and timestamps"),
+        (dict(cross="age,city"), OptionError, r"--cross age,city: column 'age' is no category\n.*--category"),
+        (dict(cross="city,town"), OptionError, r"--cross city,town: column 'town' is no category"),
+        (dict(cross="city,name", text="name"), OptionError, r"column 'name' is no category"),
+        (dict(cross="city,name", ignore="city"), OptionError, r"column 'city' is no category"),
+        (dict(cross="city"), OptionError, r"--cross .*city.*\n.*two columns"),
+        (dict(ignore="*"), DataError, r"no column that could be a feature: .*age \(ignored\)(.|\n)*--features"),
+    ],
+    ids=str,
+)
+def test_refusals_say_what_to_do(options, error, message):
+    with pytest.raises(error, match=message):
+        plan(**options)
+
+
+def test_a_table_of_nothing_but_its_label_is_refused():
+    with pytest.raises(DataError, match=r"no column that could be a feature: label \(label\)"):
+        plan(pa.schema([("label", pa.int8())]))
+
+
+def test_two_columns_of_one_name_are_refused():
+    """By name either of them could be meant."""
+    with pytest.raises(DataError, match=r"2 columns are called 'x'\n.*rename"):
+        plan(pa.schema([("x", pa.int8()), ("y", pa.int8()), ("x", pa.string())]))
+    nested = pa.schema([("a", pa.struct([("b", pa.int8())])), ("a.b", pa.int8()), ("y", pa.int8())])
+    with pytest.raises(DataError, match=r"2 columns are called 'a\.b'"):
+        plan(nested)
+    assert kinds(plan(nested, ignore="a")) == {"y": "number"}
+    with pytest.raises(DataError, match=r"2 columns are called 'label'"):
+        plan(pa.schema([("label", pa.int8()), ("y", pa.int8()), ("label", pa.string())]))
