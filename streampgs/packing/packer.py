@@ -245,7 +245,7 @@ class _Packing:
                 if not surveying:
                     batch = conformed(batch, self._shape.schema)
                 batch = batch.slice(to_skip)
-                handed_on = handed_on or batch.num_rows > 0
+                handed_on = handed_on or piece.batch.num_rows > 0  # rows without columns are rows, too
                 before += batch.num_rows
                 yield _Placed(batch, here, {} if to_skip else piece.faults)
             self._check_unchanged(number)
