@@ -161,7 +161,7 @@ def pack(
 def _make_ready(out: Path, overwrite: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
     if not (out / journals.NAME).exists():
-        held = next((file for file in out.iterdir() if file.name != f".{journals.NAME}.writing"), None)
+        held = next((file for file in out.iterdir() if not file.name.startswith(".")), None)
         if held is not None:
             raise OptionError(
                 f"the folder '{out}' holds '{held.name}' and was not packed into before",
