@@ -66,7 +66,7 @@ def open_table(
     plan = _plan(sources, options, encoding_options)
     catalog, located = build_catalog(sources, columns_of(options, plan))
     notes: list[str] = []
-    codings = tuple(LabelCoding() for _ in options.labels)
+    codings: tuple[LabelCoding, ...] = ()
     if judging:
         options, codings = _with_labels(options, catalog, plan, notes)
     encoding, decoder_bytes = None, 0
@@ -192,7 +192,9 @@ def _of_strings(options: ModelOptions, labels: pa.Array) -> ModelOptions:
                 f"no sampled row has the label '{positive}'; the labels are {_listed(found)}", "check --positive"
             )
         others = [label for label in found if label != positive]
-        return replace(options, positive=positive, classes=(others[0], positive) if len(others) == 1 else None)
+        if len(others) == 1:
+            return replace(options, positive=None, classes=(others[0], positive))
+        return replace(options, positive=positive)
     if len(found) < 2:
         raise DataError(
             f"label column '{options.labels[0]}' has one value only in the sample: {_listed(found)}",

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 
 from streampgs.arithmetic import rows as row_loops
 from streampgs.encoding.encoder import LENGTHS_DIFFER, WIDTH_DIFFERS
+from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.plan import LIST, VECTOR
 from streampgs.errors import DataError
 from streampgs.table import layout as row_layout
 from streampgs.table.catalog import Shard
@@ -62,8 +64,10 @@ def bad_row_error(
     arrays: RowArrays,
     reasons: NDArray[np.uint8],
     rows: NDArray[np.int64],
+    encoding: Encoding | None = None,
 ) -> DataError:
-    """The error for the first bad row of a block; `rows` are the block's rows that `reasons` speaks of."""
+    """The error for the first bad row of a block; `rows` are the block's rows that `reasons` speaks of. Where columns are
+    encoded, features are called by what they come from."""
     k = int(np.flatnonzero(reasons)[0])
     reason, row = int(reasons[k]), int(rows[k])
     alike = int(np.count_nonzero(reasons == reason))
@@ -71,11 +75,41 @@ def bad_row_error(
     in_group = first_row + row
     in_file = sum(shard.group_rows[:group]) + in_group
     many = f" ({alike} such rows in this block)" if alike > 1 else ""
-    found = _found(reason, arrays, row)
+    unknown = None if encoding is None or arrays.raw_labels is None else _unknown_string(encoding, arrays.raw_labels[row])
+    if unknown is not None and reason in (row_layout.LABEL_NO_CLASS, row_layout.LABEL_UNKNOWN_CLASS):
+        fault, remedy = unknown, REASONS[row_layout.LABEL_UNKNOWN_CLASS][2]
+        found = ""
+    else:
+        found = _found(reason, arrays, row) if encoding is None else _found_in_column(reason, arrays, row, encoding)
     return DataError(
         f"shard '{shard.path}', {shard.group_name} {group}, row {in_group} (row {in_file} of the file): {fault}{found}{many}",
         remedy,
     )
+
+
+def _unknown_string(encoding: Encoding, labels: Any) -> str | None:
+    """What is wrong with a row's labels if one of them is a string that the model does not know."""
+    for label, coding in zip(np.atleast_1d(labels), encoding.labels, strict=True):
+        if coding.values and label == coding.others:
+            known = ", ".join(f"'{value}'" for value in coding.values[:6])
+            return f"a label that is none of {known}{', …' if len(coding.values) > 6 else ''}"
+    return None
+
+
+def _found_in_column(reason: int, arrays: RowArrays, row: int, encoding: Encoding) -> str:
+    start, stop = int(arrays.offsets[row]), int(arrays.offsets[row + 1])
+    if reason in (row_loops.VALUE_NOT_FINITE, row_loops.VALUE_TOO_LARGE):
+        place = start + int(np.flatnonzero(~(np.abs(arrays.values[start:stop]) <= np.finfo(np.float32).max))[0])
+        feature = int(arrays.indices[place]) if arrays.indices.size else place - start
+        return f": {arrays.values[place]} of '{encoding.name_of(feature)}'"
+    if reason == row_loops.REPEATED_INDEX:
+        unique, counts = np.unique(arrays.indices[start:stop], return_counts=True)
+        return f": '{encoding.name_of(int(unique[counts > 1][0]))}'"
+    kind = {WIDTH_DIFFERS: LIST, LENGTHS_DIFFER: VECTOR}.get(reason)
+    if kind is not None:
+        names = ", ".join(f"'{column.name}'" for column in encoding.columns if column.kind == kind)
+        return f", in {names}"
+    return _found(reason, arrays, row)
 
 
 def _found(reason: int, arrays: RowArrays, row: int) -> str:

@@ -114,7 +114,11 @@ class RowPlacer:
         bad = np.flatnonzero(reasons)
         if bad.size:
             if not self.rules.skip_bad_rows:
-                raise bad_row_error(origin.shard, origin.group, origin.first_row, arrays, reasons, rows)
+                encoding = self.rules.columns.encoding
+                raise bad_row_error(
+                    origin.shard, origin.group, origin.first_row, arrays, reasons, rows,
+                    encoding if isinstance(encoding, Encoding) else None,
+                )  # fmt: skip
             found.skipped.update(reasons[bad].tolist())
             found.dropped.append(slots[bad])
 

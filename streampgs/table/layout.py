@@ -173,6 +173,8 @@ def _encoded_layout(schema: pa.Schema, columns: Columns, encoding: Encoding | Pl
     for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
         if name is not None:
             _check_role(role, name, leaves, shard)
+    for name, coding in zip(columns.labels, encoding.labels if isinstance(encoding, Encoding) else (), strict=False):
+        _check_label_kind(name, leaves[name], bool(coding.values), shard)
     needed = {*columns.labels, *([columns.weight] if columns.weight else [])}
     for column in encoding.columns:
         for name in column.parts or (column.name,):
@@ -213,6 +215,15 @@ def _check_role(role: str, name: str, leaves: dict[str, pa.DataType], shard: str
         raise DataError(
             f"shard '{shard}': {role} column '{name}' is of type {leaves[name]}",
             "it must hold numbers, booleans or strings" if role == "label" else "it must hold numbers",
+        )
+
+
+def _check_label_kind(name: str, kind: pa.DataType, textual: bool, shard: str) -> None:
+    held, expected = types.class_of(kind), types.STRING if textual else types.NUMBER
+    if held not in (expected, types.NULL):
+        raise DataError(
+            f"shard '{shard}': label column '{name}' is of type {kind}; {expected}s are expected",
+            "write it as in the shards that the model was trained on",
         )
 
 

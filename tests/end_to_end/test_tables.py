@@ -1,0 +1,640 @@
+"""Ordinary tables from file to prediction: whoever wrote them, whatever their columns hold, and whatever interrupts."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import streampgs
+from streampgs.errors import DataError, OptionError, StreampgsError
+from streampgs.evaluation import evaluate, predict
+from tests.end_to_end.conftest import streampgs as command
+from tests.end_to_end.mixed_tables import mixed, replaced, without, write, write_shards
+
+ROWS = 3_000
+SMALL = {"memory": "60MB", "window": "300kB"}
+TEXT = {"text": "text", "null_flags": True}
+
+
+@pytest.fixture(scope="module")
+def table() -> pa.Table:
+    return mixed(ROWS)
+
+
+@pytest.fixture(scope="module")
+def shards(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same table in the same order and groups: arrow, zstd, parquet."""
+    base = tmp_path_factory.mktemp("mixed")
+    for file_format in ("arrow", "zstd", "parquet"):
+        write_shards(table, base / file_format, file_format)
+    return base
+
+
+@pytest.fixture(scope="module")
+def run(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run on the Parquet shards that nothing interrupted."""
+    run = tmp_path_factory.mktemp("runs") / "run"
+    streampgs.train(shards / "parquet", run=run, epochs=3, **SMALL, **TEXT)
+    return run
+
+
+def trained(data: Any, run: Path, **options: Any) -> Any:
+    return streampgs.train(data, run=run, **{"epochs": 2, **SMALL, **options})
+
+
+def weights_of(run: Path) -> bytes:
+    return streampgs.Model.load(run).coef_.tobytes()
+
+
+def same_model(data: list[Any], tmp_path: Path, **options: Any) -> str:
+    """The one digest that training on each of these gives."""
+    found = {trained(one, tmp_path / f"run-{k}", **options).dual_sha256 for k, one in enumerate(data)}
+    assert len(found) == 1
+    return str(found.pop())
+
+
+# Files of many writers.
+
+
+def test_format_and_compression_do_not_matter(shards: Path, tmp_path: Path) -> None:
+    same_model([shards / name for name in ("arrow", "zstd", "parquet")], tmp_path, **TEXT)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"category": "age", "cross": "age,city"}, {"features": "age", "null_flags": True}], ids=str
+)
+def test_formats_agree_for_other_options(options: dict[str, Any], shards: Path, tmp_path: Path) -> None:
+    same_model([shards / name for name in ("arrow", "parquet")], tmp_path, **options)
+
+
+def test_files_of_other_libraries_hold_the_same_table(table: pa.Table, tmp_path: Path) -> None:
+    """Polars writes views of strings and categories of its own, DuckDB decides on encodings, pandas leaves an index."""
+    flat = without(without(table, "scores"), "city").append_column("city", table["city"].cast(pa.string()))
+    flat = replaced(flat, "joined", flat["joined"].cast(pa.timestamp("us")))
+    write(flat, tmp_path / "pyarrow.parquet", "parquet", ROWS)
+    frame = pl.from_arrow(flat)
+    assert isinstance(frame, pl.DataFrame)
+    frame.write_parquet(tmp_path / "polars.parquet", row_group_size=ROWS)
+    frame.write_ipc(tmp_path / "polars.arrow", record_batch_size=ROWS)
+    categories = frame.with_columns(pl.col("city").cast(pl.Categorical), pl.col("label").cast(pl.Enum(["no", "yes"])))
+    categories.write_ipc(tmp_path / "categories.arrow", record_batch_size=ROWS, compression="lz4")
+    duckdb.sql("FROM flat").write_parquet(str(tmp_path / "duckdb.parquet"), row_group_size=ROWS)
+    index = {"index_columns": ["__index_level_0__"], "columns": [], "pandas_version": "2.2.0"}
+    pandas = flat.append_column("__index_level_0__", pa.array(range(ROWS)))
+    pandas = pandas.replace_schema_metadata({"pandas": json.dumps(index)})
+    write(pandas, tmp_path / "pandas.parquet", "parquet", ROWS)
+    names = (
+        "pyarrow.parquet",
+        "polars.parquet",
+        "polars.arrow",
+        "categories.arrow",
+        "duckdb.parquet",
+        "pandas.parquet",
+    )
+    same_model([tmp_path / name for name in names], tmp_path, text="text", ignore="__index_level_0__")
+
+
+def test_the_width_of_numbers_may_change_from_shard_to_shard(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    numbers = random.integers(-1000, 1000, 3_000)
+    ids = random.integers(10**11, 10**11 + 20, 3_000)
+    label = pa.array((numbers + random.normal(0, 300, 3_000) > 0).astype(np.int8))
+    whole = pa.table({"x": pa.array(numbers), "id": pa.array(ids), "label": label})
+    kinds = {
+        "widening": [(pa.int32(), pa.int64()), (pa.int64(), pa.float64()), (pa.float64(), pa.int64())],
+        "double": [(pa.float64(), pa.float64())] * 3,
+        "integers": [(pa.int16(), pa.int64())] * 3,
+        "exact": [(pa.decimal128(20, 0), pa.uint64())] * 3,
+    }
+    for name, each in kinds.items():
+        for number, (kind, id_kind) in enumerate(each):
+            part = whole.slice(1_000 * number, 1_000)
+            part = replaced(replaced(part, "x", part["x"].cast(kind)), "id", part["id"].cast(id_kind))
+            write(part, tmp_path / name / f"part-{number}.parquet", "parquet")
+    same_model([tmp_path / name for name in kinds], tmp_path, category="id")
+
+
+def test_folders_tell_columns_by_hives_custom(table: pa.Table, tmp_path: Path) -> None:
+    """What a folder's name tells is a column like any other: a number, a string, null, or the label."""
+    for number, (label, year, place) in enumerate(
+        [("yes", 2024, "a b"), ("no", 2025, "ü"), ("yes", 2026, None), ("no", 2024, "a b")]
+    ):
+        part = without(table.slice(500 * number, 500), "label")
+        folder = "__HIVE_DEFAULT_PARTITION__" if place is None else place.replace(" ", "%20")
+        write(
+            part,
+            tmp_path / "hive" / f"label={label}" / f"year={year}" / f"place={folder}" / "part.parquet",
+            "parquet",
+            500,
+        )
+        own = part.append_column("label", pa.array([label] * 500)).append_column("year", pa.array([year] * 500))
+        own = own.append_column("place", pa.array([place] * 500, pa.string()))
+        write(own, tmp_path / "own" / f"{label}-{year}-{number}.parquet", "parquet", 500)
+    hive, own = sorted((tmp_path / "hive").rglob("*.parquet")), sorted((tmp_path / "own").glob("*.parquet"))
+    assert len(hive) == len(own) == 4
+    same_model([hive, own], tmp_path, text="text")
+    model = streampgs.Model.load(tmp_path / "run-0")
+    assert model.encoding is not None
+    assert {"year", "place"} <= {column.name for column in model.encoding.columns}
+    assert evaluate(model, [str(tmp_path / "hive")]) == evaluate(model, [str(tmp_path / "own")])
+
+
+def test_files_without_rows_are_no_harm(table: pa.Table, shards: Path, tmp_path: Path) -> None:
+    trained(shards / "parquet", tmp_path / "expected", **TEXT)
+    before = streampgs.Model.load(tmp_path / "expected").encoding
+    assert before is not None
+    folder = tmp_path / "some"
+    shutil.copytree(shards / "parquet", folder)
+    for name in ("a-first", "part-1-empty", "z-last"):
+        write(table.slice(0, 0), folder / f"{name}.parquet", "parquet")
+    write(table.slice(0, 0), folder / "b-arrow.arrow", "arrow")
+    assert trained(folder, tmp_path / "run", **TEXT).rows == 2 * ROWS  # in another order: there are more groups
+    after = streampgs.Model.load(tmp_path / "run").encoding
+    assert after is not None
+    assert after.digest == before.digest
+    with pytest.raises(DataError, match=r"no rows|holds? rows|empty"):
+        trained(folder / "z-last.parquet", tmp_path / "nothing")
+
+
+# The pause law.
+
+pauses = st.lists(
+    st.tuples(
+        st.integers(1, ROWS),
+        st.sampled_from(["60MB", "512MB"]),
+        st.sampled_from([1e-6, 30.0]),
+        st.sampled_from(["cache kept", "cache deleted", "no cache"]),
+    ),
+    min_size=1,
+    max_size=5,
+)
+
+
+@pytest.mark.parametrize("file_format", ["arrow", "parquet"])
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(interruptions=pauses)
+def test_any_sequence_of_pauses_gives_the_same_bits(
+    file_format: str,
+    interruptions: list[tuple[int, str, float, str]],
+    shards: Path,
+    run: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    paused = tmp_path_factory.mktemp("paused") / "run"
+    report = streampgs.train(shards / file_format, run=paused, rows=1, **SMALL, **TEXT)
+    for rows, memory, cadence, cache in interruptions:
+        if cache == "cache deleted":
+            shutil.rmtree(paused / "cache", ignore_errors=True)
+        report = streampgs.resume(
+            paused,
+            rows=report.rows + rows,
+            epochs=3,
+            memory=memory,
+            checkpoint_seconds=cadence,
+            no_cache=cache == "no cache",
+        )
+    report = streampgs.resume(paused, epochs=3)
+    assert report.rows == 3 * ROWS
+    assert weights_of(paused) == weights_of(run)
+    assert report.dual_sha256 == streampgs.resume(run, epochs=3).dual_sha256
+
+
+def test_the_encoding_is_that_of_the_start_whatever_comes_later(shards: Path, table: pa.Table, tmp_path: Path) -> None:
+    """Shards that join in bring other numbers and new words; what was learnt stays."""
+    folder, run = tmp_path / "table", tmp_path / "run"
+    shutil.copytree(shards / "parquet", folder)
+    trained(folder, run, epochs=1, **TEXT)
+    before = streampgs.Model.load(run).encoding
+    later = replaced(table, "income", pc.multiply(table["income"], 1000.0))
+    write(replaced(later, "text", pa.array(["unheard of words"] * ROWS)), folder / "part-9.parquet", "parquet")
+    report = streampgs.resume(run, epochs=2)
+    assert report.rows == 3 * ROWS
+    after = streampgs.Model.load(run).encoding
+    assert before is not None
+    assert after is not None
+    assert after.digest == before.digest
+
+
+# Labels.
+
+
+def numbers_table(rows: int = 2_000) -> pa.Table:
+    """Two numbers, and their sum in 'side'."""
+    random = np.random.default_rng(5)
+    x = random.normal(size=(rows, 2))
+    return pa.table({"a": x[:, 0], "b": x[:, 1], "side": x.sum(axis=1)})
+
+
+def with_label(labels: Any) -> pa.Table:
+    table = numbers_table()
+    return without(table, "side").append_column("label", labels)
+
+
+def accuracy(run: Path, data: Path) -> float:
+    return float(evaluate(streampgs.Model.load(run), [str(data)])["accuracy"])
+
+
+def sides(*names: Any, kind: pa.DataType | None = None) -> pa.Array:
+    """A name for each part of the range of 'side', the smallest first."""
+    side = numbers_table()["side"].to_numpy()
+    cuts = np.quantile(side, np.arange(1, len(names)) / len(names))
+    return pa.array([names[place] for place in np.searchsorted(cuts, side)], kind)
+
+
+TWO_CLASSES: dict[str, tuple[pa.Array, dict[str, Any], tuple[Any, Any]]] = {
+    "strings": (sides("bad", "good"), {}, ("bad", "good")),
+    "strings, the other way round": (sides("good", "bad"), {"classes": ("good", "bad")}, ("good", "bad")),
+    "positive string": (sides("x", "a"), {"positive": "a"}, ("x", "a")),
+    "dictionary": (sides("bad", "good").dictionary_encode(), {}, ("bad", "good")),
+    "views": (sides("bad", "good", kind=pa.string_view()), {}, ("bad", "good")),
+    "digits": (sides("1", "2"), {"positive": 2.0}, ("1", "2")),
+    "1 and 2": (sides(1, 2), {}, (1.0, 2.0)),
+    "doubles": (sides(0.5, 7.5), {}, (0.5, 7.5)),
+    "booleans": (sides(False, True), {}, (-1.0, 1.0)),
+    "0 and 1": (sides(0, 1), {}, (-1.0, 1.0)),
+    "-1 and 1": (sides(-1, 1, kind=pa.int8()), {}, (-1.0, 1.0)),
+    "decimals": (sides(Decimal(0), Decimal(1), kind=pa.decimal128(3, 1)), {}, (-1.0, 1.0)),
+}
+
+
+@pytest.mark.parametrize("name", TWO_CLASSES)
+def test_two_classes_however_they_are_written(name: str, tmp_path: Path) -> None:
+    labels, options, classes = TWO_CLASSES[name]
+    data = write(with_label(labels), tmp_path / "data.parquet", "parquet")
+    run = tmp_path / "run"
+    trained(data, run, **options)
+    assert accuracy(run, data) > 0.97
+    model = streampgs.Model.load(run)
+    assert model.classes_ is not None
+    assert tuple(model.classes_.tolist()) == classes
+    reference = write(with_label(sides(-1, 1)), tmp_path / "reference.parquet", "parquet")
+    trained(reference, tmp_path / "reference")
+    assert weights_of(run) == weights_of(tmp_path / "reference")
+    predictions = model.predict(with_label(labels).select(["b", "a"]))
+    assert set(predictions.tolist()) == set(classes)
+    meant = [classes[int(positive)] for positive in pc.equal(sides(0, 1), 1).to_pylist()]
+    assert np.mean(predictions == np.array(meant)) > 0.97
+
+
+@pytest.mark.parametrize("names", [("low", "mid", "top"), (3, 7, 11)], ids=str)
+def test_three_classes(names: tuple[Any, ...], tmp_path: Path) -> None:
+    data = write(with_label(sides(*names)), tmp_path / "data.parquet", "parquet")
+    trained(data, tmp_path / "run")
+    model = streampgs.Model.load(tmp_path / "run")
+    assert model.classes_ is not None
+    assert model.classes_.tolist() == list(names)
+    assert accuracy(tmp_path / "run", data) > 0.6
+    out = tmp_path / "out.parquet"
+    predict(model, [str(data)], out)
+    found = pq.read_table(out)
+    assert {f"score_{model.targets[k]}" for k in range(3)} < set(found.schema.names)
+    assert set(found["prediction"].to_pylist()) <= set(names)
+    agree = np.mean(np.array(found["prediction"].to_pylist()) == np.array(sides(*names).to_pylist()))
+    assert agree == pytest.approx(accuracy(tmp_path / "run", data))
+
+
+def test_one_string_against_all_others(tmp_path: Path) -> None:
+    data = write(with_label(sides("low", "mid", "top")), tmp_path / "data.parquet", "parquet")
+    trained(data, tmp_path / "run", positive="top")
+    reference = write(with_label(sides(0, 0, 1)), tmp_path / "reference.parquet", "parquet")
+    trained(reference, tmp_path / "reference")
+    assert weights_of(tmp_path / "run") == weights_of(tmp_path / "reference")
+    assert accuracy(tmp_path / "run", data) == accuracy(tmp_path / "reference", reference)
+
+
+@pytest.mark.parametrize("names", [("rare", "rare", "rare", "usual"), ("a", "b", "c", "c", "c")], ids=str)
+def test_balanced_classes_are_the_weights_that_make_them_so(names: tuple[str, ...], tmp_path: Path) -> None:
+    data = write(with_label(sides(*names)), tmp_path / "data.parquet", "parquet")
+    counts = [sides(*names).to_pylist().count(name) for name in sorted(set(names))]
+    weights = tuple(sum(counts) / (len(counts) * count) for count in counts)
+    runs = [tmp_path / "balanced", tmp_path / "weights", tmp_path / "plain"]
+    for run, class_weight in zip(runs, ("balanced", weights, None), strict=True):
+        trained(data, run, class_weight=class_weight)
+    assert weights_of(runs[0]) == weights_of(runs[1])
+    assert weights_of(runs[0]) != weights_of(runs[2])
+    column = replaced(with_label(sides(*names)), "label", sides(*names))
+    factor = pa.array([weights[sorted(set(names)).index(name)] for name in sides(*names).to_pylist()])
+    weighted = write(column.append_column("w", factor), tmp_path / "weighted.parquet", "parquet")
+    trained(weighted, tmp_path / "column", weight="w")
+    assert weights_of(tmp_path / "column") == weights_of(runs[1])
+
+
+def test_several_columns_of_string_labels(tmp_path: Path) -> None:
+    table = without(numbers_table(), "side").append_column("up", sides("no", "yes"))
+    table = table.append_column("down", sides("p", "n")).append_column("number", sides(0, 1))
+    data = write(table, tmp_path / "data.parquet", "parquet")
+    labels = ("up", "down", "number")
+    trained(data, tmp_path / "run", label=labels)
+    result = evaluate(streampgs.Model.load(tmp_path / "run"), [str(data)])
+    assert {name: result["labels"][name]["accuracy"] > 0.97 for name in labels} == dict.fromkeys(labels, True)
+    model = streampgs.Model.load(tmp_path / "run")
+    assert model.coef_.shape == (3, 2)
+    assert np.array_equal(model.coef_[0], model.coef_[2])
+    assert np.array_equal(np.sign(model.coef_[1]), -np.sign(model.coef_[0]) * np.sign(1.0))
+
+
+# Refusals.
+
+
+def refusal(error: type[StreampgsError], data: Path | list[Path], run: Path, **options: Any) -> str:
+    with pytest.raises(error) as refused:
+        trained(data, run, **options)
+    assert refused.value.remedy
+    assert not list(run.glob("checkpoint-*"))
+    return str(refused.value)
+
+
+def test_labels_that_do_not_go_with_the_loss_are_refused(tmp_path: Path) -> None:
+    floats = write(with_label(numbers_table()["side"]), tmp_path / "floats.parquet", "parquet")
+    message = refusal(OptionError, floats, tmp_path / "run")
+    assert "logistic" in message
+    assert "--loss squared" in message
+    strings = write(with_label(sides("a", "b")), tmp_path / "strings.parquet", "parquet")
+    message = refusal(OptionError, strings, tmp_path / "run", loss="squared")
+    assert "label column 'label' holds strings" in message
+    assert "logistic" in message
+    message = refusal(DataError, strings, tmp_path / "run", positive="c")
+    assert "'c'" in message
+    assert "'a', 'b'" in message
+    numbers = write(with_label(sides(0, 1)), tmp_path / "numbers.parquet", "parquet")
+    assert "holds numbers" in refusal(DataError, numbers, tmp_path / "run", positive="a")
+    times = write(with_label(sides(0, 1, kind=pa.timestamp("s"))), tmp_path / "times.parquet", "parquet")
+    assert "of type timestamp" in refusal(DataError, times, tmp_path / "run")
+    trained(strings, tmp_path / "run")  # nothing of all that is in the way
+
+
+@pytest.mark.parametrize("label", ["a", 2, 0.5])
+def test_a_label_that_is_always_the_same_is_refused(label: Any, tmp_path: Path) -> None:
+    data = write(with_label(pa.array([label] * 2_000)), tmp_path / "data.parquet", "parquet")
+    refusal(StreampgsError, data, tmp_path / "run")
+
+
+def test_columns_that_are_not_there_are_named(shards: Path, tmp_path: Path) -> None:
+    for options, name in (
+        ({"text": "body"}, "--text body"),
+        ({"features": "agee"}, "--features agee"),
+        ({"category": "zip"}, "--category zip"),
+        ({"label": "target"}, "'target'"),
+        ({"weight": "heft"}, "'heft'"),
+    ):
+        message = refusal(DataError, shards / "parquet", tmp_path / "run", **options)
+        assert name in message
+        assert "part-0.parquet" in message
+        assert "income" in message  # what there is instead
+
+
+def test_a_table_without_features_is_refused(tmp_path: Path) -> None:
+    data = write(pa.table({"label": [0, 1], "raw": [b"a", b"b"]}), tmp_path / "data.parquet", "parquet")
+    assert "raw (of type binary: --text takes it as text)" in refusal(DataError, data, tmp_path / "run")
+
+
+@pytest.mark.parametrize(
+    ("column", "change"),
+    [
+        ("city", lambda column: pa.array(range(len(column)))),
+        ("age", lambda column: column.cast(pa.string())),
+        ("joined", lambda column: column.cast(pa.int64())),
+        ("tags", lambda column: pc.binary_join(column, " ")),
+        ("label", lambda column: pc.equal(column, "yes")),
+        ("age", None),
+        ("label", None),
+    ],
+    ids=["string→int", "int→string", "time→int", "list→string", "label→bool", "missing", "label missing"],
+)
+def test_shards_with_other_columns_are_refused_by_name(
+    column: str, change: Any, shards: Path, run: Path, table: pa.Table, tmp_path: Path
+) -> None:
+    """In training as in evaluation; columns more than there were are not looked at."""
+    part = table.slice(0, 100)
+    part = without(part, column) if change is None else replaced(part, column, change(part[column].combine_chunks()))
+    other = write(part.append_column("more", pa.nulls(100)), tmp_path / "other.parquet", "parquet")
+    message = refusal(DataError, [shards / "parquet", other], tmp_path / "run", **TEXT)
+    assert column in message
+    with pytest.raises(DataError) as refused:
+        evaluate(streampgs.Model.load(run), [str(other)])
+    assert f"'{column}'" in str(refused.value)
+    assert "other.parquet" in str(refused.value)
+    assert refused.value.remedy
+
+
+def test_strings_where_the_model_knows_numbers_are_refused(tmp_path: Path) -> None:
+    """And numbers where it knows strings."""
+    strings = write(with_label(sides("0", "1")), tmp_path / "strings.parquet", "parquet")
+    numbers = write(with_label(sides(0, 1)), tmp_path / "numbers.parquet", "parquet")
+    for own, other in ((strings, numbers), (numbers, strings)):
+        run = tmp_path / f"run-{own.stem}"
+        trained(own, run)
+        with pytest.raises(DataError, match=rf"{other.stem}\.parquet.*'label'") as refused:
+            evaluate(streampgs.Model.load(run), [str(other)])
+        assert refused.value.remedy
+
+
+def test_a_label_that_no_sampled_row_had_is_named(tmp_path: Path) -> None:
+    data = write(with_label(sides("a", "b")), tmp_path / "data.parquet", "parquet")
+    trained(data, tmp_path / "run")
+    labels = sides("a", "b").to_pylist()
+    labels[1_500] = "zebra"
+    other = write(with_label(pa.array(labels)), tmp_path / "other.parquet", "parquet")
+    with pytest.raises(DataError, match=r"other\.parquet.*row 1500 of the file.*: a label that is none of 'a', 'b'\n"):
+        evaluate(streampgs.Model.load(tmp_path / "run"), [str(other)])
+
+
+# Bad rows.
+
+
+def test_bad_rows_are_named_or_counted(table: pa.Table, tmp_path: Path) -> None:
+    income = table["income"].to_numpy().copy()
+    income[[700, 1_900]] = math.nan, math.inf
+    scores = table["scores"].cast(pa.list_(pa.float32())).to_pylist()
+    scores[2_500] = [1.0]
+    labels = table["label"].to_pylist()
+    labels[40] = None
+    bad = replaced(
+        replaced(replaced(table, "income", pa.array(income)), "scores", pa.array(scores)), "label", pa.array(labels)
+    )
+    data = write_shards(bad, tmp_path / "data")
+    report = trained(data, tmp_path / "run", on_bad_row="skip", **TEXT)
+    assert report.rows == 2 * (ROWS - 4)
+    assert report.skipped_rows == {"feature not finite": 4, "width differs": 2, "label null": 2}
+    faults = {
+        "part-0": ("row 40 of the file): no label|row 700 of the file).*: nan of 'income'"),
+        "part-1": "row 900 of the file).*: inf of 'income'",
+        "part-2": "row 500 of the file).*: another number of features than the rows before, in 'scores'",
+    }
+    for name, fault in faults.items():
+        with pytest.raises(DataError, match=rf"{name}\.parquet.*({fault.replace(')', chr(92) + ')')})") as refused:
+            trained(data / f"{name}.parquet", tmp_path / name, **TEXT)
+        assert "--on-bad-row skip" in refused.value.remedy
+    model = streampgs.Model.load(tmp_path / "run")
+    assert evaluate(model, [str(data)], skip_bad_rows=True)["rows"] == ROWS - 4
+    predict(model, [str(data)], tmp_path / "out.parquet", skip_bad_rows=True)
+    predictions = pq.read_table(tmp_path / "out.parquet")["prediction"]
+    assert [r for r, value in enumerate(predictions.to_pylist()) if value is None] == [700, 1_900, 2_500]
+    assert set(predictions.to_pylist()) == {"yes", "no", None}
+
+
+# Damage.
+
+FLIPS = """
+import sys
+from pathlib import Path
+import numpy as np
+import streampgs
+from streampgs.errors import StreampgsError
+
+whole, folder, text = Path(sys.argv[1]), Path(sys.argv[2]), {"text": "text", "null_flags": True}
+data, small = whole.read_bytes(), {"memory": "60MB", "window": "300kB", "epochs": 1}
+footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+
+def outcome(content, number):
+    path = folder / f"damaged-{number}.parquet"
+    path.write_bytes(content)
+    try:
+        return streampgs.train(path, run=folder / f"run-{number}", **small, **text).dual_sha256
+    except StreampgsError as error:
+        assert path.name in str(error), str(error)
+        return "refused"
+
+expected = outcome(data, "not")
+assert expected != "refused"
+random, found = np.random.default_rng(0), []
+for number in range(int(sys.argv[3])):
+    damaged = bytearray(data)
+    place = int(random.integers(4, footer))
+    damaged[place] ^= 1 << int(random.integers(0, 8))
+    result = outcome(bytes(damaged), number)
+    assert result in ("refused", expected), f"byte {place}: another model without a word"
+    found.append(result)
+for number, size in enumerate(random.integers(1, len(data), 8)):
+    assert outcome(data[:size], f"cut-{number}") == "refused", f"cut to {size} bytes"
+print(found.count("refused"))
+"""
+
+
+def test_damaged_files_are_refused_by_name_and_never_taken_for_other_data(table: pa.Table, tmp_path: Path) -> None:
+    """In a process of its own, which must not crash either. A flipped bit outside the checksums may do no harm."""
+    whole = write(table.slice(0, 1_000), tmp_path / "whole.parquet", "parquet", 500)
+    (tmp_path / "made").mkdir()
+    words = [sys.executable, "-W", "error", "-c", FLIPS, str(whole), str(tmp_path / "made"), "60"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert int(done.stdout) > 50
+
+
+# Columns of different scales.
+
+
+def test_scales_side_by_side_do_not_cost_accuracy(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    x = random.normal(size=(6_000, 8))
+    labels = pa.array((x @ random.normal(size=8) + random.normal(0, 0.5, 6_000) > 0).astype(np.int8))
+    scales = 10.0 ** np.array([-6, 6, 0, -3, 3, -6, 6, 1])
+    wild_rows = x * scales + scales * random.normal(size=8)
+    tables = {
+        "tame": pa.table({**{f"x{k}": x[:, k] for k in range(8)}, "label": labels}),
+        "wild": pa.table({**{f"x{k}": wild_rows[:, k] for k in range(8)}, "label": labels}),
+        "list": pa.table({"features": list(wild_rows), "label": labels}),
+        "columns and list": pa.table({"x": wild_rows[:, 0], "l": list(wild_rows[:, 1:]), "label": labels}),
+    }
+    found = {}
+    for name, table in tables.items():
+        data = write_shards(table, tmp_path / name)
+        trained(data, tmp_path / f"run-{name}")
+        found[name] = accuracy(tmp_path / f"run-{name}", data)
+    assert found["tame"] > 0.9
+    assert all(abs(value - found["tame"]) < 0.01 for value in found.values()), found
+
+
+# Predictions by the names of columns, and the command line.
+
+
+def test_predictions_go_by_the_names_of_columns(table: pa.Table, run: Path, tmp_path: Path) -> None:
+    test = mixed(500, seed=9)
+    model = streampgs.Model.load(run)
+    data = write(test, tmp_path / "test.parquet", "parquet")
+    names = [name for name in test.schema.names if name != "label"]
+    turned = write(
+        test.select(names[::-1]).append_column("more", pa.array(["x"] * 500)), tmp_path / "turned.arrow", "arrow"
+    )
+    outs = []
+    for file in (data, turned):
+        out = tmp_path / f"{file.stem}-out.parquet"
+        assert predict(model, [str(file)], out) == 500
+        outs.append(pq.read_table(out))
+    assert outs[0].equals(outs[1])
+    predictions = outs[0]["prediction"].to_pylist()
+    assert set(predictions) == {"yes", "no"}
+    right = np.mean(np.array(predictions) == np.array(test["label"].to_pylist()))
+    assert right == pytest.approx(evaluate(model, [str(data)])["accuracy"])
+    assert right > 0.8
+    score, chance = outs[0]["score"].to_numpy(), outs[0]["probability"].to_numpy()
+    assert np.array_equal(score > 0, np.array(predictions) == "yes")
+    assert chance == pytest.approx(1 / (1 + np.exp(-score)))
+    for rows in (test, pl.from_arrow(test), test.select(names[::-1]), test.combine_chunks().to_batches()[0]):
+        assert model.predict(rows).tolist() == predictions
+        assert model.decision_function(rows) == pytest.approx(score, abs=1e-9)
+    with pytest.raises(DataError, match=r"no column 'city'"):
+        model.predict(without(test, "city"))
+
+
+def test_the_command_line_from_shards_to_predictions(shards: Path, table: pa.Table, tmp_path: Path) -> None:
+    run, out = tmp_path / "run", tmp_path / "out.csv"
+    words = [
+        "--text",
+        "text",
+        "--null-flags",
+        "--epochs",
+        "2",
+        "--memory",
+        "60MB",
+        "--window",
+        "300kB",
+        "--positive",
+        "yes",
+    ]
+    done = command("train", shards / "parquet", "--run", run, *words, "--ignore", "tags", "--json")
+    assert done.code == 0, done.err
+    expected = trained(shards / "parquet", tmp_path / "same", positive="yes", ignore="tags", **TEXT)
+    assert done.json["dual_sha256"] == expected.dual_sha256
+    assert "'yes'" in done.err  # which class is the positive one
+    done = command("evaluate", run, shards / "arrow", "--json")
+    assert done.json["accuracy"] > 0.8
+    assert command("predict", run, shards / "parquet", "--out", out).code == 0
+    lines = out.read_text().splitlines()
+    assert len(lines) == ROWS + 1
+    assert lines[0].replace('"', "").split(",") == ["score", "prediction", "probability"]
+    assert {line.split(",")[1].strip('"') for line in lines[1:]} == {"yes", "no"}
+    done = command("inspect", run, "--top", "5", "--json")
+    names = [feature["name"] for feature in done.json["top"]]
+    assert len(names) == 5
+    assert "text: red" in names
+    assert names[0] in done.err
+    done = command("inspect", shards / "parquet", "--ignore", "tags", "--text", "text", "--json")
+    assert done.code == 0, done.err
+    assert done.json["catalog"]["rows"] == ROWS
+    assert "income" in done.err
+
+
+def test_the_command_line_refuses_with_a_remedy(shards: Path, tmp_path: Path) -> None:
+    done = command("train", shards / "parquet", "--run", tmp_path / "run", "--loss", "squared")
+    assert done.code == 2
+    assert "'label' holds strings" in done.err
+    assert "→" in done.err
+    assert "Traceback" not in done.err
+    assert not (tmp_path / "run").exists() or not any((tmp_path / "run").iterdir())
