@@ -102,7 +102,7 @@ class WindowFiller:
         self._decoders.close()
         self.blocks.close()
         if self._copies is not None:
-            self._copies.close()
+            self._copies.close(waiting=False)  # a checkpoint may be due, and a store stands still
 
     def announce(self, plan: WindowPlan) -> None:
         """Let the system read ahead for a window that is to be filled next."""

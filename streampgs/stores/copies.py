@@ -99,11 +99,11 @@ class Copies:
         self._settle()
         return remote in self._here
 
-    def close(self) -> None:
-        """Ends once requests under way have been answered, or were given up."""
+    def close(self, waiting: bool = True) -> None:
+        """Begin nothing more. Requests under way end when they are answered, or have stood still for too long."""
         self._stopping.set()
-        self._objects.shutdown(cancel_futures=True)
-        self._parts.shutdown(cancel_futures=True)
+        self._objects.shutdown(waiting, cancel_futures=True)
+        self._parts.shutdown(waiting, cancel_futures=True)
 
     def _bring(self, remote: RemoteObject) -> None:
         self._taken += remote.size

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from concurrent.futures import FIRST_EXCEPTION, Executor, wait
+from concurrent.futures import FIRST_EXCEPTION, Executor, Future, wait
 from contextlib import suppress
 from io import FileIO
 
@@ -76,8 +76,9 @@ def _fetch(source: RemoteFile, file: FileIO, parts: Executor, stopping: threadin
             data, first = data[written:], first + written
 
     failed = threading.Event()
-    running = [parts.submit(part, first) for first in range(0, size, PART_BYTES)]
+    running: list[Future[None]] = []
     try:
+        running += (parts.submit(part, first) for first in range(0, size, PART_BYTES))
         done, _ = wait(running, return_when=FIRST_EXCEPTION)
         for future in done:
             future.result()
