@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,12 @@ class Model:
 
     def decision_function(self, rows: Any) -> Vector:
         """<w, x> + b for each row of an array or of a scipy sparse matrix; features never seen count as nothing. A model
-        of an ordinary table takes such tables: of pyarrow, polars, pandas, DuckDB, …, by the names of their columns.
+        of an ordinary table takes such tables, of pyarrow, polars, pandas, DuckDB, …, or an iterator of record batches, by
+        the names of their columns.
 
         With several classes or labels: a column for each.
         """
-        if hasattr(rows, "__arrow_c_stream__") or isinstance(rows, pa.RecordBatch):
+        if hasattr(rows, "__arrow_c_stream__") or hasattr(rows, "__next__") or isinstance(rows, pa.RecordBatch):
             return self._table_scores(rows)
         if hasattr(rows, "tocsr"):
             matrix = rows.tocsr()
@@ -119,15 +121,15 @@ class Model:
             raise OptionError(
                 "a table for a model of rows of features", "give an array or a scipy sparse matrix of its features"
             )
-        reader = (
-            pa.RecordBatchReader.from_batches(rows.schema, [rows])
-            if isinstance(rows, pa.RecordBatch)
-            else pa.RecordBatchReader.from_stream(rows)
-        )
-        find_layout(reader.schema, Columns(None, None, encoding=self.encoding), "the table")
-        encoder = Encoder(self.encoding)
+        batches = iter([rows]) if isinstance(rows, pa.RecordBatch) else rows
+        if not isinstance(batches, Iterator) or hasattr(batches, "__arrow_c_stream__"):
+            batches = pa.RecordBatchReader.from_stream(batches)
+        encoder, schema = Encoder(self.encoding), None
         scores, first = [np.empty((0, *self.coef_.shape[:-1]))], 0
-        for batch in reader:
+        for batch in batches:
+            if batch.schema != schema:
+                find_layout(batch.schema, Columns(None, None, encoding=self.encoding), "the table")
+                schema = batch.schema
             for start in range(0, batch.num_rows, _BATCH_ROWS):
                 part = batch.slice(start, _BATCH_ROWS)
                 scores.append(self._encoded_scores(encoder, part, first + start))

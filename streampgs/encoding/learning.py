@@ -33,6 +33,7 @@ from streampgs.options import EncodingOptions
 
 MOST_FEATURES = 2**31 - 1
 _MOST_NAMES = 1 << 15
+_NAMING_BATCHES = 8
 _USUAL_HASH_BITS, _FEWEST_HASH_BITS = 20, 10
 _SPARE_BITS = 10  # features for each different string: one in a thousand shares its own
 _MOSTLY_ZERO = 0.1
@@ -81,7 +82,7 @@ def learn(plan: Plan, options: EncodingOptions, sample: Sequence[Columns], label
     if hashed:
         if options.text_weights == "tf-idf":
             encoding = replace(encoding, rarities=_rarities(encoding, sample, rows))
-        named, names, signs = _names(encoding, sample)
+        named, names, signs = _names(encoding, sample[:: -(-len(sample) // _NAMING_BATCHES)])
         encoding = replace(encoding, named=named, names=names, signs=signs)
     return replace(encoding, entries_per_row=_entries_per_row(encoding, sample, rows))
 
@@ -91,11 +92,14 @@ def _fitting_bits(encoding: Encoding, sample: Sequence[Columns]) -> int:
     features takes its time and memory for each of them."""
     different = 0
     for column in encoding.columns:
-        if column.kind in HASHED:
-            keys = [keys for batch in sample for keys in _wide_keys_of(encoding, column, batch)]
-            different += len(np.unique(np.concatenate(keys)))
-        if different << _SPARE_BITS >= 1 << _USUAL_HASH_BITS:
-            return _USUAL_HASH_BITS
+        if column.kind not in HASHED:
+            continue
+        known = np.empty(0, np.uint64)
+        for batch in sample:
+            known = np.unique(np.concatenate([known, *_wide_keys_of(encoding, column, batch)]))
+            if (different + len(known)) << _SPARE_BITS >= 1 << _USUAL_HASH_BITS:
+                return _USUAL_HASH_BITS
+        different += len(known)
     return max(_FEWEST_HASH_BITS, (different << _SPARE_BITS).bit_length())
 
 

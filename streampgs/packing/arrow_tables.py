@@ -57,7 +57,7 @@ class ParquetReader:
                             yield piece
                     advance(size * (group + 1) // groups - told)
                     told = size * (group + 1) // groups
-        except (pa.ArrowInvalid, pa.ArrowSerializationError, OSError) as error:
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
             raise _damaged(self.path, error) from error
         advance(size - told)
 
@@ -81,7 +81,7 @@ class ArrowReader:
                     advance(file.tell() - told)
                     told = file.tell()
                 advance(file.size() - told)
-        except (pa.ArrowInvalid, pa.ArrowSerializationError, OSError) as error:
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
             raise _damaged(self.path, error) from error
 
     def _batches(self, file: Any, in_file: bool, first: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -94,16 +94,6 @@ class ByteStream:
         self._advance(place - self._told)
         self._told = place
 
-    # What pyarrow asks of a file that it is to read.
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
     def close(self) -> None:
         with self._lock:
             if self.closed:

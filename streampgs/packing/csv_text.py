@@ -3,6 +3,7 @@ first ones alone."""
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,56 @@ import pyarrow.compute as pc
 import pyarrow.csv
 
 from streampgs.errors import DataError
-from streampgs.packing.byte_streams import Advance, opened
+from streampgs.packing.byte_streams import Advance, ByteStream, opened
 from streampgs.packing.options import PackOptions
 from streampgs.packing.pieces import Piece, Shape
 from streampgs.packing.schemas import TYPES
+from streampgs.packing.text import bad_row
 
 _BLOCK_BYTES = 1 << 22
 _USUAL_NULLS = ("", "NA", "N/A", "n/a", "null", "NULL", "None", "#N/A", "\\N")
 _TRUE, _FALSE = pa.array(["true", "True", "TRUE"]), pa.array(["false", "False", "FALSE"])
 _TRIED = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"))
 _WIDTH_DIFFERS = "another number of columns than in the rows before"
+
+
+class _Utf8:
+    """A stream of nothing but UTF-8: pyarrow would tell of the rest late, and not where it is."""
+
+    def __init__(self, stream: ByteStream, path: Path) -> None:
+        self._stream, self._path = stream, path
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._line = 1
+        self.closed = False
+
+    def read(self, count: int = -1) -> bytes:
+        data = self._stream.read(count)
+        try:
+            self._decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            before = error.object[: error.start]
+            line = self._line + before.count(b"\n")
+            raise bad_row(
+                self._path,
+                line,
+                "not UTF-8",
+                before.rpartition(b"\n")[2] + error.object[error.start : error.end],
+                "convert the file, for example with iconv -f latin1 -t utf-8",
+            ) from error
+        self._line += data.count(b"\n")
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
 
 
 class _Unfit(Exception):
@@ -96,7 +137,7 @@ class CsvReader:
                 null_values=list(options.nulls or ()),
             )
             yield from pa.csv.open_csv(
-                pa.PythonFile(stream, mode="r"),
+                pa.PythonFile(_Utf8(stream, self.path), mode="r"),
                 read_options=pa.csv.ReadOptions(**reading),
                 parse_options=pa.csv.ParseOptions(**parsing),
                 convert_options=texts,
@@ -109,7 +150,7 @@ class CsvReader:
         """Of the columns, by the first rows."""
         with opened(self.path, lambda _: None) as stream:
             reader = pa.csv.open_csv(
-                pa.PythonFile(stream, mode="r"),
+                pa.PythonFile(_Utf8(stream, self.path), mode="r"),
                 read_options=pa.csv.ReadOptions(**reading),
                 parse_options=pa.csv.ParseOptions(**{**parsing, "invalid_row_handler": lambda _: "skip"}),
             )
@@ -142,8 +183,6 @@ class CsvReader:
                 f"'{self.path}': a row is longer than {_BLOCK_BYTES:,} bytes",
                 "is it CSV? Look for a quote that is never closed",
             )
-        if "UTF8" in text:
-            return DataError(f"'{self.path}': {text}", "convert it to UTF-8, for example with iconv")
         return DataError(f"'{self.path}' cannot be read as CSV: {text}", "name what it is with --from, or mend it")
 
     def _converted(self, raw: pa.RecordBatch, shape: Shape) -> tuple[pa.RecordBatch, dict[str, int]]:

@@ -18,6 +18,7 @@ from streampgs.packing.array_slices import (
     sparse_columns,
 )
 
+_ROWS_AT_ONCE = 1000
 _REMEDY = (
     "give a table (pandas, polars, DuckDB, pyarrow), an iterable of record batches, a NumPy matrix, or a SciPy sparse "
     "matrix"
@@ -75,6 +76,9 @@ def _record_batches(source: Any) -> Iterator[pa.RecordBatch]:
         yield source
     elif hasattr(source, "__arrow_c_stream__"):
         yield from pa.RecordBatchReader.from_stream(source)
+    elif hasattr(source, "with_format") and hasattr(source, "iter"):  # a dataset of Hugging Face
+        for table in source.with_format("arrow").iter(_ROWS_AT_ONCE):
+            yield from _record_batches(table)
     elif hasattr(source, "to_batches"):  # a dataset of pyarrow
         yield from source.to_batches()
     elif isinstance(source, Iterable) and not isinstance(source, str | bytes | dict):

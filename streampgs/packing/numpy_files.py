@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -47,9 +48,9 @@ class ArrayStream:
             raise DataError(f"{what} is of type {self.dtype}", "save it as an array of plain numbers or texts")
         if not self.shape:
             raise DataError(f"{what} is a single number", "save an array that has a first axis: rows")
-        self.row_items = int(np.prod(self.shape[1:], dtype=np.int64))
+        self.row_items = math.prod(self.shape[1:])
         self.row_bytes = self.row_items * self.dtype.itemsize
-        if self.shape[0] * self.row_bytes < 0 or self.row_bytes > memory // 8:
+        if self.row_bytes > memory // 8:
             raise DataError(f"{what} has rows of {self.row_bytes:,} bytes", "raise --memory")
         self._whole: NDArray[Any] | None = None
         if in_columns and len(self.shape) > 1:
@@ -142,6 +143,10 @@ class NpzReader:
             entry_bytes = streams["indices"].dtype.itemsize + streams["data"].dtype.itemsize
             at_once = rows_a_slice(16 + entries / max(rows, 1) * entry_bytes)
             pointers = streams["indptr"].take(1)
+            if pointers.any():
+                raise DataError(
+                    f"'{self.path}': its row pointers begin at {pointers[0]}", "write it again: they begin at 0"
+                )
             done = 0
             while done < rows:
                 more = streams["indptr"].take(at_once)

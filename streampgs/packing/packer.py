@@ -182,8 +182,7 @@ def _kept_query(sql: str, out: Path) -> Path:
 def _make_ready(out: Path, overwrite: bool) -> None:
     out.mkdir(parents=True, exist_ok=True)
     if not (out / journals.NAME).exists():
-        own = (f".{journals.NAME}.writing", _QUERY)
-        held = next((file for file in out.iterdir() if file.name not in own), None)
+        held = next((file for file in out.iterdir() if not file.name.startswith(".") and file.name != _QUERY), None)
         if held is not None:
             raise OptionError(
                 f"the folder '{out}' holds '{held.name}' and was not packed into before",
@@ -267,7 +266,7 @@ class _Packing:
                 if not surveying:
                     batch = conformed(batch, self._shape.schema)
                 batch = batch.slice(to_skip)
-                handed_on = handed_on or batch.num_rows > 0
+                handed_on = handed_on or piece.batch.num_rows > 0  # rows without columns are rows, too
                 before += batch.num_rows
                 yield _Placed(batch, here, {} if to_skip else piece.faults)
             self._check_unchanged(number)

@@ -46,12 +46,15 @@ _TAB, _NEWLINE, _RETURN, _SPACE, _COLON = 9, 10, 13, 32, 58
 Numbers = NDArray[np.int64]
 
 
-def bad_row(path: Path, line: int, fault: str, text: bytes) -> DataError:
+def bad_row(
+    path: Path,
+    line: int,
+    fault: str,
+    text: bytes,
+    remedy: str = "mend it, or leave such rows out with --on-bad-row skip",
+) -> DataError:
     shown = text[:_SHOWN_BYTES].decode(errors="backslashreplace") + ("…" if len(text) > _SHOWN_BYTES else "")
-    return DataError(
-        f"'{path}', line {line:,}: {fault}: {shown!r}",
-        "mend it, or leave such rows out with --on-bad-row skip",
-    )
+    return DataError(f"'{path}', line {line:,}: {fault}: {shown!r}", remedy)
 
 
 def _count(data: NDArray[np.uint8], first: int, last: int | None = None) -> int:

@@ -26,6 +26,10 @@ from streampgs.table.shard_files import ArrowFile, ArrowGroups
 _SAMPLED_BLOCKS = 256
 _SAMPLED_GROUPS = 32  # of those that must be decoded whole
 _DECODED_ROWS = 1 << 16
+_READ_TOGETHER = 8  # blocks for which a shard is opened once; of a store many such lots are read at a time
+
+_Slice = tuple[int, int, int, int]
+"""Number of the shard, number of the group in it, rows [start, stop)."""
 
 
 def sampled_labels(catalog: Catalog, schedule: Schedule, columns: Columns) -> Iterator[NDArray[np.float64]]:
@@ -59,23 +63,34 @@ def _reads(
         yield partial(_of_group, catalog.shards[number], in_file, columns, label, int(schedule.slice_rows[group]))
     sliced = np.flatnonzero(~groups.decoded & (groups.rows > 0))
     blocks = np.repeat(sliced, schedule.slices[sliced])
+    together: list[_Slice] = []
     for place in np.sort(random.permutation(len(blocks))[:_SAMPLED_BLOCKS]).tolist():
         group = int(blocks[place])
         part = place - int(np.searchsorted(blocks, group))
         start = part * int(schedule.slice_rows[group])
         stop = min(start + int(schedule.slice_rows[group]), int(groups.rows[group]))
         number, in_file = catalog.shard_of(group)
-        yield partial(_of_slice, catalog.shards[number], in_file, columns, label, start, stop)
+        if together and (together[0][0] != number or len(together) == _READ_TOGETHER):
+            yield partial(_of_slices, catalog.shards[together[0][0]], together, columns, label)
+            together = []
+        together.append((number, in_file, start, stop))
+    if together:
+        yield partial(_of_slices, catalog.shards[together[0][0]], together, columns, label)
 
 
-def _of_slice(shard: Shard, in_file: int, columns: Columns, label: str, start: int, stop: int) -> list[pa.Array]:
+def _of_slices(shard: Shard, slices: list[_Slice], columns: Columns, label: str) -> list[pa.Array]:
+    """Of some slices of one shard."""
     with _opened(shard, columns) as file:
-        body = file.body_offset(in_file)
 
-        def read(offset: int, size: int) -> NDArray[np.uint8]:
-            return np.frombuffer(file.read(size, body + offset), np.uint8)
+        def labels(in_file: int, start: int, stop: int) -> pa.Array:
+            body = file.body_offset(in_file)
 
-        return [read_column(file.places[label], file.metadata(in_file), start, stop, read)]
+            def read(offset: int, size: int) -> NDArray[np.uint8]:
+                return np.frombuffer(file.read(size, body + offset), np.uint8)
+
+            return read_column(file.places[label], file.metadata(in_file), start, stop, read)
+
+        return [labels(*rows) for _, *rows in slices]
 
 
 def _opened(shard: Shard, columns: Columns) -> AbstractContextManager[ArrowGroups]:

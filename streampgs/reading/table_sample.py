@@ -13,7 +13,8 @@ from streampgs.table.layout import Columns
 
 _MOST_ROWS, _FEWEST_ROWS = 1 << 16, 1 << 13
 _MOST_CELLS = 1 << 23
-_GROUPS = 8
+_MOST_GROUPS, _FEWEST_GROUPS = 8, 4
+_MOST_CHUNKS = 1 << 10  # columns of groups to be opened: each takes the time of a page
 _BATCH_ROWS = 1 << 11
 
 
@@ -29,14 +30,15 @@ def sampled_rows(catalog: Catalog, columns: Columns, seed: int, most_bytes: int)
     it takes. Of a small table it is all rows."""
     wide = max(1, max(len(shard.layout.columns) for shard in catalog.shards))
     wanted = max(_FEWEST_ROWS, min(_MOST_ROWS, _MOST_CELLS // wide))
-    each = max(_BATCH_ROWS, wanted // _GROUPS)
+    groups = max(_FEWEST_GROUPS, min(_MOST_GROUPS, _MOST_CHUNKS // wide))
+    each = max(_BATCH_ROWS, wanted // groups)
     filled = np.flatnonzero(catalog.group_rows > 0)
     if catalog.rows <= wanted:
         chosen, each = filled, wanted
     else:
         drawn = np.random.default_rng(seed).permutation(filled)
         reach = np.cumsum(np.minimum(catalog.group_rows[drawn], each))
-        chosen = np.sort(drawn[: int(np.searchsorted(reach, wanted)) + 1])
+        chosen = np.sort(drawn[: int(np.searchsorted(reach, each * groups)) + 1])
     sample = TableSample()
     room = most_bytes
     for place, group in enumerate(chosen.tolist()):

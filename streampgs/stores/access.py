@@ -94,7 +94,12 @@ def opened(remote: RemoteObject, stopping: threading.Event | None = None) -> Ite
         file = filesystem.open_input_file(path)
         return file, _version(filesystem, path, file)
 
-    file, version = patiently(remote.address, ask, stopping)
+    try:
+        file, version = patiently(remote.address, ask, stopping)
+    except Absent:
+        raise DataError(
+            f"shard '{remote.address}' was removed while in use", "restore it, or start a new run"
+        ) from None
     with file:
         reader = RemoteFile(remote.address, file, filesystem.type_name.startswith("py::"), stopping)
         if (reader.size, version) != (remote.size, remote.version):

@@ -52,6 +52,8 @@ def parse(source: str) -> Address:
             "addresses are recorded and printed, so that secrets do not belong there",
             "leave the bare address and give credentials and options by the environment: see docs/stores.md",
         )
+    if scheme == "file":
+        raise OptionError(f"'{source}' is on a disk", "write its path, without file://")
     if not place:
         raise OptionError(f"the address '{source}' names no bucket", "write it like s3://bucket/folder")
     return Address(scheme, place, key)

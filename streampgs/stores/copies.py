@@ -49,7 +49,11 @@ class Copies:
         """What `key` wants is wanted now; what was wanted before it is not any more. Begins to bring what is not here."""
         while self._wanted and next(iter(self._wanted)) != key:
             self._wanted.popitem(last=False)
-        self._wanted.setdefault(key, set())
+        self._wanted.setdefault(key, set()).update(objects)
+        if self.limit_bytes is None:
+            wanted = set().union(*self._wanted.values())
+            for remote in [remote for remote in self._here if remote not in wanted]:
+                self._evict(remote)
         self.also(objects)
 
     def also(self, objects: Sequence[RemoteObject]) -> None:
@@ -125,11 +129,7 @@ class Copies:
         self._taken += remote.size
 
     def _make_room(self, size: int, protected: set[RemoteObject], may_wait: bool = True) -> bool:
-        if self.limit_bytes is None:
-            for remote in [remote for remote in self._here if remote not in protected]:
-                self._evict(remote)
-            return True
-        while self._taken + size > self.limit_bytes:
+        while self.limit_bytes is not None and self._taken + size > self.limit_bytes:
             oldest = next((remote for remote in self._here if remote not in protected), None)
             if oldest is not None:
                 self._evict(oldest)

@@ -24,11 +24,12 @@ def objects_at(source: str) -> tuple[list[str], list[str]]:
     if there:
         return [str(address)], []
     if glob.has_magic(address.key) and there is None:
-        keys, ignored = matching(keys_below(address.at(_literal_folder(address.key))), address.key)
-        if not keys and not ignored:
+        found = matching(keys_below(address.at(_literal_folder(address.key))), address.key)
+        if found is None:
             raise DataError(
                 f"nothing matches '{source}'", "check the pattern; quote it so that the shell leaves it alone"
             )
+        keys, ignored = found
     else:
         folder = address.at(address.key.rstrip("/"))
         below = keys_below(folder)
@@ -58,14 +59,16 @@ def in_folder(keys: Iterable[str], folder: str) -> tuple[list[str], list[str]]:
     return [key for key in named if is_shard_name(key)], [key for key in named if not is_shard_name(key)]
 
 
-def matching(keys: list[str], pattern: str) -> tuple[list[str], list[str]]:
-    """What the glob finds among the keys: objects, and the shards in folders."""
+def matching(keys: list[str], pattern: str) -> tuple[list[str], list[str]] | None:
+    """What the glob finds among the keys: objects, and the shards in folders. None: it matches nothing at all."""
     folders = {"/".join(parts[:length]) for key in keys for parts in [key.split("/")] for length in range(len(parts))}
     objects, parts = set(keys), pattern.split("/")
     matches = {key for key in objects if _matches(key.split("/"), parts)}
     matches |= {
         found for folder in folders - {""} for found in (folder, folder + "/") if _matches(found.split("/"), parts)
     }
+    if not matches:
+        return None
     shards: dict[str, None] = {}
     ignored: list[str] = []
     for match in sorted(matches):

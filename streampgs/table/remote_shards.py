@@ -141,7 +141,8 @@ class _Seekable(io.RawIOBase):
 
 
 def remote_schema(remote: RemoteObject) -> pa.Schema:
-    """The columns of a shard."""
+    """The columns of a shard, which need not have been catalogued."""
+    remote = looked_up(remote.address)
     with opened(remote) as source:
         return schema_in(remote, *read_whole_footer(_with_tail(source), remote.size, remote))
 

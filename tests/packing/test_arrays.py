@@ -76,6 +76,7 @@ def test_columns_of_one_file(tmp_path):
         ({"a": np.zeros((2, 3), complex)}, "of type complex128"),
         ({"a": np.array(5)}, "a single number"),
         ({"indptr": np.arange(3), "data": np.ones(2)}, "but no 'indices'"),
+        ({"indptr": np.array([1, 2, 2]), "data": np.ones(2), "indices": np.zeros(2, int)}, "begin at 1"),
         ({"indptr": np.array([0, 9, 2]), "data": np.ones(2), "indices": np.zeros(2, int)}, "row pointers lead outside"),
         ({"indptr": np.arange(3), "data": np.ones(2), "indices": np.zeros(2, int), "format": b"csc"}, "format b'csc'"),
     ],

@@ -139,7 +139,8 @@ def test_names_headers_and_delimiters(tmp_path):
         ("a,b\n1,2\n", {"types": {"c": "int64"}}, "has no column 'c'"),
         ("a,b\n", {}, "there are no rows"),
         ("", {}, "there are no rows"),
-        (b"a,b\n1,\xff\n", {}, "invalid UTF8 data"),
+        (b"a,b\n1,\xff\n", {}, "line 2: not UTF-8: '1,"),
+        ("Käfer,b\n1,é\n".encode("latin-1"), {}, "line 1: not UTF-8: 'K"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path, text, options, found):

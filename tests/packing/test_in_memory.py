@@ -48,6 +48,26 @@ def test_tables_of_all_makes(tmp_path):
         assert table_of(tmp_path / name).to_pylist() == TABLE.to_pylist(), name
 
 
+class HuggingFaceDataset:
+    """The two methods of one that are used; without a format it would yield dictionaries."""
+
+    formatted = False
+
+    def with_format(self, name: str) -> HuggingFaceDataset:
+        assert name == "arrow"
+        dataset = HuggingFaceDataset()
+        dataset.formatted = True
+        return dataset
+
+    def iter(self, batch_size: int):
+        assert self.formatted
+        yield from (TABLE.slice(start, batch_size) for start in range(0, len(TABLE), batch_size))
+
+
+def test_a_dataset_of_hugging_face():
+    assert pa.Table.from_batches(batches_of(HuggingFaceDataset())).to_pylist() == TABLE.to_pylist()
+
+
 def test_labels_beside_a_table():
     labels = [f"l{i}" for i in range(900)]
     for given_labels in (labels, np.array(labels), pa.array(labels), pl.Series(labels), pa.chunked_array([labels])):

@@ -65,6 +65,14 @@ def test_a_bad_line_is_named_or_counted(tmp_path, line, found):
         assert report.skipped_rows == {"no JSON object": 1}
 
 
+@pytest.mark.parametrize("chunk", [10, 1 << 22])
+def test_empty_objects_are_rows(tmp_path, small_chunks, chunk):
+    small_chunks(chunk)
+    (tmp_path / "rows.jsonl").write_text("{}\n" * 5 + '{"a": 1}\n' + "{}\n" * 5)
+    pack(tmp_path / "rows.jsonl", tmp_path / "out")
+    assert table_of(tmp_path / "out")["a"].to_pylist() == [None] * 5 + [1] + [None] * 5
+
+
 def test_types_can_be_asked_for(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"a": 1, "day": "2020-01-01"}\n')
     pack(tmp_path / "rows.jsonl", tmp_path / "out", types={"a": "double", "day": "string"})

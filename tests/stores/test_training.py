@@ -11,10 +11,9 @@ import pytest
 import streampgs
 from streampgs.evaluation import evaluate, predict
 from streampgs.inspection import inspect_data
-from streampgs.options import Resources
+from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.progress import Silent
 from streampgs.synth import write_dataset
-from streampgs.table.layout import Columns
 from tests.end_to_end.conftest import streampgs as command
 from tests.stores.conftest import MARKER, ROWS, SMALL
 from tests.stores.moto import BUCKET, Moto
@@ -165,8 +164,9 @@ def test_inspection_reads_footers_and_labels_only(
     for file_format in FORMATS:
         address = store.upload(folders / f"sparse-{file_format}", f"inspected/{file_format}")
         monkeypatch.setattr("streampgs.stores.download.download", None)
-        here = inspect_data([str(folders / f"sparse-{file_format}")], Columns(), Resources())
-        assert inspect_data([address], Columns(), Resources()) == here
+        options = ModelOptions(), EncodingOptions(), Resources()
+        here = inspect_data([str(folders / f"sparse-{file_format}")], *options)
+        assert inspect_data([address], *options) == here
 
 
 def test_several_classes_are_found_in_a_bucket_too(store: Moto, tmp_path: Path) -> None:
@@ -190,6 +190,37 @@ def test_several_classes_are_found_in_a_bucket_too(store: Moto, tmp_path: Path) 
     assert list(streampgs.Model.load(tmp_path / "there").targets) == list(
         streampgs.Model.load(tmp_path / "here").targets
     )
+
+
+@pytest.mark.parametrize("file_format", FORMATS)
+def test_columns_are_encoded_in_a_bucket_as_on_disk(file_format: str, store: Moto, tmp_path: Path) -> None:
+    """Strings and numbers of all scales, and a column that only the folders' names tell."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    random = np.random.default_rng(0)
+    folder = tmp_path / "table"
+    for day in range(3):
+        (folder / f"day={day}").mkdir(parents=True)
+        for part in range(2):
+            towns = random.choice(["Ulm", "Bern", "Graz", "Linz"], 300)
+            height = random.normal(170.0, 9.0, 300)
+            table = pa.table(
+                {"label": (height + 5 * (towns == "Ulm") > 172).astype(int), "town": towns, "height": height}
+            )
+            path = folder / f"day={day}" / f"part-{part}.{file_format}"
+            if file_format == "parquet":
+                pq.write_table(table, path, row_group_size=100)
+            else:
+                with pa.ipc.new_file(str(path), table.schema) as writer:
+                    writer.write_table(table, max_chunksize=100)
+    address = store.upload(folder, f"encoded/{file_format}")
+    here = streampgs.train(folder, run=tmp_path / "here", epochs=2, **SMALL)
+    there = streampgs.train(address, run=tmp_path / "there", epochs=2, **SMALL)
+    assert there.dual_sha256 == here.dual_sha256
+    model = streampgs.Model.load(tmp_path / "there")
+    assert evaluate(model, [address]) == evaluate(model, [str(folder)])
 
 
 def test_files_on_disk_need_no_store_library(folders: Path, tmp_path: Path) -> None:

@@ -1,0 +1,115 @@
+"""What an address may be, and that secrets stay out of everything that is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import streampgs
+from streampgs.errors import DataError, OptionError
+from streampgs.options import ModelOptions
+from streampgs.stores import patience
+from streampgs.stores.access import looked_up
+from streampgs.stores.addresses import absolute, is_address, parse
+from tests.end_to_end.conftest import streampgs as command
+from tests.stores.conftest import MARKER, SMALL
+from tests.stores.moto import Moto
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "s3://bucket",
+        "s3://bucket/folder/part-?.arrow",
+        "s3://bucket/day=1/user@host.arrow",
+        "gs://bucket/a:b",
+        "gcs://bucket/x",
+        "abfs://container@account.dfs.core.windows.net/folder",
+        "abfss://container/folder",
+        "s3://bucket/hour=?/x[1]*.parquet",
+    ],
+)
+def test_addresses_are_kept_as_they_are(source: str) -> None:
+    assert is_address(source)
+    assert absolute(source) == source
+
+
+def test_paths_are_made_absolute() -> None:
+    assert not is_address("data/s3/x.arrow")
+    assert absolute("data/x.arrow") == str(Path.cwd() / "data" / "x.arrow")
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        f"s3://user:{MARKER}@bucket/folder",
+        f"s3://{MARKER}@bucket/folder",
+        f"s3://bucket/folder?access_key=x&secret_key={MARKER}",
+        f"s3://bucket/x.arrow?X-Amz-Signature={MARKER}",
+        f"abfs://container:{MARKER}@account.dfs.core.windows.net/x",
+        f"https://user:{MARKER}@host/x.arrow",
+    ],
+)
+def test_addresses_with_secrets_are_refused_without_showing_them(source: str, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="secrets do not belong there") as refused:
+        parse(source)
+    assert MARKER not in str(refused.value)
+    (tmp_path / "x.txt").touch()
+    for data, options in (((source,), ()), ((str(tmp_path),), ("--validation", source))):
+        done = command("train", *data, "--run", tmp_path / "run", *options)
+        assert done.code == 2, done.err
+        assert MARKER not in done.out + done.err
+        assert not (tmp_path / "run").exists()
+
+
+def test_validation_by_python_is_checked_as_well(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="secrets do not belong there"):
+        streampgs.train(tmp_path, run=tmp_path / "run", validation=f"s3://u:{MARKER}@bucket/x", **SMALL)
+
+
+def test_what_libraries_say_of_credentials_is_blotted_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AZURE_STORAGE_KEY", f"AZ{MARKER}")
+    words = f"refused:\n AZ{MARKER} of AK{MARKER}"
+    assert patience.without_secrets(words) == "refused: *** of ***"
+
+
+def test_schemes_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=r"addresses of nowhere:// cannot be read"):
+        streampgs.train("nowhere://bucket/x", run=tmp_path / "run", **SMALL)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "words"),
+    [(f"http://user:{MARKER}@127.0.0.1", "carries a user or a password"), ("ftp://127.0.0.1", "cannot be used as")],
+)
+def test_an_endpoint_that_cannot_be_is_an_error(endpoint: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+    with pytest.raises(OptionError, match=words) as refused:
+        looked_up("s3://bucket/x")
+    assert MARKER not in str(refused.value)
+
+
+def test_nothing_there_is_told_at_once(store: Moto, tmp_path: Path) -> None:
+    for source, words in (
+        ("s3://tables/no-such-folder", "does not exist"),
+        ("s3://no-such-bucket/folder", "does not exist"),
+        ("s3://tables/no-such-*", "nothing matches"),
+    ):
+        with pytest.raises(DataError, match=words):
+            streampgs.train(source, run=tmp_path / "run", **SMALL)
+
+
+@pytest.mark.parametrize("option", ["run", "cache"])
+def test_runs_and_caches_are_on_this_disk(option: str, folders: Path, tmp_path: Path) -> None:
+    places = {"run": tmp_path / "run", option: Path("s3://bucket/folder")}
+    with pytest.raises(OptionError, match=f"--{option} 's3:/bucket/folder' is no folder on this disk"):
+        streampgs.train(folders / "sparse-arrow", **places, **SMALL)
+
+
+def test_sources_are_recorded_as_they_were_given(folders: Path, store: Moto, tmp_path: Path) -> None:
+    address = store.upload(folders / "sparse-arrow", "recorded")
+    streampgs.train(f"{address}/part-*", run=tmp_path / "run", rows=100, validation=address, **SMALL)
+    record = streampgs.run.folder.RunFolder(tmp_path / "run").record()
+    assert record["sources"] == [f"{address}/part-*"]
+    assert ModelOptions.from_json(record["options"]).validation == (address,)

@@ -1,0 +1,135 @@
+"""Which copies are brought, kept and let go."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Executor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from streampgs.errors import DataError, RunError
+from streampgs.stores import copies as module
+from streampgs.stores.access import RemoteObject
+from streampgs.stores.copies import Copies
+from streampgs.stores.download import COPY_TIME_NS
+
+
+@pytest.fixture
+def downloaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was downloaded, in order; objects whose address ends in 'bad' cannot be."""
+    came: list[str] = []
+    lock = threading.Lock()
+
+    def download(remote: RemoteObject, parts: Executor, stopping: threading.Event) -> None:
+        with lock:
+            came.append(remote.address)
+        if remote.address.endswith("bad"):
+            raise DataError("bad")
+        if remote.address.endswith("full"):
+            raise OSError(28, "No space left on device")
+        remote.copy.write_bytes(bytes(remote.size))
+        os.utime(remote.copy, ns=(COPY_TIME_NS, COPY_TIME_NS))
+
+    monkeypatch.setattr(module, "download", download)
+    return came
+
+
+def objects(folder: Path, names: str, size: int = 10) -> list[RemoteObject]:
+    return [RemoteObject(f"s3://bucket/{name}", size, "v1", folder) for name in names.split()]
+
+
+def never() -> None:
+    """Nobody asks for a stop."""
+
+
+def here(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+def test_least_recently_used_copies_go_first(tmp_path: Path, downloaded: list[str]) -> None:
+    a, b, c, d = objects(tmp_path, "a b c d")
+    with closing(Copies(tmp_path, 30)) as copies:
+        gone: list[RemoteObject] = []
+        copies.evicted = gone.append
+        for step, wanted in enumerate([[a, b], [b, c], [a], [d]]):
+            copies.begin(step, wanted)
+            copies.wait_for(wanted, never)
+            assert all(remote.copy.stat().st_size == 10 for remote in wanted)
+        assert gone == [b]
+        assert here(tmp_path) == {a.name, c.name, d.name}
+    assert sorted(downloaded) == [remote.address for remote in (a, b, c, d)]
+
+
+def test_what_is_announced_stays_and_takes_no_room_that_is_needed(tmp_path: Path, downloaded: list[str]) -> None:
+    a, b, c, d = objects(tmp_path, "a b c d")
+    with closing(Copies(tmp_path, 30)) as copies:
+        copies.begin(0, [a, b])
+        copies.wait_for([a, b], never)
+        copies.announce(1, [c, d])  # there is room for one of them
+        copies.begin(1, [c, d])
+        copies.wait_for([c, d], never)
+        assert copies.is_here(c)
+        assert copies.is_here(d)
+        copies.announce(2, [a, b])
+        copies.begin(9, [b, c, d])  # another way than was announced
+        copies.wait_for([b, c, d], never)
+        assert here(tmp_path) == {b.name, c.name, d.name}
+
+
+def test_more_than_the_limit_at_a_time_is_an_error(tmp_path: Path, downloaded: list[str]) -> None:
+    with closing(Copies(tmp_path, 25)) as copies, pytest.raises(RunError, match="--cache-limit"):
+        copies.begin(0, objects(tmp_path, "a b c"))
+
+
+def test_without_a_limit_only_what_is_wanted_is_kept(tmp_path: Path, downloaded: list[str]) -> None:
+    a, b, c = objects(tmp_path, "a b c")
+    with closing(Copies(tmp_path, None)) as copies:
+        for number, (now, following) in enumerate([([a], [b]), ([b], [c]), ([c], [])]):
+            copies.begin(number, now)
+            copies.announce(number + 1, following)
+            copies.wait_for([*now, *following], never)
+            assert here(tmp_path) == {remote.name for remote in [*now, *following]}
+
+
+def test_copies_of_an_earlier_session_are_used_and_counted(tmp_path: Path, downloaded: list[str]) -> None:
+    a, b, c = wanted = objects(tmp_path, "a b c")
+    for session in range(2):
+        with closing(Copies(tmp_path, 30, wanted)) as copies:
+            copies.begin(session, wanted)
+            copies.wait_for(wanted, never)
+    assert len(downloaded) == 3
+    with closing(Copies(tmp_path, 30, [*wanted, *objects(tmp_path, "d")])) as copies:
+        copies.begin(0, [c])
+        copies.begin(1, objects(tmp_path, "d"))
+        copies.wait_for(objects(tmp_path, "d"), never)
+    assert len(here(tmp_path)) == 3
+    assert c.name in here(tmp_path)
+    other = RemoteObject(a.address, a.size, "v2", tmp_path)
+    assert other.name not in here(tmp_path)
+    assert b == RemoteObject(b.address)
+
+
+def test_a_fault_is_told_to_who_waits_and_tried_anew(tmp_path: Path, downloaded: list[str]) -> None:
+    (bad,) = objects(tmp_path, "bad")
+    with closing(Copies(tmp_path, 30)) as copies:
+        for tries in (1, 2):
+            copies.announce(tries, [bad])
+            copies.begin(tries, [bad])
+            with pytest.raises(DataError, match="bad"):
+                copies.wait_for([bad], never)
+            assert len(downloaded) == tries
+        (full,) = objects(tmp_path, "full")
+        copies.begin(3, [full])
+        with pytest.raises(RunError, match=r"cannot be written to .*No space left"):
+            copies.wait_for([full], never)
+
+
+def test_halves_of_dead_writers_are_removed(tmp_path: Path) -> None:
+    dead, alive = tmp_path / ".x.shard-999999999-1", tmp_path / f".x.shard-{os.getpid()}-1"
+    dead.touch()
+    alive.touch()
+    with closing(Copies(tmp_path, 30)):
+        assert here(tmp_path) == {alive.name}
