@@ -155,7 +155,7 @@ def pack(
     passed: list[Path] = []
     if sql is not None:
         _make_ready(target, overwrite)
-        found = [Input(_kept_query(sql, target), "sql")]
+        found = [Input(_kept_query(sql, target, overwrite), "sql")]
     else:
         sources = [str(inputs)] if isinstance(inputs, str | Path) else [str(source) for source in inputs]
         found, passed = find_inputs(sources, target, options.kind)
@@ -170,11 +170,16 @@ def pack(
         return work.run()
 
 
-def _kept_query(sql: str, out: Path) -> Path:
+def _kept_query(sql: str, out: Path, overwrite: bool) -> Path:
     """The query as a file beside the shards; left alone if it is the same, for then its time stamp is."""
     path = out / _QUERY
-    if not path.exists() or path.read_text() != sql:
-        path.write_text(sql)
+    if path.exists() and path.read_text() == sql:
+        return path
+    if (out / journals.NAME).exists() and not overwrite:
+        raise OptionError(
+            f"'{out}' was packed by another command", "start anew with --overwrite, or name another folder"
+        )
+    path.write_text(sql)
     return path
 
 
