@@ -19,7 +19,7 @@ LIST, TOKENS, VECTOR, WEIGHED_TOKENS, STRUCT = (
     "struct",
 )
 
-_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}
+_PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6}
 _VECTOR_FIELDS = {"type", "size", "indices", "values"}
 _INDEX_NAMES = ("index", "indices", "key", "id", "i")
 
@@ -175,9 +175,20 @@ def numbers_of(array: pa.Array) -> NDArray[Any]:
     if types.is_decimal(kind):
         return np.asarray(array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
     if class_of(kind) == TIME:
-        ticks = raw_values(array.view(pa.int64() if kind.bit_width == 64 else pa.int32())).astype(np.float64)
-        return ticks * (86400.0 if types.is_date32(kind) else _SECONDS["ms" if types.is_date64(kind) else kind.unit])
+        ticks = raw_values(array.view(pa.int64() if kind.bit_width == 64 else pa.int32()))
+        if types.is_date32(kind):
+            return ticks * 86400.0
+        return _seconds(ticks, "ms" if types.is_date64(kind) else kind.unit)
     return raw_values(array)
+
+
+def _seconds(ticks: NDArray[Any], unit: str) -> NDArray[np.float64]:
+    """The same bits for the same instant in any unit: quotients are rounded once, and parts of a second are no ticks of
+    float64 where these are more than it can count."""
+    if unit != "ns":
+        return np.asarray(ticks / _PER_SECOND[unit])
+    whole = ticks // 10**9
+    return np.asarray(whole + (ticks - whole * 10**9) / 1e9)
 
 
 def raw_values(array: pa.Array) -> NDArray[Any]:

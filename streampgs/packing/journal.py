@@ -67,6 +67,16 @@ class Journal:
         os.replace(temporary, out / NAME)
         sync_folder(out)
 
+    def check_whole(self, out: Path) -> None:
+        """That what is recorded as written is still there."""
+        for folder, entries in ((out, self.shards), (out / RUNS, self.runs)):
+            for entry in entries:
+                file = folder / entry["name"]
+                size = file.stat().st_size if file.is_file() else None
+                if size is None or size != entry["file_bytes"]:
+                    found = "is gone" if size is None else f"has {size:,} bytes and not {entry['file_bytes']:,}"
+                    raise DataError(f"'{file}' {found}", "restore it, or start anew with --overwrite")
+
     def clear_strangers(self, out: Path) -> None:
         """Remove what an interrupted pack left behind beside what is recorded."""
         known = {shard["name"] for shard in self.shards}

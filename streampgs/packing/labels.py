@@ -32,7 +32,7 @@ class Labels:
 
     def _mapped(self) -> NDArray[Any]:
         try:
-            numbers: NDArray[Any] = np.load(self._path, mmap_mode="r", allow_pickle=False)
+            numbers: NDArray[Any] = np.load(self._path, mmap_mode="r")
         except ValueError as error:
             raise DataError(f"'{self._path}' cannot be read: {error}", "save a plain array of numbers") from error
         if numbers.ndim != 1 or numbers.dtype.kind not in "biuf":

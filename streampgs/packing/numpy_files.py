@@ -122,7 +122,7 @@ class NpzReader:
     def _sparse(self, archive: zipfile.ZipFile, names: list[str], progress: _Progress) -> Iterator[Piece]:
         if "format" in names:
             with archive.open("format.npy") as member:
-                kind = np.lib.format.read_array(member, allow_pickle=False).item()
+                kind = np.lib.format.read_array(member).item()
             if kind not in (b"csr", "csr"):
                 raise DataError(
                     f"'{self.path}' holds a sparse matrix of format {kind!r}", "save it with .tocsr(): row by row"

@@ -155,15 +155,14 @@ def pack(
     passed: list[Path] = []
     if sql is not None:
         _make_ready(target, overwrite)
-        found = [Input(_kept_query(sql, target), "sql")]
+        found = [Input(_kept_query(sql, target, overwrite), "sql")]
     else:
         sources = [str(inputs)] if isinstance(inputs, str | Path) else [str(source) for source in inputs]
         found, passed = find_inputs(sources, target, options.kind)
     note = on_note or (lambda _: None)
     if passed:
-        note(
-            f"{len(passed):,} files say nothing by their names and are left out, like '{passed[0]}'; --from takes them in"
-        )
+        more = f" and {len(passed) - 1:,} more" if len(passed) > 1 else ""
+        note(f"left out, for their names say nothing: '{passed[0]}'{more}; --from takes all in")
     _make_ready(target, overwrite)
     with journals.locked(target):
         journal = _open_journal(target, found, options, overwrite)
@@ -171,11 +170,16 @@ def pack(
         return work.run()
 
 
-def _kept_query(sql: str, out: Path) -> Path:
+def _kept_query(sql: str, out: Path, overwrite: bool) -> Path:
     """The query as a file beside the shards; left alone if it is the same, for then its time stamp is."""
     path = out / _QUERY
-    if not path.exists() or path.read_text() != sql:
-        path.write_text(sql)
+    if path.exists() and path.read_text() == sql:
+        return path
+    if (out / journals.NAME).exists() and not overwrite:
+        raise OptionError(
+            f"'{out}' was packed by another command", "start anew with --overwrite, or name another folder"
+        )
+    path.write_text(sql)
     return path
 
 
@@ -223,9 +227,10 @@ class _Packing:
         self._started = time.perf_counter()
 
     def run(self) -> PackReport:
+        self._journal.check_whole(self._out)
+        self._journal.clear_strangers(self._out)
         if self._journal.done:
             return self._report("done", nothing_to_do=True)
-        self._journal.clear_strangers(self._out)
         try:
             while True:
                 try:
@@ -434,7 +439,7 @@ class _Packing:
             out=str(self._out),
             rows=sum(shard["rows"] for shard in shards),
             shards=len(shards),
-            bytes=sum(shard["bytes"] for shard in shards),
+            bytes=sum(shard["file_bytes"] for shard in shards),
             columns={field.name: str(field.type) for field in schema},
             skipped_rows=dict(self._journal.skipped),
             seconds=time.perf_counter() - self._started,

@@ -23,7 +23,7 @@ _ROW_GROUP_BLOCKS = 16  # a row group can only be decoded whole, and compresses 
 class Shard:
     name: str
     rows: int
-    bytes: int
+    file_bytes: int
 
 
 def sync_folder(folder: Path) -> None:

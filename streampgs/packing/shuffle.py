@@ -96,11 +96,12 @@ class RunWriter:
                     )
             file.flush()
             os.fsync(file.fileno())
+            file_bytes = file.tell()
         sync_folder(self._folder)
         self._number += 1
         del table
         pa.default_memory_pool().release_unused()
-        return {"name": name, "rows": len(keys), "bytes": size}
+        return {"name": name, "rows": len(keys), "bytes": size, "file_bytes": file_bytes}
 
 
 class _Runs:

@@ -75,7 +75,9 @@ def bad_row_error(
     in_group = first_row + row
     in_file = sum(shard.group_rows[:group]) + in_group
     many = f" ({alike} such rows in this block)" if alike > 1 else ""
-    unknown = None if encoding is None or arrays.raw_labels is None else _unknown_string(encoding, arrays.raw_labels[row])
+    unknown = (
+        None if encoding is None or arrays.raw_labels is None else _unknown_string(encoding, arrays.raw_labels[row])
+    )
     if unknown is not None and reason in (row_layout.LABEL_NO_CLASS, row_layout.LABEL_UNKNOWN_CLASS):
         fault, remedy = unknown, REASONS[row_layout.LABEL_UNKNOWN_CLASS][2]
         found = ""

@@ -54,6 +54,8 @@ def check_number(text: bytes) -> None:
 @given(NUMERALS)
 @example(b"9007199254740992e22")
 @example(b"9007199254740993")
+@example(b"1e23")
+@example(b"9007199254740991e-23")
 @example(b"0.1e-21")
 @example(b"-0")
 @example(b"-0.000e999999999999999999999")

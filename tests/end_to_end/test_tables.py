@@ -337,7 +337,7 @@ def test_balanced_classes_are_the_weights_that_make_them_so(names: tuple[str, ..
 
 def test_several_columns_of_string_labels(tmp_path: Path) -> None:
     table = without(numbers_table(), "side").append_column("up", sides("no", "yes"))
-    table = table.append_column("down", sides("p", "n")).append_column("number", sides(0, 1))
+    table = table.append_column("down", sides("n", "p")).append_column("number", sides(0, 1))
     data = write(table, tmp_path / "data.parquet", "parquet")
     labels = ("up", "down", "number")
     trained(data, tmp_path / "run", label=labels)
@@ -346,7 +346,7 @@ def test_several_columns_of_string_labels(tmp_path: Path) -> None:
     model = streampgs.Model.load(tmp_path / "run")
     assert model.coef_.shape == (3, 2)
     assert np.array_equal(model.coef_[0], model.coef_[2])
-    assert np.array_equal(np.sign(model.coef_[1]), -np.sign(model.coef_[0]) * np.sign(1.0))
+    assert np.array_equal(np.sign(model.coef_[1]), np.sign(model.coef_[0]))  # 'p' is the later one, and the larger
 
 
 # Refusals.
@@ -473,12 +473,12 @@ def test_bad_rows_are_named_or_counted(table: pa.Table, tmp_path: Path) -> None:
     assert report.rows == 2 * (ROWS - 4)
     assert report.skipped_rows == {"feature not finite": 4, "width differs": 2, "label null": 2}
     faults = {
-        "part-0": ("row 40 of the file): no label|row 700 of the file).*: nan of 'income'"),
-        "part-1": "row 900 of the file).*: inf of 'income'",
-        "part-2": "row 500 of the file).*: another number of features than the rows before, in 'scores'",
+        "part-0": r"(row 40 of the file\): no label|row 700 of the file\): .*: nan of 'income')",  # whichever comes first
+        "part-1": r"row 900 of the file\): .*: inf of 'income'",
+        "part-2": r"row 500 of the file\): another number of features than the rows before, in 'scores'",
     }
     for name, fault in faults.items():
-        with pytest.raises(DataError, match=rf"{name}\.parquet.*({fault.replace(')', chr(92) + ')')})") as refused:
+        with pytest.raises(DataError, match=rf"{name}\.parquet.*{fault}") as refused:
             trained(data / f"{name}.parquet", tmp_path / name, **TEXT)
         assert "--on-bad-row skip" in refused.value.remedy
     model = streampgs.Model.load(tmp_path / "run")

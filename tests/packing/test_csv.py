@@ -176,5 +176,5 @@ def test_files_of_other_columns_are_laid_side_by_side(tmp_path):
     rows = [{"x": 1, "y": 2.0, "label": -1, "z": None}, {"x": None, "y": 2.5, "label": -1, "z": "w"}]
     assert table_of(tmp_path / "out").to_pylist() == rows
     assert len(notes) == 2
-    assert "1 files say nothing by their names" in notes[0]
+    assert "notes.md'; --from takes all in" in notes[0]
     assert "'y' turns out to be double" in notes[1]

@@ -163,6 +163,7 @@ def test_every_moment_between_two_writes_can_be_the_last(tmp_path, small_pieces,
         monkeypatch.setattr(os, "replace", rename)
         pack(tmp_path / "rows.svm", out, **options)
         assert contents_of(out) == contents_of(tmp_path / "whole"), moment
+        assert not (out / RUNS).exists()
         if ended:
             return
     raise AssertionError("the work has more renames than were tried")
@@ -268,3 +269,16 @@ def test_a_command_that_came_to_nothing_can_be_corrected(tmp_path):
     with pytest.raises(DataError, match="does not exist"):
         pack(tmp_path / "rows.txt", tmp_path / "out", kind="lines", labels=tmp_path / "y")
     assert pack(tmp_path / "rows.txt", tmp_path / "out", kind="lines").rows == 1
+
+
+def test_a_shard_that_was_lost_is_missed(tmp_path):
+    (tmp_path / "rows.svm").write_text("1 2:3\n" * 10)
+    pack(tmp_path / "rows.svm", tmp_path / "out", rows_per_shard=4)
+    shard = tmp_path / "out" / "part-00001.arrow"
+    shard.write_bytes(shard.read_bytes()[:-1])
+    with pytest.raises(DataError, match="bytes and not"):
+        pack(tmp_path / "rows.svm", tmp_path / "out", rows_per_shard=4)
+    shard.unlink()
+    with pytest.raises(DataError, match=r"part-00001\.arrow' is gone"):
+        pack(tmp_path / "rows.svm", tmp_path / "out", rows_per_shard=4)
+    assert pack(tmp_path / "rows.svm", tmp_path / "out", rows_per_shard=4, overwrite=True).rows == 10
