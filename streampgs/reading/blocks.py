@@ -241,7 +241,7 @@ class BlockFinder:
     def _remote_of(self, plan: WindowPlan) -> list[RemoteObject]:
         """The copies that a window needs: where decoded slices are in the cache, none."""
         wanted: dict[RemoteObject, None] = {}
-        for group in plan.pieces.group.tolist():
+        for group in np.unique(plan.pieces.group).tolist():
             number, in_file = self.catalog.shard_of(group)
             shard = self.catalog.shards[number]
             if isinstance(shard.path, RemoteObject) and not self._is_cached(
