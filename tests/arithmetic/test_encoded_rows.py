@@ -152,6 +152,14 @@ def test_counts_of_indices(named):
 # Rows of several parts.
 
 
+def assembled(rows, numbers, lines, bag):
+    """The rows, in room for one entry more than there can be; what no row has taken is as it was."""
+    room = rows * (len(numbers) + len(lines)) + int(bag[0][-1] - bag[0][0]) + 1
+    own_indices, own_values = np.full(room, 2**32 - 1, np.uint32), np.full(room, 77.0, np.float32)
+    offsets = assembled_rows(rows, numbers, lines, *bag, own_indices, own_values)
+    return offsets, own_indices[: offsets[-1]], own_values[: offsets[-1]]
+
+
 @given(
     rows=st.lists(
         st.tuples(
@@ -177,7 +185,7 @@ def test_assembled_rows(rows, features, coded, bagged):
     bag = columns_of([row[2] for row in rows])
     if not bagged:
         bag = (np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32))
-    found = as_dicts(assembled_rows(len(rows), numbers, lines, *bag))
+    found = as_dicts(assembled(len(rows), numbers, lines, bag))
     for row, (its_numbers, its_codes, its_bag) in zip(found, rows, strict=True):
         parts = list(enumerate(its_numbers[:features]))
         parts += [signed(code) for code in its_codes[:coded] if code != NO_CODE]
@@ -240,12 +248,12 @@ def test_the_entries_of_a_bag_and_their_order_are_those_of_the_row_alone(rows, d
 def test_assembled_and_merged_rows_do_not_depend_on_the_rows_beside_them(rows, long):
     rows = [*rows, ([1.0, 0.0], [NO_CODE] * 3, [(BASE + k, 1.0) for k in range(long)])]
 
-    def assembled(some):
+    def put_together(some):
         numbers = np.array([row[0] for row in some], np.float32).T.copy()
         lines = np.array([row[1] for row in some], np.uint32).T.copy()
-        return split(assembled_rows(len(some), numbers, lines, *columns_of([row[2] for row in some])))
+        return split(assembled(len(some), numbers, lines, columns_of([row[2] for row in some])))
 
-    assert assembled(rows) == [assembled([row])[0] for row in rows]
+    assert put_together(rows) == [put_together([row])[0] for row in rows]
     doubled = [[*row[2], *row[2][::-1]] for row in rows]
     alone = [split(merged_bags(*columns_of([row])))[0] for row in doubled]
     assert split(merged_bags(*columns_of(doubled))) == alone
