@@ -24,13 +24,6 @@ from streampgs.table.layout import Columns
 from tests.encoding.tables import KINDS, encoded, learnt, planned, tables
 
 FORMATS = ["arrow", "zstd", "parquet"]
-# What Parquet cannot hold.
-ARROW_ONLY = (
-    lambda kind: pa.types.is_float16(kind) and False,
-    pa.types.is_list_view,
-    pa.types.is_large_list_view,
-    lambda kind: pa.types.is_decimal256(kind) and False,
-)
 
 
 def write(table: pa.Table, path: Path, file_format: str, group_rows: int) -> None:
@@ -47,7 +40,7 @@ def can_be_written(kind: pa.DataType) -> bool:
     """Whether Parquet's writer takes it."""
     if pa.types.is_dictionary(kind):
         return not pa.types.is_string_view(kind.value_type)
-    if any(is_kind(kind) for is_kind in ARROW_ONLY):
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
         return False
     return all(can_be_written(kind.field(number).type) for number in range(kind.num_fields))
 
@@ -105,7 +98,7 @@ NESTED = {
     "json": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["{}", None, "[1]", "{}", "2"])),
     "bits": pa.array([True, None, False, True, False]),
     "nothing below": pa.array([None] * 5, pa.struct([("x", pa.int8()), ("y", pa.list_(pa.string()))])),
-    "map of maps of nothing": pa.array([[], None, [], [("a", 1.0)], []], pa.map_(pa.string(), pa.float32())),
+    "map": pa.array([[], None, [], [("a", 1.0)], []], pa.map_(pa.string(), pa.float32())),
 }
 
 
@@ -172,7 +165,16 @@ def test_the_sample_of_a_small_table_is_all_of_it(file_format: str, tmp_path: Pa
     catalog, _ = build_catalog([str(path)], columns)
     sample = sampled_rows(catalog, columns, 0, 1 << 25).batches
     assert sum(len(next(iter(batch.values()))) for batch in sample) == table.rows
-    assert learn(plan, options, sample, ()).digest == learnt(table, options).digest
+    # All but the names, which are those of some batches only.
+    found, expected = learn(plan, options, sample, ()), learnt(table, options)
+    assert (found.columns, found.hash_bits, found.entries_per_row) == (
+        expected.columns,
+        expected.hash_bits,
+        expected.entries_per_row,
+    )
+    assert found.words.tolist() == expected.words.tolist()
+    assert found.rarities.keys() == expected.rarities.keys()
+    assert all(np.array_equal(found.rarities[name], rarity) for name, rarity in expected.rarities.items())
     raw = [
         columns_of_batch(batch, shard)
         for shard in catalog.shards
