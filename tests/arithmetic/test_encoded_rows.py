@@ -153,11 +153,11 @@ def test_counts_of_indices(named):
 
 
 def assembled(rows, numbers, lines, bag):
-    """In room that is as large as needed and one more, and was used before."""
-    room = rows * (len(numbers) + len(lines)) + len(bag[1]) + 1
-    indices, values = np.full(room, 7, np.uint32), np.full(room, 7.0, np.float32)
-    offsets = assembled_rows(rows, numbers, lines, *bag, indices, values)
-    return offsets, indices[: offsets[-1]], values[: offsets[-1]]
+    """The rows, in room for one entry more than there can be; what no row has taken is as it was."""
+    room = rows * (len(numbers) + len(lines)) + int(bag[0][-1] - bag[0][0]) + 1
+    own_indices, own_values = np.full(room, 2**32 - 1, np.uint32), np.full(room, 77.0, np.float32)
+    offsets = assembled_rows(rows, numbers, lines, *bag, own_indices, own_values)
+    return offsets, own_indices[: offsets[-1]], own_values[: offsets[-1]]
 
 
 @given(
@@ -248,12 +248,12 @@ def test_the_entries_of_a_bag_and_their_order_are_those_of_the_row_alone(rows, d
 def test_assembled_and_merged_rows_do_not_depend_on_the_rows_beside_them(rows, long):
     rows = [*rows, ([1.0, 0.0], [NO_CODE] * 3, [(BASE + k, 1.0) for k in range(long)])]
 
-    def assembled_alone(some):
+    def put_together(some):
         numbers = np.array([row[0] for row in some], np.float32).T.copy()
         lines = np.array([row[1] for row in some], np.uint32).T.copy()
         return split(assembled(len(some), numbers, lines, columns_of([row[2] for row in some])))
 
-    assert assembled_alone(rows) == [assembled_alone([row])[0] for row in rows]
+    assert put_together(rows) == [put_together([row])[0] for row in rows]
     doubled = [[*row[2], *row[2][::-1]] for row in rows]
     alone = [split(merged_bags(*columns_of([row])))[0] for row in doubled]
     assert split(merged_bags(*columns_of(doubled))) == alone

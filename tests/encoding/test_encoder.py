@@ -20,9 +20,11 @@ from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
 from streampgs.options import EncodingOptions
 from tests.encoding.plain_encoding import OnlyRoundingLeft, Spec, plain_encode, plain_learn
-from tests.encoding.tables import Table, called, encoded, learnt, tables
+from tests.encoding.tables import KINDS, Table, called, encoded, learnt, tables
 
-EXAMPLES = 150
+# Each kind of column on its own, and all of them side by side.
+EACH_KIND = pytest.mark.parametrize("kinds", [*((kind,) for kind in KINDS), tuple(KINDS)], ids=[*KINDS, "all"])
+EXAMPLES = 30
 
 
 @st.composite
@@ -58,9 +60,11 @@ def alike(found: dict[Any, float], expected: dict[Any, float]) -> bool:
     )
 
 
+@EACH_KIND
 @settings(max_examples=EXAMPLES)
-@given(table=tables(), data=st.data())
-def test_rows_are_encoded_as_the_twin_says(table, data):
+@given(data=st.data())
+def test_rows_are_encoded_as_the_twin_says(kinds, data):
+    table = data.draw(tables(kinds=kinds))
     options = data.draw(choices(table))
     encoding = learnt(table, options)
     plain = plain_learn(specs_of(table, options), options, table.values)
@@ -86,10 +90,12 @@ def cuts(data: Any, rows: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise([0, *places, rows]))
 
 
+@EACH_KIND
 @settings(max_examples=EXAMPLES)
-@given(table=tables(), data=st.data())
-def test_a_row_is_encoded_alike_in_whatever_batch_it_comes(table, data):
+@given(data=st.data())
+def test_a_row_is_encoded_alike_in_whatever_batch_it_comes(kinds, data):
     """Slices of a table, one after the other by one encoder, with room of its own or not, or each by another encoder."""
+    table = data.draw(tables(kinds=kinds))
     options = data.draw(choices(table))
     encoding = learnt(table, options)
     whole = encoded(encoding, table.arrays, table.rows)
@@ -101,9 +107,11 @@ def test_a_row_is_encoded_alike_in_whatever_batch_it_comes(table, data):
         assert parts == whole
 
 
+@EACH_KIND
 @settings(max_examples=EXAMPLES)
-@given(table=tables(), data=st.data())
-def test_order_and_number_of_columns_do_not_matter_nor_do_chunks(table, data):
+@given(data=st.data())
+def test_order_and_number_of_columns_do_not_matter_nor_do_chunks(kinds, data):
+    table = data.draw(tables(kinds=kinds))
     options = data.draw(choices(table))
     encoding = learnt(table, options)
     whole = encoded(encoding, table.arrays, table.rows)
@@ -145,10 +153,12 @@ def widened(array: Any) -> Any:
     return array
 
 
+@EACH_KIND
 @settings(max_examples=EXAMPLES)
-@given(table=tables(), data=st.data())
-def test_the_width_of_a_type_does_not_matter(table, data):
+@given(data=st.data())
+def test_the_width_of_a_type_does_not_matter(kinds, data):
     """Shards of one table may hold int32 here and double there, or strings with a dictionary and without."""
+    table = data.draw(tables(kinds=kinds))
     options = data.draw(choices(table))
     encoding = learnt(table, options)
     arrays = {name: widened(array) for name, array in table.arrays.items()}
@@ -283,3 +293,18 @@ def test_rows_without_any_entry_have_no_length_but_do_no_harm():
     offsets = np.array([0, 0, 2, 2, 3, 3])
     _, _, values = Encoder._normalised((offsets, np.arange(3, dtype=np.uint32), np.array([3, -4, 0], np.float32)))
     assert values == pytest.approx([0.6, -0.8, 0.0])
+
+
+def test_dictionaries_may_change_from_batch_to_batch():
+    """As they do from one row group of a Parquet file to the next; and nulls may stand in a dictionary itself."""
+    batches = [["a", "b"], ["b", "a"], ["c", None, "b"], ["b", "a", "a"], []]
+    words = [word for batch in batches for word in batch]
+    options = EncodingOptions(vocabulary=True)
+    plan = plan_columns(pa.schema([("c", pa.string())]), options, {}, "a table")
+    encoding = learn(plan, options, [{"c": pa.array(words)}], ())
+    expected = iter(encoded(encoding, {"c": pa.array(words)}, len(words)))
+    encoder = Encoder(encoding)
+    for batch in batches:
+        array = pa.DictionaryArray.from_arrays(pa.array(range(len(batch)), pa.int8()), pa.array(batch, pa.string()))
+        found = encoded(encoding, {"c": array}, len(batch), encoder)
+        assert found == [next(expected) for _ in batch]
