@@ -8,6 +8,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from streampgs import trainer
 from streampgs.errors import OptionError
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, parse_size
@@ -78,6 +80,8 @@ def _spooled(data: Any, labels: Any, run: Path) -> str:
     from streampgs.packing.in_memory import batches_of
     from streampgs.packing.shards import write_shards
 
+    if labels is None and (isinstance(data, np.ndarray) or hasattr(data, "tocsr")):
+        raise OptionError("a matrix without labels", "give them behind it: streampgs.train(X, y, run=…)")
     folder = RunFolder(run)
     folder.refuse_if_taken()
     folder.make()

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streampgs.arithmetic.losses import LOSSES, loss_values
 from streampgs.arithmetic.powers import dual_exponent
@@ -25,6 +26,9 @@ _SAMPLE_ROWS = 1 << 14  # of the first window
 SIGMA_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-2, 6))
 _USUAL_SIGMA = SIGMA_LADDER[1]
 _WIDEST_RACE = 1 << 21  # features; with more, the lanes of a race would take gigabytes
+
+_OF_SLOPES_APART = ("absolute", "quantile")
+"""Losses of a regression whose slopes are the same however far off the prediction is."""
 
 P_LADDER = (2.0, 1.8, 1.5, 1.2)
 
@@ -99,7 +103,18 @@ def _sigmas(options: ModelOptions, scale: _RowScale, rows: int, features: int, t
         return [float(sigma) for sigma in values_of(options.sigma)]
     ladder = _ladder(options, targets) if features <= _WIDEST_RACE else (_USUAL_SIGMA,)
     unit = scale.curvature / max(1, rows)
+    if scale.loss in _OF_SLOPES_APART:
+        unit /= scale.label_spread
     return [step * unit for step in reversed(ladder)]
+
+
+def _spread(labels: NDArray[np.float64]) -> float:
+    """The mean distance of labels from their median, the largest if there are several; 1 if it is 0."""
+    columns = labels if labels.ndim == 2 else labels[:, np.newaxis]
+    if not len(columns):
+        return 1.0
+    spread = float(np.abs(columns - np.median(columns, axis=0)).mean(axis=0).max())
+    return spread if spread > 0.0 and math.isfinite(spread) else 1.0
 
 
 class _RowScale:
@@ -112,14 +127,17 @@ class _RowScale:
         squared_norms(window.starts[sample], window.stops[sample], window.values, dual_exponent(p) + 1.0, norms)
         self.mean_squared_norm = float(np.mean(norms)) + options.intercept**2
         self.curvature = LOSSES[loss].steepness * max(self.mean_squared_norm, 1e-300)
-        shape = options.quantile if loss == "quantile" else options.huber_width
-        self.shape = shape if shape is not None else LOSSES[loss].default_shape
         self._labels = window.labels[sample]
+        self.label_spread = 1.0 if options.classifies else _spread(self._labels)
+        shape = options.quantile if loss == "quantile" else options.huber_width
+        if shape is None:
+            shape = self.label_spread if loss == "huber" else LOSSES[loss].default_shape
+        self.shape = shape
         self._weights: Any = window.weights[sample] if window.weights.size else 1.0
 
     def settings(self, sigma: float, ball: float | str | None, layout: str) -> PgsSettings:
         options = self.options
-        t0 = automatic_t0(self.loss, sigma, self.mean_squared_norm) if options.t0 == "auto" else float(options.t0)
+        t0 = float(options.t0) if options.t0 != "auto" else self._automatic_t0(sigma)
         if ball is None:
             ball = "none" if LOSSES[self.loss].lipschitz else "auto"
         if ball == "auto":
@@ -135,6 +153,11 @@ class _RowScale:
             self.loss, self.shape, self.p, sigma, t0, radius, options.batch, options.intercept, options.returns,
             options.seed, layout, workers=options.threads,
         )  # fmt: skip
+
+    def _automatic_t0(self, sigma: float) -> float:
+        """Slopes of absolute deviations do not grow with the labels: steps, and so weights, must do it in their stead."""
+        stretch = self.label_spread if self.loss in _OF_SLOPES_APART else 1.0
+        return automatic_t0(self.loss, sigma * stretch, self.mean_squared_norm)
 
     def _loss_at_zero(self) -> float:
         """The largest of the labels' means."""

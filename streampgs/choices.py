@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.plan import CATEGORY, CROSS, TOKENS
+from streampgs.encoding.plan import CATEGORY, CROSS, TOKENS, WEIGHED_TOKENS
 from streampgs.options import ModelOptions
 from streampgs.order.schedule import Sizes
 from streampgs.planning import Forecast
@@ -17,7 +17,8 @@ _NAMES_SHOWN = 6
 
 
 def data_choice(catalog: Catalog, features: int) -> str:
-    return f"{len(catalog.shards):,} shards, {catalog.rows:,} rows, {catalog.kind}, {features:,} features"
+    shards = "1 shard" if len(catalog.shards) == 1 else f"{len(catalog.shards):,} shards"
+    return f"{shards}, {catalog.rows:,} rows, {catalog.kind}, {features:,} features"
 
 
 def model_choice(lanes: Sequence[PgsSettings], options: ModelOptions, targets: int) -> str:
@@ -68,12 +69,13 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
     return choices
 
 
-_PLURALS = {CATEGORY: "categories", CROSS: "crosses", TOKENS: "columns of tokens"}
+_SINGULARS = {TOKENS: "column of tokens", WEIGHED_TOKENS: "map"}
+_PLURALS = {CATEGORY: "categories", CROSS: "crosses", TOKENS: "columns of tokens", WEIGHED_TOKENS: "maps"}
 
 
 def _counted(count: int, kind: str) -> str:
     if count == 1:
-        return f"1 {'column of tokens' if kind == TOKENS else kind}"
+        return f"1 {_SINGULARS.get(kind, kind)}"
     return f"{count} {_PLURALS.get(kind, kind + 's')}"
 
 

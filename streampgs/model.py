@@ -25,7 +25,7 @@ Vector = NDArray[np.float64]
 _BATCH_ROWS = 1 << 13
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Model:
     coef_: Vector
     """One number a feature; of several classes or labels: a row for each."""
@@ -67,6 +67,10 @@ class Model:
             tuple(f"{path.name} ({why})" for path, why in checkpoint.damaged),
             folder.encoding(folder.record()["encoding"]),
         )
+
+    def __repr__(self) -> str:
+        what = f"{self.settings.loss}, {self.features:,} features, {self.rows:,} rows"
+        return f"<Model of {self.checkpoint.parent}: {what}>"
 
     @property
     def layout(self) -> str:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding, LabelCoding
 from streampgs.encoding.learning import distinct_labels, learn
-from streampgs.encoding.plan import LIST, TEXT, Plan, plan_columns
+from streampgs.encoding.plan import CATEGORY, LIST, Plan, plan_columns
 from streampgs.errors import DataError, OptionError
 from streampgs.options import CLASSIFYING, EncodingOptions, ModelOptions, Resources
 from streampgs.order.schedule import Schedule
@@ -30,6 +30,7 @@ _MOST_CLASSES = 10_000
 _SURELY_TWO_CLASSES = 0.99
 _SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
 _MANY_WORDS, _MOSTLY_DIFFERENT = 5.0, 0.5
+_ENOUGH_TO_TELL, _NEARLY_ALL = 500, 0.95
 
 
 @dataclass
@@ -142,7 +143,13 @@ def _with_labels(
             _pair(name, array) if text else LabelCoding()
             for name, array, text in zip(options.labels, arrays, textual, strict=True)
         )
+    given = options.classes
     options = _of_strings(options, arrays[0]) if textual[0] else _of_numbers(options, arrays[0])
+    if options.multiclass and given is None and not textual[0]:
+        notes.append(
+            f"the {len(options.classes or ()):,} whole numbers of label column '{options.labels[0]}' are taken as classes; to "
+            "predict them as numbers: --loss squared"
+        )
     options = _with_class_weights(options, arrays[0])
     coding = LabelCoding()
     if textual[0]:
@@ -224,6 +231,13 @@ def _of_numbers(options: ModelOptions, array: pa.Array) -> ModelOptions:
     labels = np.asarray(types.numbers_of(array), np.float64)
     labels = labels[np.isfinite(labels)]
     found = np.unique(labels)
+    if (
+        -1.0 not in found
+        and 0.0 in found
+        and 1.0 in found
+        and np.isin(labels, (0.0, 1.0)).mean() >= _SURELY_TWO_CLASSES
+    ):
+        return replace(options, classes=(0.0, 1.0))  # predictions are to be what the table has
     if np.isin(labels, (-1.0, 0.0, 1.0)).mean() >= _SURELY_TWO_CLASSES if len(labels) else True:
         return options  # two classes, and perhaps a few rows that shall be named
     if len(found) == 2:
@@ -233,7 +247,7 @@ def _of_numbers(options: ModelOptions, array: pa.Array) -> ModelOptions:
         raise OptionError(
             f"--loss {','.join(options.losses)} is for classes, but label column '{options.labels[0]}' has "
             f"{len(found):,} different values in the sample, like {odd:g}",
-            "predict numbers with --loss squared or huber; or name the positive class with --positive VALUE",
+            "predict numbers with --loss squared; or name the positive class with --positive VALUE",
         )
     return replace(options, classes=tuple(found.tolist())) if len(found) > 2 else options
 
@@ -277,13 +291,16 @@ def _listed(found: Sequence[Any]) -> str:
 def _hints(encoding: Encoding, sample: Sequence[dict[str, pa.Array]]) -> list[str]:
     """What a user may have overlooked."""
     hints: list[str] = []
-    if any(column.kind == TEXT for column in encoding.columns):
-        return hints
     for column in encoding.columns:
-        if column.holds == types.STRING and not column.parts:
+        if column.holds == types.STRING and column.kind == CATEGORY:
             texts = types.undictionaried(types.leaf(sample[0], column.name)).drop_null()
             known = texts.to_pylist()[:1000]
             words = float(np.mean([len(text.split()) for text in known])) if known else 0.0
+            if len(known) >= _ENOUGH_TO_TELL and len(set(known)) > _NEARLY_ALL * len(known) and words < _MANY_WORDS:
+                hints.append(
+                    f"nearly every row has a value of its own in column '{column.name}', which is taken as a category: "
+                    f"--ignore {column.name} leaves it out"
+                )
             if words >= _MANY_WORDS and len(set(known)) > _MOSTLY_DIFFERENT * len(known):
                 hints.append(
                     f"column '{column.name}' looks like text, but is taken as a category: --text {column.name} takes its words"

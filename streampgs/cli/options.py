@@ -101,7 +101,7 @@ model_options = _options(
     click.option("--t0", type=_Parsed("T0|auto", _number_or("auto")), default="auto", show_default=True, help="Offset of the step count; the paper's is 1. auto: from the rows' norms."),
     click.option("--batch", type=int, default=1, show_default=True, help="Rows a step."),
     click.option("--quantile", type=float, default=None, help="Which quantile --loss quantile estimates, in (0, 1). Default: 0.5."),
-    click.option("--huber-width", type=float, default=None, help="Where --loss huber turns from squared to absolute. Default: 1."),
+    click.option("--huber-width", type=float, default=None, help="Where --loss huber turns from squared to absolute. Default: the spread of the labels, their mean distance from the median."),
     click.option("--intercept", type=float, default=0.1, show_default=True, metavar="C", help="The constant feature that carries the intercept."),
     click.option("--no-intercept", is_flag=True, help="Leave the intercept out."),
     click.option("--return", "returns", type=click.Choice(RETURN_NAMES), default="suffix", show_default=True, help="Which iterate is the model: the average of the later part, of all, the last, or the paper's random one."),

@@ -261,9 +261,9 @@ def _rarities(encoding: Encoding, sample: Sequence[Columns], rows: int) -> dict[
 
 @dataclass(frozen=True)
 class _Named:
-    """Features that strings of a batch have: how often each, the sign of its value, and what its string is."""
+    """Different strings of a batch: which feature each has (in the upper half of its key) and how often it comes."""
 
-    features: NDArray[np.int64]
+    keys: NDArray[np.uint64]
     times: NDArray[np.int64]
     signs: NDArray[np.int8]
     name_of: Callable[[int], str]
@@ -273,55 +273,79 @@ def _names(
     encoding: Encoding, sample: Sequence[Columns]
 ) -> tuple[NDArray[np.int64], tuple[str, ...], NDArray[np.int8]]:
     """Names of the features that the sample's strings have, and the signs of their values: of the most frequent ones,
-    and where several strings share a feature of the one that was met first."""
+    and where several strings share a feature of the most frequent of these."""
     encoder = Encoder(encoding)
-    found: list[_Named] = []
+    parts: list[_Named] = []
     for column in encoding.columns:
-        if column.kind == CROSS:
-            found += [_named_crosses(encoder, column, batch) for batch in sample]
-        elif column.kind in HASHED:
-            for batch in sample:
-                found += [_named_tokens(encoder, column, part) for part in _token_sources(encoding, column, batch)]
-    features, places = np.unique(np.concatenate([part.features for part in found]), return_inverse=True)
-    times = np.bincount(places, np.concatenate([part.times for part in found]), len(features))
-    kept = np.sort(features[np.argsort(-times, kind="stable")[:_MOST_NAMES]])
-    names, signs = [""] * len(kept), np.ones(len(kept), np.int8)
-    for part in found:
-        places = np.minimum(np.searchsorted(kept, part.features), max(0, len(kept) - 1))
-        for number in np.flatnonzero(kept[places] == part.features).tolist() if len(kept) else ():
-            if not names[places[number]]:
-                names[places[number]] = part.name_of(number)
-                signs[places[number]] = part.signs[number]
-    return kept, tuple(names), signs
+        for batch in sample if column.kind in HASHED else ():
+            if column.kind == CROSS:
+                parts.append(_named_crosses(encoder, column, batch))
+                continue
+            parts += [_named_tokens(encoder, column, tokens) for tokens in _token_sources(encoding, column, batch)]
+            if column.kind == CATEGORY:
+                parts.append(_named_null(encoder, column, batch))
+    ends = np.cumsum([len(part.keys) for part in parts])
+    keys, firsts, places = np.unique(
+        np.concatenate([part.keys for part in parts]), return_index=True, return_inverse=True
+    )
+    times = np.bincount(places, np.concatenate([part.times for part in parts]), len(keys))
+    features = (keys >> np.uint64(32)).astype(np.int64)
+    order = np.lexsort((-times, features))
+    leading = order[np.flatnonzero(np.diff(features[order], prepend=-1))]
+    leading = np.sort(leading[np.argsort(-times[leading], kind="stable")[:_MOST_NAMES]])
+    names, signs = [], np.ones(len(leading), np.int8)
+    for number, first in enumerate(firsts[leading].tolist()):
+        part = int(np.searchsorted(ends, first, side="right"))
+        place = first - (int(ends[part - 1]) if part else 0)
+        names.append(parts[part].name_of(place))
+        signs[number] = parts[part].signs[place]
+    return features[leading], tuple(names), signs
 
 
 def _named_tokens(encoder: Encoder, column: EncodedColumn, tokens: Tokens) -> _Named:
     between = "=" if column.kind == CATEGORY else ": "
-    features, firsts, times, signs = _different(encoder.codes_of(tokens))
+    second = hash_spans(
+        tokens.data, tokens.starts, tokens.stops, second_seed(encoder.encoding.seed_of(tokens.namespace))
+    )
+    keys, firsts, times, signs = _different(encoder.codes_of(tokens), second)
 
     def name_of(number: int) -> str:
         token = tokens.data[tokens.starts[firsts[number]] : tokens.stops[firsts[number]]].tobytes()
         return f"{column.name}{between}{_shown(token)}"
 
-    return _Named(features, times, signs, name_of)
+    return _Named(keys, times, signs, name_of)
+
+
+def _named_null(encoder: Encoder, column: EncodedColumn, batch: Columns) -> _Named:
+    array = types.leaf(batch, column.name)
+    nulls = array.null_count + (array.dictionary.null_count if pa.types.is_dictionary(array.type) else 0)
+    codes = np.full(1 if nulls else 0, encoder.null_code(column.name), np.uint32)
+    keys, _, times, signs = _different(codes, np.zeros(len(codes), np.uint32))
+    return _Named(keys, times * nulls, signs, lambda _: f"{column.name} is null")
 
 
 def _named_crosses(encoder: Encoder, column: EncodedColumn, batch: Columns) -> _Named:
-    features, firsts, times, signs = _different(encoder.category_codes(column, batch))
+    first, second = (encoder.hashes_alone(batch, name) for name in column.parts)
+    second_hashes = hash_pairs(first, second, second_seed(encoder.encoding.seed_of(column.name)))
+    keys, firsts, times, signs = _different(encoder.category_codes(column, batch), second_hashes)
     parts = [as_text(types.undictionaried(types.leaf(batch, name))) for name in column.parts]
 
     def name_of(number: int) -> str:
         values = (part[int(firsts[number])].as_py() for part in parts)
         return " ".join(f"{name}={value}" for name, value in zip(column.parts, values, strict=True))
 
-    return _Named(features, times, signs, name_of)
+    return _Named(keys, times, signs, name_of)
 
 
-def _different(codes: NDArray[np.uint32]) -> tuple[NDArray[np.int64], NDArray[Any], NDArray[Any], NDArray[np.int8]]:
-    """The different features of codes, where each is met first, how often it is met, and its sign there."""
-    features, firsts, times = np.unique(codes & np.uint32(2**31 - 1), return_index=True, return_counts=True)
+def _different(
+    codes: NDArray[np.uint32], second_hashes: NDArray[np.uint32]
+) -> tuple[NDArray[np.uint64], NDArray[Any], NDArray[Any], NDArray[np.int8]]:
+    """The keys of different strings, where each is met first, how often it is met, and its sign."""
+    keys, firsts, times = np.unique(
+        wide_keys(codes & np.uint32(2**31 - 1), second_hashes), return_index=True, return_counts=True
+    )
     signs = np.where(codes[firsts] >> np.uint32(31), -1, 1).astype(np.int8)
-    return features.astype(np.int64), firsts, times, signs
+    return keys, firsts, times, signs
 
 
 def _shown(token: bytes) -> str:

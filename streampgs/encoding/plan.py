@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,6 +26,7 @@ _KINDS = {
     types.LIST: LIST,
     types.VECTOR: VECTOR,
 }
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _PAIR = ("indices", "values")
 
 
@@ -60,6 +62,8 @@ def plan_columns(schema: pa.Schema, options: EncodingOptions, taken: dict[str, s
     for name, kind in leaves.items():
         if name in taken:
             left_out[name] = taken[name]
+        elif _PANDAS_INDEX.fullmatch(name):
+            left_out[name] = "pandas' index"
         elif matches(name, options.ignore) or (options.features and not _is_wanted(name, options)):
             left_out[name] = "not asked for" if options.features else "ignored"
         else:
@@ -106,7 +110,7 @@ def _is_wanted(name: str, options: EncodingOptions) -> bool:
 
 
 def _refuse_strangers(options: EncodingOptions, leaves: dict[str, pa.DataType], shard: str) -> None:
-    for option in ("features", "text", "category", "cyclic"):
+    for option in ("features", "ignore", "text", "category", "cyclic"):
         for pattern in getattr(options, option):
             if not any(matches(name, (pattern,)) for name in leaves):
                 raise DataError(

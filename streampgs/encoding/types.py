@@ -156,7 +156,13 @@ def _unviewed(array: pa.Array) -> pa.Array:
 
 
 def undictionaried(array: pa.Array) -> pa.Array:
-    return array.dictionary_decode() if pa.types.is_dictionary(array.type) else array
+    if not pa.types.is_dictionary(array.type):
+        return array
+    values = array.dictionary
+    if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):  # cannot be taken from
+        wide = pa.large_string() if pa.types.is_string_view(values.type) else pa.large_binary()
+        array = pa.DictionaryArray.from_arrays(array.indices, values.cast(wide))
+    return array.dictionary_decode()
 
 
 def nulls_of(array: pa.Array) -> NDArray[np.bool_] | None:

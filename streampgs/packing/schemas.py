@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streampgs.encoding.types import undictionaried
 from streampgs.errors import DataError
 
 # The types that a user may ask for by name.
@@ -173,7 +174,7 @@ def plain_batch(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 def _decoded(column: Any) -> Any:
     if pa.types.is_dictionary(column.type):
-        return column.dictionary_decode()
+        return undictionaried(column)
     if pa.types.is_run_end_encoded(column.type):
         return pc.run_end_decode(column)
     return column

@@ -181,14 +181,14 @@ def _encoded_layout(schema: pa.Schema, columns: Columns, encoding: Encoding | Pl
             if name not in leaves:
                 raise DataError(
                     f"shard '{shard}': no column '{name}' among its columns ({', '.join(leaves)})",
-                    "the model's features come from it: add it to the table, or train anew and leave it out with "
-                    f"--ignore {name}",
+                    "the model's features come from it: add it to the table, or train anew without it (train --ignore "
+                    f"{name})",
                 )
             found = types.class_of(leaves[name])
             if not column.kind == CROSS and found not in (column.holds, types.NULL):
                 raise DataError(
                     f"shard '{shard}': column '{name}' is of type {leaves[name]}; a {column.holds} is expected",
-                    f"write it as in the other shards, or leave it out with --ignore {name}",
+                    f"write it as in the data that were trained on, or train without it (train --ignore {name})",
                 )
             needed.add(name)
     refuse_doubles(schema, needed, shard)

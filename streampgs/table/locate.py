@@ -108,5 +108,5 @@ def kind_of(path: ShardPath, head: bytes) -> str:
         raise DataError(f"shard '{path}' is empty", "remove it, or let its writer finish")
     raise DataError(
         f"shard '{path}' is neither Arrow nor Parquet",
-        "make shards of CSV, JSON, svmlight and other files by: streampgs pack FILE OUT; or remove it",
+        "make shards of CSV, JSON, svmlight and other files by: streampgs pack FILE OUT",
     )
