@@ -119,19 +119,24 @@ def leaf(columns: dict[str, pa.Array], name: str) -> pa.Array:
     parts = name.split(".")
     for split in range(len(parts) - 1, 0, -1):
         top = ".".join(parts[:split])
-        if top in columns:
-            return plain(_inside(plain(columns[top]), parts[split:]))
+        found = _inside(plain(columns[top]), parts[split:]) if top in columns else None
+        if found is not None:
+            return plain(found)
     raise KeyError(name)
 
 
-def _inside(array: pa.Array, parts: list[str]) -> pa.Array:
+def _inside(array: pa.Array, parts: list[str]) -> pa.Array | None:
+    """The field of that name, as far as there is one: names of fields may hold dots, too."""
     if not parts:
         return array
-    for length in range(1, len(parts) + 1):  # names of fields may hold dots
+    if not pa.types.is_struct(array.type):
+        return None
+    for length in range(1, len(parts) + 1):
         number = array.type.get_field_index(".".join(parts[:length]))
-        if number >= 0:
-            return _inside(plain(array.flatten()[number]), parts[length:])
-    raise KeyError(".".join(parts))
+        found = _inside(plain(array.flatten()[number]), parts[length:]) if number >= 0 else None
+        if found is not None:
+            return found
+    return None
 
 
 def plain(array: pa.Array) -> pa.Array:

@@ -158,7 +158,8 @@ def can_be_sliced(place: ColumnPlace) -> bool:
     known = _fixed_width(kind) or _is_bytes(kind) or _is_list(kind) or pa.types.is_boolean(kind)
     if not (known or pa.types.is_fixed_size_list(kind) or pa.types.is_struct(kind)):
         return False
-    return all(can_be_sliced(child) for child in place.children)
+    # Of a dictionary inside another column, values would have to be put in place inside it.
+    return all(can_be_sliced(child) and not pa.types.is_dictionary(child.type) for child in place.children)
 
 
 def list_offsets(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, read: ReadBody) -> NDArray[np.int64]:

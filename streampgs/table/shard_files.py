@@ -379,7 +379,7 @@ def parquet_facts(path: ShardPath, found: Fingerprint, footer: bytes, columns: C
             groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
             rows = tuple(group.num_rows for group in groups)
             entries = tuple(group.column(leaf).num_values for group in groups)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DataError(
             f"shard '{path}': its Parquet footer cannot be read: {error}", "write the file again"
         ) from error
@@ -422,7 +422,7 @@ class ParquetShard:
             for batch in batches:
                 batch.validate()
                 yield batch
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
             raise DataError(
                 f"shard '{self.path}', row group {group}: damaged or shortened: {error}",
                 "write the file again",
