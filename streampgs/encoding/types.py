@@ -226,6 +226,8 @@ def bytes_of(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[Any]]:
 
 def lists_of(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
     """The n + 1 offsets of lists (or of maps: lists of pairs), and what they hold; null is the empty one."""
+    if pa.types.is_null(array.type):
+        return np.zeros(len(array) + 1, np.int64), pa.nulls(0)
     if pa.types.is_map(array.type):
         array = pa.concat_arrays([array])
         pairs = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
@@ -240,6 +242,8 @@ def lists_of(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
 def pairs_of(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
     """Offsets, keys and values of maps or of lists of pairs."""
     offsets, pairs = lists_of(array)
+    if pa.types.is_null(pairs.type):
+        return offsets, pairs, pairs
     first, second = pairs.flatten()
     if pairs.type.field(1).name.lower() in _INDEX_NAMES:
         first, second = second, first

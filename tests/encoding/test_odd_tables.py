@@ -16,6 +16,7 @@ from streampgs.encoding.encoder import as_text
 from streampgs.encoding.types import leaf
 from streampgs.errors import DataError
 from streampgs.model import Model
+from streampgs.table.shard_files import _check_dictionaries
 
 ROWS = 60
 LABELS = pa.array([0, 1] * (ROWS // 2))
@@ -103,3 +104,31 @@ def test_a_model_refuses_the_vectors_that_training_refuses(tmp_path: Path, row: 
     assert len(model.predict(pa.table({"v": vectors([[(3, 1.0), (5, 1.0)]])}))) == 1
     with pytest.raises(DataError, match="row 1:"):
         model.predict(pa.table({"v": vectors([[(1, 1.0)], row])}))
+
+
+@pytest.mark.parametrize("kind", ["tokens", "numbers", "weighed", "map", "text", "category", "number"])
+def test_columns_of_nothing_but_nulls_in_one_shard(tmp_path: Path, kind: str) -> None:
+    column = {
+        "tokens": pa.array([["a", "b"]] * ROWS),
+        "numbers": pa.array([[1.0, 2.0]] * ROWS),
+        "weighed": pa.array([[("a", 1.0)]] * ROWS, pa.map_(pa.string(), pa.float64())),
+        "map": pa.array([[(1, 1.0)]] * ROWS, pa.map_(pa.int64(), pa.float64())),
+        "text": pa.array(["one two"] * ROWS),
+        "category": pa.array(["a", "b"] * (ROWS // 2)),
+        "number": pa.array(np.arange(ROWS)),
+    }[kind]
+    x = pa.array(np.arange(float(ROWS)))
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    pq.write_table(pa.table({"label": LABELS, "x": x, "c": column}), folder / "a.parquet")
+    pq.write_table(pa.table({"label": LABELS, "x": x, "c": pa.nulls(ROWS)}), folder / "b.parquet")
+    options: dict[str, Any] = {"text": "c"} if kind == "text" else {}
+    assert api.train(folder, run=tmp_path / "run", epochs=1, **options).rows == 2 * ROWS
+
+
+def test_places_that_a_dictionary_does_not_have() -> None:
+    damaged = pa.DictionaryArray.from_buffers(
+        pa.dictionary(pa.int32(), pa.string()), 2, [None, pa.py_buffer(np.array([0, 7], np.int32))], pa.array(["a"])
+    )
+    with pytest.raises(pa.ArrowInvalid):
+        _check_dictionaries(pa.StructArray.from_arrays([damaged], ["s"]))
