@@ -199,7 +199,7 @@ class Model:
 def _rows_with_repeats(rows: NDArray[np.int64], indices: NDArray[np.uint32]) -> NDArray[np.int64]:
     """Rows that name an index twice."""
     keys = np.sort((rows.astype(np.uint64) << np.uint64(32)) | indices)
-    return (keys[1:][keys[1:] == keys[:-1]] >> np.uint64(32)).astype(np.int64)
+    return np.asarray(keys[1:][keys[1:] == keys[:-1]] >> np.uint64(32), np.int64)
 
 
 def newest_checkpoint(run: Path) -> Checkpoint:
