@@ -16,6 +16,7 @@ from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, OptionError, RunError
 from streampgs.options import ModelOptions
+from streampgs.reading.placing import LARGEST_INDEX
 from streampgs.run.folder import Checkpoint, RunFolder
 from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import PgsSettings
@@ -146,13 +147,18 @@ class Model:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         faults = np.zeros(batch.num_rows, np.uint8)
         offsets, indices, values = encoder.entries(columns, batch.num_rows, faults)
-        bad = np.flatnonzero(faults)
-        unknown = np.repeat(np.arange(batch.num_rows), np.diff(offsets))[~np.isfinite(values)]
-        if bad.size or unknown.size:
-            row = int(min([*bad[:1], *unknown[:1]]))
-            raise DataError(f"row {first + row}: a feature is NaN or infinite, or a list of another length", "mend it")
-        known = indices < self.features
         rows = np.repeat(np.arange(batch.num_rows), np.diff(offsets))
+        faulty = [np.flatnonzero(faults), rows[~np.isfinite(values)]]
+        if encoder.encoding.unbounded:  # what the rows of shards are checked for, where they are placed
+            faulty += [rows[indices > LARGEST_INDEX], _rows_with_repeats(rows, indices)]
+        row = min((int(found.min()) for found in faulty if found.size), default=None)
+        if row is not None:
+            raise DataError(
+                f"row {first + row}: a feature is NaN or infinite, a list of another length, or an index negative, null, "
+                "too large or there twice",
+                "mend it",
+            )
+        known = indices < self.features
         matrix = csr_matrix(
             (values[known].astype(np.float64), (rows[known], indices[known].astype(np.int64))),
             shape=(batch.num_rows, self.features),
@@ -192,6 +198,12 @@ class Model:
             return positive
         total = positive.sum(axis=1, keepdims=True)
         return np.where(total > 0.0, positive / np.where(total > 0.0, total, 1.0), 1.0 / positive.shape[1])
+
+
+def _rows_with_repeats(rows: NDArray[np.int64], indices: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """Rows that name an index twice."""
+    keys = np.sort((rows.astype(np.uint64) << np.uint64(32)) | indices)
+    return np.asarray(keys[1:][keys[1:] == keys[:-1]] >> np.uint64(32), np.int64)
 
 
 def newest_checkpoint(run: Path) -> Checkpoint:

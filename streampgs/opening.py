@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -154,7 +155,8 @@ def _with_labels(
     coding = LabelCoding()
     if textual[0]:
         if options.classes is None:  # one class against all others
-            coding = LabelCoding(("", str(options.positive)), others=0.0)
+            positive = str(options.positive)
+            coding = LabelCoding(("" if positive else "\x00", positive), others=0.0)
         else:
             coding = LabelCoding(tuple(str(label) for label in options.classes))
         if options.classes is not None and not options.multiclass:
@@ -172,7 +174,12 @@ def _joined_labels(name: str, sample: list[pa.Array]) -> pa.Array:
             f"label column '{name}' holds strings in some shards and numbers in others", "write it in one way"
         )
     if any(textual):
-        return pa.concat_arrays([array.cast(pa.large_string()) for array in arrays])
+        labels = pa.concat_arrays([array.cast(pa.large_string()) for array in arrays])
+        try:
+            labels.validate(full=True)
+        except pa.ArrowInvalid as fault:
+            raise DataError(f"label column '{name}' holds a string that is no UTF-8: {fault}", "mend it") from fault
+        return labels
     return pa.array(np.concatenate([np.empty(0), *(types.numbers_of(array) for array in arrays)]).astype(np.float64))
 
 
@@ -293,8 +300,9 @@ def _hints(encoding: Encoding, sample: Sequence[dict[str, pa.Array]]) -> list[st
     hints: list[str] = []
     for column in encoding.columns:
         if column.holds == types.STRING and column.kind == CATEGORY:
-            texts = types.undictionaried(types.leaf(sample[0], column.name)).drop_null()
-            known = texts.to_pylist()[:1000]
+            texts = types.undictionaried(types.leaf(sample[0], column.name)).drop_null()[:1000]
+            data, bounds = types.bytes_of(texts)
+            known = [data[start:stop].tobytes() for start, stop in pairwise(bounds.tolist())]  # may be no UTF-8
             words = float(np.mean([len(text.split()) for text in known])) if known else 0.0
             if len(known) >= _ENOUGH_TO_TELL and len(set(known)) > _NEARLY_ALL * len(known) and words < _MANY_WORDS:
                 hints.append(

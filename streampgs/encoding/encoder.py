@@ -390,6 +390,11 @@ def as_text(array: pa.Array) -> pa.Array:
         return array
     if pa.types.is_float16(array.type):
         array = array.cast(pa.float32())
+    if pa.types.is_decimal(array.type):
+        written = array.cast(pa.string())
+        if array.type.scale <= 0:
+            return written
+        return pc.replace_substring_regex(written, r"^(?:-?(0)E.*|([^.E]*)(?:\.0*|(\.[0-9]*[1-9])0*))$", r"\1\2\3")
     if not pa.types.is_floating(array.type):
         return array.cast(pa.string())
     values = types.numbers_of(array)

@@ -331,7 +331,8 @@ def _named_crosses(encoder: Encoder, column: EncodedColumn, batch: Columns) -> _
     parts = [as_text(types.undictionaried(types.leaf(batch, name))) for name in column.parts]
 
     def name_of(number: int) -> str:
-        values = (part[int(firsts[number])].as_py() for part in parts)
+        row = int(firsts[number])
+        values = (_shown_value(part[row : row + 1]) for part in parts)
         return " ".join(f"{name}={value}" for name, value in zip(column.parts, values, strict=True))
 
     return _Named(keys, times, signs, name_of)
@@ -346,6 +347,12 @@ def _different(
     )
     signs = np.where(codes[firsts] >> np.uint32(31), -1, 1).astype(np.int8)
     return keys, firsts, times, signs
+
+
+def _shown_value(text: pa.Array) -> str:
+    """Of an array of one; it may be no UTF-8."""
+    data, bounds = types.bytes_of(text)
+    return "None" if text.null_count else data[bounds[0] : bounds[1]].tobytes().decode(errors="replace")
 
 
 def _shown(token: bytes) -> str:

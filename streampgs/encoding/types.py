@@ -119,19 +119,24 @@ def leaf(columns: dict[str, pa.Array], name: str) -> pa.Array:
     parts = name.split(".")
     for split in range(len(parts) - 1, 0, -1):
         top = ".".join(parts[:split])
-        if top in columns:
-            return plain(_inside(plain(columns[top]), parts[split:]))
+        found = _inside(plain(columns[top]), parts[split:]) if top in columns else None
+        if found is not None:
+            return plain(found)
     raise KeyError(name)
 
 
-def _inside(array: pa.Array, parts: list[str]) -> pa.Array:
+def _inside(array: pa.Array, parts: list[str]) -> pa.Array | None:
+    """The field of that name, as far as there is one: names of fields may hold dots, too."""
     if not parts:
         return array
-    for length in range(1, len(parts) + 1):  # names of fields may hold dots
+    if not pa.types.is_struct(array.type):
+        return None
+    for length in range(1, len(parts) + 1):
         number = array.type.get_field_index(".".join(parts[:length]))
-        if number >= 0:
-            return _inside(plain(array.flatten()[number]), parts[length:])
-    raise KeyError(".".join(parts))
+        found = _inside(plain(array.flatten()[number]), parts[length:]) if number >= 0 else None
+        if found is not None:
+            return found
+    return None
 
 
 def plain(array: pa.Array) -> pa.Array:
@@ -227,6 +232,8 @@ def bytes_of(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[Any]]:
 
 def lists_of(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
     """The n + 1 offsets of lists (or of maps: lists of pairs), and what they hold; null is the empty one."""
+    if pa.types.is_null(array.type):
+        return np.zeros(len(array) + 1, np.int64), pa.nulls(0)
     if pa.types.is_map(array.type):
         array = pa.concat_arrays([array])
         pairs = pa.StructArray.from_arrays([array.keys, array.items], ["key", "value"])
@@ -241,6 +248,8 @@ def lists_of(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
 def pairs_of(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array, pa.Array]:
     """Offsets, keys and values of maps or of lists of pairs."""
     offsets, pairs = lists_of(array)
+    if pa.types.is_null(pairs.type):
+        return offsets, pairs, pairs
     first, second = pairs.flatten()
     if pairs.type.field(1).name.lower() in _INDEX_NAMES:
         first, second = second, first

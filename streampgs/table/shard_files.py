@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streampgs.encoding import types
@@ -379,7 +380,7 @@ def parquet_facts(path: ShardPath, found: Fingerprint, footer: bytes, columns: C
             groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
             rows = tuple(group.num_rows for group in groups)
             entries = tuple(group.column(leaf).num_values for group in groups)
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DataError(
             f"shard '{path}': its Parquet footer cannot be read: {error}", "write the file again"
         ) from error
@@ -421,8 +422,10 @@ class ParquetShard:
             )
             for batch in batches:
                 batch.validate()
+                for column in batch.columns:
+                    _check_dictionaries(column)
                 yield batch
-        except (pa.ArrowInvalid, OSError) as error:
+        except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
             raise DataError(
                 f"shard '{self.path}', row group {group}: damaged or shortened: {error}",
                 "write the file again",
@@ -431,6 +434,18 @@ class ParquetShard:
     def close(self) -> None:
         if "_file" in self.__dict__:
             self._file.close()
+
+
+def _check_dictionaries(array: pa.Array) -> None:
+    """Places in a dictionary are places in it: a damaged page may tell of others."""
+    if pa.types.is_struct(array.type):
+        for field in array.flatten():
+            _check_dictionaries(field)
+    elif pa.types.is_dictionary(array.type):
+        ends = pc.min_max(array.indices)
+        least, most = ends["min"].as_py(), ends["max"].as_py()
+        if most is not None and not 0 <= least <= most < len(array.dictionary):
+            raise pa.ArrowInvalid("a value that its dictionary does not have")
 
 
 def _with_dictionary(metadata: Any, names: frozenset[str]) -> list[str]:

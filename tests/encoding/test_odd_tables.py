@@ -1,0 +1,134 @@
+"""Tables that brought a process down, or whose rows were taken for others without a word."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streampgs import api
+from streampgs.encoding.encoder import as_text
+from streampgs.encoding.types import leaf
+from streampgs.errors import DataError
+from streampgs.model import Model
+from streampgs.table.shard_files import _check_dictionaries
+
+ROWS = 60
+LABELS = pa.array([0, 1] * (ROWS // 2))
+NO_UTF8 = pa.Array.from_buffers(
+    pa.string(),
+    ROWS,
+    [None, pa.array(np.arange(ROWS + 1, dtype=np.int32)).buffers()[1], pa.py_buffer(b"\xffA" * (ROWS // 2))],
+)
+
+
+def write_arrow(path: Path, table: pa.Table) -> Path:
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=20)
+    return path
+
+
+def rows_trained(tmp_path: Path, table: pa.Table, ending: str = ".parquet", **options: Any) -> int:
+    path = tmp_path / f"table{ending}"
+    if ending == ".arrow":
+        write_arrow(path, table)
+    else:
+        pq.write_table(table, path)
+    return api.train(path, run=tmp_path / "run", epochs=1, **options).rows
+
+
+@pytest.mark.parametrize("inside", ["list", "struct", "map"])
+def test_dictionaries_inside_other_columns(tmp_path: Path, inside: str) -> None:
+    words = pa.array(["a", "b"] * (ROWS // 2)).dictionary_encode()
+    offsets = pa.array(np.arange(ROWS + 1, dtype=np.int32))
+    column = {
+        "list": lambda: pa.ListArray.from_arrays(offsets, words),
+        "struct": lambda: pa.StructArray.from_arrays([words], ["word"]),
+        "map": lambda: pa.MapArray.from_arrays(offsets, words, pa.array(np.ones(ROWS))),
+    }[inside]()
+    assert rows_trained(tmp_path, pa.table({"label": LABELS, "c": column}), ".arrow") == ROWS
+
+
+def test_dots_in_names_of_fields() -> None:
+    ones, twos = pa.array([1]), pa.array([2])
+    columns = {
+        "a": pa.StructArray.from_arrays([ones, twos], ["b", "b.c"]),
+        "a.b": pa.StructArray.from_arrays([ones], ["d"]),
+    }
+    assert leaf(columns, "a.b.c").to_pylist() == [2]
+    assert leaf(columns, "a.b.d").to_pylist() == [1]
+    with pytest.raises(KeyError):
+        leaf(columns, "a.b.e")
+
+
+@pytest.mark.parametrize("options", [{}, {"vocabulary": True}, {"cross": ("c,d",)}, {"text": "c"}])
+def test_strings_that_are_no_utf8(tmp_path: Path, options: dict[str, Any]) -> None:
+    table = pa.table({"label": LABELS, "c": NO_UTF8, "d": NO_UTF8})
+    assert rows_trained(tmp_path, table, **options) == ROWS
+
+
+def test_labels_that_are_no_utf8(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="label column 'label' holds a string that is no UTF-8"):
+        rows_trained(tmp_path, pa.table({"label": NO_UTF8, "x": LABELS}))
+
+
+def test_whole_decimals_are_the_categories_that_integers_are() -> None:
+    numbers = pa.array([Decimal("7"), Decimal("-0.250"), Decimal("100"), Decimal("0"), None], pa.decimal128(20, 3))
+    assert as_text(numbers).to_pylist() == ["7", "-0.25", "100", "0", None]
+    assert as_text(pa.array([Decimal(0)], pa.decimal128(20, 10))).to_pylist() == ["0"]
+
+
+def test_the_empty_string_as_positive_class(tmp_path: Path) -> None:
+    table = pa.table({"label": ["", "no", "yes"] * (ROWS // 3), "s": ["a", "b", "c"] * (ROWS // 3)})
+    path = tmp_path / "table.parquet"
+    pq.write_table(table, path)
+    api.train(path, run=tmp_path / "run", positive="", epochs=20)
+    scores = Model.load(tmp_path / "run").decision_function(table)
+    assert scores[0] > max(scores[1], scores[2])
+
+
+@pytest.mark.parametrize("row", [[(-1, 1.0)], [(None, 1.0)], [(1, 1.0), (1, 2.0)], [(2**40, 1.0)]])
+def test_a_model_refuses_the_vectors_that_training_refuses(tmp_path: Path, row: list[Any]) -> None:
+    kind = pa.list_(pa.struct([("index", pa.int64()), ("value", pa.float64())]))
+
+    def vectors(rows: list[Any]) -> pa.Array:
+        return pa.array([[{"index": i, "value": v} for i, v in pairs] for pairs in rows], kind)
+
+    rows_trained(tmp_path, pa.table({"label": LABELS, "v": vectors([[(r % 7, 1.0)] for r in range(ROWS)])}))
+    model = Model.load(tmp_path / "run")
+    assert len(model.predict(pa.table({"v": vectors([[(3, 1.0), (5, 1.0)]])}))) == 1
+    with pytest.raises(DataError, match="row 1:"):
+        model.predict(pa.table({"v": vectors([[(1, 1.0)], row])}))
+
+
+@pytest.mark.parametrize("kind", ["tokens", "numbers", "weighed", "map", "text", "category", "number"])
+def test_columns_of_nothing_but_nulls_in_one_shard(tmp_path: Path, kind: str) -> None:
+    column = {
+        "tokens": pa.array([["a", "b"]] * ROWS),
+        "numbers": pa.array([[1.0, 2.0]] * ROWS),
+        "weighed": pa.array([[("a", 1.0)]] * ROWS, pa.map_(pa.string(), pa.float64())),
+        "map": pa.array([[(1, 1.0)]] * ROWS, pa.map_(pa.int64(), pa.float64())),
+        "text": pa.array(["one two"] * ROWS),
+        "category": pa.array(["a", "b"] * (ROWS // 2)),
+        "number": pa.array(np.arange(ROWS)),
+    }[kind]
+    x = pa.array(np.arange(float(ROWS)))
+    folder = tmp_path / "shards"
+    folder.mkdir()
+    pq.write_table(pa.table({"label": LABELS, "x": x, "c": column}), folder / "a.parquet")
+    pq.write_table(pa.table({"label": LABELS, "x": x, "c": pa.nulls(ROWS)}), folder / "b.parquet")
+    options: dict[str, Any] = {"text": "c"} if kind == "text" else {}
+    assert api.train(folder, run=tmp_path / "run", epochs=1, **options).rows == 2 * ROWS
+
+
+def test_places_that_a_dictionary_does_not_have() -> None:
+    damaged = pa.DictionaryArray.from_buffers(
+        pa.dictionary(pa.int32(), pa.string()), 2, [None, pa.py_buffer(np.array([0, 7], np.int32))], pa.array(["a"])
+    )
+    with pytest.raises(pa.ArrowInvalid):
+        _check_dictionaries(pa.StructArray.from_arrays([damaged], ["s"]))
