@@ -48,6 +48,7 @@ _WEIGHTINGS = {"tf-idf": LOG_COUNTED, "tf": COUNTED, "binary": BINARY}
 _NO_RARITY = np.empty(0, np.float32)
 _NO_OFFSETS = np.zeros(1, np.int64)
 _BEYOND = np.int64(2**31 - 1)
+_LONGEST_TEXTS = 1 << 29  # spans have 31 bits, and a text has several for each byte
 _STRIDE_ROOM = 16  # columns that lie a power of two apart would all fall into the same lines of the cache
 
 Entries = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]
@@ -354,6 +355,8 @@ class Encoder:
             return [Tokens(data, bounds[:-1], bounds[1:], offsets, column.name)]
         options = self.encoding.options
         data, bounds = types.bytes_of(lowered(array))
+        if bounds[-1] - bounds[0] > _LONGEST_TEXTS:
+            raise pa.ArrowInvalid(f"texts of {bounds[-1] - bounds[0]:,} bytes at once in column '{column.name}'")
         found = []
         if options.ngrams is not None:
             text, starts, stops, row_words = words_of(data, bounds)

@@ -20,6 +20,7 @@ BAGS = (TEXT, TOKENS, WEIGHED_TOKENS)
 NULL_TEXT = b"\x00"
 """Stands for null among the values of a category."""
 _SECOND_HASH = 0x9E3779B9
+_TOKEN_BYTES = 32  # its span, hash and code, and as an entry
 CYCLES = {"hour of day": 86400.0, "day of week": 7 * 86400.0, "day of year": 365.2425 * 86400.0}
 
 
@@ -71,7 +72,11 @@ class Encoding:
     dense: bool
     """Every row has a number for every feature."""
     entries_per_row: float
-    """In the sample."""
+    """In the sample, as are the next two."""
+    tokens_per_row: float = 0.0
+    """Words or runs of characters of a row's texts and lists, before equal ones are counted."""
+    bytes_per_row: float = 0.0
+    """Of the columns as they are read."""
     rarities: dict[str, NDArray[np.float32]] = field(default_factory=dict)
     """Of a text column: how rare each feature is, from `hashed_first` on."""
     words: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
@@ -90,6 +95,11 @@ class Encoding:
     def features(self) -> int | None:
         """How many; None: what rows name decides."""
         return None if self.unbounded else self.unbounded_first
+
+    @property
+    def work_bytes_per_row(self) -> float:
+        """What a row takes while it is encoded."""
+        return self.bytes_per_row + _TOKEN_BYTES * self.tokens_per_row + 8.0 * self.entries_per_row + 24.0
 
     @property
     def has_hashed(self) -> bool:
@@ -152,6 +162,8 @@ class Encoding:
             "hash_bits": self.hash_bits,
             "dense": self.dense,
             "entries_per_row": self.entries_per_row,
+            "tokens_per_row": self.tokens_per_row,
+            "bytes_per_row": self.bytes_per_row,
             "names": list(self.names),
         }
         arrays: dict[str, NDArray[Any]] = {"words": self.words, "named": self.named, "signs": self.signs}
@@ -172,6 +184,8 @@ class Encoding:
             record["hash_bits"],
             record["dense"],
             record["entries_per_row"],
+            record["tokens_per_row"],
+            record["bytes_per_row"],
             rarities,
             arrays["words"],
             arrays["named"],

@@ -84,7 +84,12 @@ def learn(plan: Plan, options: EncodingOptions, sample: Sequence[Columns], label
             encoding = replace(encoding, rarities=_rarities(encoding, sample, rows))
         named, names, signs = _names(encoding, sample[:: -(-len(sample) // _NAMING_BATCHES)])
         encoding = replace(encoding, named=named, names=names, signs=signs)
-    return replace(encoding, entries_per_row=_entries_per_row(encoding, sample, rows))
+    return replace(
+        encoding,
+        entries_per_row=_entries_per_row(encoding, sample, rows),
+        tokens_per_row=_tokens_per_row(encoding, sample),
+        bytes_per_row=sum(read_bytes(batch) for batch in sample) / rows,
+    )
 
 
 def _fitting_bits(encoding: Encoding, sample: Sequence[Columns]) -> int:
@@ -112,6 +117,22 @@ def _entries_per_row(encoding: Encoding, sample: Sequence[Columns], rows: int) -
         count = len(next(iter(batch.values())))
         entries += len(encoder.entries(batch, count, np.zeros(count, np.uint8))[1])
     return max(1.0, entries / rows)
+
+
+def _tokens_per_row(encoding: Encoding, sample: Sequence[Columns]) -> float:
+    """In some of the batches."""
+    some = sample[:: -(-len(sample) // _NAMING_BATCHES)]
+    bagged = [column for column in encoding.columns if column.kind in BAGS]
+    tokens = sum(
+        len(part.starts) for column in bagged for batch in some for part in _token_sources(encoding, column, batch)
+    )
+    return tokens / max(1, sum(len(next(iter(batch.values()))) for batch in some))
+
+
+def read_bytes(batch: Columns) -> int:
+    """Of a batch's rows; what they share, the values of dictionaries, is not counted."""
+    parts = (array.indices if pa.types.is_dictionary(array.type) else array for array in batch.values())
+    return sum(part.nbytes for part in parts)
 
 
 # Numbers.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
@@ -12,6 +13,7 @@ import pyarrow as pa
 
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.learning import read_bytes
 from streampgs.encoding.plan import CATEGORY
 from streampgs.errors import DataChanged, DataError
 from streampgs.stores.access import RemoteObject
@@ -25,7 +27,9 @@ from streampgs.table.shard_files import ArrowFile, ParquetShard, fingerprint_of
 _BATCH_BYTES = 1 << 20
 DECODER_NAME = "streampgs-decoder"
 # With hundreds of columns the calls are many.
-_ENCODED_BATCH_BYTES = 1 << 23
+_ENCODED_BATCH_BYTES = 1 << 24
+_MUCH_LONGER = 4
+_LONG_ROW = 1 << 16
 _MOST_ENCODED_ROWS = 8192
 
 
@@ -77,21 +81,47 @@ def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) 
     if not isinstance(columns.encoding, Encoding):
         yield from raw_slices(shard, group, slice_rows, columns)
         return
-    encoder = Encoder(columns.encoding, reusing=True)
-    at_once = _ENCODED_BATCH_BYTES / (24.0 + 8.0 * columns.encoding.entries_per_row)
-    slices = max(1, int(min(at_once, _MOST_ENCODED_ROWS)) // slice_rows)
+    at_once = max(1, int(min(_ENCODED_BATCH_BYTES / columns.encoding.work_bytes_per_row, _MOST_ENCODED_ROWS)))
+    if at_once >= slice_rows:
+        for batch in _encoded(shard, group, at_once // slice_rows * slice_rows, columns, reusing=True):
+            for start in range(0, batch.num_rows, slice_rows):
+                yield batch.slice(start, slice_rows)
+    else:
+        yield from _evened(_encoded(shard, group, at_once, columns, reusing=False), slice_rows)
+
+
+def _encoded(shard: Shard, group: int, rows: int, columns: Columns, reusing: bool) -> Iterator[pa.RecordBatch]:
+    """Batches of so many rows; of fewer where rows turn out much longer than they were in the sample."""
+    assert isinstance(columns.encoding, Encoding)
+    encoder = Encoder(columns.encoding, reusing)
+    longest = max(_ENCODED_BATCH_BYTES, _MUCH_LONGER * rows * columns.encoding.bytes_per_row)
     first = 0
-    for batch in _one_ahead(raw_slices(shard, group, slices * slice_rows, columns)):
+    for batch in _one_ahead(raw_slices(shard, group, rows, columns)):
+        read = columns_of_batch(batch, shard)
+        parts = math.ceil(read_bytes(read) / longest)
         try:
-            encoded = encoder.encode(columns_of_batch(batch, shard), batch.num_rows, columns.labels, columns.weight)
+            if parts <= 1:
+                yield encoder.encode(read, batch.num_rows, columns.labels, columns.weight)
+            else:
+                yield _in_parts(batch, parts, shard, columns)
         except pa.ArrowException as fault:
             raise DataError(
                 f"shard '{shard.path}', {shard.group_name} {group}, rows from {first} on: {fault}",
                 "restore it, or write it again and start a new run",
             ) from fault
         first += batch.num_rows
-        for start in range(0, encoded.num_rows, slice_rows):
-            yield encoded.slice(start, slice_rows)
+
+
+def _in_parts(batch: pa.RecordBatch, parts: int, shard: Shard, columns: Columns) -> pa.RecordBatch:
+    assert isinstance(columns.encoding, Encoding)
+    encoder, rows = Encoder(columns.encoding), -(-batch.num_rows // parts)
+    pieces = (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+    return pa.concat_batches(
+        [
+            encoder.encode(columns_of_batch(piece, shard), piece.num_rows, columns.labels, columns.weight)
+            for piece in pieces
+        ]
+    )
 
 
 def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -148,7 +178,8 @@ def _decoded(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Ite
 
 
 def _categories(columns: Columns) -> frozenset[str]:
-    if columns.encoding is None:
+    """Columns to be read with each different string once, unless strings are so long that a set of them is large."""
+    if not isinstance(columns.encoding, Encoding) or columns.encoding.bytes_per_row > _LONG_ROW:
         return frozenset()
     return frozenset(column.name for column in columns.encoding.columns if column.kind == CATEGORY)
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 import pyarrow as pa
 
+from streampgs.encoding.learning import read_bytes
 from streampgs.reading.decoding import columns_of_batch, raw_slices
-from streampgs.table.catalog import Catalog
+from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import Columns
 
 _MOST_ROWS, _FEWEST_ROWS = 1 << 16, 1 << 13
@@ -16,6 +17,7 @@ _MOST_CELLS = 1 << 23
 _MOST_GROUPS, _FEWEST_GROUPS = 8, 4
 _MOST_CHUNKS = 1 << 10  # columns of groups to be opened: each takes the time of a page
 _BATCH_ROWS = 1 << 11
+_FIRST_LOOK_ROWS = 8
 
 
 @dataclass
@@ -46,6 +48,17 @@ def sampled_rows(catalog: Catalog, columns: Columns, seed: int, most_bytes: int)
     return sample
 
 
+def _rows_at_once(sample: TableSample, shard: Shard, group: int, columns: Columns, most_bytes: int) -> int:
+    """As many as will not be more than asked for, as far as the rows before tell, or a few first ones."""
+    rows = sum(len(next(iter(batch.values()))) for batch in sample.batches)
+    size = sum(read_bytes(batch) for batch in sample.batches)
+    if not rows:
+        for batch in raw_slices(shard, group, _FIRST_LOOK_ROWS, columns):
+            rows, size = batch.num_rows, read_bytes(columns_of_batch(batch, shard))
+            break
+    return max(1, min(_BATCH_ROWS, int(most_bytes * max(1, rows) / max(1, size))))
+
+
 def _take_first_rows(
     sample: TableSample, catalog: Catalog, columns: Columns, group: int, rows: int, most_bytes: int
 ) -> int:
@@ -54,7 +67,7 @@ def _take_first_rows(
     shard = catalog.shards[number]
     taken = size = 0
     before = pa.total_allocated_bytes()
-    for batch in raw_slices(shard, in_file, _BATCH_ROWS, columns):
+    for batch in raw_slices(shard, in_file, _rows_at_once(sample, shard, in_file, columns, most_bytes), columns):
         sample.batches.append(columns_of_batch(batch, shard))
         taken += batch.num_rows
         size += batch.nbytes

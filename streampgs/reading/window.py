@@ -11,9 +11,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.errors import DataError
 from streampgs.order.schedule import WindowPlan
 
 _GROWTH = 1.25
+_MOST_GROWTH, _FEW_ENTRIES = 4, 1 << 18
 
 
 class Window:
@@ -40,6 +42,7 @@ class Window:
         self.indices: NDArray[np.uint32] = np.empty(0, np.uint32)
         self.values: NDArray[np.float32] = np.empty(0, np.float32)
         self._room: dict[str, NDArray[Any]] = {}
+        self._foretold = 0
         self._taken = 0
         """Entries that rows have been given, where they are given as rows come."""
         self._turns = threading.Condition()
@@ -81,7 +84,7 @@ class Window:
         self.reserve("indices", entries if sparse else 0)
         self.rows = rows
         self.kept = None
-        self._taken = 0
+        self._foretold, self._taken = entries, 0
 
     def lay_out_next(self, lengths: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
         """Rows for the given slots lie one behind the other in the first entries that no row has yet."""
@@ -110,6 +113,12 @@ class Window:
                 self._turns.notify_all()
 
     def _grow_entries(self) -> None:
+        if self._taken > _MOST_GROWTH * max(self._foretold, _FEW_ENTRIES):
+            raise DataError(
+                f"rows are more than {_MOST_GROWTH} times as long as they were in the sample at the start: a window has "
+                f"{self._taken:,} entries, {self._foretold:,} were foretold",
+                "start a new run with a --window a tenth as large, or on data in a random order (streampgs pack --shuffle)",
+            )
         for name in ("values", "indices"):
             old = getattr(self, name)
             grown = self._room[name] = np.empty(int(_GROWTH * self._taken), old.dtype)

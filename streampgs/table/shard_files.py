@@ -402,16 +402,14 @@ class ParquetShard:
 
     @cached_property
     def _file(self) -> Any:
-        metadata = pq.read_metadata(self.source)
         # A stream for each column at a time: hundreds of them must not take hundreds of megabytes.
         buffer_bytes = max(_SMALLEST_READ_BYTES, min(_PARQUET_READ_BYTES, _READING_BYTES // max(1, len(self.columns))))
         return pq.ParquetFile(
             self.source,
-            metadata=metadata,
             page_checksum_verification=True,
             pre_buffer=False,
             buffer_size=buffer_bytes,
-            read_dictionary=_with_dictionary(metadata, self.categories),
+            read_dictionary=sorted(self.categories),
         )
 
     def decoded_slices(self, group: int, slice_rows: int) -> Iterator[pa.RecordBatch]:
@@ -446,15 +444,6 @@ def _check_dictionaries(array: pa.Array) -> None:
         least, most = ends["min"].as_py(), ends["max"].as_py()
         if most is not None and not 0 <= least <= most < len(array.dictionary):
             raise pa.ArrowInvalid("a value that its dictionary does not have")
-
-
-def _with_dictionary(metadata: Any, names: frozenset[str]) -> list[str]:
-    """Those columns whose values the file keeps once."""
-    if not names or not metadata.num_row_groups:
-        return []
-    group = metadata.row_group(0)
-    chunks = (group.column(i) for i in range(group.num_columns))
-    return [chunk.path_in_schema for chunk in chunks if chunk.path_in_schema in names and chunk.has_dictionary_page]
 
 
 def read_into(fd: int, target: Bytes, offset: int, path: ShardPath) -> None:
