@@ -174,6 +174,12 @@ def assembled(rows, numbers, lines, bag):
     bagged=st.booleans(),
 )
 @example(rows=[([0.0] * 3, [BASE, BASE + SIGN, BASE, NO_CODE], [(BASE, -1.0)])] * 2, features=3, coded=4, bagged=True)
+@example(
+    rows=[([1.0] * 3, [BASE + SIGN] * 4, [(BASE + 16, 0.5), (BASE, 2.0)]), ([0.0] * 3, [BASE] * 4, [(BASE, -1.0)])],
+    features=1,
+    coded=1,
+    bagged=True,
+)
 def test_assembled_rows(rows, features, coded, bagged):
     """Numbers that are 0 leave no entry, nor does what cancels out; a bag's own zeros may stay."""
     room = 2  # lines may be longer than there are rows

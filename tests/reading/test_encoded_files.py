@@ -36,13 +36,14 @@ def write(table: pa.Table, path: Path, file_format: str, group_rows: int) -> Non
             writer.write_table(table.slice(start, group_rows).combine_chunks())
 
 
-def can_be_written(kind: pa.DataType) -> bool:
-    """Whether Parquet's writer takes it."""
+def can_be_written(kind: pa.DataType, inside: bool = False) -> bool:
+    """Whether Parquet's writer takes it; it cannot slice views inside of lists and structs."""
+    views = (pa.types.is_string_view, pa.types.is_binary_view)
     if pa.types.is_dictionary(kind):
         return not pa.types.is_string_view(kind.value_type)
-    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind):
+    if pa.types.is_list_view(kind) or pa.types.is_large_list_view(kind) or (inside and any(is_(kind) for is_ in views)):
         return False
-    return all(can_be_written(kind.field(number).type) for number in range(kind.num_fields))
+    return all(can_be_written(kind.field(number).type, True) for number in range(kind.num_fields))
 
 
 def rows_of_file(path: Path, encoding: Encoding, slice_rows: int) -> list[Any]:
