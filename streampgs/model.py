@@ -41,6 +41,8 @@ class Model:
     checkpoint: Path
     damaged: tuple[str, ...]
     """Newer checkpoints that could not be used, and why."""
+    paused: str | None = None
+    """Where training stands, if it was paused before its limit."""
     encoding: Encoding | None = None
     """How columns of tables become features; None: rows hold features."""
 
@@ -66,6 +68,7 @@ class Model:
             checkpoint.record["totals"]["rows"],
             checkpoint.path,
             tuple(f"{path.name} ({why})" for path, why in checkpoint.damaged),
+            _paused(checkpoint.record, run),
             folder.encoding(folder.record()["encoding"]),
         )
 
@@ -204,6 +207,14 @@ def _rows_with_repeats(rows: NDArray[np.int64], indices: NDArray[np.uint32]) -> 
     """Rows that name an index twice."""
     keys = np.sort((rows.astype(np.uint64) << np.uint64(32)) | indices)
     return np.asarray(keys[1:][keys[1:] == keys[:-1]] >> np.uint64(32), np.int64)
+
+
+def _paused(record: dict[str, Any], run: str | Path) -> str | None:
+    limits, epoch = record["limits"], record["cursor"]["epoch"]
+    only_epochs = limits["epochs"] is not None and not any(value for name, value in limits.items() if name != "epochs")
+    if not only_epochs or epoch >= limits["epochs"]:
+        return None
+    return f"training was paused in epoch {epoch + 1} of {limits['epochs']}; go on with: streampgs resume {run}"
 
 
 def newest_checkpoint(run: Path) -> Checkpoint:

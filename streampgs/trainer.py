@@ -610,6 +610,11 @@ class _Session:
         }
         self.observer.choices(choices)
         self.folder.append_metrics({"event": "started", "rows": self.totals.rows, "choices": choices})
+        if self.forecast.model > self.resources.memory and self.encoding is not None and self.encoding.has_hashed:
+            self.observer.note(
+                f"the models in training take {self.forecast.model / 1e6:,.0f} MB beside --memory: --hash-bits "
+                f"{max(1, self.encoding.hash_bits - 4)}, or a --sigma that is known, makes it less"
+            )
         if blocks < BLOCKS_NEEDED and not is_all:
             self.observer.note(
                 f"blocks mixed by the first window: {blocks} (64 and more mix well). If the shards are sorted, the model may "

@@ -154,7 +154,7 @@ def _session(work: Callable[[TerminalObserver, Any], Any], run: Path, as_json: b
     stop_on_signals(stop)
     with TerminalObserver(quiet) as observer:
         report = work(observer, stop)
-    if not quiet:
+    if not quiet and report.forecast_rss_mb:  # otherwise there was nothing to do, and that has been said
         _say_report(report, run)
     if as_json:
         print_json(dataclasses.asdict(report))
@@ -194,6 +194,8 @@ def _say_report(report: Any, run: Path) -> None:
 def _say_damage(model: Any) -> None:
     for fault in model.damaged:
         say(click.style("note: ", fg="yellow") + f"checkpoint {fault} is damaged; using the one before")
+    if model.paused is not None:
+        say(click.style("note: ", fg="yellow") + model.paused)
 
 
 @cli.command()
