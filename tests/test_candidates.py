@@ -75,8 +75,10 @@ def test_what_is_not_said_is_found_out_of_the_rows(loss):
     options = ModelOptions(loss=loss, sigma=1e-3, intercept=0.5, returns="average", batch=3, seed=7)
     (one,) = candidates(options, window)
     norms = (window.values.astype(float).reshape(ROWS, FEATURES) ** 2).sum(axis=1)
-    assert one.t0 == pytest.approx(automatic_t0(loss, 1e-3, norms.mean() + 0.25), rel=1e-9)
-    shape = LOSSES[loss].default_shape
+    spread = np.abs(window.labels - np.median(window.labels)).mean()
+    stretch = spread if loss in ("absolute", "quantile") else 1.0
+    assert one.t0 == pytest.approx(automatic_t0(loss, 1e-3 * stretch, norms.mean() + 0.25), rel=1e-9)
+    shape = spread if loss == "huber" else LOSSES[loss].default_shape
     if LOSSES[loss].lipschitz:
         assert one.radius == math.inf
     else:
@@ -138,7 +140,11 @@ def test_the_ladder_goes_as_the_squared_norm(scale):
 
 @pytest.mark.parametrize("loss", LOSS_NAMES)
 def test_the_ladder_goes_as_the_steepness_of_the_loss(loss):
+    """And against the spread of the labels, where slopes do not grow with it."""
     steepness = LOSSES[loss].steepness / LOSSES["logistic"].steepness
+    if loss in ("absolute", "quantile"):
+        labels = window_of().labels
+        steepness /= np.abs(labels - np.median(labels)).mean()
     found = sigmas(ModelOptions(loss=loss, intercept=0.0))
     np.testing.assert_allclose(found, np.multiply(sigmas(), steepness), rtol=1e-12)
 

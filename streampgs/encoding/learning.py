@@ -131,8 +131,8 @@ def _tokens_per_row(encoding: Encoding, sample: Sequence[Columns]) -> float:
 
 def read_bytes(batch: Columns) -> int:
     """Of a batch's rows; what they share, the values of dictionaries, is not counted."""
-    parts = (array.indices if pa.types.is_dictionary(array.type) else array for array in batch.values())
-    return sum(part.nbytes for part in parts)
+    arrays = (types.plain(array) for array in batch.values())
+    return sum((array.indices if pa.types.is_dictionary(array.type) else array).nbytes for array in arrays)
 
 
 # Numbers.

@@ -44,7 +44,7 @@ REASONS: dict[int, tuple[str, str, str]] = {
     row_layout.LABEL_UNKNOWN_CLASS: (
         "label of an unknown class",
         "a label that is none of the classes",
-        f"list all of them with --classes A,B,… in a new run, or {_SKIP}",
+        f"in a new run list all of them with --classes A,B,…, or name one against all others with --positive VALUE; or {_SKIP}",
     ),
     row_layout.WEIGHT_BAD: ("bad weight", "a weight that is null, negative or not finite", _SKIP),
     row_layout.FEATURES_NULL: ("features null", "null in place of a list of features", _SKIP),

@@ -404,12 +404,14 @@ class ParquetShard:
     def _file(self) -> Any:
         # A stream for each column at a time: hundreds of them must not take hundreds of megabytes.
         buffer_bytes = max(_SMALLEST_READ_BYTES, min(_PARQUET_READ_BYTES, _READING_BYTES // max(1, len(self.columns))))
+        schema = pq.read_metadata(self.source).schema
+        known = {schema.column(i).path for i in range(len(schema))}
         return pq.ParquetFile(
             self.source,
             page_checksum_verification=True,
             pre_buffer=False,
             buffer_size=buffer_bytes,
-            read_dictionary=sorted(self.categories),
+            read_dictionary=sorted(self.categories & known),
         )
 
     def decoded_slices(self, group: int, slice_rows: int) -> Iterator[pa.RecordBatch]:

@@ -1,0 +1,105 @@
+"""What people who come from other tools try first, and what they overlook."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import streampgs
+from streampgs.errors import DataError, OptionError
+from streampgs.evaluation import evaluate
+from streampgs.reading import decoding
+
+ROWS = 4000
+
+
+@pytest.fixture(scope="module")
+def prices() -> pa.Table:
+    random = np.random.default_rng(1)
+    x = random.standard_normal((ROWS, 4))
+    price = 9e5 + 3e5 * (x @ [1.0, 2.0, -1.0, 0.5]) + 1e4 * random.standard_normal(ROWS)
+    return pa.table({**{f"x{i}": x[:, i] for i in range(4)}, "price": price})
+
+
+@pytest.mark.parametrize("options", [{"loss": loss} for loss in ("squared", "huber", "absolute")], ids=str)
+def test_a_regression_finds_the_scale_of_its_labels(options, prices, tmp_path):
+    pq.write_table(prices, tmp_path / "prices.parquet")
+    streampgs.train(tmp_path / "prices.parquet", run=tmp_path / "run", label="price", epochs=8, **options)
+    assert evaluate(streampgs.Model.load(tmp_path / "run"), [str(tmp_path / "prices.parquet")])["r2"] > 0.99
+
+
+@pytest.mark.parametrize("factor", [1.0, 2.0**20])
+def test_an_absolute_loss_of_labels_of_another_unit_is_the_same_model(factor, prices, tmp_path):
+    for name, scale in (("plain", 1.0), ("scaled", factor)):
+        column = prices.schema.get_field_index("price")
+        table = prices.set_column(column, "price", pa.array(prices["price"].to_numpy() * scale))
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        streampgs.train(tmp_path / f"{name}.parquet", run=tmp_path / name, label="price", loss="absolute", epochs=2)
+    plain, scaled = (streampgs.Model.load(tmp_path / name).coef_ for name in ("plain", "scaled"))
+    np.testing.assert_allclose(scaled, factor * plain, rtol=1e-9)
+
+
+def test_categories_of_polars_come_straight_from_memory(tmp_path):
+    random = np.random.default_rng(2)
+    city = random.choice(["Bern", "Oslo", "Rome"], ROWS)
+    frame = pl.DataFrame({"city": city, "x": random.standard_normal(ROWS), "y": np.where(city == "Oslo", "yes", "no")})
+    frame = frame.with_columns(pl.col("city").cast(pl.Categorical), pl.col("y").cast(pl.Enum(["no", "yes"])))
+    streampgs.train(frame, run=tmp_path / "run", label="y")
+    predicted = streampgs.Model.load(tmp_path / "run").predict(frame)
+    assert (predicted == frame["y"].cast(pl.String).to_numpy()).all()
+
+
+def test_the_index_of_pandas_is_no_feature(tmp_path):
+    table = pa.table({"x": np.arange(ROWS) % 7, "__index_level_0__": range(ROWS), "y": np.arange(ROWS) % 2})
+    pq.write_table(table, tmp_path / "data.parquet")
+    streampgs.train(tmp_path / "data.parquet", run=tmp_path / "run", label="y", epochs=1)
+    encoding = streampgs.Model.load(tmp_path / "run").encoding
+    assert encoding is not None
+    assert [column.name for column in encoding.columns] == ["x"]
+    assert encoding.left_out["__index_level_0__"] == "pandas' index"
+
+
+def test_a_frequent_string_lends_its_name_to_a_shared_feature(tmp_path):
+    table = pa.table(
+        {"id": [f"user {i}" for i in range(ROWS)], "plan": ["basic", "team"] * (ROWS // 2), "y": [0, 1] * (ROWS // 2)}
+    )
+    pq.write_table(table, tmp_path / "data.parquet")
+    streampgs.train(tmp_path / "data.parquet", run=tmp_path / "run", label="y", epochs=1, hash_bits=6)
+    encoding = streampgs.Model.load(tmp_path / "run").encoding
+    assert encoding is not None
+    assert {"plan=basic", "plan=team"} <= set(encoding.names)
+
+
+def test_a_misspelt_ignore_and_a_matrix_without_labels_are_refused(prices, tmp_path):
+    pq.write_table(prices, tmp_path / "prices.parquet")
+    with pytest.raises(DataError, match="--ignore solld matches none"):
+        streampgs.train(tmp_path / "prices.parquet", run=tmp_path / "a", label="price", loss="squared", ignore="solld")
+    with pytest.raises(OptionError, match="without labels"):
+        streampgs.train(np.ones((5, 2)), run=tmp_path / "b")
+
+
+def test_rows_much_longer_than_the_sample_are_cut_up_and_then_refused(tmp_path, monkeypatch):
+    """A batch of long texts is encoded in parts, to the same bits; a window that outgrows all forecasts is refused."""
+    texts = ["a b"] * 3000 + [" ".join(f"w{i}" for i in range(200))] * 1000
+    table = pa.table({"text": texts, "y": [0, 1] * 2000})
+    pq.write_table(table, tmp_path / "data.parquet")
+
+    def trained(run: str) -> str | None:
+        report = streampgs.train(
+            tmp_path / "data.parquet", run=tmp_path / run, label="y", text="text", epochs=2, hash_bits=10
+        )
+        return report.dual_sha256
+
+    whole = trained("whole")
+    monkeypatch.setattr(decoding, "_ENCODED_BATCH_BYTES", 1 << 14)
+    monkeypatch.setattr(decoding, "_MUCH_LONGER", 0.01)
+    assert trained("parts") == whole
+
+    lists = [["a"]] * 70_000 + [[f"t{i}" for i in range(400)]] * 9000
+    longer = pa.table({"tags": lists, "y": [0, 1] * (len(lists) // 2)})
+    pq.write_table(longer, tmp_path / "longer.parquet", row_group_size=len(lists))
+    with pytest.raises(DataError, match="times as long as they were in the sample"):
+        streampgs.train(tmp_path / "longer.parquet", run=tmp_path / "longer", label="y", epochs=1)
