@@ -242,6 +242,7 @@ def test_features_have_names():
     assert own == ["n", "n is null", "when", *waves, "when is null", "l[0]", "l[1]", "l is null"]
     expected = {
         "c=red",
+        "c is null",
         "d=x",
         "d=y",
         "c=red d=x",
