@@ -164,7 +164,8 @@ def _is_far(path: ShardPath) -> TypeGuard[RemoteObject]:
 def _decoded(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
     if shard.kind == "parquet":
         with remote_source(shard.path) if _is_far(shard.path) else nullcontext() as source:
-            parquet = ParquetShard(shard.path, shard.layout, source, _categories(columns))
+            told = {name for name, _ in shard.layout.partitions}  # by folders: the file has no such column
+            parquet = ParquetShard(shard.path, shard.layout, source, _categories(columns) - told)
             try:
                 yield from _evened(parquet.decoded_slices(group, slice_rows), slice_rows)
             finally:

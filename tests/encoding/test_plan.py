@@ -183,6 +183,7 @@ def test_categories_texts_cycles_and_crosses():
     [
         (dict(features="agee"), DataError, r"part-0\.parquet.*--features agee matches none.*age.*\n.*\* and \?"),
         (dict(text="body"), DataError, r"--text body matches none of its columns"),
+        (dict(ignore="nowhere"), DataError, r"--ignore nowhere matches none"),
         (dict(category="user.name"), DataError, r"--category user\.name matches none"),
         (dict(cyclic="x*"), DataError, r"--cyclic x\* matches none"),
         (dict(text="age"), OptionError, r"--text age: the column is of type int32\n.*strings"),
@@ -206,6 +207,12 @@ def test_refusals_say_what_to_do(options, error, message):
 def test_a_table_of_nothing_but_its_label_is_refused():
     with pytest.raises(DataError, match=r"no column that could be a feature: label \(label\)"):
         plan(pa.schema([("label", pa.int8())]))
+
+
+def test_the_index_that_pandas_writes_is_no_feature():
+    found = plan(pa.schema([("x", pa.int8()), ("__index_level_0__", pa.int64())]))
+    assert kinds(found) == {"x": "number"}
+    assert found.left_out == {"__index_level_0__": "pandas' index"}
 
 
 def test_two_columns_of_one_name_are_refused():
