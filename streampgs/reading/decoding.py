@@ -27,10 +27,10 @@ from streampgs.table.shard_files import ArrowFile, ParquetShard, fingerprint_of
 _BATCH_BYTES = 1 << 20
 DECODER_NAME = "streampgs-decoder"
 # With hundreds of columns the calls are many.
-_ENCODED_BATCH_BYTES = 1 << 24
+_ENCODED_BATCH_BYTES = 1 << 25
 _MUCH_LONGER = 4
 _LONG_ROW = 1 << 16
-_MOST_ENCODED_ROWS = 8192
+_MOST_ENCODED_ROWS = 1 << 14
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,9 @@ class Copies:
         """Begin nothing more. Requests under way end when they are answered, or have stood still for too long."""
         self._stopping.set()
         self._objects.shutdown(waiting, cancel_futures=True)
-        self._parts.shutdown(waiting, cancel_futures=True)
+        self._parts.shutdown(
+            waiting
+        )  # each gives up as it begins; taken from the queue, it would be waited for forever
 
     def _bring(self, remote: RemoteObject) -> None:
         self._taken += remote.size

@@ -5,16 +5,17 @@ from __future__ import annotations
 import os
 import threading
 from concurrent.futures import Executor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
 
 from streampgs.errors import DataError, RunError
 from streampgs.stores import copies as module
+from streampgs.stores import download
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.copies import Copies
-from streampgs.stores.download import COPY_TIME_NS
+from streampgs.stores.download import COPY_TIME_NS, PART_BYTES
 
 
 @pytest.fixture
@@ -133,3 +134,28 @@ def test_halves_of_dead_writers_are_removed(tmp_path: Path) -> None:
     alive.touch()
     with closing(Copies(tmp_path, 30)):
         assert here(tmp_path) == {alive.name}
+
+
+def test_no_download_is_left_waiting_when_copies_are_closed(tmp_path, monkeypatch):
+    """Parts that were never begun must end as well: a thread that waits for them would keep the process alive."""
+    answered, asked = threading.Event(), threading.Event()
+
+    class Source:
+        size = 64 * PART_BYTES
+
+        def read(self, size: int, offset: int) -> bytes:
+            asked.set()
+            answered.wait(30)
+            return bytes(size)
+
+    monkeypatch.setattr(download, "opened", lambda remote, stopping: nullcontext(Source()))
+    copies = Copies(tmp_path, None)
+    remote = RemoteObject("s3://bucket/large", Source.size, "version", tmp_path)
+    copies.begin("window", [remote])
+    assert asked.wait(30)
+    copies.close(waiting=False)
+    answered.set()
+    for thread in threading.enumerate():
+        if thread.name.startswith("streampgs-"):
+            thread.join(30)
+            assert not thread.is_alive(), thread.name
