@@ -37,6 +37,7 @@ __all__ = ["RowRules", "WindowFiller", "refuse_unreadable"]
 
 Ints = NDArray[np.int64]
 _SAMPLED_BLOCK_BYTES = 1 << 18
+_LOOK_UP_SECONDS = 0.05
 
 
 @dataclass
@@ -140,8 +141,11 @@ class WindowFiller:
         try:
             # In the order of the plan, so that of several faults it is always the same that is told.
             for decoded in filling.decoding.running:
-                found.add(decoded.result())
-                meanwhile()
+                while True:
+                    meanwhile()  # one large group must not keep the other decoder waiting
+                    with suppress(TimeoutError):
+                        found.add(decoded.result(_LOOK_UP_SECONDS))
+                        break
             meanwhile()
             for block, part in filling.blocks:
                 self.blocks.check_stop()

@@ -120,10 +120,11 @@ class Window:
                 "start a new run with a --window a tenth as large, or on data in a random order (streampgs pack --shuffle)",
             )
         for name in ("values", "indices"):
-            old = getattr(self, name)
-            grown = self._room[name] = np.empty(int(_GROWTH * self._taken), old.dtype)
-            grown[: old.size] = old
-            setattr(self, name, grown)
+            old, room = getattr(self, name), self._room[name]
+            if room.size < self._taken:
+                room = self._room[name] = np.empty(int(_GROWTH * self._taken), old.dtype)
+                room[: old.size] = old
+            setattr(self, name, room)
 
     def complete(self, largest_index: int, skipped: Counter[int], dropped: list[NDArray[np.int64]]) -> None:
         """All rows are in their places, or are to be left out."""
