@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding, LabelCoding
@@ -150,6 +151,11 @@ def _with_labels(
         notes.append(
             f"the {len(options.classes or ()):,} whole numbers of label column '{options.labels[0]}' are taken as classes; to "
             "predict them as numbers: --loss squared"
+        )
+    if not textual[0] and len(arrays[0]) and pc.count_distinct(arrays[0]).as_py() == 1:
+        notes.append(
+            f"label column '{options.labels[0]}' has one value only in the sample: {arrays[0][0].as_py():g}; a model of one "
+            "class tells nothing"
         )
     options = _with_class_weights(options, arrays[0])
     coding = LabelCoding()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -129,7 +130,7 @@ class _Parsing:
         return counts
 
 
-class _LineReader:
+class _LineReader(ABC):
     as_text = True
 
     def __init__(self, path: Path, options: PackOptions) -> None:
@@ -147,8 +148,9 @@ class _LineReader:
                 yield Piece(batch, here, offset, faults)
                 offset += batch.num_rows
 
+    @abstractmethod
     def _batches(self, chunk: Chunk, shape: Shape) -> Iterator[tuple[pa.RecordBatch, dict[str, int]]]:
-        raise NotImplementedError
+        """The rows of a chunk, and those that were left out, by reason."""
 
 
 class SvmlightReader(_LineReader):

@@ -47,7 +47,7 @@ def _facts(address: str, columns: Columns, batches: Executor) -> tuple[RemoteObj
         found = fingerprint(remote, remote.size, 0, footer)
         if kind != ARROW:
             return remote, parquet_facts(remote, found, footer, columns)
-        file = ArrowGroups(remote, remote.size, footer, columns, read)
+        file = _RemoteGroups(remote, remote.size, footer, columns, read)
         if _are_small(file):
             file.read = _ahead(file, read)
             return remote, arrow_facts(found, file, [file.metadata(group) for group in range(file.groups)])

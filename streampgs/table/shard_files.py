@@ -11,6 +11,7 @@ import hashlib
 import math
 import os
 import struct
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
@@ -188,7 +189,7 @@ def read_facts(path: Path, columns: Columns) -> ShardFacts:
         raise _unreadable(path, error) from error
 
 
-class ArrowGroups:
+class ArrowGroups(ABC):
     """What an Arrow IPC file's footer tells, and how its record batches can be read."""
 
     def __init__(self, path: ShardPath, size: int, footer: bytes, columns: Columns, read: ReadAt) -> None:
@@ -288,9 +289,9 @@ class ArrowGroups:
             raise self._damaged(error, group) from error
         return batch
 
+    @abstractmethod
     def _native(self) -> AbstractContextManager[Any]:
         """The file for pyarrow."""
-        raise NotImplementedError
 
 
 class ArrowFile(ArrowGroups):
