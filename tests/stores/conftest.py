@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,14 @@ ROWS, SHARDS = 3_000, 6
 # Windows so small that a run has many: copies come while it trains.
 SMALL: dict[str, Any] = {"memory": "60MB", "window": "500kB", "sigma": 1e-4}
 MARKER = "secret-marker-of-the-tests"
+
+
+def delete_cache(run: Path) -> None:
+    """When no download is left that a session which has ended gave up."""
+    for thread in threading.enumerate():
+        if thread.name.startswith(("streampgs-copies", "streampgs-download")):
+            thread.join(30)
+    shutil.rmtree(run / "cache")
 
 
 @pytest.fixture(scope="session")

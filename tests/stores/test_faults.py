@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -15,7 +14,7 @@ import pytest
 
 import streampgs
 from streampgs.run.folder import RunFolder
-from tests.stores.conftest import MARKER, SMALL
+from tests.stores.conftest import MARKER, SMALL, delete_cache
 from tests.stores.moto import Moto, Proxy, Request
 
 _FOOTER_BYTES = 1 << 16
@@ -86,7 +85,7 @@ def test_a_store_that_fails_for_good_ends_training_with_a_message(
     address = moto.upload(folders / "sparse-parquet", "fails")
     run = tmp_path / "run"
     streampgs.train(address, run=run, rows=500, **SMALL)
-    shutil.rmtree(run / "cache")
+    delete_cache(run)
     good = 0
 
     def later(request: Request) -> str | None:
