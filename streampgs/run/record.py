@@ -1,0 +1,40 @@
+"""What is decided when a run starts, and stays."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from streampgs.options import Limits, ModelOptions
+from streampgs.order.schedule import Sizes
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    options: ModelOptions
+    sources: tuple[str, ...]
+    sizes: Sizes
+    cache: str | None
+    """The folder of decoded blocks; None: none are kept."""
+    cache_limit: int
+    limits: Limits
+    encoding: str | None = None
+    """The digest of the run's encoding; None: rows are used as they are."""
+    decoder_bytes: int = 0
+    """What decoding a group takes, where it was looked at."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "options": self.options.to_json()}
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> RunRecord:
+        return RunRecord(
+            ModelOptions.from_json(record["options"]),
+            tuple(record["sources"]),
+            Sizes(**record["sizes"]),
+            record["cache"],
+            record["cache_limit"],
+            Limits(**record["limits"]),
+            record["encoding"],
+            record["decoder_bytes"],
+        )

@@ -1,0 +1,567 @@
+"""Training from a start or a resume to a limit or a stop: windows of rows in, checkpoints out. The one place that sees
+both the data and the solver."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampgs.candidates import candidates_of, lanes_of, sigma_count, targets_of
+from streampgs.choices import (
+    cache_choice,
+    chosen_text,
+    data_choice,
+    encoding_choices,
+    memory_choice,
+    model_choice,
+    window_choice,
+)
+from streampgs.contest import Contest, heats_for
+from streampgs.encoding.encoding import Encoding
+from streampgs.errors import DataError, Diverged
+from streampgs.model import lanes_from
+from streampgs.opening import columns_of
+from streampgs.options import Resources, values_of
+from streampgs.order.cursor import Cursor
+from streampgs.order.schedule import Schedule
+from streampgs.planning import (
+    BLOCKS_NEEDED,
+    Forecast,
+    decoders_for,
+    decoding_bytes,
+    download_bytes,
+    forecast,
+    group_sizes,
+)
+from streampgs.progress import Observer, Report, Status, StopRequest
+from streampgs.reading.bad_rows import counts_by_name
+from streampgs.reading.cache import BlockCache
+from streampgs.reading.filler import RowRules, WindowFiller, refuse_unreadable
+from streampgs.reading.pipeline import Pipeline
+from streampgs.reading.remote import copies_folder, copies_of, one_by_one
+from streampgs.reading.window import Window
+from streampgs.run.folder import Checkpoint, RunFolder
+from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
+from streampgs.run.record import RunRecord
+from streampgs.solver.lanes import Lanes, state_bytes_per_feature
+from streampgs.solver.pgs import TRANSIENT_FEATURE_BYTES, Pgs, most_lanes
+from streampgs.table.catalog import Catalog, build_catalog
+
+# A loop call is this much work: short enough for Ctrl-C, long enough to cost nothing. Targets are looked at where
+# such pieces end, which are fixed places of a window.
+_PIECE_ROWS = 8192
+_PIECE_ENTRIES = 1 << 21
+_STATUS_SECONDS = 0.2
+_METRICS_SECONDS = 5.0
+_ROWS_BEFORE_TARGETS = 1000
+_VALIDATION_BYTES = 32 << 20
+# For --target-accuracy, validation rows are looked at whenever the rows have grown by an eighth; but only once the
+# progressive accuracy, which is that of single iterates and so lower, has come near.
+_FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
+
+
+@dataclass
+class Totals:
+    """Sums over all sessions of a run."""
+
+    rows: int = 0
+    seconds_training: float = 0.0
+    seconds_waiting: float = 0.0
+    skipped: Counter[int] = field(default_factory=Counter)
+    looks: int = 0
+    """At the validation rows, those that were not worth it included."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "skipped": {str(reason): count for reason, count in self.skipped.items()}}
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> Totals:
+        skipped = Counter({int(reason): count for reason, count in record["skipped"].items()})
+        return Totals(record["rows"], record["seconds_training"], record["seconds_waiting"], skipped, record["looks"])
+
+
+def schedule_of(record: RunRecord, catalog: Catalog) -> Schedule:
+    groups = group_sizes(catalog, record.options.weighted)
+    return Schedule(record.options.seed, groups, record.sizes, record.options.sampling)
+
+
+class Session:
+    """One stretch of training, from a start or a resume to a limit or a stop."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        record: RunRecord,
+        catalog: Catalog,
+        cursor: Cursor,
+        observer: Observer,
+        stop: StopRequest,
+        resources: Resources,
+        encoding: Encoding | None,
+    ) -> None:
+        self.encoding = encoding
+        self.folder = folder
+        self.record = record
+        self.options = record.options
+        self.catalog = catalog.with_copies_in(copies_folder(record.cache)) if record.cache is not None else catalog
+        self.cursor = cursor
+        self.observer = observer
+        self.stop = stop
+        self.resources = resources
+        self.schedule = schedule_of(record, catalog)
+        refuse_unreadable(catalog, self.schedule)
+        self.solver: Lanes | None = None
+        self.contest: Contest | None = None
+        self.looked: tuple[float, float | None] | None = None
+        self.totals = Totals()
+        self.checkpoint: Path | None = None
+        self.saved_at = (-1, cursor)
+        self.limits = record.limits
+        self.pipeline: Pipeline | None = None
+        self.window: Window | None = None
+        self.forecast: Forecast | None = None
+        self.process_bytes = 0
+        self.rows_at_start = 0
+        self.waited_before = 0.0
+        self.trained_before = 0.0
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        record = checkpoint.record
+        self.solver = lanes_from(checkpoint)
+        self.contest = Contest.from_json(record["contest"], self._validation_window(self.solver.features))
+        self.totals = Totals.from_json(record["totals"])
+        self.checkpoint = checkpoint.path
+        self.saved_at = (self.totals.rows, Cursor.from_json(record["cursor"]))
+
+    def run(self) -> Report:
+        self.rows_at_start = self.totals.rows
+        self.trained_before = self.totals.seconds_training
+        self.waited_before = self.totals.seconds_waiting
+        reached = self._limit_reached(at_piece_end=False)
+        if reached is not None:
+            self.observer.note(f"nothing to do: the limit of {reached} is reached already; give a larger one to go on")
+            return self._report(reached)
+        cache = BlockCache(Path(self.record.cache)) if self.record.cache is not None else None
+        copies = copies_of(self.catalog, self.record.cache, self.record.cache_limit)
+        filler = WindowFiller(
+            self.catalog,
+            self.schedule.slice_rows,
+            self._rules(),
+            cache,
+            copies,
+            decoders_for(self.record.decoder_bytes, self.resources.memory),
+        )
+        filler.warm_up()
+        if self.solver is None:
+            self._warm_up_first_lanes()
+        self.process_bytes = rss_bytes() - (self.solver.nbytes if self.solver is not None else 0)
+        self.pipeline = Pipeline(filler, self.schedule, self.cursor.at_row(0), self.limits.epochs)
+        self.last_status = self.last_metrics = self.last_saved = time.perf_counter()
+        try:
+            self._save()  # new shards may have joined in: their place in the order is from now on a part of the run
+            stopped_by = self._train()
+        except Diverged:
+            raise
+        except BaseException:
+            self._save()
+            raise
+        finally:
+            self.pipeline.close()
+        if cache is not None and cache.rebuilt:
+            self.observer.note(f"{cache.rebuilt} damaged cache files were decoded anew")
+        self._save()
+        report = self._report(stopped_by)
+        self.folder.append_metrics({"event": "stopped", **asdict(report)})
+        return report
+
+    @property
+    def _feature_count(self) -> int | None:
+        """The number of features, where it is fixed."""
+        encoded = self.encoding.features if self.encoding is not None else None
+        return self.options.feature_count or encoded
+
+    def _rules(self) -> RowRules:
+        dense = self.catalog.kind == "dense" and self.solver is not None
+        return RowRules(
+            columns_of(self.options, self.encoding),
+            self.options.classifies,
+            self.options.on_bad_row == "skip",
+            self.solver.features if dense and self.solver is not None else self._feature_count,
+        )
+
+    def _validation_window(self, features: int) -> Window | None:
+        """Rows of the validation data, evenly from all of them, as many as are needed to judge; dense ones of so many
+        features."""
+        if not self.options.validation:
+            return None
+        columns = columns_of(self.options, self.encoding)
+        catalog, _ = build_catalog(self.options.validation, columns)
+        if catalog.kind != self.catalog.kind:
+            raise DataError(
+                f"the validation data hold {catalog.kind} rows, the training data {self.catalog.kind} ones",
+                "give validation data of the same kind",
+            )
+        rules = self._rules() if catalog.kind == "sparse" else replace(self._rules(), features=features)
+        with one_by_one(catalog) as (placed, copies):
+            filler = WindowFiller(placed, np.empty(0, np.int64), rules, None, copies)
+            try:
+                window = filler.sample(_VALIDATION_BYTES)
+            finally:
+                filler.close()
+        if window.rows == 0:
+            raise DataError(
+                "the validation data hold no row to judge on",
+                f"give rows of {features:,} features, with labels" if catalog.kind == "dense" else "give other data",
+            )
+        return window
+
+    def _warm_up_first_lanes(self) -> None:
+        """Load, or compile, the loops that the first step will need, as far as can be told without any rows."""
+        options = self.options
+        targets = len(targets_of(options))
+        for loss in options.losses:
+            for p in (2.0,) if options.p == "auto" else values_of(options.p):
+                lanes = min(most_lanes(p), sigma_count(options, targets) * targets)
+                Pgs.warm_up(loss, p, self.catalog.kind, options.returns, lanes)
+
+    # The loop.
+
+    def _train(self) -> str:
+        assert self.pipeline is not None
+        while True:
+            window = self._next_window()
+            if isinstance(window, str):
+                return window
+            self.window = window
+            stopped_by = self._train_on(window)
+            if stopped_by is not None:
+                return stopped_by
+            self.pipeline.release(window)
+
+    def _next_window(self) -> Window | str:
+        """The next window with any rows, ready to be trained on; or why training ends."""
+        assert self.pipeline is not None
+        first_epoch = self.cursor.epoch
+        while True:
+            window = self.pipeline.next(self.stop)
+            if window is None:
+                return self.stop.reason or "epochs"
+            if self.cursor.row == 0:
+                self.totals.skipped.update(window.skipped)
+            if window.rows > 0:
+                break
+            assert window.plan is not None
+            self.cursor = window.plan.next
+            self.pipeline.release(window)
+            if self.cursor.epoch > first_epoch + 1:
+                raise DataError("a whole epoch had no usable row", "mend the data; streampgs inspect DATA tells more")
+        if self.solver is None:
+            self.solver = self._new_solver(window)
+        self._grow(self.solver, window.largest_index + 1)
+        if self.forecast is None:
+            self._announce_choices(window)
+        return window
+
+    def _train_on(self, window: Window) -> str | None:
+        """Train on the rest of a window; why training is to end, or None when the window is used up."""
+        assert self.solver is not None
+        assert window.plan is not None
+        mean_entries = window.entries / max(1, window.starts.size)
+        batch = self.options.batch
+        piece = batch * max(1, int(min(_PIECE_ROWS, _PIECE_ENTRIES / max(1.0, mean_entries))) // batch)
+        row = self.cursor.row
+        while row < window.rows:
+            self._judge_if_due(window, row)
+            until = min(window.rows, (row // piece + 1) * piece)
+            if self.contest is not None and self.contest.next_mark is not None:
+                until = min(until, row + self.contest.next_mark - self.totals.rows)
+            at_piece_end = True
+            if self.limits.rows is not None:
+                last = row + max(1, self.limits.rows - self.totals.rows)
+                at_piece_end = until <= last
+                until = min(until, last)
+            began = time.perf_counter()
+            until = self.solver.advance(window, row, until, window.rows)
+            now = time.perf_counter()
+            self.totals.seconds_training += now - began
+            self.totals.rows += until - row
+            row = until
+            self.cursor = self.cursor.at_row(row) if row < window.rows else window.plan.next
+            reached = self._limit_reached(at_piece_end)
+            self._look_after(now)
+            if reached is not None:
+                return reached
+        return self._limit_reached(at_piece_end=False)
+
+    def _limit_reached(self, at_piece_end: bool) -> str | None:
+        limits, totals = self.limits, self.totals
+        if self.stop.reason is not None:
+            return self.stop.reason
+        if limits.epochs is not None and self.cursor.epoch >= limits.epochs:
+            return "epochs"
+        if limits.rows is not None and totals.rows >= limits.rows:
+            return "rows"
+        if limits.seconds is not None and totals.seconds_training + self._seconds_waiting() >= limits.seconds:
+            return "seconds"
+        if self.solver is None or not at_piece_end or totals.rows < _ROWS_BEFORE_TARGETS:
+            return None
+        if limits.target_accuracy is not None:
+            accuracy = self._accuracy_to_go_by()
+            if accuracy is not None and accuracy >= limits.target_accuracy:
+                return "target-accuracy"
+        if limits.target_gap is not None and self._gap(self.solver) <= limits.target_gap:
+            return "target-gap"
+        return None
+
+    # Several models, and how good they are.
+
+    def _judge_if_due(self, window: Window, row: int) -> None:
+        contest, solver = self.contest, self.solver
+        if contest is None or solver is None or contest.next_mark is None or self.totals.rows < contest.next_mark:
+            return
+        kept = contest.judge(solver, window, row, self.totals.rows, self.catalog.rows)
+        if kept is not None:
+            self.solver = solver.with_lanes(kept)
+            if len(contest.standing.left) == 1:
+                chosen = contest.candidates[contest.standing.left[0]]
+                self.observer.note(
+                    f"after {self.totals.rows:,} rows {chosen_text(chosen)} is the best of the candidates"
+                )
+
+    def _accuracy_to_go_by(self) -> float | None:
+        """What --target-accuracy is compared with; None: nothing new is known."""
+        progressive = self._progressive()[1]
+        if not self.options.validation:
+            return self._judged()[1] if self.options.multiclass else progressive
+        looks = int(math.log(max(self.totals.rows / _FIRST_LOOK, 1.0), _LOOK_GROWTH))
+        if looks == self.totals.looks or self.solver is None or self.contest is None:
+            return None
+        self.totals.looks = looks
+        target = self.limits.target_accuracy
+        if progressive is not None and target is not None and progressive < target - _NEAR_TARGET:
+            return None
+        self.looked = self.contest.look(self.solver)
+        return self.looked[1]
+
+    def _leading_lanes(self) -> range:
+        assert self.contest is not None
+        targets = len(self.contest.targets)
+        first = self.contest.leader() * targets
+        return range(first, first + targets)
+
+    def _progressive(self) -> tuple[float | None, float | None]:
+        """Loss and accuracy of the leading model over its steps, each row before it was trained on; the mean over
+        targets. Of more than two classes the accuracy is not known."""
+        if self.solver is None:
+            return None, None
+        tallies = [self.solver.tallies(lane) for lane in self._leading_lanes()]
+        weight = sum(part.weight for part in tallies)
+        if not weight:
+            return None, None
+        accuracy = sum(part.correct for part in tallies) / weight
+        known = self.options.classifies and not self.options.multiclass
+        return sum(part.loss for part in tallies) / weight, accuracy if known else None
+
+    def _judged(self) -> tuple[float | None, float | None]:
+        # What was said of a winner long ago, when the contest ended, is not what it has come to.
+        latest = self.contest.latest() if self.contest is not None and self.contest.next_mark is not None else None
+        return self.looked or latest or (None, None)
+
+    def _gap(self, solver: Lanes) -> float:
+        """The mean over targets."""
+        lanes = self._leading_lanes()
+        return sum(solver.gap(lane) for lane in lanes) / len(lanes)
+
+    def _seconds_waiting(self) -> float:
+        return self.waited_before + (self.pipeline.seconds_waiting if self.pipeline is not None else 0.0)
+
+    def _grow(self, solver: Lanes, features: int) -> None:
+        """Room for the features of the next window, unless a stray index asks for more memory than there is."""
+        needed = (features - solver.features) * state_bytes_per_feature(solver.settings)
+        available = available_bytes()
+        if available is not None and needed > available:
+            raise DataError(
+                f"a row names feature {features - 1:,}: a model that wide takes {needed / 1e9:,.1f} GB more, and "
+                f"{available / 1e9:,.1f} GB are free",
+                "give --feature-count N with the true number: rows with larger indices are then named, or skipped",
+            )
+        solver.grow(features)
+
+    # The first window.
+
+    def _new_solver(self, window: Window) -> Lanes:
+        """A lane for each candidate and target, with what is to be found out found out from the first window's rows."""
+        options, rows = self.options, self.catalog.rows
+        targets = targets_of(options)
+        features = self._feature_count or window.largest_index + 1
+        candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
+        searching = "auto" in (options.sigma, options.p)
+        heats = heats_for(len(candidates), rows, searching, features)
+        judges_on = self.options.multiclass or (len(candidates) > 1 and not searching)
+        self.contest = Contest(candidates, targets, heats, judges_on, self._validation_window(features))
+        solver = Lanes(lanes_of(candidates, targets))
+        if self._feature_count is not None:
+            solver.grow(self._feature_count)
+        return solver
+
+    def _announce_choices(self, window: Window) -> None:
+        assert self.solver is not None
+        assert window.plan is not None
+        groups, sizes = self.schedule.groups, self.record.sizes
+        state_bytes = state_bytes_per_feature(self.solver.settings)
+        racing = len(self.solver) > 1 and self.contest is not None and self.contest.next_mark is not None
+        # While lanes are dropped, those that stay are there twice.
+        feature_bytes = state_bytes + max(TRANSIENT_FEATURE_BYTES, state_bytes // 2 if racing else 0)
+        decoding = decoding_bytes(self.catalog, groups, self.record.decoder_bytes, self.resources.memory)
+        held = decoding, download_bytes(self.catalog)
+        self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, *held)
+        blocks = window.plan.blocks
+        is_all = self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals) <= len(window.plan.pieces.group)
+        choices = {
+            "data": data_choice(self.catalog, self.solver.features),
+            **({} if self.encoding is None else encoding_choices(self.encoding)),
+            "model": model_choice(self.solver.settings, self.options, len(self._leading_lanes())),
+            "window": window_choice(sizes, window.rows, blocks, is_all, self.options.sampling),
+            "cache": cache_choice(self.catalog, self.record.cache, self._epochs_left()),
+            "memory": memory_choice(self.forecast),
+        }
+        self.observer.choices(choices)
+        self.folder.append_metrics({"event": "started", "rows": self.totals.rows, "choices": choices})
+        if self.forecast.model > self.resources.memory and self.encoding is not None and self.encoding.has_hashed:
+            self.observer.note(
+                f"the models in training take {self.forecast.model / 1e6:,.0f} MB beside --memory: --hash-bits "
+                f"{max(1, self.encoding.hash_bits - 4)}, or a --sigma that is known, makes it less"
+            )
+        if blocks < BLOCKS_NEEDED and not is_all:
+            self.observer.note(
+                f"blocks mixed by the first window: {blocks} (64 and more mix well). If the shards are sorted, the model may "
+                "suffer until later epochs: streampgs inspect DATA tells; more --memory helps"
+            )
+
+    # Saving and telling.
+
+    def _look_after(self, now: float) -> None:
+        # The certificate looks at every feature: with millions of them it is asked for less often.
+        seconds_between = _STATUS_SECONDS * max(1.0, self.solver.features / 1e6 if self.solver else 1.0)
+        if now - self.last_status >= seconds_between:
+            self.last_status = now
+            status = self._status()
+            self.observer.status(status)
+            if now - self.last_metrics >= _METRICS_SECONDS:
+                self.last_metrics = now
+                self.folder.append_metrics({"event": "status", **asdict(status)})
+        if now - self.last_saved >= self.resources.checkpoint_seconds:
+            self._save()
+            self.last_saved = time.perf_counter()
+
+    def _save(self) -> None:
+        if self.solver is None or self.contest is None or self.saved_at == (self.totals.rows, self.cursor):
+            return
+        vectors, solver = self.solver.to_record()
+        self.totals.seconds_waiting = self._seconds_waiting()
+        record = {
+            "options": self.options.to_json(),
+            "settings": [settings.to_json() for settings in self.solver.settings],
+            "contest": self.contest.to_json(),
+            "sizes": asdict(self.record.sizes),
+            "cursor": self.cursor.to_json(),
+            "catalog_digest": self.catalog.digest(self.cursor.arrivals[-1].shards),
+            "totals": self.totals.to_json(),
+            "limits": asdict(self.limits),
+            "solver": solver,
+            "dual_sha256": self.solver.dual_sha256(),
+        }
+        self.checkpoint = self.folder.write_checkpoint(vectors, record, self.totals.rows)
+        self.saved_at = (self.totals.rows, self.cursor)
+        self.observer.saved(str(self.checkpoint))
+
+    def _epochs_left(self) -> int | None:
+        return None if self.limits.epochs is None else self.limits.epochs - self.cursor.epoch
+
+    def _epochs(self) -> float:
+        """Epochs done, with the part of the present one."""
+        length = max(1, self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals))
+        position = float(self.cursor.position)
+        if self.window is not None and self.window.plan is not None and self.cursor.row > 0:
+            following = self.window.plan.next
+            end = following.position if following.epoch == self.cursor.epoch else length
+            position += (end - position) * self.cursor.row / self.window.rows
+        return self.cursor.epoch + min(1.0, position / length)
+
+    def _rows_per_second(self) -> float:
+        seconds = self.totals.seconds_training - self.trained_before + self._seconds_waiting() - self.waited_before
+        return (self.totals.rows - self.rows_at_start) / seconds if seconds > 0 else 0.0
+
+    def _status(self) -> Status:
+        assert self.solver is not None
+        loss, accuracy = self._judged() if self.looked or self.options.multiclass else self._progressive()
+        epochs = self._epochs()
+        seconds = self.totals.seconds_training + self._seconds_waiting()
+        return Status(
+            t=self.solver.steps,
+            rows=self.totals.rows,
+            epoch=self.cursor.epoch,
+            epoch_fraction=epochs - self.cursor.epoch,
+            rows_per_second=self._rows_per_second(),
+            loss=loss,
+            accuracy=accuracy,
+            gap=self._gap(self.solver) if self.solver.steps else None,
+            lanes=len(self.solver),
+            seconds=seconds,
+            seconds_left=self._seconds_left(epochs, seconds),
+            rss_bytes=rss_bytes(),
+        )
+
+    def _seconds_left(self, epochs: float, seconds: float) -> float | None:
+        speed = self._rows_per_second()
+        estimates = []
+        if self.limits.epochs is not None and speed:
+            estimates.append((self.limits.epochs - epochs) * self.catalog.rows / speed)
+        if self.limits.rows is not None and speed:
+            estimates.append((self.limits.rows - self.totals.rows) / speed)
+        if self.limits.seconds is not None:
+            estimates.append(self.limits.seconds - seconds)
+        return max(0.0, min(estimates)) if estimates else None
+
+    def _chosen(self) -> dict[str, Any] | None:
+        """What the leading candidate is."""
+        if self.contest is None:
+            return None
+        leader = self.contest.candidates[self.contest.standing.left[self.contest.leader()]].to_json()
+        return {name: leader[name] for name in ("loss", "p", "sigma", "t0", "radius")}
+
+    def _report(self, stopped_by: str) -> Report:
+        solver = self.solver
+        progressive_loss, progressive_accuracy = self._progressive()
+        if self.options.validation and solver is not None and self.contest is not None:
+            self.looked = self.contest.look(solver)
+        judged_loss, judged_accuracy = self._judged()
+        return Report(
+            run=str(self.folder.path),
+            t=solver.steps if solver else 0,
+            rows=self.totals.rows,
+            epochs=self._epochs(),
+            seconds_training=self.totals.seconds_training,
+            seconds_reading_wait=self.totals.seconds_waiting,
+            rows_per_second=self._rows_per_second(),
+            progressive_loss=progressive_loss,
+            progressive_accuracy=progressive_accuracy,
+            judged_loss=judged_loss,
+            judged_accuracy=judged_accuracy,
+            chosen=self._chosen(),
+            lanes=len(solver) if solver else 0,
+            gap=self._gap(solver) if solver and solver.steps else None,
+            sampling=self.options.sampling,
+            dual_sha256=solver.dual_sha256() if solver else None,
+            checkpoint=str(self.checkpoint) if self.checkpoint else None,
+            stopped_by=stopped_by,
+            skipped_rows=counts_by_name(self.totals.skipped),
+            forecast_rss_mb=self.forecast.total / 1e6 if self.forecast else 0.0,
+            peak_rss_mb=peak_rss_bytes() / 1e6,
+        )
