@@ -149,8 +149,8 @@ def inspect_data(
     later = schedule.window(Cursor(arrivals, epoch=1))
     clustering, block_rows = label_clustering(catalog, groups, sizes, columns)
     warnings = []
-    for name, epoch, plan in (("the first epoch's", 0, first), ("later", 1, later)):
-        whole = plan.blocks >= schedule.epoch_length(epoch, arrivals)
+    for name, plan in (("the first epoch's", first), ("later", later)):
+        whole = plan.blocks >= schedule.part_length(plan.start)
         if not whole and clustering * _INDEPENDENT_BLOCKS_NEEDED > plan.blocks:
             needed = int(np.ceil(clustering * _INDEPENDENT_BLOCKS_NEEDED))
             warnings.append(

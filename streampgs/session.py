@@ -422,7 +422,7 @@ class Session:
         held = decoding, download_bytes(self.catalog)
         self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, *held)
         blocks = window.plan.blocks
-        is_all = self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals) <= len(window.plan.pieces.group)
+        is_all = self.schedule.part_length(window.plan.start) <= len(window.plan.pieces.group)
         choices = {
             "data": data_choice(self.catalog, self.solver.features),
             **({} if self.encoding is None else encoding_choices(self.encoding)),
@@ -486,13 +486,14 @@ class Session:
 
     def _epochs(self) -> float:
         """Epochs done, with the part of the present one."""
-        length = max(1, self.schedule.epoch_length(self.cursor.epoch, self.cursor.arrivals))
+        length = max(1, self.schedule.part_length(self.cursor))
         position = float(self.cursor.position)
         if self.window is not None and self.window.plan is not None and self.cursor.row > 0:
             following = self.window.plan.next
-            end = following.position if following.epoch == self.cursor.epoch else length
+            same_part = (following.epoch, following.part) == (self.cursor.epoch, self.cursor.part)
+            end = following.position if same_part else length
             position += (end - position) * self.cursor.row / self.window.rows
-        return self.cursor.epoch + min(1.0, position / length)
+        return self.cursor.epoch + self.schedule.epoch_fraction(self.cursor, position)
 
     def _rows_per_second(self) -> float:
         seconds = self.totals.seconds_training - self.trained_before + self._seconds_waiting() - self.waited_before

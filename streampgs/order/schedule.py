@@ -6,7 +6,7 @@ is not cached). A WINDOW is a run of blocks of the epoch's order; its rows are v
 
 Everything here is a function of the seed, the sizes of the groups and the cursor. Shards that arrive in the middle of
 an epoch open a new layer of its order: a fresh permutation of what is left and what is new together, so that nothing
-repeats and nothing is lost.
+repeats and nothing is lost. Those that arrive when an epoch is over may be one more part of it.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.arithmetic.randomness import key_of, permuted, random_fractions
-from streampgs.order.cursor import Arrival, Cursor
+from streampgs.order.cursor import Arrival, Cursor, Place
 
 Ints = NDArray[np.int64]
 
 _LOOK_AHEAD = 256  # blocks looked at together
+_FAR = 1 << 62  # beyond every place
 _HALVED = 1.9  # windows' worth of rows left that become two halves
 
 
@@ -76,6 +77,43 @@ class WindowPlan:
 
 
 @dataclass(frozen=True)
+class _Run:
+    """Blocks of one arrival, each so many times, in the numbering of a part."""
+
+    start: int
+    first_block: int
+    stop_block: int
+    copies: int
+
+    @property
+    def stop(self) -> int:
+        return self.start + (self.stop_block - self.first_block) * self.copies
+
+
+@dataclass(frozen=True)
+class _PartLayout:
+    whole: NDArray[np.bool_]
+    """Of each group: whether it is one block."""
+    starts: Ints
+    """Number of the first block of each group, and behind the last the number of blocks."""
+    runs: list[_Run]
+    layers: list[tuple[int, int]]
+    """(first position, positions known)"""
+
+    @property
+    def length(self) -> int:
+        return self.layers[-1][1]
+
+    def blocks(self, numbers: Ints) -> Ints:
+        """The blocks of these numbers of the part."""
+        run = np.searchsorted([run.start for run in self.runs], numbers, side="right") - 1
+        starts, firsts, stops = (
+            np.array([getattr(run, name) for run in self.runs]) for name in ("start", "first_block", "stop_block")
+        )
+        return np.asarray(firsts[run] + (numbers - starts[run]) % (stops - firsts)[run])
+
+
+@dataclass(frozen=True)
 class _Ahead:
     group: Ints
     start: Ints
@@ -108,27 +146,59 @@ class Schedule:
         start = cursor.at_row(0)
         return self._independent_window(start) if self.sampling == "independent" else self._epoch_window(start)
 
-    def epoch_length(self, epoch: int, arrivals: tuple[Arrival, ...]) -> int:
-        """Positions in an epoch: blocks, or rows when they are drawn independently."""
-        groups = _arrived(arrivals, epoch)
+    def part_length(self, cursor: Cursor) -> int:
+        """Positions in the cursor's part of its epoch: blocks, or rows when they are drawn independently."""
+        known = _known(cursor.arrivals, (cursor.epoch, cursor.part, _FAR))
         if self.sampling == "independent":
-            return int(self.groups.rows[:groups].sum())
-        return int(self._block_starts(epoch, arrivals, groups)[-1])
+            return int(self._row_starts(cursor, known)[-1])
+        return self._layout(cursor, _FAR).length
 
-    def arrive(self, cursor: Cursor, shards: int, groups: int) -> Cursor:
-        """The catalog has grown to `groups` groups: they join in at the next window's start."""
+    def epoch_fraction(self, cursor: Cursor, position: float) -> float:
+        """How much of its epoch is done at a position of the cursor's part."""
+        done = min(1.0, position / max(1, self.part_length(cursor)))
+        since, live = _since(cursor), self._live_rows(cursor)
+        rows = _known(cursor.arrivals, (cursor.epoch, cursor.part, _FAR))
+        before = float(live[:since].sum() / max(1, live[:rows].sum()))
+        return before + (1.0 - before) * done
+
+    # Shards come and go.
+
+    def arrive(
+        self, cursor: Cursor, shards: int, groups: int, last_epoch: int | None = None, catching_up: bool = False
+    ) -> Cursor:
+        """The catalog has grown to `groups` groups: they join in at the next window's start, to come once in this epoch,
+        or, catching up, as often as others will have come when it ends. If no more than the epochs before `last_epoch`
+        are wanted, and they are over by then, what is new is one more part of the last of them."""
         boundary = cursor
         if cursor.row > 0 or cursor.slice > 0:
             boundary = self.window(cursor).next
             while boundary.slice > 0:
                 boundary = self.window(boundary).next
-        arrival = Arrival(boundary.epoch, boundary.position, shards, groups)
-        return replace(cursor, arrivals=(*cursor.arrivals, arrival))
+        begun = tuple(a for a in cursor.arrivals if a.place < (boundary.epoch, 0, 0))
+        waiting = cursor.arrivals[len(begun) :]
+        is_over = last_epoch is not None and boundary.begins_epoch and boundary.epoch >= last_epoch
+        if is_over and begun and not any(arrival.retired for arrival in waiting):
+            epoch, since = boundary.epoch - 1, begun[-1].groups
+            catching_up = catching_up or any(arrival.copies > 1 for arrival in waiting)
+            boundary = replace(cursor, epoch=epoch, part=_last_part(begun, epoch) + 1, position=0, slice=0, row=0)
+        else:
+            begun, since = cursor.arrivals, 0
+        copies = boundary.epoch + 1 if catching_up else 1
+        arrival = Arrival(boundary.epoch, boundary.position, shards, groups, boundary.part, copies, since)
+        cursor = boundary if cursor.row == cursor.slice == 0 else cursor
+        return replace(cursor, arrivals=_shortened((*begun, arrival), cursor))
+
+    def begin_again(self, cursor: Cursor, shards: int, groups: int, retired: tuple[tuple[int, int], ...]) -> Cursor:
+        """Groups are no longer there: the cursor's epoch begins again, on all that is there now."""
+        again = Cursor((), cursor.epoch, part=cursor.part + (not cursor.begins_epoch))
+        arrival = Arrival(again.epoch, 0, shards, groups, again.part, retired=retired)
+        begun = (a for a in cursor.arrivals if a.place <= cursor.place)
+        return replace(again, arrivals=_shortened((*begun, arrival), again))
 
     # Below: how an epoch's order is found.
 
     def _whole(self, epoch: int, arrivals: tuple[Arrival, ...]) -> NDArray[np.bool_]:
-        groups = _arrived(arrivals, epoch)
+        groups = _known(arrivals, (epoch, _FAR, _FAR))
         first_epoch = np.empty(groups, np.int64)
         known = 0
         for arrival in arrivals:
@@ -138,52 +208,75 @@ class Schedule:
         fresh = first_epoch == epoch
         return np.asarray(self.groups.decoded[:groups] & (fresh | ~self.groups.cached[:groups]))
 
-    def _block_starts(self, epoch: int, arrivals: tuple[Arrival, ...], groups: int) -> Ints:
-        """Number of the first block of each group, and behind the last the number of blocks."""
-        blocks = np.where(self._whole(epoch, arrivals)[:groups], 1, self.slices[:groups])
-        return np.concatenate([[0], np.cumsum(blocks)])
+    def _live_rows(self, cursor: Cursor) -> Ints:
+        rows = self.groups.rows.copy()
+        for first, stop in _retired(cursor):
+            rows[first:stop] = 0
+        return rows
 
-    def _blocks_at(self, epoch: int, layers: list[tuple[int, int]], positions: Ints, layer: int) -> Ints:
-        """Numbers of the blocks that stand at `positions` of the epoch, as layer `layer` orders them.
+    def _layout(self, cursor: Cursor, position: int) -> _PartLayout:
+        """What is known of the cursor's part at a position."""
+        whole = self._whole(cursor.epoch, cursor.arrivals)
+        blocks = np.where(whole, 1, self.slices[: len(whole)])
+        for first, stop in _retired(cursor):
+            blocks[first:stop] = 0
+        starts = np.concatenate([[0], np.cumsum(blocks)])
+        own = [a for a in cursor.arrivals if (a.epoch, a.part) == (cursor.epoch, cursor.part)]
+        before = _known(cursor.arrivals, (cursor.epoch, cursor.part, -1))
+        since = _since(cursor)
+        runs = [_Run(0, int(starts[since]), int(starts[before]), 1)] if before > since else []
+        layers: list[tuple[int, int]] = [(0, runs[-1].stop if runs else 0)]
+        for arrival in own:
+            if arrival.position > position:
+                break
+            length = runs[-1].stop if runs else 0
+            new = max(before, since)
+            before = max(new, arrival.groups)
+            run = _Run(length, int(starts[new]), int(starts[before]), arrival.copies)
+            runs.append(run)
+            if layers[-1][0] == arrival.position:
+                layers.pop()
+            layers.append((arrival.position, run.stop))
+        return _PartLayout(whole, starts, runs, layers)
 
-        A layer (first position, blocks known) permutes what its predecessor had left, followed by what is new.
+    def _blocks_at(self, cursor: Cursor, layout: _PartLayout, positions: Ints) -> Ints:
+        """Numbers of the blocks that stand at `positions` of the cursor's part.
+
+        A layer (first position, length known) permutes what its predecessor had left, followed by what is new.
         """
-        first, known = layers[layer]
-        key = key_of(self.seed, "blocks", epoch, layer)
-        if layer == 0:
-            return permuted(key, known, positions)
-        known_before = layers[layer - 1][1]
-        left = known_before - first
-        drawn = permuted(key, left + known - known_before, positions - first)
-        blocks = drawn - left + known_before
-        old = drawn < left
-        if old.any():
-            blocks[old] = self._blocks_at(epoch, layers, first + drawn[old], layer - 1)
-        return blocks
+        found = np.empty_like(positions)
+        open_places = np.arange(len(positions))
+        for number in range(len(layout.layers) - 1, -1, -1):
+            first, length = layout.layers[number]
+            known_before = layout.layers[number - 1][1] if number else 0
+            left = known_before - first
+            key = _key(self.seed, "blocks", cursor, number)
+            drawn = permuted(key, left + length - known_before, positions - first)
+            old = drawn < left
+            found[open_places[~old]] = drawn[~old] - left + known_before
+            positions, open_places = first + drawn[old], open_places[old]
+            if len(positions) == 0:
+                break
+        return layout.blocks(found)
 
     def _epoch_window(self, cursor: Cursor) -> WindowPlan:
-        epoch, arrivals = cursor.epoch, cursor.arrivals
-        present = [a for a in arrivals if (a.epoch, a.position) <= (epoch, cursor.position)]
-        block_starts = self._block_starts(epoch, arrivals, present[-1].groups)
-        layers = _layers(epoch, present, block_starts)
-        later = [a.position for a in arrivals if a.epoch == epoch and a.position > cursor.position]
-        epoch_end = int(block_starts[-1])
-        stop_at = min([epoch_end, *later])
-        ahead = self._blocks_ahead(cursor, layers, block_starts, stop_at)
+        layout = self._layout(cursor, cursor.position)
+        part_end = layout.length
+        ahead = self._blocks_ahead(cursor, layout, min([part_end, *_later(cursor)]))
         if len(ahead.group) == 0:
-            return self._part_of_large_group(cursor, ahead.large_group, epoch_end)
+            return self._part_of_large_group(cursor, ahead.large_group, part_end)
         fits = max(1, int(np.searchsorted(ahead.reached_bytes, self._share(ahead), side="right")))
         pieces = Pieces(ahead.group[:fits], ahead.start[:fits], ahead.stop[:fits])
-        return self._plan(cursor, _after(cursor, cursor.position + fits, epoch_end), pieces)
+        return self._plan(cursor, _after(cursor, cursor.position + fits, part_end), pieces)
 
-    def _blocks_ahead(self, cursor: Cursor, layers: list[tuple[int, int]], block_starts: Ints, stop_at: int) -> _Ahead:
+    def _blocks_ahead(self, cursor: Cursor, layout: _PartLayout, stop_at: int) -> _Ahead:
         """The blocks from the cursor on, for two windows: up to `stop_at` or to a group that exceeds a window."""
-        whole = self._whole(cursor.epoch, cursor.arrivals)
+        whole, block_starts = layout.whole, layout.starts
         parts: list[tuple[Ints, Ints, Ints]] = [(np.empty(0, np.int64),) * 3]
         position, reached, large_group = cursor.position, 0.0, -1
         while position < stop_at and reached < 2 * self.sizes.window_bytes and large_group < 0:
             positions = np.arange(position, min(stop_at, position + _LOOK_AHEAD), dtype=np.int64)
-            blocks = self._blocks_at(cursor.epoch, layers, positions, len(layers) - 1)
+            blocks = self._blocks_at(cursor, layout, positions)
             group = np.searchsorted(block_starts, blocks, side="right") - 1
             rows = self.groups.rows[group]
             span = np.where(whole[group], rows, self.slice_rows[group])
@@ -211,7 +304,7 @@ class Schedule:
         left, most = float(ahead.reached_bytes[-1]), float(self.sizes.window_bytes)
         return left / 2 if ahead.is_all and most < left <= _HALVED * most else most
 
-    def _part_of_large_group(self, cursor: Cursor, group: int, epoch_end: int) -> WindowPlan:
+    def _part_of_large_group(self, cursor: Cursor, group: int, part_end: int) -> WindowPlan:
         """A window of slices of one group that exceeds a window, in an order of their own."""
         slices, slice_rows = int(self.slices[group]), int(self.slice_rows[group])
         fitting = max(1, int(self.sizes.window_bytes // (slice_rows * self.groups.row_bytes[group])))
@@ -221,19 +314,17 @@ class Schedule:
         part = permuted(key, slices, np.arange(first, stop, dtype=np.int64))
         start = part * slice_rows
         pieces = Pieces(np.full(len(part), group), start, np.minimum(start + slice_rows, self.groups.rows[group]))
-        following = replace(cursor, slice=stop) if stop < slices else _after(cursor, cursor.position + 1, epoch_end)
+        following = replace(cursor, slice=stop) if stop < slices else _after(cursor, cursor.position + 1, part_end)
         return self._plan(cursor, following, pieces, blocks=1)
 
     def _independent_window(self, cursor: Cursor) -> WindowPlan:
-        present = [a for a in cursor.arrivals if (a.epoch, a.position) <= (cursor.epoch, cursor.position)]
-        groups = present[-1].groups
-        row_starts = np.concatenate([[0], np.cumsum(self.groups.rows[:groups])])
+        groups = _known(cursor.arrivals, cursor.place)
+        row_starts = self._row_starts(cursor, groups)
         total = int(row_starts[-1])
-        later = [a.position for a in cursor.arrivals if a.epoch == cursor.epoch and a.position > cursor.position]
-        mean_bytes = float((self.groups.rows[:groups] * self.groups.row_bytes[:groups]).sum()) / max(1, total)
+        mean_bytes = float((np.diff(row_starts) * self.groups.row_bytes[:groups]).sum()) / max(1, total)
         fitting = max(1, int(self.sizes.window_bytes // max(1.0, mean_bytes)))
-        stop_at = min([total, *later, cursor.position + fitting])
-        key = key_of(self.seed, "draws", cursor.epoch)
+        stop_at = min([total, *_later(cursor), cursor.position + fitting])
+        key = _key(self.seed, "draws", cursor)
         draws = np.arange(cursor.position, stop_at, dtype=np.uint64)
         row = np.sort(np.minimum((random_fractions(key, draws) * total).astype(np.int64), total - 1))
         group = np.searchsorted(row_starts, row, side="right") - 1
@@ -246,28 +337,66 @@ class Schedule:
         pieces = Pieces(group[firsts], start, stop, picks)
         return self._plan(cursor, _after(cursor, stop_at, total), pieces)
 
+    def _row_starts(self, cursor: Cursor, groups: int) -> Ints:
+        """Where the rows of each group start among those that are drawn from in the cursor's part."""
+        rows = self._live_rows(cursor)[:groups]
+        rows[: _since(cursor)] = 0
+        return np.concatenate([[0], np.cumsum(rows)])
+
     def _plan(self, start: Cursor, following: Cursor, pieces: Pieces, blocks: int | None = None) -> WindowPlan:
-        key = key_of(self.seed, "rows", start.epoch, start.position, start.slice)
+        key = _key(self.seed, "rows", start, start.position, start.slice)
         return WindowPlan(start, following, pieces, key, len(pieces.group) if blocks is None else blocks)
 
 
-def _arrived(arrivals: tuple[Arrival, ...], epoch: int) -> int:
-    return max(a.groups for a in arrivals if a.epoch <= epoch)
+def _key(seed: int, purpose: str, cursor: Cursor, *counters: int) -> int:
+    part = (f"part {cursor.part}",) if cursor.part else ()
+    return key_of(seed, purpose, cursor.epoch, *counters, *part)
 
 
-def _layers(epoch: int, present: list[Arrival], block_starts: Ints) -> list[tuple[int, int]]:
-    """(first position, blocks known) of each layer of the epoch; arrivals at one place are one layer."""
-    layers: list[tuple[int, int]] = []
-    for arrival in present:
-        first = arrival.position if arrival.epoch == epoch else 0
-        if layers and layers[-1][0] == first:
-            layers.pop()
-        layers.append((first, int(block_starts[arrival.groups])))
-    return layers
+def _known(arrivals: tuple[Arrival, ...], place: Place) -> int:
+    """Groups that have arrived at a place."""
+    return max((a.groups for a in arrivals if a.place <= place), default=0)
 
 
-def _after(cursor: Cursor, position: int, epoch_end: int) -> Cursor:
-    """The cursor at `position`, which may be the end of its epoch."""
-    if position >= epoch_end:
-        return replace(cursor, epoch=cursor.epoch + 1, position=0, slice=0)
-    return replace(cursor, position=position, slice=0)
+def _later(cursor: Cursor) -> list[int]:
+    """Where in its part more groups arrive behind the cursor."""
+    same_part = (a for a in cursor.arrivals if (a.epoch, a.part) == (cursor.epoch, cursor.part))
+    return [a.position for a in same_part if a.position > cursor.position]
+
+
+def _retired(cursor: Cursor) -> list[tuple[int, int]]:
+    """Groups that take no part any more."""
+    return [span for a in cursor.arrivals if (a.epoch, a.part) <= (cursor.epoch, cursor.part) for span in a.retired]
+
+
+def _since(cursor: Cursor) -> int:
+    """The first group of the cursor's part."""
+    return next((a.since for a in cursor.arrivals if a.place == (cursor.epoch, cursor.part, 0)), 0)
+
+
+def _last_part(arrivals: tuple[Arrival, ...], epoch: int) -> int:
+    return max((a.part for a in arrivals if a.epoch == epoch), default=0)
+
+
+def _shortened(arrivals: tuple[Arrival, ...], cursor: Cursor) -> tuple[Arrival, ...]:
+    """The same, with what is no longer told apart put together: in a part that is over it does not matter at which
+    place something came; nor does the part in epochs before the last, which may yet have one more."""
+    kept: list[Arrival] = []
+    for arrival in arrivals:
+        if kept and (arrival.epoch, arrival.part) < (cursor.epoch, cursor.part):
+            before = kept[-1]
+            if before.epoch == arrival.epoch or arrival.epoch < cursor.epoch - 1:
+                kept.pop()
+                retired = (*before.retired, *arrival.retired)
+                arrival = replace(arrival, position=0, copies=1, since=0, retired=retired)
+        kept.append(arrival)
+    return tuple(kept)
+
+
+def _after(cursor: Cursor, position: int, part_end: int) -> Cursor:
+    """The cursor at `position`, which may be the end of its part, or of its epoch."""
+    if position < part_end:
+        return replace(cursor, position=position, slice=0)
+    if cursor.part < _last_part(cursor.arrivals, cursor.epoch):
+        return replace(cursor, part=cursor.part + 1, position=0, slice=0)
+    return replace(cursor, epoch=cursor.epoch + 1, part=0, position=0, slice=0)

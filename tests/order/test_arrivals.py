@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections import Counter
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -22,17 +26,29 @@ from .groups import (
     windows,
 )
 
+HISTORIES = int(os.environ.get("STREAMPGS_HISTORIES", "1"))
+"""Hundreds of random histories; 100 and more before a release."""
+
 
 class Training(RuleBasedStateMachine):
-    """Train on windows or parts of them, restart from JSON, and let groups arrive: the model keeps the rows left."""
+    """Train on windows or parts of them, restart from JSON, let groups arrive and go: the model counts how often each
+    row is still to come before the epoch is over."""
 
     @initialize(seed=st.integers(0, 1 << 40), groups=catalogs(12), sizes=sizes_of_any_kind, known=st.integers(1, 4))
     def begin(self, seed, groups, sizes, known):
         self.seed, self.groups, self.sizes = seed, groups, sizes
-        self.known = self.joined = min(known, len(groups))
+        self.known = min(known, len(groups))
         self.cursor = beginning(self.known)
-        self.left = rows_among(groups, 0, self.known)
-        self.epoch = 0
+        self.gone = set()
+        self.due = self.rows(0, self.known)
+        self.before = 0
+        self.waiting = []
+        self.visits = Counter()
+        self.even = True
+
+    def rows(self, first, stop, copies=1):
+        found = rows_among(self.groups, first, stop)
+        return Counter({row: copies for row in found if row[0] not in self.gone})
 
     def plan(self):
         # Only what has arrived is in the catalog; what comes later must not matter.
@@ -42,27 +58,41 @@ class Training(RuleBasedStateMachine):
         )
         return Schedule(self.seed, arrived, self.sizes).window(self.cursor)
 
-    def join(self):
-        """The groups known take part from now on."""
-        self.left |= rows_among(self.groups, self.joined, self.known)
-        self.joined = self.known
-
     @rule()
     def use_up_the_window(self):
+        epoch, part = self.cursor.epoch, self.cursor.part
         plan = self.plan()
-        rows = rows_of(plan.pieces)
-        assert len(set(rows)) == len(rows)
-        assert set(rows) <= self.left, "rows that do not take part, or not any more"
-        self.left -= set(rows)
+        rows = Counter(rows_of(plan.pieces))
+        assert rows <= self.due, "rows that do not take part, or not any more"
+        self.due -= rows
+        self.visits += rows
         self.cursor = plan.next
-        if plan.next.epoch > self.epoch:
-            assert plan.next.epoch == self.epoch + 1
-            assert not self.left, "rows that this epoch has left out"
-            self.epoch = plan.next.epoch
-            self.joined = self.known
-            self.left = rows_among(self.groups, 0, self.known)
+        if (plan.next.epoch, plan.next.part) != (epoch, part):
+            assert not self.due, "rows that were left out"
+        if plan.next.epoch > epoch:
+            assert (plan.next.epoch, plan.next.part) == (epoch + 1, 0)
+            if self.even:
+                # Who came late has caught up.
+                assert self.visits == Counter(dict.fromkeys(self.rows(0, self.joined), epoch + 1))
+            self.before = self.joined
+            self.due = self.rows(0, self.joined)
+            self.join()
+        elif plan.next.part > part:
+            assert plan.next.part == part + 1
+            assert self.waiting, "a part without any rows"
+            self.join()
         elif plan.next.slice == 0:
             self.join()
+
+    @property
+    def joined(self):
+        """Groups that have taken part."""
+        return self.waiting[0][0] if self.waiting else self.known
+
+    def join(self):
+        for first, stop, catching_up in self.waiting:
+            self.due += self.rows(first, stop, self.cursor.epoch + 1 if catching_up else 1)
+        self.waiting = []
 
     @rule(share=st.floats(0.1, 0.9))
     def stop_within_the_window(self, share):
@@ -74,27 +104,52 @@ class Training(RuleBasedStateMachine):
         self.cursor = through_json(self.cursor)
 
     @precondition(lambda self: self.known < len(self.groups))
-    @rule(count=st.integers(1, 3))
-    def arrive(self, count):
-        before = self.plan()
-        begun = self.cursor.row > 0 or self.cursor.slice > 0
-        self.known = min(self.known + count, len(self.groups))
+    @rule(count=st.integers(1, 3), catching_up=st.booleans(), is_last=st.booleans())
+    def arrive(self, count, catching_up, is_last):
+        """`is_last`: no epoch is wanted but those that have begun."""
+        old, before = self.cursor, self.plan()
+        in_window = old.row > 0 or old.slice > 0
+        begun = old.epoch + (not old.begins_epoch)
+        self.waiting.append((self.known, min(self.known + count, len(self.groups)), catching_up))
+        self.known = self.waiting[-1][1]
+        self.even = self.even and catching_up
         schedule = Schedule(self.seed, self.groups, self.sizes)
-        moved = schedule.arrive(self.cursor, self.known, self.known)
-        assert moved.arrivals[: len(self.cursor.arrivals)] == self.cursor.arrivals
-        assert (moved.arrivals[-1].shards, moved.arrivals[-1].groups) == (self.known, self.known)
-        assert (moved.epoch, moved.position, moved.slice, moved.row) == (
-            self.cursor.epoch, self.cursor.position, self.cursor.slice, self.cursor.row,
-        )  # fmt: skip
-        self.cursor = moved
-        if begun:
+        self.cursor = schedule.arrive(old, self.known, self.known, begun if is_last else None, catching_up)
+        assert (self.cursor.arrivals[-1].shards, self.cursor.arrivals[-1].groups) == (self.known, self.known)
+        if in_window:
+            assert replace(self.cursor, arrivals=()) == replace(old, arrivals=())
             after = self.plan()
             assert same_pieces(after, before), "the window in use has changed"
-            assert (after.next.epoch, after.next.position, after.next.slice) == (
-                before.next.epoch, before.next.position, before.next.slice,
-            )  # fmt: skip
+            if after.next.part > old.part:  # all that waits comes at once
+                self.waiting = [(self.joined, self.known, any(late for _, _, late in self.waiting))]
+        elif self.cursor.epoch < old.epoch:
+            assert is_last
+            assert old.begins_epoch
+            caught_up = any(late for _, _, late in self.waiting) or any(
+                a.copies > 1 for a in old.arrivals if a.place == old.place
+            )
+            self.due, self.waiting = Counter(), [(self.before, self.known, caught_up)]
+            self.join()
         else:
             self.join()
+
+    @precondition(lambda self: self.known > 1)
+    @rule(count=st.integers(0, 2), data=st.data())
+    def begin_again(self, count, data):
+        live = [group for group in range(self.known) if group not in self.gone]
+        going = data.draw(st.sets(st.sampled_from(live), min_size=1)) if live else set()
+        known = min(self.known + count, len(self.groups))
+        rows = self.groups.rows
+        if not any(rows[group] for group in range(known) if group not in self.gone | going):
+            return
+        self.gone |= going
+        self.known, self.waiting, self.even = known, [], False
+        if not self.cursor.begins_epoch:
+            self.before = 0
+        spans = tuple((group, group + 1) for group in sorted(going))
+        schedule = Schedule(self.seed, self.groups, self.sizes)
+        self.cursor = schedule.begin_again(self.cursor, known, known, spans)
+        self.due = self.rows(0, known)
 
     @invariant()
     def the_cursor_points_at_a_row(self):
@@ -102,9 +157,16 @@ class Training(RuleBasedStateMachine):
             plan = self.plan()
             assert self.cursor.row == 0 or self.cursor.row < plan.pieces.rows()
 
+    @invariant()
+    def the_cursor_stays_small(self):
+        """However many arrivals there have been: those of the present part, and what was before."""
+        if hasattr(self, "cursor"):
+            own = [a for a in self.cursor.arrivals if (a.epoch, a.part) >= (self.cursor.epoch, self.cursor.part)]
+            assert len(self.cursor.arrivals) <= len(own) + 3
+
 
 TestTraining = Training.TestCase
-TestTraining.settings = settings(max_examples=80, stateful_step_count=40)
+TestTraining.settings = settings(max_examples=100 * HISTORIES, stateful_step_count=40)
 
 
 @given(
@@ -199,7 +261,7 @@ def test_a_group_that_arrives_is_decoded_whole_in_its_first_epoch(cached):
     whole = {epoch: [schedule.is_whole(epoch, group, cursor.arrivals) for group in range(3)] for epoch in (1, 2)}
     assert whole[1] == [not cached, not cached, True]
     assert whole[2] == [not cached] * 3
-    assert schedule.epoch_length(1, cursor.arrivals) == (4 + 4 + 1 if cached else 3)
+    assert schedule.part_length(cursor) == (4 + 4 + 1 if cached else 3)
 
 
 def test_independent_draws_come_from_the_union_after_an_arrival(assert_uniform):

@@ -80,7 +80,7 @@ def test_windows_follow_on_each_other_and_end_with_the_epoch(schedule):
     for epoch in range(EPOCHS):
         last = [plan for plan in plans if plan.start.epoch == epoch][-1]
         assert (last.next.epoch, last.next.position, last.next.slice) == (epoch + 1, 0, 0)
-        assert last.start.position < schedule.epoch_length(epoch, last.start.arrivals)
+        assert last.start.position < schedule.part_length(last.start)
 
 
 @given(schedule=schedules)
@@ -202,7 +202,7 @@ def test_the_independent_order_is_pinned():
 def test_independent_positions_count_rows(seed, groups, sizes):
     schedule = Schedule(seed, groups, sizes, sampling="independent")
     total = int(groups.rows.sum())
-    assert schedule.epoch_length(0, beginning(len(groups)).arrivals) == total
+    assert schedule.part_length(beginning(len(groups))) == total
     for plan in all_windows(schedule, 2):
         end = plan.next.position if plan.next.epoch == plan.start.epoch else total
         assert len(rows_of(plan.pieces)) == plan.pieces.rows() == end - plan.start.position
