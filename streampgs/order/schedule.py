@@ -164,11 +164,18 @@ class Schedule:
     # Shards come and go.
 
     def arrive(
-        self, cursor: Cursor, shards: int, groups: int, last_epoch: int | None = None, catching_up: bool = False
+        self,
+        cursor: Cursor,
+        shards: int,
+        groups: int,
+        last_epoch: int | None = None,
+        catching_up: bool = False,
+        retired: tuple[tuple[int, int], ...] = (),
     ) -> Cursor:
         """The catalog has grown to `groups` groups: they join in at the next window's start, to come once in this epoch,
         or, catching up, as often as others will have come when it ends. If no more than the epochs before `last_epoch`
-        are wanted, and they are over by then, what is new is one more part of the last of them."""
+        are wanted, and they are over by then, what is new is one more part of the last of them. Where an epoch has just
+        ended, groups may go for good."""
         boundary = cursor
         if cursor.row > 0 or cursor.slice > 0:
             boundary = self.window(cursor).next
@@ -177,16 +184,23 @@ class Schedule:
         begun = tuple(a for a in cursor.arrivals if a.place < (boundary.epoch, 0, 0))
         waiting = cursor.arrivals[len(begun) :]
         is_over = last_epoch is not None and boundary.begins_epoch and boundary.epoch >= last_epoch
-        if is_over and begun and not any(arrival.retired for arrival in waiting):
+        if is_over and begun and self._can_be_a_part(begun[-1].groups, waiting, groups):
             epoch, since = boundary.epoch - 1, begun[-1].groups
             catching_up = catching_up or any(arrival.copies > 1 for arrival in waiting)
+            retired = (*(span for arrival in waiting for span in arrival.retired), *retired)
             boundary = replace(cursor, epoch=epoch, part=_last_part(begun, epoch) + 1, position=0, slice=0, row=0)
         else:
             begun, since = cursor.arrivals, 0
         copies = boundary.epoch + 1 if catching_up else 1
-        arrival = Arrival(boundary.epoch, boundary.position, shards, groups, boundary.part, copies, since)
+        arrival = Arrival(boundary.epoch, boundary.position, shards, groups, boundary.part, copies, since, retired)
         cursor = boundary if cursor.row == cursor.slice == 0 else cursor
         return replace(cursor, arrivals=_shortened((*begun, arrival), cursor))
+
+    def _can_be_a_part(self, known: int, waiting: tuple[Arrival, ...], groups: int) -> bool:
+        """Whether what waits and what is new has any row, and none that takes the place of rows that were seen."""
+        counts = [known, *(arrival.groups for arrival in waiting)]
+        rewritten = any(a.retired and a.groups > before for a, before in zip(waiting, counts, strict=False))
+        return not rewritten and bool(self.groups.rows[known:groups].any())
 
     def begin_again(self, cursor: Cursor, shards: int, groups: int, retired: tuple[tuple[int, int], ...]) -> Cursor:
         """Groups are no longer there: the cursor's epoch begins again, on all that is there now."""
