@@ -13,15 +13,7 @@ from typing import Any
 import numpy as np
 
 from streampgs.candidates import candidates_of, lanes_of, sigma_count, targets_of
-from streampgs.choices import (
-    cache_choice,
-    chosen_text,
-    data_choice,
-    encoding_choices,
-    memory_choice,
-    model_choice,
-    window_choice,
-)
+from streampgs.choices import chosen_text, encoding_choices, memory_choice, model_choice
 from streampgs.contest import Contest, heats_for
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, Diverged
@@ -29,28 +21,18 @@ from streampgs.model import lanes_from
 from streampgs.opening import columns_of
 from streampgs.options import Resources, values_of
 from streampgs.order.cursor import Cursor
-from streampgs.order.schedule import Schedule
-from streampgs.planning import (
-    BLOCKS_NEEDED,
-    Forecast,
-    decoders_for,
-    decoding_bytes,
-    download_bytes,
-    forecast,
-    group_sizes,
-)
+from streampgs.planning import Forecast
 from streampgs.progress import Observer, Report, Status, StopRequest
 from streampgs.reading.bad_rows import counts_by_name
-from streampgs.reading.cache import BlockCache
-from streampgs.reading.filler import RowRules, WindowFiller, refuse_unreadable
-from streampgs.reading.pipeline import Pipeline
-from streampgs.reading.remote import copies_folder, copies_of, one_by_one
+from streampgs.reading.filler import RowRules, WindowFiller
+from streampgs.reading.remote import one_by_one
 from streampgs.reading.window import Window
 from streampgs.run.folder import Checkpoint, RunFolder
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
 from streampgs.run.record import RunRecord
 from streampgs.solver.lanes import Lanes, state_bytes_per_feature
 from streampgs.solver.pgs import TRANSIENT_FEATURE_BYTES, Pgs, most_lanes
+from streampgs.sources import Source
 from streampgs.table.catalog import Catalog, build_catalog
 
 # A loop call is this much work: short enough for Ctrl-C, long enough to cost nothing. Targets are looked at where
@@ -86,11 +68,6 @@ class Totals:
         return Totals(record["rows"], record["seconds_training"], record["seconds_waiting"], skipped, record["looks"])
 
 
-def schedule_of(record: RunRecord, catalog: Catalog) -> Schedule:
-    groups = group_sizes(catalog, record.options.weighted)
-    return Schedule(record.options.seed, groups, record.sizes, record.options.sampling)
-
-
 class Session:
     """One stretch of training, from a start or a resume to a limit or a stop."""
 
@@ -104,18 +81,18 @@ class Session:
         stop: StopRequest,
         resources: Resources,
         encoding: Encoding | None,
+        source: Source,
     ) -> None:
+        self.source = source
         self.encoding = encoding
         self.folder = folder
         self.record = record
         self.options = record.options
-        self.catalog = catalog.with_copies_in(copies_folder(record.cache)) if record.cache is not None else catalog
+        self.catalog = catalog
         self.cursor = cursor
         self.observer = observer
         self.stop = stop
         self.resources = resources
-        self.schedule = schedule_of(record, catalog)
-        refuse_unreadable(catalog, self.schedule)
         self.solver: Lanes | None = None
         self.contest: Contest | None = None
         self.looked: tuple[float, float | None] | None = None
@@ -123,7 +100,6 @@ class Session:
         self.checkpoint: Path | None = None
         self.saved_at = (-1, cursor)
         self.limits = record.limits
-        self.pipeline: Pipeline | None = None
         self.window: Window | None = None
         self.forecast: Forecast | None = None
         self.process_bytes = 0
@@ -147,21 +123,11 @@ class Session:
         if reached is not None:
             self.observer.note(f"nothing to do: the limit of {reached} is reached already; give a larger one to go on")
             return self._report(reached)
-        cache = BlockCache(Path(self.record.cache)) if self.record.cache is not None else None
-        copies = copies_of(self.catalog, self.record.cache, self.record.cache_limit)
-        filler = WindowFiller(
-            self.catalog,
-            self.schedule.slice_rows,
-            self._rules(),
-            cache,
-            copies,
-            decoders_for(self.record.decoder_bytes, self.resources.memory),
-        )
-        filler.warm_up()
+        self.source.prepare(self._rules(), self.limits.epochs)
         if self.solver is None:
             self._warm_up_first_lanes()
         self.process_bytes = rss_bytes() - (self.solver.nbytes if self.solver is not None else 0)
-        self.pipeline = Pipeline(filler, self.schedule, self.cursor.at_row(0), self.limits.epochs)
+        self.source.start(self.cursor)
         self.last_status = self.last_metrics = self.last_saved = time.perf_counter()
         try:
             self._save()  # new shards may have joined in: their place in the order is from now on a part of the run
@@ -172,9 +138,9 @@ class Session:
             self._save()
             raise
         finally:
-            self.pipeline.close()
-        if cache is not None and cache.rebuilt:
-            self.observer.note(f"{cache.rebuilt} damaged cache files were decoded anew")
+            self.source.close()
+        for remark in self.source.remarks():
+            self.observer.note(remark)
         self._save()
         report = self._report(stopped_by)
         self.folder.append_metrics({"event": "stopped", **asdict(report)})
@@ -233,7 +199,6 @@ class Session:
     # The loop.
 
     def _train(self) -> str:
-        assert self.pipeline is not None
         while True:
             window = self._next_window()
             if isinstance(window, str):
@@ -242,23 +207,22 @@ class Session:
             stopped_by = self._train_on(window)
             if stopped_by is not None:
                 return stopped_by
-            self.pipeline.release(window)
+            self.source.release(window)
 
     def _next_window(self) -> Window | str:
         """The next window with any rows, ready to be trained on; or why training ends."""
-        assert self.pipeline is not None
         first_epoch = self.cursor.epoch
         while True:
-            window = self.pipeline.next(self.stop)
+            window = self.source.next(self.stop)
             if window is None:
-                return self.stop.reason or "epochs"
+                return self.stop.reason or self.source.ends
             if self.cursor.row == 0:
                 self.totals.skipped.update(window.skipped)
             if window.rows > 0:
                 break
             assert window.plan is not None
             self.cursor = window.plan.next
-            self.pipeline.release(window)
+            self.source.release(window)
             if self.cursor.epoch > first_epoch + 1:
                 raise DataError("a whole epoch had no usable row", "mend the data; streampgs inspect DATA tells more")
         if self.solver is None:
@@ -325,7 +289,7 @@ class Session:
         contest, solver = self.contest, self.solver
         if contest is None or solver is None or contest.next_mark is None or self.totals.rows < contest.next_mark:
             return
-        kept = contest.judge(solver, window, row, self.totals.rows, self.catalog.rows)
+        kept = contest.judge(solver, window, row, self.totals.rows, self.source.epoch_rows)
         if kept is not None:
             self.solver = solver.with_lanes(kept)
             if len(contest.standing.left) == 1:
@@ -379,7 +343,7 @@ class Session:
         return sum(solver.gap(lane) for lane in lanes) / len(lanes)
 
     def _seconds_waiting(self) -> float:
-        return self.waited_before + (self.pipeline.seconds_waiting if self.pipeline is not None else 0.0)
+        return self.waited_before + self.source.seconds_waiting
 
     def _grow(self, solver: Lanes, features: int) -> None:
         """Room for the features of the next window, unless a stray index asks for more memory than there is."""
@@ -397,7 +361,7 @@ class Session:
 
     def _new_solver(self, window: Window) -> Lanes:
         """A lane for each candidate and target, with what is to be found out found out from the first window's rows."""
-        options, rows = self.options, self.catalog.rows
+        options, rows = self.options, self.source.epoch_rows
         targets = targets_of(options)
         features = self._feature_count or window.largest_index + 1
         candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
@@ -412,23 +376,17 @@ class Session:
 
     def _announce_choices(self, window: Window) -> None:
         assert self.solver is not None
-        assert window.plan is not None
-        groups, sizes = self.schedule.groups, self.record.sizes
         state_bytes = state_bytes_per_feature(self.solver.settings)
         racing = len(self.solver) > 1 and self.contest is not None and self.contest.next_mark is not None
         # While lanes are dropped, those that stay are there twice.
         feature_bytes = state_bytes + max(TRANSIENT_FEATURE_BYTES, state_bytes // 2 if racing else 0)
-        decoding = decoding_bytes(self.catalog, groups, self.record.decoder_bytes, self.resources.memory)
-        held = decoding, download_bytes(self.catalog)
-        self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, *held)
-        blocks = window.plan.blocks
-        is_all = self.schedule.part_length(window.plan.start) <= len(window.plan.pieces.group)
+        self.forecast = self.source.forecast(self.process_bytes, self.solver.features, feature_bytes)
+        of_source = self.source.choices(window, self.solver.features, self._epochs_left())
         choices = {
-            "data": data_choice(self.catalog, self.solver.features),
+            "data": of_source.pop("data"),
             **({} if self.encoding is None else encoding_choices(self.encoding)),
             "model": model_choice(self.solver.settings, self.options, len(self._leading_lanes())),
-            "window": window_choice(sizes, window.rows, blocks, is_all, self.options.sampling),
-            "cache": cache_choice(self.catalog, self.record.cache, self._epochs_left()),
+            **of_source,
             "memory": memory_choice(self.forecast),
         }
         self.observer.choices(choices)
@@ -438,11 +396,8 @@ class Session:
                 f"the models in training take {self.forecast.model / 1e6:,.0f} MB beside --memory: --hash-bits "
                 f"{max(1, self.encoding.hash_bits - 4)}, or a --sigma that is known, makes it less"
             )
-        if blocks < BLOCKS_NEEDED and not is_all:
-            self.observer.note(
-                f"blocks mixed by the first window: {blocks} (64 and more mix well). If the shards are sorted, the model may "
-                "suffer until later epochs: streampgs inspect DATA tells; more --memory helps"
-            )
+        for hint in self.source.hints(window):
+            self.observer.note(hint)
 
     # Saving and telling.
 
@@ -484,17 +439,6 @@ class Session:
     def _epochs_left(self) -> int | None:
         return None if self.limits.epochs is None else self.limits.epochs - self.cursor.epoch
 
-    def _epochs(self) -> float:
-        """Epochs done, with the part of the present one."""
-        length = max(1, self.schedule.part_length(self.cursor))
-        position = float(self.cursor.position)
-        if self.window is not None and self.window.plan is not None and self.cursor.row > 0:
-            following = self.window.plan.next
-            same_part = (following.epoch, following.part) == (self.cursor.epoch, self.cursor.part)
-            end = following.position if same_part else length
-            position += (end - position) * self.cursor.row / self.window.rows
-        return self.cursor.epoch + self.schedule.epoch_fraction(self.cursor, position)
-
     def _rows_per_second(self) -> float:
         seconds = self.totals.seconds_training - self.trained_before + self._seconds_waiting() - self.waited_before
         return (self.totals.rows - self.rows_at_start) / seconds if seconds > 0 else 0.0
@@ -502,7 +446,7 @@ class Session:
     def _status(self) -> Status:
         assert self.solver is not None
         loss, accuracy = self._judged() if self.looked or self.options.multiclass else self._progressive()
-        epochs = self._epochs()
+        epochs = self.source.epochs(self.cursor, self.window)
         seconds = self.totals.seconds_training + self._seconds_waiting()
         return Status(
             t=self.solver.steps,
@@ -523,7 +467,7 @@ class Session:
         speed = self._rows_per_second()
         estimates = []
         if self.limits.epochs is not None and speed:
-            estimates.append((self.limits.epochs - epochs) * self.catalog.rows / speed)
+            estimates.append((self.limits.epochs - epochs) * self.source.epoch_rows / speed)
         if self.limits.rows is not None and speed:
             estimates.append((self.limits.rows - self.totals.rows) / speed)
         if self.limits.seconds is not None:
@@ -547,7 +491,7 @@ class Session:
             run=str(self.folder.path),
             t=solver.steps if solver else 0,
             rows=self.totals.rows,
-            epochs=self._epochs(),
+            epochs=self.source.epochs(self.cursor, self.window),
             seconds_training=self.totals.seconds_training,
             seconds_reading_wait=self.totals.seconds_waiting,
             rows_per_second=self._rows_per_second(),

@@ -22,7 +22,8 @@ from streampgs.reading.filler import refuse_unreadable
 from streampgs.reading.remote import refuse_remote
 from streampgs.run.folder import RunFolder, RunLock
 from streampgs.run.record import RunRecord
-from streampgs.session import Session, schedule_of
+from streampgs.session import Session
+from streampgs.sources import ShardSource, schedule_of
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, decoded_bytes, read_shards, with_cache
 from streampgs.table.locate import locate
@@ -80,7 +81,8 @@ def train(
             folder.write_encoding(encoding)
         folder.create(record.to_json(), catalog)
         cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
-        session = Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources, encoding)
+        source = ShardSource(record, catalog, resources)
+        session = Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources, encoding, source)
         return session.run()
 
 
@@ -126,7 +128,8 @@ def resume(
             catalog = catalog.with_present_times()
             folder.write_catalog(catalog)
         catalog, cursor = _admit_new_shards(folder, record, catalog, cursor, observer, encoding)
-        session = Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources, encoding)
+        source = ShardSource(record, catalog, resources)
+        session = Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources, encoding, source)
         if checkpoint is not None:
             session.restore(checkpoint)
         return session.run()
