@@ -24,6 +24,8 @@ CLASSIFYING = ("logistic", "hinge", "squared-hinge", "modified-huber")
 RETURN_NAMES = ("suffix", "average", "last", "random")
 SAMPLING_NAMES = ("epoch", "independent")
 TEXT_WEIGHTS = ("tf-idf", "tf", "binary")
+CATCH_UP, UNION = "catch-up", "union"
+ON_GROWTH_NAMES = (CATCH_UP, UNION)
 STANDARDIZE_NAMES = ("auto", "on", "off")
 MOST_HASH_BITS = 28
 LONGEST_GRAM = 32
@@ -378,6 +380,31 @@ class Resources:
             )
         if self.no_cache and (self.cache is not None or self.cache_limit is not None):
             raise OptionError("--no-cache together with --cache or --cache-limit", "give one or the other")
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What is done about data that grow or change."""
+
+    add: tuple[str, ...] = ()
+    """More files, folders, globs and addresses for the run."""
+    on_growth: str | None = None
+    """How new rows join in; None: catching up, unless rows are drawn independently."""
+    follow: bool = False
+    """Wait for more when all is used up."""
+    poll_seconds: float = 10.0
+    accept_touched: bool = False
+    """Trust shards whose time stamp alone has changed."""
+    accept_rewrite: bool = False
+    """Go on without shards that are gone or replaced."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.add, str | Path):
+            object.__setattr__(self, "add", (str(self.add),))
+        object.__setattr__(self, "add", tuple(str(source) for source in self.add))
+        if self.on_growth is not None:
+            _one_of("--on-growth", self.on_growth, ON_GROWTH_NAMES)
+        _above("--poll", self.poll_seconds, 0.0)
 
 
 def label_text(label: float | str) -> str:

@@ -17,6 +17,7 @@ from streampgs.choices import chosen_text, encoding_choices, memory_choice, mode
 from streampgs.contest import Contest, heats_for
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, Diverged
+from streampgs.growth import Standing
 from streampgs.model import lanes_from
 from streampgs.opening import columns_of
 from streampgs.options import Resources, values_of
@@ -28,6 +29,7 @@ from streampgs.reading.filler import RowRules, WindowFiller
 from streampgs.reading.remote import one_by_one
 from streampgs.reading.window import Window
 from streampgs.run.folder import Checkpoint, RunFolder
+from streampgs.run.history import CHOSEN, STOPPED
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
 from streampgs.run.record import RunRecord
 from streampgs.solver.lanes import Lanes, state_bytes_per_feature
@@ -46,6 +48,10 @@ _VALIDATION_BYTES = 32 << 20
 # For --target-accuracy, validation rows are looked at whenever the rows have grown by an eighth; but only once the
 # progressive accuracy, which is that of single iterates and so lower, has come near.
 _FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
+
+
+LOOK = "look"
+"""What is said to have stopped a session that is to look for more data at an epoch's end."""
 
 
 @dataclass
@@ -105,7 +111,8 @@ class Session:
         self.process_bytes = 0
         self.rows_at_start = 0
         self.waited_before = 0.0
-        self.trained_before = 0.0
+        self.seconds_at_start = 0.0
+        self.pauses_at: int | None = None
 
     def restore(self, checkpoint: Checkpoint) -> None:
         record = checkpoint.record
@@ -115,18 +122,49 @@ class Session:
         self.checkpoint = checkpoint.path
         self.saved_at = (self.totals.rows, Cursor.from_json(record["cursor"]))
 
-    def run(self) -> Report:
-        self.rows_at_start = self.totals.rows
-        self.trained_before = self.totals.seconds_training
+        self._begin_counting()
+
+    def take_over(self, before: Session) -> None:
+        """Go on with the models of a session of this process, on other data."""
+        self.solver, self.contest, self.totals, self.looked = (
+            before.solver,
+            before.contest,
+            before.totals,
+            before.looked,
+        )
+        self.totals.seconds_waiting = before._seconds_waiting()
+        self.checkpoint, self.saved_at = before.checkpoint, before.saved_at
+        self.forecast, self.process_bytes = before.forecast, before.process_bytes
+        self.rows_at_start, self.seconds_at_start = before.rows_at_start, before.seconds_at_start
         self.waited_before = self.totals.seconds_waiting
+
+    def standing(self, before: Standing) -> Standing:
+        """Where the run stands by now."""
+        steps = self.solver.steps if self.solver is not None else 0
+        return replace(before, cursor=self.cursor, rows=self.totals.rows, steps=steps)
+
+    def _begin_counting(self) -> None:
+        self.rows_at_start = self.totals.rows
+        self.waited_before = self.totals.seconds_waiting
+        self.seconds_at_start = self.totals.seconds_training + self.waited_before
+
+    def run(self, looks_for_more: bool = False) -> Report:
+        """Train until a limit or a stop; or, looking for more, to the end of the present epoch."""
+        self.pauses_at = self.cursor.epoch + 1 if looks_for_more else None
         reached = self._limit_reached(at_piece_end=False)
         if reached is not None:
-            self.observer.note(f"nothing to do: the limit of {reached} is reached already; give a larger one to go on")
+            if not looks_for_more:
+                self.observer.note(
+                    f"nothing to do: the limit of {reached} is reached already; give a larger one to go on"
+                )
+            self._save()
             return self._report(reached)
-        self.source.prepare(self._rules(), self.limits.epochs)
+        epochs = [epoch for epoch in (self.limits.epochs, self.pauses_at) if epoch is not None]
+        self.source.prepare(self._rules(), min(epochs, default=None))
         if self.solver is None:
             self._warm_up_first_lanes()
-        self.process_bytes = rss_bytes() - (self.solver.nbytes if self.solver is not None else 0)
+        if self.forecast is None:
+            self.process_bytes = rss_bytes() - (self.solver.nbytes if self.solver is not None else 0)
         self.source.start(self.cursor)
         self.last_status = self.last_metrics = self.last_saved = time.perf_counter()
         try:
@@ -143,6 +181,7 @@ class Session:
             self.observer.note(remark)
         self._save()
         report = self._report(stopped_by)
+        self._event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy)
         self.folder.append_metrics({"event": "stopped", **asdict(report)})
         return report
 
@@ -215,7 +254,7 @@ class Session:
         while True:
             window = self.source.next(self.stop)
             if window is None:
-                return self.stop.reason or self.source.ends
+                return self.stop.reason or self._limit_reached(at_piece_end=False) or self.source.ends
             if self.cursor.row == 0:
                 self.totals.skipped.update(window.skipped)
             if window.rows > 0:
@@ -273,6 +312,8 @@ class Session:
             return "rows"
         if limits.seconds is not None and totals.seconds_training + self._seconds_waiting() >= limits.seconds:
             return "seconds"
+        if self.pauses_at is not None and self.cursor.epoch >= self.pauses_at:
+            return LOOK
         if self.solver is None or not at_piece_end or totals.rows < _ROWS_BEFORE_TARGETS:
             return None
         if limits.target_accuracy is not None:
@@ -297,6 +338,7 @@ class Session:
                 self.observer.note(
                     f"after {self.totals.rows:,} rows {chosen_text(chosen)} is the best of the candidates"
                 )
+                self._event(CHOSEN, **(self._chosen() or {}))
 
     def _accuracy_to_go_by(self) -> float | None:
         """What --target-accuracy is compared with; None: nothing new is known."""
@@ -429,6 +471,7 @@ class Session:
             "catalog_digest": self.catalog.digest(self.cursor.arrivals[-1].shards),
             "totals": self.totals.to_json(),
             "limits": asdict(self.limits),
+            "sources": list(self.record.sources),
             "solver": solver,
             "dual_sha256": self.solver.dual_sha256(),
         }
@@ -436,11 +479,16 @@ class Session:
         self.saved_at = (self.totals.rows, self.cursor)
         self.observer.saved(str(self.checkpoint))
 
+    def _event(self, kind: str, **facts: Any) -> None:
+        steps = self.solver.steps if self.solver is not None else 0
+        shards = self.cursor.arrivals[-1].shards if self.cursor.arrivals else 0
+        self.folder.append_event(kind, self.totals.rows, steps, shards=shards, **facts)
+
     def _epochs_left(self) -> int | None:
         return None if self.limits.epochs is None else self.limits.epochs - self.cursor.epoch
 
     def _rows_per_second(self) -> float:
-        seconds = self.totals.seconds_training - self.trained_before + self._seconds_waiting() - self.waited_before
+        seconds = self.totals.seconds_training + self._seconds_waiting() - self.seconds_at_start
         return (self.totals.rows - self.rows_at_start) / seconds if seconds > 0 else 0.0
 
     def _status(self) -> Status:

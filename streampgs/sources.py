@@ -71,12 +71,12 @@ class Source(Protocol):
 class ShardSource:
     ends = "epochs"
 
-    def __init__(self, record: RunRecord, catalog: Catalog, resources: Resources) -> None:
+    def __init__(self, record: RunRecord, catalog: Catalog, cursor: Cursor, resources: Resources) -> None:
         self.record = record
         self.catalog = catalog.with_copies_in(copies_folder(record.cache)) if record.cache is not None else catalog
         self.resources = resources
-        self.epoch_rows = catalog.rows
         self.schedule = schedule_of(record, catalog)
+        self.epoch_rows = self.schedule.rows_in_epoch(cursor)
         refuse_unreadable(catalog, self.schedule)
         self._cache = BlockCache(Path(record.cache)) if record.cache is not None else None
         self._filler: WindowFiller | None = None

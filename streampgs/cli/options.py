@@ -12,6 +12,7 @@ from streampgs.options import (
     DEFAULT_EPOCHS,
     EPOCHS_FOR_A_TARGET,
     LOSS_NAMES,
+    ON_GROWTH_NAMES,
     RETURN_NAMES,
     SAMPLING_NAMES,
     STANDARDIZE_NAMES,
@@ -150,6 +151,12 @@ resource_options = _options(
     click.option("--quiet", is_flag=True, help="No progress."),
 )  # fmt: skip
 
+
+growth_options = _options(
+    click.option("--on-growth", type=click.Choice(ON_GROWTH_NAMES), default=None, help="How often shards that have come late come in the present epoch: as often as the others will have come by its end, or once. Default: catch-up."),
+    click.option("--follow", is_flag=True, help="When all rows are used up, wait for more shards; Ctrl-C or SIGTERM ends."),
+    click.option("--poll", "poll_seconds", type=DURATION, default="10s", show_default=True, help="How often --follow looks for more."),
+)  # fmt: skip
 
 skip_option = click.option(
     "--on-bad-row",

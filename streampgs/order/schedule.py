@@ -153,6 +153,11 @@ class Schedule:
             return int(self._row_starts(cursor, known)[-1])
         return self._layout(cursor, _FAR).length
 
+    def rows_in_epoch(self, cursor: Cursor) -> int:
+        """The different rows that the cursor's epoch has by its end."""
+        known = _known(cursor.arrivals, (cursor.epoch, cursor.part, _FAR))
+        return int(self._live_rows(cursor)[:known].sum())
+
     def epoch_fraction(self, cursor: Cursor, position: float) -> float:
         """How much of its epoch is done at a position of the cursor's part."""
         done = min(1.0, position / max(1, self.part_length(cursor)))

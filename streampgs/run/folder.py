@@ -19,12 +19,22 @@ from numpy.typing import NDArray
 
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import RunError
+from streampgs.run.history import append_event, read_events
 from streampgs.run.sealed import SealBroken, read_sealed, write_sealed
 from streampgs.table.catalog import Catalog
 
 FORMAT = 1
 _KEPT_CHECKPOINTS = 3
-_OWN_NAMES = {"run.arrows", "catalog.arrows", "encoding.arrows", "cache", "data", "lock", "metrics.jsonl"}
+_OWN_NAMES = {
+    "run.arrows",
+    "catalog.arrows",
+    "encoding.arrows",
+    "cache",
+    "data",
+    "lock",
+    "metrics.jsonl",
+    "history.jsonl",
+}
 _BATCH_ENTRIES = 1 << 20
 
 Vector = NDArray[np.float64]
@@ -61,6 +71,10 @@ class RunFolder:
     @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
+
+    @property
+    def _history_path(self) -> Path:
+        return self.path / "history.jsonl"
 
     @property
     def _record_path(self) -> Path:
@@ -202,6 +216,19 @@ class RunFolder:
                 "restore one from a copy, or start a new run",
             )
         return None
+
+    def append_event(self, event: str, rows: int, steps: int, **facts: Any) -> None:
+        try:
+            append_event(self._history_path, event, rows, steps, **facts)
+        except OSError as error:
+            raise RunError(
+                f"'{self._history_path}' cannot be written: {error.strerror or error}",
+                "free some space or mend the permissions, then resume: the checkpoint is intact",
+            ) from error
+
+    def events(self) -> list[dict[str, Any]]:
+        """What the run has lived through, oldest first."""
+        return read_events(self._history_path)
 
     def append_metrics(self, record: dict[str, Any]) -> None:
         with open(self.metrics, "a", encoding="utf-8") as file:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from streampgs.errors import DataChanged, DataError
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
+from streampgs.table.content import content_digest
 from streampgs.table.layout import DENSE, Columns, Layout
 from streampgs.table.locate import Located, ShardPath, locate
 from streampgs.table.remote_shards import read_remote_facts, what_changed
@@ -41,6 +42,8 @@ class Shard:
     """Whether decoded slices are kept on disk for later epochs."""
     group_rows: tuple[int, ...]
     group_entries: tuple[int, ...]
+    content: str = ""
+    """A digest of some of its bytes; empty for one in an object store, which its version tells."""
 
     @property
     def rows(self) -> int:
@@ -138,8 +141,10 @@ class Catalog:
                     "train on shards of one width",
                 )
 
-    def check_unchanged(self, accept_touched: bool = False) -> None:
-        """Every file is still what was catalogued; otherwise an error that names each that is not."""
+    def check_unchanged(self, accept_touched: bool = False, retired: Collection[int] = ()) -> None:
+        """Every file is still what was catalogued; otherwise an error that names each that is not. Retired shards do not
+        matter any more, empty ones never did."""
+        live = [shard for number, shard in enumerate(self.shards) if number not in retired and shard.rows > 0]
         faults: list[str] = []
 
         def fault(shard: Shard) -> str | None:
@@ -161,24 +166,34 @@ class Catalog:
             return None
 
         with ThreadPoolExecutor(ASKERS if self.remote else _READERS) as pool:
-            faults = [found for found in pool.map(fault, self.shards) if found]
+            faults = [found for found in pool.map(fault, live) if found]
         if faults:
             listed = "\n  ".join(faults[:10]) + (f"\n  … and {len(faults) - 10} more" if len(faults) > 10 else "")
             raise DataChanged(
                 f"{len(faults)} of {len(self.shards)} shards changed under the run:\n  {listed}",
-                "restore them, or start a new run; if files were only copied or touched, add --accept-touched",
+                "restore them, or start a new run. If files were only copied or touched: --accept-touched. To go on with what "
+                "is there now, in an epoch that begins again: --accept-rewrite",
             )
 
-    def with_present_times(self) -> Catalog:
-        """The catalog with the time stamps that the files have now."""
+    def with_present_times(self, numbers: Collection[int]) -> Catalog:
+        """The catalog with the time stamps that the files of these shards have now."""
 
-        def present(shard: Shard) -> Shard:
-            if isinstance(shard.path, RemoteObject):
+        def present(number: int) -> Shard:
+            shard = self.shards[number]
+            if number not in numbers or isinstance(shard.path, RemoteObject):
                 return shard
             return replace(shard, fingerprint=fingerprint_of(shard.path))
 
         with ThreadPoolExecutor(_READERS) as pool:
-            return Catalog(list(pool.map(present, self.shards)))
+            return Catalog(list(pool.map(present, range(len(self.shards)))))
+
+    def with_moved(self, places: Mapping[int, Path]) -> Catalog:
+        """The catalog with shards where they lie now; a file keeps its content, not always its time stamp."""
+        shards = [
+            replace(shard, path=places[number]) if number in places else shard
+            for number, shard in enumerate(self.shards)
+        ]
+        return Catalog(shards).with_present_times(places)
 
     @cached_property
     def remote(self) -> list[RemoteObject]:
@@ -205,6 +220,7 @@ class Catalog:
                 "cached": s.cached,
                 "group_rows": list(s.group_rows),
                 "group_entries": list(s.group_entries),
+                "content": s.content,
             }
             for s in self.shards
         ]
@@ -224,6 +240,7 @@ class Catalog:
                 record["cached"],
                 tuple(record["group_rows"]),
                 tuple(record["group_entries"]),
+                record.get("content") or "",
             )
 
         return Catalog([shard(record) for record in table.to_pylist()])
@@ -242,6 +259,7 @@ _SCHEMA = pa.schema(
         "cached": pa.bool_(),
         "group_rows": pa.list_(pa.int64()),
         "group_entries": pa.list_(pa.int64()),
+        "content": pa.string(),
     }
 )
 
@@ -257,12 +275,23 @@ def read_shards(paths: Sequence[ShardPath], columns: Columns) -> list[Shard]:
     files = [path for path in paths if isinstance(path, Path)]
     with ThreadPoolExecutor(_READERS) as pool:
         facts.update(zip(files, pool.map(lambda path: (path, read_facts(path, columns)), files), strict=True))
+        contents: dict[ShardPath, str] = dict(zip(files, pool.map(content_digest, files), strict=True))
     objects = [path for path in paths if isinstance(path, RemoteObject)]
     if objects:
         facts.update(zip(objects, read_remote_facts(objects, columns), strict=True))
     return [
-        Shard(path, f.kind, f.fingerprint, f.layout, f.decoded, False, f.group_rows, f.group_entries)
-        for path, f in (facts[path] for path in paths)
+        Shard(
+            path,
+            f.kind,
+            f.fingerprint,
+            f.layout,
+            f.decoded,
+            False,
+            f.group_rows,
+            f.group_entries,
+            contents.get(name, ""),
+        )
+        for name, (path, f) in ((path, facts[path]) for path in paths)
     ]
 
 

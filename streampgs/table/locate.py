@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streampgs.errors import DataError
+from streampgs.errors import DataError, Unfinished
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.locate_objects import objects_at
@@ -105,7 +105,9 @@ def kind_of(path: ShardPath, head: bytes) -> str:
             "rewrite it as Feather V2 (which is Arrow IPC) or Parquet",
         )
     if not head:
-        raise DataError(f"shard '{path}' is empty", "remove it, or let its writer finish")
+        raise Unfinished(f"shard '{path}' is empty", "remove it, or let its writer finish")
+    if len(head) < len(_ARROW_MAGIC) or not any(head):
+        raise Unfinished(f"shard '{path}' has no beginning yet", "remove it, or let its writer finish")
     raise DataError(
         f"shard '{path}' is neither Arrow nor Parquet",
         "make shards of CSV, JSON, svmlight and other files by: streampgs pack FILE OUT",

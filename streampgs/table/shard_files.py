@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataError
+from streampgs.errors import DataError, Unfinished
 from streampgs.stores.access import RemoteObject
 from streampgs.table.arrow_columns import (
     Bytes,
@@ -151,7 +151,7 @@ def read_whole_footer(read: ReadAt, size: int, path: ShardPath) -> tuple[str, by
     whole = len(tail) == tail_bytes and tail.endswith(mark)
     length = struct.unpack("<I", tail[:4])[0] if whole else 0
     if not whole or length + tail_bytes + len(mark) > size:
-        raise DataError(
+        raise Unfinished(
             f"shard '{path}' has no footer: it is truncated, or still being written",
             "remove it, or wait until its writer has finished",
         )

@@ -154,12 +154,15 @@ class Training(RuleBasedStateMachine):
         going = self.some_that_go(data, self.known)
         known = min(self.known + count, len(self.groups))
         self.gone |= going
-        self.known, self.waiting, self.even = known, [], False
-        if not self.cursor.begins_epoch:
+        if self.cursor.begins_epoch:  # nothing of it has been used: it goes on with what is left, and what is new
+            self.due = Counter({row: copies for row, copies in self.due.items() if row[0] not in going})
+            self.due += self.rows(self.known, known)
+        else:
+            self.due = self.rows(0, known)
             self.before = 0
         schedule = Schedule(self.seed, self.groups, self.sizes)
         self.cursor = schedule.begin_again(self.cursor, known, known, spans_of(going))
-        self.due = self.rows(0, known)
+        self.known, self.waiting, self.even = known, [], False
 
     @invariant()
     def the_cursor_points_at_a_row(self):

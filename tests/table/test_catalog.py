@@ -277,7 +277,7 @@ CHANGES = {
     "missing": (lambda path: path.unlink(), "is missing"),
     "replaced by other rows": (lambda path: write_arrow(sparse(11), path, 4), "bytes; it had"),
     "replaced by Parquet": (lambda path: write_parquet(sparse(10), path, 4), "bytes; it had"),
-    "replaced by as many other bytes": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "neither Arrow nor Parquet"),
+    "replaced by as many other bytes": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "has no beginning yet"),
     "other columns in the same space": (
         lambda path: path.write_bytes(path.read_bytes().replace(b"values", b"valves")), "was replaced: its footer is another one"
     ),

@@ -1,0 +1,214 @@
+"""What has become of a run's data since it was last looked at: found, told, and given its place in the order of rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from streampgs.encoding.encoding import Encoding
+from streampgs.errors import DataError, OptionError, Unfinished
+from streampgs.opening import columns_of
+from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
+from streampgs.order.cursor import Cursor
+from streampgs.progress import Observer, StopRequest
+from streampgs.run.folder import RunFolder
+from streampgs.run.history import APPENDED, CHANGED
+from streampgs.run.record import RunRecord
+from streampgs.sources import schedule_of
+from streampgs.stores.addresses import absolute
+from streampgs.table.catalog import Catalog, Shard, decoded_bytes, read_shards, with_cache
+from streampgs.table.changes import Changes, Watch
+from streampgs.table.locate import ShardPath, locate
+
+_LISTED = 3
+_LOOKING_UP_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A run between two sessions."""
+
+    folder: RunFolder
+    record: RunRecord
+    catalog: Catalog
+    cursor: Cursor
+    encoding: Encoding | None
+    rows: int = 0
+    steps: int = 0
+
+    @property
+    def retired(self) -> set[int]:
+        """The shards that take no more part."""
+        spans = [span for arrival in self.cursor.arrivals for span in arrival.retired]
+        return retired_shards(self.catalog, spans)
+
+    def event(self, kind: str, **facts: Any) -> None:
+        self.folder.append_event(kind, self.rows, self.steps, **facts)
+
+
+def retired_shards(catalog: Catalog, spans: Sequence[tuple[int, int]]) -> set[int]:
+    starts = catalog.shard_starts
+    return {
+        number
+        for number in range(len(catalog.shards))
+        if any(first <= starts[number] and starts[number + 1] <= stop for first, stop in spans)
+    }
+
+
+class Grower:
+    """Looks at what the run's sources name by now."""
+
+    def __init__(self, growth: Growth, observer: Observer) -> None:
+        self.growth = growth
+        self.observer = observer
+        self._watch = Watch(settling=growth.follow)
+        self._told: set[str] = set()
+
+    def after_a_pause(self, standing: Standing) -> Standing:
+        """The run on what is there now; what it needs and does not find is an error, unless that was accepted."""
+        record = standing.record
+        added = [absolute(source) for source in self.growth.add]
+        record = replace(record, sources=tuple(dict.fromkeys([*record.sources, *added])))
+        standing = replace(standing, record=record)
+        changes = self._look(standing)
+        standing = self._with_known_again(standing, changes)
+        accepted = set(changes.lost) if self.growth.accept_rewrite else set()
+        retired = standing.retired
+        standing.catalog.check_unchanged(self.growth.accept_touched, retired | accepted)
+        if self.growth.accept_touched:
+            present = set(range(len(standing.catalog.shards))) - retired - accepted
+            standing = replace(standing, catalog=standing.catalog.with_present_times(present))
+            standing.folder.write_catalog(standing.catalog)
+        return self._grown(standing, changes, accepted, begin_again=bool(accepted))
+
+    def at_epochs_end(self, standing: Standing) -> Standing:
+        """The same where nothing is half used: what has gone is no loss to the epoch that is over."""
+        changes = self._look(standing)
+        standing = self._with_known_again(standing, changes)
+        return self._grown(standing, changes, set(changes.lost), begin_again=False)
+
+    def wait(self, standing: Standing, stop: StopRequest) -> Standing | None:
+        """As soon as there is something new; None on a stop."""
+        while stop.reason is None:
+            grown = self.at_epochs_end(standing)
+            if grown.cursor != standing.cursor:
+                return grown
+            standing = grown
+            looks_again = time.monotonic() + self.growth.poll_seconds
+            while stop.reason is None and time.monotonic() < looks_again:
+                time.sleep(min(_LOOKING_UP_SECONDS, self.growth.poll_seconds))
+        return None
+
+    def _look(self, standing: Standing) -> Changes:
+        paths = locate(standing.record.sources).paths
+        changes = self._watch.look(standing.catalog, standing.retired, paths)
+        for error in changes.unfinished:
+            if isinstance(error, Unfinished):
+                self._tell(f"{error.found}; it is left alone until it is whole")
+        for copy, original in changes.copies:
+            self._tell(f"'{copy}' holds the bytes of '{original}': it is left out, its rows are there already")
+        return changes
+
+    def _tell(self, note: str) -> None:
+        if note not in self._told:
+            self._told.add(note)
+            self.observer.note(note)
+
+    def _with_known_again(self, standing: Standing, changes: Changes) -> Standing:
+        """Shards that lie elsewhere now, and (for who follows) those that were written anew with the same content."""
+        catalog = standing.catalog
+        if changes.moved:
+            for number, path in changes.moved.items():
+                self._tell(f"shard '{catalog.shards[number].path}' lies at '{path}' now")
+            catalog = catalog.with_moved(changes.moved)
+        if changes.touched and self.growth.follow:
+            for number in changes.touched:
+                self._tell(f"shard '{catalog.shards[number].path}' was written anew with the content that it had")
+            catalog = catalog.with_present_times(changes.touched)
+        if catalog is standing.catalog:
+            return standing
+        standing.folder.write_catalog(catalog)
+        return replace(standing, catalog=catalog)
+
+    def _grown(self, standing: Standing, changes: Changes, lost: Collection[int], begin_again: bool) -> Standing:
+        if not changes.new and not lost:
+            return standing
+        record, catalog = standing.record, standing.catalog
+        new = _read_new(record, catalog, changes.new, standing.encoding) if changes.new else []
+        grown = catalog.appended(new)
+        refuse_impossible(record.options, grown, self.growth.on_growth)
+        spans = tuple(_span(catalog, number) for number in sorted(lost))
+        gone = standing.retired | set(lost)
+        if not any(shard.rows for number, shard in enumerate(grown.shards) if number not in gone):
+            raise DataError(
+                f"nothing is left of the data: all {len(gone)} shards have gone", "restore them, or start a new run"
+            )
+        schedule, shards, groups = schedule_of(record, grown), len(grown.shards), grown.groups
+        if begin_again:
+            cursor = schedule.begin_again(standing.cursor, shards, groups, spans)
+        else:
+            catching_up = self._policy(record) == CATCH_UP
+            cursor = schedule.arrive(standing.cursor, shards, groups, record.limits.epochs, catching_up, spans)
+        standing.folder.write_catalog(grown)
+        standing = replace(standing, catalog=grown, cursor=cursor)
+        self._say(standing, catalog, lost, begin_again)
+        return standing
+
+    def _policy(self, record: RunRecord) -> str:
+        return self.growth.on_growth or (UNION if record.options.sampling == "independent" else CATCH_UP)
+
+    def _say(self, standing: Standing, before: Catalog, lost: Collection[int], begin_again: bool) -> None:
+        catalog, arrival = standing.catalog, standing.cursor.arrivals[-1]
+        new = catalog.shards[len(before.shards) :]
+        counts = {"shards": len(catalog.shards), "table_rows": catalog.rows}
+        if lost:
+            names = [str(before.shards[number].path) for number in sorted(lost)]
+            again = "; the epoch begins again" if begin_again else ""
+            self.observer.note(f"{_listed(names)}: gone or replaced; they take no more part{again}")
+            standing.event(CHANGED, lost_shards=names, begins_again=begin_again, **counts)
+        if new:
+            how = f", {arrival.copies} times in this epoch" if arrival.copies > 1 else ""
+            self.observer.note(
+                f"{len(new)} new shards with {sum(shard.rows for shard in new):,} rows join in{how}, after "
+                f"{before.rows:,} rows in {len(before.shards)} shards"
+            )
+            standing.event(
+                APPENDED,
+                added=[str(shard.path) for shard in new],
+                added_rows=sum(shard.rows for shard in new),
+                on_growth=self._policy(standing.record),
+                **counts,
+            )
+
+
+def _read_new(
+    record: RunRecord, catalog: Catalog, paths: Sequence[ShardPath], encoding: Encoding | None
+) -> list[Shard]:
+    cached = sum(decoded_bytes(shard) for shard in catalog.shards if shard.cached)
+    limit = record.cache_limit if record.cache is not None else 0
+    return with_cache(read_shards(paths, columns_of(record.options, encoding)), cached, limit)[0]
+
+
+def _span(catalog: Catalog, number: int) -> tuple[int, int]:
+    return int(catalog.shard_starts[number]), int(catalog.shard_starts[number + 1])
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
+    return ", ".join(f"'{name}'" for name in names[:_LISTED]) + more
+
+
+def refuse_impossible(options: ModelOptions, catalog: Catalog, on_growth: str | None) -> None:
+    if options.sampling != "independent":
+        return
+    if any(shard.decoded and not shard.cached for shard in catalog.shards):
+        raise OptionError(
+            "--sampling independent draws single rows, which Parquet and compressed Arrow can only give from the cache",
+            "let all shards be cached (no --no-cache, a larger --cache-limit), or use --sampling epoch",
+        )
+    if on_growth == CATCH_UP:
+        raise OptionError(
+            "--on-growth catch-up with --sampling independent, which draws from all rows alike", "leave it out"
+        )
