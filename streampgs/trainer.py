@@ -57,6 +57,8 @@ def train(
         observer.note(
             f"{len(located.ignored)} files that are no shards by their names were left out, '{located.ignored[0]}' first"
         )
+    for listing in located.tables:
+        observer.note(str(listing))
     folder.make()
     with RunLock(run):
         folder.refuse_if_taken()  # another trainer may have been faster
@@ -153,12 +155,13 @@ def _admit_new_shards(
 ) -> tuple[Catalog, Cursor]:
     """Append the shards that the run's sources name by now to the catalog; they join in at the next window."""
     known = {shard.path for shard in catalog.shards}
-    paths = [path for path in locate(record.sources).paths if path not in known]
+    located = locate(record.sources)
+    paths = [path for path in located.paths if path not in known]
     if not paths:
         return catalog, cursor
     cached = sum(decoded_bytes(shard) for shard in catalog.shards if shard.cached)
     limit = record.cache_limit if record.cache is not None else 0
-    new, _ = with_cache(read_shards(paths, columns_of(record.options, encoding)), cached, limit)
+    new, _ = with_cache(read_shards(paths, columns_of(record.options, encoding), located.says), cached, limit)
     grown = catalog.appended(new)
     _refuse_impossible(record.options, grown)
     schedule = schedule_of(record, grown)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from streampgs.errors import DataChanged, DataError
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
-from streampgs.table.layout import DENSE, Columns, Layout
+from streampgs.table.layout import DENSE, Columns, Layout, TableSays
 from streampgs.table.locate import Located, ShardPath, locate
 from streampgs.table.remote_shards import read_remote_facts, what_changed
 from streampgs.table.shard_files import Fingerprint, ShardFacts, fingerprint_of, read_facts
@@ -251,15 +251,17 @@ def _joined(parts: Iterable[tuple[int, ...]], dtype: Any) -> NDArray[Any]:
     return np.concatenate(arrays) if arrays else np.empty(0, dtype)
 
 
-def read_shards(paths: Sequence[ShardPath], columns: Columns) -> list[Shard]:
-    """The shards at these paths, by their footers, read in parallel."""
+def read_shards(paths: Sequence[ShardPath], columns: Columns, says: Mapping[ShardPath, TableSays]) -> list[Shard]:
+    """The shards at these paths, by their footers, read in parallel, and by what the logs of tables say (`Located`)."""
     facts: dict[ShardPath, tuple[ShardPath, ShardFacts]] = {}
     files = [path for path in paths if isinstance(path, Path)]
     with ThreadPoolExecutor(_READERS) as pool:
-        facts.update(zip(files, pool.map(lambda path: (path, read_facts(path, columns)), files), strict=True))
+        facts.update(
+            zip(files, pool.map(lambda path: (path, read_facts(path, columns, says.get(path))), files), strict=True)
+        )
     objects = [path for path in paths if isinstance(path, RemoteObject)]
     if objects:
-        facts.update(zip(objects, read_remote_facts(objects, columns), strict=True))
+        facts.update(zip(objects, read_remote_facts(objects, columns, says), strict=True))
     return [
         Shard(path, f.kind, f.fingerprint, f.layout, f.decoded, False, f.group_rows, f.group_entries)
         for path, f in (facts[path] for path in paths)
@@ -274,7 +276,7 @@ def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Lo
             f"no shards in {', '.join(sources)}",
             "shards end in .parquet, .pq, .arrow, .ipc or .feather; other files become shards by: streampgs pack IN… OUT",
         )
-    catalog = Catalog([]).appended(read_shards(located.paths, columns))
+    catalog = Catalog([]).appended(read_shards(located.paths, columns, located.says))
     if catalog.rows == 0:
         raise DataError(
             f"no rows in the {len(catalog.shards)} shards of {', '.join(sources)}",
