@@ -243,8 +243,8 @@ def _s3(endpoint: str | None, region: str, authorities: str | None) -> Any:
 def settings_for_rust(address: Address) -> dict[str, str]:
     """The same place and credentials for libraries that reach stores by Rust's object_store, which has other names for
     some; what it finds in the environment by itself is left to it."""
-    patience = {"connect_timeout": f"{CONNECT_SECONDS}s", "timeout": f"{STALL_SECONDS}s"}
-    patience["max_retries"] = "0"  # asking again is the work of patiently()
+    # A few times each request by itself: patiently() can only ask for all of them again.
+    patience = {"connect_timeout": f"{CONNECT_SECONDS}s", "timeout": f"{STALL_SECONDS}s", "max_retries": "3"}
     if address.scheme in S3:
         endpoint, region = _s3_place(address.place)
         where = {"AWS_REGION": region}

@@ -58,7 +58,43 @@ def list_table(source: str) -> DeltaListing:
     """The newest version. Its files come by the times of their writing, which the log keeps as long as the files (it
     forgets the versions that brought them), then by name: the same version is always in the same order."""
     source = str(parse(source.rstrip("/"))) if is_address(source) else os.path.abspath(source)
-    table = _opened_table(source)
+    try:
+        deltalake = import_module("deltalake")
+    except ImportError:
+        raise OptionError(
+            f"'{source}' is a Delta table, and the package deltalake, which reads its log, is not installed",
+            "pip install 'streampgs[delta]'",
+        ) from None
+    try:
+        return patiently(source, lambda: _listed(deltalake, source))
+    except deltalake.exceptions.TableNotFoundError:
+        raise DataError(
+            f"'{source}' has a folder '{LOG}', but no version of a Delta table in it",
+            "wait until its first version is written; if it is no Delta table, take that folder away",
+        ) from None
+    except deltalake.exceptions.DeltaError as error:
+        raise DataError(
+            f"the log of Delta table '{source}' cannot be read: {_plainly(error)}",
+            "read it with the writer that made it, and write its rows to a table without what is named here; if the log "
+            "is damaged, restore it",
+        ) from None
+
+
+def _opened(deltalake: Any, source: str) -> Any:
+    if set("%\\") & set(source):
+        raise DataError(
+            f"Delta table '{source}': the package deltalake cannot open a path with '%' or '\\' in it",
+            "give the folder another name, or a link to it",
+        )
+    options = settings_for_rust(parse(source)) if is_address(source) else None
+    try:
+        return deltalake.DeltaTable(source, storage_options=options)
+    except OSError as error:
+        raise type(error)(_plainly(error)) from None
+
+
+def _listed(deltalake: Any, source: str) -> DeltaListing:
+    table = _opened(deltalake, source)
     _refuse_more_than_files(table, source)
     schema = pa.schema(table.schema().to_arrow())
     actions = pa.table(table.get_add_actions())
@@ -89,38 +125,9 @@ def _constants(actions: pa.Table, names: list[str]) -> Iterator[tuple[Constant, 
     return zip(*columns, strict=True) if columns else iter([()] * len(actions))
 
 
-def _opened_table(source: str) -> Any:
-    try:
-        deltalake = import_module("deltalake")
-    except ImportError:
-        raise OptionError(
-            f"'{source}' is a Delta table, and the package deltalake, which reads its log, is not installed",
-            "pip install 'streampgs[delta]'",
-        ) from None
-    if set("%\\") & set(source):
-        raise DataError(
-            f"Delta table '{source}': the package deltalake cannot open a path with '%' or '\\' in it",
-            "give the folder another name, or a link to it",
-        )
-    options = settings_for_rust(parse(source)) if is_address(source) else None
-    exceptions = import_module("deltalake.exceptions")
-    try:
-        return patiently(source, lambda: deltalake.DeltaTable(source, storage_options=options))
-    except exceptions.TableNotFoundError:
-        raise DataError(
-            f"'{source}' has a folder '{LOG}', but no version of a Delta table in it",
-            "wait until its first version is written; if it is no Delta table, take that folder away",
-        ) from None
-    except exceptions.DeltaError as error:
-        raise DataError(
-            f"the log of Delta table '{source}' cannot be read: {_plainly(error)}",
-            "read it with the writer that made it, and write its rows to a table without what is named here; if the log "
-            "is damaged, restore it",
-        ) from None
-
-
 def _plainly(error: Exception) -> str:
-    return without_secrets(_TRACE.sub("", _COLOURS.sub("", str(error))).strip())
+    words = _TRACE.sub("", _COLOURS.sub("", str(error)))
+    return without_secrets(" ".join(words.replace("↳", "–").split()))
 
 
 def _refuse_more_than_files(table: Any, source: str) -> None:

@@ -40,7 +40,7 @@ def objects_at(source: str) -> tuple[list[str], list[str]]:
                 f"nothing matches '{source}'", "check the pattern; quote it so that the shell leaves it alone"
             )
         keys, ignored = found
-        _refuse_parts_of_tables(source, address, keys, below)
+        _refuse_parts_of_tables(source, address, keys + ignored, below)
     else:
         folder = address.at(address.key.rstrip("/"))
         below = keys_below(folder)
@@ -49,7 +49,7 @@ def objects_at(source: str) -> tuple[list[str], list[str]]:
                 f"'{source}' does not exist", "name an object, a folder or a quoted glob of .parquet or .arrow shards"
             )
         keys, ignored = in_folder(below, folder.key)
-        _refuse_parts_of_tables(source, address, keys, below)
+        _refuse_parts_of_tables(source, address, keys + ignored, below)
     return [_named(address, key) for key in keys], [_named(address, key) for key in ignored]
 
 

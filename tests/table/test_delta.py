@@ -218,7 +218,7 @@ def test_a_log_without_a_version_is_refused(tmp_path: Path) -> None:
 
 def test_a_damaged_log_is_refused(table: Path) -> None:
     (table / "_delta_log" / f"{1:020}.json").write_text("{half a li")
-    with pytest.raises(DataError, match="the log of Delta table '.*' cannot be read") as refused:
+    with pytest.raises(DataError, match=r"the log of Delta table '.*' cannot be read") as refused:
         locate([str(table)])
     assert "clone3" not in str(refused.value)
 
