@@ -36,6 +36,13 @@ def uploaded(table: Path, store: Moto, prefix: str) -> str:
     return f"s3://{BUCKET}/{prefix}"
 
 
+def test_listing_a_table_asks_for_none_of_its_files(table: Path, proxied: Proxy, moto: Moto) -> None:
+    address = uploaded(table, moto, "delta/listed")
+    assert len(locate([address]).paths) == 4
+    assert not [path for _, path, _ in proxied.requests if path.endswith(".parquet")]
+    assert len(proxied.requests) < 20
+
+
 class FailsAtFirst:
     """So many requests for the log fail before the store is well again."""
 

@@ -17,6 +17,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from streampgs.errors import DataError, OptionError
+from streampgs.table import delta
 from streampgs.table.delta import change_of, list_table
 from streampgs.table.layout import Constant, Layout, with_partitions
 from streampgs.table.locate import locate
@@ -208,6 +209,14 @@ def test_features_that_hide_nothing_are_no_harm(tmp_path: Path) -> None:
     features = ("deletionVectors", "timestampNtz", "v2Checkpoint", "variantType")
     written_log(tmp_path / "table", features=features, **{"delta.enableDeletionVectors": "true"})
     assert listed(tmp_path / "table") == ["a.parquet"]
+
+
+def test_a_feature_that_only_the_package_knows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it will know one day may hide rows of files, too."""
+    monkeypatch.setattr(delta, "_KNOWN_FEATURES", frozenset())
+    written_log(tmp_path / "table", features=("v2Checkpoint",))
+    with pytest.raises(DataError, match="needs what cannot be read here: v2Checkpoint"):
+        locate([str(tmp_path / "table")])
 
 
 def test_a_log_without_a_version_is_refused(tmp_path: Path) -> None:
