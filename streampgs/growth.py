@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataError, OptionError, Unfinished
+from streampgs.errors import DataChanged, DataError, OptionError, Unfinished
 from streampgs.opening import columns_of
 from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
 from streampgs.order.cursor import Cursor
@@ -20,7 +20,8 @@ from streampgs.sources import schedule_of
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, Shard, decoded_bytes, read_shards, with_cache
 from streampgs.table.changes import Changes, Watch
-from streampgs.table.locate import ShardPath, locate
+from streampgs.table.delta import TableChange, change_of
+from streampgs.table.locate import Located, locate
 
 _LISTED = 3
 _LOOKING_UP_SECONDS = 0.1
@@ -57,6 +58,16 @@ def retired_shards(catalog: Catalog, spans: Sequence[tuple[int, int]]) -> set[in
     }
 
 
+@dataclass(frozen=True)
+class _Look:
+    """What the sources name, and what is different in it."""
+
+    located: Located
+    changes: Changes
+    rewritten: list[TableChange]
+    """Delta tables that have taken files away."""
+
+
 class Grower:
     """Looks at what the run's sources name by now."""
 
@@ -72,7 +83,8 @@ class Grower:
         added = [absolute(source) for source in self.growth.add]
         record = replace(record, sources=tuple(dict.fromkeys([*record.sources, *added])))
         standing = replace(standing, record=record)
-        changes = self._look(standing)
+        look = self._look(standing)
+        changes = look.changes
         standing = self._with_known_again(standing, changes)
         accepted = set(changes.lost) if self.growth.accept_rewrite else set()
         retired = standing.retired
@@ -81,13 +93,13 @@ class Grower:
             present = set(range(len(standing.catalog.shards))) - retired - accepted
             standing = replace(standing, catalog=standing.catalog.with_present_times(present))
             standing.folder.write_catalog(standing.catalog)
-        return self._grown(standing, changes, accepted, begin_again=bool(accepted))
+        return self._grown(standing, look, accepted, begin_again=bool(accepted))
 
     def at_epochs_end(self, standing: Standing) -> Standing:
         """The same where nothing is half used: what has gone is no loss to the epoch that is over."""
-        changes = self._look(standing)
-        standing = self._with_known_again(standing, changes)
-        return self._grown(standing, changes, set(changes.lost), begin_again=False)
+        look = self._look(standing)
+        standing = self._with_known_again(standing, look.changes)
+        return self._grown(standing, look, set(look.changes.lost), begin_again=bool(look.rewritten))
 
     def wait(self, standing: Standing, stop: StopRequest) -> Standing | None:
         """As soon as there is something new; None on a stop."""
@@ -101,15 +113,25 @@ class Grower:
                 time.sleep(min(_LOOKING_UP_SECONDS, self.growth.poll_seconds))
         return None
 
-    def _look(self, standing: Standing) -> Changes:
-        paths = locate(standing.record.sources).paths
-        changes = self._watch.look(standing.catalog, standing.retired, paths)
+    def _look(self, standing: Standing) -> _Look:
+        located, catalog, retired = locate(standing.record.sources), standing.catalog, standing.retired
+        changes = self._watch.look(catalog, retired, located.paths)
+        numbers = {shard.path: number for number, shard in enumerate(catalog.shards) if number not in retired}
+        rewritten = [change for table in located.tables if (change := change_of(table, numbers)).gone]
+        if rewritten and not self.growth.accept_rewrite:
+            raise DataChanged(
+                "\n".join(map(str, rewritten)),
+                "start a new run, or go on with what the table is now, in an epoch that begins again: --accept-rewrite",
+            )
+        for change in rewritten:
+            changes.gone = sorted({*changes.gone, *(numbers[path] for path in change.gone)})
+            self.observer.note(str(change))
         for error in changes.unfinished:
             if isinstance(error, Unfinished):
                 self._tell(f"{error.found}; it is left alone until it is whole")
         for copy, original in changes.copies:
             self._tell(f"'{copy}' holds the bytes of '{original}': it is left out, its rows are there already")
-        return changes
+        return _Look(located, changes, rewritten)
 
     def _tell(self, note: str) -> None:
         if note not in self._told:
@@ -132,11 +154,11 @@ class Grower:
         standing.folder.write_catalog(catalog)
         return replace(standing, catalog=catalog)
 
-    def _grown(self, standing: Standing, changes: Changes, lost: Collection[int], begin_again: bool) -> Standing:
-        if not changes.new and not lost:
+    def _grown(self, standing: Standing, look: _Look, lost: Collection[int], begin_again: bool) -> Standing:
+        if not look.changes.new and not lost:
             return standing
         record, catalog = standing.record, standing.catalog
-        new = _read_new(record, catalog, changes.new, standing.encoding) if changes.new else []
+        new = _read_new(standing, look) if look.changes.new else []
         grown = catalog.appended(new)
         refuse_impossible(record.options, grown, self.growth.on_growth)
         spans = tuple(_span(catalog, number) for number in sorted(lost))
@@ -183,12 +205,12 @@ class Grower:
             )
 
 
-def _read_new(
-    record: RunRecord, catalog: Catalog, paths: Sequence[ShardPath], encoding: Encoding | None
-) -> list[Shard]:
-    cached = sum(decoded_bytes(shard) for shard in catalog.shards if shard.cached)
+def _read_new(standing: Standing, look: _Look) -> list[Shard]:
+    record, known = standing.record, standing.catalog.shards
+    cached = sum(decoded_bytes(shard) for shard in known if shard.cached)
     limit = record.cache_limit if record.cache is not None else 0
-    return with_cache(read_shards(paths, columns_of(record.options, encoding)), cached, limit)[0]
+    columns = columns_of(record.options, standing.encoding)
+    return with_cache(read_shards(look.changes.new, columns, look.located.says), cached, limit)[0]
 
 
 def _span(catalog: Catalog, number: int) -> tuple[int, int]:

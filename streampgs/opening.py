@@ -90,12 +90,16 @@ def open_table(
 
 def _plan(sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions) -> Plan | None:
     """How columns become features; None where the table has its features ready."""
-    paths = locate(sources).paths
-    if not paths:
+    located = locate(sources)
+    if not located.paths:
         return None
-    shard = str(paths[0])
-    schema = remote_schema(paths[0]) if isinstance(paths[0], RemoteObject) else schema_of(paths[0])
-    whole = with_partitions(schema, partitions_of(shard, schema))
+    first = located.paths[0]
+    shard, says = str(first), located.says.get(first)
+    if says is not None:
+        schema = whole = says.schema
+    else:
+        schema = remote_schema(first) if isinstance(first, RemoteObject) else schema_of(first)
+        whole = with_partitions(schema, partitions_of(shard, schema))
     labels = [label for label in options.labels if label in schema.names]
     texts = any(types.class_of(schema.field(label).type) == types.STRING for label in labels)
     ready = holds_features(schema)

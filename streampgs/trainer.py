@@ -55,6 +55,8 @@ def train(
         observer.note(
             f"{len(located.ignored)} files that are no shards by their names were left out, '{located.ignored[0]}' first"
         )
+    for listing in located.tables:
+        observer.note(str(listing))
     folder.make()
     with RunLock(run):
         folder.refuse_if_taken()  # another trainer may have been faster

@@ -186,10 +186,9 @@ class Schedule:
             boundary = self.window(cursor).next
             while boundary.slice > 0:
                 boundary = self.window(boundary).next
-        begun = tuple(a for a in cursor.arrivals if a.place < (boundary.epoch, 0, 0))
-        waiting = cursor.arrivals[len(begun) :]
+        begun, waiting = _begun_before(cursor.arrivals, boundary.epoch)
         is_over = last_epoch is not None and boundary.begins_epoch and boundary.epoch >= last_epoch
-        if is_over and begun and self._can_be_a_part(begun[-1].groups, waiting, groups):
+        if is_over and begun and self.groups.rows[begun[-1].groups : groups].any():
             epoch, since = boundary.epoch - 1, begun[-1].groups
             catching_up = catching_up or any(arrival.copies > 1 for arrival in waiting)
             retired = (*(span for arrival in waiting for span in arrival.retired), *retired)
@@ -200,12 +199,6 @@ class Schedule:
         arrival = Arrival(boundary.epoch, boundary.position, shards, groups, boundary.part, copies, since, retired)
         cursor = boundary if cursor.row == cursor.slice == 0 else cursor
         return replace(cursor, arrivals=_shortened((*begun, arrival), cursor))
-
-    def _can_be_a_part(self, known: int, waiting: tuple[Arrival, ...], groups: int) -> bool:
-        """Whether what waits and what is new has any row, and none that takes the place of rows that were seen."""
-        counts = [known, *(arrival.groups for arrival in waiting)]
-        rewritten = any(a.retired and a.groups > before for a, before in zip(waiting, counts, strict=False))
-        return not rewritten and bool(self.groups.rows[known:groups].any())
 
     def begin_again(self, cursor: Cursor, shards: int, groups: int, retired: tuple[tuple[int, int], ...]) -> Cursor:
         """Groups are no longer there: the cursor's epoch begins again, on all that is there now."""
@@ -391,6 +384,17 @@ def _retired(cursor: Cursor) -> list[tuple[int, int]]:
 def _since(cursor: Cursor) -> int:
     """The first group of the cursor's part."""
     return next((a.since for a in cursor.arrivals if a.place == (cursor.epoch, cursor.part, 0)), 0)
+
+
+def _begun_before(arrivals: tuple[Arrival, ...], epoch: int) -> tuple[tuple[Arrival, ...], tuple[Arrival, ...]]:
+    """The arrivals that had to do with earlier epochs, and those that wait for this one. What has taken the place of
+    other groups counts as seen: its rows may be theirs."""
+    seen = 0
+    for number, arrival in enumerate(arrivals):
+        replaces = arrival.retired and number > 0 and arrival.groups > arrivals[number - 1].groups
+        if arrival.place < (epoch, 0, 0) or replaces:
+            seen = number + 1
+    return arrivals[:seen], arrivals[seen:]
 
 
 def _last_part(arrivals: tuple[Arrival, ...], epoch: int) -> int:

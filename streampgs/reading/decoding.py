@@ -134,7 +134,7 @@ def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]:
-    """A batch's columns, and those that the names of folders tell."""
+    """A batch's columns, and those that the file does not have."""
     own = dict(zip(batch.schema.names, batch.columns, strict=True))
     return own | partition_columns(shard.layout, batch.num_rows)
 
@@ -164,7 +164,7 @@ def _is_far(path: ShardPath) -> TypeGuard[RemoteObject]:
 def _decoded(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
     if shard.kind == "parquet":
         with remote_source(shard.path) if _is_far(shard.path) else nullcontext() as source:
-            told = {name for name, _ in shard.layout.partitions}  # by folders: the file has no such column
+            told = {constant.name for constant in shard.layout.partitions}  # the file has no such column
             parquet = ParquetShard(shard.path, shard.layout, source, _categories(columns) - told)
             try:
                 yield from _evened(parquet.decoded_slices(group, slice_rows), slice_rows)

@@ -22,7 +22,7 @@ from streampgs.errors import DataChanged, DataError
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.content import content_digest
-from streampgs.table.layout import DENSE, Columns, Layout
+from streampgs.table.layout import DENSE, Columns, Layout, TableSays
 from streampgs.table.locate import Located, ShardPath, locate
 from streampgs.table.remote_shards import read_remote_facts, what_changed
 from streampgs.table.shard_files import Fingerprint, ShardFacts, fingerprint_of, read_facts
@@ -269,16 +269,18 @@ def _joined(parts: Iterable[tuple[int, ...]], dtype: Any) -> NDArray[Any]:
     return np.concatenate(arrays) if arrays else np.empty(0, dtype)
 
 
-def read_shards(paths: Sequence[ShardPath], columns: Columns) -> list[Shard]:
-    """The shards at these paths, by their footers, read in parallel."""
+def read_shards(paths: Sequence[ShardPath], columns: Columns, says: Mapping[ShardPath, TableSays]) -> list[Shard]:
+    """The shards at these paths, by their footers, read in parallel, and by what the logs of tables say (`Located`)."""
     facts: dict[ShardPath, tuple[ShardPath, ShardFacts]] = {}
     files = [path for path in paths if isinstance(path, Path)]
     with ThreadPoolExecutor(_READERS) as pool:
-        facts.update(zip(files, pool.map(lambda path: (path, read_facts(path, columns)), files), strict=True))
+        facts.update(
+            zip(files, pool.map(lambda path: (path, read_facts(path, columns, says.get(path))), files), strict=True)
+        )
         contents: dict[ShardPath, str] = dict(zip(files, pool.map(content_digest, files), strict=True))
     objects = [path for path in paths if isinstance(path, RemoteObject)]
     if objects:
-        facts.update(zip(objects, read_remote_facts(objects, columns), strict=True))
+        facts.update(zip(objects, read_remote_facts(objects, columns, says), strict=True))
     return [
         Shard(
             path,
@@ -303,7 +305,7 @@ def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Lo
             f"no shards in {', '.join(sources)}",
             "shards end in .parquet, .pq, .arrow, .ipc or .feather; other files become shards by: streampgs pack IN… OUT",
         )
-    catalog = Catalog([]).appended(read_shards(located.paths, columns))
+    catalog = Catalog([]).appended(read_shards(located.paths, columns, located.says))
     if catalog.rows == 0:
         raise DataError(
             f"no rows in the {len(catalog.shards)} shards of {', '.join(sources)}",

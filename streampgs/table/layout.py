@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -78,6 +78,30 @@ class Columns:
         return replace(self, label=labels or None, weight=None if self.weight is None else WEIGHT)
 
 
+class Constant(NamedTuple):
+    """A column that a shard's file does not have: all of its rows hold the same."""
+
+    name: str
+    value: str | None
+    kind: str | None = None
+    """Arrow's name of its type; None: the text tells, an integer or else a string."""
+
+
+@dataclass(frozen=True)
+class TableSays:
+    """What the log of the table that a shard belongs to says of its columns; the names of folders do not count then."""
+
+    schema: pa.Schema
+    """Of the table. A column that the file does not have is null, but for `constants`."""
+    constants: tuple[Constant, ...] = ()
+
+    def lacking(self, schema: pa.Schema) -> tuple[Constant, ...]:
+        """The table's columns that a file of this schema does not have."""
+        own = set(schema.names)
+        known = {constant.name: constant for constant in self.constants}
+        return tuple(known.get(name, Constant(name, None)) for name in self.schema.names if name not in own)
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a shard's columns hold rows. Two shards fit together if their layouts do, whatever their number types."""
@@ -90,21 +114,21 @@ class Layout:
     """Features of a dense row, where the schema fixes it."""
     encoding: str | None = None
     """The digest of what makes features of the columns, where they are not lists of features already."""
-    partitions: tuple[tuple[str, str | None], ...] = ()
-    """Columns that the names of the shard's folders tell, each with its value."""
+    partitions: tuple[Constant, ...] = ()
+    """Columns that the names of the shard's folders tell, or the log of its table."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @staticmethod
     def from_json(record: dict[str, Any]) -> Layout:
-        partitions = tuple((name, value) for name, value in record["partitions"])
+        partitions = tuple(Constant(*constant) for constant in record["partitions"])
         return Layout(**{**record, "columns": tuple(record["columns"]), "partitions": partitions})
 
 
-def find_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
+def find_layout(schema: pa.Schema, columns: Columns, shard: str, says: TableSays | None = None) -> Layout:
     if columns.encoding is not None:
-        return _encoded_layout(schema, columns, columns.encoding, shard)
+        return _encoded_layout(schema, columns, columns.encoding, shard, says)
     names = schema.names
     used = []
     for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
@@ -166,9 +190,11 @@ def holds_features(schema: pa.Schema) -> bool:
     )
 
 
-def _encoded_layout(schema: pa.Schema, columns: Columns, encoding: Encoding | Plan, shard: str) -> Layout:
+def _encoded_layout(
+    schema: pa.Schema, columns: Columns, encoding: Encoding | Plan, shard: str, says: TableSays | None
+) -> Layout:
     """The layout of a table whose columns are to be encoded, after a check that it has them."""
-    partitions = partitions_of(shard, schema)
+    partitions = partitions_of(shard, schema) if says is None else says.lacking(schema)
     leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
     for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
         if name is not None:
@@ -192,8 +218,8 @@ def _encoded_layout(schema: pa.Schema, columns: Columns, encoding: Encoding | Pl
                 )
             needed.add(name)
     refuse_doubles(schema, needed, shard)
-    told = {name for name, _ in partitions}
-    tops = tuple(field.name for field in schema if field.name not in told and _is_needed(field.name, needed))
+    partitions = tuple(constant for constant in partitions if constant.name in needed)
+    tops = tuple(field.name for field in schema if _is_needed(field.name, needed))
     if isinstance(encoding, Plan):
         return Layout(SPARSE, tops, partitions=partitions)
     kind, width = (DENSE, encoding.unbounded_first) if encoding.dense else (SPARSE, None)
@@ -227,35 +253,57 @@ def _check_label_kind(name: str, kind: pa.DataType, textual: bool, shard: str) -
         )
 
 
-def partitions_of(shard: str, schema: pa.Schema) -> tuple[tuple[str, str | None], ...]:
+def partitions_of(shard: str, schema: pa.Schema) -> tuple[Constant, ...]:
     """Columns by the names of folders, like year=2026, by Hive's custom; what the file has itself counts more."""
     found: dict[str, str | None] = {}
     for part in Path(shard).parts[:-1]:
         name, equals, value = part.partition("=")
         if equals and name.isidentifier() and name not in schema.names:
             found[name] = None if value == _HIVE_NULL else unquote(value)
-    return tuple(found.items())
+    return tuple(Constant(name, value) for name, value in found.items())
 
 
-def with_partitions(schema: pa.Schema, partitions: tuple[tuple[str, str | None], ...]) -> pa.Schema:
-    for name, value in partitions:
-        schema = schema.append(pa.field(name, _partition_type(value)))
+def with_partitions(schema: pa.Schema, partitions: tuple[Constant, ...]) -> pa.Schema:
+    for constant in partitions:
+        schema = schema.append(pa.field(constant.name, _constant_type(constant)))
     return schema
 
 
-def _partition_type(value: str | None) -> pa.DataType:
-    if value is None:
+def _constant_type(constant: Constant) -> pa.DataType:
+    if constant.value is None:
         return pa.null()
-    return pa.int64() if re.fullmatch(r"-?\d{1,18}", value) else pa.string()
+    if constant.kind is not None:
+        return _type_named(constant.kind)
+    return pa.int64() if re.fullmatch(r"-?\d{1,18}", constant.value) else pa.string()
+
+
+_NAMED_TYPES = {
+    str(kind): kind
+    for kind in (
+        *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()),
+        *(pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")),
+    )
+}
+_DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
+
+
+def _type_named(name: str) -> pa.DataType:
+    decimal = _DECIMAL.fullmatch(name)
+    return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _NAMED_TYPES[name]
+
+
+def can_be_constant(kind: pa.DataType) -> bool:
+    return str(kind) in _NAMED_TYPES or _DECIMAL.fullmatch(str(kind)) is not None
 
 
 def partition_columns(layout: Layout, rows: int) -> dict[str, pa.Array]:
-    """The columns that the folders' names tell, for so many rows."""
+    """The columns that the file does not have, for so many rows."""
     columns = {}
-    for name, value in layout.partitions:
-        kind = _partition_type(value)
-        scalar = pa.scalar(int(value) if pa.types.is_int64(kind) and value is not None else value, kind)
-        columns[name] = pa.repeat(scalar, rows)
+    for constant in layout.partitions:
+        text = pa.scalar(constant.value)
+        columns[constant.name] = pa.repeat(
+            text if constant.value is None else text.cast(_constant_type(constant)), rows
+        )
     return columns
 
 

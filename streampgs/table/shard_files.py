@@ -44,7 +44,7 @@ from streampgs.table.arrow_metadata import (
     read_batch_metadata,
     read_footer,
 )
-from streampgs.table.layout import Columns, Layout, find_layout
+from streampgs.table.layout import Columns, Layout, TableSays, find_layout
 from streampgs.table.locate import ARROW, ShardPath, kind_of
 
 _ARROW_TAIL = 10  # footer length and ARROW1
@@ -176,13 +176,13 @@ def schema_in(path: ShardPath, kind: str, footer: bytes) -> pa.Schema:
         raise DataError(f"shard '{path}': its footer cannot be read: {error}", "write the file again") from error
 
 
-def read_facts(path: Path, columns: Columns) -> ShardFacts:
+def read_facts(path: Path, columns: Columns, says: TableSays | None = None) -> ShardFacts:
     try:
         with _opened(path) as (fd, size, modified_ns):
             kind, footer = _footer(fd, size, path)
             found = fingerprint(path, size, modified_ns, footer)
             if kind != ARROW:
-                return parquet_facts(path, found, footer, columns)
+                return parquet_facts(path, found, footer, columns, says)
         with ArrowFile(path, found, columns) as file:
             return arrow_facts(found, file, [file.metadata(g) for g in range(file.groups)])
     except OSError as error:
@@ -365,10 +365,12 @@ def encoded_entries(rows: int, columns: Columns) -> int:
     return math.ceil(rows * each)
 
 
-def parquet_facts(path: ShardPath, found: Fingerprint, footer: bytes, columns: Columns) -> ShardFacts:
+def parquet_facts(
+    path: ShardPath, found: Fingerprint, footer: bytes, columns: Columns, says: TableSays | None
+) -> ShardFacts:
     try:
         with pq.ParquetFile(pa.BufferReader(_PARQUET_HEAD + footer)) as file:
-            layout = find_layout(file.schema_arrow, columns, str(path))
+            layout = find_layout(file.schema_arrow, columns, str(path), says)
             if columns.encoding is not None:
                 rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
                 entries = tuple(encoded_entries(count, columns) for count in rows)

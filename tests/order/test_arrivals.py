@@ -140,6 +140,8 @@ class Training(RuleBasedStateMachine):
             self.due, self.waiting = Counter(), [(self.before, self.known, caught_up)]
             self.join()
         else:
+            if going and self.known > self.waiting[-1][0]:
+                self.before = self.known
             self.join()
 
     def some_that_go(self, data, known):
@@ -157,6 +159,8 @@ class Training(RuleBasedStateMachine):
         if self.cursor.begins_epoch:  # nothing of it has been used: it goes on with what is left, and what is new
             self.due = Counter({row: copies for row, copies in self.due.items() if row[0] not in going})
             self.due += self.rows(self.known, known)
+            if going and known > self.known:  # the new may hold the rows of the old
+                self.before = known
         else:
             self.due = self.rows(0, known)
             self.before = 0
