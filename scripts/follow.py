@@ -178,9 +178,7 @@ def follow(folder: Path, shards: int, kills: int, rows: int, epochs: int, seed: 
     write(table / "b-first.arrow", content_of(table_of(0, rows), "arrow"), 0.0)
     total = rows + sum(sizes)
     trainer = Trainer("train", str(table), "--run", str(run), *_OPTIONS, "--epochs", str(epochs))
-    writer = multiprocessing.get_context("spawn").Process(
-        target=append_shards, args=(table, sizes, rows, seed, pause)
-    )
+    writer = multiprocessing.get_context("spawn").Process(target=append_shards, args=(table, sizes, rows, seed, pause))
     while not (run / "run.arrows").exists():
         trainer.refuse_to_be_dead()
         time.sleep(0.05)

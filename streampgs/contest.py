@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -97,14 +97,16 @@ class Contest:
         heats: Sequence[Heat],
         judges_on: bool,
         validation: Window | None,
+        rows: int = 0,
     ) -> None:
-        """`judges_on`: marks go on after the heats, because somebody wants to know."""
+        """`judges_on`: marks go on after the heats, because somebody wants to know. The heats begin after `rows` rows."""
         self.candidates = list(candidates)
         self.targets = list(targets)
         self.judges_on = judges_on
         self.validation = validation
-        self.standing = Standing(list(range(len(candidates))), [asdict(heat) for heat in heats])
-        self._set_next_mark(0)
+        later = [asdict(replace(heat, stop_rows=heat.stop_rows + rows)) for heat in heats]
+        self.standing = Standing(list(range(len(candidates))), later, heat_began=rows)
+        self._set_next_mark(rows)
 
     # When.
 

@@ -397,6 +397,8 @@ class Growth:
     """Trust shards whose time stamp alone has changed."""
     accept_rewrite: bool = False
     """Go on without shards that are gone or replaced."""
+    sigma: float | Literal["auto"] | tuple[float, ...] | None = None
+    """Another σ from now on: the best one shrinks as the data grow. None: as it is."""
 
     def __post_init__(self) -> None:
         if isinstance(self.add, str | Path):

@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from streampgs.errors import DataError, Diverged
 from streampgs.growth import Standing
 from streampgs.model import lanes_from
 from streampgs.opening import columns_of
-from streampgs.options import Resources, values_of
+from streampgs.options import ModelOptions, Resources, values_of
 from streampgs.order.cursor import Cursor
 from streampgs.planning import Forecast
 from streampgs.progress import Observer, Report, Status, StopRequest
@@ -29,11 +29,11 @@ from streampgs.reading.filler import RowRules, WindowFiller
 from streampgs.reading.remote import one_by_one
 from streampgs.reading.window import Window
 from streampgs.run.folder import Checkpoint, RunFolder
-from streampgs.run.history import CHOSEN, STOPPED
+from streampgs.run.history import CHOSEN, SIGMA, STOPPED
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
 from streampgs.run.record import RunRecord
 from streampgs.solver.lanes import Lanes, state_bytes_per_feature
-from streampgs.solver.pgs import TRANSIENT_FEATURE_BYTES, Pgs, most_lanes
+from streampgs.solver.pgs import TRANSIENT_FEATURE_BYTES, Pgs, PgsSettings, most_lanes
 from streampgs.sources import Source
 from streampgs.table.catalog import Catalog, build_catalog
 
@@ -52,6 +52,10 @@ _FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
 
 LOOK = "look"
 """What is said to have stopped a session that is to look for more data at an epoch's end."""
+
+
+def _ball_of(settings: PgsSettings) -> float | Literal["none"]:
+    return "none" if math.isinf(settings.radius) else settings.radius
 
 
 @dataclass
@@ -113,9 +117,12 @@ class Session:
         self.waited_before = 0.0
         self.seconds_at_start = 0.0
         self.pauses_at: int | None = None
+        self.changes_sigma = False
+        """Whether σ is to be another one from the next window on."""
 
-    def restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self, checkpoint: Checkpoint, changes_sigma: bool = False) -> None:
         record = checkpoint.record
+        self.changes_sigma = changes_sigma or record.get("changes_sigma", False)
         self.solver = lanes_from(checkpoint)
         self.contest = Contest.from_json(record["contest"], self._validation_window(self.solver.features))
         self.totals = Totals.from_json(record["totals"])
@@ -134,6 +141,7 @@ class Session:
         )
         self.totals.seconds_waiting = before._seconds_waiting()
         self.checkpoint, self.saved_at = before.checkpoint, before.saved_at
+        self.changes_sigma = before.changes_sigma
         self.forecast, self.process_bytes = before.forecast, before.process_bytes
         self.rows_at_start, self.seconds_at_start = before.rows_at_start, before.seconds_at_start
         self.waited_before = self.totals.seconds_waiting
@@ -266,6 +274,8 @@ class Session:
                 raise DataError("a whole epoch had no usable row", "mend the data; streampgs inspect DATA tells more")
         if self.solver is None:
             self.solver = self._new_solver(window)
+        elif self.changes_sigma:
+            self.solver = self._with_other_sigma(window, self.solver)
         self._grow(self.solver, window.largest_index + 1)
         if self.forecast is None:
             self._announce_choices(window)
@@ -403,18 +413,37 @@ class Session:
 
     def _new_solver(self, window: Window) -> Lanes:
         """A lane for each candidate and target, with what is to be found out found out from the first window's rows."""
-        options, rows = self.options, self.source.epoch_rows
-        targets = targets_of(options)
         features = self._feature_count or window.largest_index + 1
-        candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
-        searching = "auto" in (options.sigma, options.p)
-        heats = heats_for(len(candidates), rows, searching, features)
-        judges_on = self.options.multiclass or (len(candidates) > 1 and not searching)
-        self.contest = Contest(candidates, targets, heats, judges_on, self._validation_window(features))
-        solver = Lanes(lanes_of(candidates, targets))
+        self.contest = self._new_contest(self.options, window, features)
+        solver = Lanes(lanes_of(self.contest.candidates, self.contest.targets))
         if self._feature_count is not None:
             solver.grow(self._feature_count)
         return solver
+
+    def _new_contest(self, options: ModelOptions, window: Window, features: int) -> Contest:
+        rows, targets = self.source.epoch_rows, targets_of(options)
+        candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
+        searching = "auto" in (options.sigma, options.p)
+        heats = heats_for(len(candidates), rows, searching, features)
+        judges_on = options.multiclass or (len(candidates) > 1 and not searching)
+        validation = self._validation_window(features)
+        return Contest(candidates, targets, heats, judges_on, validation, self.totals.rows)
+
+    def _with_other_sigma(self, window: Window, solver: Lanes) -> Lanes:
+        """The leading model goes on with what the options say of σ by now; if that is to be found out, in a new contest
+        of models that begin with its weights."""
+        assert self.contest is not None
+        lanes = self._leading_lanes()
+        leader = solver.settings[lanes.start]
+        ball = self.options.ball if not isinstance(self.options.ball, tuple) else _ball_of(leader)
+        options = replace(self.options, loss=leader.loss, p=leader.p, ball=ball)
+        self.contest = self._new_contest(options, window, solver.features)
+        settings = lanes_of(self.contest.candidates, self.contest.targets)
+        after = [candidate.sigma for candidate in self.contest.candidates]
+        self._event(SIGMA, before=leader.sigma, after=after)
+        self.looked = None
+        self.changes_sigma = False
+        return solver.started_from(settings, [lanes.start + lane % len(lanes) for lane in range(len(settings))])
 
     def _announce_choices(self, window: Window) -> None:
         assert self.solver is not None
@@ -472,6 +501,7 @@ class Session:
             "totals": self.totals.to_json(),
             "limits": asdict(self.limits),
             "sources": list(self.record.sources),
+            "changes_sigma": self.changes_sigma,
             "solver": solver,
             "dual_sha256": self.solver.dual_sha256(),
         }

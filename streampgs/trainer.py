@@ -109,6 +109,8 @@ def resume(
             record = replace(record, limits=limits)
         if on_bad_row is not None:
             record = replace(record, options=replace(record.options, on_bad_row=on_bad_row))
+        if growth.sigma is not None:
+            record = replace(record, options=replace(record.options, sigma=growth.sigma))
         standing = replace(standing, record=record)
         standing.event(RESUMED, shards=len(standing.catalog.shards), **_choices(record))
         standing = Grower(growth, observer).after_a_pause(standing)
@@ -170,7 +172,7 @@ def _run(
 
     session = session_on(standing)
     if checkpoint is not None:
-        session.restore(checkpoint)
+        session.restore(checkpoint, changes_sigma=growth.sigma is not None)
     report = session.run(looks_for_more=growth.follow)
     has_waited = False
     while growth.follow and report.stopped_by in (LOOK, "epochs"):

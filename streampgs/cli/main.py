@@ -24,6 +24,7 @@ from streampgs.cli.console import (
     stop_on_signals,
 )
 from streampgs.cli.options import (
+    SIGMA,
     SIZE,
     encoding_options,
     growth_options,
@@ -134,6 +135,13 @@ def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, q
     help="Change what happens at a row that cannot be used.",
 )
 @click.option("--add", multiple=True, metavar="DATA", help="More files, folders, globs or addresses for this run.")
+@click.option(
+    "--sigma",
+    type=SIGMA,
+    default=None,
+    help="Another weight of the regularizer from now on; auto: found anew, for the best one shrinks as the data grow. "
+    "The weights stay what they are; averages and the certificate begin anew.",
+)
 @click.option("--accept-touched", is_flag=True, help="Trust shards whose time stamp alone has changed.")
 @click.option(
     "--accept-rewrite",

@@ -77,6 +77,15 @@ class Lanes:
             fewer.groups[group].take_over(column, self.groups[own_group], own_column)
         return fewer
 
+    def started_from(self, settings: Sequence[PgsSettings], lanes: Sequence[int]) -> Lanes:
+        """Models of other settings, each with the weights and at the step of one of these lanes."""
+        others = Lanes(settings)
+        others.grow(self.features)
+        for group, numbers in zip(others.groups, _order(settings), strict=True):
+            places = [self._places[lanes[number]] for number in numbers]
+            group.start_from([(self.groups[own], column) for own, column in places])
+        return others
+
     def to_record(self) -> tuple[dict[str, Vector], list[dict[str, Any]]]:
         """The vectors are views: to be written before the next step."""
         vectors, numbers = {}, []
