@@ -171,27 +171,32 @@ class Grower:
         if begin_again:
             cursor = schedule.begin_again(standing.cursor, shards, groups, spans)
         else:
-            catching_up = self._policy(record) == CATCH_UP
+            policy = self._policy(record.options, catalog.rows, grown.rows - catalog.rows)
+            catching_up = policy == CATCH_UP
             cursor = schedule.arrive(standing.cursor, shards, groups, record.limits.epochs, catching_up, spans)
         standing.folder.write_catalog(grown)
         standing = replace(standing, catalog=grown, cursor=cursor)
-        self._say(standing, catalog, lost, begin_again)
+        self._say(standing, catalog, lost, None if begin_again else policy)
         return standing
 
-    def _policy(self, record: RunRecord) -> str:
-        return self.growth.on_growth or (UNION if record.options.sampling == "independent" else CATCH_UP)
+    def _policy(self, options: ModelOptions, old_rows: int, new_rows: int) -> str:
+        """As measured (docs/growth.md): catching up pays until the table has more than doubled."""
+        if options.sampling == "independent":
+            return UNION
+        return self.growth.on_growth or (CATCH_UP if new_rows <= old_rows else UNION)
 
-    def _say(self, standing: Standing, before: Catalog, lost: Collection[int], begin_again: bool) -> None:
+    def _say(self, standing: Standing, before: Catalog, lost: Collection[int], policy: str | None) -> None:
+        """`policy`: how the new join in; None where the epoch begins again."""
         catalog, arrival = standing.catalog, standing.cursor.arrivals[-1]
         new = catalog.shards[len(before.shards) :]
         counts = {"shards": len(catalog.shards), "table_rows": catalog.rows}
         if lost:
             names = [str(before.shards[number].path) for number in sorted(lost)]
-            again = "; the epoch begins again" if begin_again else ""
+            again = "; the epoch begins again" if policy is None else ""
             self.observer.note(f"{_listed(names)}: gone or replaced; they take no more part{again}")
-            standing.event(CHANGED, lost_shards=names, begins_again=begin_again, **counts)
+            standing.event(CHANGED, lost_shards=names, begins_again=policy is None, **counts)
         if new:
-            how = f", {arrival.copies} times in this epoch" if arrival.copies > 1 else ""
+            how = f", {arrival.copies} times in epoch {arrival.epoch + 1} to catch up" if arrival.copies > 1 else ""
             self.observer.note(
                 f"{len(new)} new shards with {sum(shard.rows for shard in new):,} rows join in{how}, after "
                 f"{before.rows:,} rows in {len(before.shards)} shards"
@@ -200,7 +205,7 @@ class Grower:
                 APPENDED,
                 added=[str(shard.path) for shard in new],
                 added_rows=sum(shard.rows for shard in new),
-                on_growth=self._policy(standing.record),
+                on_growth=policy,
                 **counts,
             )
 

@@ -389,7 +389,7 @@ class Growth:
     add: tuple[str, ...] = ()
     """More files, folders, globs and addresses for the run."""
     on_growth: str | None = None
-    """How new rows join in; None: catching up, unless rows are drawn independently."""
+    """How new rows join in; None: catching up if they are no more than the old, else union."""
     follow: bool = False
     """Wait for more when all is used up."""
     poll_seconds: float = 10.0

@@ -154,7 +154,7 @@ resource_options = _options(
 
 
 growth_options = _options(
-    click.option("--on-growth", type=click.Choice(ON_GROWTH_NAMES), default=None, help="How often shards that have come late come in the present epoch: as often as the others will have come by its end, or once. Default: catch-up."),
+    click.option("--on-growth", type=click.Choice(ON_GROWTH_NAMES), default=None, help="How often shards that have come late come in the present epoch: as often as the others will have come by its end, or once. Default: catch-up, but union where there are more new rows than old."),
     click.option("--follow", is_flag=True, help="When all rows are used up, wait for more shards; Ctrl-C or SIGTERM ends."),
     click.option("--poll", "poll_seconds", type=DURATION, default="10s", show_default=True, help="How often --follow looks for more."),
 )  # fmt: skip

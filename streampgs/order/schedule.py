@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.arithmetic.randomness import key_of, permuted, random_fractions
-from streampgs.order.cursor import Arrival, Cursor, Place
+from streampgs.order.cursor import Arrival, Cursor, Place, Span
 
 Ints = NDArray[np.int64]
 
@@ -175,7 +175,7 @@ class Schedule:
         groups: int,
         last_epoch: int | None = None,
         catching_up: bool = False,
-        retired: tuple[tuple[int, int], ...] = (),
+        retired: tuple[Span, ...] = (),
     ) -> Cursor:
         """The catalog has grown to `groups` groups: they join in at the next window's start, to come once in this epoch,
         or, catching up, as often as others will have come when it ends. If no more than the epochs before `last_epoch`
@@ -187,11 +187,12 @@ class Schedule:
             while boundary.slice > 0:
                 boundary = self.window(boundary).next
         begun, waiting = _begun_before(cursor.arrivals, boundary.epoch)
-        is_over = last_epoch is not None and boundary.begins_epoch and boundary.epoch >= last_epoch
-        if is_over and begun and self.groups.rows[begun[-1].groups : groups].any():
+        is_over = last_epoch is not None and boundary.begins_epoch and boundary.epoch >= max(1, last_epoch)
+        if is_over and self._has_rows(begun[-1].groups, groups, cursor.arrivals, retired):
             epoch, since = boundary.epoch - 1, begun[-1].groups
             catching_up = catching_up or any(arrival.copies > 1 for arrival in waiting)
-            retired = (*(span for arrival in waiting for span in arrival.retired), *retired)
+            going = (span for a in cursor.arrivals if a.place >= boundary.place for span in a.retired)
+            retired = (*going, *retired)
             boundary = replace(cursor, epoch=epoch, part=_last_part(begun, epoch) + 1, position=0, slice=0, row=0)
         else:
             begun, since = cursor.arrivals, 0
@@ -200,7 +201,13 @@ class Schedule:
         cursor = boundary if cursor.row == cursor.slice == 0 else cursor
         return replace(cursor, arrivals=_shortened((*begun, arrival), cursor))
 
-    def begin_again(self, cursor: Cursor, shards: int, groups: int, retired: tuple[tuple[int, int], ...]) -> Cursor:
+    def _has_rows(self, first: int, stop: int, arrivals: tuple[Arrival, ...], retired: tuple[Span, ...]) -> bool:
+        rows = self.groups.rows.copy()
+        for going, gone in (*(span for a in arrivals for span in a.retired), *retired):
+            rows[going:gone] = 0
+        return bool(rows[first:stop].any())
+
+    def begin_again(self, cursor: Cursor, shards: int, groups: int, retired: tuple[Span, ...]) -> Cursor:
         """Groups are no longer there: the cursor's epoch begins again, on all that is there now."""
         again = Cursor((), cursor.epoch, part=cursor.part + (not cursor.begins_epoch))
         arrival = Arrival(again.epoch, 0, shards, groups, again.part, retired=retired)
@@ -376,7 +383,7 @@ def _later(cursor: Cursor) -> list[int]:
     return [a.position for a in same_part if a.position > cursor.position]
 
 
-def _retired(cursor: Cursor) -> list[tuple[int, int]]:
+def _retired(cursor: Cursor) -> list[Span]:
     """Groups that take no part any more."""
     return [span for a in cursor.arrivals if (a.epoch, a.part) <= (cursor.epoch, cursor.part) for span in a.retired]
 

@@ -128,11 +128,11 @@ class Training(RuleBasedStateMachine):
             assert replace(self.cursor, arrivals=()) == replace(old, arrivals=())
             after = self.plan()
             assert same_pieces(after, before), "the window in use has changed"
-            if after.next.part > old.part:  # all that waits comes at once
+            if self.cursor.arrivals[-1].since:  # it begins a part, in which all comes that waits
                 self.waiting = [(self.joined, self.known, any(late for _, _, late in self.waiting))]
         elif self.cursor.epoch < old.epoch:
             assert is_last
-            assert any(self.groups.rows[self.before : self.known])
+            assert any(self.groups.rows[group] for group in range(self.before, self.known) if group not in self.gone)
             assert old.begins_epoch
             caught_up = any(late for _, _, late in self.waiting) or any(
                 a.copies > 1 for a in old.arrivals if a.place == old.place
