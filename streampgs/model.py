@@ -20,7 +20,7 @@ from streampgs.reading.placing import LARGEST_INDEX
 from streampgs.run.folder import Checkpoint, RunFolder
 from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import PgsSettings
-from streampgs.table.layout import Columns, find_layout
+from streampgs.table.layout import Columns, find_layout, refuse_missing
 
 Vector = NDArray[np.float64]
 _BATCH_ROWS = 1 << 13
@@ -136,7 +136,9 @@ class Model:
         scores, first = [np.empty((0, *self.coef_.shape[:-1]))], 0
         for batch in batches:
             if batch.schema != schema:
-                find_layout(batch.schema, Columns(None, None, encoding=self.encoding), "the table")
+                columns = Columns(None, None, encoding=self.encoding)
+                find_layout(batch.schema, columns, "the table")
+                refuse_missing({"the table": batch.schema}, columns)
                 schema = batch.schema
             for start in range(0, batch.num_rows, _BATCH_ROWS):
                 part = batch.slice(start, _BATCH_ROWS)

@@ -22,12 +22,13 @@ from streampgs.planning import choose_sizes, group_sizes
 from streampgs.reading.label_sample import sampled_label_arrays
 from streampgs.reading.table_sample import sampled_rows
 from streampgs.stores.access import RemoteObject
-from streampgs.table.catalog import Catalog, build_catalog
-from streampgs.table.layout import Columns, find_layout, holds_features, partitions_of, with_partitions
-from streampgs.table.locate import Located, locate
+from streampgs.table.catalog import Catalog, Surveyed, catalog_of, located_shards, survey
+from streampgs.table.layout import Columns, TableSays, find_layout, holds_features
+from streampgs.table.locate import Located, ShardPath
 from streampgs.table.remote_shards import remote_schema
 from streampgs.table.shard_files import schema_of
 
+_NO_FEATURES = Plan((), {})
 _MOST_CLASSES = 10_000
 _SURELY_TWO_CLASSES = 0.99
 _SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
@@ -66,8 +67,11 @@ def open_table(
     sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, judging: bool = True
 ) -> OpenTable:
     """`judging`: look at the labels, and refuse those that do not go with the loss."""
-    plan = _plan(sources, options, encoding_options)
-    catalog, located = build_catalog(sources, columns_of(options, plan))
+    located = located_shards(sources)
+    wanted = _wanted(located.paths[0], located.says.get(located.paths[0]), options, encoding_options)
+    surveyed = survey(located.paths, columns_of(options, None if wanted is None else _NO_FEATURES), located.says)
+    plan = None if wanted is None else _plan(surveyed, options, wanted)
+    catalog = _laid_out(surveyed, columns_of(options, plan), sources)
     notes: list[str] = []
     codings: tuple[LabelCoding, ...] = ()
     if judging:
@@ -84,36 +88,61 @@ def open_table(
             decoder_bytes = sample.decoder_bytes
         del sample
         pa.default_memory_pool().release_unused()
-        catalog, located = build_catalog(sources, columns_of(options, encoding))
+        if encoding is None:
+            surveyed = survey(located.paths, columns_of(options, None), located.says)
+        catalog = _laid_out(surveyed, columns_of(options, encoding), sources)
     return OpenTable(catalog, located, options, encoding, decoder_bytes, notes)
 
 
-def _plan(sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions) -> Plan | None:
-    """How columns become features; None where the table has its features ready."""
-    located = locate(sources)
-    if not located.paths:
-        return None
-    first = located.paths[0]
-    shard, says = str(first), located.says.get(first)
+def _wanted(
+    first: ShardPath, says: TableSays | None, options: ModelOptions, encoding_options: EncodingOptions
+) -> EncodingOptions | None:
+    """How columns are to become features; None where the table has its features ready, as its first shard tells."""
     if says is not None:
-        schema = whole = says.schema
+        schema = says.schema
     else:
         schema = remote_schema(first) if isinstance(first, RemoteObject) else schema_of(first)
-        whole = with_partitions(schema, partitions_of(shard, schema))
     labels = [label for label in options.labels if label in schema.names]
     texts = any(types.class_of(schema.field(label).type) == types.STRING for label in labels)
     ready = holds_features(schema)
     dense = ready and "indices" not in schema.names
     if ready and not (encoding_options.given or texts or (dense and encoding_options.standardize == "auto")):
-        find_layout(schema, columns_of(options, None), shard)
+        find_layout(schema, columns_of(options, None), str(first))
         return None
     if ready and not encoding_options.given:  # nothing was said of other columns
         wanted = ("features",) if dense else ("indices", "values")
-        encoding_options = replace(encoding_options, features=wanted)
-    taken = dict.fromkeys(options.labels, "label")
-    if options.weight is not None:
-        taken[options.weight] = "weight"
-    return plan_columns(whole, encoding_options, taken, shard)
+        return replace(encoding_options, features=wanted)
+    return encoding_options
+
+
+def _plan(surveyed: Sequence[Surveyed], options: ModelOptions, wanted: EncodingOptions) -> Plan:
+    """What the columns of all shards together become."""
+    return plan_columns(_all_columns(surveyed), wanted, _taken(options), str(surveyed[0].shard.path))
+
+
+def _taken(options: ModelOptions) -> dict[str, str]:
+    """Columns that are no features, with their roles."""
+    return dict.fromkeys(options.labels, "label") | ({} if options.weight is None else {options.weight: "weight"})
+
+
+def _all_columns(surveyed: Sequence[Surveyed]) -> pa.Schema:
+    """Those of all shards, in the order of their coming; where one is of nothing but nulls, the next tells its type."""
+    found: dict[str, pa.Field] = {}
+    doubles: list[pa.Field] = []
+    for schema in dict.fromkeys(one.whole_schema for one in surveyed):
+        here: set[str] = set()
+        for name, kind in types.leaves_of(schema):
+            if name in here:
+                doubles.append(pa.field(name, kind))
+            elif name not in found or types.class_of(found[name].type) == types.NULL:
+                found[name] = pa.field(name, kind)
+            here.add(name)
+    return pa.schema([*found.values(), *doubles])
+
+
+def _laid_out(surveyed: Sequence[Surveyed], columns: Columns, sources: Sequence[str]) -> Catalog:
+    shards = [one.shard if columns.encoding is None else one.laid_out(columns) for one in surveyed]
+    return catalog_of(shards, sources)
 
 
 def _is_ready(plan: Plan, options: EncodingOptions, codings: tuple[LabelCoding, ...]) -> bool:
@@ -310,7 +339,8 @@ def _hints(encoding: Encoding, sample: Sequence[dict[str, pa.Array]]) -> list[st
     hints: list[str] = []
     for column in encoding.columns:
         if column.holds == types.STRING and column.kind == CATEGORY:
-            texts = types.undictionaried(types.leaf(sample[0], column.name)).drop_null()[:1000]
+            arrays = (types.leaf_if_there(batch, column.name) for batch in sample)
+            texts = types.undictionaried(next(array for array in arrays if array is not None)).drop_null()[:1000]
             data, bounds = types.bytes_of(texts)
             known = [data[start:stop].tobytes() for start, stop in pairwise(bounds.tolist())]  # may be no UTF-8
             words = float(np.mean([len(text.split()) for text in known])) if known else 0.0

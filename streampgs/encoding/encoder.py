@@ -3,6 +3,7 @@ and weights as numbers. Whatever is slow is compiled; strings are hashed once wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +24,7 @@ from streampgs.arithmetic.encoded_rows import (
     rows_from_columns,
 )
 from streampgs.arithmetic.grams import character_grams, word_grams, words_of
-from streampgs.arithmetic.hashing import hash_pairs, hash_spans, hashed_codes, known_codes, wide_keys
+from streampgs.arithmetic.hashing import NO_CODE, hash_pairs, hash_spans, hashed_codes, known_codes, wide_keys
 from streampgs.encoding import types
 from streampgs.encoding.encoding import (
     BAGS,
@@ -134,15 +135,16 @@ class Encoder:
     def entries(self, columns: dict[str, pa.Array], rows: int, faults: NDArray[np.uint8]) -> Entries:
         numbers = self._number_rows(columns, rows)
         codes = self._codes(columns, rows)
-        bagged = self._joined([self.bag(column, types.leaf(columns, column.name)) for column in self._bags])
+        bagged = self._joined([self.bag(column, array) for column, array in _there(self._bags, columns)])
         most = rows * (self.encoding.numbers + len(self._coded)) + len(bagged[1]) + 1
         room = self._room_for(most)
         offsets = assembled_rows(rows, numbers, codes, *bagged, *room)
         found: Entries = (offsets, room[0][: offsets[-1]], room[1][: offsets[-1]])
-        for column in self._lists:
-            found = beside(*found, *self._list_entries(column, columns, rows, faults))
+        for column, array in _there(self._lists, columns):
+            found = beside(*found, *self._list_entries(column, array, rows, faults))
         for column in self._vectors:
-            found = beside(*found, *self._vector_entries(column, columns, rows, faults))
+            if all(types.leaf_if_there(columns, name) is not None for name in column.sources):
+                found = beside(*found, *self._vector_entries(column, columns, rows, faults))
         return found
 
     def _room_for(self, most: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
@@ -155,7 +157,11 @@ class Encoder:
         out = np.empty((rows, width), np.float32)
         rows_from_columns(self._number_rows(columns, rows)[:, :rows], out)
         for column in self._lists:
-            self._fill_list(column, types.leaf(columns, column.name), out, faults)
+            array = types.leaf_if_there(columns, column.name)
+            if array is None:
+                out[:, column.first : column.first + column.width] = 0.0
+            else:
+                self._fill_list(column, array, out, faults)
         return pa.FixedSizeListArray.from_arrays(pa.array(out.ravel()), width)
 
     def _joined(self, parts: list[Entries]) -> Entries:
@@ -174,7 +180,11 @@ class Encoder:
         if self._room.shape[1] < rows:
             self._room = np.empty((count, rows + _STRIDE_ROOM), np.float32)
         for column in self._numbers:
-            self._fill_numbers(column, types.leaf(columns, column.name), self._room[:, :rows])
+            array = types.leaf_if_there(columns, column.name)
+            if array is None:
+                self._room[column.first : column.first + column.width, :rows] = 0.0
+            else:
+                self._fill_numbers(column, array, self._room[:, :rows])
         return self._room
 
     def _fill_numbers(self, column: EncodedColumn, array: pa.Array, out: NDArray[np.float32]) -> None:
@@ -219,12 +229,10 @@ class Encoder:
         if column.null_flag:
             out[:, column.first + width] = 0.0 if nulls is None else nulls
 
-    def _list_entries(
-        self, column: EncodedColumn, columns: dict[str, pa.Array], rows: int, faults: NDArray[np.uint8]
-    ) -> Entries:
+    def _list_entries(self, column: EncodedColumn, array: pa.Array, rows: int, faults: NDArray[np.uint8]) -> Entries:
         shifted = np.empty((rows, column.width), np.float32)
         own = EncodedColumn(**{**vars(column), "first": 0})
-        self._fill_list(own, types.leaf(columns, column.name), shifted, faults)
+        self._fill_list(own, array, shifted, faults)
         offsets = np.arange(rows + 1, dtype=np.int64) * column.width
         indices = np.tile(np.arange(column.first, column.first + column.width, dtype=np.uint32), rows)
         return offsets, indices, shifted.ravel()
@@ -247,7 +255,8 @@ class Encoder:
         if self._code_room.shape[1] < rows:
             self._code_room = np.empty((len(self._coded), rows + _STRIDE_ROOM), np.uint32)
         for line, column in zip(self._code_room, self._coded, strict=True):
-            line[:rows] = self.category_codes(column, columns)
+            there = all(types.leaf_if_there(columns, name) is not None for name in column.sources)
+            line[:rows] = self.category_codes(column, columns) if there else NO_CODE
         return self._code_room
 
     def category_codes(self, column: EncodedColumn, columns: dict[str, pa.Array]) -> NDArray[np.uint32]:
@@ -366,6 +375,14 @@ class Encoder:
             text, starts, stops, offsets = character_grams(data, bounds, *options.char_ngrams)
             found.append(Tokens(text, starts, stops, offsets, f"{column.name} characters"))
         return found
+
+
+def _there(columns: list[EncodedColumn], arrays: dict[str, pa.Array]) -> Iterator[tuple[EncodedColumn, pa.Array]]:
+    """Those of the columns that a table has, each with its array: of the others its rows have no entries."""
+    for column in columns:
+        array = types.leaf_if_there(arrays, column.name)
+        if array is not None:
+            yield column, array
 
 
 def lowered(array: pa.Array) -> pa.Array:

@@ -43,6 +43,11 @@ class EncodedColumn:
     cyclic: bool = False
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """The table's columns that it is made of."""
+        return self.parts or (self.name,)
+
+    @property
     def cycles(self) -> tuple[str, ...]:
         return tuple(CYCLES) if self.cyclic else ()
 

@@ -3,7 +3,7 @@ scales of numbers, how rare words are, which words there are, and what hashed fe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -135,6 +135,15 @@ def read_bytes(batch: Columns) -> int:
     return sum((array.indices if pa.types.is_dictionary(array.type) else array).nbytes for array in arrays)
 
 
+def _arrays(sample: Sequence[Columns], name: str) -> Iterator[pa.Array]:
+    """Of a column, from the batches that have it."""
+    return (array for batch in sample if (array := types.leaf_if_there(batch, name)) is not None)
+
+
+def _has(batch: Columns, column: EncodedColumn) -> bool:
+    return all(types.leaf_if_there(batch, name) is not None for name in column.sources)
+
+
 # Numbers.
 
 
@@ -149,7 +158,7 @@ def _number(planned: PlannedColumn, options: EncodingOptions, sample: Sequence[C
     )
     if options.standardize == "off":
         return found
-    known = np.concatenate([_known(types.leaf(batch, planned.name)) for batch in sample])
+    known = np.concatenate([np.empty(0), *(_known(array) for array in _arrays(sample, planned.name))])
     centre, scale = _standard(known)
     return replace(found, centre=(centre,), scale=(scale,))
 
@@ -179,8 +188,7 @@ def _standard(known: NDArray[np.float64]) -> tuple[float, float]:
 def _list(planned: PlannedColumn, options: EncodingOptions, sample: Sequence[Columns], first: int) -> EncodedColumn:
     matrices: list[NDArray[np.float64]] = []
     width: int | None = None
-    for batch in sample:
-        array = types.leaf(batch, planned.name)
+    for array in _arrays(sample, planned.name):
         offsets, child = types.lists_of(array)
         lengths = np.diff(offsets)
         if width is None:
@@ -222,15 +230,17 @@ def _is_wild(matrix: NDArray[np.float64]) -> bool:
 
 def _token_sources(encoding: Encoding, column: EncodedColumn, batch: Columns) -> list[Tokens]:
     """The strings of a column that get features, in rows; of a category each row has one."""
-    encoder = Encoder(encoding)
+    array = types.leaf_if_there(batch, column.name)
+    if array is None:
+        return []
     if column.kind in (TEXT, TOKENS):
-        return encoder.tokens(column, types.leaf(batch, column.name))
+        return Encoder(encoding).tokens(column, array)
     if column.kind == CATEGORY:
-        array = as_text(types.undictionaried(types.leaf(batch, column.name)))
+        array = as_text(types.undictionaried(array))
         array = array.filter(array.is_valid())
         data, bounds = types.bytes_of(array)
         return [Tokens(data, bounds[:-1], bounds[1:], np.arange(len(bounds)), column.name)]
-    offsets, keys, _ = types.pairs_of(types.leaf(batch, column.name))
+    offsets, keys, _ = types.pairs_of(array)
     data, bounds = types.bytes_of(keys)
     return [Tokens(data, bounds[:-1], bounds[1:], offsets, column.name)]
 
@@ -252,6 +262,8 @@ def _words(encoding: Encoding, sample: Sequence[Columns]) -> NDArray[np.uint64]:
 
 def _wide_keys_of(encoding: Encoding, column: EncodedColumn, batch: Columns) -> list[NDArray[np.uint64]]:
     if column.kind == CROSS:
+        if not _has(batch, column):
+            return []
         first, second = (Encoder(encoding).hashes_alone(batch, name) for name in column.parts)
         seed = encoding.seed_of(column.name)
         return [wide_keys(hash_pairs(first, second, seed), hash_pairs(first, second, second_seed(seed)))]
@@ -271,8 +283,8 @@ def _rarities(encoding: Encoding, sample: Sequence[Columns], rows: int) -> dict[
         if column.kind not in BAGS or column.kind not in (TEXT, TOKENS):
             continue
         counts = np.zeros(size, np.int64)
-        for batch in sample:
-            for tokens in encoder.tokens(column, types.leaf(batch, column.name)):
+        for array in _arrays(sample, column.name):
+            for tokens in encoder.tokens(column, array):
                 codes = encoder.codes_of(tokens)
                 _, indices, _ = bags(codes, tokens.offsets, BINARY, np.empty(0, np.float32), 0, False)
                 counted_rows(indices.astype(np.int64) - encoding.hashed_first, counts)
@@ -299,12 +311,16 @@ def _names(
     parts: list[_Named] = []
     for column in encoding.columns:
         for batch in sample if column.kind in HASHED else ():
+            if not _has(batch, column):
+                continue
             if column.kind == CROSS:
                 parts.append(_named_crosses(encoder, column, batch))
                 continue
             parts += [_named_tokens(encoder, column, tokens) for tokens in _token_sources(encoding, column, batch)]
             if column.kind == CATEGORY:
                 parts.append(_named_null(encoder, column, batch))
+    if not parts:
+        return np.empty(0, np.int64), (), np.empty(0, np.int8)
     ends = np.cumsum([len(part.keys) for part in parts])
     keys, firsts, places = np.unique(
         np.concatenate([part.keys for part in parts]), return_index=True, return_inverse=True

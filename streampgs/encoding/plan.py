@@ -42,6 +42,11 @@ class PlannedColumn:
     parts: tuple[str, ...] = ()
     """Of a cross: the two columns; of a vector in two columns: their names."""
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table's columns that it is made of."""
+        return self.parts or (self.name,)
+
 
 @dataclass(frozen=True)
 class Plan:

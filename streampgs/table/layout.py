@@ -6,6 +6,7 @@ The one place that knows what a row is made of; encoders of other kinds of table
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -193,7 +194,8 @@ def holds_features(schema: pa.Schema) -> bool:
 def _encoded_layout(
     schema: pa.Schema, columns: Columns, encoding: Encoding | Plan, shard: str, says: TableSays | None
 ) -> Layout:
-    """The layout of a table whose columns are to be encoded, after a check that it has them."""
+    """The layout of a table whose columns are to be encoded. One that it lacks is read as if it were all null; what it
+    has must be of the expected sort."""
     partitions = partitions_of(shard, schema) if says is None else says.lacking(schema)
     leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
     for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
@@ -203,13 +205,9 @@ def _encoded_layout(
         _check_label_kind(name, leaves[name], bool(coding.values), shard)
     needed = {*columns.labels, *([columns.weight] if columns.weight else [])}
     for column in encoding.columns:
-        for name in column.parts or (column.name,):
+        for name in column.sources:
             if name not in leaves:
-                raise DataError(
-                    f"shard '{shard}': no column '{name}' among its columns ({', '.join(leaves)})",
-                    "the model's features come from it: add it to the table, or train anew without it (train --ignore "
-                    f"{name})",
-                )
+                continue
             found = types.class_of(leaves[name])
             if not column.kind == CROSS and found not in (column.holds, types.NULL):
                 raise DataError(
@@ -217,13 +215,31 @@ def _encoded_layout(
                     f"write it as in the data that were trained on, or train without it (train --ignore {name})",
                 )
             needed.add(name)
-    refuse_doubles(schema, needed, shard)
+    refuse_doubles(schema, needed & leaves.keys(), shard)
     partitions = tuple(constant for constant in partitions if constant.name in needed)
     tops = tuple(field.name for field in schema if _is_needed(field.name, needed))
+    tops = tops or tuple(schema.names[:1])  # how many rows there are is told by columns alone
     if isinstance(encoding, Plan):
         return Layout(SPARSE, tops, partitions=partitions)
     kind, width = (DENSE, encoding.unbounded_first) if encoding.dense else (SPARSE, None)
     return Layout(kind, tops, width=width, encoding=encoding.digest, partitions=partitions)
+
+
+def refuse_missing(schemas: Mapping[str, pa.Schema], columns: Columns) -> None:
+    """Of the shards by name: a single one may lack a column that features come from, but not all of them."""
+    if columns.encoding is None:
+        return
+    leaves: dict[str, None] = {}
+    for schema in dict.fromkeys(schemas.values()):
+        leaves |= dict.fromkeys(name for name, _ in types.leaves_of(schema))
+    missing = [name for column in columns.encoding.columns for name in column.sources if name not in leaves]
+    if missing:
+        where = f"shard '{next(iter(schemas))}'" if len(schemas) == 1 else f"{len(schemas)} shards"
+        raise DataError(
+            f"{where}: no column '{missing[0]}' among the columns ({', '.join(leaves)})",
+            "the model's features come from it: add it to the table, or train anew without it (train --ignore "
+            f"{missing[0]})",
+        )
 
 
 def _is_needed(column: str, names: set[str]) -> bool:
