@@ -16,7 +16,7 @@ from streampgs.arithmetic.encoded_rows import BINARY, bags, counted_rows
 from streampgs.arithmetic.grams import TEXT_END, TEXT_START
 from streampgs.arithmetic.hashing import hash_pairs, hash_spans, wide_keys
 from streampgs.encoding import types
-from streampgs.encoding.encoder import Encoder, Tokens, as_text
+from streampgs.encoding.encoder import Encoder, Tokens, as_text, is_there
 from streampgs.encoding.encoding import (
     BAGS,
     HASHED,
@@ -29,7 +29,7 @@ from streampgs.encoding.encoding import (
 )
 from streampgs.encoding.plan import CATEGORY, CROSS, LIST, NUMBER, TEXT, TOKENS, VECTOR, Plan, PlannedColumn, matches
 from streampgs.errors import DataError, OptionError
-from streampgs.options import EncodingOptions
+from streampgs.options import MOST_HASH_BITS, EncodingOptions
 
 MOST_FEATURES = 2**31 - 1
 _MOST_NAMES = 1 << 15
@@ -46,8 +46,14 @@ _SMALLEST = float(np.finfo(np.float64).tiny)
 Columns = dict[str, pa.Array]
 
 
-def learn(plan: Plan, options: EncodingOptions, sample: Sequence[Columns], labels: tuple[LabelCoding, ...]) -> Encoding:
-    """`sample`: batches of rows, as arrays by column."""
+def learn(
+    plan: Plan,
+    options: EncodingOptions,
+    sample: Sequence[Columns],
+    labels: tuple[LabelCoding, ...],
+    most_hash_bits: int = MOST_HASH_BITS,
+) -> Encoding:
+    """`sample`: batches of rows, as arrays by column; `most_hash_bits`: where the options leave their number open."""
     rows = sum(len(next(iter(batch.values()))) for batch in sample)
     if not rows:
         raise DataError("the sample of rows that encodings are learnt from is empty", "name shards that hold rows")
@@ -71,7 +77,7 @@ def learn(plan: Plan, options: EncodingOptions, sample: Sequence[Columns], label
     bits = options.hash_bits or _USUAL_HASH_BITS
     encoding = Encoding(options, tuple(columns), plan.left_out, labels, numbers, first, first, bits, dense, 1.0)
     if hashed and options.hash_bits is None:
-        encoding = replace(encoding, hash_bits=_fitting_bits(encoding, sample))
+        encoding = replace(encoding, hash_bits=min(most_hash_bits, _fitting_bits(encoding, sample)))
     if hashed and options.vocabulary:
         encoding = replace(encoding, words=_words(encoding, sample))
     behind = first + (len(encoding.words) + encoding.hash_mask + 1 if hashed else 0)
@@ -135,13 +141,9 @@ def read_bytes(batch: Columns) -> int:
     return sum((array.indices if pa.types.is_dictionary(array.type) else array).nbytes for array in arrays)
 
 
-def _arrays(sample: Sequence[Columns], name: str) -> Iterator[pa.Array]:
+def arrays_of(sample: Sequence[Columns], name: str) -> Iterator[pa.Array]:
     """Of a column, from the batches that have it."""
     return (array for batch in sample if (array := types.leaf_if_there(batch, name)) is not None)
-
-
-def _has(batch: Columns, column: EncodedColumn) -> bool:
-    return all(types.leaf_if_there(batch, name) is not None for name in column.sources)
 
 
 # Numbers.
@@ -158,12 +160,12 @@ def _number(planned: PlannedColumn, options: EncodingOptions, sample: Sequence[C
     )
     if options.standardize == "off":
         return found
-    known = np.concatenate([np.empty(0), *(_known(array) for array in _arrays(sample, planned.name))])
+    known = np.concatenate([np.empty(0), *(known_numbers(array) for array in arrays_of(sample, planned.name))])
     centre, scale = _standard(known)
     return replace(found, centre=(centre,), scale=(scale,))
 
 
-def _known(array: pa.Array) -> NDArray[np.float64]:
+def known_numbers(array: pa.Array) -> NDArray[np.float64]:
     """The finite numbers of a column."""
     array = types.undictionaried(array)
     values, nulls = np.asarray(types.numbers_of(array), np.float64), types.nulls_of(array)
@@ -188,7 +190,7 @@ def _standard(known: NDArray[np.float64]) -> tuple[float, float]:
 def _list(planned: PlannedColumn, options: EncodingOptions, sample: Sequence[Columns], first: int) -> EncodedColumn:
     matrices: list[NDArray[np.float64]] = []
     width: int | None = None
-    for array in _arrays(sample, planned.name):
+    for array in arrays_of(sample, planned.name):
         offsets, child = types.lists_of(array)
         lengths = np.diff(offsets)
         if width is None:
@@ -262,7 +264,7 @@ def _words(encoding: Encoding, sample: Sequence[Columns]) -> NDArray[np.uint64]:
 
 def _wide_keys_of(encoding: Encoding, column: EncodedColumn, batch: Columns) -> list[NDArray[np.uint64]]:
     if column.kind == CROSS:
-        if not _has(batch, column):
+        if not is_there(column, batch):
             return []
         first, second = (Encoder(encoding).hashes_alone(batch, name) for name in column.parts)
         seed = encoding.seed_of(column.name)
@@ -283,7 +285,7 @@ def _rarities(encoding: Encoding, sample: Sequence[Columns], rows: int) -> dict[
         if column.kind not in BAGS or column.kind not in (TEXT, TOKENS):
             continue
         counts = np.zeros(size, np.int64)
-        for array in _arrays(sample, column.name):
+        for array in arrays_of(sample, column.name):
             for tokens in encoder.tokens(column, array):
                 codes = encoder.codes_of(tokens)
                 _, indices, _ = bags(codes, tokens.offsets, BINARY, np.empty(0, np.float32), 0, False)
@@ -311,7 +313,7 @@ def _names(
     parts: list[_Named] = []
     for column in encoding.columns:
         for batch in sample if column.kind in HASHED else ():
-            if not _has(batch, column):
+            if not is_there(column, batch):
                 continue
             if column.kind == CROSS:
                 parts.append(_named_crosses(encoder, column, batch))

@@ -142,8 +142,6 @@ class Catalog:
                     f"shard '{shard.path}' holds {found.kind} rows, but '{reference.path}' {expected.kind} ones",
                     "train on shards of one kind",
                 )
-            if found.encoding != expected.encoding:
-                raise DataError(f"shard '{shard.path}' was encoded in another way", "start a new run")
             if found.kind == DENSE and None not in (found.width, expected.width) and found.width != expected.width:
                 raise DataError(
                     f"shard '{shard.path}' has {found.width} features a row, but '{reference.path}' has {expected.width}",

@@ -204,7 +204,7 @@ def _encoded_layout(
     for name, coding in zip(columns.labels, encoding.labels if isinstance(encoding, Encoding) else (), strict=False):
         _check_label_kind(name, leaves[name], bool(coding.values), shard)
     needed = {*columns.labels, *([columns.weight] if columns.weight else [])}
-    for column in encoding.columns:
+    for column in encoding.all_columns if isinstance(encoding, Encoding) else encoding.columns:
         for name in column.sources:
             if name not in leaves:
                 continue
@@ -221,7 +221,7 @@ def _encoded_layout(
     tops = tops or tuple(schema.names[:1])  # how many rows there are is told by columns alone
     if isinstance(encoding, Plan):
         return Layout(SPARSE, tops, partitions=partitions)
-    kind, width = (DENSE, encoding.unbounded_first) if encoding.dense else (SPARSE, None)
+    kind, width = (DENSE, encoding.features) if encoding.dense else (SPARSE, None)
     return Layout(kind, tops, width=width, encoding=encoding.digest, partitions=partitions)
 
 
@@ -232,7 +232,9 @@ def refuse_missing(schemas: Mapping[str, pa.Schema], columns: Columns) -> None:
     leaves: dict[str, None] = {}
     for schema in dict.fromkeys(schemas.values()):
         leaves |= dict.fromkeys(name for name, _ in types.leaves_of(schema))
-    missing = [name for column in columns.encoding.columns for name in column.sources if name not in leaves]
+    encoding = columns.encoding
+    first = encoding.generations[-1] if isinstance(encoding, Encoding) else encoding  # what came later may be missing
+    missing = [name for column in first.columns for name in column.sources if name not in leaves]
     if missing:
         where = f"shard '{next(iter(schemas))}'" if len(schemas) == 1 else f"{len(schemas)} shards"
         raise DataError(
