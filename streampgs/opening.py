@@ -98,10 +98,7 @@ def _wanted(
     first: ShardPath, says: TableSays | None, options: ModelOptions, encoding_options: EncodingOptions
 ) -> EncodingOptions | None:
     """How columns are to become features; None where the table has its features ready, as its first shard tells."""
-    if says is not None:
-        schema = says.schema
-    else:
-        schema = remote_schema(first) if isinstance(first, RemoteObject) else schema_of(first)
+    schema = says.schema if says is not None else _schema_of(first)
     labels = [label for label in options.labels if label in schema.names]
     texts = any(types.class_of(schema.field(label).type) == types.STRING for label in labels)
     ready = holds_features(schema)
@@ -113,6 +110,10 @@ def _wanted(
         wanted = ("features",) if dense else ("indices", "values")
         return replace(encoding_options, features=wanted)
     return encoding_options
+
+
+def _schema_of(shard: ShardPath) -> pa.Schema:
+    return remote_schema(shard) if isinstance(shard, RemoteObject) else schema_of(shard)
 
 
 def _plan(surveyed: Sequence[Surveyed], options: ModelOptions, wanted: EncodingOptions) -> Plan:

@@ -55,7 +55,7 @@ def _of_other_columns(catalog: Catalog, drawn: NDArray[np.int64], filled: NDArra
 
     def columns_of(group: int) -> set[str]:
         layout = catalog.shards[catalog.shard_of(group)[0]].layout
-        return {*layout.columns, *(name for name, _ in layout.partitions)}
+        return {*layout.columns, *(constant.name for constant in layout.partitions)}
 
     found = set().union(*(columns_of(group) for group in drawn.tolist()))
     more = []

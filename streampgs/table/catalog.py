@@ -24,6 +24,7 @@ from streampgs.stores.addresses import is_address
 from streampgs.table.content import content_digest
 from streampgs.table.layout import (
     DENSE,
+    SPARSE,
     Columns,
     Layout,
     TableSays,
@@ -106,7 +107,8 @@ class Catalog:
 
     @property
     def kind(self) -> str:
-        return self.shards[0].layout.kind
+        """Dense rows can be laid out as sparse ones, where later shards have such."""
+        return SPARSE if any(shard.layout.kind == SPARSE for shard in self.shards) else DENSE
 
     def shard_of(self, group: int) -> tuple[int, int]:
         """(number of the shard, number of the group in its file) of a group."""
@@ -133,9 +135,11 @@ class Catalog:
         return catalog
 
     def check_agreement(self) -> None:
-        """All shards hold the same kind of rows."""
+        """All shards hold the same kind of rows, unless encoding makes them alike."""
         reference = self.shards[0]
         for shard in self.shards:
+            if shard.layout.encoding is not None:
+                continue
             found, expected = shard.layout, reference.layout
             if found.kind != expected.kind:
                 raise DataError(

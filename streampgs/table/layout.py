@@ -359,9 +359,15 @@ _ONES = np.empty(0, np.float32)
 
 
 def rows_of(
-    arrays: dict[str, pa.Array], layout: Layout, columns: Columns, classifies: bool, width: int | None
+    arrays: dict[str, pa.Array],
+    layout: Layout,
+    columns: Columns,
+    classifies: bool,
+    width: int | None,
+    sparse: bool = False,
 ) -> RowArrays:
-    """The rows that the columns' arrays hold. `width` is what every dense row must have."""
+    """The rows that the columns' arrays hold. `width` is what every dense row must have; `sparse`: with indices, even
+    where they go without saying."""
     count = len(next(iter(arrays.values())))
     reasons = np.zeros(count, np.uint8)
     if FAULTS in arrays and layout.encoding is not None:
@@ -370,7 +376,7 @@ def rows_of(
         offsets, indices, values = _sparse_rows(arrays[INDICES], arrays.get(VALUES), reasons)
     else:
         offsets, values = _dense_rows(arrays[FEATURES], width, reasons)
-        indices = _NO_INDICES
+        indices = np.tile(np.arange(width, dtype=np.int32), count) if sparse and width is not None else _NO_INDICES
     weights = None
     if columns.weight is not None and columns.weight in arrays:
         weights = _float64(arrays[columns.weight])
