@@ -69,7 +69,7 @@ class Model:
             checkpoint.path,
             tuple(f"{path.name} ({why})" for path, why in checkpoint.damaged),
             _paused(checkpoint.record, run),
-            folder.encoding(folder.record()["encoding"]),
+            folder.encoding(encoding_digest(checkpoint.record, folder.record())),
         )
 
     def __repr__(self) -> str:
@@ -226,6 +226,12 @@ def newest_checkpoint(run: Path) -> Checkpoint:
     if checkpoint is None:
         raise RunError(f"run '{run}' has no checkpoint yet", f"let it train on: streampgs resume {run}")
     return checkpoint
+
+
+def encoding_digest(checkpoint: dict[str, Any], run: dict[str, Any]) -> str | None:
+    """Of the encoding that a checkpoint's weights belong to, by its record and the run's."""
+    digest: str | None = checkpoint.get("encoding", run["encoding"])
+    return digest
 
 
 def lanes_from(checkpoint: Checkpoint) -> Lanes:

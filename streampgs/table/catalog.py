@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,12 @@ class Catalog:
 
     def first(self, shards: int) -> Catalog:
         return Catalog(self.shards[:shards])
+
+    def as_at_the_start(self) -> Catalog:
+        """Without shards that brought what is known of no checkpoint: columns or classes."""
+        first = self.shards[0].layout
+        alike = (s.layout.encoding == first.encoding and s.layout.classes == first.classes for s in self.shards)
+        return self.first(sum(1 for _ in takewhile(bool, alike)))
 
     def digest(self, shards: int | None = None) -> str:
         """A digest of the first `shards` shards, by content and order, wherever they lie."""

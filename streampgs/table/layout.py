@@ -54,7 +54,7 @@ class Columns:
     positive: float | None = None
     """The label value of the positive class; None: 1, with 0 and -1 as the negative one."""
     classes: tuple[float, ...] | None = None
-    """The classes' labels, ascending. A row's label becomes its class's number; of two classes -1 or 1."""
+    """The classes' labels. A row's label becomes its class's number, the place in this order; of two classes -1 or 1."""
     class_weights: tuple[float, ...] = ()
     """Of the classes in this order, the negative one first; none: all weigh the same."""
     encoding: Encoding | Plan | None = None
@@ -117,6 +117,8 @@ class Layout:
     """The digest of what makes features of the columns, where they are not lists of features already."""
     partitions: tuple[Constant, ...] = ()
     """Columns that the names of the shard's folders tell, or the log of its table."""
+    classes: int | None = None
+    """How many of the classes were known when the shard came; None: there are none to be known."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -129,7 +131,14 @@ class Layout:
 
 def find_layout(schema: pa.Schema, columns: Columns, shard: str, says: TableSays | None = None) -> Layout:
     if columns.encoding is not None:
-        return _encoded_layout(schema, columns, columns.encoding, shard, says)
+        found = _encoded_layout(schema, columns, columns.encoding, shard, says)
+    else:
+        found = _ready_layout(schema, columns, shard)
+    return found if columns.classes is None else replace(found, classes=len(columns.classes))
+
+
+def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
+    """The layout of a table that has its features in lists."""
     names = schema.names
     used = []
     for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
@@ -385,7 +394,7 @@ def rows_of(
     if columns.labels and columns.labels[0] in arrays:
         raw = [_float64(arrays[name]) for name in columns.labels]
         meant = [
-            _labels(arrays[name], as_read, columns, classifies, reasons)
+            _labels(arrays[name], as_read, columns, classifies, layout.classes, reasons)
             for name, as_read in zip(columns.labels, raw, strict=True)
         ]
         raw_labels, labels = _side_by_side(raw), _side_by_side(meant)
@@ -400,6 +409,7 @@ def _labels(
     labels: NDArray[np.float64],
     columns: Columns,
     classifies: bool,
+    known_classes: int | None,
     reasons: NDArray[np.uint8],
 ) -> NDArray[np.float64]:
     finite = np.isfinite(labels)
@@ -410,9 +420,12 @@ def _labels(
         return labels
     if columns.classes is not None:
         classes = np.array(columns.classes)
-        numbers = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-        reasons[finite & (classes[numbers] != labels)] = LABEL_UNKNOWN_CLASS
-        return numbers * 2.0 - 1.0 if len(classes) == 2 else numbers.astype(np.float64)
+        order = np.argsort(classes)
+        numbers = order[np.minimum(np.searchsorted(classes, labels, sorter=order), len(classes) - 1)]
+        # What was no class when the shard came is none for ever: the rows of a window must not change under it.
+        unknown = (classes[numbers] != labels) | (numbers >= (known_classes or len(classes)))
+        reasons[finite & unknown] = LABEL_UNKNOWN_CLASS
+        return np.asarray(numbers * 2.0 - 1.0 if len(classes) == 2 else numbers, np.float64)
     if columns.positive is not None:
         return np.where(labels == columns.positive, 1.0, -1.0)
     known = (labels == 1.0) | (labels == 0.0) | (labels == -1.0)
