@@ -42,13 +42,16 @@ def group_sizes(catalog: Catalog, weighted: bool) -> GroupSizes:
     )
 
 
-def laid_out_sizes(catalog: Catalog, sizes: Sizes) -> Sizes:
-    """What windows of that size take where dense rows have to be laid out as sparse ones, beside others that are."""
-    if catalog.kind != SPARSE or all(shard.layout.kind == SPARSE for shard in catalog.shards):
-        return sizes
-    widest = max(shard.layout.width or 0 for shard in catalog.shards)
-    longer = (_ROW_BYTES + (_VALUE_BYTES + _INDEX_BYTES) * widest) / (_ROW_BYTES + _VALUE_BYTES * widest)
-    return replace(sizes, window_bytes=int(longer * sizes.window_bytes))
+def as_laid_out(catalog: Catalog, groups: GroupSizes, sizes: Sizes) -> tuple[GroupSizes, Sizes]:
+    """What rows and windows take, where dense rows have to be laid out as sparse ones beside others that are."""
+    short = catalog.per_group(shard.layout.kind != SPARSE for shard in catalog.shards)
+    if catalog.kind != SPARSE or not short.any():
+        return groups, sizes
+    added = _INDEX_BYTES * short * catalog.group_entries / np.maximum(1, groups.rows)
+    laid_out = replace(groups, row_bytes=groups.row_bytes + added)
+    longest = float((laid_out.row_bytes / groups.row_bytes).max()) * sizes.window_bytes
+    needed = min(longest, float((laid_out.rows * laid_out.row_bytes).sum()))
+    return laid_out, replace(sizes, window_bytes=max(sizes.window_bytes, int(needed)))
 
 
 def decoders_for(decoder_bytes: int, memory: int) -> int:
