@@ -17,7 +17,7 @@ from streampgs.errors import DataError
 from streampgs.evaluation import evaluate, predict
 from streampgs.inspection import inspect_run, strongest
 from streampgs.model import lanes_from, newest_checkpoint
-from streampgs.progress import Silent
+from streampgs.progress import Silent, StopRequest
 from tests.end_to_end.conftest import streampgs as command
 from tests.end_to_end.mixed_tables import replaced, without, write
 
@@ -450,3 +450,35 @@ def test_rows_of_new_classes_weigh_one_each(tmp_path: Path) -> None:
     assert isinstance(weights, tuple)
     assert weights[3] == 1.0 != weights[0]
     assert any("weigh 1 each" in note for note in noted.notes)
+
+
+@pytest.mark.parametrize("case", ["columns of all sorts", "dense becomes sparse", "classes by name", "p below 2"])
+def test_a_run_that_waits_for_more_comes_to_what_one_comes_to_that_is_resumed(case: str, tmp_path: Path) -> None:
+    """Its models go on in memory, where those of the other come from a checkpoint."""
+    columns, classes = CASES[case][0][0]
+    validation = write(only(columns, 99, classes), tmp_path / "validation.parquet", "parquet")
+    options = {"epochs": 2, "validation": [str(validation)], **SMALL, **CASES[case][1]}
+    data, run = tmp_path / "data", tmp_path / "run"
+    arrive(case, 0, data)
+    streampgs.train(data, run=run, **options)
+    arrive(case, 1, data)
+    expected = streampgs.resume(run)
+    other, coming, stop = tmp_path / "other", tmp_path / "coming", StopRequest()
+    arrive(case, 0, other)
+
+    class Bringing(Silent):
+        def note(self, text: str) -> None:
+            if "waiting for more" in text:
+                arrive(case, 1, coming)
+                for path in coming.iterdir():
+                    path.rename(other / path.name)
+
+        def saved(self, path: str) -> None:
+            if newest_checkpoint(tmp_path / "followed").record["totals"]["rows"] >= expected.rows:
+                stop.ask("stop")
+
+    report = streampgs.train(
+        other, run=tmp_path / "followed", observer=Bringing(), stop=stop, follow=True, poll_seconds=0.02, **options
+    )
+    assert report.rows == expected.rows
+    assert report.dual_sha256 == expected.dual_sha256
