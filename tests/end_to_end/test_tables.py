@@ -488,11 +488,11 @@ def test_a_column_that_only_a_shard_beyond_the_sample_has_is_learnt(tmp_path: Pa
     """It is standardized as any other."""
     random = np.random.default_rng(3)
     folder = tmp_path / "data"
-    common = pa.table({"label": random.integers(0, 2, 90_000), "x": random.normal(size=90_000)})
-    for number in range(30):
+    common = pa.table({"label": random.integers(0, 2, 180_000), "x": random.normal(size=180_000)})
+    for number in range(60):
         write(common.slice(number * 3_000, 3_000), folder / f"part-{number:02}.parquet", "parquet", group_rows=3_000)
     wild = pa.table({"label": [0, 1] * 50, "wild": random.normal(1e6, 1e3, 100)})
-    write(wild, folder / "part-30.parquet", "parquet")
+    write(wild, folder / "part-60.parquet", "parquet")
     trained(folder, tmp_path / "run", epochs=1)
     (column,) = [c for c in streampgs.Model.load(tmp_path / "run").encoding.columns if c.name == "wild"]
     assert column.centre[0] == pytest.approx(1e6, rel=1e-2)
