@@ -436,7 +436,8 @@ class Session:
         return solver
 
     def _new_contest(self, options: ModelOptions, window: Window, features: int) -> Contest:
-        rows, targets = self.source.epoch_rows, targets_of(options)
+        rows = self.source.epoch_rows
+        targets = targets_of(options) if self.contest is None else self.contest.targets
         candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
         searching = "auto" in (options.sigma, options.p)
         heats = heats_for(len(candidates), rows, searching, features)

@@ -352,10 +352,6 @@ def survey(paths: Sequence[ShardPath], columns: Columns, says: Mapping[ShardPath
     ]
 
 
-def read_shards(paths: Sequence[ShardPath], columns: Columns, says: Mapping[ShardPath, TableSays]) -> list[Shard]:
-    return [surveyed.shard for surveyed in survey(paths, columns, says)]
-
-
 def located_shards(sources: Sequence[str]) -> Located:
     """What the sources name now: one shard at least."""
     located = locate(sources)

@@ -357,6 +357,23 @@ def test_new_classes_are_learnt_by_all_candidates_that_are_left(tmp_path: Path) 
     assert [group["steps"] for group in checkpoint.record["solver"]] == [1_500, 800, 1_500, 800]
 
 
+@pytest.mark.parametrize("sigma", [1e-3, "auto"])
+def test_another_sigma_holds_for_classes_that_came_later_too(sigma: Any, tmp_path: Path) -> None:
+    """Each model goes on at the step that it has come to."""
+    data = tmp_path / "data"
+    arrive("classes by name", 0, data)
+    streampgs.train(data, run=tmp_path / "run", rows=700, label="kind", sigma=1e-4, **SMALL)
+    arrive("classes by name", 1, data)
+    streampgs.resume(tmp_path / "run", rows=1_500)
+    shutil.copytree(tmp_path / "run", tmp_path / "paused")
+    report = streampgs.resume(tmp_path / "run", rows=4_800, sigma=sigma)
+    steps = {group.steps for group in lanes_from(newest_checkpoint(tmp_path / "run")).groups}
+    assert steps == {4_800, 4_100}
+    for rows in (2_100, 4_000, 4_800):
+        paused = streampgs.resume(tmp_path / "paused", rows=rows, **({"sigma": sigma} if rows == 2_100 else {}))
+    assert paused.dual_sha256 == report.dual_sha256
+
+
 def test_classes_may_come_in_lists_of_features_too(tmp_path: Path) -> None:
     """Where no column is encoded; and in a table of them that is dense."""
     for kind in ("sparse", "dense"):
