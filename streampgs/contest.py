@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from streampgs.arithmetic.losses import LOSSES
 from streampgs.arithmetic.rows import mark_features, score_rows
 from streampgs.arithmetic.scoring import loss_sum_for, scaled_logistic_loss
-from streampgs.candidates import Target
+from streampgs.candidates import Target, lanes_of
 from streampgs.reading.window import Window
 from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import PgsSettings
@@ -231,6 +231,21 @@ class Contest:
             return None
         mark, place = self.standing.marks[-1], self.leader()
         return mark["losses"][place], mark["accuracies"][place]
+
+    def take_in(self, targets: Sequence[Target], lanes: Lanes) -> Lanes:
+        """The lanes beside new ones, for those of the targets that are new: they learn from now on, for each candidate
+        that is left."""
+        known, lot = len(self.targets), 1 + max(target.joined for target in self.targets)
+        if len(targets) <= known:
+            return lanes
+        self.targets += [replace(target, joined=lot) for target in targets[known:]]
+        settings = lanes_of([self.candidates[number] for number in self.standing.left], self.targets)
+        kept: list[int | None] = [
+            place * known + number if number < known else None
+            for place in range(len(self.standing.left))
+            for number in range(len(self.targets))
+        ]
+        return lanes.rearranged(settings, kept)
 
     # The state, for a checkpoint.
 

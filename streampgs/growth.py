@@ -9,7 +9,7 @@ from typing import Any
 
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, OptionError, Unfinished
-from streampgs.opening import columns_of
+from streampgs.opening import grown_table
 from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
 from streampgs.order.cursor import Cursor
 from streampgs.progress import Observer, StopRequest
@@ -18,7 +18,7 @@ from streampgs.run.history import APPENDED, CHANGED
 from streampgs.run.record import RunRecord
 from streampgs.sources import schedule_of
 from streampgs.stores.addresses import absolute
-from streampgs.table.catalog import Catalog, Shard, decoded_bytes, read_shards, with_cache
+from streampgs.table.catalog import Catalog, Shard, decoded_bytes, with_cache
 from streampgs.table.changes import Changes, Watch
 from streampgs.table.delta import TableChange, change_of
 from streampgs.table.locate import Located, locate
@@ -158,7 +158,12 @@ class Grower:
         if not look.changes.new and not lost:
             return standing
         record, catalog = standing.record, standing.catalog
-        new = _read_new(standing, look) if look.changes.new else []
+        encoding, notes = standing.encoding, list[str]()
+        new: list[Shard] = []
+        if look.changes.new:
+            table = grown_table(look.changes.new, look.located.says, record.options, encoding)
+            new, encoding, notes = _with_cache(record, catalog, table.shards), table.encoding, table.notes
+            record = record.grown(table.options, encoding, table.decoder_bytes)
         grown = catalog.appended(new)
         refuse_impossible(record.options, grown, self.growth.on_growth)
         spans = tuple(_span(catalog, number) for number in sorted(lost))
@@ -174,8 +179,12 @@ class Grower:
             policy = self._policy(record.options, catalog.rows, grown.rows - catalog.rows)
             catching_up = policy == CATCH_UP
             cursor = schedule.arrive(standing.cursor, shards, groups, record.limits.epochs, catching_up, spans)
+        if encoding is not None and encoding is not standing.encoding:
+            standing.folder.write_encoding(encoding)
         standing.folder.write_catalog(grown)
-        standing = replace(standing, catalog=grown, cursor=cursor)
+        standing = replace(standing, record=record, catalog=grown, cursor=cursor, encoding=encoding)
+        for note in notes:
+            self.observer.note(note)
         self._say(standing, catalog, lost, None if begin_again else policy)
         return standing
 
@@ -210,12 +219,10 @@ class Grower:
             )
 
 
-def _read_new(standing: Standing, look: _Look) -> list[Shard]:
-    record, known = standing.record, standing.catalog.shards
-    cached = sum(decoded_bytes(shard) for shard in known if shard.cached)
+def _with_cache(record: RunRecord, catalog: Catalog, new: Sequence[Shard]) -> list[Shard]:
+    cached = sum(decoded_bytes(shard) for shard in catalog.shards if shard.cached)
     limit = record.cache_limit if record.cache is not None else 0
-    columns = columns_of(record.options, standing.encoding)
-    return with_cache(read_shards(look.changes.new, columns, look.located.says), cached, limit)[0]
+    return with_cache(new, cached, limit)[0]
 
 
 def _span(catalog: Catalog, number: int) -> tuple[int, int]:

@@ -177,6 +177,8 @@ class ModelOptions:
     positive: float | str | None = None
     classes: tuple[float | str, ...] | None = None
     """The labels, of two classes the negative one first; None: found in a sample of the labels."""
+    joined_classes: int = 0
+    """Of the classes the last ones, in the order of their coming: the data had none of them when the run started."""
     weight: str | None = None
     class_weight: Literal["balanced"] | tuple[float, ...] | None = None
     """A factor for the rows of each class, the negative one first."""
@@ -226,7 +228,8 @@ class ModelOptions:
                 f"{combinations} combinations of --loss, --p, --sigma and --ball", f"at most {MOST_CANDIDATES} fit"
             )
         if self.classes is not None:
-            if len(self.classes) < 2 or not _are_classes(self.classes):
+            first = self.classes[: len(self.classes) - self.joined_classes]
+            if len(first) < 2 or not _are_classes(first) or len(set(self.classes)) < len(self.classes):
                 raise OptionError(
                     f"--classes {','.join(map(label_text, self.classes))}",
                     "list two or more different labels, numbers in ascending order; of two, the positive one last",
@@ -312,7 +315,9 @@ class ModelOptions:
 
     @staticmethod
     def from_json(record: dict[str, Any]) -> ModelOptions:
-        return ModelOptions(**{field.name: record[field.name] for field in fields(ModelOptions)})
+        return ModelOptions(
+            **{field.name: record[field.name] for field in fields(ModelOptions) if field.name in record}
+        )
 
 
 @dataclass(frozen=True)

@@ -124,11 +124,12 @@ class Session:
         record = checkpoint.record
         self.changes_sigma = changes_sigma or record.get("changes_sigma", False)
         self.solver = lanes_from(checkpoint)
-        self.contest = Contest.from_json(record["contest"], self._validation_window(self.solver.features))
+        self.contest = Contest.from_json(record["contest"])
+        self._take_in_growth(self.solver, self.contest)
+        self.contest.validation = self._validation_window(self.solver.features)
         self.totals = Totals.from_json(record["totals"])
         self.checkpoint = checkpoint.path
         self.saved_at = (self.totals.rows, Cursor.from_json(record["cursor"]))
-
         self._begin_counting()
 
     def take_over(self, before: Session) -> None:
@@ -145,6 +146,18 @@ class Session:
         self.forecast, self.process_bytes = before.forecast, before.process_bytes
         self.rows_at_start, self.seconds_at_start = before.rows_at_start, before.seconds_at_start
         self.waited_before = self.totals.seconds_waiting
+        grown = self.encoding is not before.encoding or self.options.classes != before.options.classes
+        if grown and self.solver is not None and self.contest is not None:
+            self._take_in_growth(self.solver, self.contest)
+            self.contest.validation = self._validation_window(self.solver.features)
+
+    def _take_in_growth(self, solver: Lanes, contest: Contest) -> None:
+        """Columns and classes that came with the data since these models stepped last."""
+        solver = solver.with_layout(self.catalog.kind)  # sparse from now on, if columns have come that rows seldom have
+        contest.candidates = [replace(candidate, layout=self.catalog.kind) for candidate in contest.candidates]
+        if self._feature_count is not None:
+            self._grow(solver, self._feature_count)
+        self.solver = contest.take_in(targets_of(self.options), solver)
 
     def standing(self, before: Standing) -> Standing:
         """Where the run stands by now."""
@@ -197,6 +210,8 @@ class Session:
     def _feature_count(self) -> int | None:
         """The number of features, where it is fixed."""
         encoded = self.encoding.features if self.encoding is not None else None
+        if self.encoding is not None and self.encoding.before is not None:
+            return encoded
         return self.options.feature_count or encoded
 
     def _rules(self) -> RowRules:
@@ -421,7 +436,8 @@ class Session:
         return solver
 
     def _new_contest(self, options: ModelOptions, window: Window, features: int) -> Contest:
-        rows, targets = self.source.epoch_rows, targets_of(options)
+        rows = self.source.epoch_rows
+        targets = targets_of(options) if self.contest is None else self.contest.targets
         candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
         searching = "auto" in (options.sigma, options.p)
         heats = heats_for(len(candidates), rows, searching, features)
@@ -493,6 +509,8 @@ class Session:
         self.totals.seconds_waiting = self._seconds_waiting()
         record = {
             "options": self.options.to_json(),
+            "encoding": None if self.encoding is None else self.encoding.digest,
+            "decoder_bytes": self.record.decoder_bytes,
             "settings": [settings.to_json() for settings in self.solver.settings],
             "contest": self.contest.to_json(),
             "sizes": asdict(self.record.sizes),

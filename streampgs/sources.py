@@ -13,6 +13,7 @@ from streampgs.order.schedule import Schedule
 from streampgs.planning import (
     BLOCKS_NEEDED,
     Forecast,
+    as_laid_out,
     decoders_for,
     decoding_bytes,
     download_bytes,
@@ -125,7 +126,7 @@ class ShardSource:
         return cursor.epoch + self.schedule.epoch_fraction(cursor, position)
 
     def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
-        groups, sizes = self.schedule.groups, self.record.sizes
+        groups, sizes = as_laid_out(self.catalog, self.schedule.groups, self.record.sizes)
         decoding = decoding_bytes(self.catalog, groups, self.record.decoder_bytes, self.resources.memory)
         held = decoding, download_bytes(self.catalog)
         return forecast(groups, sizes, process, features, feature_bytes, *held)

@@ -13,7 +13,7 @@ from streampgs.growth import Grower, Standing, refuse_impossible
 from streampgs.opening import open_table
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
-from streampgs.planning import check_fits, choose_sizes, group_sizes
+from streampgs.planning import as_laid_out, check_fits, choose_sizes, group_sizes
 from streampgs.progress import Observer, Report, Silent, StopRequest
 from streampgs.reading.filler import refuse_unreadable
 from streampgs.reading.remote import refuse_remote
@@ -123,12 +123,11 @@ def _beginning(catalog: Catalog) -> Cursor:
 
 def _standing(folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | None) -> Standing:
     """Where a run stood when its checkpoint was written."""
-    encoding, catalog = folder.encoding(record.encoding), folder.catalog()
+    catalog = folder.catalog()
     if checkpoint is None:
-        return Standing(folder, record, catalog, _beginning(catalog), encoding)
+        catalog = catalog.as_at_the_start()
+        return Standing(folder, record, catalog, _beginning(catalog), folder.encoding(record.encoding))
     saved = checkpoint.record
-    sources = tuple(saved.get("sources", record.sources))
-    options, limits = ModelOptions.from_json(saved["options"]), Limits(**saved["limits"])
     cursor = Cursor.from_json(saved["cursor"])
     known = cursor.arrivals[-1].shards
     catalog = catalog.first(known)
@@ -136,7 +135,8 @@ def _standing(folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | Non
         raise RunError(
             f"the catalog of run '{folder.path}' is not the one of its checkpoint", "restore catalog.arrows from a copy"
         )
-    record = replace(record, options=options, limits=limits, sources=sources)
+    record = record.as_of(saved)
+    encoding = folder.encoding(record.encoding)
     return Standing(folder, record, catalog, cursor, encoding, saved["totals"]["rows"], _steps(saved))
 
 
@@ -164,6 +164,9 @@ def _run(
     grower = Grower(growth, observer)
 
     def session_on(standing: Standing) -> Session:
+        record, catalog = standing.record, standing.catalog
+        _, sizes = as_laid_out(catalog, group_sizes(catalog, record.options.weighted), record.sizes)
+        check_fits(sizes, resources, record.decoder_bytes)
         source = ShardSource(standing.record, standing.catalog, standing.cursor, resources)
         return Session(
             standing.folder, standing.record, source.catalog, standing.cursor, observer, stop, resources,

@@ -136,30 +136,32 @@ class RunFolder:
         table, _ = self._verified(self._catalog_path)
         return Catalog.from_table(table)
 
-    # The encoding: learnt when the run starts, and never changed.
+    # The encoding: learnt when the run starts, and never changed. What is learnt when the table has grown goes into
+    # files of its own, each of which tells on which other it stands; earlier checkpoints have theirs.
 
-    @property
-    def _encoding_path(self) -> Path:
-        return self.path / "encoding.arrows"
+    def _encoding_path(self, digest: str) -> Path:
+        own = self.path / f"encoding-{digest}.arrows"
+        return own if own.exists() else self.path / "encoding.arrows"
 
     def write_encoding(self, encoding: Encoding) -> None:
+        path = self.path / ("encoding.arrows" if encoding.before is None else f"encoding-{encoding.digest}.arrows")
         record, arrays = encoding.to_record()
         schema = pa.schema({"name": pa.string(), "type": pa.string(), "data": pa.large_binary()})
         columns = [list(arrays), [array.dtype.str for array in arrays.values()], [a.tobytes() for a in arrays.values()]]
         batch = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
-        write_sealed(self._encoding_path, iter([batch]), schema, {"format": FORMAT, "encoding": record})
+        write_sealed(path, iter([batch]), schema, {"format": FORMAT, "encoding": record})
 
     def encoding(self, digest: str | None) -> Encoding | None:
         """The run's encoding, whose digest the caller knows; None where rows are used as they are."""
         if digest is None:
             return None
-        table, record = self._verified(self._encoding_path)
+        path = self._encoding_path(digest)
+        table, record = self._verified(path)
         arrays = {row["name"]: np.frombuffer(row["data"], np.dtype(row["type"])) for row in table.to_pylist()}
-        encoding = Encoding.from_record(record["encoding"], arrays)
+        before = self.encoding(record["encoding"].get("before"))
+        encoding = Encoding.from_record(record["encoding"], arrays, before)
         if encoding.digest != digest:
-            raise RunError(
-                f"'{self._encoding_path}' is not the encoding of this run", "restore it from a copy, or start a new run"
-            )
+            raise RunError(f"'{path}' is not the encoding of this run", "restore it from a copy, or start a new run")
         return encoding
 
     def _verified(self, path: Path) -> tuple[pa.Table, dict[str, Any]]:

@@ -60,6 +60,8 @@ class PgsSettings:
     positive: float | None = None
     """The label that is +1 to it, all others being -1; None: labels are meant as they are."""
     workers: int = 1
+    joined: int = 0
+    """In which lot it joined those that were in training before: lanes of one lot have taken the same steps."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "radius": None if math.isinf(self.radius) else self.radius}
@@ -71,7 +73,17 @@ class PgsSettings:
     @property
     def kind(self) -> tuple[object, ...]:
         """What lanes of one group have in common."""
-        return self.loss, self.p, self.batch, self.intercept, self.returns, self.seed, self.layout, self.workers
+        return (
+            self.loss,
+            self.p,
+            self.batch,
+            self.intercept,
+            self.returns,
+            self.seed,
+            self.layout,
+            self.workers,
+            self.joined,
+        )
 
 
 class Rows(Protocol):

@@ -6,6 +6,7 @@ The one place that knows what a row is made of; encoders of other kinds of table
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -53,7 +54,7 @@ class Columns:
     positive: float | None = None
     """The label value of the positive class; None: 1, with 0 and -1 as the negative one."""
     classes: tuple[float, ...] | None = None
-    """The classes' labels, ascending. A row's label becomes its class's number; of two classes -1 or 1."""
+    """The classes' labels. A row's label becomes its class's number, the place in this order; of two classes -1 or 1."""
     class_weights: tuple[float, ...] = ()
     """Of the classes in this order, the negative one first; none: all weigh the same."""
     encoding: Encoding | Plan | None = None
@@ -116,6 +117,8 @@ class Layout:
     """The digest of what makes features of the columns, where they are not lists of features already."""
     partitions: tuple[Constant, ...] = ()
     """Columns that the names of the shard's folders tell, or the log of its table."""
+    classes: int | None = None
+    """How many of the classes were known when the shard came; None: there are none to be known."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -128,7 +131,14 @@ class Layout:
 
 def find_layout(schema: pa.Schema, columns: Columns, shard: str, says: TableSays | None = None) -> Layout:
     if columns.encoding is not None:
-        return _encoded_layout(schema, columns, columns.encoding, shard, says)
+        found = _encoded_layout(schema, columns, columns.encoding, shard, says)
+    else:
+        found = _ready_layout(schema, columns, shard)
+    return found if columns.classes is None else replace(found, classes=len(columns.classes))
+
+
+def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
+    """The layout of a table that has its features in lists."""
     names = schema.names
     used = []
     for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
@@ -193,7 +203,8 @@ def holds_features(schema: pa.Schema) -> bool:
 def _encoded_layout(
     schema: pa.Schema, columns: Columns, encoding: Encoding | Plan, shard: str, says: TableSays | None
 ) -> Layout:
-    """The layout of a table whose columns are to be encoded, after a check that it has them."""
+    """The layout of a table whose columns are to be encoded. One that it lacks is read as if it were all null; what it
+    has must be of the expected sort."""
     partitions = partitions_of(shard, schema) if says is None else says.lacking(schema)
     leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
     for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
@@ -202,14 +213,10 @@ def _encoded_layout(
     for name, coding in zip(columns.labels, encoding.labels if isinstance(encoding, Encoding) else (), strict=False):
         _check_label_kind(name, leaves[name], bool(coding.values), shard)
     needed = {*columns.labels, *([columns.weight] if columns.weight else [])}
-    for column in encoding.columns:
-        for name in column.parts or (column.name,):
+    for column in encoding.all_columns if isinstance(encoding, Encoding) else encoding.columns:
+        for name in column.sources:
             if name not in leaves:
-                raise DataError(
-                    f"shard '{shard}': no column '{name}' among its columns ({', '.join(leaves)})",
-                    "the model's features come from it: add it to the table, or train anew without it (train --ignore "
-                    f"{name})",
-                )
+                continue
             found = types.class_of(leaves[name])
             if not column.kind == CROSS and found not in (column.holds, types.NULL):
                 raise DataError(
@@ -217,13 +224,33 @@ def _encoded_layout(
                     f"write it as in the data that were trained on, or train without it (train --ignore {name})",
                 )
             needed.add(name)
-    refuse_doubles(schema, needed, shard)
+    refuse_doubles(schema, needed & leaves.keys(), shard)
     partitions = tuple(constant for constant in partitions if constant.name in needed)
     tops = tuple(field.name for field in schema if _is_needed(field.name, needed))
+    tops = tops or tuple(schema.names[:1])  # how many rows there are is told by columns alone
     if isinstance(encoding, Plan):
         return Layout(SPARSE, tops, partitions=partitions)
-    kind, width = (DENSE, encoding.unbounded_first) if encoding.dense else (SPARSE, None)
+    kind, width = (DENSE, encoding.features) if encoding.dense else (SPARSE, None)
     return Layout(kind, tops, width=width, encoding=encoding.digest, partitions=partitions)
+
+
+def refuse_missing(schemas: Mapping[str, pa.Schema], columns: Columns) -> None:
+    """Of the shards by name: a single one may lack a column that features come from, but not all of them."""
+    if columns.encoding is None:
+        return
+    leaves: dict[str, None] = {}
+    for schema in dict.fromkeys(schemas.values()):
+        leaves |= dict.fromkeys(name for name, _ in types.leaves_of(schema))
+    encoding = columns.encoding
+    first = encoding.generations[-1] if isinstance(encoding, Encoding) else encoding  # what came later may be missing
+    missing = [name for column in first.columns for name in column.sources if name not in leaves]
+    if missing:
+        where = f"shard '{next(iter(schemas))}'" if len(schemas) == 1 else f"{len(schemas)} shards"
+        raise DataError(
+            f"{where}: no column '{missing[0]}' among the columns ({', '.join(leaves)})",
+            "the model's features come from it: add it to the table, or train anew without it (train --ignore "
+            f"{missing[0]})",
+        )
 
 
 def _is_needed(column: str, names: set[str]) -> bool:
@@ -341,9 +368,15 @@ _ONES = np.empty(0, np.float32)
 
 
 def rows_of(
-    arrays: dict[str, pa.Array], layout: Layout, columns: Columns, classifies: bool, width: int | None
+    arrays: dict[str, pa.Array],
+    layout: Layout,
+    columns: Columns,
+    classifies: bool,
+    width: int | None,
+    sparse: bool = False,
 ) -> RowArrays:
-    """The rows that the columns' arrays hold. `width` is what every dense row must have."""
+    """The rows that the columns' arrays hold. `width` is what every dense row must have; `sparse`: with indices, even
+    where they go without saying."""
     count = len(next(iter(arrays.values())))
     reasons = np.zeros(count, np.uint8)
     if FAULTS in arrays and layout.encoding is not None:
@@ -352,7 +385,7 @@ def rows_of(
         offsets, indices, values = _sparse_rows(arrays[INDICES], arrays.get(VALUES), reasons)
     else:
         offsets, values = _dense_rows(arrays[FEATURES], width, reasons)
-        indices = _NO_INDICES
+        indices = np.tile(np.arange(width, dtype=np.int32), count) if sparse and width is not None else _NO_INDICES
     weights = None
     if columns.weight is not None and columns.weight in arrays:
         weights = _float64(arrays[columns.weight])
@@ -361,7 +394,7 @@ def rows_of(
     if columns.labels and columns.labels[0] in arrays:
         raw = [_float64(arrays[name]) for name in columns.labels]
         meant = [
-            _labels(arrays[name], as_read, columns, classifies, reasons)
+            _labels(arrays[name], as_read, columns, classifies, layout.classes, reasons)
             for name, as_read in zip(columns.labels, raw, strict=True)
         ]
         raw_labels, labels = _side_by_side(raw), _side_by_side(meant)
@@ -376,6 +409,7 @@ def _labels(
     labels: NDArray[np.float64],
     columns: Columns,
     classifies: bool,
+    known_classes: int | None,
     reasons: NDArray[np.uint8],
 ) -> NDArray[np.float64]:
     finite = np.isfinite(labels)
@@ -386,9 +420,12 @@ def _labels(
         return labels
     if columns.classes is not None:
         classes = np.array(columns.classes)
-        numbers = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-        reasons[finite & (classes[numbers] != labels)] = LABEL_UNKNOWN_CLASS
-        return numbers * 2.0 - 1.0 if len(classes) == 2 else numbers.astype(np.float64)
+        order = np.argsort(classes)
+        numbers = order[np.minimum(np.searchsorted(classes, labels, sorter=order), len(classes) - 1)]
+        # What was no class when the shard came is none for ever: the rows of a window must not change under it.
+        unknown = (classes[numbers] != labels) | (numbers >= (known_classes or len(classes)))
+        reasons[finite & unknown] = LABEL_UNKNOWN_CLASS
+        return np.asarray(numbers * 2.0 - 1.0 if len(classes) == 2 else numbers, np.float64)
     if columns.positive is not None:
         return np.where(labels == columns.positive, 1.0, -1.0)
     known = (labels == 1.0) | (labels == 0.0) | (labels == -1.0)

@@ -78,6 +78,7 @@ class ShardFacts:
     group_rows: tuple[int, ...]
     group_entries: tuple[int, ...]
     """Feature entries in each group (Parquet counts an empty list as one)."""
+    schema: pa.Schema
 
 
 def _digest(*parts: bytes) -> str:
@@ -356,6 +357,7 @@ def arrow_facts(found: Fingerprint, file: ArrowGroups, batches: list[BatchMetada
         file.columns.encoding is not None or any(batch.compressed for batch in batches),
         tuple(batch.rows for batch in batches),
         tuple(file.entries(batch) for batch in batches),
+        file.schema,
     )
 
 
@@ -370,11 +372,12 @@ def parquet_facts(
 ) -> ShardFacts:
     try:
         with pq.ParquetFile(pa.BufferReader(_PARQUET_HEAD + footer)) as file:
-            layout = find_layout(file.schema_arrow, columns, str(path), says)
+            schema = file.schema_arrow
+            layout = find_layout(schema, columns, str(path), says)
             if columns.encoding is not None:
                 rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
                 entries = tuple(encoded_entries(count, columns) for count in rows)
-                return ShardFacts("parquet", found, layout, True, rows, entries)
+                return ShardFacts("parquet", found, layout, True, rows, entries, schema)
             lists = "indices" if layout.kind == "sparse" else "features"
             metadata = file.metadata
             leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
@@ -387,7 +390,7 @@ def parquet_facts(
         raise DataError(
             f"shard '{path}': its Parquet footer cannot be read: {error}", "write the file again"
         ) from error
-    return ShardFacts("parquet", found, layout, True, rows, entries)
+    return ShardFacts("parquet", found, layout, True, rows, entries, schema)
 
 
 class ParquetShard:
