@@ -23,7 +23,7 @@ from streampgs.planning import choose_sizes, group_sizes
 from streampgs.reading.label_sample import sampled_label_arrays
 from streampgs.reading.table_sample import TableSample, sampled_rows
 from streampgs.stores.access import RemoteObject
-from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey
+from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
 from streampgs.table.layout import Columns, TableSays, find_layout, holds_features
 from streampgs.table.locate import Located, ShardPath
 from streampgs.table.remote_shards import remote_schema
@@ -65,10 +65,17 @@ def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Colum
 
 
 def open_table(
-    sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, judging: bool = True
+    sources: Sequence[str],
+    options: ModelOptions,
+    encoding_options: EncodingOptions,
+    judging: bool = True,
+    growing: bool = False,
 ) -> OpenTable:
-    """`judging`: look at the labels, and refuse those that do not go with the loss."""
+    """`judging`: look at the labels, and refuse those that do not go with the loss; `growing`: leave out shards that are
+    still being written."""
     located = located_shards(sources)
+    if growing:
+        located.paths = whole_shards(located.paths)
     wanted = _wanted(located.paths[0], located.says.get(located.paths[0]), options, encoding_options)
     surveyed = survey(located.paths, columns_of(options, None if wanted is None else _NO_FEATURES), located.says)
     plan = None if wanted is None else _plan(surveyed, options, wanted)
