@@ -403,7 +403,7 @@ def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str]
     news = [f"'{name}' ({why})" for name, why in left_out.items() if before.left_out.get(name) != why]
     if news:
         notes.append(f"new columns that are left out: {', '.join(news)}")
-    missing = [f"'{name}'" for column in before.columns for name in column.sources if name not in schema.names]
+    missing = [f"'{name}'" for column in before.all_columns for name in column.sources if name not in schema.names]
     if missing:
         notes.append(f"the new shards lack columns, which count as null there: {', '.join(dict.fromkeys(missing))}")
     return notes
@@ -440,9 +440,8 @@ def _strange_labels(options: ModelOptions, labels: pa.Array, coding: LabelCoding
     if options.positive is not None:
         return []
     found = np.unique(np.asarray(types.numbers_of(labels), np.float64))
-    found = found[np.isfinite(found)]
     known = options.classes if options.classes is not None else (-1.0, 0.0, 1.0)
-    return [float(label) for label in found if label not in known]
+    return [*found[np.isfinite(found) & ~np.isin(found, known)].tolist()]
 
 
 def _with_more_classes(
