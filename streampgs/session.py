@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,8 @@ class Session:
         self.totals = Totals()
         self.checkpoint: Path | None = None
         self.saved_at = (-1, cursor)
+        self.half_way = False
+        """Within a step: λ and cursor do not belong together."""
         self.limits = record.limits
         self.pipeline: Pipeline | None = None
         self.window: Window | None = None
@@ -169,7 +173,8 @@ class Session:
         except Diverged:
             raise
         except BaseException:
-            self._save()
+            if not self.half_way:
+                self._save()
             raise
         finally:
             self.pipeline.close()
@@ -252,11 +257,10 @@ class Session:
             window = self.pipeline.next(self.stop)
             if window is None:
                 return self.stop.reason or "epochs"
-            if self.cursor.row == 0:
-                self.totals.skipped.update(window.skipped)
             if window.rows > 0:
                 break
             assert window.plan is not None
+            self.totals.skipped.update(window.skipped)
             self.cursor = window.plan.next
             self.pipeline.release(window)
             if self.cursor.epoch > first_epoch + 1:
@@ -277,7 +281,8 @@ class Session:
         piece = batch * max(1, int(min(_PIECE_ROWS, _PIECE_ENTRIES / max(1.0, mean_entries))) // batch)
         row = self.cursor.row
         while row < window.rows:
-            self._judge_if_due(window, row)
+            with self._whole_or_not_saved():
+                self._judge_if_due(window, row)
             until = min(window.rows, (row // piece + 1) * piece)
             if self.contest is not None and self.contest.next_mark is not None:
                 until = min(until, row + self.contest.next_mark - self.totals.rows)
@@ -287,17 +292,28 @@ class Session:
                 at_piece_end = until <= last
                 until = min(until, last)
             began = time.perf_counter()
-            until = self.solver.advance(window, row, until, window.rows)
-            now = time.perf_counter()
-            self.totals.seconds_training += now - began
-            self.totals.rows += until - row
-            row = until
-            self.cursor = self.cursor.at_row(row) if row < window.rows else window.plan.next
+            with self._whole_or_not_saved():
+                until = self.solver.advance(window, row, until, window.rows)
+                now = time.perf_counter()
+                self.totals.seconds_training += now - began
+                self.totals.rows += until - row
+                if row == 0:
+                    self.totals.skipped.update(window.skipped)
+                row = until
+                self.cursor = self.cursor.at_row(row) if row < window.rows else window.plan.next
             reached = self._limit_reached(at_piece_end)
             self._look_after(now)
             if reached is not None:
                 return reached
         return self._limit_reached(at_piece_end=False)
+
+    @contextmanager
+    def _whole_or_not_saved(self) -> Iterator[None]:
+        """What is interrupted in here, by Ctrl-C in a program or for want of memory, leaves a state that no undisturbed
+        run passes: the last checkpoint stands."""
+        self.half_way = True
+        yield
+        self.half_way = False
 
     def _limit_reached(self, at_piece_end: bool) -> str | None:
         limits, totals = self.limits, self.totals
@@ -391,7 +407,8 @@ class Session:
                 f"{available / 1e9:,.1f} GB are free",
                 "give --feature-count N with the true number: rows with larger indices are then named, or skipped",
             )
-        solver.grow(features)
+        with self._whole_or_not_saved():
+            solver.grow(features)
 
     # The first window.
 

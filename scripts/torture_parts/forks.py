@@ -50,8 +50,10 @@ class Ended:
         return f"code {self.code}: {self.result}"
 
 
-def in_child(work: Callable[[], Any], seconds: float = 60.0, kill_after: float | None = None) -> Ended:
-    """Run `work` in a child; `kill_after`: SIGKILL so many seconds later, if it is still alive."""
+def in_child(
+    work: Callable[[], Any], seconds: float = 60.0, kill_after: float | None = None, by: int = signal.SIGKILL
+) -> Ended:
+    """Run `work` in a child; `kill_after`: a signal so many seconds later, if it is still alive."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -59,7 +61,7 @@ def in_child(work: Callable[[], Any], seconds: float = 60.0, kill_after: float |
         _be_child(work, writing)
     os.close(writing)
     try:
-        return _outcome(child, reading, seconds, kill_after)
+        return _outcome(child, reading, seconds, kill_after, by)
     finally:
         os.close(reading)
 
@@ -81,14 +83,14 @@ def _be_child(work: Callable[[], Any], writing: int) -> None:
             os._exit(code)
 
 
-def _outcome(child: int, reading: int, seconds: float, kill_after: float | None) -> Ended:
+def _outcome(child: int, reading: int, seconds: float, kill_after: float | None, by: int) -> Ended:
     began = time.perf_counter()
     parts: list[bytes] = []
     hung = killed = False
     while True:
         passed = time.perf_counter() - began
         if kill_after is not None and passed >= kill_after and not killed:
-            os.kill(child, signal.SIGKILL)
+            os.kill(child, by)
             killed = True
         if passed >= seconds and not hung:
             os.kill(child, signal.SIGKILL)
