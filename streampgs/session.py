@@ -51,6 +51,7 @@ from streampgs.reading.window import Window
 from streampgs.run.folder import Checkpoint, RunFolder
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
 from streampgs.run.record import RunRecord
+from streampgs.run.understood import require, typed, understanding
 from streampgs.solver.lanes import Lanes, state_bytes_per_feature
 from streampgs.solver.pgs import TRANSIENT_FEATURE_BYTES, Pgs, most_lanes
 from streampgs.table.catalog import Catalog, build_catalog
@@ -138,10 +139,26 @@ class Session:
     def restore(self, checkpoint: Checkpoint) -> None:
         record = checkpoint.record
         self.solver = lanes_from(checkpoint)
-        self.contest = Contest.from_json(record["contest"], self._validation_window(self.solver.features))
-        self.totals = Totals.from_json(record["totals"])
+        with understanding(checkpoint.path):
+            self.contest = Contest.from_json(record["contest"])
+            self.contest.check(self.solver)
+            self.totals = Totals.from_json(record["totals"])
+            self._check_restored(self.solver)
+        self.contest.validation = self._validation_window(self.solver.features)
         self.checkpoint = checkpoint.path
         self.saved_at = (self.totals.rows, Cursor.from_json(record["cursor"]))
+
+    def _check_restored(self, solver: Lanes) -> None:
+        """The state is one of this table's rows, and the cursor stands in its order."""
+        for lane in solver.settings:
+            require(lane.layout == self.catalog.kind, f"a model of {lane.layout} rows for {self.catalog.kind} ones")
+            require(lane.column < len(self.options.labels), f"label {lane.column} of {len(self.options.labels)}")
+        totals = typed(self.totals)
+        sums = (totals.rows, totals.looks, totals.seconds_training, totals.seconds_waiting, *totals.skipped.values())
+        require(all(0 <= number < math.inf for number in sums), f"sums {sums!r:.100}")
+        counts_by_name(totals.skipped)
+        window = self.schedule.window(self.cursor)
+        require(self.cursor.row <= window.pieces.rows(), f"row {self.cursor.row} of a window of {window.pieces.rows()}")
 
     def run(self) -> Report:
         self.rows_at_start = self.totals.rows

@@ -20,8 +20,10 @@ from streampgs.planning import (
 from streampgs.progress import Observer, Report, Silent, StopRequest
 from streampgs.reading.filler import refuse_unreadable
 from streampgs.reading.remote import refuse_remote
+from streampgs.run import cache_place
 from streampgs.run.folder import RunFolder, RunLock
 from streampgs.run.record import RunRecord
+from streampgs.run.understood import check_cursor, typed, understanding
 from streampgs.session import Session, schedule_of
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, decoded_bytes, read_shards, with_cache
@@ -59,7 +61,9 @@ def train(
     folder.make()
     with RunLock(run):
         folder.refuse_if_taken()  # another trainer may have been faster
-        cache = None if resources.no_cache else str((resources.cache or folder.cache).absolute())
+        if resources.cache is not None:
+            cache_place.mark(resources.cache)
+        cache = None if resources.no_cache else str(resources.cache.absolute()) if resources.cache else cache_place.OWN
         limit = resources.cache_limit if resources.cache_limit is not None else shutil.disk_usage(run).free // 2
         shards, _ = with_cache(catalog.shards, 0, limit if cache else 0)
         catalog = Catalog(shards)
@@ -80,6 +84,7 @@ def train(
             folder.write_encoding(encoding)
         folder.create(record.to_json(), catalog)
         cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
+        record = _with_cache_in_place(record, run, observer)
         session = Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources, encoding)
         return session.run()
 
@@ -96,8 +101,9 @@ def resume(
     """Go on with a run, on what it was started with and on the shards that have come since."""
     folder = RunFolder(run)
     observer = observer or Silent()
-    record = RunRecord.from_json(folder.record())
+    record = folder.run_record()
     with RunLock(run):
+        record = _with_cache_in_place(record, run, observer)
         check_fits(record.sizes, resources, record.decoder_bytes)
         encoding = folder.encoding(record.encoding)
         checkpoint = folder.newest_checkpoint()
@@ -107,9 +113,11 @@ def resume(
         if checkpoint is None:
             cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
         else:
-            options = ModelOptions.from_json(checkpoint.record["options"])
-            record = replace(record, options=options, limits=Limits(**checkpoint.record["limits"]))
-            cursor = Cursor.from_json(checkpoint.record["cursor"])
+            with understanding(checkpoint.path):
+                options = typed(ModelOptions.from_json(checkpoint.record["options"]))
+                record = replace(record, options=options, limits=typed(Limits(**checkpoint.record["limits"])))
+                cursor = Cursor.from_json(checkpoint.record["cursor"])
+                check_cursor(cursor, catalog)
             known = cursor.arrivals[-1].shards
             catalog = catalog.first(known)
             if len(catalog.shards) < known or catalog.digest() != checkpoint.record["catalog_digest"]:
@@ -130,6 +138,16 @@ def resume(
         if checkpoint is not None:
             session.restore(checkpoint)
         return session.run()
+
+
+def _with_cache_in_place(record: RunRecord, run: Path, observer: Observer) -> RunRecord:
+    """The record with the place of its cache on this machine."""
+    if record.cache is None:
+        return record
+    place, note = cache_place.place(run, record.cache)
+    if note is not None:
+        observer.note(note)
+    return replace(record, cache=str(place))
 
 
 def _refuse_impossible(options: ModelOptions, catalog: Catalog) -> None:

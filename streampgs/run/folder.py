@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import RunError
+from streampgs.run.record import RunRecord
 from streampgs.run.sealed import SealBroken, read_sealed, write_sealed
+from streampgs.run.understood import check_catalog, check_columns, check_encoding, understanding
 from streampgs.stores.disk import open_regular, remove_leftovers
 from streampgs.table.catalog import Catalog
 
@@ -53,8 +55,9 @@ class RunFolder:
         return self._record_path.exists()
 
     @property
-    def cache(self) -> Path:
-        return self.path / "cache"
+    def was_begun(self) -> bool:
+        """Whether anybody has ever locked it: what is in it is ours."""
+        return (self.path / "lock").exists()
 
     @property
     def data(self) -> Path:
@@ -118,13 +121,22 @@ class RunFolder:
             )
         return record
 
+    def run_record(self) -> RunRecord:
+        record = self.record()
+        with understanding(self._record_path):
+            return RunRecord.from_json(record)
+
     def write_catalog(self, catalog: Catalog) -> None:
         table = catalog.to_table()
         write_sealed(self._catalog_path, iter(table.to_batches()), table.schema, {"format": FORMAT})
 
     def catalog(self) -> Catalog:
         table, _ = self._verified(self._catalog_path)
-        return Catalog.from_table(table)
+        with understanding(self._catalog_path):
+            check_columns(table)
+            catalog = Catalog.from_table(table)
+            check_catalog(catalog)
+        return catalog
 
     # The encoding: learnt when the run starts, and never changed.
 
@@ -144,8 +156,10 @@ class RunFolder:
         if digest is None:
             return None
         table, record = self._verified(self._encoding_path)
-        arrays = {row["name"]: np.frombuffer(row["data"], np.dtype(row["type"])) for row in table.to_pylist()}
-        encoding = Encoding.from_record(record["encoding"], arrays)
+        with understanding(self._encoding_path):
+            arrays = {row["name"]: np.frombuffer(row["data"], np.dtype(row["type"])) for row in table.to_pylist()}
+            encoding = Encoding.from_record(record["encoding"], arrays)
+            check_encoding(encoding)
         if encoding.digest != digest:
             raise RunError(
                 f"'{self._encoding_path}' is not the encoding of this run", "restore it from a copy, or start a new run"
