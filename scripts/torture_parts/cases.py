@@ -23,6 +23,7 @@ class Case:
     make: Callable[[Path], None]
     """Writes its shards, in the order of their names, into a folder."""
     options: dict[str, Any] = field(default_factory=dict)
+    rows: int = 1500
     rows_before_more: int = 0
     """The last shard comes when so many rows are trained on; 0: it is there from the start."""
 
@@ -30,7 +31,7 @@ class Case:
         return streampgs.train(data, run=run, **{**_SMALL, **self.options, **more})
 
     def resume(self, run: Path, **more: Any) -> Any:
-        return streampgs.resume(run, epochs=_SMALL["epochs"], **more)
+        return streampgs.resume(run, **{"epochs": _SMALL["epochs"], **more})
 
     def words(self) -> list[str]:
         """The same as options of the command line."""
@@ -60,7 +61,7 @@ CASES = (
     Case("dense-parquet-p", _synthetic("dense", "parquet", features=20), {"sigma": 1e-3, "p": 1.5, "batch": 3}),
     Case("encoded", _mixed, {"sigma": 1e-3, "hash_bits": 8}),
     Case("contest", _synthetic("sparse", "arrow")),
-    Case("threads", _synthetic("sparse", "arrow", rows=3000), {"sigma": 1e-3, "threads": 2}),
+    Case("threads", _synthetic("sparse", "arrow", rows=3000), {"sigma": 1e-3, "threads": 2}, rows=3000),
     Case("growing", _synthetic("sparse", "parquet"), {"sigma": 1e-3}, rows_before_more=1000),
     Case("growing-arrow", _synthetic("dense", "arrow", features=20), {"sigma": 1e-3}, rows_before_more=1700),
 )
