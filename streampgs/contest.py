@@ -24,7 +24,7 @@ from streampgs.arithmetic.rows import mark_features, score_rows
 from streampgs.arithmetic.scoring import loss_sum_for, scaled_logistic_loss
 from streampgs.candidates import Target
 from streampgs.reading.window import Window
-from streampgs.run.understood import require, typed
+from streampgs.run.understood import check_settings, require, typed
 from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import PgsSettings
 
@@ -257,8 +257,9 @@ class Contest:
     def check(self, lanes: Lanes) -> None:
         """What was read back can be gone on with."""
         s = typed(self.standing)
-        for part in (*self.candidates, *self.targets):
-            typed(part)
+        check_settings(self.candidates)
+        for target in self.targets:
+            typed(target)
         count = len(self.candidates)
         require(0 < len(set(s.left)) == len(s.left) and set(s.left) <= set(range(count)), f"candidates {s.left!r:.100}")
         require(len(lanes) == len(s.left) * len(self.targets), f"{len(lanes)} models for {len(s.left)} candidates")

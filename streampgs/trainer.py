@@ -144,7 +144,8 @@ def _with_cache_in_place(record: RunRecord, run: Path, observer: Observer) -> Ru
     """The record with the place of its cache on this machine."""
     if record.cache is None:
         return record
-    place, note = cache_place.place(run, record.cache)
+    with understanding(run / "run.arrows"):
+        place, note = cache_place.place(run, record.cache)
     if note is not None:
         observer.note(note)
     return replace(record, cache=str(place))

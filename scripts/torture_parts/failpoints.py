@@ -21,7 +21,7 @@ from typing import Any
 
 KILL, FULL, BROKEN, READ_ONLY, SHORT, SLOW = "kill", "full", "broken", "read-only", "short", "slow"
 _ERRORS = {FULL: errno.ENOSPC, BROKEN: errno.EIO, READ_ONLY: errno.EROFS}
-_KINDS = ("checkpoint", "catalog", "run", "encoding", "metrics", "lock", "CACHEDIR")
+_KINDS = ("checkpoint", "catalog", "run", "encoding", "metrics")
 
 
 @dataclass(frozen=True)
@@ -170,9 +170,9 @@ class _Watched:
 def _kind(path: str) -> str:
     """What the file is to a run."""
     name = os.path.basename(path).lstrip(".")
+    if name == "lock" or "." not in name:
+        return name if name == "lock" else "folder"
     if re.match(r"[0-9a-f]{32}-\d", name):
         return "cache"
     known = next((kind for kind in _KINDS if name.startswith(kind)), None)
-    if known is not None and "." in name:
-        return known
-    return "shard" if name.endswith((".arrow", ".parquet")) else known or "folder"
+    return known or ("shard" if name.endswith((".arrow", ".parquet")) else "other")

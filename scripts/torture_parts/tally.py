@@ -22,7 +22,7 @@ class Moment:
     def __str__(self) -> str:
         return (
             f"{self.where}: {self.rows_lost:,} of {self.rows_done:,} rows to be trained on again, "
-            f"{self.seconds_to_recover:.2f} s until training went on"
+            f"{1000 * self.seconds_to_recover:.0f} ms until training went on"
         )
 
 

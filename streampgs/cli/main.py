@@ -367,7 +367,9 @@ def run_commands() -> None:
         code = 130
     except BrokenPipeError:
         code = 1
-    except MemoryError as error:
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "start new thread" not in str(error):
+            raise
         code = fail(
             StreampgsError(
                 f"the system gives no more memory{f' ({error})' if str(error) else ''}",

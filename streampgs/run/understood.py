@@ -111,6 +111,7 @@ def check_columns(table: pa.Table) -> None:
     for field in table.schema:
         if field.name in written.names:
             require(field.type == written.field(field.name).type, f"column '{field.name}' of type {field.type}")
+            require(table.column(field.name).null_count == 0, f"nulls in column '{field.name}'")
 
 
 def check_catalog(catalog: Catalog) -> None:
@@ -132,6 +133,7 @@ def check_cursor(cursor: Cursor, catalog: Catalog) -> None:
     require(len(cursor.arrivals) > 0, "no arrival of shards")
     places = [arrival.place for arrival in cursor.arrivals]
     require(places == sorted(places) and min(map(min, places)) >= 0, "arrivals that are out of order")
+    require(places[0] <= cursor.place, "a place before the first arrival")
     known = 0
     for arrival in cursor.arrivals:
         require(known <= arrival.shards <= len(catalog.shards), f"an arrival of shards up to {arrival.shards}")
