@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """Runs that survive anything, shown: kills, damage, full and broken disks, strangers' files, counted.
 
     python scripts/torture.py [--kills 1000] [--corruptions 2000] [--strangers 1000] [--trials 20] [--seed 1]
@@ -17,9 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from scripts.torture_parts.cases import CASES, Case, Ground
 from scripts.torture_parts.damage import Damager

@@ -21,6 +21,7 @@ from scripts.torture_parts.forks import Ended, in_child
 from scripts.torture_parts.tally import LOST, SURVIVED, Moment, Tally
 from streampgs.solver.lanes import Lanes
 
+_ROOT = Path(__file__).resolve().parents[2]
 _CADENCES = (0.0, 0.0, 0.004, 30.0)
 _MEMORIES = ("60MB", "80MB", "512MB")
 _PROGRESS = struct.Struct("qd")
@@ -178,7 +179,10 @@ def kill_processes(ground: Ground, tally: Tally, kills: int, seed: int) -> None:
                 words = ["train", str(ground.data), "--run", str(run), *ground.case.words()]
             words += ["--quiet", "--checkpoint-every", "0s"]
             process = subprocess.Popen(
-                [sys.executable, "-m", "streampgs", *words], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+                [sys.executable, "-m", "streampgs", *words],
+                cwd=_ROOT,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
             )
             time.sleep(chance.uniform(0.3, 2.0))
             process.kill()
