@@ -49,7 +49,7 @@ class Labels:
             raise DataError(f"'{path}' does not exist", "name a file with one number a line, or a .npy file")
         self._path = path
         if first_bytes(path, len(_NPY_MAGIC)) == _NPY_MAGIC:
-            self._numbers = self._stored()
+            self._numbers: _Stored | NDArray[Any] = self._stored()
         else:
             self._numbers = self._parsed(memory)
 
