@@ -12,7 +12,7 @@ import numpy as np
 
 from streampgs import trainer
 from streampgs.errors import OptionError, RunError
-from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, parse_size
+from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, parse_size
 from streampgs.progress import Observer, Report, StopRequest
 from streampgs.run.folder import RunFolder, RunLock
 from streampgs.stores.addresses import absolute
@@ -38,7 +38,9 @@ def train(
     Options are those of `streampgs train`, as keywords: loss, p, sigma, ball, epochs, rows, memory, text, … (the fields
     of `ModelOptions`, `EncodingOptions`, `Limits` and `Resources` in streampgs.options).
     """
-    model, limits, resources, encoding = _split(options, ModelOptions, Limits, Resources, EncodingOptions)
+    model, limits, resources, encoding, growth = _split(
+        options, ModelOptions, Limits, Resources, EncodingOptions, Growth
+    )
     if "validation" in model:  # a resume may be started elsewhere
         model["validation"] = tuple(absolute(source) for source in _listed(model["validation"]))
     return trainer.train(
@@ -50,6 +52,7 @@ def train(
         observer,
         stop,
         EncodingOptions(**encoding),
+        Growth(**growth),
     )
 
 
@@ -59,13 +62,13 @@ def resume(
     observer: Observer | None = None,
     stop: StopRequest | None = None,
     on_bad_row: str | None = None,
-    accept_touched: bool = False,
     **options: Any,
 ) -> Report:
-    """Go on with a run until its limit, or until a new one (epochs, rows, seconds, …)."""
-    limits, resources = _split(options, Limits, Resources)
+    """Go on with a run until its limit, or until a new one (epochs, rows, seconds, …), with the shards that have come to
+    its data; `add` names more. Options are those of `streampgs resume`."""
+    limits, resources, growth = _split(options, Limits, Resources, Growth)
     return trainer.resume(
-        Path(run), Limits(**limits), Resources(**resources), observer, stop, on_bad_row, accept_touched
+        Path(run), Limits(**limits), Resources(**resources), observer, stop, on_bad_row, Growth(**growth)
     )
 
 

@@ -40,6 +40,8 @@ class Target:
     name: str
     column: int = 0
     positive: float | None = None
+    joined: int = 0
+    """In which lot it came, after those that were there at the start."""
 
 
 def targets_of(options: ModelOptions) -> list[Target]:
@@ -70,11 +72,13 @@ def candidates_of(
 
 def lanes_of(candidates: Sequence[PgsSettings], targets: Sequence[Target]) -> list[PgsSettings]:
     """Candidate by candidate, a lane for each target."""
-    return [
-        replace(candidate, column=target.column, positive=target.positive)
-        for candidate in candidates
-        for target in targets
-    ]
+    return [_lane(candidate, target) for candidate in candidates for target in targets]
+
+
+def _lane(candidate: PgsSettings, target: Target) -> PgsSettings:
+    own = replace(candidate, column=target.column, positive=target.positive, joined=target.joined)
+    # Rounds of workers are as long as the steps before allow: those of a later lot would end at other rows.
+    return own if not target.joined else replace(own, workers=1)
 
 
 def _powers(options: ModelOptions, features: int) -> tuple[float, ...]:

@@ -54,14 +54,15 @@ def chosen_text(settings: PgsSettings) -> str:
 def encoding_choices(encoding: Encoding) -> dict[str, str]:
     """What the columns become, and which are left out and why."""
     by_kind: dict[str, list[str]] = {}
-    for column in encoding.columns:
+    for column in encoding.all_columns:
         by_kind.setdefault(column.kind, []).append(column.name)
     parts = [f"{_counted(len(names), kind)} ({_shortened(names)})" for kind, names in by_kind.items()]
-    if any(column.scale for column in encoding.columns):
+    if any(column.scale for column in encoding.all_columns):
         parts.append("numbers standardized")
     if encoding.has_hashed:
-        known = f"{len(encoding.words):,} known words, the others " if len(encoding.words) else ""
-        parts.append(f"{known}hashed to {encoding.hash_mask + 1:,} features")
+        words = sum(len(generation.words) for generation in encoding.generations)
+        known = f"{words:,} known words, the others " if words else ""
+        parts.append(f"{known}hashed to {encoding.hashed_features:,} features")
     left_out = {name: reason for name, reason in encoding.left_out.items() if reason not in ("label", "weight")}
     choices = {"columns": ", ".join(parts)}
     if left_out:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from streampgs.arithmetic.losses import LOSSES
 from streampgs.arithmetic.rows import mark_features, score_rows
 from streampgs.arithmetic.scoring import loss_sum_for, scaled_logistic_loss
-from streampgs.candidates import Target
+from streampgs.candidates import Target, lanes_of
 from streampgs.reading.window import Window
 from streampgs.run.understood import check_settings, require, typed
 from streampgs.solver.lanes import Lanes
@@ -99,14 +99,16 @@ class Contest:
         heats: Sequence[Heat],
         judges_on: bool,
         validation: Window | None,
+        rows: int = 0,
     ) -> None:
-        """`judges_on`: marks go on after the heats, because somebody wants to know."""
+        """`judges_on`: marks go on after the heats, because somebody wants to know. The heats begin after `rows` rows."""
         self.candidates = list(candidates)
         self.targets = list(targets)
         self.judges_on = judges_on
         self.validation = validation
-        self.standing = Standing(list(range(len(candidates))), [asdict(heat) for heat in heats])
-        self._set_next_mark(0)
+        later = [asdict(replace(heat, stop_rows=heat.stop_rows + rows)) for heat in heats]
+        self.standing = Standing(list(range(len(candidates))), later, heat_began=rows)
+        self._set_next_mark(rows)
 
     # When.
 
@@ -231,6 +233,21 @@ class Contest:
             return None
         mark, place = self.standing.marks[-1], self.leader()
         return mark["losses"][place], mark["accuracies"][place]
+
+    def take_in(self, targets: Sequence[Target], lanes: Lanes) -> Lanes:
+        """The lanes beside new ones, for those of the targets that are new: they learn from now on, for each candidate
+        that is left."""
+        known, lot = len(self.targets), 1 + max(target.joined for target in self.targets)
+        if len(targets) <= known:
+            return lanes
+        self.targets += [replace(target, joined=lot) for target in targets[known:]]
+        settings = lanes_of([self.candidates[number] for number in self.standing.left], self.targets)
+        kept: list[int | None] = [
+            place * known + number if number < known else None
+            for place in range(len(self.standing.left))
+            for number in range(len(self.targets))
+        ]
+        return lanes.rearranged(settings, kept)
 
     # The state, for a checkpoint.
 

@@ -20,6 +20,10 @@ class DataError(StreampgsError):
     """A shard, block or row that cannot be used."""
 
 
+class Unfinished(DataError):
+    """A shard without its end: its writer is still at it, or was interrupted."""
+
+
 class DataChanged(DataError):
     """A shard that is no longer what the catalog recorded."""
 

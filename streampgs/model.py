@@ -21,7 +21,7 @@ from streampgs.run.folder import Checkpoint, RunFolder
 from streampgs.run.understood import check_lanes, check_settings, typed, understanding
 from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import PgsSettings
-from streampgs.table.layout import Columns, find_layout
+from streampgs.table.layout import Columns, find_layout, refuse_missing
 
 Vector = NDArray[np.float64]
 _BATCH_ROWS = 1 << 13
@@ -75,7 +75,7 @@ class Model:
             checkpoint.path,
             tuple(f"{path.name} ({why})" for path, why in checkpoint.damaged),
             paused,
-            folder.encoding(folder.run_record().encoding),
+            folder.encoding(encoding_digest(checkpoint.record, folder.record())),
         )
 
     def __repr__(self) -> str:
@@ -142,7 +142,9 @@ class Model:
         scores, first = [np.empty((0, *self.coef_.shape[:-1]))], 0
         for batch in batches:
             if batch.schema != schema:
-                find_layout(batch.schema, Columns(None, None, encoding=self.encoding), "the table")
+                columns = Columns(None, None, encoding=self.encoding)
+                find_layout(batch.schema, columns, "the table")
+                refuse_missing({"the table": batch.schema}, columns)
                 schema = batch.schema
             for start in range(0, batch.num_rows, _BATCH_ROWS):
                 part = batch.slice(start, _BATCH_ROWS)
@@ -230,6 +232,12 @@ def newest_checkpoint(run: Path) -> Checkpoint:
     if checkpoint is None:
         raise RunError(f"run '{run}' has no checkpoint yet", f"let it train on: streampgs resume {run}")
     return checkpoint
+
+
+def encoding_digest(checkpoint: dict[str, Any], run: dict[str, Any]) -> str | None:
+    """Of the encoding that a checkpoint's weights belong to, by its record and the run's."""
+    digest: str | None = checkpoint.get("encoding", run["encoding"])
+    return digest
 
 
 def lanes_from(checkpoint: Checkpoint) -> Lanes:

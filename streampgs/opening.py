@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any
@@ -13,21 +13,23 @@ import pyarrow.compute as pc
 
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding, LabelCoding
+from streampgs.encoding.growing import grown, plan_growth
 from streampgs.encoding.learning import distinct_labels, learn
-from streampgs.encoding.plan import CATEGORY, LIST, Plan, plan_columns
+from streampgs.encoding.plan import CATEGORY, LIST, Plan, PlannedColumn, plan_columns
 from streampgs.errors import DataError, OptionError
 from streampgs.options import CLASSIFYING, EncodingOptions, ModelOptions, Resources
 from streampgs.order.schedule import Schedule
 from streampgs.planning import choose_sizes, group_sizes
 from streampgs.reading.label_sample import sampled_label_arrays
-from streampgs.reading.table_sample import sampled_rows
+from streampgs.reading.table_sample import TableSample, sampled_rows
 from streampgs.stores.access import RemoteObject
-from streampgs.table.catalog import Catalog, build_catalog
-from streampgs.table.layout import Columns, find_layout, holds_features, partitions_of, with_partitions
-from streampgs.table.locate import Located, locate
+from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey
+from streampgs.table.layout import Columns, TableSays, find_layout, holds_features
+from streampgs.table.locate import Located, ShardPath
 from streampgs.table.remote_shards import remote_schema
 from streampgs.table.shard_files import schema_of
 
+_NO_FEATURES = Plan((), {})
 _MOST_CLASSES = 10_000
 _SURELY_TWO_CLASSES = 0.99
 _SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
@@ -66,8 +68,11 @@ def open_table(
     sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, judging: bool = True
 ) -> OpenTable:
     """`judging`: look at the labels, and refuse those that do not go with the loss."""
-    plan = _plan(sources, options, encoding_options)
-    catalog, located = build_catalog(sources, columns_of(options, plan))
+    located = located_shards(sources)
+    wanted = _wanted(located.paths[0], located.says.get(located.paths[0]), options, encoding_options)
+    surveyed = survey(located.paths, columns_of(options, None if wanted is None else _NO_FEATURES), located.says)
+    plan = None if wanted is None else _plan(surveyed, options, wanted)
+    catalog = _laid_out(surveyed, columns_of(options, plan), sources)
     notes: list[str] = []
     codings: tuple[LabelCoding, ...] = ()
     if judging:
@@ -84,32 +89,68 @@ def open_table(
             decoder_bytes = sample.decoder_bytes
         del sample
         pa.default_memory_pool().release_unused()
-        catalog, located = build_catalog(sources, columns_of(options, encoding))
+        if encoding is None:
+            surveyed = survey(located.paths, columns_of(options, None), located.says)
+    catalog = _laid_out(surveyed, columns_of(options, encoding), sources)
     return OpenTable(catalog, located, options, encoding, decoder_bytes, notes)
 
 
-def _plan(sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions) -> Plan | None:
-    """How columns become features; None where the table has its features ready."""
-    paths = locate(sources).paths
-    if not paths:
-        return None
-    shard = str(paths[0])
-    schema = remote_schema(paths[0]) if isinstance(paths[0], RemoteObject) else schema_of(paths[0])
-    whole = with_partitions(schema, partitions_of(shard, schema))
+def _wanted(
+    first: ShardPath, says: TableSays | None, options: ModelOptions, encoding_options: EncodingOptions
+) -> EncodingOptions | None:
+    """How columns are to become features; None where the table has its features ready, as its first shard tells."""
+    schema = says.schema if says is not None else _schema_of(first)
     labels = [label for label in options.labels if label in schema.names]
     texts = any(types.class_of(schema.field(label).type) == types.STRING for label in labels)
     ready = holds_features(schema)
     dense = ready and "indices" not in schema.names
     if ready and not (encoding_options.given or texts or (dense and encoding_options.standardize == "auto")):
-        find_layout(schema, columns_of(options, None), shard)
+        find_layout(schema, columns_of(options, None), str(first))
         return None
     if ready and not encoding_options.given:  # nothing was said of other columns
         wanted = ("features",) if dense else ("indices", "values")
-        encoding_options = replace(encoding_options, features=wanted)
-    taken = dict.fromkeys(options.labels, "label")
-    if options.weight is not None:
-        taken[options.weight] = "weight"
-    return plan_columns(whole, encoding_options, taken, shard)
+        return replace(encoding_options, features=wanted)
+    return encoding_options
+
+
+def _schema_of(shard: ShardPath) -> pa.Schema:
+    return remote_schema(shard) if isinstance(shard, RemoteObject) else schema_of(shard)
+
+
+def _plan(surveyed: Sequence[Surveyed], options: ModelOptions, wanted: EncodingOptions) -> Plan:
+    """What the columns of all shards together become."""
+    return plan_columns(_all_columns(surveyed), wanted, _taken(options), str(surveyed[0].shard.path))
+
+
+def _taken(options: ModelOptions) -> dict[str, str]:
+    """Columns that are no features, with their roles."""
+    return dict.fromkeys(options.labels, "label") | ({} if options.weight is None else {options.weight: "weight"})
+
+
+def _all_columns(surveyed: Sequence[Surveyed]) -> pa.Schema:
+    """Those of all shards, in the order of their coming; where one is of nothing but nulls, the next tells its type."""
+    found: dict[str, pa.Field] = {}
+    doubles: list[pa.Field] = []
+    for schema in dict.fromkeys(one.whole_schema for one in surveyed):
+        here: set[str] = set()
+        for name, kind in types.leaves_of(schema):
+            if name in here:
+                doubles.append(pa.field(name, kind))
+            elif name not in found or types.class_of(found[name].type) == types.NULL:
+                found[name] = pa.field(name, kind)
+            here.add(name)
+    return pa.schema([*found.values(), *doubles])
+
+
+def _laid_out(surveyed: Sequence[Surveyed], columns: Columns, sources: Sequence[str]) -> Catalog:
+    return catalog_of(_shards(surveyed, columns), sources)
+
+
+def _shards(surveyed: Sequence[Surveyed], columns: Columns) -> list[Shard]:
+    if columns.encoding is not None:
+        return [one.laid_out(columns) for one in surveyed]
+    classes = None if columns.classes is None else len(columns.classes)
+    return [replace(one.shard, layout=replace(one.shard.layout, classes=classes)) for one in surveyed]
 
 
 def _is_ready(plan: Plan, options: EncodingOptions, codings: tuple[LabelCoding, ...]) -> bool:
@@ -126,11 +167,7 @@ def _with_labels(
     options: ModelOptions, catalog: Catalog, plan: Plan | None, notes: list[str]
 ) -> tuple[ModelOptions, tuple[LabelCoding, ...]]:
     """The options with the classes written down, as a sample of the labels shows them; and how labels become numbers."""
-    columns = columns_of(options, plan)
-    groups = group_sizes(catalog, options.weighted)
-    schedule = Schedule(options.seed, groups, choose_sizes(groups, Resources()))
-    samples = [list(sampled_label_arrays(catalog, schedule, columns, number)) for number in range(len(options.labels))]
-    arrays = [_joined_labels(name, sample) for name, sample in zip(options.labels, samples, strict=True)]
+    arrays = _sampled_labels(options, catalog, plan)
     textual = [types.class_of(array.type) == types.STRING for array in arrays]
     if any(textual) and not options.classifies:
         name = options.labels[textual.index(True)]
@@ -168,6 +205,15 @@ def _with_labels(
         if options.classes is not None and not options.multiclass:
             notes.append(f"the positive class is '{options.classes[1]}', the other '{options.classes[0]}'")
     return options, (coding,)
+
+
+def _sampled_labels(options: ModelOptions, catalog: Catalog, plan: Plan | None) -> list[pa.Array]:
+    """Of each label column."""
+    columns = columns_of(options, plan)
+    groups = group_sizes(catalog, options.weighted)
+    schedule = Schedule(options.seed, groups, choose_sizes(groups, Resources()))
+    samples = [list(sampled_label_arrays(catalog, schedule, columns, number)) for number in range(len(options.labels))]
+    return [_joined_labels(name, sample) for name, sample in zip(options.labels, samples, strict=True)]
 
 
 def _joined_labels(name: str, sample: list[pa.Array]) -> pa.Array:
@@ -298,6 +344,123 @@ def _listed(found: Sequence[Any]) -> str:
     return ", ".join(f"'{label}'" for label in found[:6]) + (", …" if len(found) > 6 else "")
 
 
+# A table that has grown.
+
+
+@dataclass
+class GrownTable:
+    """What new shards bring to a table that is being trained on."""
+
+    shards: list[Shard]
+    options: ModelOptions
+    encoding: Encoding | None
+    decoder_bytes: int
+    notes: list[str]
+
+
+def grown_table(
+    paths: Sequence[ShardPath], says: Mapping[ShardPath, TableSays], options: ModelOptions, encoding: Encoding | None
+) -> GrownTable:
+    """The new shards at these paths; with their new columns behind the known ones, and their new classes."""
+    surveyed = survey(paths, columns_of(options, None if encoding is None else _NO_FEATURES), says)
+    shards = _shards(surveyed, columns_of(options, encoding))  # what is of another sort than it was is refused
+    if not sum(shard.rows for shard in shards):
+        return GrownTable(shards, options, encoding, 0, [])
+    notes: list[str] = []
+    if encoding is None:
+        options, _ = _with_new_labels(options, (), _sampled_labels(options, Catalog(shards), None), notes)
+        return GrownTable(_shards(surveyed, columns_of(options, None)), options, None, 0, notes)
+    plan = plan_growth(_all_columns(surveyed), encoding, _taken(options))
+    known = tuple(PlannedColumn(c.name, c.kind, c.holds, c.parts) for c in encoding.all_columns)
+    whole = Plan((*known, *plan.columns), {})
+    catalog = Catalog(_shards(surveyed, columns_of(options, whole)))
+    options, codings = _with_new_labels(options, encoding.labels, _sampled_labels(options, catalog, whole), notes)
+    sample = TableSample()
+    if plan.columns:
+        sample = sampled_rows(catalog, columns_of(options, whole), options.seed, _SAMPLE_BYTES)
+    more, left_out = grown(encoding, plan, sample.batches, codings)
+    notes += _notes_of_growth(encoding, more, left_out, _all_columns(surveyed))
+    if more is not encoding:
+        notes += _hints(more, sample.batches)
+    decoder_bytes = sample.decoder_bytes
+    del sample
+    pa.default_memory_pool().release_unused()
+    return GrownTable(_shards(surveyed, columns_of(options, more)), options, more, decoder_bytes, notes)
+
+
+def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str], schema: pa.Schema) -> list[str]:
+    notes = []
+    if after is not before and after.columns:
+        new = ", ".join(f"'{column.name}' ({column.kind})" for column in after.columns)
+        notes.append(f"new columns: {new}; rows of the shards before count as null there")
+    news = [f"'{name}' ({why})" for name, why in left_out.items() if before.left_out.get(name) != why]
+    if news:
+        notes.append(f"new columns that are left out: {', '.join(news)}")
+    missing = [f"'{name}'" for column in before.columns for name in column.sources if name not in schema.names]
+    if missing:
+        notes.append(f"the new shards lack columns, which count as null there: {', '.join(dict.fromkeys(missing))}")
+    return notes
+
+
+def _with_new_labels(
+    options: ModelOptions, codings: tuple[LabelCoding, ...], labels: Sequence[pa.Array], notes: list[str]
+) -> tuple[ModelOptions, tuple[LabelCoding, ...]]:
+    """The options, and how labels become numbers, with classes that a sample of new shards' labels shows."""
+    if not options.classifies:
+        return options, codings
+    found = [
+        _strange_labels(options, array, codings[number] if codings else LabelCoding())
+        for number, array in enumerate(labels)
+    ]
+    new = found[0]
+    if options.multiclass and new and all(isinstance(label, str) or label == round(label) for label in new):
+        return _with_more_classes(options, codings, new, notes)
+    for name, strange in zip(options.labels, found, strict=True):
+        if strange and options.on_bad_row != "skip":
+            known = _listed(options.classes) if options.classes is not None else "two classes"
+            raise DataError(
+                f"new shards have other labels in column '{name}' than the run knows ({known}): {_listed(strange)}",
+                "start a new run on all the data, or take the new shards away; resume --on-bad-row skip leaves out such rows",
+            )
+    return options, codings
+
+
+def _strange_labels(options: ModelOptions, labels: pa.Array, coding: LabelCoding) -> list[float | str]:
+    """Those that are no classes so far, in ascending order."""
+    if coding.values:
+        others = coding.others != LabelCoding().others  # one class against all others, whatever they are
+        return [] if others else sorted(set(distinct_labels([labels]).to_pylist()) - set(coding.values))
+    if options.positive is not None:
+        return []
+    found = np.unique(np.asarray(types.numbers_of(labels), np.float64))
+    found = found[np.isfinite(found)]
+    known = options.classes if options.classes is not None else (-1.0, 0.0, 1.0)
+    return [float(label) for label in found if label not in known]
+
+
+def _with_more_classes(
+    options: ModelOptions, codings: tuple[LabelCoding, ...], new: list[float | str], notes: list[str]
+) -> tuple[ModelOptions, tuple[LabelCoding, ...]]:
+    assert options.classes is not None
+    classes = (*options.classes, *new)
+    if len(classes) > _MOST_CLASSES:
+        raise DataError(
+            f"with the new shards label column '{options.labels[0]}' has {len(classes):,} classes",
+            "mend the labels, or take the new shards away",
+        )
+    weights = options.class_weight
+    if isinstance(weights, tuple):
+        weights = (*weights, *[1.0] * len(new))
+        notes.append("rows of new classes weigh 1 each: --class-weight was given before they came")
+    notes.append(
+        f"{len(new):,} new classes ({_listed(new)}), beside {len(options.classes):,}: each has a model of its own from now on"
+    )
+    if codings and codings[0].values:
+        codings = (replace(codings[0], values=tuple(str(label) for label in classes)),)
+    joined = options.joined_classes + len(new)
+    return replace(options, classes=classes, joined_classes=joined, class_weight=weights), codings
+
+
 # Advice.
 
 
@@ -306,7 +469,8 @@ def _hints(encoding: Encoding, sample: Sequence[dict[str, pa.Array]]) -> list[st
     hints: list[str] = []
     for column in encoding.columns:
         if column.holds == types.STRING and column.kind == CATEGORY:
-            texts = types.undictionaried(types.leaf(sample[0], column.name)).drop_null()[:1000]
+            arrays = (types.leaf_if_there(batch, column.name) for batch in sample)
+            texts = types.undictionaried(next(array for array in arrays if array is not None)).drop_null()[:1000]
             data, bounds = types.bytes_of(texts)
             known = [data[start:stop].tobytes() for start, stop in pairwise(bounds.tolist())]  # may be no UTF-8
             words = float(np.mean([len(text.split()) for text in known])) if known else 0.0

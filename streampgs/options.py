@@ -24,6 +24,8 @@ CLASSIFYING = ("logistic", "hinge", "squared-hinge", "modified-huber")
 RETURN_NAMES = ("suffix", "average", "last", "random")
 SAMPLING_NAMES = ("epoch", "independent")
 TEXT_WEIGHTS = ("tf-idf", "tf", "binary")
+CATCH_UP, UNION = "catch-up", "union"
+ON_GROWTH_NAMES = (CATCH_UP, UNION)
 STANDARDIZE_NAMES = ("auto", "on", "off")
 MOST_HASH_BITS = 28
 LONGEST_GRAM = 32
@@ -175,6 +177,8 @@ class ModelOptions:
     positive: float | str | None = None
     classes: tuple[float | str, ...] | None = None
     """The labels, of two classes the negative one first; None: found in a sample of the labels."""
+    joined_classes: int = 0
+    """Of the classes the last ones, in the order of their coming: the data had none of them when the run started."""
     weight: str | None = None
     class_weight: Literal["balanced"] | tuple[float, ...] | None = None
     """A factor for the rows of each class, the negative one first."""
@@ -224,7 +228,8 @@ class ModelOptions:
                 f"{combinations} combinations of --loss, --p, --sigma and --ball", f"at most {MOST_CANDIDATES} fit"
             )
         if self.classes is not None:
-            if len(self.classes) < 2 or not _are_classes(self.classes):
+            first = self.classes[: len(self.classes) - self.joined_classes]
+            if len(first) < 2 or not _are_classes(first) or len(set(self.classes)) < len(self.classes):
                 raise OptionError(
                     f"--classes {','.join(map(label_text, self.classes))}",
                     "list two or more different labels, numbers in ascending order; of two, the positive one last",
@@ -310,7 +315,9 @@ class ModelOptions:
 
     @staticmethod
     def from_json(record: dict[str, Any]) -> ModelOptions:
-        return ModelOptions(**{field.name: record[field.name] for field in fields(ModelOptions)})
+        return ModelOptions(
+            **{field.name: record[field.name] for field in fields(ModelOptions) if field.name in record}
+        )
 
 
 @dataclass(frozen=True)
@@ -378,6 +385,33 @@ class Resources:
             )
         if self.no_cache and (self.cache is not None or self.cache_limit is not None):
             raise OptionError("--no-cache together with --cache or --cache-limit", "give one or the other")
+
+
+@dataclass(frozen=True)
+class Growth:
+    """What is done about data that grow or change."""
+
+    add: tuple[str, ...] = ()
+    """More files, folders, globs and addresses for the run."""
+    on_growth: str | None = None
+    """How new rows join in; None: catching up if they are no more than the old, else union."""
+    follow: bool = False
+    """Wait for more when all is used up."""
+    poll_seconds: float = 10.0
+    accept_touched: bool = False
+    """Trust shards whose time stamp alone has changed."""
+    accept_rewrite: bool = False
+    """Go on without shards that are gone or replaced."""
+    sigma: float | Literal["auto"] | tuple[float, ...] | None = None
+    """Another σ from now on: the best one shrinks as the data grow. None: as it is."""
+
+    def __post_init__(self) -> None:
+        if isinstance(self.add, str | Path):
+            object.__setattr__(self, "add", (str(self.add),))
+        object.__setattr__(self, "add", tuple(str(source) for source in self.add))
+        if self.on_growth is not None:
+            _one_of("--on-growth", self.on_growth, ON_GROWTH_NAMES)
+        _above("--poll", self.poll_seconds, 0.0)
 
 
 def label_text(label: float | str) -> str:

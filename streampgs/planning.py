@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from streampgs.options import SMALLEST_MEMORY, Resources
 from streampgs.order.schedule import GroupSizes, Sizes
 from streampgs.stores.copies import DOWNLOAD_BYTES
 from streampgs.table.catalog import Catalog
+from streampgs.table.layout import SPARSE
 
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 21
 BLOCKS_WANTED = 128
@@ -18,7 +19,7 @@ BLOCKS_NEEDED = 64
 _LARGEST_WINDOW = 256 << 20
 _ROW_BYTES = 24  # start, stop and label
 _WEIGHT_BYTES = 8
-_ENTRY_BYTES = {"sparse": 8, "dense": 4}
+_INDEX_BYTES, _VALUE_BYTES = 4, 4
 _READING_BYTES = 24 << 20  # scratch for a block, buffers of the decoders, the rows' order
 _DECODING_BYTES = 48 << 20  # pages, dictionaries and slices in the hands of the decoders, as measured
 MOST_DECODERS = 2
@@ -28,7 +29,10 @@ _ROOM_TO_GROW = 1.0625  # see Window.reserve
 
 def group_sizes(catalog: Catalog, weighted: bool) -> GroupSizes:
     rows = catalog.group_rows
-    entry_bytes = _ENTRY_BYTES[catalog.kind]
+    # A group's size is its own for ever, for it decides the order of rows: whatever kind of shards come later.
+    entry_bytes = _VALUE_BYTES + _INDEX_BYTES * catalog.per_group(
+        shard.layout.kind == SPARSE for shard in catalog.shards
+    )
     row_bytes = _ROW_BYTES + _WEIGHT_BYTES * weighted + entry_bytes * catalog.group_entries / np.maximum(1, rows)
     return GroupSizes(
         rows,
@@ -36,6 +40,18 @@ def group_sizes(catalog: Catalog, weighted: bool) -> GroupSizes:
         catalog.per_group(shard.decoded for shard in catalog.shards),
         catalog.per_group(shard.cached for shard in catalog.shards),
     )
+
+
+def as_laid_out(catalog: Catalog, groups: GroupSizes, sizes: Sizes) -> tuple[GroupSizes, Sizes]:
+    """What rows and windows take, where dense rows have to be laid out as sparse ones beside others that are."""
+    short = catalog.per_group(shard.layout.kind != SPARSE for shard in catalog.shards)
+    if catalog.kind != SPARSE or not short.any():
+        return groups, sizes
+    added = _INDEX_BYTES * short * catalog.group_entries / np.maximum(1, groups.rows)
+    laid_out = replace(groups, row_bytes=groups.row_bytes + added)
+    longest = float((laid_out.row_bytes / groups.row_bytes).max()) * sizes.window_bytes
+    needed = min(longest, float((laid_out.rows * laid_out.row_bytes).sum()))
+    return laid_out, replace(sizes, window_bytes=max(sizes.window_bytes, int(needed)))
 
 
 def decoders_for(decoder_bytes: int, memory: int) -> int:

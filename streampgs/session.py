@@ -10,50 +10,34 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from streampgs.candidates import candidates_of, lanes_of, sigma_count, targets_of
-from streampgs.choices import (
-    cache_choice,
-    chosen_text,
-    data_choice,
-    encoding_choices,
-    memory_choice,
-    model_choice,
-    window_choice,
-)
+from streampgs.choices import chosen_text, encoding_choices, memory_choice, model_choice
 from streampgs.contest import Contest, heats_for
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, Diverged
+from streampgs.growth import Standing
 from streampgs.model import lanes_from
 from streampgs.opening import columns_of
-from streampgs.options import Resources, values_of
+from streampgs.options import ModelOptions, Resources, values_of
 from streampgs.order.cursor import Cursor
-from streampgs.order.schedule import Schedule
-from streampgs.planning import (
-    BLOCKS_NEEDED,
-    Forecast,
-    decoders_for,
-    decoding_bytes,
-    download_bytes,
-    forecast,
-    group_sizes,
-)
+from streampgs.planning import Forecast
 from streampgs.progress import Observer, Report, Status, StopRequest
 from streampgs.reading.bad_rows import counts_by_name
-from streampgs.reading.cache import BlockCache
-from streampgs.reading.filler import RowRules, WindowFiller, refuse_unreadable
-from streampgs.reading.pipeline import Pipeline
-from streampgs.reading.remote import copies_folder, copies_of, one_by_one
+from streampgs.reading.filler import RowRules, WindowFiller
+from streampgs.reading.remote import one_by_one
 from streampgs.reading.window import Window
 from streampgs.run.folder import Checkpoint, RunFolder
+from streampgs.run.history import CHOSEN, SIGMA, STOPPED
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
 from streampgs.run.record import RunRecord
 from streampgs.run.understood import require, typed, understanding
 from streampgs.solver.lanes import Lanes, state_bytes_per_feature
-from streampgs.solver.pgs import TRANSIENT_FEATURE_BYTES, Pgs, most_lanes
+from streampgs.solver.pgs import TRANSIENT_FEATURE_BYTES, Pgs, PgsSettings, most_lanes
+from streampgs.sources import Source
 from streampgs.table.catalog import Catalog, build_catalog
 
 # A loop call is this much work: short enough for Ctrl-C, long enough to cost nothing. Targets are looked at where
@@ -67,6 +51,14 @@ _VALIDATION_BYTES = 32 << 20
 # For --target-accuracy, validation rows are looked at whenever the rows have grown by an eighth; but only once the
 # progressive accuracy, which is that of single iterates and so lower, has come near.
 _FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
+
+
+LOOK = "look"
+"""What is said to have stopped a session that is to look for more data at an epoch's end."""
+
+
+def _ball_of(settings: PgsSettings) -> float | Literal["none"]:
+    return "none" if math.isinf(settings.radius) else settings.radius
 
 
 @dataclass
@@ -89,9 +81,11 @@ class Totals:
         return Totals(record["rows"], record["seconds_training"], record["seconds_waiting"], skipped, record["looks"])
 
 
-def schedule_of(record: RunRecord, catalog: Catalog) -> Schedule:
-    groups = group_sizes(catalog, record.options.weighted)
-    return Schedule(record.options.seed, groups, record.sizes, record.options.sampling)
+def _check_totals(totals: Totals) -> None:
+    counts = (typed(totals).rows, totals.looks, *totals.skipped.values())
+    require(min(counts) >= 0, f"counts {counts!r:.100}")  # of seconds a clock that jumped may have made anything
+    require(math.isfinite(totals.seconds_training + totals.seconds_waiting), "seconds that are no number")
+    counts_by_name(totals.skipped)
 
 
 class Session:
@@ -107,18 +101,18 @@ class Session:
         stop: StopRequest,
         resources: Resources,
         encoding: Encoding | None,
+        source: Source,
     ) -> None:
+        self.source = source
         self.encoding = encoding
         self.folder = folder
         self.record = record
         self.options = record.options
-        self.catalog = catalog.with_copies_in(copies_folder(record.cache)) if record.cache is not None else catalog
+        self.catalog = catalog
         self.cursor = cursor
         self.observer = observer
         self.stop = stop
         self.resources = resources
-        self.schedule = schedule_of(record, catalog)
-        refuse_unreadable(catalog, self.schedule)
         self.solver: Lanes | None = None
         self.contest: Contest | None = None
         self.looked: tuple[float, float | None] | None = None
@@ -128,62 +122,93 @@ class Session:
         self.half_way = False
         """Within a step: λ and cursor do not belong together."""
         self.limits = record.limits
-        self.pipeline: Pipeline | None = None
         self.window: Window | None = None
         self.forecast: Forecast | None = None
         self.process_bytes = 0
         self.rows_at_start = 0
         self.waited_before = 0.0
-        self.trained_before = 0.0
+        self.seconds_at_start = 0.0
+        self.pauses_at: int | None = None
+        self.changes_sigma = False
+        """Whether σ is to be another one from the next window on."""
 
-    def restore(self, checkpoint: Checkpoint) -> None:
+    def restore(self, checkpoint: Checkpoint, changes_sigma: bool = False) -> None:
         record = checkpoint.record
+        self.changes_sigma = changes_sigma or record.get("changes_sigma", False)
         self.solver = lanes_from(checkpoint)
         with understanding(checkpoint.path):
             self.contest = Contest.from_json(record["contest"])
             self.contest.check(self.solver)
             self.totals = Totals.from_json(record["totals"])
-            self._check_restored(self.solver)
+            _check_totals(self.totals)
+        self._take_in_growth(self.solver, self.contest)
+        with understanding(checkpoint.path):
+            self._check_lanes_of_these_rows(self.solver)
         self.contest.validation = self._validation_window(self.solver.features)
         self.checkpoint = checkpoint.path
         self.saved_at = (self.totals.rows, Cursor.from_json(record["cursor"]))
+        self._begin_counting()
 
-    def _check_restored(self, solver: Lanes) -> None:
-        """The state is one of this table's rows, and the cursor stands in its order."""
+    def _check_lanes_of_these_rows(self, solver: Lanes) -> None:
         for lane in solver.settings:
             require(lane.layout == self.catalog.kind, f"a model of {lane.layout} rows for {self.catalog.kind} ones")
             require(lane.column < len(self.options.labels), f"label {lane.column} of {len(self.options.labels)}")
-        totals = typed(self.totals)
-        counts = (totals.rows, totals.looks, *totals.skipped.values())
-        require(min(counts) >= 0, f"counts {counts!r:.100}")  # of seconds a clock that jumped may have made anything
-        require(math.isfinite(totals.seconds_training + totals.seconds_waiting), "seconds that are no number")
-        counts_by_name(totals.skipped)
-        window = self.schedule.window(self.cursor)
-        require(self.cursor.row <= window.pieces.rows(), f"row {self.cursor.row} of a window of {window.pieces.rows()}")
 
-    def run(self) -> Report:
-        self.rows_at_start = self.totals.rows
-        self.trained_before = self.totals.seconds_training
+    def take_over(self, before: Session) -> None:
+        """Go on with the models of a session of this process, on other data."""
+        self.solver, self.contest, self.totals, self.looked = (
+            before.solver,
+            before.contest,
+            before.totals,
+            before.looked,
+        )
+        self.totals.seconds_waiting = before._seconds_waiting()
+        self.checkpoint, self.saved_at = before.checkpoint, before.saved_at
+        self.changes_sigma = before.changes_sigma
+        self.forecast, self.process_bytes = before.forecast, before.process_bytes
+        self.rows_at_start, self.seconds_at_start = before.rows_at_start, before.seconds_at_start
         self.waited_before = self.totals.seconds_waiting
+        grown = self.encoding is not before.encoding or self.options.classes != before.options.classes
+        if grown and self.solver is not None and self.contest is not None:
+            self._take_in_growth(self.solver, self.contest)
+            self.contest.validation = self._validation_window(self.solver.features)
+
+    def _take_in_growth(self, solver: Lanes, contest: Contest) -> None:
+        """Columns and classes that came with the data since these models stepped last."""
+        solver = solver.with_layout(self.catalog.kind)  # sparse from now on, if columns have come that rows seldom have
+        contest.candidates = [replace(candidate, layout=self.catalog.kind) for candidate in contest.candidates]
+        if self._feature_count is not None:
+            self._grow(solver, self._feature_count)
+        self.solver = contest.take_in(targets_of(self.options), solver)
+
+    def standing(self, before: Standing) -> Standing:
+        """Where the run stands by now."""
+        steps = self.solver.steps if self.solver is not None else 0
+        return replace(before, cursor=self.cursor, rows=self.totals.rows, steps=steps)
+
+    def _begin_counting(self) -> None:
+        self.rows_at_start = self.totals.rows
+        self.waited_before = self.totals.seconds_waiting
+        self.seconds_at_start = self.totals.seconds_training + self.waited_before
+
+    def run(self, looks_for_more: bool = False) -> Report:
+        """Train until a limit or a stop; or, looking for more, to the end of the present epoch."""
+        self.pauses_at = self.cursor.epoch + 1 if looks_for_more else None
         reached = self._limit_reached(at_piece_end=False)
         if reached is not None:
-            self.observer.note(f"nothing to do: the limit of {reached} is reached already; give a larger one to go on")
+            if not looks_for_more:
+                self.observer.note(
+                    f"nothing to do: the limit of {reached} is reached already; give a larger one to go on"
+                )
+            self._save()
             return self._report(reached)
-        cache = BlockCache(Path(self.record.cache)) if self.record.cache is not None else None
-        copies = copies_of(self.catalog, self.record.cache, self.record.cache_limit)
-        filler = WindowFiller(
-            self.catalog,
-            self.schedule.slice_rows,
-            self._rules(),
-            cache,
-            copies,
-            decoders_for(self.record.decoder_bytes, self.resources.memory),
-        )
-        filler.warm_up()
+        epochs = [epoch for epoch in (self.limits.epochs, self.pauses_at) if epoch is not None]
+        self.source.prepare(self._rules(), min(epochs, default=None))
         if self.solver is None:
             self._warm_up_first_lanes()
-        self.process_bytes = rss_bytes() - (self.solver.nbytes if self.solver is not None else 0)
-        self.pipeline = Pipeline(filler, self.schedule, self.cursor.at_row(0), self.limits.epochs)
+        if self.forecast is None:
+            self.process_bytes = rss_bytes() - (self.solver.nbytes if self.solver is not None else 0)
+        self.source.start(self.cursor)
         self.last_status = self.last_metrics = self.last_saved = time.perf_counter()
         try:
             self._save()  # new shards may have joined in: their place in the order is from now on a part of the run
@@ -195,11 +220,12 @@ class Session:
                 self._save()
             raise
         finally:
-            self.pipeline.close()
-        if cache is not None and cache.rebuilt:
-            self.observer.note(f"{cache.rebuilt} damaged cache files were decoded anew")
+            self.source.close()
+        for remark in self.source.remarks():
+            self.observer.note(remark)
         self._save()
         report = self._report(stopped_by)
+        self._event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy)
         self.folder.append_metrics({"event": "stopped", **asdict(report)})
         return report
 
@@ -207,6 +233,8 @@ class Session:
     def _feature_count(self) -> int | None:
         """The number of features, where it is fixed."""
         encoded = self.encoding.features if self.encoding is not None else None
+        if self.encoding is not None and self.encoding.before is not None:
+            return encoded
         return self.options.feature_count or encoded
 
     def _rules(self) -> RowRules:
@@ -256,7 +284,6 @@ class Session:
     # The loop.
 
     def _train(self) -> str:
-        assert self.pipeline is not None
         while True:
             window = self._next_window()
             if isinstance(window, str):
@@ -265,26 +292,27 @@ class Session:
             stopped_by = self._train_on(window)
             if stopped_by is not None:
                 return stopped_by
-            self.pipeline.release(window)
+            self.source.release(window)
 
     def _next_window(self) -> Window | str:
         """The next window with any rows, ready to be trained on; or why training ends."""
-        assert self.pipeline is not None
         first_epoch = self.cursor.epoch
         while True:
-            window = self.pipeline.next(self.stop)
+            window = self.source.next(self.stop)
             if window is None:
-                return self.stop.reason or "epochs"
+                return self.stop.reason or self._limit_reached(at_piece_end=False) or self.source.ends
             if window.rows > 0:
                 break
             assert window.plan is not None
             self.totals.skipped.update(window.skipped)
             self.cursor = window.plan.next
-            self.pipeline.release(window)
+            self.source.release(window)
             if self.cursor.epoch > first_epoch + 1:
                 raise DataError("a whole epoch had no usable row", "mend the data; streampgs inspect DATA tells more")
         if self.solver is None:
             self.solver = self._new_solver(window)
+        elif self.changes_sigma:
+            self.solver = self._with_other_sigma(window, self.solver)
         self._grow(self.solver, window.largest_index + 1)
         if self.forecast is None:
             self._announce_choices(window)
@@ -343,6 +371,8 @@ class Session:
             return "rows"
         if limits.seconds is not None and totals.seconds_training + self._seconds_waiting() >= limits.seconds:
             return "seconds"
+        if self.pauses_at is not None and self.cursor.epoch >= self.pauses_at:
+            return LOOK
         if self.solver is None or not at_piece_end or totals.rows < _ROWS_BEFORE_TARGETS:
             return None
         if limits.target_accuracy is not None:
@@ -359,7 +389,7 @@ class Session:
         contest, solver = self.contest, self.solver
         if contest is None or solver is None or contest.next_mark is None or self.totals.rows < contest.next_mark:
             return
-        kept = contest.judge(solver, window, row, self.totals.rows, self.catalog.rows)
+        kept = contest.judge(solver, window, row, self.totals.rows, self.source.epoch_rows)
         if kept is not None:
             self.solver = solver.with_lanes(kept)
             if len(contest.standing.left) == 1:
@@ -367,6 +397,7 @@ class Session:
                 self.observer.note(
                     f"after {self.totals.rows:,} rows {chosen_text(chosen)} is the best of the candidates"
                 )
+                self._event(CHOSEN, **(self._chosen() or {}))
 
     def _accuracy_to_go_by(self) -> float | None:
         """What --target-accuracy is compared with; None: nothing new is known."""
@@ -413,7 +444,7 @@ class Session:
         return sum(solver.gap(lane) for lane in lanes) / len(lanes)
 
     def _seconds_waiting(self) -> float:
-        return self.waited_before + (self.pipeline.seconds_waiting if self.pipeline is not None else 0.0)
+        return self.waited_before + self.source.seconds_waiting
 
     def _grow(self, solver: Lanes, features: int) -> None:
         """Room for the features of the next window, unless a stray index asks for more memory than there is."""
@@ -432,38 +463,52 @@ class Session:
 
     def _new_solver(self, window: Window) -> Lanes:
         """A lane for each candidate and target, with what is to be found out found out from the first window's rows."""
-        options, rows = self.options, self.catalog.rows
-        targets = targets_of(options)
         features = self._feature_count or window.largest_index + 1
-        candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
-        searching = "auto" in (options.sigma, options.p)
-        heats = heats_for(len(candidates), rows, searching, features)
-        judges_on = self.options.multiclass or (len(candidates) > 1 and not searching)
-        self.contest = Contest(candidates, targets, heats, judges_on, self._validation_window(features))
-        solver = Lanes(lanes_of(candidates, targets))
+        self.contest = self._new_contest(self.options, window, features)
+        solver = Lanes(lanes_of(self.contest.candidates, self.contest.targets))
         if self._feature_count is not None:
             solver.grow(self._feature_count)
         return solver
 
+    def _new_contest(self, options: ModelOptions, window: Window, features: int) -> Contest:
+        rows = self.source.epoch_rows
+        targets = targets_of(options) if self.contest is None else self.contest.targets
+        candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
+        searching = "auto" in (options.sigma, options.p)
+        heats = heats_for(len(candidates), rows, searching, features)
+        judges_on = options.multiclass or (len(candidates) > 1 and not searching)
+        validation = self._validation_window(features)
+        return Contest(candidates, targets, heats, judges_on, validation, self.totals.rows)
+
+    def _with_other_sigma(self, window: Window, solver: Lanes) -> Lanes:
+        """The leading model goes on with what the options say of σ by now; if that is to be found out, in a new contest
+        of models that begin with its weights."""
+        assert self.contest is not None
+        lanes = self._leading_lanes()
+        leader = solver.settings[lanes.start]
+        ball = self.options.ball if not isinstance(self.options.ball, tuple) else _ball_of(leader)
+        options = replace(self.options, loss=leader.loss, p=leader.p, ball=ball)
+        self.contest = self._new_contest(options, window, solver.features)
+        settings = lanes_of(self.contest.candidates, self.contest.targets)
+        after = [candidate.sigma for candidate in self.contest.candidates]
+        self._event(SIGMA, before=leader.sigma, after=after)
+        self.looked = None
+        self.changes_sigma = False
+        return solver.started_from(settings, [lanes.start + lane % len(lanes) for lane in range(len(settings))])
+
     def _announce_choices(self, window: Window) -> None:
         assert self.solver is not None
-        assert window.plan is not None
-        groups, sizes = self.schedule.groups, self.record.sizes
         state_bytes = state_bytes_per_feature(self.solver.settings)
         racing = len(self.solver) > 1 and self.contest is not None and self.contest.next_mark is not None
         # While lanes are dropped, those that stay are there twice.
         feature_bytes = state_bytes + max(TRANSIENT_FEATURE_BYTES, state_bytes // 2 if racing else 0)
-        decoding = decoding_bytes(self.catalog, groups, self.record.decoder_bytes, self.resources.memory)
-        held = decoding, download_bytes(self.catalog)
-        self.forecast = forecast(groups, sizes, self.process_bytes, self.solver.features, feature_bytes, *held)
-        blocks = window.plan.blocks
-        is_all = self.schedule.part_length(window.plan.start) <= len(window.plan.pieces.group)
+        self.forecast = self.source.forecast(self.process_bytes, self.solver.features, feature_bytes)
+        of_source = self.source.choices(window, self.solver.features, self._epochs_left())
         choices = {
-            "data": data_choice(self.catalog, self.solver.features),
+            "data": of_source.pop("data"),
             **({} if self.encoding is None else encoding_choices(self.encoding)),
             "model": model_choice(self.solver.settings, self.options, len(self._leading_lanes())),
-            "window": window_choice(sizes, window.rows, blocks, is_all, self.options.sampling),
-            "cache": cache_choice(self.catalog, self.record.cache, self._epochs_left()),
+            **of_source,
             "memory": memory_choice(self.forecast),
         }
         self.observer.choices(choices)
@@ -473,11 +518,8 @@ class Session:
                 f"the models in training take {self.forecast.model / 1e6:,.0f} MB beside --memory: --hash-bits "
                 f"{max(1, self.encoding.hash_bits - 4)}, or a --sigma that is known, makes it less"
             )
-        if blocks < BLOCKS_NEEDED and not is_all:
-            self.observer.note(
-                f"blocks mixed by the first window: {blocks} (64 and more mix well). If the shards are sorted, the model may "
-                "suffer until later epochs: streampgs inspect DATA tells; more --memory helps"
-            )
+        for hint in self.source.hints(window):
+            self.observer.note(hint)
 
     # Saving and telling.
 
@@ -502,6 +544,8 @@ class Session:
         self.totals.seconds_waiting = self._seconds_waiting()
         record = {
             "options": self.options.to_json(),
+            "encoding": None if self.encoding is None else self.encoding.digest,
+            "decoder_bytes": self.record.decoder_bytes,
             "settings": [settings.to_json() for settings in self.solver.settings],
             "contest": self.contest.to_json(),
             "sizes": asdict(self.record.sizes),
@@ -509,6 +553,8 @@ class Session:
             "catalog_digest": self.catalog.digest(self.cursor.arrivals[-1].shards),
             "totals": self.totals.to_json(),
             "limits": asdict(self.limits),
+            "sources": list(self.record.sources),
+            "changes_sigma": self.changes_sigma,
             "solver": solver,
             "dual_sha256": self.solver.dual_sha256(),
         }
@@ -516,28 +562,22 @@ class Session:
         self.saved_at = (self.totals.rows, self.cursor)
         self.observer.saved(str(self.checkpoint))
 
+    def _event(self, kind: str, **facts: Any) -> None:
+        steps = self.solver.steps if self.solver is not None else 0
+        shards = self.cursor.arrivals[-1].shards if self.cursor.arrivals else 0
+        self.folder.append_event(kind, self.totals.rows, steps, shards=shards, **facts)
+
     def _epochs_left(self) -> int | None:
         return None if self.limits.epochs is None else self.limits.epochs - self.cursor.epoch
 
-    def _epochs(self) -> float:
-        """Epochs done, with the part of the present one."""
-        length = max(1, self.schedule.part_length(self.cursor))
-        position = float(self.cursor.position)
-        if self.window is not None and self.window.plan is not None and self.cursor.row > 0:
-            following = self.window.plan.next
-            same_part = (following.epoch, following.part) == (self.cursor.epoch, self.cursor.part)
-            end = following.position if same_part else length
-            position += (end - position) * self.cursor.row / self.window.rows
-        return self.cursor.epoch + self.schedule.epoch_fraction(self.cursor, position)
-
     def _rows_per_second(self) -> float:
-        seconds = self.totals.seconds_training - self.trained_before + self._seconds_waiting() - self.waited_before
+        seconds = self.totals.seconds_training + self._seconds_waiting() - self.seconds_at_start
         return (self.totals.rows - self.rows_at_start) / seconds if seconds > 0 else 0.0
 
     def _status(self) -> Status:
         assert self.solver is not None
         loss, accuracy = self._judged() if self.looked or self.options.multiclass else self._progressive()
-        epochs = self._epochs()
+        epochs = self.source.epochs(self.cursor, self.window)
         seconds = self.totals.seconds_training + self._seconds_waiting()
         return Status(
             t=self.solver.steps,
@@ -558,7 +598,7 @@ class Session:
         speed = self._rows_per_second()
         estimates = []
         if self.limits.epochs is not None and speed:
-            estimates.append((self.limits.epochs - epochs) * self.catalog.rows / speed)
+            estimates.append((self.limits.epochs - epochs) * self.source.epoch_rows / speed)
         if self.limits.rows is not None and speed:
             estimates.append((self.limits.rows - self.totals.rows) / speed)
         if self.limits.seconds is not None:
@@ -582,7 +622,7 @@ class Session:
             run=str(self.folder.path),
             t=solver.steps if solver else 0,
             rows=self.totals.rows,
-            epochs=self._epochs(),
+            epochs=self.source.epochs(self.cursor, self.window),
             seconds_training=self.totals.seconds_training,
             seconds_reading_wait=self.totals.seconds_waiting,
             rows_per_second=self._rows_per_second(),

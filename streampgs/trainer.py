@@ -4,30 +4,28 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
-from streampgs.encoding.encoding import Encoding
 from streampgs.errors import OptionError, RunError
-from streampgs.opening import columns_of, open_table
-from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
+from streampgs.growth import Grower, Standing, refuse_impossible
+from streampgs.opening import open_table
+from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
-from streampgs.planning import (
-    check_fits,
-    choose_sizes,
-    group_sizes,
-)
+from streampgs.planning import as_laid_out, check_fits, choose_sizes, group_sizes
 from streampgs.progress import Observer, Report, Silent, StopRequest
 from streampgs.reading.filler import refuse_unreadable
 from streampgs.reading.remote import refuse_remote
 from streampgs.run import cache_place
-from streampgs.run.folder import RunFolder, RunLock
+from streampgs.run.folder import Checkpoint, RunFolder, RunLock
+from streampgs.run.history import RESUMED, STARTED
 from streampgs.run.record import RunRecord
-from streampgs.run.understood import check_cursor, typed, understanding
-from streampgs.session import Session, schedule_of
+from streampgs.run.understood import check_cursor, require, typed, understanding
+from streampgs.session import LOOK, Session
+from streampgs.sources import ShardSource, schedule_of
 from streampgs.stores.addresses import absolute
-from streampgs.table.catalog import Catalog, decoded_bytes, read_shards, with_cache
-from streampgs.table.locate import locate
+from streampgs.table.catalog import Catalog, with_cache
 
 
 def train(
@@ -39,11 +37,12 @@ def train(
     observer: Observer | None = None,
     stop: StopRequest | None = None,
     encoding_options: EncodingOptions | None = None,
+    growth: Growth | None = None,
 ) -> Report:
     """Start a run on the shards that `sources` name, and train until a limit or a stop."""
     folder = RunFolder(run)
     folder.refuse_if_taken()
-    observer = observer or Silent()
+    observer, growth = observer or Silent(), growth or Growth()
     if limits.target_accuracy is not None and not options.classifies:
         raise OptionError(
             f"--target-accuracy with --loss {options.losses[0]}, which does not classify",
@@ -58,6 +57,8 @@ def train(
         observer.note(
             f"{len(located.ignored)} files that are no shards by their names were left out, '{located.ignored[0]}' first"
         )
+    for listing in located.tables:
+        observer.note(str(listing))
     folder.make()
     with RunLock(run):
         folder.refuse_if_taken()  # another trainer may have been faster
@@ -78,15 +79,15 @@ def train(
             None if encoding is None else encoding.digest,
             table.decoder_bytes,
         )
-        _refuse_impossible(options, catalog)
+        refuse_impossible(options, catalog, growth.on_growth)
         refuse_unreadable(catalog, schedule_of(record, catalog))
         if encoding is not None:
             folder.write_encoding(encoding)
         folder.create(record.to_json(), catalog)
-        cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
         record = _with_cache_in_place(record, run, observer)
-        session = Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources, encoding)
-        return session.run()
+        standing = Standing(folder, record, catalog, _beginning(catalog), encoding)
+        standing.event(STARTED, shards=len(catalog.shards), table_rows=catalog.rows, **_choices(record))
+        return _run(standing, None, growth, observer, stop or StopRequest(), resources)
 
 
 def resume(
@@ -96,48 +97,30 @@ def resume(
     observer: Observer | None = None,
     stop: StopRequest | None = None,
     on_bad_row: str | None = None,
-    accept_touched: bool = False,
+    growth: Growth | None = None,
 ) -> Report:
     """Go on with a run, on what it was started with and on the shards that have come since."""
     folder = RunFolder(run)
-    observer = observer or Silent()
+    observer, growth = observer or Silent(), growth or Growth()
     record = folder.run_record()
     with RunLock(run):
         record = _with_cache_in_place(record, run, observer)
         check_fits(record.sizes, resources, record.decoder_bytes)
-        encoding = folder.encoding(record.encoding)
         checkpoint = folder.newest_checkpoint()
         for path, why in checkpoint.damaged if checkpoint else ():
             observer.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")
-        catalog = folder.catalog()
-        if checkpoint is None:
-            cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
-        else:
-            with understanding(checkpoint.path):
-                options = typed(ModelOptions.from_json(checkpoint.record["options"]))
-                record = replace(record, options=options, limits=typed(Limits(**checkpoint.record["limits"])))
-                cursor = Cursor.from_json(checkpoint.record["cursor"])
-                check_cursor(cursor, catalog)
-            known = cursor.arrivals[-1].shards
-            catalog = catalog.first(known)
-            if len(catalog.shards) < known or catalog.digest() != checkpoint.record["catalog_digest"]:
-                raise RunError(
-                    f"the catalog of run '{run}' is not the one of its checkpoint",
-                    "restore catalog.arrows from a copy",
-                )
+        standing = _standing(folder, record, checkpoint)
+        record = standing.record
         if limits.given:
             record = replace(record, limits=limits)
         if on_bad_row is not None:
             record = replace(record, options=replace(record.options, on_bad_row=on_bad_row))
-        catalog.check_unchanged(accept_touched)
-        if accept_touched:
-            catalog = catalog.with_present_times()
-            folder.write_catalog(catalog)
-        catalog, cursor = _admit_new_shards(folder, record, catalog, cursor, observer, encoding)
-        session = Session(folder, record, catalog, cursor, observer, stop or StopRequest(), resources, encoding)
-        if checkpoint is not None:
-            session.restore(checkpoint)
-        return session.run()
+        if growth.sigma is not None:
+            record = replace(record, options=replace(record.options, sigma=growth.sigma))
+        standing = replace(standing, record=record)
+        standing.event(RESUMED, shards=len(standing.catalog.shards), **_choices(record))
+        standing = Grower(growth, observer).after_a_pause(standing)
+        return _run(standing, checkpoint, growth, observer, stop or StopRequest(), resources)
 
 
 def _with_cache_in_place(record: RunRecord, run: Path, observer: Observer) -> RunRecord:
@@ -151,37 +134,86 @@ def _with_cache_in_place(record: RunRecord, run: Path, observer: Observer) -> Ru
     return replace(record, cache=str(place))
 
 
-def _refuse_impossible(options: ModelOptions, catalog: Catalog) -> None:
-    if options.sampling == "independent" and any(shard.decoded and not shard.cached for shard in catalog.shards):
-        raise OptionError(
-            "--sampling independent draws single rows, which Parquet and compressed Arrow can only give from the cache",
-            "let all shards be cached (no --no-cache, a larger --cache-limit), or use --sampling epoch",
+def _beginning(catalog: Catalog) -> Cursor:
+    return Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
+
+
+def _standing(folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | None) -> Standing:
+    """Where a run stood when its checkpoint was written."""
+    catalog = folder.catalog()
+    if checkpoint is None:
+        catalog = catalog.as_at_the_start()
+        return Standing(folder, record, catalog, _beginning(catalog), folder.encoding(record.encoding))
+    saved = checkpoint.record
+    with understanding(checkpoint.path):
+        cursor = Cursor.from_json(saved["cursor"])
+        check_cursor(cursor, catalog)
+        record = typed(record.as_of(saved))
+        steps, rows = _steps(saved), int(saved["totals"]["rows"])
+    known = cursor.arrivals[-1].shards
+    catalog = catalog.first(known)
+    if len(catalog.shards) < known or catalog.digest() != saved["catalog_digest"]:
+        raise RunError(
+            f"the catalog of run '{folder.path}' is not the one of its checkpoint", "restore catalog.arrows from a copy"
         )
+    with understanding(checkpoint.path):
+        window = schedule_of(record, catalog).window(cursor)
+        require(cursor.row <= window.pieces.rows(), f"row {cursor.row} of a window of {window.pieces.rows()}")
+    return Standing(folder, record, catalog, cursor, folder.encoding(record.encoding), rows, steps)
 
 
-def _admit_new_shards(
-    folder: RunFolder,
-    record: RunRecord,
-    catalog: Catalog,
-    cursor: Cursor,
+def _steps(saved: dict[str, Any]) -> int:
+    return int(saved["solver"][0]["steps"])
+
+
+def _choices(record: RunRecord) -> dict[str, Any]:
+    """What a line of history tells of a start."""
+    options = record.options
+    named = {name: getattr(options, name) for name in ("loss", "p", "sigma", "ball")}
+    limits = {name: value for name, value in asdict(record.limits).items() if value is not None}
+    return {**named, "limits": limits, "sources": list(record.sources)}
+
+
+def _run(
+    standing: Standing,
+    checkpoint: Checkpoint | None,
+    growth: Growth,
     observer: Observer,
-    encoding: Encoding | None,
-) -> tuple[Catalog, Cursor]:
-    """Append the shards that the run's sources name by now to the catalog; they join in at the next window."""
-    known = {shard.path for shard in catalog.shards}
-    paths = [path for path in locate(record.sources).paths if path not in known]
-    if not paths:
-        return catalog, cursor
-    cached = sum(decoded_bytes(shard) for shard in catalog.shards if shard.cached)
-    limit = record.cache_limit if record.cache is not None else 0
-    new, _ = with_cache(read_shards(paths, columns_of(record.options, encoding)), cached, limit)
-    grown = catalog.appended(new)
-    _refuse_impossible(record.options, grown)
-    schedule = schedule_of(record, grown)
-    cursor = schedule.arrive(cursor, len(grown.shards), grown.groups)
-    folder.write_catalog(grown)
-    observer.note(
-        f"{len(new)} new shards with {sum(shard.rows for shard in new):,} rows join in, after {catalog.rows:,} rows "
-        f"in {len(catalog.shards)} shards"
-    )
-    return grown, cursor
+    stop: StopRequest,
+    resources: Resources,
+) -> Report:
+    """Train; and, following, look for more at the end of every epoch, and wait for it when all is used up."""
+    grower = Grower(growth, observer)
+
+    def session_on(standing: Standing) -> Session:
+        record, catalog = standing.record, standing.catalog
+        _, sizes = as_laid_out(catalog, group_sizes(catalog, record.options.weighted), record.sizes)
+        check_fits(sizes, resources, record.decoder_bytes)
+        source = ShardSource(standing.record, standing.catalog, standing.cursor, resources)
+        return Session(
+            standing.folder, standing.record, source.catalog, standing.cursor, observer, stop, resources,
+            standing.encoding, source,
+        )  # fmt: skip
+
+    session = session_on(standing)
+    if checkpoint is not None:
+        session.restore(checkpoint, changes_sigma=growth.sigma is not None)
+    report = session.run(looks_for_more=growth.follow)
+    has_waited = False
+    while growth.follow and report.stopped_by in (LOOK, "epochs"):
+        standing = session.standing(standing)
+        if report.stopped_by == LOOK:
+            standing = grower.at_epochs_end(standing)
+        else:
+            if not has_waited:
+                observer.note("all rows are used up: waiting for more (Ctrl-C or SIGTERM ends)")
+                has_waited = True
+            grown = grower.wait(standing, stop)
+            if grown is None:
+                assert stop.reason is not None
+                return replace(report, stopped_by=stop.reason)
+            standing = grown
+        following = session_on(standing)
+        following.take_over(session)
+        session, report = following, following.run(looks_for_more=True)
+    return report

@@ -12,7 +12,7 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from streampgs.arithmetic.losses import LOSSES
-from streampgs.candidates import candidates_of, lanes_of, sigma_count, targets_of
+from streampgs.candidates import Target, candidates_of, lanes_of, sigma_count, targets_of
 from streampgs.errors import OptionError
 from streampgs.options import LOSS_NAMES, MOST_CANDIDATES, ModelOptions
 from streampgs.reading.window import Window
@@ -251,3 +251,12 @@ def test_lanes_are_candidate_by_candidate_and_target_by_target():
     labels = np.ones((ROWS, 2))
     lanes = lanes_of(candidates(options, window_of(labels=labels), targets=2), targets_of(options))
     assert [(lane.column, lane.positive) for lane in lanes] == [(0, None), (1, None)]
+
+
+def test_lanes_of_targets_that_came_later_have_steps_of_their_own_and_one_worker():
+    """Rounds of several workers would end at other rows than those of lanes that have taken more steps."""
+    options = ModelOptions(sigma=0.1, threads=3)
+    early, late = lanes_of(candidates(options), [Target("a", 0, 0.0), Target("b", 0, 1.0, joined=1)])
+    assert (early.workers, early.joined) == (3, 0)
+    assert (late.workers, late.joined, late.positive) == (1, 1, 1.0)
+    assert early.kind != late.kind

@@ -16,6 +16,7 @@ from streampgs.planning import (
     BLOCKS_NEEDED,
     LARGEST_BLOCK,
     SMALLEST_BLOCK,
+    as_laid_out,
     check_fits,
     choose_sizes,
     forecast,
@@ -65,6 +66,28 @@ def test_bytes_of_a_row_are_those_of_the_window_arrays():
     assert group_sizes(catalog, weighted=False).row_bytes.tolist() == [24 + 8 * 7, 24, 24 + 8 * 3]
     assert group_sizes(catalog, weighted=True).row_bytes.tolist() == [32 + 8 * 7, 32, 32 + 8 * 3]
     assert group_sizes(Catalog([shard(DENSE, [10], [280])]), weighted=False).row_bytes.tolist() == [24 + 4 * 28]
+
+
+def test_what_comes_later_changes_no_size_of_what_is_there():
+    """The sizes of groups decide the order of rows, in the middle of an epoch, too."""
+    dense, sparse = shard(DENSE, [10, 20], [30, 60]), shard(SPARSE, [5], [10])
+    before = group_sizes(Catalog([dense]), weighted=False).row_bytes.tolist()
+    assert group_sizes(Catalog([dense, sparse]), weighted=False).row_bytes.tolist() == [*before, 24 + 8 * 2]
+
+
+def test_dense_rows_beside_sparse_ones_are_counted_as_they_are_laid_out():
+    mixed = Catalog([shard(DENSE, [10**6], [10**7]), shard(SPARSE, [10**6], [10**6])])
+    groups, sizes = group_sizes(mixed, weighted=False), Sizes(1 << 20, 1 << 16)
+    laid_out, needed = as_laid_out(mixed, groups, sizes)
+    assert laid_out.row_bytes.tolist() == [24 + 8 * 10, 24 + 8]
+    assert needed.window_bytes == int((24 + 80) / (24 + 40) * (1 << 20))
+    assert needed.block_bytes == sizes.block_bytes
+    little = Catalog([shard(DENSE, [10], [100]), shard(SPARSE, [10], [10])])  # less than a window in all
+    assert as_laid_out(little, group_sizes(little, weighted=False), sizes)[1] == sizes
+    for kind in (DENSE, SPARSE):
+        alike = Catalog([shard(kind, [10], [30])])
+        groups = group_sizes(alike, weighted=False)
+        assert as_laid_out(alike, groups, sizes) == (groups, sizes)
 
 
 def test_groups_know_their_shards():

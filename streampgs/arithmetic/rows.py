@@ -176,23 +176,23 @@ def place_sparse(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def place_dense(rows, slots, width, values, out_values, reasons):  # type: ignore[no-untyped-def]
-    """Copy rows[k] of a block (row r is values[r·width : (r+1)·width]) to the window's slot slots[k].
+def place_dense(rows, slots, width, values, starts, out_values, reasons):  # type: ignore[no-untyped-def]
+    """Copy rows[k] of a block (row r is values[r·width : (r+1)·width]) to the window's slot slots[k], where it starts.
 
     `reasons` as in `place_sparse`.
     """
     sound = _values_are_sound(values)
     for k in range(rows.size):
         if k + _ROWS_AHEAD < rows.size:
-            ahead = slots[k + _ROWS_AHEAD] * width
+            ahead = starts[slots[k + _ROWS_AHEAD]]
             for line in range(ahead, ahead + width, _LINE_ENTRIES):
                 prefetch_for_writing(out_values, line)
         if reasons[k]:
             continue
         if sound:
-            _copy_converted(out_values, slots[k] * width, values, rows[k] * width, width)
+            _copy_converted(out_values, starts[slots[k]], values, rows[k] * width, width)
         else:
-            reasons[k] = _copy_values(values, rows[k] * width, slots[k] * width, width, out_values)
+            reasons[k] = _copy_values(values, rows[k] * width, starts[slots[k]], width, out_values)
 
 
 @compiled

@@ -24,7 +24,7 @@ def say(message: str = "") -> None:
     click.echo(message, err=True)
 
 
-def print_json(record: dict[str, Any]) -> None:
+def print_json(record: Any) -> None:
     from streampgs.run.folder import finite_or_null
 
     click.echo(json.dumps(finite_or_null(record), allow_nan=False))

@@ -23,10 +23,19 @@ from streampgs.cli.console import (
     say,
     stop_on_signals,
 )
-from streampgs.cli.options import SIZE, encoding_options, limit_options, model_options, resource_options, skip_option
+from streampgs.cli.options import (
+    SIGMA,
+    SIZE,
+    encoding_options,
+    growth_options,
+    limit_options,
+    model_options,
+    resource_options,
+    skip_option,
+)
 from streampgs.cli.pack_command import pack
 from streampgs.errors import OptionError, StreampgsError
-from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
+from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources
 from streampgs.stores.addresses import absolute
 
 _EXIT_HELP = (
@@ -83,6 +92,7 @@ def cli() -> None:
     help="The most that the cache may take. Default: half the free disk.",
 )
 @click.option("--no-cache", is_flag=True, help="Decode Parquet in every epoch.")
+@growth_options
 @resource_options
 def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, quiet: bool, **chosen: Any) -> int:
     """Start a run on DATA: files, folders or globs of Parquet or Arrow shards.
@@ -101,15 +111,15 @@ def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, q
         chosen["intercept"] = 0.0
     chosen["checkpoint_seconds"] = chosen.pop("checkpoint_every")
     chosen["validation"] = tuple(absolute(source) for source in chosen["validation"])
-    kinds = (ModelOptions, Limits, Resources, EncodingOptions)
-    options, limits, resources, encoding = (_fields(kind, chosen) for kind in kinds)
+    kinds = (ModelOptions, Limits, Resources, EncodingOptions, Growth)
+    options, limits, resources, encoding, growth = (_fields(kind, chosen) for kind in kinds)
 
     def work(observer: TerminalObserver, stop: Any) -> Any:
         from streampgs import trainer
 
         return trainer.train(
             data, run, ModelOptions(**options), Limits(**limits), Resources(**resources), observer, stop,
-            EncodingOptions(**encoding),
+            EncodingOptions(**encoding), Growth(**growth),
         )  # fmt: skip
 
     return _session(work, run, as_json, quiet)
@@ -124,23 +134,61 @@ def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, q
     default=None,
     help="Change what happens at a row that cannot be used.",
 )
+@click.option("--add", multiple=True, metavar="DATA", help="More files, folders, globs or addresses for this run.")
+@click.option(
+    "--sigma",
+    type=SIGMA,
+    default=None,
+    help="Another weight of the regularizer from now on; auto: found anew, for the best one shrinks as the data grow. "
+    "The weights stay what they are; averages and the certificate begin anew.",
+)
 @click.option("--accept-touched", is_flag=True, help="Trust shards whose time stamp alone has changed.")
+@click.option(
+    "--accept-rewrite",
+    is_flag=True,
+    help="Go on though shards were deleted or replaced: they take no more part, and the present epoch begins again.",
+)
+@growth_options
 @resource_options
-def resume(run: Path, on_bad_row: str | None, accept_touched: bool, as_json: bool, quiet: bool, **chosen: Any) -> int:
+def resume(run: Path, on_bad_row: str | None, as_json: bool, quiet: bool, **chosen: Any) -> int:
     """Go on with RUN where it was paused, until its limit or a new one.
 
     Limits count from the run's first row: after 3 epochs, --epochs 5 trains two more. Shards that have come to the
-    run's folders or globs join in; a shard that was changed is refused.
+    run's folders or globs join in, also when all its epochs are over; a shard that was changed is refused.
+
+    \b
+      streampgs resume my-run                       what is left, and what has come
+      streampgs resume my-run --add more-shards/    more data, from elsewhere
+      streampgs resume my-run --follow              and wait for more
     """
     chosen["checkpoint_seconds"] = chosen.pop("checkpoint_every")
-    limits, resources = (_fields(kind, chosen) for kind in (Limits, Resources))
+    limits, resources, growth = (_fields(kind, chosen) for kind in (Limits, Resources, Growth))
 
     def work(observer: TerminalObserver, stop: Any) -> Any:
         from streampgs import trainer
 
-        return trainer.resume(run, Limits(**limits), Resources(**resources), observer, stop, on_bad_row, accept_touched)
+        return trainer.resume(
+            run, Limits(**limits), Resources(**resources), observer, stop, on_bad_row, Growth(**growth)
+        )
 
     return _session(work, run, as_json, quiet)
+
+
+@cli.command()
+@click.argument("run", type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print a list of JSON objects on standard output.")
+def history(run: Path, as_json: bool) -> int:
+    """What RUN has lived through: a line for every start, pause, append and choice."""
+    from streampgs.cli.history_text import history_text
+    from streampgs.run.folder import RunFolder
+
+    folder = RunFolder(run)
+    folder.record()  # or an error that says what is wrong with it
+    events = folder.events()
+    say(history_text(events))
+    if as_json:
+        print_json(events)
+    return 0
 
 
 def _fields(kind: type, chosen: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from streampgs.options import (
     DEFAULT_EPOCHS,
     EPOCHS_FOR_A_TARGET,
     LOSS_NAMES,
+    ON_GROWTH_NAMES,
     RETURN_NAMES,
     SAMPLING_NAMES,
     STANDARDIZE_NAMES,
@@ -82,6 +83,7 @@ def _labels(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) 
 
 SIZE = _Parsed("SIZE", parse_size)
 DURATION = _Parsed("TIME", parse_duration)
+SIGMA = _Parsed("S[,…]|auto", _listed(_number_or("auto")))
 
 
 def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
@@ -96,7 +98,7 @@ def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
 model_options = _options(
     click.option("--loss", type=_Parsed("LOSS[,…]", _listed(_loss)), default="logistic", show_default=True, help=f"What to minimise: {', '.join(LOSS_NAMES)}."),
     click.option("--p", type=_Parsed("P[,…]|auto", _listed(_number_or("auto"))), default=2.0, show_default=True, help="The norm of the regularizer, in (1, 2]. Towards 1: sparser. auto: the best of 2, 1.8, 1.5, 1.2 and one near 1."),
-    click.option("--sigma", type=_Parsed("S[,…]|auto", _listed(_number_or("auto"))), default="auto", show_default=True, help="The weight of the regularizer. auto: found during the first half epoch. Of several values, here as for --loss, --p and --ball, a model is trained for each combination, all in one pass, and the best is used."),
+    click.option("--sigma", type=SIGMA, default="auto", show_default=True, help="The weight of the regularizer. auto: found during the first half epoch. Of several values, here as for --loss, --p and --ball, a model is trained for each combination, all in one pass, and the best is used."),
     click.option("--ball", type=_Parsed("B[,…]|auto|none", _listed(_number_or("auto", "none"))), default=None, help="Keep the p-norm of the weights below B. Default: auto for losses that need it (squared, squared-hinge), else none."),
     click.option("--t0", type=_Parsed("T0|auto", _number_or("auto")), default="auto", show_default=True, help="Offset of the step count; the paper's is 1. auto: from the rows' norms."),
     click.option("--batch", type=int, default=1, show_default=True, help="Rows a step."),
@@ -150,6 +152,12 @@ resource_options = _options(
     click.option("--quiet", is_flag=True, help="No progress."),
 )  # fmt: skip
 
+
+growth_options = _options(
+    click.option("--on-growth", type=click.Choice(ON_GROWTH_NAMES), default=None, help="How often shards that have come late come in the present epoch: as often as the others will have come by its end, or once. Default: catch-up, but union where there are more new rows than old."),
+    click.option("--follow", is_flag=True, help="When all rows are used up, wait for more shards; Ctrl-C or SIGTERM ends."),
+    click.option("--poll", "poll_seconds", type=DURATION, default="10s", show_default=True, help="How often --follow looks for more."),
+)  # fmt: skip
 
 skip_option = click.option(
     "--on-bad-row",

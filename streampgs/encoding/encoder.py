@@ -3,6 +3,7 @@ and weights as numbers. Whatever is slow is compiled; strings are hashed once wh
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -23,7 +24,7 @@ from streampgs.arithmetic.encoded_rows import (
     rows_from_columns,
 )
 from streampgs.arithmetic.grams import character_grams, word_grams, words_of
-from streampgs.arithmetic.hashing import hash_pairs, hash_spans, hashed_codes, known_codes, wide_keys
+from streampgs.arithmetic.hashing import NO_CODE, hash_pairs, hash_spans, hashed_codes, known_codes, wide_keys
 from streampgs.encoding import types
 from streampgs.encoding.encoding import (
     BAGS,
@@ -76,6 +77,7 @@ class Encoder:
 
     def __init__(self, encoding: Encoding, reusing: bool = False) -> None:
         self.encoding = encoding
+        self._before = None if encoding.before is None else Encoder(encoding.before, reusing)
         self._reusing = reusing
         self._index_room: NDArray[np.uint32] = np.empty(0, np.uint32)
         self._value_room: NDArray[np.float32] = np.empty(0, np.float32)
@@ -117,7 +119,8 @@ class Encoder:
         if weight is not None:
             arrays[WEIGHT] = _as_float64(types.leaf(columns, weight))
         if self.encoding.dense:
-            arrays[FEATURES] = self._dense(columns, rows, faults)
+            dense = self._dense(columns, rows, faults)
+            arrays[FEATURES] = pa.FixedSizeListArray.from_arrays(pa.array(dense.ravel()), dense.shape[1])
         else:
             offsets, indices, values = self.entries(columns, rows, faults)
             bounds = pa.array(offsets.astype(np.int32))
@@ -129,20 +132,31 @@ class Encoder:
 
     @property
     def may_find_faults(self) -> bool:
-        return bool(self._lists or self._vectors)
+        earlier = self._before is not None and self._before.may_find_faults
+        return bool(self._lists or self._vectors) or earlier
 
     def entries(self, columns: dict[str, pa.Array], rows: int, faults: NDArray[np.uint8]) -> Entries:
+        found = self._bounded_entries(columns, rows, faults)
+        if self._before is not None:
+            offsets, indices, values = found
+            shifted = indices + np.uint32(self.encoding.first_feature)
+            found = beside(*self._before.entries(columns, rows, faults), offsets, shifted, values)
+        for column in self._vectors:
+            if is_there(column, columns):
+                found = beside(*found, *self._vector_entries(column, columns, faults))
+        return found
+
+    def _bounded_entries(self, columns: dict[str, pa.Array], rows: int, faults: NDArray[np.uint8]) -> Entries:
+        """Of the columns that are its own, but for vectors."""
         numbers = self._number_rows(columns, rows)
         codes = self._codes(columns, rows)
-        bagged = self._joined([self.bag(column, types.leaf(columns, column.name)) for column in self._bags])
+        bagged = self._joined([self.bag(column, array) for column, array in _there(self._bags, columns)])
         most = rows * (self.encoding.numbers + len(self._coded)) + len(bagged[1]) + 1
         room = self._room_for(most)
         offsets = assembled_rows(rows, numbers, codes, *bagged, *room)
         found: Entries = (offsets, room[0][: offsets[-1]], room[1][: offsets[-1]])
-        for column in self._lists:
-            found = beside(*found, *self._list_entries(column, columns, rows, faults))
-        for column in self._vectors:
-            found = beside(*found, *self._vector_entries(column, columns, rows, faults))
+        for column, array in _there(self._lists, columns):
+            found = beside(*found, *self._list_entries(column, array, rows, faults))
         return found
 
     def _room_for(self, most: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
@@ -150,13 +164,19 @@ class Encoder:
             self._index_room, self._value_room = np.empty(most, np.uint32), np.empty(most, np.float32)
         return self._index_room, self._value_room
 
-    def _dense(self, columns: dict[str, pa.Array], rows: int, faults: NDArray[np.uint8]) -> pa.Array:
+    def _dense(self, columns: dict[str, pa.Array], rows: int, faults: NDArray[np.uint8]) -> NDArray[np.float32]:
         width = self.encoding.unbounded_first
         out = np.empty((rows, width), np.float32)
         rows_from_columns(self._number_rows(columns, rows)[:, :rows], out)
         for column in self._lists:
-            self._fill_list(column, types.leaf(columns, column.name), out, faults)
-        return pa.FixedSizeListArray.from_arrays(pa.array(out.ravel()), width)
+            array = types.leaf_if_there(columns, column.name)
+            if array is None:
+                out[:, column.first : column.first + column.width] = 0.0
+            else:
+                self._fill_list(column, array, out, faults)
+        return (
+            out if self._before is None else np.concatenate([self._before._dense(columns, rows, faults), out], axis=1)
+        )
 
     def _joined(self, parts: list[Entries]) -> Entries:
         if not parts:
@@ -174,7 +194,11 @@ class Encoder:
         if self._room.shape[1] < rows:
             self._room = np.empty((count, rows + _STRIDE_ROOM), np.float32)
         for column in self._numbers:
-            self._fill_numbers(column, types.leaf(columns, column.name), self._room[:, :rows])
+            array = types.leaf_if_there(columns, column.name)
+            if array is None:
+                self._room[column.first : column.first + column.width, :rows] = 0.0
+            else:
+                self._fill_numbers(column, array, self._room[:, :rows])
         return self._room
 
     def _fill_numbers(self, column: EncodedColumn, array: pa.Array, out: NDArray[np.float32]) -> None:
@@ -219,24 +243,23 @@ class Encoder:
         if column.null_flag:
             out[:, column.first + width] = 0.0 if nulls is None else nulls
 
-    def _list_entries(
-        self, column: EncodedColumn, columns: dict[str, pa.Array], rows: int, faults: NDArray[np.uint8]
-    ) -> Entries:
+    def _list_entries(self, column: EncodedColumn, array: pa.Array, rows: int, faults: NDArray[np.uint8]) -> Entries:
         shifted = np.empty((rows, column.width), np.float32)
         own = EncodedColumn(**{**vars(column), "first": 0})
-        self._fill_list(own, types.leaf(columns, column.name), shifted, faults)
+        self._fill_list(own, array, shifted, faults)
         offsets = np.arange(rows + 1, dtype=np.int64) * column.width
         indices = np.tile(np.arange(column.first, column.first + column.width, dtype=np.uint32), rows)
         return offsets, indices, shifted.ravel()
 
     def _vector_entries(
-        self, column: EncodedColumn, columns: dict[str, pa.Array], rows: int, faults: NDArray[np.uint8]
+        self, column: EncodedColumn, columns: dict[str, pa.Array], faults: NDArray[np.uint8]
     ) -> Entries:
+        first = self.encoding.first_feature + column.first
         offsets, indices, values, differ = vector_parts(column, columns)
         if differ is not None:
             faults[differ & (faults == 0)] = LENGTHS_DIFFER
         # Indices that cannot be keep what is wrong with them, so that the row's check finds it.
-        moved = np.where(indices < 0, -1, np.minimum(indices, _BEYOND - column.first) + column.first)
+        moved = np.where(indices < 0, -1, np.minimum(indices, _BEYOND - first) + first)
         with np.errstate(over="ignore", invalid="ignore"):
             return offsets, moved.astype(np.int32).view(np.uint32), values.astype(np.float32)
 
@@ -247,7 +270,7 @@ class Encoder:
         if self._code_room.shape[1] < rows:
             self._code_room = np.empty((len(self._coded), rows + _STRIDE_ROOM), np.uint32)
         for line, column in zip(self._code_room, self._coded, strict=True):
-            line[:rows] = self.category_codes(column, columns)
+            line[:rows] = self.category_codes(column, columns) if is_there(column, columns) else NO_CODE
         return self._code_room
 
     def category_codes(self, column: EncodedColumn, columns: dict[str, pa.Array]) -> NDArray[np.uint32]:
@@ -366,6 +389,18 @@ class Encoder:
             text, starts, stops, offsets = character_grams(data, bounds, *options.char_ngrams)
             found.append(Tokens(text, starts, stops, offsets, f"{column.name} characters"))
         return found
+
+
+def is_there(column: EncodedColumn, arrays: dict[str, pa.Array]) -> bool:
+    return all(types.leaf_if_there(arrays, name) is not None for name in column.sources)
+
+
+def _there(columns: list[EncodedColumn], arrays: dict[str, pa.Array]) -> Iterator[tuple[EncodedColumn, pa.Array]]:
+    """Those of the columns that a table has, each with its array: of the others its rows have no entries."""
+    for column in columns:
+        array = types.leaf_if_there(arrays, column.name)
+        if array is not None:
+            yield column, array
 
 
 def lowered(array: pa.Array) -> pa.Array:

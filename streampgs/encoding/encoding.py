@@ -43,6 +43,11 @@ class EncodedColumn:
     cyclic: bool = False
 
     @property
+    def sources(self) -> tuple[str, ...]:
+        """The table's columns that it is made of."""
+        return self.parts or (self.name,)
+
+    @property
     def cycles(self) -> tuple[str, ...]:
         return tuple(CYCLES) if self.cyclic else ()
 
@@ -58,6 +63,10 @@ class LabelCoding:
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
+    """A table's columns may become more: what is learnt of those that come later is an encoding that stands on the one
+    before. Its columns have features behind all features of that one; what is said of features here counts from there,
+    unless it is of whole rows."""
+
     options: EncodingOptions
     columns: tuple[EncodedColumn, ...]
     left_out: dict[str, str]
@@ -72,7 +81,7 @@ class Encoding:
     dense: bool
     """Every row has a number for every feature."""
     entries_per_row: float
-    """In the sample, as are the next two."""
+    """In the sample, as are the next two; of whole rows, as is what comes before."""
     tokens_per_row: float = 0.0
     """Words or runs of characters of a row's texts and lists, before equal ones are counted."""
     bytes_per_row: float = 0.0
@@ -86,15 +95,35 @@ class Encoding:
     names: tuple[str, ...] = ()
     signs: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
     """Of the values that these features have."""
+    before: Encoding | None = None
+
+    @cached_property
+    def generations(self) -> tuple[Encoding, ...]:
+        """The newest first."""
+        return (self,) if self.before is None else (self, *self.before.generations)
+
+    @property
+    def all_columns(self) -> tuple[EncodedColumn, ...]:
+        """In the order of their features, which count from where those of their generation begin."""
+        return tuple(column for generation in reversed(self.generations) for column in generation.columns)
+
+    @cached_property
+    def first_feature(self) -> int:
+        """Where its columns' features begin among all."""
+        return 0 if self.before is None else self.before.first_feature + self.before.unbounded_first
+
+    def as_of(self, digest: str) -> Encoding | None:
+        """What there was of it when shards came that were read by the encoding of this digest: so they stay."""
+        return next((generation for generation in self.generations if generation.digest == digest), None)
 
     @property
     def unbounded(self) -> bool:
-        return any(column.kind == VECTOR for column in self.columns)
+        return any(column.kind == VECTOR for column in self.all_columns)
 
     @property
     def features(self) -> int | None:
         """How many; None: what rows name decides."""
-        return None if self.unbounded else self.unbounded_first
+        return None if self.unbounded else self.first_feature + self.unbounded_first
 
     @property
     def work_bytes_per_row(self) -> float:
@@ -103,7 +132,13 @@ class Encoding:
 
     @property
     def has_hashed(self) -> bool:
-        return any(column.kind in HASHED for column in self.columns)
+        return any(column.kind in HASHED for column in self.all_columns)
+
+    @property
+    def hashed_features(self) -> int:
+        """Beside those of known words, in all generations."""
+        hashing = (one for one in self.generations if any(column.kind in HASHED for column in one.columns))
+        return sum(one.hash_mask + 1 for one in hashing)
 
     @property
     def hash_mask(self) -> int:
@@ -132,6 +167,9 @@ class Encoding:
 
     def name_of(self, feature: int) -> str:
         """The name of a feature, as far as it is known."""
+        if self.before is not None and feature < self.first_feature:
+            return self.before.name_of(feature)
+        feature -= self.first_feature
         for column in self.columns:
             if column.kind in HASHED:
                 continue
@@ -146,6 +184,9 @@ class Encoding:
 
     def sign_of(self, feature: int) -> int:
         """Of the value that a row with the feature's name has, as far as it is known: hashing decides it."""
+        if self.before is not None and feature < self.first_feature:
+            return self.before.sign_of(feature)
+        feature -= self.first_feature
         place = int(np.searchsorted(self.named, feature))
         return int(self.signs[place]) if place < len(self.named) and self.named[place] == feature else 1
 
@@ -165,12 +206,16 @@ class Encoding:
             "tokens_per_row": self.tokens_per_row,
             "bytes_per_row": self.bytes_per_row,
             "names": list(self.names),
+            **({} if self.before is None else {"before": self.before.digest}),
         }
         arrays: dict[str, NDArray[Any]] = {"words": self.words, "named": self.named, "signs": self.signs}
         return record, arrays | {f"rarity {name}": array for name, array in self.rarities.items()}
 
     @staticmethod
-    def from_record(record: dict[str, Any], arrays: dict[str, NDArray[Any]]) -> Encoding:
+    def from_record(
+        record: dict[str, Any], arrays: dict[str, NDArray[Any]], before: Encoding | None = None
+    ) -> Encoding:
+        """`before`: the encoding whose digest the record names."""
         columns = tuple(EncodedColumn(**_tuples(column)) for column in record["columns"])
         rarities = {name.removeprefix("rarity "): array for name, array in arrays.items() if name.startswith("rarity ")}
         return Encoding(
@@ -191,6 +236,7 @@ class Encoding:
             arrays["named"],
             tuple(record["names"]),
             arrays["signs"],
+            before,
         )
 
 

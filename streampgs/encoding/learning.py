@@ -3,7 +3,7 @@ scales of numbers, how rare words are, which words there are, and what hashed fe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from streampgs.arithmetic.encoded_rows import BINARY, bags, counted_rows
 from streampgs.arithmetic.grams import TEXT_END, TEXT_START
 from streampgs.arithmetic.hashing import hash_pairs, hash_spans, wide_keys
 from streampgs.encoding import types
-from streampgs.encoding.encoder import Encoder, Tokens, as_text
+from streampgs.encoding.encoder import Encoder, Tokens, as_text, is_there
 from streampgs.encoding.encoding import (
     BAGS,
     HASHED,
@@ -29,7 +29,7 @@ from streampgs.encoding.encoding import (
 )
 from streampgs.encoding.plan import CATEGORY, CROSS, LIST, NUMBER, TEXT, TOKENS, VECTOR, Plan, PlannedColumn, matches
 from streampgs.errors import DataError, OptionError
-from streampgs.options import EncodingOptions
+from streampgs.options import MOST_HASH_BITS, EncodingOptions
 
 MOST_FEATURES = 2**31 - 1
 _MOST_NAMES = 1 << 15
@@ -46,8 +46,14 @@ _SMALLEST = float(np.finfo(np.float64).tiny)
 Columns = dict[str, pa.Array]
 
 
-def learn(plan: Plan, options: EncodingOptions, sample: Sequence[Columns], labels: tuple[LabelCoding, ...]) -> Encoding:
-    """`sample`: batches of rows, as arrays by column."""
+def learn(
+    plan: Plan,
+    options: EncodingOptions,
+    sample: Sequence[Columns],
+    labels: tuple[LabelCoding, ...],
+    most_hash_bits: int = MOST_HASH_BITS,
+) -> Encoding:
+    """`sample`: batches of rows, as arrays by column; `most_hash_bits`: where the options leave their number open."""
     rows = sum(len(next(iter(batch.values()))) for batch in sample)
     if not rows:
         raise DataError("the sample of rows that encodings are learnt from is empty", "name shards that hold rows")
@@ -71,7 +77,7 @@ def learn(plan: Plan, options: EncodingOptions, sample: Sequence[Columns], label
     bits = options.hash_bits or _USUAL_HASH_BITS
     encoding = Encoding(options, tuple(columns), plan.left_out, labels, numbers, first, first, bits, dense, 1.0)
     if hashed and options.hash_bits is None:
-        encoding = replace(encoding, hash_bits=_fitting_bits(encoding, sample))
+        encoding = replace(encoding, hash_bits=min(most_hash_bits, _fitting_bits(encoding, sample)))
     if hashed and options.vocabulary:
         encoding = replace(encoding, words=_words(encoding, sample))
     behind = first + (len(encoding.words) + encoding.hash_mask + 1 if hashed else 0)
@@ -135,6 +141,11 @@ def read_bytes(batch: Columns) -> int:
     return sum((array.indices if pa.types.is_dictionary(array.type) else array).nbytes for array in arrays)
 
 
+def arrays_of(sample: Sequence[Columns], name: str) -> Iterator[pa.Array]:
+    """Of a column, from the batches that have it."""
+    return (array for batch in sample if (array := types.leaf_if_there(batch, name)) is not None)
+
+
 # Numbers.
 
 
@@ -149,12 +160,12 @@ def _number(planned: PlannedColumn, options: EncodingOptions, sample: Sequence[C
     )
     if options.standardize == "off":
         return found
-    known = np.concatenate([_known(types.leaf(batch, planned.name)) for batch in sample])
+    known = np.concatenate([np.empty(0), *(known_numbers(array) for array in arrays_of(sample, planned.name))])
     centre, scale = _standard(known)
     return replace(found, centre=(centre,), scale=(scale,))
 
 
-def _known(array: pa.Array) -> NDArray[np.float64]:
+def known_numbers(array: pa.Array) -> NDArray[np.float64]:
     """The finite numbers of a column."""
     array = types.undictionaried(array)
     values, nulls = np.asarray(types.numbers_of(array), np.float64), types.nulls_of(array)
@@ -179,8 +190,7 @@ def _standard(known: NDArray[np.float64]) -> tuple[float, float]:
 def _list(planned: PlannedColumn, options: EncodingOptions, sample: Sequence[Columns], first: int) -> EncodedColumn:
     matrices: list[NDArray[np.float64]] = []
     width: int | None = None
-    for batch in sample:
-        array = types.leaf(batch, planned.name)
+    for array in arrays_of(sample, planned.name):
         offsets, child = types.lists_of(array)
         lengths = np.diff(offsets)
         if width is None:
@@ -222,15 +232,17 @@ def _is_wild(matrix: NDArray[np.float64]) -> bool:
 
 def _token_sources(encoding: Encoding, column: EncodedColumn, batch: Columns) -> list[Tokens]:
     """The strings of a column that get features, in rows; of a category each row has one."""
-    encoder = Encoder(encoding)
+    array = types.leaf_if_there(batch, column.name)
+    if array is None:
+        return []
     if column.kind in (TEXT, TOKENS):
-        return encoder.tokens(column, types.leaf(batch, column.name))
+        return Encoder(encoding).tokens(column, array)
     if column.kind == CATEGORY:
-        array = as_text(types.undictionaried(types.leaf(batch, column.name)))
+        array = as_text(types.undictionaried(array))
         array = array.filter(array.is_valid())
         data, bounds = types.bytes_of(array)
         return [Tokens(data, bounds[:-1], bounds[1:], np.arange(len(bounds)), column.name)]
-    offsets, keys, _ = types.pairs_of(types.leaf(batch, column.name))
+    offsets, keys, _ = types.pairs_of(array)
     data, bounds = types.bytes_of(keys)
     return [Tokens(data, bounds[:-1], bounds[1:], offsets, column.name)]
 
@@ -252,6 +264,8 @@ def _words(encoding: Encoding, sample: Sequence[Columns]) -> NDArray[np.uint64]:
 
 def _wide_keys_of(encoding: Encoding, column: EncodedColumn, batch: Columns) -> list[NDArray[np.uint64]]:
     if column.kind == CROSS:
+        if not is_there(column, batch):
+            return []
         first, second = (Encoder(encoding).hashes_alone(batch, name) for name in column.parts)
         seed = encoding.seed_of(column.name)
         return [wide_keys(hash_pairs(first, second, seed), hash_pairs(first, second, second_seed(seed)))]
@@ -271,8 +285,8 @@ def _rarities(encoding: Encoding, sample: Sequence[Columns], rows: int) -> dict[
         if column.kind not in BAGS or column.kind not in (TEXT, TOKENS):
             continue
         counts = np.zeros(size, np.int64)
-        for batch in sample:
-            for tokens in encoder.tokens(column, types.leaf(batch, column.name)):
+        for array in arrays_of(sample, column.name):
+            for tokens in encoder.tokens(column, array):
                 codes = encoder.codes_of(tokens)
                 _, indices, _ = bags(codes, tokens.offsets, BINARY, np.empty(0, np.float32), 0, False)
                 counted_rows(indices.astype(np.int64) - encoding.hashed_first, counts)
@@ -299,12 +313,16 @@ def _names(
     parts: list[_Named] = []
     for column in encoding.columns:
         for batch in sample if column.kind in HASHED else ():
+            if not is_there(column, batch):
+                continue
             if column.kind == CROSS:
                 parts.append(_named_crosses(encoder, column, batch))
                 continue
             parts += [_named_tokens(encoder, column, tokens) for tokens in _token_sources(encoding, column, batch)]
             if column.kind == CATEGORY:
                 parts.append(_named_null(encoder, column, batch))
+    if not parts:
+        return np.empty(0, np.int64), (), np.empty(0, np.int8)
     ends = np.cumsum([len(part.keys) for part in parts])
     keys, firsts, places = np.unique(
         np.concatenate([part.keys for part in parts]), return_index=True, return_inverse=True

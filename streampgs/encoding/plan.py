@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
@@ -42,6 +42,11 @@ class PlannedColumn:
     parts: tuple[str, ...] = ()
     """Of a cross: the two columns; of a vector in two columns: their names."""
 
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table's columns that it is made of."""
+        return self.parts or (self.name,)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -57,22 +62,7 @@ def plan_columns(schema: pa.Schema, options: EncodingOptions, taken: dict[str, s
     """`taken`: columns that have another role, by name."""
     leaves = dict(types.leaves_of(schema))
     _refuse_strangers(options, leaves, shard)
-    columns: list[PlannedColumn] = []
-    left_out: dict[str, str] = {}
-    for name, kind in leaves.items():
-        if name in taken:
-            left_out[name] = taken[name]
-        elif _PANDAS_INDEX.fullmatch(name):
-            left_out[name] = "pandas' index"
-        elif matches(name, options.ignore) or (options.features and not _is_wanted(name, options)):
-            left_out[name] = "not asked for" if options.features else "ignored"
-        else:
-            planned = _planned(name, kind, options)
-            if isinstance(planned, str):
-                left_out[name] = planned
-            else:
-                columns.append(planned)
-    columns = _with_pair(columns)
+    columns, left_out = _told_apart(leaves, options, taken)
     known = {column.name: column for column in columns}
     for first, second in options.cross:
         for name in (first, second):
@@ -90,6 +80,35 @@ def plan_columns(schema: pa.Schema, options: EncodingOptions, taken: dict[str, s
             "name columns with --features, or write a table with numbers, strings or lists",
         )
     return Plan(tuple(columns), left_out)
+
+
+def plan_more(schema: pa.Schema, options: EncodingOptions, taken: dict[str, str], known: Container[str]) -> Plan:
+    """Of the columns that are not known yet, in a table that has grown."""
+    leaves = {name: kind for name, kind in types.leaves_of(schema) if name not in known}
+    columns, left_out = _told_apart(leaves, options, taken)
+    return Plan(tuple(columns), left_out)
+
+
+def _told_apart(
+    leaves: dict[str, pa.DataType], options: EncodingOptions, taken: dict[str, str]
+) -> tuple[list[PlannedColumn], dict[str, str]]:
+    """What becomes features, and what is left out with the reason."""
+    columns: list[PlannedColumn] = []
+    left_out: dict[str, str] = {}
+    for name, kind in leaves.items():
+        if name in taken:
+            left_out[name] = taken[name]
+        elif _PANDAS_INDEX.fullmatch(name):
+            left_out[name] = "pandas' index"
+        elif matches(name, options.ignore) or (options.features and not _is_wanted(name, options)):
+            left_out[name] = "not asked for" if options.features else "ignored"
+        else:
+            planned = _planned(name, kind, options)
+            if isinstance(planned, str):
+                left_out[name] = planned
+            else:
+                columns.append(planned)
+    return _with_pair(columns), left_out
 
 
 def refuse_doubles(schema: pa.Schema, names: Iterable[str], shard: str) -> None:

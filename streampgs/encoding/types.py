@@ -113,7 +113,14 @@ def _leaves(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def leaf(columns: dict[str, pa.Array], name: str) -> pa.Array:
-    """The array of a dotted name; null where a struct above it is."""
+    """The array of a dotted name, which is there; null where a struct above it is."""
+    found = leaf_if_there(columns, name)
+    if found is None:
+        raise KeyError(name)
+    return found
+
+
+def leaf_if_there(columns: dict[str, pa.Array], name: str) -> pa.Array | None:
     if name in columns:
         return plain(columns[name])
     parts = name.split(".")
@@ -122,7 +129,7 @@ def leaf(columns: dict[str, pa.Array], name: str) -> pa.Array:
         found = _inside(plain(columns[top]), parts[split:]) if top in columns else None
         if found is not None:
             return plain(found)
-    raise KeyError(name)
+    return None
 
 
 def _inside(array: pa.Array, parts: list[str]) -> pa.Array | None:

@@ -7,6 +7,8 @@ from typing import Any
 
 Place = tuple[int, int, int]
 """(epoch, part, position)"""
+Span = tuple[int, int]
+"""Groups [first, stop)"""
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class Arrival:
     """How often the groups that are new come in the epoch that they arrive in."""
     since: int = 0
     """Of an arrival that begins a part: the first group that comes in it."""
-    retired: tuple[tuple[int, int], ...] = ()
-    """Groups [first, stop) that take no more part."""
+    retired: tuple[Span, ...] = ()
+    """Groups that take no more part."""
 
     @property
     def place(self) -> Place:

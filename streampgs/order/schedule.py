@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.arithmetic.randomness import key_of, permuted, random_fractions
-from streampgs.order.cursor import Arrival, Cursor, Place
+from streampgs.order.cursor import Arrival, Cursor, Place, Span
 
 Ints = NDArray[np.int64]
 
@@ -153,6 +153,11 @@ class Schedule:
             return int(self._row_starts(cursor, known)[-1])
         return self._layout(cursor, _FAR).length
 
+    def rows_in_epoch(self, cursor: Cursor) -> int:
+        """The different rows that the cursor's epoch has by its end."""
+        known = _known(cursor.arrivals, (cursor.epoch, cursor.part, _FAR))
+        return int(self._live_rows(cursor)[:known].sum())
+
     def epoch_fraction(self, cursor: Cursor, position: float) -> float:
         """How much of its epoch is done at a position of the cursor's part."""
         done = min(1.0, position / max(1, self.part_length(cursor)))
@@ -164,31 +169,45 @@ class Schedule:
     # Shards come and go.
 
     def arrive(
-        self, cursor: Cursor, shards: int, groups: int, last_epoch: int | None = None, catching_up: bool = False
+        self,
+        cursor: Cursor,
+        shards: int,
+        groups: int,
+        last_epoch: int | None = None,
+        catching_up: bool = False,
+        retired: tuple[Span, ...] = (),
     ) -> Cursor:
         """The catalog has grown to `groups` groups: they join in at the next window's start, to come once in this epoch,
         or, catching up, as often as others will have come when it ends. If no more than the epochs before `last_epoch`
-        are wanted, and they are over by then, what is new is one more part of the last of them."""
+        are wanted, and they are over by then, what is new is one more part of the last of them. Where an epoch has just
+        ended, groups may go for good."""
         boundary = cursor
         if cursor.row > 0 or cursor.slice > 0:
             boundary = self.window(cursor).next
             while boundary.slice > 0:
                 boundary = self.window(boundary).next
-        begun = tuple(a for a in cursor.arrivals if a.place < (boundary.epoch, 0, 0))
-        waiting = cursor.arrivals[len(begun) :]
-        is_over = last_epoch is not None and boundary.begins_epoch and boundary.epoch >= last_epoch
-        if is_over and begun and not any(arrival.retired for arrival in waiting):
+        begun, waiting = _begun_before(cursor.arrivals, boundary.epoch)
+        is_over = last_epoch is not None and boundary.begins_epoch and boundary.epoch >= max(1, last_epoch)
+        if is_over and self._has_rows(begun[-1].groups, groups, cursor.arrivals, retired):
             epoch, since = boundary.epoch - 1, begun[-1].groups
             catching_up = catching_up or any(arrival.copies > 1 for arrival in waiting)
+            going = (span for a in cursor.arrivals if a.place >= boundary.place for span in a.retired)
+            retired = (*going, *retired)
             boundary = replace(cursor, epoch=epoch, part=_last_part(begun, epoch) + 1, position=0, slice=0, row=0)
         else:
             begun, since = cursor.arrivals, 0
         copies = boundary.epoch + 1 if catching_up else 1
-        arrival = Arrival(boundary.epoch, boundary.position, shards, groups, boundary.part, copies, since)
+        arrival = Arrival(boundary.epoch, boundary.position, shards, groups, boundary.part, copies, since, retired)
         cursor = boundary if cursor.row == cursor.slice == 0 else cursor
         return replace(cursor, arrivals=_shortened((*begun, arrival), cursor))
 
-    def begin_again(self, cursor: Cursor, shards: int, groups: int, retired: tuple[tuple[int, int], ...]) -> Cursor:
+    def _has_rows(self, first: int, stop: int, arrivals: tuple[Arrival, ...], retired: tuple[Span, ...]) -> bool:
+        rows = self.groups.rows.copy()
+        for going, gone in (*(span for a in arrivals for span in a.retired), *retired):
+            rows[going:gone] = 0
+        return bool(rows[first:stop].any())
+
+    def begin_again(self, cursor: Cursor, shards: int, groups: int, retired: tuple[Span, ...]) -> Cursor:
         """Groups are no longer there: the cursor's epoch begins again, on all that is there now."""
         again = Cursor((), cursor.epoch, part=cursor.part + (not cursor.begins_epoch))
         arrival = Arrival(again.epoch, 0, shards, groups, again.part, retired=retired)
@@ -364,7 +383,7 @@ def _later(cursor: Cursor) -> list[int]:
     return [a.position for a in same_part if a.position > cursor.position]
 
 
-def _retired(cursor: Cursor) -> list[tuple[int, int]]:
+def _retired(cursor: Cursor) -> list[Span]:
     """Groups that take no part any more."""
     return [span for a in cursor.arrivals if (a.epoch, a.part) <= (cursor.epoch, cursor.part) for span in a.retired]
 
@@ -372,6 +391,17 @@ def _retired(cursor: Cursor) -> list[tuple[int, int]]:
 def _since(cursor: Cursor) -> int:
     """The first group of the cursor's part."""
     return next((a.since for a in cursor.arrivals if a.place == (cursor.epoch, cursor.part, 0)), 0)
+
+
+def _begun_before(arrivals: tuple[Arrival, ...], epoch: int) -> tuple[tuple[Arrival, ...], tuple[Arrival, ...]]:
+    """The arrivals that had to do with earlier epochs, and those that wait for this one. What has taken the place of
+    other groups counts as seen: its rows may be theirs."""
+    seen = 0
+    for number, arrival in enumerate(arrivals):
+        replaces = arrival.retired and number > 0 and arrival.groups > arrivals[number - 1].groups
+        if arrival.place < (epoch, 0, 0) or replaces:
+            seen = number + 1
+    return arrivals[:seen], arrivals[seen:]
 
 
 def _last_part(arrivals: tuple[Arrival, ...], epoch: int) -> int:

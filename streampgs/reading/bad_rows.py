@@ -109,7 +109,7 @@ def _found_in_column(reason: int, arrays: RowArrays, row: int, encoding: Encodin
         return f": '{encoding.name_of(int(unique[counts > 1][0]))}'"
     kind = {WIDTH_DIFFERS: LIST, LENGTHS_DIFFER: VECTOR}.get(reason)
     if kind is not None:
-        names = ", ".join(f"'{column.name}'" for column in encoding.columns if column.kind == kind)
+        names = ", ".join(f"'{column.name}'" for column in encoding.all_columns if column.kind == kind)
         return f", in {names}"
     return _found(reason, arrays, row)
 

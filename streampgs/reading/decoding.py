@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeGuard
 
 import pyarrow as pa
@@ -81,6 +81,8 @@ def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) 
     if not isinstance(columns.encoding, Encoding):
         yield from raw_slices(shard, group, slice_rows, columns)
         return
+    columns = _as_catalogued(columns, columns.encoding, shard)
+    assert isinstance(columns.encoding, Encoding)
     at_once = max(1, int(min(_ENCODED_BATCH_BYTES / columns.encoding.work_bytes_per_row, _MOST_ENCODED_ROWS)))
     if at_once >= slice_rows:
         for batch in _encoded(shard, group, at_once // slice_rows * slice_rows, columns, reusing=True):
@@ -88,6 +90,14 @@ def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) 
                 yield batch.slice(start, slice_rows)
     else:
         yield from _evened(_encoded(shard, group, at_once, columns, reusing=False), slice_rows)
+
+
+def _as_catalogued(columns: Columns, encoding: Encoding, shard: Shard) -> Columns:
+    """With what was known of columns when the shard came: its rows are the same for ever, and what is cached of them."""
+    then = encoding.as_of(shard.layout.encoding) if shard.layout.encoding is not None else None
+    if then is None:
+        raise DataError(f"shard '{shard.path}' was encoded in another way", "start a new run")
+    return replace(columns, encoding=then)
 
 
 def _encoded(shard: Shard, group: int, rows: int, columns: Columns, reusing: bool) -> Iterator[pa.RecordBatch]:
@@ -134,7 +144,7 @@ def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]:
-    """A batch's columns, and those that the names of folders tell."""
+    """A batch's columns, and those that the file does not have."""
     own = dict(zip(batch.schema.names, batch.columns, strict=True))
     return own | partition_columns(shard.layout, batch.num_rows)
 
@@ -164,7 +174,7 @@ def _is_far(path: ShardPath) -> TypeGuard[RemoteObject]:
 def _decoded(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
     if shard.kind == "parquet":
         with remote_source(shard.path) if _is_far(shard.path) else nullcontext() as source:
-            told = {name for name, _ in shard.layout.partitions}  # by folders: the file has no such column
+            told = {constant.name for constant in shard.layout.partitions}  # the file has no such column
             parquet = ParquetShard(shard.path, shard.layout, source, _categories(columns) - told)
             try:
                 yield from _evened(parquet.decoded_slices(group, slice_rows), slice_rows)
@@ -182,7 +192,7 @@ def _categories(columns: Columns) -> frozenset[str]:
     """Columns to be read with each different string once, unless strings are so long that a set of them is large."""
     if not isinstance(columns.encoding, Encoding) or columns.encoding.bytes_per_row > _LONG_ROW:
         return frozenset()
-    return frozenset(column.name for column in columns.encoding.columns if column.kind == CATEGORY)
+    return frozenset(column.name for column in columns.encoding.all_columns if column.kind == CATEGORY)
 
 
 def _evened(batches: Iterator[pa.RecordBatch], slice_rows: int) -> Iterator[pa.RecordBatch]:

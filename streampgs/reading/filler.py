@@ -212,14 +212,22 @@ class WindowFiller:
                 window.lay_out_next(part.lengths, part.slots)
 
     def _lengths(self, source: Block | UndecodedGroup) -> Ints | None:
+        shard = self._shard_of(source)
         if not self.sparse:
-            return np.full(source.count(), self._placer.width, np.int64)
+            return np.full(source.count(), self._placer.width_of(shard), np.int64)
         if isinstance(source, UndecodedGroup):
             return None
+        if shard.layout.kind != SPARSE:
+            return np.full(source.count(), shard.layout.width, np.int64)
         self._scratch.reset()
         with self._naming_faults(source):
             lengths = source.source.lengths(source.start, source.stop, self.lists, self._scratch)
         return lengths if source.picks is None else lengths[source.picks]
+
+    def _shard_of(self, source: Block | UndecodedGroup) -> Shard:
+        if isinstance(source, UndecodedGroup):
+            return source.shard
+        return self.catalog.shards[self.catalog.shard_of(source.group)[0]]
 
     def _fix_width(self, sources: list[Block] | list[Block | UndecodedGroup]) -> None:
         """Features of a dense row: fixed by option or schema, or else by the first row that is read."""

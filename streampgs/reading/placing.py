@@ -62,7 +62,8 @@ class Origin:
 
 
 class RowPlacer:
-    """Places rows for one thread. A dense row has `width` entries; None: rows are sparse."""
+    """Places rows for one thread. A dense row has `width` entries, unless its shard tells of fewer columns; None: rows
+    are laid out as sparse ones."""
 
     def __init__(self, rules: RowRules, width: int | None) -> None:
         self.rules = rules
@@ -79,10 +80,15 @@ class RowPlacer:
                 np.uint64(1), reasons, self._table, False,
             )  # fmt: skip
         else:
-            place_dense(_NO_ROWS, _NO_ROWS, 1, values, values, reasons)
+            place_dense(_NO_ROWS, _NO_ROWS, 1, values, _NO_ROWS, values, reasons)
+
+    def width_of(self, shard: Shard) -> int | None:
+        """Of a dense row. Those of encoded columns are as long as there were columns when the shard came."""
+        return shard.layout.width if shard.layout.encoding is not None else self.width
 
     def arrays(self, columns: dict[str, pa.Array], shard: Shard) -> RowArrays:
-        return rows_of(columns, shard.layout, self.rules.columns.of_rows, self.rules.classifies, self.width)
+        own, width = self.rules.columns.of_rows, self.width_of(shard)
+        return rows_of(columns, shard.layout, own, self.rules.classifies, width, self.width is None)
 
     def place(
         self,
@@ -105,8 +111,9 @@ class RowPlacer:
             )  # fmt: skip
             found.largest_index = max(found.largest_index, int(largest))
         else:
-            place_dense(rows, slots, self.width, arrays.values, window.values, reasons)
-            found.largest_index = self.width - 1
+            width = self.width_of(origin.shard)
+            place_dense(rows, slots, width, arrays.values, window.starts, window.values, reasons)
+            found.largest_index = max(found.largest_index, (width or 0) - 1)
         if arrays.labels is not None:
             window.labels[slots] = arrays.labels[rows]
         if window.weights.size and arrays.weights is not None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from streampgs.encoding.learning import read_bytes
 from streampgs.reading.decoding import columns_of_batch, raw_slices
@@ -40,12 +41,29 @@ def sampled_rows(catalog: Catalog, columns: Columns, seed: int, most_bytes: int)
     else:
         drawn = np.random.default_rng(seed).permutation(filled)
         reach = np.cumsum(np.minimum(catalog.group_rows[drawn], each))
-        chosen = np.sort(drawn[: int(np.searchsorted(reach, each * groups)) + 1])
+        few = drawn[: int(np.searchsorted(reach, each * groups)) + 1]
+        chosen = np.sort(np.concatenate([few, _of_other_columns(catalog, few, filled)]))
     sample = TableSample()
     room = most_bytes
     for place, group in enumerate(chosen.tolist()):
         room -= _take_first_rows(sample, catalog, columns, group, each, room // (len(chosen) - place))
     return sample
+
+
+def _of_other_columns(catalog: Catalog, drawn: NDArray[np.int64], filled: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Groups for the columns that no group drawn has: something must be learnt of each."""
+
+    def columns_of(group: int) -> set[str]:
+        layout = catalog.shards[catalog.shard_of(group)[0]].layout
+        return {*layout.columns, *(constant.name for constant in layout.partitions)}
+
+    found = set().union(*(columns_of(group) for group in drawn.tolist()))
+    more = []
+    for group in filled.tolist():
+        if not columns_of(group) <= found:
+            found |= columns_of(group)
+            more.append(group)
+    return np.array(more, np.int64)
 
 
 def _rows_at_once(sample: TableSample, shard: Shard, group: int, columns: Columns, most_bytes: int) -> int:

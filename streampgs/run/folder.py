@@ -20,15 +20,25 @@ from numpy.typing import NDArray
 
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import RunError
+from streampgs.run.history import append_event, read_events
 from streampgs.run.record import RunRecord
 from streampgs.run.sealed import SealBroken, read_sealed, write_sealed
-from streampgs.run.understood import check_catalog, check_columns, check_encoding, understanding
-from streampgs.stores.disk import open_regular, remove_leftovers
+from streampgs.run.understood import check_catalog, check_columns, check_encoding, require, understanding
+from streampgs.stores.disk import append_line, open_regular, remove_leftovers
 from streampgs.table.catalog import Catalog
 
 FORMAT = 1
 _KEPT_CHECKPOINTS = 3
-_OWN_NAMES = {"run.arrows", "catalog.arrows", "encoding.arrows", "cache", "data", "lock", "metrics.jsonl"}
+_OWN_NAMES = {
+    "run.arrows",
+    "catalog.arrows",
+    "encoding.arrows",
+    "cache",
+    "data",
+    "lock",
+    "metrics.jsonl",
+    "history.jsonl",
+}
 _BATCH_ENTRIES = 1 << 20
 _UNFINISHED = ".*.arrows.writing"
 
@@ -67,6 +77,10 @@ class RunFolder:
     @property
     def metrics(self) -> Path:
         return self.path / "metrics.jsonl"
+
+    @property
+    def _history_path(self) -> Path:
+        return self.path / "history.jsonl"
 
     @property
     def _record_path(self) -> Path:
@@ -138,32 +152,36 @@ class RunFolder:
             check_catalog(catalog)
         return catalog
 
-    # The encoding: learnt when the run starts, and never changed.
+    # The encoding: learnt when the run starts, and never changed. What is learnt when the table has grown goes into
+    # files of its own, each of which tells on which other it stands; earlier checkpoints have theirs.
 
-    @property
-    def _encoding_path(self) -> Path:
-        return self.path / "encoding.arrows"
+    def _encoding_path(self, digest: str) -> Path:
+        own = self.path / f"encoding-{digest}.arrows"
+        return own if own.exists() else self.path / "encoding.arrows"
 
     def write_encoding(self, encoding: Encoding) -> None:
+        path = self.path / ("encoding.arrows" if encoding.before is None else f"encoding-{encoding.digest}.arrows")
         record, arrays = encoding.to_record()
         schema = pa.schema({"name": pa.string(), "type": pa.string(), "data": pa.large_binary()})
         columns = [list(arrays), [array.dtype.str for array in arrays.values()], [a.tobytes() for a in arrays.values()]]
         batch = pa.record_batch([pa.array(c, f.type) for c, f in zip(columns, schema, strict=True)], schema=schema)
-        write_sealed(self._encoding_path, iter([batch]), schema, {"format": FORMAT, "encoding": record})
+        write_sealed(path, iter([batch]), schema, {"format": FORMAT, "encoding": record})
 
     def encoding(self, digest: str | None) -> Encoding | None:
         """The run's encoding, whose digest the caller knows; None where rows are used as they are."""
         if digest is None:
             return None
-        table, record = self._verified(self._encoding_path)
-        with understanding(self._encoding_path):
+        with understanding(self.path):
+            require(re.fullmatch(r"[0-9a-f]{32}", digest) is not None, f"an encoding called {digest!r:.100}")
+        path = self._encoding_path(digest)
+        table, record = self._verified(path)
+        with understanding(path):
+            before = self.encoding(record["encoding"].get("before"))
             arrays = {row["name"]: np.frombuffer(row["data"], np.dtype(row["type"])) for row in table.to_pylist()}
-            encoding = Encoding.from_record(record["encoding"], arrays)
+            encoding = Encoding.from_record(record["encoding"], arrays, before)
             check_encoding(encoding)
         if encoding.digest != digest:
-            raise RunError(
-                f"'{self._encoding_path}' is not the encoding of this run", "restore it from a copy, or start a new run"
-            )
+            raise RunError(f"'{path}' is not the encoding of this run", "restore it from a copy, or start a new run")
         return encoding
 
     def _verified(self, path: Path) -> tuple[pa.Table, dict[str, Any]]:
@@ -223,14 +241,22 @@ class RunFolder:
             )
         return None
 
-    def append_metrics(self, record: dict[str, Any]) -> None:
-        line = json.dumps(finite_or_null(record), allow_nan=False) + "\n"
+    def append_event(self, event: str, rows: int, steps: int, **facts: Any) -> None:
         try:
-            with open(open_regular(self.metrics, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW), "a+b") as file:
-                size = os.fstat(file.fileno()).st_size
-                if size and os.pread(file.fileno(), 1, size - 1) != b"\n":
-                    line = "\n" + line  # behind half a line, whose writer was killed
-                file.write(line.encode())
+            append_event(self._history_path, event, rows, steps, **facts)
+        except OSError as error:
+            raise RunError(
+                f"'{self._history_path}' cannot be written: {error.strerror or error}",
+                "free some space or mend the permissions, then resume: the checkpoint is intact",
+            ) from error
+
+    def events(self) -> list[dict[str, Any]]:
+        """What the run has lived through, oldest first."""
+        return read_events(self._history_path)
+
+    def append_metrics(self, record: dict[str, Any]) -> None:
+        try:
+            append_line(self.metrics, json.dumps(finite_or_null(record), allow_nan=False))
         except OSError as error:
             raise RunError(
                 f"'{self.metrics}' cannot be written: {error.strerror or error}",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from streampgs.encoding.encoding import Encoding
 from streampgs.options import Limits, ModelOptions
 from streampgs.order.schedule import Sizes
 from streampgs.run.understood import require, typed
@@ -23,6 +24,26 @@ class RunRecord:
     """The digest of the run's encoding; None: rows are used as they are."""
     decoder_bytes: int = 0
     """What decoding a group takes, where it was looked at."""
+
+    def as_of(self, checkpoint: dict[str, Any]) -> RunRecord:
+        """With what has changed since the start, by the record of a checkpoint."""
+        return replace(
+            self,
+            options=ModelOptions.from_json(checkpoint["options"]),
+            limits=Limits(**checkpoint["limits"]),
+            sources=tuple(checkpoint.get("sources", self.sources)),
+            encoding=checkpoint.get("encoding", self.encoding),
+            decoder_bytes=checkpoint.get("decoder_bytes", self.decoder_bytes),
+        )
+
+    def grown(self, options: ModelOptions, encoding: Encoding | None, decoder_bytes: int) -> RunRecord:
+        """With what new shards have brought."""
+        return replace(
+            self,
+            options=options,
+            encoding=None if encoding is None else encoding.digest,
+            decoder_bytes=max(self.decoder_bytes, decoder_bytes),
+        )
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "options": self.options.to_json()}

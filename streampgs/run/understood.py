@@ -160,7 +160,7 @@ def check_settings(settings: Sequence[PgsSettings]) -> None:
 
 
 def check_lanes(lanes: Lanes) -> None:
-    """No number of the state is NaN or infinite, and all parts have stepped together."""
+    """No number of the state is NaN or infinite, and all parts have room for the same features."""
     for group in lanes.groups:
         vectors, numbers = group.to_record()
         whole = {name: numbers[name] for name in ("steps", "stretch_began", "earlier_steps", "kept_count", "next_kept")}
@@ -172,13 +172,14 @@ def check_lanes(lanes: Lanes) -> None:
         require(
             all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays), "a number that is none"
         )
-        require((group.steps, group.features) == (lanes.steps, lanes.features), "models that are not side by side")
+        require(group.features == lanes.features, "models that are not side by side")
 
 
 # Only what the loops rely on is looked at of an encoding; its names and texts are anything.
 
 
 def check_encoding(encoding: Encoding) -> None:
+    """Of one generation; the one before was looked at when it was read."""
     typed(encoding)
     require(1 <= encoding.hash_bits <= MOST_HASH_BITS, f"{encoding.hash_bits} bits of hashes")
     first = 0
@@ -187,11 +188,12 @@ def check_encoding(encoding: Encoding) -> None:
             if column.kind == kind:
                 first = _check_numbers(column, first)
         require(kind == LIST or encoding.numbers == first, f"{encoding.numbers} features of columns of numbers")
-    hashed = encoding.has_hashed
+    hashed = any(column.kind in HASHED for column in encoding.columns)
+    vectors = any(column.kind == VECTOR for column in encoding.columns)
     size = len(encoding.words) + encoding.hash_mask + 1 if hashed else 0
     require(encoding.hashed_first == first, f"categories from feature {encoding.hashed_first} on")
     require(encoding.unbounded_first == first + size <= _LARGEST_FEATURE, f"{encoding.unbounded_first} features")
-    require(encoding.dense == (not hashed and not encoding.unbounded), "dense rows where there are none")
+    require(encoding.dense <= (not hashed and not vectors), "dense rows where there are none")
     known = {NUMBER, LIST, VECTOR, *HASHED}
     for column in encoding.columns:
         require(column.kind in known, f"a column of kind {column.kind!r:.100}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -44,9 +45,10 @@ class Lanes:
             group.grow(features)
 
     def advance(self, rows: Rows, first: int, stop: int, end: int | None = None) -> int:
-        """As of a group: all reach the same row."""
-        reached = {group.advance(rows, first, stop, end) for group in self.groups}
-        return reached.pop()
+        """As of a group: all reach the row that the first one does, whose last round may take it further."""
+        for group in self.groups:
+            stop = group.advance(rows, first, stop, end)
+        return stop
 
     def weights(self, lane: int, coordinates: NDArray[np.int64] | None = None) -> Vector:
         group, column = self._places[lane]
@@ -70,12 +72,33 @@ class Lanes:
 
     def with_lanes(self, kept: Sequence[int]) -> Lanes:
         """The lanes of these numbers only, as they are to the last bit."""
-        fewer = Lanes([self.settings[lane] for lane in kept])
-        fewer.grow(self.features)
-        for lane, (group, column) in zip(kept, fewer._places, strict=True):
-            own_group, own_column = self._places[lane]
-            fewer.groups[group].take_over(column, self.groups[own_group], own_column)
-        return fewer
+        return self.rearranged([self.settings[lane] for lane in kept], kept)
+
+    def rearranged(self, settings: Sequence[PgsSettings], kept: Sequence[int | None]) -> Lanes:
+        """Lanes of these settings, each as it is to the last bit where it is kept, or a new one. New ones have settings
+        that tell that they joined later."""
+        lanes = Lanes(settings)
+        lanes.grow(self.features)
+        for lane, (group, column) in zip(kept, lanes._places, strict=True):
+            if lane is not None:
+                own_group, own_column = self._places[lane]
+                lanes.groups[group].take_over(column, self.groups[own_group], own_column)
+        return lanes
+
+    def with_layout(self, layout: str) -> Lanes:
+        """The same lanes for rows that are laid out in this way."""
+        if all(lane.layout == layout for lane in self.settings):
+            return self
+        return Lanes.from_record([replace(lane, layout=layout) for lane in self.settings], *self.to_record())
+
+    def started_from(self, settings: Sequence[PgsSettings], lanes: Sequence[int]) -> Lanes:
+        """Models of other settings, each with the weights and at the step of one of these lanes."""
+        others = Lanes(settings)
+        others.grow(self.features)
+        for group, numbers in zip(others.groups, _order(settings), strict=True):
+            places = [self._places[lanes[number]] for number in numbers]
+            group.start_from([(self.groups[own], column) for own, column in places])
+        return others
 
     def to_record(self) -> tuple[dict[str, Vector], list[dict[str, Any]]]:
         """The vectors are views: to be written before the next step."""

@@ -60,6 +60,8 @@ class PgsSettings:
     positive: float | None = None
     """The label that is +1 to it, all others being -1; None: labels are meant as they are."""
     workers: int = 1
+    joined: int = 0
+    """In which lot it joined those that were in training before: lanes of one lot have taken the same steps."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "radius": None if math.isinf(self.radius) else self.radius}
@@ -71,7 +73,17 @@ class PgsSettings:
     @property
     def kind(self) -> tuple[object, ...]:
         """What lanes of one group have in common."""
-        return self.loss, self.p, self.batch, self.intercept, self.returns, self.seed, self.layout, self.workers
+        return (
+            self.loss,
+            self.p,
+            self.batch,
+            self.intercept,
+            self.returns,
+            self.seed,
+            self.layout,
+            self.workers,
+            self.joined,
+        )
 
 
 class Rows(Protocol):
@@ -344,7 +356,7 @@ class Pgs:
         returns = self.settings.returns
         if self.steps == 0:
             return np.zeros(len(self.coordinates) if coordinates is None else len(coordinates))
-        if returns == LAST:
+        if returns == LAST or (returns != RANDOM and self._covered_steps() == 0):
             return self._iterate(lane, chosen)
         if returns == RANDOM:
             return self.kept[chosen, lane].copy()
@@ -457,6 +469,22 @@ class Pgs:
             self.earlier.sums[:, column] = other.earlier.sums[:, its_lane]
         self.steps, self.stretch_began, self.earlier.steps = other.steps, other.stretch_began, other.earlier.steps
         self.kept_count, self.next_kept = other.kept_count, other.next_kept
+
+    def start_from(self, places: Sequence[tuple[Pgs, int]]) -> None:
+        """Each lane goes on with the weights of a lane of another group, at its step count, whatever σ and t0 are. λ is
+        scaled for it; averages and certificate begin anew."""
+        before = places[0][0]
+        self.steps, self.stretch_began = before.steps, before.steps
+        self.kept_count, self.next_kept = before.kept_count, before.next_kept
+        for column in range(self.width):
+            other, its_lane = places[min(column, len(places) - 1)]
+            own, its = self.lanes[min(column, len(self.lanes) - 1)], other.lanes[its_lane]
+            factor = (self.steps + own.t0) * own.sigma / ((self.steps + its.t0) * its.sigma)
+            self.duals[:, column] = other.duals[:, its_lane] * factor
+            if self.kept.shape[1]:
+                self.kept[:, column] = other.kept[:, its_lane]
+        self._rebuild(self.coordinates, self.scalars)
+        self.stretch_start = self.duals.copy()
 
 
 def most_lanes(p: float) -> int:

@@ -202,13 +202,18 @@ def _environment(*names: str) -> str | None:
 
 
 def _s3_of(bucket: str) -> Any:
+    return _s3(*_s3_place(bucket), _environment("AWS_CA_BUNDLE"))
+
+
+def _s3_place(bucket: str) -> tuple[str | None, str]:
+    """The endpoint, if it is not Amazon's own, and the region."""
     endpoint = _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
     region = _environment("AWS_REGION", "AWS_DEFAULT_REGION")
     if endpoint is not None and "@" in urlsplit(endpoint).netloc:
         raise OptionError("the endpoint in AWS_ENDPOINT_URL carries a user or a password", "leave the bare address")
     if region is None:
         region = "us-east-1" if endpoint is not None else _region_of(bucket)
-    return _s3(endpoint, region, _environment("AWS_CA_BUNDLE"))
+    return endpoint, region
 
 
 @lru_cache
@@ -233,6 +238,29 @@ def _s3(endpoint: str | None, region: str, authorities: str | None) -> Any:
         tls_ca_file_path=authorities,
         **where,
     )
+
+
+def settings_for_rust(address: Address) -> dict[str, str]:
+    """The same place and credentials for libraries that reach stores by Rust's object_store, which has other names for
+    some; what it finds in the environment by itself is left to it."""
+    # A few times each request by itself: patiently() can only ask for all of them again.
+    patience = {"connect_timeout": f"{CONNECT_SECONDS}s", "timeout": f"{STALL_SECONDS}s", "max_retries": "3"}
+    if address.scheme in S3:
+        endpoint, region = _s3_place(address.place)
+        where = {"AWS_REGION": region}
+        if endpoint is not None:
+            where["AWS_ENDPOINT_URL"] = endpoint if "://" in endpoint else f"https://{endpoint}"
+            where["AWS_ALLOW_HTTP"] = str(endpoint.startswith("http://")).lower()
+        return where | patience
+    if address.scheme in AZURE:
+        host = address.place.rpartition("@")[2] if "@" in address.place else ""
+        known = {
+            "azure_storage_account_name": host.partition(".")[0] or _environment("AZURE_STORAGE_ACCOUNT"),
+            "azure_storage_account_key": _environment("AZURE_STORAGE_KEY"),
+            "azure_storage_sas_key": _environment("AZURE_STORAGE_SAS_TOKEN"),
+        }
+        return {name: value for name, value in known.items() if value} | patience
+    return patience
 
 
 @lru_cache

@@ -42,3 +42,14 @@ def open_regular(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> int
         os.close(fd)
         raise OSError(errno.EINVAL, "it is no ordinary file", os.fspath(path))
     return fd
+
+
+def append_line(path: Path, line: str, durable: bool = False) -> None:
+    """Add a line, which half a line before it, whose writer was killed, does not spoil."""
+    with open(open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW), "a+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        file.write(b"\n" * torn + line.encode() + b"\n")
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())

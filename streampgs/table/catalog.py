@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,21 @@ from numpy.typing import NDArray
 from streampgs.errors import DataChanged, DataError
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
-from streampgs.table.layout import DENSE, Columns, Layout
+from streampgs.table.content import content_digest
+from streampgs.table.layout import (
+    DENSE,
+    SPARSE,
+    Columns,
+    Layout,
+    TableSays,
+    find_layout,
+    partitions_of,
+    refuse_missing,
+    with_partitions,
+)
 from streampgs.table.locate import Located, ShardPath, locate
 from streampgs.table.remote_shards import read_remote_facts, what_changed
-from streampgs.table.shard_files import Fingerprint, ShardFacts, fingerprint_of, read_facts
+from streampgs.table.shard_files import Fingerprint, ShardFacts, encoded_entries, fingerprint_of, read_facts
 
 _READERS = 4  # threads; for the latency of disks: on files in memory more of them only contend for the interpreter
 
@@ -41,6 +53,8 @@ class Shard:
     """Whether decoded slices are kept on disk for later epochs."""
     group_rows: tuple[int, ...]
     group_entries: tuple[int, ...]
+    content: str = ""
+    """A digest of some of its bytes; empty for one in an object store, which its version tells."""
 
     @property
     def rows(self) -> int:
@@ -94,7 +108,8 @@ class Catalog:
 
     @property
     def kind(self) -> str:
-        return self.shards[0].layout.kind
+        """Dense rows can be laid out as sparse ones, where later shards have such."""
+        return SPARSE if any(shard.layout.kind == SPARSE for shard in self.shards) else DENSE
 
     def shard_of(self, group: int) -> tuple[int, int]:
         """(number of the shard, number of the group in its file) of a group."""
@@ -107,6 +122,12 @@ class Catalog:
 
     def first(self, shards: int) -> Catalog:
         return Catalog(self.shards[:shards])
+
+    def as_at_the_start(self) -> Catalog:
+        """Without shards that brought what is known of no checkpoint: columns or classes."""
+        first = self.shards[0].layout
+        alike = (s.layout.encoding == first.encoding and s.layout.classes == first.classes for s in self.shards)
+        return self.first(sum(1 for _ in takewhile(bool, alike)))
 
     def digest(self, shards: int | None = None) -> str:
         """A digest of the first `shards` shards, by content and order, wherever they lie."""
@@ -121,25 +142,27 @@ class Catalog:
         return catalog
 
     def check_agreement(self) -> None:
-        """All shards hold the same kind of rows."""
+        """All shards hold the same kind of rows, unless encoding makes them alike."""
         reference = self.shards[0]
         for shard in self.shards:
+            if shard.layout.encoding is not None:
+                continue
             found, expected = shard.layout, reference.layout
             if found.kind != expected.kind:
                 raise DataError(
                     f"shard '{shard.path}' holds {found.kind} rows, but '{reference.path}' {expected.kind} ones",
                     "train on shards of one kind",
                 )
-            if found.encoding != expected.encoding:
-                raise DataError(f"shard '{shard.path}' was encoded in another way", "start a new run")
             if found.kind == DENSE and None not in (found.width, expected.width) and found.width != expected.width:
                 raise DataError(
                     f"shard '{shard.path}' has {found.width} features a row, but '{reference.path}' has {expected.width}",
                     "train on shards of one width",
                 )
 
-    def check_unchanged(self, accept_touched: bool = False) -> None:
-        """Every file is still what was catalogued; otherwise an error that names each that is not."""
+    def check_unchanged(self, accept_touched: bool = False, retired: Collection[int] = ()) -> None:
+        """Every file is still what was catalogued; otherwise an error that names each that is not. Retired shards do not
+        matter any more, empty ones never did."""
+        live = [shard for number, shard in enumerate(self.shards) if number not in retired and shard.rows > 0]
         faults: list[str] = []
 
         def fault(shard: Shard) -> str | None:
@@ -161,24 +184,34 @@ class Catalog:
             return None
 
         with ThreadPoolExecutor(ASKERS if self.remote else _READERS) as pool:
-            faults = [found for found in pool.map(fault, self.shards) if found]
+            faults = [found for found in pool.map(fault, live) if found]
         if faults:
             listed = "\n  ".join(faults[:10]) + (f"\n  … and {len(faults) - 10} more" if len(faults) > 10 else "")
             raise DataChanged(
                 f"{len(faults)} of {len(self.shards)} shards changed under the run:\n  {listed}",
-                "restore them, or start a new run; if files were only copied or touched, add --accept-touched",
+                "restore them, or start a new run. If files were only copied or touched: --accept-touched. To go on with what "
+                "is there now, in an epoch that begins again: --accept-rewrite",
             )
 
-    def with_present_times(self) -> Catalog:
-        """The catalog with the time stamps that the files have now."""
+    def with_present_times(self, numbers: Collection[int]) -> Catalog:
+        """The catalog with the time stamps that the files of these shards have now."""
 
-        def present(shard: Shard) -> Shard:
-            if isinstance(shard.path, RemoteObject):
+        def present(number: int) -> Shard:
+            shard = self.shards[number]
+            if number not in numbers or isinstance(shard.path, RemoteObject):
                 return shard
             return replace(shard, fingerprint=fingerprint_of(shard.path))
 
         with ThreadPoolExecutor(_READERS) as pool:
-            return Catalog(list(pool.map(present, self.shards)))
+            return Catalog(list(pool.map(present, range(len(self.shards)))))
+
+    def with_moved(self, places: Mapping[int, Path]) -> Catalog:
+        """The catalog with shards where they lie now; a file keeps its content, not always its time stamp."""
+        shards = [
+            replace(shard, path=places[number]) if number in places else shard
+            for number, shard in enumerate(self.shards)
+        ]
+        return Catalog(shards).with_present_times(places)
 
     @cached_property
     def remote(self) -> list[RemoteObject]:
@@ -205,6 +238,7 @@ class Catalog:
                 "cached": s.cached,
                 "group_rows": list(s.group_rows),
                 "group_entries": list(s.group_entries),
+                "content": s.content,
             }
             for s in self.shards
         ]
@@ -224,6 +258,7 @@ class Catalog:
                 record["cached"],
                 tuple(record["group_rows"]),
                 tuple(record["group_entries"]),
+                record.get("content") or "",
             )
 
         return Catalog([shard(record) for record in table.to_pylist()])
@@ -242,6 +277,7 @@ _SCHEMA = pa.schema(
         "cached": pa.bool_(),
         "group_rows": pa.list_(pa.int64()),
         "group_entries": pa.list_(pa.int64()),
+        "content": pa.string(),
     }
 )
 
@@ -251,36 +287,99 @@ def _joined(parts: Iterable[tuple[int, ...]], dtype: Any) -> NDArray[Any]:
     return np.concatenate(arrays) if arrays else np.empty(0, dtype)
 
 
-def read_shards(paths: Sequence[ShardPath], columns: Columns) -> list[Shard]:
-    """The shards at these paths, by their footers, read in parallel."""
+@dataclass(frozen=True)
+class Surveyed:
+    """A shard whose footer was read, with all the columns that it has, and with what the log of its table says."""
+
+    shard: Shard
+    schema: pa.Schema
+    says: TableSays | None
+
+    @property
+    def whole_schema(self) -> pa.Schema:
+        """With the columns that the names of folders tell; of a table with a log the table's."""
+        if self.says is not None:
+            return self.says.schema
+        return with_partitions(self.schema, partitions_of(str(self.shard.path), self.schema))
+
+    def laid_out(self, columns: Columns) -> Shard:
+        """The shard with these columns, which are to be encoded: nothing has to be read again for that."""
+        layout = find_layout(self.schema, columns, str(self.shard.path), self.says)
+        entries = tuple(encoded_entries(rows, columns) for rows in self.shard.group_rows)
+        return replace(self.shard, layout=layout, decoded=True, group_entries=entries)
+
+
+def survey(paths: Sequence[ShardPath], columns: Columns, says: Mapping[ShardPath, TableSays]) -> list[Surveyed]:
+    """The shards at these paths, by their footers, read in parallel, and by what the logs of tables say (`Located`)."""
     facts: dict[ShardPath, tuple[ShardPath, ShardFacts]] = {}
+    alike: dict[pa.Schema, pa.Schema] = {}
+
+    def sparing(found: ShardFacts) -> ShardFacts:
+        """A thousand shards of one schema are to hold it once."""
+        schema = found.schema.remove_metadata()
+        return replace(found, schema=alike.setdefault(schema, schema))
+
     files = [path for path in paths if isinstance(path, Path)]
     with ThreadPoolExecutor(_READERS) as pool:
-        facts.update(zip(files, pool.map(lambda path: (path, read_facts(path, columns)), files), strict=True))
+        facts.update(
+            zip(
+                files,
+                pool.map(lambda path: (path, sparing(read_facts(path, columns, says.get(path)))), files),
+                strict=True,
+            )
+        )
+        contents: dict[ShardPath, str] = dict(zip(files, pool.map(content_digest, files), strict=True))
     objects = [path for path in paths if isinstance(path, RemoteObject)]
     if objects:
-        facts.update(zip(objects, read_remote_facts(objects, columns), strict=True))
+        facts.update(zip(objects, read_remote_facts(objects, columns, says), strict=True))
     return [
-        Shard(path, f.kind, f.fingerprint, f.layout, f.decoded, False, f.group_rows, f.group_entries)
-        for path, f in (facts[path] for path in paths)
+        Surveyed(
+            Shard(
+                path,
+                f.kind,
+                f.fingerprint,
+                f.layout,
+                f.decoded,
+                False,
+                f.group_rows,
+                f.group_entries,
+                contents.get(name, ""),
+            ),
+            sparing(f).schema,
+            says.get(name),
+        )
+        for name, (path, f) in ((path, facts[path]) for path in paths)
     ]
 
 
-def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Located]:
-    """The catalog of what the sources name now."""
+def located_shards(sources: Sequence[str]) -> Located:
+    """What the sources name now: one shard at least."""
     located = locate(sources)
     if not located.paths:
         raise DataError(
             f"no shards in {', '.join(sources)}",
             "shards end in .parquet, .pq, .arrow, .ipc or .feather; other files become shards by: streampgs pack IN… OUT",
         )
-    catalog = Catalog([]).appended(read_shards(located.paths, columns))
+    return located
+
+
+def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Located]:
+    """The catalog of what the sources name now."""
+    located = located_shards(sources)
+    surveyed = survey(located.paths, columns, located.says)
+    refuse_missing({str(one.shard.path): one.whole_schema for one in surveyed}, columns)
+    return catalog_of([one.shard for one in surveyed], sources), located
+
+
+def catalog_of(shards: Sequence[Shard], sources: Sequence[str]) -> Catalog:
+    """A catalog of rows."""
+    catalog = Catalog([]).appended(shards)
     if catalog.rows == 0:
         raise DataError(
             f"no rows in the {len(catalog.shards)} shards of {', '.join(sources)}",
             "name shards that hold rows",
         )
-    return catalog, located
+    return catalog
 
 
 def with_cache(shards: Sequence[Shard], cached_bytes: int, limit_bytes: int) -> tuple[list[Shard], int]:

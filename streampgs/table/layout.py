@@ -6,9 +6,10 @@ The one place that knows what a row is made of; encoders of other kinds of table
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import numpy as np
@@ -53,7 +54,7 @@ class Columns:
     positive: float | None = None
     """The label value of the positive class; None: 1, with 0 and -1 as the negative one."""
     classes: tuple[float, ...] | None = None
-    """The classes' labels, ascending. A row's label becomes its class's number; of two classes -1 or 1."""
+    """The classes' labels. A row's label becomes its class's number, the place in this order; of two classes -1 or 1."""
     class_weights: tuple[float, ...] = ()
     """Of the classes in this order, the negative one first; none: all weigh the same."""
     encoding: Encoding | Plan | None = None
@@ -78,6 +79,30 @@ class Columns:
         return replace(self, label=labels or None, weight=None if self.weight is None else WEIGHT)
 
 
+class Constant(NamedTuple):
+    """A column that a shard's file does not have: all of its rows hold the same."""
+
+    name: str
+    value: str | None
+    kind: str | None = None
+    """Arrow's name of its type; None: the text tells, an integer or else a string."""
+
+
+@dataclass(frozen=True)
+class TableSays:
+    """What the log of the table that a shard belongs to says of its columns; the names of folders do not count then."""
+
+    schema: pa.Schema
+    """Of the table. A column that the file does not have is null, but for `constants`."""
+    constants: tuple[Constant, ...] = ()
+
+    def lacking(self, schema: pa.Schema) -> tuple[Constant, ...]:
+        """The table's columns that a file of this schema does not have."""
+        own = set(schema.names)
+        known = {constant.name: constant for constant in self.constants}
+        return tuple(known.get(name, Constant(name, None)) for name in self.schema.names if name not in own)
+
+
 @dataclass(frozen=True)
 class Layout:
     """How a shard's columns hold rows. Two shards fit together if their layouts do, whatever their number types."""
@@ -90,21 +115,30 @@ class Layout:
     """Features of a dense row, where the schema fixes it."""
     encoding: str | None = None
     """The digest of what makes features of the columns, where they are not lists of features already."""
-    partitions: tuple[tuple[str, str | None], ...] = ()
-    """Columns that the names of the shard's folders tell, each with its value."""
+    partitions: tuple[Constant, ...] = ()
+    """Columns that the names of the shard's folders tell, or the log of its table."""
+    classes: int | None = None
+    """How many of the classes were known when the shard came; None: there are none to be known."""
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @staticmethod
     def from_json(record: dict[str, Any]) -> Layout:
-        partitions = tuple((name, value) for name, value in record["partitions"])
+        partitions = tuple(Constant(*constant) for constant in record["partitions"])
         return Layout(**{**record, "columns": tuple(record["columns"]), "partitions": partitions})
 
 
-def find_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
+def find_layout(schema: pa.Schema, columns: Columns, shard: str, says: TableSays | None = None) -> Layout:
     if columns.encoding is not None:
-        return _encoded_layout(schema, columns, columns.encoding, shard)
+        found = _encoded_layout(schema, columns, columns.encoding, shard, says)
+    else:
+        found = _ready_layout(schema, columns, shard)
+    return found if columns.classes is None else replace(found, classes=len(columns.classes))
+
+
+def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
+    """The layout of a table that has its features in lists."""
     names = schema.names
     used = []
     for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
@@ -166,9 +200,12 @@ def holds_features(schema: pa.Schema) -> bool:
     )
 
 
-def _encoded_layout(schema: pa.Schema, columns: Columns, encoding: Encoding | Plan, shard: str) -> Layout:
-    """The layout of a table whose columns are to be encoded, after a check that it has them."""
-    partitions = partitions_of(shard, schema)
+def _encoded_layout(
+    schema: pa.Schema, columns: Columns, encoding: Encoding | Plan, shard: str, says: TableSays | None
+) -> Layout:
+    """The layout of a table whose columns are to be encoded. One that it lacks is read as if it were all null; what it
+    has must be of the expected sort."""
+    partitions = partitions_of(shard, schema) if says is None else says.lacking(schema)
     leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
     for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
         if name is not None:
@@ -176,14 +213,10 @@ def _encoded_layout(schema: pa.Schema, columns: Columns, encoding: Encoding | Pl
     for name, coding in zip(columns.labels, encoding.labels if isinstance(encoding, Encoding) else (), strict=False):
         _check_label_kind(name, leaves[name], bool(coding.values), shard)
     needed = {*columns.labels, *([columns.weight] if columns.weight else [])}
-    for column in encoding.columns:
-        for name in column.parts or (column.name,):
+    for column in encoding.all_columns if isinstance(encoding, Encoding) else encoding.columns:
+        for name in column.sources:
             if name not in leaves:
-                raise DataError(
-                    f"shard '{shard}': no column '{name}' among its columns ({', '.join(leaves)})",
-                    "the model's features come from it: add it to the table, or train anew without it (train --ignore "
-                    f"{name})",
-                )
+                continue
             found = types.class_of(leaves[name])
             if not column.kind == CROSS and found not in (column.holds, types.NULL):
                 raise DataError(
@@ -191,13 +224,33 @@ def _encoded_layout(schema: pa.Schema, columns: Columns, encoding: Encoding | Pl
                     f"write it as in the data that were trained on, or train without it (train --ignore {name})",
                 )
             needed.add(name)
-    refuse_doubles(schema, needed, shard)
-    told = {name for name, _ in partitions}
-    tops = tuple(field.name for field in schema if field.name not in told and _is_needed(field.name, needed))
+    refuse_doubles(schema, needed & leaves.keys(), shard)
+    partitions = tuple(constant for constant in partitions if constant.name in needed)
+    tops = tuple(field.name for field in schema if _is_needed(field.name, needed))
+    tops = tops or tuple(schema.names[:1])  # how many rows there are is told by columns alone
     if isinstance(encoding, Plan):
         return Layout(SPARSE, tops, partitions=partitions)
-    kind, width = (DENSE, encoding.unbounded_first) if encoding.dense else (SPARSE, None)
+    kind, width = (DENSE, encoding.features) if encoding.dense else (SPARSE, None)
     return Layout(kind, tops, width=width, encoding=encoding.digest, partitions=partitions)
+
+
+def refuse_missing(schemas: Mapping[str, pa.Schema], columns: Columns) -> None:
+    """Of the shards by name: a single one may lack a column that features come from, but not all of them."""
+    if columns.encoding is None:
+        return
+    leaves: dict[str, None] = {}
+    for schema in dict.fromkeys(schemas.values()):
+        leaves |= dict.fromkeys(name for name, _ in types.leaves_of(schema))
+    encoding = columns.encoding
+    first = encoding.generations[-1] if isinstance(encoding, Encoding) else encoding  # what came later may be missing
+    missing = [name for column in first.columns for name in column.sources if name not in leaves]
+    if missing:
+        where = f"shard '{next(iter(schemas))}'" if len(schemas) == 1 else f"{len(schemas)} shards"
+        raise DataError(
+            f"{where}: no column '{missing[0]}' among the columns ({', '.join(leaves)})",
+            "the model's features come from it: add it to the table, or train anew without it (train --ignore "
+            f"{missing[0]})",
+        )
 
 
 def _is_needed(column: str, names: set[str]) -> bool:
@@ -227,35 +280,57 @@ def _check_label_kind(name: str, kind: pa.DataType, textual: bool, shard: str) -
         )
 
 
-def partitions_of(shard: str, schema: pa.Schema) -> tuple[tuple[str, str | None], ...]:
+def partitions_of(shard: str, schema: pa.Schema) -> tuple[Constant, ...]:
     """Columns by the names of folders, like year=2026, by Hive's custom; what the file has itself counts more."""
     found: dict[str, str | None] = {}
     for part in Path(shard).parts[:-1]:
         name, equals, value = part.partition("=")
         if equals and name.isidentifier() and name not in schema.names:
             found[name] = None if value == _HIVE_NULL else unquote(value)
-    return tuple(found.items())
+    return tuple(Constant(name, value) for name, value in found.items())
 
 
-def with_partitions(schema: pa.Schema, partitions: tuple[tuple[str, str | None], ...]) -> pa.Schema:
-    for name, value in partitions:
-        schema = schema.append(pa.field(name, _partition_type(value)))
+def with_partitions(schema: pa.Schema, partitions: tuple[Constant, ...]) -> pa.Schema:
+    for constant in partitions:
+        schema = schema.append(pa.field(constant.name, _constant_type(constant)))
     return schema
 
 
-def _partition_type(value: str | None) -> pa.DataType:
-    if value is None:
+def _constant_type(constant: Constant) -> pa.DataType:
+    if constant.value is None:
         return pa.null()
-    return pa.int64() if re.fullmatch(r"-?\d{1,18}", value) else pa.string()
+    if constant.kind is not None:
+        return _type_named(constant.kind)
+    return pa.int64() if re.fullmatch(r"-?\d{1,18}", constant.value) else pa.string()
+
+
+_NAMED_TYPES = {
+    str(kind): kind
+    for kind in (
+        *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()),
+        *(pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")),
+    )
+}
+_DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
+
+
+def _type_named(name: str) -> pa.DataType:
+    decimal = _DECIMAL.fullmatch(name)
+    return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _NAMED_TYPES[name]
+
+
+def can_be_constant(kind: pa.DataType) -> bool:
+    return str(kind) in _NAMED_TYPES or _DECIMAL.fullmatch(str(kind)) is not None
 
 
 def partition_columns(layout: Layout, rows: int) -> dict[str, pa.Array]:
-    """The columns that the folders' names tell, for so many rows."""
+    """The columns that the file does not have, for so many rows."""
     columns = {}
-    for name, value in layout.partitions:
-        kind = _partition_type(value)
-        scalar = pa.scalar(int(value) if pa.types.is_int64(kind) and value is not None else value, kind)
-        columns[name] = pa.repeat(scalar, rows)
+    for constant in layout.partitions:
+        text = pa.scalar(constant.value)
+        columns[constant.name] = pa.repeat(
+            text if constant.value is None else text.cast(_constant_type(constant)), rows
+        )
     return columns
 
 
@@ -293,9 +368,15 @@ _ONES = np.empty(0, np.float32)
 
 
 def rows_of(
-    arrays: dict[str, pa.Array], layout: Layout, columns: Columns, classifies: bool, width: int | None
+    arrays: dict[str, pa.Array],
+    layout: Layout,
+    columns: Columns,
+    classifies: bool,
+    width: int | None,
+    sparse: bool = False,
 ) -> RowArrays:
-    """The rows that the columns' arrays hold. `width` is what every dense row must have."""
+    """The rows that the columns' arrays hold. `width` is what every dense row must have; `sparse`: with indices, even
+    where they go without saying."""
     count = len(next(iter(arrays.values())))
     reasons = np.zeros(count, np.uint8)
     if FAULTS in arrays and layout.encoding is not None:
@@ -304,7 +385,7 @@ def rows_of(
         offsets, indices, values = _sparse_rows(arrays[INDICES], arrays.get(VALUES), reasons)
     else:
         offsets, values = _dense_rows(arrays[FEATURES], width, reasons)
-        indices = _NO_INDICES
+        indices = np.tile(np.arange(width, dtype=np.int32), count) if sparse and width is not None else _NO_INDICES
     weights = None
     if columns.weight is not None and columns.weight in arrays:
         weights = _float64(arrays[columns.weight])
@@ -313,7 +394,7 @@ def rows_of(
     if columns.labels and columns.labels[0] in arrays:
         raw = [_float64(arrays[name]) for name in columns.labels]
         meant = [
-            _labels(arrays[name], as_read, columns, classifies, reasons)
+            _labels(arrays[name], as_read, columns, classifies, layout.classes, reasons)
             for name, as_read in zip(columns.labels, raw, strict=True)
         ]
         raw_labels, labels = _side_by_side(raw), _side_by_side(meant)
@@ -328,6 +409,7 @@ def _labels(
     labels: NDArray[np.float64],
     columns: Columns,
     classifies: bool,
+    known_classes: int | None,
     reasons: NDArray[np.uint8],
 ) -> NDArray[np.float64]:
     finite = np.isfinite(labels)
@@ -338,9 +420,12 @@ def _labels(
         return labels
     if columns.classes is not None:
         classes = np.array(columns.classes)
-        numbers = np.minimum(np.searchsorted(classes, labels), len(classes) - 1)
-        reasons[finite & (classes[numbers] != labels)] = LABEL_UNKNOWN_CLASS
-        return numbers * 2.0 - 1.0 if len(classes) == 2 else numbers.astype(np.float64)
+        order = np.argsort(classes)
+        numbers = order[np.minimum(np.searchsorted(classes, labels, sorter=order), len(classes) - 1)]
+        # What was no class when the shard came is none for ever: the rows of a window must not change under it.
+        unknown = (classes[numbers] != labels) | (numbers >= (known_classes or len(classes)))
+        reasons[finite & unknown] = LABEL_UNKNOWN_CLASS
+        return np.asarray(numbers * 2.0 - 1.0 if len(classes) == 2 else numbers, np.float64)
     if columns.positive is not None:
         return np.where(labels == columns.positive, 1.0, -1.0)
     known = (labels == 1.0) | (labels == 0.0) | (labels == -1.0)

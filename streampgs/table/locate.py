@@ -8,10 +8,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streampgs.errors import DataError
+from streampgs.errors import DataError, Unfinished
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.addresses import is_address
-from streampgs.table.locate_objects import objects_at
+from streampgs.table.delta import LOG, DeltaListing, list_table, part_of_table
+from streampgs.table.layout import TableSays
+from streampgs.table.locate_objects import holds_log, objects_at
 from streampgs.table.shard_names import is_hidden, is_ignored, is_shard_name
 
 ARROW, PARQUET = "arrow", "parquet"
@@ -27,10 +29,15 @@ class Located:
     """Remote ones by address alone: nothing of them has been asked for yet."""
     ignored: list[Path | str] = field(default_factory=list)
     """Files in the named folders that are no shards by their names."""
+    tables: list[DeltaListing] = field(default_factory=list)
+    """The Delta tables among the sources."""
+    says: dict[ShardPath, TableSays] = field(default_factory=dict)
+    """What the logs of tables say of their files."""
 
 
 def locate(sources: Iterable[str]) -> Located:
-    """Shards in a stable order: the sources as given, the files of each by name; a file named twice counts once."""
+    """Shards in a stable order: the sources as given, the files of each by name, those of a Delta table as they came; a
+    file named twice counts once."""
     found = Located()
     seen: set[str] = set()
 
@@ -40,16 +47,33 @@ def locate(sources: Iterable[str]) -> Located:
             seen.add(file)
             found.paths.append(Path(os.path.abspath(path)))
 
+    def add_table(listing: DeltaListing) -> None:
+        found.tables.append(listing)
+        found.says.update(zip(listing.files, listing.says, strict=True))
+        for path in listing.files:
+            if isinstance(path, Path):
+                add(path)
+            elif path.address not in seen:
+                seen.add(path.address)
+                found.paths.append(path)
+
     for source in sources:
         if is_address(source):
+            if holds_log(source):
+                add_table(list_table(source))
+                continue
             named, ignored = objects_at(source)
             found.paths += [RemoteObject(address) for address in named if address not in seen]
             seen.update(named)
             found.ignored += ignored
             continue
         path = Path(source)
-        if path.is_dir():
-            for file in _files_below(path):
+        if (path / LOG).is_dir():
+            add_table(list_table(source))
+        elif path.is_dir():
+            files = _files_below(path)
+            _refuse_parts_of_tables(source, files)
+            for file in files:
                 if is_shard_name(file.name):
                     add(file)
                 else:
@@ -63,7 +87,9 @@ def locate(sources: Iterable[str]) -> Located:
                     f"nothing matches '{source}'",
                     "check the pattern; quote it so that the shell leaves it alone",
                 )
-            inner = locate(match for match in matches if not is_hidden(Path(match).parts, Path(source).parts))
+            named = [match for match in matches if not is_hidden(Path(match).parts, Path(source).parts)]
+            _refuse_parts_of_tables(source, map(Path, named))
+            inner = locate(named)
             for match in inner.paths:
                 add(Path(match))
             found.ignored += inner.ignored
@@ -88,6 +114,22 @@ def _files_below(folder: Path) -> list[Path]:
     return sorted(files)
 
 
+def _refuse_parts_of_tables(source: str, files: Iterable[Path]) -> None:
+    """Of what lies in a Delta table's folder only its log tells what counts."""
+    tables: dict[Path, Path | None] = {}
+
+    def table_above(folder: Path) -> Path | None:
+        if folder not in tables:
+            above = table_above(folder.parent) if folder.parent != folder else None
+            tables[folder] = folder if above is None and (folder / LOG).is_dir() else above
+        return tables[folder]
+
+    for file in files:
+        table = table_above(Path(os.path.abspath(file)))
+        if table is not None:
+            raise part_of_table(source, table)
+
+
 def kind_of(path: ShardPath, head: bytes) -> str:
     """Arrow or Parquet, told by the first bytes and not by the name."""
     if head.startswith(_ARROW_MAGIC):
@@ -105,7 +147,9 @@ def kind_of(path: ShardPath, head: bytes) -> str:
             "rewrite it as Feather V2 (which is Arrow IPC) or Parquet",
         )
     if not head:
-        raise DataError(f"shard '{path}' is empty", "remove it, or let its writer finish")
+        raise Unfinished(f"shard '{path}' is empty", "remove it, or let its writer finish")
+    if len(head) < len(_ARROW_MAGIC) or not any(head):
+        raise Unfinished(f"shard '{path}' has no beginning yet", "remove it, or let its writer finish")
     raise DataError(
         f"shard '{path}' is neither Arrow nor Parquet",
         "make shards of CSV, JSON, svmlight and other files by: streampgs pack FILE OUT",

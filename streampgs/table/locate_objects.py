@@ -14,7 +14,16 @@ from itertools import takewhile
 from streampgs.errors import DataError
 from streampgs.stores.access import is_object, keys_below
 from streampgs.stores.addresses import Address, parse
+from streampgs.table.delta import LOG, part_of_table
 from streampgs.table.shard_names import is_hidden, is_ignored, is_shard_name
+
+
+def holds_log(source: str) -> bool:
+    """Whether a Delta table lies at the address."""
+    address = parse(source)
+    folder = address.key.rstrip("/")
+    log = address.at(f"{folder}/{LOG}" if folder else LOG)
+    return (not glob.has_magic(folder) or is_object(address) is False) and is_object(log) is False
 
 
 def objects_at(source: str) -> tuple[list[str], list[str]]:
@@ -24,12 +33,14 @@ def objects_at(source: str) -> tuple[list[str], list[str]]:
     if there:
         return [str(address)], []
     if glob.has_magic(address.key) and there is None:
-        found = matching(keys_below(address.at(_literal_folder(address.key))), address.key)
+        below = keys_below(address.at(_literal_folder(address.key)))
+        found = matching(below, address.key)
         if found is None:
             raise DataError(
                 f"nothing matches '{source}'", "check the pattern; quote it so that the shell leaves it alone"
             )
         keys, ignored = found
+        _refuse_parts_of_tables(source, address, keys + ignored, below)
     else:
         folder = address.at(address.key.rstrip("/"))
         below = keys_below(folder)
@@ -38,7 +49,23 @@ def objects_at(source: str) -> tuple[list[str], list[str]]:
                 f"'{source}' does not exist", "name an object, a folder or a quoted glob of .parquet or .arrow shards"
             )
         keys, ignored = in_folder(below, folder.key)
+        _refuse_parts_of_tables(source, address, keys + ignored, below)
     return [_named(address, key) for key in keys], [_named(address, key) for key in ignored]
+
+
+def _refuse_parts_of_tables(source: str, address: Address, keys: list[str], below: list[str]) -> None:
+    """Of what lies in a Delta table's folder only its log tells what counts."""
+    tables = {f"/{key}".partition(f"/{LOG}/")[0] for key in below if f"/{LOG}/" in f"/{key}"}
+    partition = _literal_folder(f"{address.key.rstrip('/')}/*")
+    above = partition
+    while "=" in above.rpartition("/")[2]:
+        above = above.rpartition("/")[0]
+    if above != partition and is_object(address.at(f"{above}/{LOG}".lstrip("/"))) is False:
+        tables.add(f"/{above}" if above else "")
+    for key in keys:
+        for table in tables:
+            if f"/{key}".startswith(f"{table}/"):
+                raise part_of_table(source, address.at(table[1:]))
 
 
 def _named(address: Address, key: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
@@ -13,8 +13,8 @@ import pyarrow as pa
 
 from streampgs.stores.access import ASKERS, RemoteFile, RemoteObject, looked_up, opened
 from streampgs.stores.patience import Absent
-from streampgs.table.layout import Columns
-from streampgs.table.locate import ARROW
+from streampgs.table.layout import Columns, TableSays
+from streampgs.table.locate import ARROW, ShardPath
 from streampgs.table.shard_files import (
     ArrowGroups,
     Fingerprint,
@@ -32,21 +32,25 @@ _TAIL_BYTES = 1 << 16
 _SMALL_BATCH_BYTES, _SPAN_BYTES = 1 << 16, 1 << 20
 
 
-def read_remote_facts(objects: Sequence[RemoteObject], columns: Columns) -> list[tuple[RemoteObject, ShardFacts]]:
+def read_remote_facts(
+    objects: Sequence[RemoteObject], columns: Columns, says: Mapping[ShardPath, TableSays]
+) -> list[tuple[RemoteObject, ShardFacts]]:
     """The objects as they are now, and what their footers tell."""
     # Two pools: who waits for batches must not keep a place that those need.
     with ThreadPoolExecutor(ASKERS, "streampgs-footers") as pool, ThreadPoolExecutor(ASKERS) as batches:
-        return list(pool.map(lambda remote: _facts(remote.address, columns, batches), objects))
+        return list(pool.map(lambda remote: _facts(remote.address, columns, batches, says.get(remote)), objects))
 
 
-def _facts(address: str, columns: Columns, batches: Executor) -> tuple[RemoteObject, ShardFacts]:
+def _facts(
+    address: str, columns: Columns, batches: Executor, says: TableSays | None
+) -> tuple[RemoteObject, ShardFacts]:
     remote = looked_up(address)
     with opened(remote) as source:
         read = _with_tail(source)
         kind, footer = read_whole_footer(read, remote.size, remote)
         found = fingerprint(remote, remote.size, 0, footer)
         if kind != ARROW:
-            return remote, parquet_facts(remote, found, footer, columns)
+            return remote, parquet_facts(remote, found, footer, columns, says)
         file = _RemoteGroups(remote, remote.size, footer, columns, read)
         if _are_small(file):
             file.read = _ahead(file, read)

@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataError
+from streampgs.errors import DataError, Unfinished
 from streampgs.stores.access import RemoteObject
 from streampgs.table.arrow_columns import (
     Bytes,
@@ -44,7 +44,7 @@ from streampgs.table.arrow_metadata import (
     read_batch_metadata,
     read_footer,
 )
-from streampgs.table.layout import Columns, Layout, find_layout
+from streampgs.table.layout import Columns, Layout, TableSays, find_layout
 from streampgs.table.locate import ARROW, ShardPath, kind_of
 from streampgs.table.parquet_footer import FooterDamaged, values_of_column
 
@@ -79,6 +79,7 @@ class ShardFacts:
     group_rows: tuple[int, ...]
     group_entries: tuple[int, ...]
     """Feature entries in each group (Parquet counts an empty list as one)."""
+    schema: pa.Schema
 
 
 def _digest(*parts: bytes) -> str:
@@ -152,7 +153,7 @@ def read_whole_footer(read: ReadAt, size: int, path: ShardPath) -> tuple[str, by
     whole = len(tail) == tail_bytes and tail.endswith(mark)
     length = struct.unpack("<I", tail[:4])[0] if whole else 0
     if not whole or length + tail_bytes + len(mark) > size:
-        raise DataError(
+        raise Unfinished(
             f"shard '{path}' has no footer: it is truncated, or still being written",
             "remove it, or wait until its writer has finished",
         )
@@ -177,13 +178,13 @@ def schema_in(path: ShardPath, kind: str, footer: bytes) -> pa.Schema:
         raise DataError(f"shard '{path}': its footer cannot be read: {error}", "write the file again") from error
 
 
-def read_facts(path: Path, columns: Columns) -> ShardFacts:
+def read_facts(path: Path, columns: Columns, says: TableSays | None = None) -> ShardFacts:
     try:
         with _opened(path) as (fd, size, modified_ns):
             kind, footer = _footer(fd, size, path)
             found = fingerprint(path, size, modified_ns, footer)
             if kind != ARROW:
-                return parquet_facts(path, found, footer, columns)
+                return parquet_facts(path, found, footer, columns, says)
         with ArrowFile(path, found, columns) as file:
             return arrow_facts(found, file, [file.metadata(g) for g in range(file.groups)])
     except OSError as error:
@@ -357,6 +358,7 @@ def arrow_facts(found: Fingerprint, file: ArrowGroups, batches: list[BatchMetada
         file.columns.encoding is not None or any(batch.compressed for batch in batches),
         tuple(batch.rows for batch in batches),
         tuple(file.entries(batch) for batch in batches),
+        file.schema,
     )
 
 
@@ -366,14 +368,17 @@ def encoded_entries(rows: int, columns: Columns) -> int:
     return math.ceil(rows * each)
 
 
-def parquet_facts(path: ShardPath, found: Fingerprint, footer: bytes, columns: Columns) -> ShardFacts:
+def parquet_facts(
+    path: ShardPath, found: Fingerprint, footer: bytes, columns: Columns, says: TableSays | None
+) -> ShardFacts:
     try:
         with pq.ParquetFile(pa.BufferReader(_PARQUET_HEAD + footer)) as file:
-            layout = find_layout(file.schema_arrow, columns, str(path))
+            schema = file.schema_arrow
+            layout = find_layout(schema, columns, str(path), says)
             if columns.encoding is not None:
                 rows = tuple(file.metadata.row_group(g).num_rows for g in range(file.num_row_groups))
                 entries = tuple(encoded_entries(count, columns) for count in rows)
-                return ShardFacts("parquet", found, layout, True, rows, entries)
+                return ShardFacts("parquet", found, layout, True, rows, entries, schema)
             lists = "indices" if layout.kind == "sparse" else "features"
             metadata = file.metadata
             leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
@@ -385,7 +390,7 @@ def parquet_facts(path: ShardPath, found: Fingerprint, footer: bytes, columns: C
         raise DataError(
             f"shard '{path}': its Parquet footer cannot be read: {error}", "write the file again"
         ) from error
-    return ShardFacts("parquet", found, layout, True, rows, entries)
+    return ShardFacts("parquet", found, layout, True, rows, entries, schema)
 
 
 class ParquetShard:

@@ -200,8 +200,9 @@ def test_dense_rows_are_placed_like_the_plain_twin_says(rows, data):
     reasons = np.array([BAD_LABEL if k in refused else 0 for k in range(len(picks))], np.uint8)
     with np.errstate(all="ignore"):
         place_dense(
-            np.array(picks, np.int64), np.array(slots, np.int64), 3, np.array(rows, np.float64).ravel(), out, reasons
-        )
+            np.array(picks, np.int64), np.array(slots, np.int64), 3, np.array(rows, np.float64).ravel(),
+            3 * np.arange(len(out) // 3), out, reasons,
+        )  # fmt: skip
     for k, (pick, slot) in enumerate(zip(picks, slots, strict=True)):
         assert reasons[k] in ({BAD_LABEL} if k in refused else faults_of_values(rows[pick]) or {0})
         if reasons[k] == 0:
@@ -221,7 +222,8 @@ def test_one_bad_value_of_a_long_row_is_found_wherever_it_stands(bad, reason):
     numbers = np.arange(width)
     reasons = np.zeros(width, np.uint8)
     with np.errstate(all="ignore"):
-        place_dense(numbers, numbers, width, rows.ravel(), np.empty(rows.size, np.float32), reasons)
+        starts = rows.shape[1] * numbers
+        place_dense(numbers, numbers, width, rows.ravel(), starts, np.empty(rows.size, np.float32), reasons)
     assert (reasons == reason).all()
 
 

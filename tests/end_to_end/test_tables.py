@@ -412,10 +412,9 @@ def test_a_table_without_features_is_refused(tmp_path: Path) -> None:
         ("joined", lambda column: column.cast(pa.int64())),
         ("tags", lambda column: pc.binary_join(column, " ")),
         ("label", lambda column: pc.equal(column, "yes")),
-        ("age", None),
         ("label", None),
     ],
-    ids=["string→int", "int→string", "time→int", "list→string", "label→bool", "missing", "label missing"],
+    ids=["string→int", "int→string", "time→int", "list→string", "label→bool", "label missing"],
 )
 def test_shards_with_other_columns_are_refused_by_name(
     column: str, change: Any, shards: Path, run: Path, table: pa.Table, tmp_path: Path
@@ -431,6 +430,73 @@ def test_shards_with_other_columns_are_refused_by_name(
     assert f"'{column}'" in str(refused.value)
     assert "other.parquet" in str(refused.value)
     assert refused.value.remedy
+
+
+# Shards that lack columns.
+
+
+NO_COLUMN = {"age": None, "city": None, "tags": None, "scores": None, "text": None, "joined": None}
+
+
+@pytest.mark.parametrize("file_format", ["parquet", "arrow"])
+def test_a_shard_may_lack_columns_that_others_have(file_format: str, table: pa.Table, tmp_path: Path) -> None:
+    """Whichever shard comes first: the plan is made of the columns of all."""
+    parts = [table.slice(0, 1_000), table.slice(1_000, 1_000).drop_columns(list(NO_COLUMN)), table.slice(2_000)]
+    expected = None
+    for order in ((0, 1, 2), (1, 0, 2)):
+        folder = tmp_path / f"data-{order[0]}"
+        for place, number in enumerate(order):
+            write(
+                parts[number],
+                folder / f"part-{place}.{'parquet' if file_format == 'parquet' else 'arrow'}",
+                file_format,
+            )
+        run = tmp_path / f"run-{order[0]}"
+        trained(folder, run, **TEXT)
+        names = {column.name for column in streampgs.Model.load(run).encoding.columns}
+        assert names == set(table.schema.names) - {"label"}
+        expected = expected or names
+        assert names == expected
+
+
+def test_a_shard_without_any_column_but_the_label_has_rows(table: pa.Table, tmp_path: Path) -> None:
+    for file_format, ending in (("parquet", "parquet"), ("arrow", "arrow")):
+        folder = tmp_path / file_format
+        write(table.slice(0, 1_000), folder / f"part-0.{ending}", file_format)
+        write(table.slice(1_000, 500).select(["label"]), folder / f"part-1.{ending}", file_format)
+        run = tmp_path / f"run-{file_format}"
+        assert trained(folder, run, epochs=1).rows == 1_500
+        bare = write(table.slice(0, 7).select(["label"]), tmp_path / f"bare.{ending}", file_format)
+        both = [str(bare), str(folder / f"part-0.{ending}")]
+        out = tmp_path / f"{file_format}-out.parquet"
+        assert predict(streampgs.Model.load(run), both, out) == 1_007
+        scores = pq.read_table(out)["score"].to_numpy()
+        assert len(set(scores[:7])) == 1
+
+
+def test_a_column_that_all_tables_lack_is_missed(table: pa.Table, run: Path, tmp_path: Path) -> None:
+    model = streampgs.Model.load(run)
+    lacking = write(without(table.slice(0, 100), "age"), tmp_path / "lacking.parquet", "parquet")
+    whole = write(table.slice(100, 100), tmp_path / "whole.parquet", "parquet")
+    assert evaluate(model, [str(lacking), str(whole)])["rows"] == 200
+    with pytest.raises(DataError, match=r"lacking\.parquet': no column 'age'") as refused:
+        evaluate(model, [str(lacking)])
+    assert refused.value.remedy
+
+
+def test_a_column_that_only_a_shard_beyond_the_sample_has_is_learnt(tmp_path: Path) -> None:
+    """It is standardized as any other."""
+    random = np.random.default_rng(3)
+    folder = tmp_path / "data"
+    common = pa.table({"label": random.integers(0, 2, 180_000), "x": random.normal(size=180_000)})
+    for number in range(60):
+        write(common.slice(number * 3_000, 3_000), folder / f"part-{number:02}.parquet", "parquet", group_rows=3_000)
+    wild = pa.table({"label": [0, 1] * 50, "wild": random.normal(1e6, 1e3, 100)})
+    write(wild, folder / "part-60.parquet", "parquet")
+    trained(folder, tmp_path / "run", epochs=1)
+    (column,) = [c for c in streampgs.Model.load(tmp_path / "run").encoding.columns if c.name == "wild"]
+    assert column.centre[0] == pytest.approx(1e6, rel=1e-2)
+    assert 1 / column.scale[0] == pytest.approx(1e3, rel=0.5)
 
 
 def test_strings_where_the_model_knows_numbers_are_refused(tmp_path: Path) -> None:

@@ -103,27 +103,36 @@ class Training(RuleBasedStateMachine):
     def restart(self):
         self.cursor = through_json(self.cursor)
 
-    @precondition(lambda self: self.known < len(self.groups))
-    @rule(count=st.integers(1, 3), catching_up=st.booleans(), is_last=st.booleans())
-    def arrive(self, count, catching_up, is_last):
-        """`is_last`: no epoch is wanted but those that have begun."""
+    @rule(count=st.integers(0, 3), catching_up=st.booleans(), is_last=st.booleans(), data=st.data())
+    def arrive(self, count, catching_up, is_last, data):
+        """`is_last`: no epoch is wanted but those that have begun. Where one has ended, groups may go."""
         old, before = self.cursor, self.plan()
         in_window = old.row > 0 or old.slice > 0
         begun = old.epoch + (not old.begins_epoch)
+        going = self.some_that_go(data, self.known) if old.begins_epoch and old.epoch > 0 else set()
+        self.gone |= going
+        self.due = Counter({row: copies for row, copies in self.due.items() if row[0] not in going})
+        self.visits = Counter({row: times for row, times in self.visits.items() if row[0] not in going})
         self.waiting.append((self.known, min(self.known + count, len(self.groups)), catching_up))
         self.known = self.waiting[-1][1]
         self.even = self.even and catching_up
         schedule = Schedule(self.seed, self.groups, self.sizes)
-        self.cursor = schedule.arrive(old, self.known, self.known, begun if is_last else None, catching_up)
+        self.cursor = schedule.arrive(
+            old, self.known, self.known, begun if is_last else None, catching_up, spans_of(going)
+        )
         assert (self.cursor.arrivals[-1].shards, self.cursor.arrivals[-1].groups) == (self.known, self.known)
+        # However many arrivals there have been: the cursor tells those of the present part, and what was before.
+        own = [a for a in self.cursor.arrivals if (a.epoch, a.part) >= (self.cursor.epoch, self.cursor.part)]
+        assert len(self.cursor.arrivals) <= len(own) + 3
         if in_window:
             assert replace(self.cursor, arrivals=()) == replace(old, arrivals=())
             after = self.plan()
             assert same_pieces(after, before), "the window in use has changed"
-            if after.next.part > old.part:  # all that waits comes at once
+            if self.cursor.arrivals[-1].since:  # it begins a part, in which all comes that waits
                 self.waiting = [(self.joined, self.known, any(late for _, _, late in self.waiting))]
         elif self.cursor.epoch < old.epoch:
             assert is_last
+            assert any(self.groups.rows[group] for group in range(self.before, self.known) if group not in self.gone)
             assert old.begins_epoch
             caught_up = any(late for _, _, late in self.waiting) or any(
                 a.copies > 1 for a in old.arrivals if a.place == old.place
@@ -131,25 +140,33 @@ class Training(RuleBasedStateMachine):
             self.due, self.waiting = Counter(), [(self.before, self.known, caught_up)]
             self.join()
         else:
+            if going and self.known > self.waiting[-1][0]:
+                self.before = self.known
             self.join()
+
+    def some_that_go(self, data, known):
+        """Not all that have rows."""
+        live = [group for group in range(known) if group not in self.gone]
+        kept = data.draw(st.sampled_from([group for group in live if self.groups.rows[group]]))
+        return data.draw(st.sets(st.sampled_from(live), max_size=2)) - {kept}
 
     @precondition(lambda self: self.known > 1)
     @rule(count=st.integers(0, 2), data=st.data())
     def begin_again(self, count, data):
-        live = [group for group in range(self.known) if group not in self.gone]
-        going = data.draw(st.sets(st.sampled_from(live), min_size=1)) if live else set()
+        going = self.some_that_go(data, self.known)
         known = min(self.known + count, len(self.groups))
-        rows = self.groups.rows
-        if not any(rows[group] for group in range(known) if group not in self.gone | going):
-            return
         self.gone |= going
-        self.known, self.waiting, self.even = known, [], False
-        if not self.cursor.begins_epoch:
+        if self.cursor.begins_epoch:  # nothing of it has been used: it goes on with what is left, and what is new
+            self.due = Counter({row: copies for row, copies in self.due.items() if row[0] not in going})
+            self.due += self.rows(self.known, known)
+            if going and known > self.known:  # the new may hold the rows of the old
+                self.before = known
+        else:
+            self.due = self.rows(0, known)
             self.before = 0
-        spans = tuple((group, group + 1) for group in sorted(going))
         schedule = Schedule(self.seed, self.groups, self.sizes)
-        self.cursor = schedule.begin_again(self.cursor, known, known, spans)
-        self.due = self.rows(0, known)
+        self.cursor = schedule.begin_again(self.cursor, known, known, spans_of(going))
+        self.known, self.waiting, self.even = known, [], False
 
     @invariant()
     def the_cursor_points_at_a_row(self):
@@ -157,12 +174,9 @@ class Training(RuleBasedStateMachine):
             plan = self.plan()
             assert self.cursor.row == 0 or self.cursor.row < plan.pieces.rows()
 
-    @invariant()
-    def the_cursor_stays_small(self):
-        """However many arrivals there have been: those of the present part, and what was before."""
-        if hasattr(self, "cursor"):
-            own = [a for a in self.cursor.arrivals if (a.epoch, a.part) >= (self.cursor.epoch, self.cursor.part)]
-            assert len(self.cursor.arrivals) <= len(own) + 3
+
+def spans_of(groups):
+    return tuple((group, group + 1) for group in sorted(groups))
 
 
 TestTraining = Training.TestCase

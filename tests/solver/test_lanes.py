@@ -485,3 +485,62 @@ def test_before_the_first_step_there_is_nothing():
         assert lanes.weights(lane).tolist() == [0.0] * 4
         assert lanes.gap(lane) == math.inf
         assert astuple(lanes.tallies(lane)) == (0.0,) * 6
+
+
+# Lanes that join later.
+
+
+def interleaved(old, later):
+    """Settings of both in turns, as candidates have those of their classes, and which lanes go on."""
+    chosen, kept = [], []
+    for number in range(max(len(old), len(later))):
+        if number < len(old):
+            chosen.append(old[number])
+            kept.append(number)
+        if number < len(later):
+            chosen.append(later[number])
+            kept.append(None)
+    return chosen, kept
+
+
+@every_kind
+@pytest.mark.parametrize("steps", [0, 1, 24])
+def test_lanes_that_join_learn_from_then_on_and_disturb_no_bit_of_the_others(case, steps):
+    rows, old = case.rows(), case.lanes()
+    later = [replace(lane, joined=1, positive=3.0, column=0) for lane in old[: case.count // 2 + 1]]
+    undisturbed, alone = lanes_of(old), lanes_of(later)
+    start = min(ROWS, steps * case.common.batch)
+    undisturbed.advance(rows, 0, start)
+    chosen, kept = interleaved(old, later)
+    both = undisturbed.rearranged(chosen, kept)
+    assert both.steps == undisturbed.steps
+    for stop in (min(ROWS, start + 5 * case.common.batch), ROWS):
+        for solver in (both, undisturbed, alone):
+            solver.advance(rows, start, stop)
+        both = through_a_checkpoint(both)
+        start = stop
+    for lane, place in enumerate(kept):
+        twin, own = (undisturbed, place) if place is not None else (alone, later.index(chosen[lane]))
+        assert said_of(both, lane) == said_of(twin, own)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_lanes_that_join_end_where_a_round_of_the_others_ends(batch):
+    old = replace(settings("logistic", 2.0, "sparse", batch=batch), workers=2)
+    later = replace(old, joined=1, workers=1, positive=1.0)
+    case, total = Case(old, 1), 60_000 * batch
+    rows = case.rows(visits=np.arange(total) % ROWS)
+    undisturbed, alone = lanes_of([old]), lanes_of([later])
+    first = undisturbed.advance(rows, 0, 10_000 * batch, total)
+    both = undisturbed.rearranged([old, later], [0, None])
+    beyond = 0
+    while first < total:
+        stop = min(total, first + 1_001 * batch)
+        reached = both.advance(rows, first, stop, total)
+        assert undisturbed.advance(rows, first, stop, total) == reached
+        beyond += reached > stop
+        alone.advance(rows, first, reached, total)
+        first = reached
+    assert beyond, "no round ended beyond what was asked for: the case shows nothing"
+    assert said_of(both, 0) == said_of(undisturbed, 0)
+    assert said_of(both, 1) == said_of(alone, 0)

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streampgs.errors import DataChanged, DataError
-from streampgs.table.catalog import Catalog, build_catalog, decoded_bytes, read_shards, with_cache
+from streampgs.table.catalog import Catalog, build_catalog, decoded_bytes, survey, with_cache
 from streampgs.table.layout import Columns
 
 SPARSE = pa.schema({"label": pa.int64(), "indices": pa.list_(pa.int64()), "values": pa.list_(pa.float64())})
@@ -224,7 +224,7 @@ def test_digest_does_not_depend_on_where_the_shards_lie(three, tmp_path):
 def test_numbers_never_change_when_shards_are_appended(three):
     folder, catalog = three
     write_arrow(sparse(7, seed=4), folder / "0-first-by-name.arrow", 3)
-    new = read_shards([folder / "0-first-by-name.arrow"], Columns())
+    new = [one.shard for one in survey([folder / "0-first-by-name.arrow"], Columns(), {})]
     grown = catalog.appended(new)
     assert grown.shards[:3] == catalog.shards
     assert grown.group_rows[: catalog.groups].tolist() == catalog.group_rows.tolist()
@@ -238,7 +238,7 @@ def test_appended_shards_must_go_with_the_others(three, tmp_path):
     _, catalog = three
     write_arrow(dense(3, 2), tmp_path / "dense.arrow")
     with pytest.raises(DataError, match=r"shard '.*dense\.arrow' holds dense rows"):
-        catalog.appended(read_shards([tmp_path / "dense.arrow"], Columns()))
+        catalog.appended([one.shard for one in survey([tmp_path / "dense.arrow"], Columns(), {})])
 
 
 # Shards that changed.
@@ -277,7 +277,7 @@ CHANGES = {
     "missing": (lambda path: path.unlink(), "is missing"),
     "replaced by other rows": (lambda path: write_arrow(sparse(11), path, 4), "bytes; it had"),
     "replaced by Parquet": (lambda path: write_parquet(sparse(10), path, 4), "bytes; it had"),
-    "replaced by as many other bytes": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "neither Arrow nor Parquet"),
+    "replaced by as many other bytes": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "has no beginning yet"),
     "other columns in the same space": (
         lambda path: path.write_bytes(path.read_bytes().replace(b"values", b"valves")), "was replaced: its footer is another one"
     ),

@@ -158,7 +158,7 @@ REFUSED = {
     "Feather V1": (feather_v1_file, "is in the Feather V1 format", "Feather V2"),
     "an empty file": (touch, "is empty", "remove it"),
     "text": (lambda path: path.write_text("label,a,b\n1,2,3\n"), "is neither Arrow nor Parquet", "streampgs pack"),
-    "one byte": (lambda path: path.write_bytes(b"A"), "is neither Arrow nor Parquet", "streampgs pack"),
+    "one byte": (lambda path: path.write_bytes(b"A"), "has no beginning yet", "let its writer finish"),
     "half an Arrow file": (lambda path: truncated(arrow_file, path, 0.5), "has no footer", "still being written|finished"),
     "half a Parquet file": (
         lambda path: truncated(lambda p: pq.write_table(ROWS, p), path, 0.5), "has no footer", "still being written|finished"

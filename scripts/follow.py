@@ -1,0 +1,232 @@
+"""The law of --follow: a writer appends shards at random times, some of them slowly and in place; the trainer that
+follows is killed now and then and started again; in the end every row has been trained on once an epoch, and the model
+is, bit for bit, that of a quiet run whose shards came at the same rows.
+
+    python scripts/follow.py --shards 50 --kills 5 --seed 1
+
+Each row has a feature of its own and a label out of reach, so that every visit adds exactly 1 to the feature's dual:
+the vector that is trained counts the visits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streampgs.run.folder import RunFolder
+
+_OPTIONS = ["--loss", "absolute", "--sigma", "1", "--t0", "1", "--no-intercept", "--ball", "none"]
+_POLL = "0.3s"
+_PATIENCE_SECONDS = 300
+
+
+@dataclass
+class Outcome:
+    shards: int
+    rows: int
+    kills: int
+    arrivals: int
+    visits_are_right: bool
+    same_as_quiet: bool
+
+    @property
+    def holds(self) -> bool:
+        return self.visits_are_right and self.same_as_quiet
+
+
+def table_of(first: int, rows: int) -> pa.Table:
+    numbers = np.arange(first, first + rows, dtype=np.int32)
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32))
+    return pa.table(
+        {
+            "label": np.full(rows, 1e9),
+            "indices": pa.ListArray.from_arrays(offsets, pa.array(numbers)),
+            "values": pa.ListArray.from_arrays(offsets, pa.array(np.ones(rows, np.float32))),
+        }
+    )
+
+
+def content_of(table: pa.Table, suffix: str) -> bytes:
+    sink = pa.BufferOutputStream()
+    if suffix == "parquet":
+        pq.write_table(table, sink, row_group_size=max(1, table.num_rows // 3))
+    else:
+        with pa.ipc.new_file(sink, table.schema) as writer:
+            writer.write_table(table, max_chunksize=max(1, table.num_rows // 2))
+    return bytes(sink.getvalue())
+
+
+def write(path: Path, content: bytes, slowly: float) -> None:
+    """Under its own name from the first byte on, if slowly; else under another one first."""
+    if slowly <= 0.0:
+        hidden = path.with_name(f".{path.name}.tmp")
+        hidden.write_bytes(content)
+        hidden.rename(path)
+        return
+    with open(path, "wb") as file:
+        for part in range(4):
+            file.write(content[len(content) * part // 4 : len(content) * (part + 1) // 4])
+            file.flush()
+            time.sleep(slowly)
+
+
+def append_shards(folder: Path, sizes: list[int], first: int, seed: int, pause: float) -> None:
+    """What another process does to the table: appends, and now and then renames a shard, or writes it anew."""
+    chance = random.Random(seed)
+    for number, rows in enumerate(sizes):
+        time.sleep(chance.expovariate(1.0 / pause))
+        suffix = chance.choice(["arrow", "parquet"])
+        slowly = chance.choice([0.0, 0.0, 0.1, 0.5])
+        # Names are no order of arrival: some come before what is there.
+        path = folder / f"{chance.choice('abc')}-{number:03d}.{suffix}"
+        write(path, content_of(table_of(first, rows), suffix), slowly)
+        first += rows
+        if chance.random() < 0.1:
+            path.rename(path.with_name(f"renamed-{path.name}"))
+        elif chance.random() < 0.1:
+            write(path, path.read_bytes(), 0.0)
+
+
+class Trainer:
+    """The command line, following."""
+
+    def __init__(self, *words: str) -> None:
+        command = [sys.executable, "-m", "streampgs", *words, "--follow", "--poll", _POLL, "--checkpoint-every", "0.2s"]
+        self.process = subprocess.Popen([*command, "--quiet", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def end(self) -> dict[str, Any]:
+        self.process.send_signal(signal.SIGTERM)
+        out, err = self.process.communicate(timeout=_PATIENCE_SECONDS)
+        if self.process.returncode != 143:
+            raise SystemExit(f"the trainer ended with {self.process.returncode}:\n{err.decode()}")
+        return dict(json.loads(out))
+
+    def refuse_to_be_dead(self) -> None:
+        if self.process.poll() is not None:
+            raise SystemExit(f"the trainer ended by itself:\n{self.process.communicate()[1].decode()}")
+
+
+def dual_of(run: Path) -> np.ndarray:
+    checkpoint = RunFolder(run).newest_checkpoint()
+    assert checkpoint is not None
+    return checkpoint.vectors["dual"][1:]
+
+
+def rows_of(run: Path) -> int:
+    """Saved by now."""
+    saved = sorted(run.glob("checkpoint-*.arrows"))
+    return int(saved[-1].stem.split("-")[1]) if saved else 0
+
+
+def quiet_run(events: list[dict[str, Any]], table: Path, folder: Path, epochs: int) -> str:
+    """The same shards at the same rows, with nobody in a hurry. They are told apart by their names' numbers."""
+    data, run = folder / "quiet-table", folder / "quiet-run"
+    data.mkdir()
+    by_name = {path.name.removeprefix("renamed-"): path for path in table.iterdir()}
+
+    def bring(names: list[str]) -> None:
+        for name in names:
+            shutil.copy2(by_name[Path(name).name.removeprefix("renamed-")], data / Path(name).name)
+
+    arrivals = [event for event in events if event["event"] == "appended" and not event.get("lost")]
+    late = {Path(name).name.removeprefix("renamed-") for event in arrivals for name in event["added"]}
+    bring([name for name in by_name if name not in late])
+    command = ["train", str(data), "--run", str(run), *_OPTIONS]
+    for event in [*arrivals, None]:
+        limit = [] if event is None else ["--rows", str(event["rows"])]
+        ended = subprocess.run(
+            [sys.executable, "-m", "streampgs", *command, "--epochs", str(epochs), *limit, "--json", "--quiet"],
+            capture_output=True,
+            check=False,
+        )
+        if ended.returncode:
+            raise SystemExit(f"the quiet run ended with {ended.returncode}:\n{ended.stderr.decode()}")
+        report = json.loads(ended.stdout)
+        command = ["resume", str(run)]
+        if event is not None:
+            if report["rows"] != event["rows"]:
+                raise SystemExit(f"the quiet run stands at row {report['rows']:,}, not at {event['rows']:,}")
+            bring(event["added"])
+    return str(report["dual_sha256"])
+
+
+def follow(folder: Path, shards: int, kills: int, rows: int, epochs: int, seed: int, pause: float) -> Outcome:
+    chance = random.Random(seed)
+    table, run = folder / "table", folder / "run"
+    table.mkdir()
+    sizes = [chance.randrange(1, rows) for _ in range(shards)]
+    write(table / "b-first.arrow", content_of(table_of(0, rows), "arrow"), 0.0)
+    total = rows + sum(sizes)
+    trainer = Trainer("train", str(table), "--run", str(run), *_OPTIONS, "--epochs", str(epochs))
+    writer = multiprocessing.get_context("spawn").Process(target=append_shards, args=(table, sizes, rows, seed, pause))
+    while not (run / "run.arrows").exists():
+        trainer.refuse_to_be_dead()
+        time.sleep(0.05)
+    writer.start()
+    moments = sorted(chance.uniform(0.05, 0.95) * shards for _ in range(kills))
+    killed = 0
+    began = time.monotonic()
+    while rows_of(run) < total * epochs:
+        trainer.refuse_to_be_dead()
+        there = len(list(table.glob("[!.]*")))
+        if killed < kills and there > moments[killed] and rows_of(run) > 0:
+            time.sleep(chance.random())
+            trainer.kill()
+            killed += 1
+            trainer = Trainer("resume", str(run))
+        if time.monotonic() - began > _PATIENCE_SECONDS + 2 * pause * shards:
+            raise SystemExit(f"{rows_of(run):,} of {total * epochs:,} rows after {_PATIENCE_SECONDS} s")
+        time.sleep(0.05)
+    writer.join()
+    time.sleep(1.0)  # nothing may be trained on twice when all is there
+    report = trainer.end()
+    visits = dual_of(run)
+    right = len(visits) == total and bool((visits == epochs).all())
+    events = RunFolder(run).events()
+    arrivals = sum(event["event"] == "appended" and not event.get("lost") for event in events)
+    same = quiet_run(events, table, folder, epochs) == report["dual_sha256"]
+    return Outcome(shards, total, killed, arrivals, right, same)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shards", type=int, default=50)
+    parser.add_argument("--kills", type=int, default=5)
+    parser.add_argument("--rows", type=int, default=200_000, help="at most so many in a shard")
+    parser.add_argument("--epochs", type=int, default=1)
+    parser.add_argument("--pause", type=float, default=1.0, help="mean seconds between two shards")
+    parser.add_argument("--seed", type=int, default=1)
+    chosen = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        outcome = follow(Path(folder), **vars(chosen))
+    print(
+        f"{outcome.shards} shards, {outcome.rows:,} rows, {chosen.epochs} epochs, {outcome.arrivals} arrivals, trainer "
+        f"killed {outcome.kills} times ({os.cpu_count()} cores, load {os.getloadavg()[0]:.1f})"
+    )
+    print(f"every row seen once an epoch: {'yes' if outcome.visits_are_right else 'NO'}")
+    print(f"the bits of the quiet run: {'yes' if outcome.same_as_quiet else 'NO'}")
+    sys.exit(0 if outcome.holds else 1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+"""What a run has lived through: a line of JSON for every start, pause, append and choice. For people and platforms; no
+step depends on it."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from streampgs.stores.disk import append_line
+
+STARTED, RESUMED, STOPPED = "started", "resumed", "stopped"
+APPENDED, CHANGED, CHOSEN, SIGMA = "appended", "changed", "chosen", "sigma"
+
+
+def append_event(path: Path, event: str, rows: int, steps: int, **facts: Any) -> None:
+    """Add a line, to be there after a crash of the machine."""
+    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    append_line(
+        path,
+        json.dumps({"time": now, "event": event, "rows": rows, "t": steps, **facts}, allow_nan=False),
+        durable=True,
+    )
+
+
+def read_events(path: Path) -> list[dict[str, Any]]:
+    """The events, oldest first; each that a later start has made undone is marked as lost. What is no event, as the torn
+    line of a crash, is passed over."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except FileNotFoundError:
+        return []
+    events: list[dict[str, Any]] = []
+    for line in lines:
+        try:
+            event = json.loads(line)
+            known = isinstance(event["event"], str) and isinstance(event["time"], str)
+            sound = known and isinstance(event["rows"], int) and isinstance(event["t"], int)
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+        if not sound:
+            continue
+        if event["event"] == RESUMED:
+            _mark_lost(events, event)
+        events.append(event)
+    return events
+
+
+def _mark_lost(events: list[dict[str, Any]], resumed: dict[str, Any]) -> None:
+    """A kill undoes what was not saved: rows, and shards whose coming was written down but not yet saved."""
+    for event in reversed(events):
+        beyond = event["rows"] > resumed["rows"] or event.get("shards", 0) > resumed.get("shards", 1 << 62)
+        if not beyond or event["event"] == RESUMED:
+            break
+        event["lost"] = True

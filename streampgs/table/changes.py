@@ -1,0 +1,137 @@
+"""What has become of a table's shards since they were catalogued: which came, went, moved, were written anew."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from streampgs.errors import DataError, Unfinished
+from streampgs.table.catalog import Catalog, Shard
+from streampgs.table.content import content_digest, same_content
+from streampgs.table.locate import ShardPath
+from streampgs.table.shard_files import Fingerprint, fingerprint_of
+
+Stamp = tuple[int, int, int]
+"""Size, time of the last change and inode of a file."""
+
+
+@dataclass
+class Changes:
+    new: list[ShardPath] = field(default_factory=list)
+    """Shards that are not in the catalog; also those that have taken the name of one that is."""
+    moved: dict[int, Path] = field(default_factory=dict)
+    """Number of a shard → where its content lies now."""
+    touched: list[int] = field(default_factory=list)
+    """Numbers of shards that were written anew with the same content."""
+    replaced: list[int] = field(default_factory=list)
+    """Numbers of shards whose names other content has taken."""
+    gone: list[int] = field(default_factory=list)
+    copies: list[tuple[Path, Path]] = field(default_factory=list)
+    """New files, and the shards that hold the same bytes."""
+    unfinished: list[DataError] = field(default_factory=list)
+    """Why files are left alone for the time being."""
+
+    @property
+    def lost(self) -> list[int]:
+        """Shards that cannot be read any more."""
+        return sorted([*self.replaced, *self.gone])
+
+
+class Watch:
+    """Looks at a table again and again, and remembers what need not be looked at twice."""
+
+    def __init__(self, settling: bool) -> None:
+        """`settling`: a file counts when it has not changed between two looks."""
+        self.settling = settling
+        self._stamps: dict[Path, Stamp] = {}
+        self._copies: dict[Path, tuple[Stamp, Path]] = {}
+
+    def look(self, catalog: Catalog, retired: Collection[int], paths: Sequence[ShardPath]) -> Changes:
+        changes = Changes()
+        live = {shard.path: number for number, shard in enumerate(catalog.shards) if number not in retired}
+        named = set(paths)
+        lost: dict[int, Path] = {}
+        for path, number in live.items():
+            if not isinstance(path, Path):
+                if path not in named:
+                    changes.gone.append(number)
+                continue
+            stamp = _stamp(path)
+            shard = catalog.shards[number].fingerprint
+            if stamp is None or (
+                stamp[:2] != (shard.size, shard.modified_ns) and self._is_settled(path, stamp, changes)
+            ):
+                lost[number] = path
+        remote = [path for path in paths if not isinstance(path, Path) and path not in live]
+        files = [path for path in paths if isinstance(path, Path) and (path not in live or live[path] in lost)]
+        changes.new += remote
+        for path in files:
+            self._place(path, catalog, live, lost, changes)
+        for number, path in lost.items():
+            if catalog.shards[number].rows > 0:  # whether an empty shard is there makes no difference
+                (changes.replaced if path in changes.new else changes.gone).append(number)
+        return changes
+
+    def _is_settled(self, path: Path, stamp: Stamp, changes: Changes) -> bool:
+        """Whether a file may be looked at: it is whole, and its writer seems to have gone."""
+        if self.settling and self._stamps.get(path) != stamp:
+            self._stamps[path] = stamp
+            changes.unfinished.append(DataError(f"shard '{path}' may still be being written"))
+            return False
+        return True
+
+    def _place(
+        self, path: Path, catalog: Catalog, live: dict[ShardPath, int], lost: dict[int, Path], changes: Changes
+    ) -> None:
+        """Find out what a file is: a shard that lay elsewhere, one written anew, a copy, or a new one."""
+        stamp = _stamp(path)
+        if stamp is None or (path not in live and not self._is_settled(path, stamp, changes)):
+            return
+        if path in self._copies and self._copies[path][0] == stamp and self._copies[path][1] in live:
+            changes.copies.append((path, self._copies[path][1]))
+            return
+        try:
+            found, content = fingerprint_of(path), content_digest(path)
+        except Unfinished as error:
+            changes.unfinished.append(error)
+            if path in live:  # it is being written over: nothing is known yet
+                lost.pop(live[path], None)
+            return
+        alike = [number for number in live.values() if _is_alike(catalog.shards[number], found, content)]
+        for number in sorted(alike, key=lambda number: number not in lost):
+            before = catalog.shards[number].path
+            if before == path:
+                changes.touched.append(number)
+                lost.pop(number)
+                return
+            if not isinstance(before, Path) or _told_by_folders(path) != _told_by_folders(before):
+                continue
+            if number in lost:
+                changes.moved[number] = path
+                lost.pop(number)
+                return
+            if number not in changes.moved and same_content(path, before):
+                self._copies[path] = stamp, before
+                changes.copies.append((path, before))
+                return
+        changes.new.append(path)
+
+
+def _stamp(path: Path) -> Stamp | None:
+    try:
+        status = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
+
+
+def _is_alike(shard: Shard, found: Fingerprint, content: str) -> bool:
+    was = shard.fingerprint
+    return (was.size, was.footer_digest, shard.content) == (found.size, found.footer_digest, content)
+
+
+def _told_by_folders(path: Path) -> tuple[str, ...]:
+    """A file in another folder may be other rows: columns can be told by the names of folders."""
+    return tuple(part for part in path.parts[:-1] if "=" in part)

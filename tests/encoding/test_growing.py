@@ -1,0 +1,250 @@
+"""Columns that come later: old features keep number and meaning, new ones are what they would be alone, further on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streampgs.encoding import types
+from streampgs.encoding.encoding import Encoding, LabelCoding
+from streampgs.encoding.growing import grown, plan_growth
+from streampgs.encoding.learning import learn
+from streampgs.encoding.plan import plan_columns
+from streampgs.options import EncodingOptions
+from tests.encoding.plain_encoding import OnlyRoundingLeft, plain_encode, plain_learn
+from tests.encoding.tables import KINDS, Column, Table, called, encoded, learnt, tables
+from tests.encoding.test_encoder import alike, choices, specs_of
+
+BOUNDED = tuple(kind for kind in KINDS if kind != "vector")
+EXAMPLES = 60
+
+
+def part(table: Table, columns: tuple[Column, ...]) -> Table:
+    return Table(columns, table.rows)
+
+
+def grown_by(encoding: Encoding, table: Table, labels: tuple[LabelCoding, ...] = ()) -> Encoding:
+    found, _ = grown(encoding, plan_growth(table.schema, encoding, {}), [table.arrays], labels)
+    return found
+
+
+@st.composite
+def growing_tables(draw: Any) -> tuple[Table, Table, EncodingOptions]:
+    """A table, and the same one with more columns; the choices of the run."""
+    whole = draw(tables(kinds=BOUNDED))
+    flat = whole.columns
+    options = draw(choices(whole))
+    first = draw(st.integers(1, len(flat)))
+    crossed = {name for pair in options.cross for name in pair}
+    old = [c for c in flat[:first] if c.spec.name not in crossed] + [c for c in flat if c.spec.name in crossed]
+    new = [c for c in flat[first:] if c.spec.name not in crossed]
+    return part(whole, tuple(old or new)), part(whole, tuple(old + new)), options
+
+
+def learnt_of(old: Table, whole: Table, options: EncodingOptions) -> Encoding:
+    """Some of the options name columns that are yet to come."""
+    own = old.options()
+    first = replace(options, text=own.text, category=own.category, cyclic=own.cyclic, **_grams(own, options))
+    plan = plan_columns(old.schema, first, {}, "a table")
+    return learn(plan, options, [old.arrays], ())
+
+
+def _grams(own: EncodingOptions, options: EncodingOptions) -> dict[str, Any]:
+    return {} if own.text else {"ngrams": None, "char_ngrams": None}
+
+
+@settings(max_examples=EXAMPLES)
+@given(growing_tables())
+def test_rows_without_the_new_columns_stay_as_they_were(drawn):
+    """To the last bit, under the encoding that has grown as under that of their own time, which it remembers."""
+    old, whole, options = drawn
+    before = learnt_of(old, whole, options)
+    after = grown_by(before, whole)
+    rows = encoded(before, old.arrays, old.rows)
+    then = after.as_of(before.digest)
+    assert then is not None
+    assert encoded(then, whole.arrays, old.rows) == rows
+    if not after.dense and not before.dense:
+        assert encoded(after, old.arrays, old.rows) == rows
+    for row, longer in zip(rows, encoded(after, old.arrays, old.rows), strict=True):
+        if isinstance(row, int):
+            assert row == longer
+        else:
+            assert _filled(longer) == _filled(row)
+
+
+def _filled(row: Any) -> list[Any]:
+    return [(index, bits) for index, bits in row if np.frombuffer(bits, np.float32)[0] != 0.0]
+
+
+@settings(max_examples=EXAMPLES)
+@given(growing_tables())
+def test_a_row_is_its_old_entries_and_those_of_the_new_columns_further_on(drawn):
+    old, whole, options = drawn
+    before = learnt_of(old, whole, options)
+    after = grown_by(before, whole)
+    new = part(whole, tuple(c for c in whole.columns if c.spec.name in {n.name for n in after.columns}))
+    if after is before or not new.columns:
+        return
+    alone = replace(after, before=None, dense=False)
+    added = encoded(alone, new.arrays, new.rows)
+    start = before.unbounded_first
+    for row, first, more in zip(
+        encoded(after, whole.arrays, whole.rows), encoded(before, old.arrays, old.rows), added, strict=True
+    ):
+        if isinstance(row, int):
+            assert row in (first, more)
+        else:
+            assert _filled(row) == _filled([*first, *((index + start, bits) for index, bits in more)])
+
+
+@settings(max_examples=EXAMPLES)
+@given(growing_tables())
+def test_features_keep_their_names_and_the_encoding_its_digest(drawn):
+    old, whole, options = drawn
+    before = learnt_of(old, whole, options)
+    after = grown_by(before, whole)
+    start = before.unbounded_first
+    assert [after.name_of(feature) for feature in range(start)] == [before.name_of(f) for f in range(start)]
+    assert [after.sign_of(feature) for feature in range(start)] == [before.sign_of(f) for f in range(start)]
+    if after is not before:
+        alone = replace(after, before=None)
+        behind = range(after.unbounded_first)
+        assert [after.name_of(start + feature) for feature in behind] == [alone.name_of(f) for f in behind]
+        assert after.features == start + after.unbounded_first
+        record, arrays = after.to_record()
+        assert Encoding.from_record(record, arrays, before).digest == after.digest != before.digest
+
+
+def flat(table: Table) -> Table:
+    """The same values in columns that are no fields."""
+    columns = []
+    for column in table.columns:
+        name = column.spec.name.replace(".", "-")
+        array = types.leaf(table.arrays, column.spec.name)
+        own = dict.fromkeys(column.options, (name,))
+        columns.append(replace(column, spec=replace(column.spec, name=name), array=array, options=own))
+    return Table(tuple(columns), table.rows)
+
+
+@settings(max_examples=EXAMPLES)
+@given(data=st.data())
+def test_a_column_that_is_not_there_gives_no_entries(data):
+    """Neither a null's flag nor a null's category: as the twin says that does not know of it."""
+    table = flat(data.draw(tables()))
+    options = data.draw(choices(table))
+    encoding = learnt(table, options)
+    plain = plain_learn(specs_of(table, options), options, table.values)
+    there = data.draw(st.sets(st.sampled_from([column.spec.name for column in table.columns])))
+    plain.specs = [spec for spec in plain.specs if {*(spec.parts or (spec.name,))} <= there]
+    arrays = {name: array for name, array in table.arrays.items() if name in there}
+    for row, values in zip(encoded(encoding, arrays, table.rows), table.values, strict=True):
+        try:
+            expected = plain_encode(plain, values)
+        except OnlyRoundingLeft:
+            continue
+        if isinstance(expected, int):
+            assert row == expected
+        else:
+            assert alike(called(encoding, row), expected)
+
+
+def numbers(**columns: list[Any]) -> dict[str, pa.Array]:
+    return {name: pa.array(values) for name, values in columns.items()}
+
+
+def test_generation_follows_upon_generation():
+    """Each behind the one before; a row is read by what was known when it came."""
+    tables = [numbers(a=[1.0, 2.0]), numbers(a=[1.0, 2.0], b=["x", "y"]), numbers(b=["x", "y"], c=[[1, 2], [3, 4]])]
+    options = EncodingOptions(standardize="off", hash_bits=4)
+    encoding = learn(plan_columns(schema_of(tables[0]), options, {}, "a table"), options, [tables[0]], ())
+    ends = [encoding.features]
+    for table in tables[1:]:
+        encoding, _ = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table], ())
+        ends.append(encoding.features)
+    assert ends == [1, 17, 19]
+    assert [column.name for column in encoding.all_columns] == ["a", "b", "c"]
+    rows = encoded(encoding, tables[0] | tables[2], 2)
+    assert [index for index, _ in rows[0]] == [0, rows[0][1][0], 17, 18]
+    assert encoding.name_of(rows[0][1][0]) == "b=x"
+    assert encoding.name_of(18) == "c[1]"
+    assert [generation.features for generation in encoding.generations] == [19, 17, 1]
+
+
+def schema_of(table: dict[str, pa.Array]) -> pa.Schema:
+    return pa.schema([(name, array.type) for name, array in table.items()])
+
+
+def first_encoding(table: dict[str, pa.Array], **options: Any) -> Encoding:
+    chosen = EncodingOptions(**options)
+    return learn(plan_columns(schema_of(table), chosen, {}, "a table"), chosen, [table], ())
+
+
+@pytest.mark.parametrize(
+    ("options", "column", "reason"),
+    [
+        ({"ignore": "new*"}, pa.array([1, 2]), "ignored"),
+        ({"features": "old"}, pa.array([1, 2]), "not asked for"),
+        ({}, pa.array([b"a", b"b"]), "of type binary"),
+        ({}, pa.nulls(2), "nothing but nulls"),
+        ({}, pa.array([None, None], pa.float64()), "nothing but nulls in the sample"),
+        ({}, pa.array([[], None], pa.list_(pa.float64())), "nothing but nulls in the sample"),
+        ({}, pa.array([None, None], pa.string()), "nothing but nulls in the sample"),
+    ],
+)
+def test_what_becomes_no_feature_is_told_with_the_reason(options, column, reason):
+    encoding = learn(plan_columns(pa.schema({"old": pa.int64()}), EncodingOptions(), {}, "a table"), EncodingOptions(**options), [numbers(old=[1, 2])], ())  # fmt: skip
+    table = {"old": pa.array([1, 2]), "new-column": column}
+    after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table], ())
+    assert after is encoding
+    assert reason in left_out["new-column"]
+
+
+def test_no_feature_comes_behind_a_vector_without_end():
+    vector = {"v": pa.array([[(0, 1.0)], [(5, 2.0)]], pa.map_(pa.int32(), pa.float64()))}
+    encoding = first_encoding(vector)
+    table = vector | numbers(more=[1, 2])
+    after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table], ())
+    assert after is encoding
+    assert "behind those of vector 'v'" in left_out["more"]
+
+
+def test_one_vector_may_come_later_and_goes_behind_all_else():
+    encoding = first_encoding(numbers(old=[1.0, 2.0]), standardize="off")
+    vectors = {name: pa.array([[(0, 1.0)], [(7, 2.0)]], pa.map_(pa.int32(), pa.float64())) for name in ("v", "w")}
+    table = numbers(old=[1.0, 2.0], more=[3.0, 4.0]) | vectors
+    after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table], ())
+    assert list(left_out) == ["w"]
+    assert after.features is None
+    rows = encoded(after, table, 2)
+    assert [[index for index, _ in row] for row in rows] == [[0, 1, 2], [0, 1, 9]]
+    assert after.name_of(9) == "v[7]"
+
+
+def test_hashes_of_new_columns_are_as_small_as_their_strings_allow():
+    encoding = first_encoding(numbers(old=["a", "b"]), hash_bits=20)
+    after, _ = grown(
+        encoding, plan_growth(pa.schema({"new": pa.string()}), encoding, {}), [numbers(new=["c", "d"])], ()
+    )
+    assert after.hash_bits < 20
+    few = first_encoding(numbers(old=["a", "b"]), hash_bits=3)
+    after, _ = grown(few, plan_growth(pa.schema({"new": pa.string()}), few, {}), [numbers(new=["c", "d"])], ())
+    assert after.hash_bits == 3
+
+
+def test_labels_that_are_new_make_a_generation_of_their_own():
+    encoding = replace(first_encoding(numbers(old=[1.0, 2.0])), labels=(LabelCoding(("a", "b", "c")),))
+    table = numbers(old=[1.0, 2.0])
+    plan = plan_growth(schema_of(table), encoding, {})
+    after, _ = grown(encoding, plan, [table], (LabelCoding(("a", "b", "c", "aa")),))
+    assert after.labels[0].values == ("a", "b", "c", "aa")
+    then = after.as_of(encoding.digest)
+    assert then is not None
+    assert then.labels[0].values == ("a", "b", "c")
+    assert encoded(after, table, 2) == encoded(encoding, table, 2)

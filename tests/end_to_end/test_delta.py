@@ -1,0 +1,203 @@
+"""Delta tables from log to prediction: the same model as of the same rows in plain files, and growth by versions."""
+
+from __future__ import annotations
+
+import datetime
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+import streampgs
+from streampgs.errors import DataError
+from streampgs.evaluation import evaluate, predict
+from streampgs.inspection import inspect_data
+from streampgs.options import EncodingOptions, ModelOptions, Resources
+from streampgs.table.locate import locate
+from tests.end_to_end.conftest import streampgs as command
+
+ROWS = 600
+SMALL: dict[str, Any] = {"memory": "60MB", "window": "300kB", "sigma": 1e-4}
+
+DAYS = [datetime.date(2026, 1, 1), datetime.date(2026, 2, 3), None, datetime.date(2026, 1, 1)]
+PLACES = ["a b/%é=", "17", "18", None]
+RATES = [1.0, None, 2.5, 4.0]
+PARTITIONS = {"day": pa.date32(), "place": pa.string(), "rate": pa.float64()}
+
+
+def rows(seed: int, count: int = ROWS) -> pa.Table:
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(count, 2))
+    labels = (x[:, 0] - x[:, 1] + random.normal(size=count) > 0).astype(np.int8)
+    words = pa.array(np.array(["red", "green", "blue"])[random.integers(0, 3, count)])
+    return pa.table({"x0": x[:, 0], "x1": x[:, 1], "word": words, "label": labels})
+
+
+def with_constants(table: pa.Table, number: int) -> pa.Table:
+    for (name, kind), values in zip(PARTITIONS.items(), (DAYS, PLACES, RATES), strict=True):
+        table = table.append_column(name, pa.repeat(pa.scalar(values[number], kind), len(table)))
+    return table
+
+
+def in_files(table: Path, folder: Path) -> Path:
+    """The files that the table counts, under names that keep their order, away from its log."""
+    folder.mkdir(exist_ok=True)
+    for number, path in enumerate(locate([str(table)]).paths):
+        shutil.copy2(path, folder / f"part-{number:03}.parquet")
+    return folder
+
+
+def trained(data: Path, run: Path, **options: Any) -> str:
+    return str(streampgs.train(data, run=run, **{"epochs": 2, **SMALL, **options}).dual_sha256)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    for seed in range(3):
+        write_deltalake(str(tmp_path / "table"), rows(seed), mode="append")
+    return tmp_path / "table"
+
+
+def test_a_table_is_trained_on_as_its_files_are(table: Path, tmp_path: Path) -> None:
+    (table / "left-behind.parquet").write_bytes(b"PAR1")
+    assert trained(table, tmp_path / "run") == trained(in_files(table, tmp_path / "files"), tmp_path / "other")
+
+
+def test_partition_columns_are_columns_of_the_logs_types(tmp_path: Path) -> None:
+    """As if each file held them: dates and doubles, null, strings that look like numbers, and what names must quote."""
+    table, files = tmp_path / "year=1999" / "table", tmp_path / "files"
+    files.mkdir()
+    for number in range(4):
+        whole = with_constants(rows(number), number)
+        write_deltalake(str(table), whole, mode="append", partition_by=list(PARTITIONS))
+        pq.write_table(whole, files / f"part-{number}.parquet")
+    assert trained(table, tmp_path / "run") == trained(files, tmp_path / "other")
+    model = streampgs.Model.load(tmp_path / "run")
+    assert model.encoding is not None
+    kinds = {column.name: column.kind for column in model.encoding.columns}
+    assert kinds == {
+        **{"x0": "number", "x1": "number", "word": "category"},
+        **{"day": "number", "place": "category", "rate": "number"},
+    }
+    assert evaluate(model, [str(table)]) == evaluate(model, [str(files)])
+
+
+def test_the_label_may_be_a_partition_column(tmp_path: Path) -> None:
+    table, files = tmp_path / "table", tmp_path / "files"
+    files.mkdir()
+    for number, label in enumerate(["yes", "no", "yes"]):
+        part = rows(number).drop_columns(["label"]).append_column("label", pa.array([label] * ROWS))
+        write_deltalake(str(table), part, mode="append", partition_by=["label"])
+        pq.write_table(part, files / f"part-{number}.parquet")
+    assert trained(table, tmp_path / "run") == trained(files, tmp_path / "other")
+
+
+def test_a_column_that_came_later_is_null_before(tmp_path: Path) -> None:
+    """And is a feature, although the first file does not have it."""
+    table, files = tmp_path / "table", tmp_path / "files"
+    files.mkdir()
+    for number in range(4):
+        part = rows(number)
+        late = {"late": pa.array(np.arange(ROWS) % 7, pa.float64()), "tag": pa.array(["t"] * ROWS)}
+        own = part
+        for name, column in late.items():
+            empty = pa.nulls(ROWS, column.type)
+            part = part.append_column(name, column if number >= 2 else empty)
+        if number >= 2:
+            own = part
+        write_deltalake(str(table), own, mode="append", schema_mode="merge")
+        pq.write_table(part, files / f"part-{number}.parquet")
+    options = {"null_flags": True}
+    assert trained(table, tmp_path / "run", **options) == trained(files, tmp_path / "other", **options)
+    model = streampgs.Model.load(tmp_path / "run")
+    assert model.encoding is not None
+    assert {"late", "tag"} <= {column.name for column in model.encoding.columns}
+
+
+def test_a_struct_that_came_later_is_no_silent_loss(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    write_deltalake(str(table), rows(0))
+    nested = pa.array([{"a": 1.0}] * ROWS)
+    write_deltalake(str(table), rows(1).append_column("s", nested), mode="append", schema_mode="merge")
+    trained(table, tmp_path / "run")
+    encoding = streampgs.Model.load(tmp_path / "run").encoding
+    assert encoding is not None
+    assert "s.a" in {column.name for column in encoding.columns}
+
+
+def test_an_append_joins_in_at_a_resume(table: Path, tmp_path: Path) -> None:
+    files = in_files(table, tmp_path / "files")
+    for data, run in ((table, tmp_path / "run"), (files, tmp_path / "other")):
+        streampgs.train(data, run=run, rows=700, **SMALL)
+    write_deltalake(str(table), rows(3), mode="append")
+    DeltaTable(str(table)).create_checkpoint()
+    in_files(table, files)
+    reports = [streampgs.resume(tmp_path / run, epochs=2) for run in ("run", "other")]
+    assert reports[0].dual_sha256 == reports[1].dual_sha256
+    assert reports[0].rows > 2 * 3 * ROWS
+
+
+def test_a_new_partition_joins_in_with_its_values(tmp_path: Path) -> None:
+    table, files = tmp_path / "table", tmp_path / "files"
+    files.mkdir()
+    for number in range(4):
+        whole = with_constants(rows(number), number)
+        write_deltalake(str(table), whole, mode="append", partition_by=list(PARTITIONS))
+        pq.write_table(whole, files / f"part-{number}.parquet")
+        if number == 1:
+            for data, run in ((table, tmp_path / "run"), (files, tmp_path / "other")):
+                streampgs.train(data, run=run, rows=700, **SMALL)
+    reports = [streampgs.resume(tmp_path / run, epochs=2) for run in ("run", "other")]
+    assert reports[0].dual_sha256 == reports[1].dual_sha256
+
+
+def test_pauses_and_the_cache_do_not_matter(tmp_path: Path) -> None:
+    table = tmp_path / "table"
+    for number in range(4):
+        whole = with_constants(rows(number), number)
+        write_deltalake(str(table), whole, mode="append", partition_by=list(PARTITIONS))
+    expected = trained(table, tmp_path / "whole")
+    run = tmp_path / "run"
+    streampgs.train(table, run=run, rows=300, **SMALL)
+    for count in (1_100, 2_500, 3_100):
+        shutil.rmtree(run / "cache")
+        streampgs.resume(run, rows=count)
+    assert streampgs.resume(run, epochs=2).dual_sha256 == expected
+
+
+def test_every_command_takes_tables(table: Path, tmp_path: Path) -> None:
+    judged = tmp_path / "judged"
+    write_deltalake(str(judged), rows(10))
+    write_deltalake(str(judged), rows(11), mode="append")
+    DeltaTable(str(judged)).delete("x0 > 1")
+    files = in_files(judged, tmp_path / "files")
+    (judged / "left-behind.parquet").write_bytes(b"PAR1")
+    done = command("train", table, "--run", tmp_path / "run", "--epochs", 1, "--validation", judged)
+    assert done.code == 0, done.err
+    assert f"Delta table '{table}', version 2: 3 files" in done.err + done.out
+    model = streampgs.Model.load(tmp_path / "run")
+    assert evaluate(model, [str(judged)]) == evaluate(model, [str(files)])
+    for data, out in ((judged, "a.parquet"), (files, "b.parquet")):
+        assert predict(model, [str(data)], tmp_path / out) == len(DeltaTable(str(judged)).to_pyarrow_table())
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+    found = inspect_data([str(judged)], ModelOptions(), EncodingOptions(), Resources())
+    assert found["catalog"] == inspect_data([str(files)], ModelOptions(), EncodingOptions(), Resources())["catalog"]
+
+
+def test_a_table_without_files_is_an_error(table: Path, tmp_path: Path) -> None:
+    DeltaTable(str(table)).delete()
+    with pytest.raises(DataError, match="no shards in"):
+        trained(table, tmp_path / "run")
+
+
+def test_a_file_that_is_gone_from_the_disk_is_named(table: Path, tmp_path: Path) -> None:
+    lost = locate([str(table)]).paths[1]
+    assert isinstance(lost, Path)
+    lost.unlink()
+    with pytest.raises(DataError, match=lost.name):
+        trained(table, tmp_path / "run")

@@ -1,0 +1,501 @@
+"""Tables whose columns and classes become more while a run goes on: old features and models stay, pauses change nothing."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import streampgs
+from streampgs.errors import DataError
+from streampgs.evaluation import evaluate, predict
+from streampgs.inspection import inspect_run, strongest
+from streampgs.model import lanes_from, newest_checkpoint
+from streampgs.progress import Silent, StopRequest
+from tests.end_to_end.conftest import streampgs as command
+from tests.end_to_end.mixed_tables import replaced, without, write
+
+SHARD_ROWS = 600
+SMALL = {"memory": "60MB", "window": "100kB"}
+
+
+def table(seed: int, rows: int = SHARD_ROWS) -> pa.Table:
+    """Numbers, a category, a list, a text; the label depends on all of them."""
+    chance = np.random.default_rng(seed)
+    age, height = chance.normal(40, 10, rows), chance.normal(170, 10, rows)
+    city, colour = chance.integers(0, 5, rows), chance.integers(0, 4, rows)
+    size = chance.normal(size=(rows, 2))
+    score = (age - 40) / 10 + (height - 170) / 10 + (city - 2) + 2 * (colour == 1) - 1 + size[:, 0]
+    kinds = np.digitize(score, [-1.0, 1.0, 2.5])
+    return pa.table(
+        {
+            "label": pa.array(np.where(score > 0, "yes", "no")),
+            "kind": pa.array([f"k{kind}" for kind in kinds]),
+            "number": pa.array(kinds),
+            "age": age,
+            "height": pa.array(height, mask=chance.random(rows) < 0.1),
+            "city": pa.array([f"city {number}" for number in city]).dictionary_encode(),
+            "colour": pa.array([f"colour {number}" for number in colour]),
+            "size": pa.array(list(size), pa.list_(pa.float64(), 2)),
+            "note": pa.array([f"seen in {number} {age:.0f}" for number, age in zip(city, age, strict=True)]),
+        }
+    )
+
+
+def only(columns: tuple[str, ...], seed: int, classes: int = 4) -> pa.Table:
+    found = table(seed, 2 * SHARD_ROWS)
+    kept = np.flatnonzero(found["number"].to_numpy() < classes)[:SHARD_ROWS]
+    return found.take(pa.array(kept)).select(list(columns))
+
+
+# What comes at the start, and in two waves later; options of the run.
+CASES: dict[str, tuple[list[tuple[tuple[str, ...], int]], dict[str, Any]]] = {
+    "columns of all sorts": (
+        [(("label", "age", "city"), 4), (("label", "age", "city", "height", "colour"), 4), (("label", "age", "note", "size"), 4)],
+        {"null_flags": True},
+    ),
+    "dense stays dense": ([(("label", "age"), 4), (("label", "age", "height"), 4), (("label", "height", "size"), 4)], {}),
+    "dense becomes sparse": ([(("label", "age", "size"), 4), (("label", "age", "colour"), 4), (("label", "height"), 4)], {}),
+    "a vocabulary": ([(("label", "age", "city"), 4), (("label", "city", "colour"), 4), (("label", "age", "city"), 4)], {"vocabulary": True}),
+    "classes by name": ([(("kind", "age", "city"), 3), (("kind", "age", "city"), 4), (("kind", "height", "city"), 4)], {"label": "kind"}),
+    "classes by number": ([(("number", "age"), 3), (("number", "age"), 4), (("number", "age", "colour"), 4)], {"label": "number"}),
+    "p below 2": ([(("kind", "age", "size"), 3), (("kind", "age", "colour"), 4), (("kind", "age"), 4)], {"label": "kind", "p": 1.5, "sigma": 1e-4}),
+    "p 2, one sigma, batches": ([(("kind", "age", "city"), 3), (("kind", "age", "colour"), 4), (("kind", "age"), 4)], {"label": "kind", "sigma": 1e-4, "batch": 7}),
+    "several threads": ([(("kind", "age", "city"), 3), (("kind", "age", "height"), 4), (("kind", "age"), 4)], {"label": "kind", "sigma": 1e-4, "threads": 2}),
+    "the last iterate": ([(("kind", "age", "city"), 3), (("kind", "age", "height"), 4), (("kind", "age"), 4)], {"label": "kind", "returns": "last", "sigma": [1e-3, 1e-4]}),
+}  # fmt: skip
+
+
+def arrive(case: str, wave: int, folder: Path, file_format: str = "parquet") -> None:
+    """Two shards of the wave."""
+    columns, classes = CASES[case][0][wave]
+    for number in range(2):
+        name = f"part-{wave}-{number}.{'parquet' if file_format == 'parquet' else 'arrow'}"
+        write(only(columns, 10 * wave + number, classes), folder / name, file_format, group_rows=200)
+
+
+ENDS = (700, 1_900, 3_500)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_same_arrivals_give_the_same_bits_whatever_pauses_come_between(case: str, tmp_path: Path) -> None:
+    """With the cache deleted, and none at all, as well."""
+    chance = random.Random(7)
+    options = CASES[case][1]
+    digests = set()
+    for attempt in range(3):
+        data, run = tmp_path / f"data-{attempt}", tmp_path / f"run-{attempt}"
+        arrive(case, 0, data)
+        streampgs.train(data, run=run, rows=ENDS[0], **SMALL, **options)
+        for wave, end in enumerate(ENDS[1:], 1):
+            arrive(case, wave, data)
+            for _ in range(2 * attempt):
+                streampgs.resume(run, rows=chance.randrange(ENDS[wave - 1] + 1, end), checkpoint_seconds=1e-6)
+                shutil.rmtree(run / "cache", ignore_errors=True)
+            streampgs.resume(run, rows=end)
+        digests.add(streampgs.resume(run, epochs=3).dual_sha256)
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("case", ["columns of all sorts", "dense becomes sparse", "classes by name"])
+def test_formats_do_not_matter(case: str, tmp_path: Path) -> None:
+    digests = set()
+    for file_format in ("parquet", "arrow", "zstd"):
+        data, run = tmp_path / file_format, tmp_path / f"run-{file_format}"
+        arrive(case, 0, data, file_format)
+        streampgs.train(data, run=run, rows=ENDS[0], **SMALL, **CASES[case][1])
+        arrive(case, 1, data, file_format)
+        digests.add(streampgs.resume(run, epochs=2).dual_sha256)
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize(
+    "case", ["columns of all sorts", "dense stays dense", "dense becomes sparse", "classes by name"]
+)
+def test_a_damaged_checkpoint_leaves_one_that_still_knows_its_columns_and_classes(case: str, tmp_path: Path) -> None:
+    data, run, other = tmp_path / "data", tmp_path / "run", tmp_path / "other"
+    arrive(case, 0, data)
+    streampgs.train(data, run=run, rows=ENDS[0], **SMALL, **CASES[case][1])
+    shutil.copytree(run, other)
+    arrive(case, 1, data)
+    expected = streampgs.resume(other, rows=1_300).dual_sha256
+    streampgs.resume(run, rows=1_000)
+    for path in sorted(run.glob("checkpoint-*"))[1:]:
+        path.write_bytes(path.read_bytes()[:-1000])
+    assert streampgs.Model.load(run).rows == newest_checkpoint(run).record["totals"]["rows"] == ENDS[0]
+    assert streampgs.resume(run, rows=1_300).dual_sha256 == expected
+
+
+def test_a_run_that_ended_before_its_first_checkpoint_takes_in_what_has_come(tmp_path: Path) -> None:
+    """The catalog may know by then of columns that no checkpoint knows of."""
+    data, run, other = tmp_path / "data", tmp_path / "run", tmp_path / "other"
+    arrive("columns of all sorts", 0, data)
+    streampgs.train(data, run=run, rows=10, **SMALL)
+    for path in run.glob("checkpoint-*"):
+        path.unlink()
+    shutil.copytree(run, other)
+    arrive("columns of all sorts", 1, data)
+    streampgs.resume(run, rows=10)
+    for path in run.glob("checkpoint-*"):
+        path.unlink()
+    assert streampgs.resume(run, rows=900).dual_sha256 == streampgs.resume(other, rows=900).dual_sha256
+
+
+# Columns.
+
+
+class Noted(Silent):
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)
+
+
+def test_old_weights_stay_and_new_columns_are_learnt(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    arrive("columns of all sorts", 0, data)
+    streampgs.train(data, run=run, epochs=2, **SMALL)
+    before = streampgs.Model.load(run)
+    old = before.encoding
+    arrive("columns of all sorts", 1, data)
+    streampgs.resume(run, epochs=10)
+    after = streampgs.Model.load(run)
+    assert old is not None
+    assert after.encoding is not None
+    assert after.features > before.features
+    assert [after.name_of(f) for f in range(before.features)] == [before.name_of(f) for f in range(before.features)]
+    named = {one["name"] for one in strongest(after, 20)}
+    assert {"age", "height", "colour=colour 1"} <= named
+    whole = write(table(99).select(["label", "age", "city", "height", "colour"]), tmp_path / "whole.parquet", "parquet")
+    known = write(table(99).select(["label", "age", "city"]), tmp_path / "known.parquet", "parquet")
+    assert evaluate(after, [str(whole)])["accuracy"] > evaluate(before, [str(whole)])["accuracy"] + 0.02
+    assert evaluate(after, [str(known)])["rows"] == SHARD_ROWS
+
+
+def test_a_table_without_new_columns_scores_as_if_they_were_null_there(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    arrive("dense becomes sparse", 0, data)
+    streampgs.train(data, run=run, rows=500, **SMALL)
+    arrive("dense becomes sparse", 1, data)
+    streampgs.resume(run, epochs=2)
+    model = streampgs.Model.load(run)
+    lacking = table(99).select(["label", "age", "size"])
+    scores = model.decision_function(lacking)
+    columns = [f for f in range(model.features) if not model.name_of(f).startswith(("colour", "hashed"))]
+    assert columns == [0, 1, 2]
+    out = tmp_path / "out.parquet"
+    predict(model, [str(write(lacking, tmp_path / "lacking.parquet", "parquet"))], out)
+    assert pq.read_table(out)["score"].to_numpy() == pytest.approx(scores)
+    age = (lacking["age"].to_numpy() - model.encoding.all_columns[0].centre[0]) * model.encoding.all_columns[0].scale[0]
+    sizes = np.stack(lacking["size"].to_numpy())
+    expected = model.intercept_ + np.column_stack([age, sizes]).astype(np.float32) @ model.coef_[:3]
+    assert scores == pytest.approx(expected, abs=1e-6)
+
+
+def test_what_comes_and_what_is_missing_is_told(tmp_path: Path) -> None:
+    data, run, noted = tmp_path / "data", tmp_path / "run", Noted()
+    arrive("columns of all sorts", 0, data)
+    streampgs.train(data, run=run, rows=500, **SMALL)
+    arrive("columns of all sorts", 2, data)
+    raw = only(("label", "age"), 77).append_column("raw", pa.array([b"x"] * SHARD_ROWS))
+    write(raw, data / "part-3.parquet", "parquet")
+    streampgs.resume(run, rows=800, observer=noted)
+    text = "\n".join(noted.notes)
+    assert "new columns: 'size' (list), 'note' (category)" in text
+    assert "'raw' (of type binary: --text takes it as text)" in text
+    assert "lack columns, which count as null there: 'city'" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"), [({"ignore": ["height", "col*"]}, []), ({"features": ["age", "h*"]}, ["height"])]
+)
+def test_the_choices_of_the_start_hold_for_columns_that_come_later(
+    options: dict[str, list[str]], kept: list[str], tmp_path: Path
+) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    write(only(("label", "age", "city", "height", "colour"), 1).slice(0, 50), data / "part-0.parquet", "parquet")
+    write(only(("label", "age", "city"), 2), data / "part-1.parquet", "parquet")
+    first = tmp_path / "first"
+    first.mkdir()
+    streampgs.train(data, run=first / "run", rows=500, **SMALL, **options)
+    columns = streampgs.Model.load(first / "run").encoding.all_columns
+    assert {column.name for column in columns} - {"age", "city"} == set(kept)
+    if not kept:  # patterns that match nothing yet are refused at the start
+        return
+    (data / "part-0.parquet").unlink()
+    streampgs.train(data, run=run, rows=500, features="age", **SMALL)
+    write(only(("label", "age", "city", "height"), 1), data / "part-2.parquet", "parquet")
+    streampgs.resume(run, rows=700)
+    assert [column.name for column in streampgs.Model.load(run).encoding.all_columns] == ["age"]
+
+
+def test_a_column_of_another_sort_is_refused_by_name_and_nothing_is_taken_in(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    arrive("columns of all sorts", 0, data)
+    streampgs.train(data, run=run, rows=500, **SMALL)
+    catalog = (run / "catalog.arrows").read_bytes()
+    bad = replaced(only(("label", "age", "city"), 5), "age", pa.array(["old"] * SHARD_ROWS))
+    write(bad, data / "part-9.parquet", "parquet")
+    with pytest.raises(DataError, match=r"part-9\.parquet': column 'age' is of type string"):
+        streampgs.resume(run, rows=900)
+    assert (run / "catalog.arrows").read_bytes() == catalog
+    (data / "part-9.parquet").unlink()
+    assert streampgs.resume(run, rows=900).rows == 900
+
+
+def test_a_new_shard_without_a_label_is_refused(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    arrive("columns of all sorts", 0, data)
+    streampgs.train(data, run=run, rows=500, **SMALL)
+    write(without(only(("label", "age", "city"), 5), "label"), data / "part-9.parquet", "parquet")
+    with pytest.raises(DataError, match=r"part-9\.parquet': no label column 'label'"):
+        streampgs.resume(run, rows=900)
+
+
+def test_old_shards_keep_what_is_cached_of_them(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    arrive("columns of all sorts", 0, data)
+    streampgs.train(data, run=run, epochs=2, **SMALL)
+    cached = {path: path.stat().st_mtime_ns for path in (run / "cache").glob("*.arrows")}
+    assert cached
+    arrive("columns of all sorts", 1, data)
+    streampgs.resume(run, epochs=5)
+    now = {path: path.stat().st_mtime_ns for path in (run / "cache").glob("*.arrows")}
+    assert cached.items() < now.items()
+
+
+# Classes.
+
+
+def lane_bits(run: Path) -> dict[str, bytes]:
+    """Of each class's model in the leading candidate."""
+    checkpoint = newest_checkpoint(run)
+    lanes = lanes_from(checkpoint)
+    targets = [target["name"] for target in checkpoint.record["contest"]["targets"]]
+    return {name: lanes.weights(number).tobytes() for number, name in enumerate(targets)}
+
+
+@pytest.mark.parametrize("case", ["classes by name", "classes by number"])
+def test_old_models_are_not_disturbed_by_new_classes(case: str, tmp_path: Path) -> None:
+    """Rows of new classes are negatives to them, as rows of other classes are: their bits are those of a run in which
+    the new rows have a label of an old class that is negative to them, too."""
+    name = CASES[case][1]["label"]
+    first, third = ("k0", "k3") if name == "kind" else (0, 3)
+    bits = []
+    for replacing in (False, True):
+        data, run = tmp_path / f"data-{replacing}", tmp_path / f"run-{replacing}"
+        for number in range(2):
+            write(only((name, "age"), number, 3), data / f"part-0-{number}.parquet", "parquet", group_rows=200)
+        streampgs.train(data, run=run, rows=700, sigma=1e-4, label=name, **SMALL)
+        new = only((name, "age"), 5, 4)
+        if replacing:
+            labels = [first if label == third else label for label in new[name].to_pylist()]
+            new = replaced(new, name, pa.array(labels))
+        write(new, data / "part-1.parquet", "parquet", group_rows=200)
+        streampgs.resume(run, epochs=2)
+        bits.append(lane_bits(run))
+    whole, without_third = bits
+    assert len(whole) == 4
+    assert len(without_third) == 3
+    kept = [target for target in without_third if target not in ("k0", "0")]
+    assert len(kept) == 2
+    assert all(whole[target] == without_third[target] for target in kept)
+
+
+def test_a_new_class_is_learnt_and_predicted(tmp_path: Path) -> None:
+    data, run, noted = tmp_path / "data", tmp_path / "run", Noted()
+    labels = [np.array(["b", "c", "d"]), np.array(["b", "a", "c", "d", "aa"])]
+    chance = np.random.default_rng(3)
+
+    def shard(names: np.ndarray, rows: int = 900) -> pa.Table:
+        drawn = chance.integers(0, len(names), rows)
+        spots = {"b": (0, 5), "c": (5, 0), "d": (-5, 0), "a": (0, -5), "aa": (5, 5)}
+        place = np.array([spots[name] for name in names[drawn]]) + chance.normal(size=(rows, 2))
+        return pa.table({"label": names[drawn], "x": place[:, 0], "y": place[:, 1]})
+
+    write(shard(labels[0]), data / "part-0.parquet", "parquet")
+    streampgs.train(data, run=run, epochs=2, **SMALL)
+    write(shard(labels[1]), data / "part-1.parquet", "parquet")
+    streampgs.resume(run, epochs=30, observer=noted)
+    model = streampgs.Model.load(run)
+    assert model.classes_ is not None
+    assert model.classes_.tolist() == ["b", "c", "d", "a", "aa"]
+    assert model.targets == ("b", "c", "d", "a", "aa")
+    test = shard(labels[1])
+    found = model.predict(test)
+    assert np.mean(found == test["label"].to_numpy(zero_copy_only=False)) > 0.8
+    assert np.mean(found[test["label"].to_numpy(zero_copy_only=False) == "a"] == "a") > 0.8
+    file = write(test, tmp_path / "test.parquet", "parquet")
+    assert evaluate(model, [str(file)])["accuracy"] == pytest.approx(
+        np.mean(found == test["label"].to_numpy(zero_copy_only=False))
+    )
+    assert any("2 new classes ('a', 'aa'), beside 3" in note for note in noted.notes)
+    shown = inspect_run(run, top=1)
+    assert {one["target"] for one in shown["top"]} == {"b", "c", "d", "a", "aa"}
+    steps = [group.steps for group in lanes_from(newest_checkpoint(run)).groups]
+    assert len(steps) == 2
+    assert steps[0] == model.steps > steps[1]
+    done = command("inspect", run)
+    assert done.code == 0, done.err
+
+
+def test_new_classes_are_learnt_by_all_candidates_that_are_left(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    arrive("classes by name", 0, data)
+    streampgs.train(data, run=run, rows=700, label="kind", sigma=[1e-2, 1e-3], loss=["logistic", "hinge"], **SMALL)
+    arrive("classes by name", 1, data)
+    streampgs.resume(run, rows=1_500)
+    checkpoint = newest_checkpoint(run)
+    assert len(checkpoint.record["settings"]) == 4 * 4
+    assert [group["steps"] for group in checkpoint.record["solver"]] == [1_500, 800, 1_500, 800]
+
+
+@pytest.mark.parametrize("sigma", [1e-3, "auto"])
+def test_another_sigma_holds_for_classes_that_came_later_too(sigma: Any, tmp_path: Path) -> None:
+    """Each model goes on at the step that it has come to."""
+    data = tmp_path / "data"
+    arrive("classes by name", 0, data)
+    streampgs.train(data, run=tmp_path / "run", rows=700, label="kind", sigma=1e-4, **SMALL)
+    arrive("classes by name", 1, data)
+    streampgs.resume(tmp_path / "run", rows=1_500)
+    shutil.copytree(tmp_path / "run", tmp_path / "paused")
+    report = streampgs.resume(tmp_path / "run", rows=4_800, sigma=sigma)
+    steps = {group.steps for group in lanes_from(newest_checkpoint(tmp_path / "run")).groups}
+    assert steps == {4_800, 4_100}
+    for rows in (2_100, 4_000, 4_800):
+        paused = streampgs.resume(tmp_path / "paused", rows=rows, **({"sigma": sigma} if rows == 2_100 else {}))
+    assert paused.dual_sha256 == report.dual_sha256
+
+
+def test_classes_may_come_in_lists_of_features_too(tmp_path: Path) -> None:
+    """Where no column is encoded; and in a table of them that is dense."""
+    for kind in ("sparse", "dense"):
+        data, run = tmp_path / kind, tmp_path / f"run-{kind}"
+        chance = np.random.default_rng(3)
+
+        def shard(classes: list[int], kind: str = kind, chance: Any = chance) -> pa.Table:
+            labels = chance.choice(classes, 500)
+            features = np.eye(8)[labels] + chance.normal(size=(500, 8)) / 10
+            if kind == "dense":
+                return pa.table({"label": labels, "features": pa.array(list(features), pa.list_(pa.float64(), 8))})
+            return pa.table({"label": labels, "indices": [list(range(8))] * 500, "values": list(features)})
+
+        write(shard([1, 2, 3]), data / "part-0.parquet", "parquet")
+        streampgs.train(data, run=run, epochs=2, **SMALL)
+        write(shard([3, 0, 5]), data / "part-1.parquet", "parquet")
+        streampgs.resume(run, epochs=20)
+        model = streampgs.Model.load(run)
+        assert model.classes_ is not None
+        assert model.classes_.tolist() == [1, 2, 3, 0, 5]
+        test = write(shard([0, 1, 2, 3, 5]), tmp_path / f"{kind}.parquet", "parquet")
+        assert evaluate(model, [str(test)])["accuracy"] > 0.95
+
+
+def test_rows_of_old_shards_stay_left_out_when_their_class_becomes_known(tmp_path: Path) -> None:
+    """A window in the middle of which a class comes must not get other rows. A class that the sample does not show is
+    named with --classes."""
+    data, run = tmp_path / "data", tmp_path / "run"
+    write(only(("number", "age"), 1, 4), data / "part-0.parquet", "parquet", group_rows=200)
+    strange = int(np.count_nonzero(pq.read_table(data / "part-0.parquet")["number"].to_numpy() == 3))
+    options = {"label": "number", "classes": [0.0, 1.0, 2.0], "on_bad_row": "skip", "sigma": 1e-4}
+    streampgs.train(data, run=run, rows=100, **SMALL, **options)
+    write(only(("number", "age"), 2, 4), data / "part-1.parquet", "parquet", group_rows=200)
+    report = streampgs.resume(run, epochs=2, on_growth="union")
+    assert streampgs.Model.load(run).targets == ("0", "1", "2", "3")
+    assert report.skipped_rows == {"label of an unknown class": 2 * strange}
+    assert report.rows == 3 * SHARD_ROWS - 2 * strange
+
+
+@pytest.mark.parametrize(
+    ("first", "later", "options"),
+    [
+        (["no", "yes"], ["perhaps", "yes"], {}),
+        ([0, 1], [1, 2], {}),
+        ([3, 4], [4, 5], {}),
+        ([-1, 1], [0.5, 1.0], {}),
+        ([1, 2, 3], [3.0, 3.5], {}),
+    ],
+)
+def test_a_class_that_cannot_join_is_refused_before_anything_is_taken_in(
+    first: list[Any], later: list[Any], options: dict[str, Any], tmp_path: Path
+) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    chance = np.random.default_rng(1)
+
+    def shard(labels: list[Any]) -> pa.Table:
+        return pa.table(
+            {"label": [labels[k] for k in chance.integers(0, len(labels), 300)], "x": chance.normal(size=300)}
+        )
+
+    write(shard(first), data / "part-0.parquet", "parquet")
+    streampgs.train(data, run=run, rows=200, **SMALL, **options)
+    catalog = (run / "catalog.arrows").read_bytes()
+    write(shard(later), data / "part-1.parquet", "parquet")
+    with pytest.raises(DataError, match="other labels in column 'label'") as refused:
+        streampgs.resume(run, rows=500)
+    assert "new run" in str(refused.value.remedy)
+    assert (run / "catalog.arrows").read_bytes() == catalog
+    assert streampgs.resume(run, epochs=2, on_bad_row="skip").skipped_rows
+
+
+@pytest.mark.parametrize(("labels", "positive"), [(["a", "b", "c"], "b"), ([1, 2, 3], 2)])
+def test_where_one_class_is_told_from_all_others_there_may_be_more_of_these(
+    labels: list[Any], positive: Any, tmp_path: Path
+) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    x = np.linspace(-1, 1, 300)
+    write(pa.table({"label": labels * 100, "x": x}), data / "part-0.parquet", "parquet")
+    streampgs.train(data, run=run, rows=200, positive=positive, **SMALL)
+    write(pa.table({"label": [type(labels[0])(9)] * 300, "x": x}), data / "part-1.parquet", "parquet")
+    assert streampgs.resume(run, epochs=2, on_growth="union").rows == 300 + 600
+
+
+def test_rows_of_new_classes_weigh_one_each(tmp_path: Path) -> None:
+    data, run, noted = tmp_path / "data", tmp_path / "run", Noted()
+    arrive("classes by name", 0, data)
+    streampgs.train(data, run=run, rows=500, label="kind", class_weight="balanced", **SMALL)
+    arrive("classes by name", 1, data)
+    streampgs.resume(run, rows=900, observer=noted)
+    weights = streampgs.Model.load(run).options.class_weight
+    assert isinstance(weights, tuple)
+    assert weights[3] == 1.0 != weights[0]
+    assert any("weigh 1 each" in note for note in noted.notes)
+
+
+@pytest.mark.parametrize("case", ["columns of all sorts", "dense becomes sparse", "classes by name", "p below 2"])
+def test_a_run_that_waits_for_more_comes_to_what_one_comes_to_that_is_resumed(case: str, tmp_path: Path) -> None:
+    """Its models go on in memory, where those of the other come from a checkpoint."""
+    columns, classes = CASES[case][0][0]
+    validation = write(only(columns, 99, classes), tmp_path / "validation.parquet", "parquet")
+    options = {"epochs": 2, "validation": [str(validation)], **SMALL, **CASES[case][1]}
+    data, run = tmp_path / "data", tmp_path / "run"
+    arrive(case, 0, data)
+    streampgs.train(data, run=run, **options)
+    arrive(case, 1, data)
+    expected = streampgs.resume(run)
+    other, coming, stop = tmp_path / "other", tmp_path / "coming", StopRequest()
+    arrive(case, 0, other)
+
+    class Bringing(Silent):
+        def note(self, text: str) -> None:
+            if "waiting for more" in text:
+                arrive(case, 1, coming)
+                for path in coming.iterdir():
+                    path.rename(other / path.name)
+
+        def saved(self, path: str) -> None:
+            if newest_checkpoint(tmp_path / "followed").record["totals"]["rows"] >= expected.rows:
+                stop.ask("stop")
+
+    report = streampgs.train(
+        other, run=tmp_path / "followed", observer=Bringing(), stop=stop, follow=True, poll_seconds=0.02, **options
+    )
+    assert report.rows == expected.rows
+    assert report.dual_sha256 == expected.dual_sha256

@@ -1,0 +1,101 @@
+"""σ may be another one after a pause: the weights stay what they are, the run writes it down, and pauses change nothing."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streampgs
+from streampgs.model import lanes_from
+from streampgs.progress import Silent
+from streampgs.run.folder import RunFolder
+from streampgs.solver.lanes import Lanes
+from tests.end_to_end.conftest import ROWS, Tables
+
+SMALL = {"memory": "60MB", "window": "200kB"}
+
+
+def lanes_of(run: Path) -> Lanes:
+    checkpoint = RunFolder(run).newest_checkpoint()
+    assert checkpoint is not None
+    return lanes_from(checkpoint)
+
+
+@pytest.mark.parametrize("returns", ["last", "suffix", "average", "random"])
+@pytest.mark.parametrize("p", [2.0, 1.5])
+def test_weights_stay_where_sigma_changes(p: float, returns: str, tables: Tables, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    source = tables.path("sparse", "arrow")
+    streampgs.train(source, run=run, sigma=1e-3, p=p, returns=returns, rows=ROWS // 2, **SMALL)
+    before = lanes_of(run)
+    settings = [
+        type(before.settings[0])(**{**vars(before.settings[0]), "sigma": sigma, "t0": 7.0}) for sigma in (1e-3, 1e-5)
+    ]
+    after = before.started_from(settings, [0, 0])
+    assert after.steps == before.steps
+    old_iterate, kept = before.groups[0]._iterate(0), before.weights(0)
+    for lane in range(2):
+        group, column = after._places[lane]
+        np.testing.assert_allclose(after.groups[group]._iterate(column), old_iterate, rtol=1e-9, atol=1e-300)
+        expected = kept if returns == "random" else old_iterate
+        np.testing.assert_allclose(after.weights(lane), expected, rtol=1e-9, atol=1e-300)
+
+
+def test_the_change_is_a_part_of_the_run(tables: Tables, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    streampgs.train(tables.path("sparse", "arrow"), run=run, sigma=1e-3, rows=ROWS // 2, **SMALL)
+    report = streampgs.resume(run, sigma=1e-5, epochs=2)
+    assert report.chosen is not None
+    assert report.chosen["sigma"] == 1e-5
+    events = [event for event in RunFolder(run).events() if event["event"] == "sigma"]
+    assert [(event["rows"], event["before"], event["after"]) for event in events] == [(ROWS // 2, 1e-3, [1e-5])]
+    assert streampgs.resume(run, epochs=3).chosen == report.chosen, "it is not changed again"
+
+
+def test_sigma_is_found_anew(tables: Tables, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    streampgs.train(tables.path("sparse", "arrow"), run=run, sigma=30.0, epochs=1, **SMALL)
+    report = streampgs.resume(run, sigma="auto", epochs=2)
+    assert report.lanes == 1
+    assert report.chosen is not None
+    assert report.chosen["sigma"] < 1.0
+
+
+@pytest.mark.parametrize("sigma", [1e-5, "auto", (1e-4, 1e-5)])
+def test_pauses_around_the_change_make_no_difference(
+    sigma: float | str | tuple[float, ...], tables: Tables, tmp_path: Path
+) -> None:
+    chance = random.Random(3)
+    digests = set()
+    for attempt in range(3):
+        run = tmp_path / f"run-{attempt}"
+        streampgs.train(tables.path("dense", "arrow"), run=run, sigma=1e-2, rows=ROWS // 3, **SMALL)
+        rows = ROWS // 3 + 1 if attempt else 2 * ROWS
+        streampgs.resume(run, sigma=sigma, rows=rows)
+        for _ in range(3 * attempt):
+            rows = min(2 * ROWS, rows + chance.randrange(1, ROWS // 2))
+            shutil.rmtree(run / "cache", ignore_errors=True)
+            streampgs.resume(run, rows=rows)
+        digests.add(streampgs.resume(run, epochs=3).dual_sha256)
+    assert len(digests) == 1
+
+
+def test_a_change_that_was_asked_for_survives_a_stop_before_the_first_row(tables: Tables, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    streampgs.train(tables.path("sparse", "arrow"), run=run, sigma=1e-3, rows=100, **SMALL)
+    with pytest.raises(_Killed):
+        streampgs.resume(run, sigma=1e-5, rows=200, observer=_KilledAtTheFirstSave())
+    assert streampgs.resume(run, rows=300).chosen["sigma"] == 1e-5
+
+
+class _Killed(BaseException):
+    pass
+
+
+class _KilledAtTheFirstSave(Silent):
+    def saved(self, checkpoint: str) -> None:
+        raise _Killed

@@ -1,0 +1,372 @@
+"""Delta tables: the log tells which files count, in which order, and what their columns are; and what became of files."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import sys
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from streampgs.errors import DataError, OptionError
+from streampgs.table import delta
+from streampgs.table.delta import change_of, list_table
+from streampgs.table.layout import Constant, Layout, with_partitions
+from streampgs.table.locate import locate
+
+
+def append(table: Path, first: int, rows: int = 3, **options: Any) -> list[str]:
+    """Append rows, and give the names of all files of the table by now."""
+    data = pa.table({"x": range(first, first + rows), "label": [0.0] * rows})
+    write_deltalake(str(table), data, mode="append", **options)
+    return counted(table)
+
+
+def counted(table: Path) -> list[str]:
+    """The files that another reader of Delta tables counts, from the table's folder on."""
+    paths = pa.table(DeltaTable(str(table)).get_add_actions()).column("path").to_pylist()
+    return sorted(unquote(path) for path in paths)
+
+
+def listed(table: Path) -> list[str]:
+    return [path.relative_to(table).as_posix() for path in locate([str(table)]).paths]
+
+
+def fields(*names: str, **metadata: Any) -> list[dict[str, Any]]:
+    return [{"name": name, "type": "double", "nullable": True, "metadata": metadata} for name in names]
+
+
+def written_log(table: Path, *, features: tuple[str, ...] = (), add: dict[str, Any] | None = None, **meta: Any) -> Path:
+    """A table of one version by its log alone."""
+    metadata = {
+        "id": "a",
+        "format": {"provider": "parquet", "options": {}},
+        "schemaString": json.dumps({"type": "struct", "fields": meta.pop("fields", fields("x"))}),
+        "partitionColumns": [],
+        "configuration": meta,
+        "createdTime": 1,
+    }
+    protocol = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": features, "writerFeatures": features}
+    file = {"path": "a.parquet", "partitionValues": {}, "size": 5, "modificationTime": 1, "dataChange": True}
+    commit(table, 0, {"protocol": protocol}, {"metaData": metadata}, {"add": file | (add or {})})
+    return table
+
+
+def commit(table: Path, version: int, *actions: dict[str, Any]) -> None:
+    (table / "_delta_log").mkdir(parents=True, exist_ok=True)
+    text = "\n".join(map(json.dumps, actions))
+    (table / "_delta_log" / f"{version:020}.json").write_text(text)
+
+
+def forget_old_versions(table: Path) -> None:
+    DeltaTable(str(table)).create_checkpoint()
+    for old in sorted((table / "_delta_log").glob("*.json"))[:-1]:
+        old.unlink()
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    """Of three versions, each with a file."""
+    for first in (0, 3, 6):
+        append(tmp_path / "table", first)
+    return tmp_path / "table"
+
+
+# Which files, in which order.
+
+
+def test_files_that_the_log_does_not_count_are_none(table: Path) -> None:
+    (table / "left-behind.parquet").write_bytes((table / listed(table)[0]).read_bytes())
+    DeltaTable(str(table)).delete("x < 2")
+    append(table, 100)
+    assert len(list(table.glob("*.parquet"))) == 6
+    assert len(listed(table)) == 4
+    assert sorted(listed(table)) == counted(table)
+    write_deltalake(str(table), pa.table({"x": [1], "label": [1.0]}), mode="overwrite")
+    assert listed(table) == counted(table)
+    assert len(listed(table)) == 1
+
+
+def test_an_append_is_listed_behind_what_was_there(tmp_path: Path) -> None:
+    order: list[str] = []
+    for number in range(8):
+        append(tmp_path / "table", 3 * number)
+        now = listed(tmp_path / "table")
+        assert now[:-1] == order
+        order = now
+    xs = [x for name in order for x in pq.read_table(tmp_path / "table" / name)["x"].to_pylist()]
+    assert xs == list(range(24))
+
+
+def test_the_order_outlives_the_log_of_old_versions(table: Path) -> None:
+    before = listed(table)
+    forget_old_versions(table)
+    assert listed(table) == before
+    append(table, 9)
+    assert listed(table)[:3] == before
+
+
+def test_files_of_one_time_come_by_name(tmp_path: Path) -> None:
+    names = ["b.parquet", "a.parquet", "day=2/a.parquet", "c.parquet"]
+    add = {"partitionValues": {}, "size": 5, "modificationTime": 7, "dataChange": True}
+    written_log(tmp_path, add={"path": "z.parquet", "modificationTime": 6})
+    commit(tmp_path, 1, *({"add": {**add, "path": name}} for name in names))
+    assert listed(tmp_path) == ["z.parquet", "a.parquet", "b.parquet", "c.parquet", "day=2/a.parquet"]
+
+
+def test_a_listing_names_table_version_and_files(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(table.parent)
+    (listing,) = locate(["table/"]).tables
+    assert str(listing) == f"Delta table '{table}', version 2: 3 files"
+    assert locate(["table/", str(table)]).paths == list(listing.files)
+
+
+def test_nothing_of_the_log_is_a_shard(table: Path) -> None:
+    DeltaTable(str(table)).create_checkpoint()
+    assert not [name for name in listed(table) if "_delta_log" in name]
+    for source in (table / "_delta_log", table / "_delta_log" / "*.parquet"):
+        with pytest.raises(DataError, match="reaches into Delta table"):
+            locate([str(source)])
+
+
+def test_a_part_of_a_table_is_refused_in_favour_of_the_table(tmp_path: Path) -> None:
+    table = tmp_path / "some" / "table"
+    append(table, 0, partition_by=["label"])
+    for source in (table / "label=0", table / "*.parquet", table / "label=*", tmp_path / "**" / "*.parquet"):
+        (table / "loose.parquet").touch()
+        with pytest.raises(DataError) as refused:
+            locate([str(source)])
+        assert f"name the table itself: '{table}'" in str(refused.value), source
+    for source in (tmp_path / "some", tmp_path / "*", tmp_path / "some" / "*"):
+        with pytest.raises(DataError, match=f"name the table itself: '{table}'"):
+            locate([str(source)])
+
+
+def test_a_file_named_by_itself_is_read(table: Path) -> None:
+    file = table / listed(table)[1]
+    assert locate([str(file)]).paths == [file]
+
+
+# What is refused.
+
+
+REFUSED = {
+    "unknown feature": ({"features": ("fromTheFuture",)}, "fromTheFuture", "without what is named here"),
+    "managed elsewhere": ({"features": ("catalogManaged",)}, "(?i)catalog", "without what is named here"),
+    "column mapping": (
+        {
+            "features": ("columnMapping",),
+            "delta.columnMapping.mode": "name",
+            "fields": fields("x", **{"delta.columnMapping.id": 1, "delta.columnMapping.physicalName": "col-7"}),
+        },
+        "other names than its files have",
+        "without column mapping",
+    ),
+    "deletion vector": (
+        {
+            "features": ("deletionVectors",),
+            "delta.enableDeletionVectors": "true",
+            "add": {
+                "stats": '{"numRecords": 2000}',
+                "deletionVector": {
+                    "storageType": "i",
+                    "pathOrInlineDv": "^Bg9^0rr910000000000iXQKl0rr91000f55c8Xg0@@D72lkbi5=-{L",
+                    "sizeInBytes": 44,
+                    "cardinality": 6,
+                },
+            },
+        },
+        "deleted rows that its files still hold .*a.parquet",
+        "PURGE",
+    ),
+    "shallow clone": ({"add": {"path": "s3://bucket/a%20b.parquet"}}, "outside its folder, 's3://bucket/a b.parquet'", "clone"),
+    "absolute path": ({"add": {"path": "/data/a.parquet"}}, "outside its folder", "clone"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_more_than_a_list_of_whole_files_is_refused(name: str, tmp_path: Path) -> None:
+    log, found, remedy = REFUSED[name]
+    written_log(tmp_path / "table", **log)
+    with pytest.raises(DataError) as refused:
+        locate([str(tmp_path / "table")])
+    assert f"Delta table '{tmp_path / 'table'}'" in refused.value.found
+    assert re.search(found, refused.value.found)
+    assert remedy in refused.value.remedy
+    assert "\x1b" not in refused.value.found
+    assert "<unknown>" not in refused.value.found
+
+
+def test_features_that_hide_nothing_are_no_harm(tmp_path: Path) -> None:
+    features = ("deletionVectors", "timestampNtz", "v2Checkpoint", "variantType")
+    written_log(tmp_path / "table", features=features, **{"delta.enableDeletionVectors": "true"})
+    assert listed(tmp_path / "table") == ["a.parquet"]
+
+
+def test_a_feature_that_only_the_package_knows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it will know one day may hide rows of files, too."""
+    monkeypatch.setattr(delta, "_KNOWN_FEATURES", frozenset())
+    written_log(tmp_path / "table", features=("v2Checkpoint",))
+    with pytest.raises(DataError, match="needs what cannot be read here: v2Checkpoint"):
+        locate([str(tmp_path / "table")])
+
+
+def test_a_log_without_a_version_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "_delta_log").mkdir()
+    with pytest.raises(DataError, match="no version of a Delta table in it\n  → wait until"):
+        locate([str(tmp_path)])
+
+
+def test_a_damaged_log_is_refused(table: Path) -> None:
+    (table / "_delta_log" / f"{1:020}.json").write_text("{half a li")
+    with pytest.raises(DataError, match=r"the log of Delta table '.*' cannot be read") as refused:
+        locate([str(table)])
+    assert "clone3" not in str(refused.value)
+
+
+def test_without_the_package_its_extra_is_named(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "deltalake", None)
+    with pytest.raises(OptionError, match=r"pip install 'streampgs\[delta\]'"):
+        locate([str(table)])
+
+
+def test_a_folder_that_the_package_would_mistake_for_another_is_refused(table: Path, tmp_path: Path) -> None:
+    table.rename(tmp_path / "a b")
+    append(tmp_path / "other", 0)
+    (tmp_path / "other").rename(tmp_path / "a%20b")
+    assert len(listed(tmp_path / "a b")) == 3
+    with pytest.raises(DataError, match=r"cannot open a path with '%'"):
+        locate([str(tmp_path / "a%20b")])
+
+
+# What the log says of columns.
+
+
+VALUES = {
+    "text": (pa.string(), ["17", "a b/%é=?#", None, "-"]),
+    "day": (pa.date32(), [datetime.date(2026, 1, 2), None, datetime.date(1969, 5, 1), datetime.date(2000, 1, 1)]),
+    "number": (pa.float64(), [1.0, 2.5, None, -1e-30]),
+    "count": (pa.int64(), [7, None, 2**60, -1]),
+    "yes": (pa.bool_(), [True, False, None, True]),
+    "price": (pa.decimal128(10, 2), [Decimal("1.50"), None, Decimal("-3.00"), Decimal("0.01")]),
+    "at": (
+        pa.timestamp("us", "UTC"),
+        [datetime.datetime(2026, 1, 2, 3, 4, 5, 678, datetime.UTC), None, *[datetime.datetime(1969, 1, 1, tzinfo=datetime.UTC)] * 2],
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_partition_values_are_those_of_the_log(name: str, tmp_path: Path) -> None:
+    """Folders' names tell nothing of types, and quote what names cannot hold."""
+    kind, values = VALUES[name]
+    table = tmp_path / "a=3" / "table"  # a column of nobody
+    for number, value in enumerate(values):
+        row = pa.table({"x": [number], name: pa.array([value], kind)})
+        write_deltalake(str(table), row, mode="append", partition_by=[name])
+    listing = list_table(str(table))
+    own = pa.schema({"x": pa.int64()})
+    found = []
+    for says in listing.says:
+        (constant,) = says.lacking(own)
+        whole = with_partitions(own, (constant,))
+        assert whole.names == ["x", name]
+        assert whole.field(name).type == (pa.null() if constant.value is None else kind)
+        layout = Layout("sparse", ("x",), partitions=(constant,))
+        assert Layout.from_json(json.loads(json.dumps(layout.to_json()))) == layout
+        found.append(pa.scalar(constant.value).cast(kind).as_py() if constant.value else None)
+    assert found == values
+
+
+def test_columns_that_a_file_was_written_without_are_null(tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path), pa.table({"x": [1]}))
+    write_deltalake(str(tmp_path), pa.table({"x": [2], "y": ["b"]}), mode="append", schema_mode="merge")
+    old, new = list_table(str(tmp_path)).says
+    assert old.schema.names == ["x", "y"]
+    assert old.lacking(pa.schema({"x": pa.int64()})) == (Constant("y", None),)
+    assert new.lacking(pa.schema({"x": pa.int64(), "y": pa.string()})) == ()
+
+
+# What became of files known before.
+
+
+def test_an_append_takes_nothing_away(table: Path) -> None:
+    known = list_table(str(table)).files
+    append(table, 9)
+    listing = list_table(str(table))
+    change = change_of(listing, [*known, Path("/other/part.parquet")])
+    assert (change.known, change.gone, change.removals) == (3, (), ())
+    assert known + change.added == listing.files
+    assert len(change.added) == 1
+    assert str(change) == (
+        f"Delta table '{table}', version 3: 1 file came to the 3 known, 0 of those are no longer part of it"
+    )
+    assert change_of(listing, listing.files).added == ()
+
+
+def test_compaction_is_told_from_deletion(table: Path) -> None:
+    known = list_table(str(table)).files
+    append(table, 9)
+    DeltaTable(str(table)).optimize.compact()
+    change = change_of(list_table(str(table)), known)
+    assert set(change.gone) == set(known)
+    assert change.keeps_rows
+    (removal,) = change.removals
+    assert str(removal) == "version 4, OPTIMIZE, took 3 files away: its rows lie in other files"
+    assert str(removal) in str(change)
+    assert change.added == list_table(str(table)).files
+    DeltaTable(str(table)).delete("x = 4")
+    later = change_of(list_table(str(table)), change.added)
+    assert not later.keeps_rows
+    assert str(later.removals[0]) == "version 5, DELETE, took 1 file away: rows were changed or deleted"
+
+
+def test_each_version_that_took_known_files_is_named(table: Path) -> None:
+    known = list_table(str(table)).files
+    DeltaTable(str(table)).delete("x = 7")
+    append(table, 20)
+    DeltaTable(str(table)).delete("x = 20")  # of a file that was not known
+    write_deltalake(str(table), pa.table({"x": [1], "label": [1.0]}), mode="overwrite")
+    change = change_of(list_table(str(table)), known)
+    assert [(found.version, found.operation, found.files) for found in change.removals] == [
+        (3, "DELETE", 1),
+        (6, "WRITE (Overwrite)", 2),
+    ]
+    assert len(change.gone) == 3
+    assert not change.keeps_rows
+
+
+def test_files_that_were_brought_back_are_not_gone(table: Path) -> None:
+    known = list_table(str(table)).files
+    write_deltalake(str(table), pa.table({"x": [1], "label": [1.0]}), mode="overwrite")
+    DeltaTable(str(table)).restore(2)
+    change = change_of(list_table(str(table)), known)
+    assert (change.added, change.gone) == ((), ())
+
+
+def test_what_the_log_has_forgotten_is_told_so(table: Path) -> None:
+    known = list_table(str(table)).files
+    DeltaTable(str(table)).delete("x = 1")
+    DeltaTable(str(table)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+    append(table, 9)
+    forget_old_versions(table)
+    append(table, 12)
+    change = change_of(list_table(str(table)), known)
+    assert [str(removal) for removal in change.removals] == ["a version that the log has forgotten took 1 file away"]
+    assert not change.gone[0].exists()
+    assert not change.keeps_rows
+
+
+def test_a_change_by_a_writer_that_says_little_is_told(tmp_path: Path) -> None:
+    written_log(tmp_path)
+    commit(tmp_path, 1, {"remove": {"path": "a.parquet", "dataChange": True}})
+    change = change_of(list_table(str(tmp_path)), [tmp_path / "a.parquet"])
+    assert "version 1, an operation without a name, took 1 file away" in str(change)
