@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from streampgs import trainer
-from streampgs.errors import OptionError
+from streampgs.errors import OptionError, RunError
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, parse_size
 from streampgs.progress import Observer, Report, StopRequest
-from streampgs.run.folder import RunFolder
+from streampgs.run.folder import RunFolder, RunLock
 from streampgs.stores.addresses import absolute
 
 Sources = str | Path | Sequence[str | Path]
@@ -87,9 +87,16 @@ def _spooled(data: Any, labels: Any, run: Path) -> str:
         raise OptionError("a matrix without labels", "give them behind it: streampgs.train(X, y, run=…)")
     folder = RunFolder(run)
     folder.refuse_if_taken()
+    if folder.data.exists() and not folder.was_begun:
+        raise RunError(
+            f"'{folder.data}' is there already, and not from a start that was interrupted",
+            "name a new folder for the run, apart from the data",
+        )
     folder.make()
-    shutil.rmtree(folder.data, ignore_errors=True)  # of a start that was interrupted
-    write_shards(batches_of(data, labels), folder.data)
+    with RunLock(run):  # another trainer may be using what is there
+        folder.refuse_if_taken()
+        shutil.rmtree(folder.data, ignore_errors=True)
+        write_shards(batches_of(data, labels), folder.data)
     return str(folder.data)
 
 

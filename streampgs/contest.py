@@ -24,6 +24,7 @@ from streampgs.arithmetic.rows import mark_features, score_rows
 from streampgs.arithmetic.scoring import loss_sum_for, scaled_logistic_loss
 from streampgs.candidates import Target, lanes_of
 from streampgs.reading.window import Window
+from streampgs.run.understood import check_settings, require, typed
 from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import PgsSettings
 
@@ -35,6 +36,7 @@ _JUDGED_SHARE = 32  # of the rows of a heat, one in so many is looked at beforeh
 _FEWEST_JUDGED, _MOST_JUDGED = 512, 1 << 15
 _MARK_GROWTH = 8  # after the heats, marks come whenever the rows have grown by this fraction
 _KEPT_MARKS = 16
+_MOST_MARKS = 1000  # more than any heat has
 # Of candidates that differ in σ alone, all within this share of the best merit are as good at this point; the largest σ
 # among them is preferred: it will still be good after more rows, and smaller ones have yet to be felt.
 _TIE = 0.0015
@@ -268,6 +270,24 @@ class Contest:
         )
         contest.standing = Standing(**record["standing"])
         return contest
+
+    def check(self, lanes: Lanes) -> None:
+        """What was read back can be gone on with."""
+        s = typed(self.standing)
+        check_settings(self.candidates)
+        for target in self.targets:
+            typed(target)
+        count = len(self.candidates)
+        require(0 < len(set(s.left)) == len(s.left) and set(s.left) <= set(range(count)), f"candidates {s.left!r:.100}")
+        require(len(lanes) == len(s.left) * len(self.targets), f"{len(lanes)} models for {len(s.left)} candidates")
+        require(0 <= s.heat <= len(s.heats) and s.heat_began >= 0, f"heat {s.heat}")
+        for heat in s.heats:
+            h = typed(Heat(**heat))
+            require(0 < h.marks <= _MOST_MARKS and h.survivors > 0 and h.stop_rows > 0, f"a heat of {heat}")
+        for mark in s.marks:
+            m = typed(Mark(**mark))
+            require(len(m.losses) == len(m.merits) == len(m.accuracies) == len(s.left), "a mark of other candidates")
+            require(m.judged > 0, "a mark of no rows")
 
 
 def _touched(window: Window, first: int, stop: int, lanes: Lanes) -> NDArray[np.int64]:

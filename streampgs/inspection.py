@@ -19,7 +19,8 @@ from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
 from streampgs.planning import choose_sizes, group_sizes
 from streampgs.reading.label_sample import sampled_labels
-from streampgs.run.folder import RunFolder
+from streampgs.run.folder import Checkpoint, RunFolder
+from streampgs.run.understood import check_cursor, understanding
 from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import PgsSettings
 from streampgs.table.catalog import Catalog, with_cache
@@ -33,10 +34,18 @@ _INDEPENDENT_BLOCKS_NEEDED = 32
 def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
     """`top`: so many features with the largest weights, for each target."""
     checkpoint = newest_checkpoint(run)
-    lanes, contest = lanes_from(checkpoint), Contest.from_json(checkpoint.record["contest"])
+    lanes, catalog = lanes_from(checkpoint), RunFolder(run).catalog()
+    with understanding(checkpoint.path):
+        contest, cursor = Contest.from_json(checkpoint.record["contest"]), Cursor.from_json(checkpoint.record["cursor"])
+        contest.check(lanes)
+        check_cursor(cursor, catalog)
+        return _of_run(run, checkpoint, lanes, contest, cursor, catalog.first(cursor.arrivals[-1].shards), top)
+
+
+def _of_run(
+    run: Path, checkpoint: Checkpoint, lanes: Lanes, contest: Contest, cursor: Cursor, catalog: Catalog, top: int
+) -> dict[str, Any]:
     record = checkpoint.record
-    cursor = Cursor.from_json(record["cursor"])
-    catalog = RunFolder(run).catalog().first(cursor.arrivals[-1].shards)
     targets = len(contest.targets)
     leading = range(contest.leader() * targets, (contest.leader() + 1) * targets)
     table = [_lane_summary(lanes, lane, contest) for lane in range(len(lanes))]

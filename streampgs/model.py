@@ -18,6 +18,7 @@ from streampgs.errors import DataError, OptionError, RunError
 from streampgs.options import ModelOptions
 from streampgs.reading.placing import LARGEST_INDEX
 from streampgs.run.folder import Checkpoint, RunFolder
+from streampgs.run.understood import check_lanes, check_settings, typed, understanding
 from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import PgsSettings
 from streampgs.table.layout import Columns, find_layout, refuse_missing
@@ -51,7 +52,12 @@ class Model:
         """The model of a run's newest sound checkpoint; of several candidates the best."""
         folder = RunFolder(Path(run))
         checkpoint = newest_checkpoint(Path(run))
-        lanes, contest = lanes_from(checkpoint), Contest.from_json(checkpoint.record["contest"])
+        lanes = lanes_from(checkpoint)
+        with understanding(checkpoint.path):
+            contest = Contest.from_json(checkpoint.record["contest"])
+            contest.check(lanes)
+            options = typed(ModelOptions.from_json(checkpoint.record["options"]))
+            rows, paused = int(checkpoint.record["totals"]["rows"]), _paused(checkpoint.record, run)
         first = contest.leader() * len(contest.targets)
         settings = lanes.settings[first]
         vectors = [lanes.weights(first + target) for target in range(len(contest.targets))]
@@ -61,14 +67,14 @@ class Model:
         return Model(
             vectors[0][1:] if single else np.stack([vector[1:] for vector in vectors]),
             float(intercepts[0]) if single else intercepts,
-            ModelOptions.from_json(checkpoint.record["options"]),
+            options,
             settings,
             tuple(target.name for target in contest.targets),
             lanes.steps,
-            checkpoint.record["totals"]["rows"],
+            rows,
             checkpoint.path,
             tuple(f"{path.name} ({why})" for path, why in checkpoint.damaged),
-            _paused(checkpoint.record, run),
+            paused,
             folder.encoding(encoding_digest(checkpoint.record, folder.record())),
         )
 
@@ -235,5 +241,9 @@ def encoding_digest(checkpoint: dict[str, Any], run: dict[str, Any]) -> str | No
 
 
 def lanes_from(checkpoint: Checkpoint) -> Lanes:
-    settings = [PgsSettings.from_json(lane) for lane in checkpoint.record["settings"]]
-    return Lanes.from_record(settings, checkpoint.vectors, checkpoint.record["solver"])
+    with understanding(checkpoint.path):
+        settings = [PgsSettings.from_json(lane) for lane in checkpoint.record["settings"]]
+        check_settings(settings)
+        lanes = Lanes.from_record(settings, checkpoint.vectors, checkpoint.record["solver"])
+        check_lanes(lanes)
+        return lanes

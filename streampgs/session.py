@@ -6,6 +6,8 @@ from __future__ import annotations
 import math
 import time
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -32,6 +34,7 @@ from streampgs.run.folder import Checkpoint, RunFolder
 from streampgs.run.history import CHOSEN, SIGMA, STOPPED
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
 from streampgs.run.record import RunRecord
+from streampgs.run.understood import require, typed, understanding
 from streampgs.solver.lanes import Lanes, state_bytes_per_feature
 from streampgs.solver.pgs import TRANSIENT_FEATURE_BYTES, Pgs, PgsSettings, most_lanes
 from streampgs.sources import Source
@@ -78,6 +81,13 @@ class Totals:
         return Totals(record["rows"], record["seconds_training"], record["seconds_waiting"], skipped, record["looks"])
 
 
+def _check_totals(totals: Totals) -> None:
+    counts = (typed(totals).rows, totals.looks, *totals.skipped.values())
+    require(min(counts) >= 0, f"counts {counts!r:.100}")  # of seconds a clock that jumped may have made anything
+    require(math.isfinite(totals.seconds_training + totals.seconds_waiting), "seconds that are no number")
+    counts_by_name(totals.skipped)
+
+
 class Session:
     """One stretch of training, from a start or a resume to a limit or a stop."""
 
@@ -109,6 +119,8 @@ class Session:
         self.totals = Totals()
         self.checkpoint: Path | None = None
         self.saved_at = (-1, cursor)
+        self.half_way = False
+        """Within a step: λ and cursor do not belong together."""
         self.limits = record.limits
         self.window: Window | None = None
         self.forecast: Forecast | None = None
@@ -124,13 +136,23 @@ class Session:
         record = checkpoint.record
         self.changes_sigma = changes_sigma or record.get("changes_sigma", False)
         self.solver = lanes_from(checkpoint)
-        self.contest = Contest.from_json(record["contest"])
+        with understanding(checkpoint.path):
+            self.contest = Contest.from_json(record["contest"])
+            self.contest.check(self.solver)
+            self.totals = Totals.from_json(record["totals"])
+            _check_totals(self.totals)
         self._take_in_growth(self.solver, self.contest)
+        with understanding(checkpoint.path):
+            self._check_lanes_of_these_rows(self.solver)
         self.contest.validation = self._validation_window(self.solver.features)
-        self.totals = Totals.from_json(record["totals"])
         self.checkpoint = checkpoint.path
         self.saved_at = (self.totals.rows, Cursor.from_json(record["cursor"]))
         self._begin_counting()
+
+    def _check_lanes_of_these_rows(self, solver: Lanes) -> None:
+        for lane in solver.settings:
+            require(lane.layout == self.catalog.kind, f"a model of {lane.layout} rows for {self.catalog.kind} ones")
+            require(lane.column < len(self.options.labels), f"label {lane.column} of {len(self.options.labels)}")
 
     def take_over(self, before: Session) -> None:
         """Go on with the models of a session of this process, on other data."""
@@ -194,7 +216,8 @@ class Session:
         except Diverged:
             raise
         except BaseException:
-            self._save()
+            if not self.half_way:
+                self._save()
             raise
         finally:
             self.source.close()
@@ -278,11 +301,10 @@ class Session:
             window = self.source.next(self.stop)
             if window is None:
                 return self.stop.reason or self._limit_reached(at_piece_end=False) or self.source.ends
-            if self.cursor.row == 0:
-                self.totals.skipped.update(window.skipped)
             if window.rows > 0:
                 break
             assert window.plan is not None
+            self.totals.skipped.update(window.skipped)
             self.cursor = window.plan.next
             self.source.release(window)
             if self.cursor.epoch > first_epoch + 1:
@@ -305,7 +327,8 @@ class Session:
         piece = batch * max(1, int(min(_PIECE_ROWS, _PIECE_ENTRIES / max(1.0, mean_entries))) // batch)
         row = self.cursor.row
         while row < window.rows:
-            self._judge_if_due(window, row)
+            with self._whole_or_not_saved():
+                self._judge_if_due(window, row)
             until = min(window.rows, (row // piece + 1) * piece)
             if self.contest is not None and self.contest.next_mark is not None:
                 until = min(until, row + self.contest.next_mark - self.totals.rows)
@@ -315,17 +338,28 @@ class Session:
                 at_piece_end = until <= last
                 until = min(until, last)
             began = time.perf_counter()
-            until = self.solver.advance(window, row, until, window.rows)
-            now = time.perf_counter()
-            self.totals.seconds_training += now - began
-            self.totals.rows += until - row
-            row = until
-            self.cursor = self.cursor.at_row(row) if row < window.rows else window.plan.next
+            with self._whole_or_not_saved():
+                until = self.solver.advance(window, row, until, window.rows)
+                now = time.perf_counter()
+                self.totals.seconds_training += now - began
+                self.totals.rows += until - row
+                if row == 0:
+                    self.totals.skipped.update(window.skipped)
+                row = until
+                self.cursor = self.cursor.at_row(row) if row < window.rows else window.plan.next
             reached = self._limit_reached(at_piece_end)
             self._look_after(now)
             if reached is not None:
                 return reached
         return self._limit_reached(at_piece_end=False)
+
+    @contextmanager
+    def _whole_or_not_saved(self) -> Iterator[None]:
+        """What is interrupted in here, by Ctrl-C in a program or for want of memory, leaves a state that no undisturbed
+        run passes: the last checkpoint stands."""
+        self.half_way = True
+        yield
+        self.half_way = False
 
     def _limit_reached(self, at_piece_end: bool) -> str | None:
         limits, totals = self.limits, self.totals
@@ -422,7 +456,8 @@ class Session:
                 f"{available / 1e9:,.1f} GB are free",
                 "give --feature-count N with the true number: rows with larger indices are then named, or skipped",
             )
-        solver.grow(features)
+        with self._whole_or_not_saved():
+            solver.grow(features)
 
     # The first window.
 

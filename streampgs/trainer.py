@@ -17,9 +17,11 @@ from streampgs.planning import as_laid_out, check_fits, choose_sizes, group_size
 from streampgs.progress import Observer, Report, Silent, StopRequest
 from streampgs.reading.filler import refuse_unreadable
 from streampgs.reading.remote import refuse_remote
+from streampgs.run import cache_place
 from streampgs.run.folder import Checkpoint, RunFolder, RunLock
 from streampgs.run.history import RESUMED, STARTED
 from streampgs.run.record import RunRecord
+from streampgs.run.understood import check_cursor, require, typed, understanding
 from streampgs.session import LOOK, Session
 from streampgs.sources import ShardSource, schedule_of
 from streampgs.stores.addresses import absolute
@@ -63,7 +65,9 @@ def train(
     folder.make()
     with RunLock(run):
         folder.refuse_if_taken()  # another trainer may have been faster
-        cache = None if resources.no_cache else str((resources.cache or folder.cache).absolute())
+        if resources.cache is not None:
+            cache_place.mark(resources.cache)
+        cache = None if resources.no_cache else str(resources.cache.absolute()) if resources.cache else cache_place.OWN
         limit = resources.cache_limit if resources.cache_limit is not None else shutil.disk_usage(run).free // 2
         shards, _ = with_cache(catalog.shards, 0, limit if cache else 0)
         catalog = Catalog(shards)
@@ -83,6 +87,7 @@ def train(
         if encoding is not None:
             folder.write_encoding(encoding)
         folder.create(record.to_json(), catalog)
+        record = _with_cache_in_place(record, run, observer)
         standing = Standing(folder, record, catalog, _beginning(catalog), encoding)
         standing.event(STARTED, shards=len(catalog.shards), table_rows=catalog.rows, **_choices(record))
         return _run(standing, None, growth, observer, stop, resources)
@@ -100,8 +105,9 @@ def resume(
     """Go on with a run, on what it was started with and on the shards that have come since."""
     folder = RunFolder(run)
     observer, growth = observer or Silent(), growth or Growth()
-    record = RunRecord.from_json(folder.record())
+    record = folder.run_record()
     with RunLock(run):
+        record = _with_cache_in_place(record, run, observer)
         check_fits(record.sizes, resources, record.decoder_bytes)
         checkpoint = folder.newest_checkpoint()
         for path, why in checkpoint.damaged if checkpoint else ():
@@ -120,6 +126,17 @@ def resume(
         return _run(standing, checkpoint, growth, observer, stop or StopRequest(), resources)
 
 
+def _with_cache_in_place(record: RunRecord, run: Path, observer: Observer) -> RunRecord:
+    """The record with the place of its cache on this machine."""
+    if record.cache is None:
+        return record
+    with understanding(run / "run.arrows"):
+        place, note = cache_place.place(run, record.cache)
+    if note is not None:
+        observer.note(note)
+    return replace(record, cache=str(place))
+
+
 def _beginning(catalog: Catalog) -> Cursor:
     return Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
 
@@ -131,16 +148,21 @@ def _standing(folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | Non
         catalog = catalog.as_at_the_start()
         return Standing(folder, record, catalog, _beginning(catalog), folder.encoding(record.encoding))
     saved = checkpoint.record
-    cursor = Cursor.from_json(saved["cursor"])
+    with understanding(checkpoint.path):
+        cursor = Cursor.from_json(saved["cursor"])
+        check_cursor(cursor, catalog)
+        record = typed(record.as_of(saved))
+        steps, rows = _steps(saved), int(saved["totals"]["rows"])
     known = cursor.arrivals[-1].shards
     catalog = catalog.first(known)
     if len(catalog.shards) < known or catalog.digest() != saved["catalog_digest"]:
         raise RunError(
             f"the catalog of run '{folder.path}' is not the one of its checkpoint", "restore catalog.arrows from a copy"
         )
-    record = record.as_of(saved)
-    encoding = folder.encoding(record.encoding)
-    return Standing(folder, record, catalog, cursor, encoding, saved["totals"]["rows"], _steps(saved))
+    with understanding(checkpoint.path):
+        window = schedule_of(record, catalog).window(cursor)
+        require(cursor.row <= window.pieces.rows(), f"row {cursor.row} of a window of {window.pieces.rows()}")
+    return Standing(folder, record, catalog, cursor, folder.encoding(record.encoding), rows, steps)
 
 
 def _steps(saved: dict[str, Any]) -> int:

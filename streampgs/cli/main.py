@@ -415,6 +415,15 @@ def run_commands() -> None:
         code = 130
     except BrokenPipeError:
         code = 1
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "start new thread" not in str(error):
+            raise
+        code = fail(
+            StreampgsError(
+                f"the system gives no more memory{f' ({error})' if str(error) else ''}",
+                "give --memory less, or the process more; a run's last checkpoint is intact: streampgs resume goes on",
+            )
+        )
     except OSError as error:
         code = fail(StreampgsError(f"the system refused: {error}", "mend what it names, then run the command again"))
     end_of_signals()

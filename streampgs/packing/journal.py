@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import fcntl
+import hashlib
 import json
 import os
 import shutil
@@ -18,10 +19,14 @@ import pyarrow as pa
 from streampgs.errors import DataError, OptionError
 from streampgs.packing.options import FORMATS
 from streampgs.packing.shards import sync_folder
+from streampgs.run.understood import typed
+from streampgs.stores.disk import new_file
 
 NAME = "_pack.json"
 RUNS = ".shuffle"
-_VERSION = 1
+_VERSION = 2
+_SUM = "sha256"
+"""Of all else in the file."""
 
 
 @dataclass
@@ -60,15 +65,18 @@ class Journal:
 
     def save(self, out: Path) -> None:
         temporary = out / f".{NAME}.writing"
-        with open(temporary, "w") as file:
-            json.dump(asdict(self), file, indent=1)
+        record = asdict(self)
+        with open(new_file(temporary), "wb") as file:
+            file.write(json.dumps({_SUM: _sum_of(record), **record}, indent=1).encode())
             file.flush()
             os.fsync(file.fileno())
-        os.replace(temporary, out / NAME)
+            os.replace(temporary, out / NAME)
         sync_folder(out)
 
     def check_whole(self, out: Path) -> None:
         """That what is recorded as written is still there."""
+        if (out / RUNS).is_symlink():
+            raise DataError(f"'{out / RUNS}' is a link to another place", "remove it")
         for folder, entries in ((out, self.shards), (out / RUNS, self.runs)):
             for entry in entries:
                 file = folder / entry["name"]
@@ -99,15 +107,29 @@ def load(out: Path) -> Journal | None:
         text = (out / NAME).read_text()
     except FileNotFoundError:
         return None
+    except (OSError, UnicodeDecodeError) as error:
+        raise _unreadable(out, error) from error
     try:
         record = json.loads(text)
         if record["version"] != _VERSION:
             raise ValueError(f"it is of version {record['version']}")
-        return Journal(**record)
-    except (ValueError, TypeError, KeyError) as error:
-        raise DataError(
-            f"'{out / NAME}' cannot be read: {error}", "start anew with --overwrite, or name another folder"
-        ) from error
+        if record.pop(_SUM) != _sum_of(record):
+            raise ValueError("its SHA-256 does not match")
+        journal: Journal = typed(Journal(**record))
+        for entry in (*journal.shards, *journal.runs):
+            if Path(entry["name"]).name != entry["name"]:
+                raise ValueError(f"'{entry['name']}' is no name of a file in it")
+        return journal
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+        raise _unreadable(out, error) from error
+
+
+def _unreadable(out: Path, error: Exception) -> DataError:
+    return DataError(f"'{out / NAME}' cannot be read: {error}", "start anew with --overwrite, or name another folder")
+
+
+def _sum_of(record: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
 
 
 def check_same(journal: Journal, inputs: list[dict[str, Any]], options: dict[str, Any], out: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,29 +19,51 @@ from streampgs.packing.text import MatrixReader
 _NPY_MAGIC = b"\x93NUMPY"
 
 
+@dataclass(frozen=True)
+class _Stored:
+    """Numbers in a file, read where they are wanted: of a mapped one that is shortened meanwhile, the process would die."""
+
+    path: Path
+    dtype: np.dtype[Any]
+    count: int
+    first_byte: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        wanted = rows.stop - rows.start
+        found = np.fromfile(self.path, self.dtype, wanted, offset=self.first_byte + rows.start * self.dtype.itemsize)
+        if len(found) != wanted:
+            raise DataError(
+                f"'{self.path}' ends before label {rows.stop:,}", "it was shortened while in use; restore it"
+            )
+        return found
+
+
 class Labels:
-    """Eight bytes a row of memory, unless it is a .npy file, which is mapped."""
+    """Eight bytes a row of memory, unless it is a .npy file, of which parts are read."""
 
     def __init__(self, path: Path, memory: int) -> None:
         if not path.is_file():
             raise DataError(f"'{path}' does not exist", "name a file with one number a line, or a .npy file")
         self._path = path
         if first_bytes(path, len(_NPY_MAGIC)) == _NPY_MAGIC:
-            self._numbers = self._mapped()
+            self._numbers: _Stored | NDArray[Any] = self._stored()
         else:
             self._numbers = self._parsed(memory)
 
-    def _mapped(self) -> NDArray[Any]:
+    def _stored(self) -> _Stored:
         try:
-            numbers: NDArray[Any] = np.load(self._path, mmap_mode="r")
-        except ValueError as error:
+            numbers: Any = np.load(self._path, mmap_mode="r")
+        except (ValueError, EOFError) as error:
             raise DataError(f"'{self._path}' cannot be read: {error}", "save a plain array of numbers") from error
         if numbers.ndim != 1 or numbers.dtype.kind not in "biuf":
             raise DataError(
                 f"'{self._path}' holds an array of type {numbers.dtype} and shape {numbers.shape}",
                 "labels are one axis of numbers",
             )
-        return numbers
+        return _Stored(self._path, numbers.dtype, len(numbers), numbers.offset)
 
     def _parsed(self, memory: int) -> NDArray[Any]:
         parts: list[NDArray[Any]] = []
@@ -66,7 +89,7 @@ class Labels:
                 f"'{self._path}' holds {len(self):,} labels, and there are more rows",
                 "one label for each row is wanted",
             )
-        part = np.array(self._numbers[first : first + rows])
+        part = np.asarray(self._numbers[first : first + rows])
         return pa.array(part.astype(part.dtype.newbyteorder("=")))
 
     def check_all_used(self, rows: int) -> None:

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from streampgs.errors import DataError, OptionError
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES
 from streampgs.packing.schemas import plain_batch, plain_schema
+from streampgs.stores.disk import new_file
 
 _ROW_GROUP_BLOCKS = 16  # a row group can only be decoded whole, and compresses better when it is not small
 
@@ -89,10 +90,9 @@ class ShardWriter:
         self._writer.close()
         self._file.flush()
         os.fsync(self._file.fileno())
-        size = self._file.tell()
-        self._file.close()
-        shard = Shard(shard_name(self._number, self._format), self.rows, size)
+        shard = Shard(shard_name(self._number, self._format), self.rows, self._file.tell())
         os.replace(self._hidden, self._out / shard.name)
+        self._file.close()
         sync_folder(self._out)
         self._file = self._writer = None
         self._number += 1
@@ -127,7 +127,7 @@ class ShardWriter:
 
     def _write(self, batch: pa.RecordBatch) -> None:
         if self._file is None:
-            self._file = open(self._hidden, "wb")  # noqa: SIM115 -- closed with the shard
+            self._file = open(new_file(self._hidden), "wb")  # noqa: SIM115 -- closed with the shard
             self._writer = _new_writer(self._file, self._schema, self._format)
         self._writer.write_batch(batch)
 

@@ -24,6 +24,7 @@ from streampgs.errors import DataError
 from streampgs.packing.array_slices import rows_a_slice
 from streampgs.packing.pieces import Piece
 from streampgs.packing.shards import sync_folder
+from streampgs.stores.disk import new_file
 
 _KEY_BITS = 64
 _LARGEST_SHARE = 1 << 30  # what Arrow's 32-bit offsets reach
@@ -84,7 +85,7 @@ class RunWriter:
         cuts = [0, *np.searchsorted(keys, bounds).tolist(), len(keys)]
         schema = pa.schema([pa.field("", pa.uint64()), *self._schema])
         name = f"run-{self._number:05d}.arrow"
-        with open(self._folder / name, "wb") as file:
+        with open(new_file(self._folder / name), "wb") as file:
             with pa.ipc.new_file(file, schema) as writer:
                 for start, stop in pairwise(cuts):
                     part = table.take(pa.array(order[start:stop])).combine_chunks()

@@ -299,9 +299,18 @@ class BlockFinder:
 
     def _arrow_file(self, number: int) -> ArrowFile:
         shard = self.catalog.shards[number]
-        file: ArrowFile = self._kept_open(
-            ("arrow", number), lambda: ArrowFile(shard.path, shard.fingerprint, self.columns)
-        )
+
+        def opened() -> ArrowFile:
+            file = ArrowFile(shard.path, shard.fingerprint, self.columns)
+            if file.groups != len(shard.group_rows):
+                file.close()
+                raise DataError(
+                    f"shard '{shard.path}' has {file.groups} record batches and not {len(shard.group_rows)} as catalogued",
+                    "restore it, or start a new run",
+                )
+            return file
+
+        file: ArrowFile = self._kept_open(("arrow", number), opened)
         return file
 
     def _cache_file(self, group: int, shard: Shard, in_file: int, slice_rows: int) -> CacheFile:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from streampgs.arithmetic.randomness import checksum
 from streampgs.errors import DataError, RunError
 from streampgs.reading.scratch import Scratch
+from streampgs.stores.disk import new_file, open_regular, remove_leftovers
 from streampgs.table.arrow_columns import Bytes, ColumnPlace, check_places, column_places, list_offsets, read_column
 from streampgs.table.arrow_metadata import MetadataDamaged, metadata_length, read_batch_metadata
 from streampgs.table.catalog import Shard
@@ -105,6 +106,7 @@ class BlockCache:
         self.folder = folder
         self.rebuilt = 0
         """Damaged files found and decoded anew."""
+        remove_leftovers(folder, ".*.arrows-*-*")
 
     def path(self, shard: Shard, group: int, slice_rows: int) -> Path:
         content = hashlib.sha256(shard.identity.encode() + os.fsencode(str(shard.path))).hexdigest()[:32]
@@ -114,7 +116,7 @@ class BlockCache:
         """The group's cache file; None if there is none that is sound."""
         path = self.path(shard, group, slice_rows)
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_regular(path)
         except FileNotFoundError:
             return None
         os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
@@ -135,7 +137,7 @@ class BlockCache:
         temporary = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            with open(temporary, "wb") as file:
+            with open(new_file(temporary), "wb") as file:
                 entries: list[tuple[int, int, int, int]] = []
 
                 def put(message: pa.Buffer, rows: int) -> None:
@@ -151,7 +153,8 @@ class BlockCache:
                 index = np.array(entries, _INDEX)
                 file.write(index.tobytes())
                 file.write(np.array([(len(index), _of(index), _MAGIC)], _TAIL).tobytes())
-            temporary.rename(path)
+                file.flush()
+                temporary.rename(path)
         except OSError as error:
             raise RunError(
                 f"the cache in '{self.folder}' cannot be written: {error.strerror or error}",

@@ -6,6 +6,7 @@ never wait for each other at a window's end.
 
 from __future__ import annotations
 
+import mmap
 import queue
 import threading
 import time
@@ -18,10 +19,20 @@ from streampgs.reading.filler import WindowFiller
 from streampgs.reading.window import Window
 
 _STOP_POLL_SECONDS = 0.1
+_ROOM_FOR_THREADS = 256 << 20
+"""Addresses, not memory: stacks and heaps of the reader and of decoders."""
 
 
 class StopAsked(Protocol):
     reason: str | None
+
+
+def _check_room_for_threads() -> None:
+    """Python waits forever for a thread that finds no memory to begin with: so it is looked for beforehand."""
+    try:
+        mmap.mmap(-1, _ROOM_FOR_THREADS).close()
+    except OSError as error:
+        raise MemoryError("no room for threads") from error
 
 
 class Pipeline:
@@ -40,6 +51,7 @@ class Pipeline:
         self._windows = (Window(), Window())
         for window in self._windows:
             self._free.put(window)
+        _check_room_for_threads()
         self._thread = threading.Thread(target=self._run, args=(cursor,), name="streampgs-reader", daemon=True)
         self._thread.start()
 

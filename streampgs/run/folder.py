@@ -6,6 +6,7 @@ import fcntl
 import json
 import math
 import os
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,7 +21,10 @@ from numpy.typing import NDArray
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import RunError
 from streampgs.run.history import append_event, read_events
+from streampgs.run.record import RunRecord
 from streampgs.run.sealed import SealBroken, read_sealed, write_sealed
+from streampgs.run.understood import check_catalog, check_columns, check_encoding, require, understanding
+from streampgs.stores.disk import append_line, open_regular, remove_leftovers
 from streampgs.table.catalog import Catalog
 
 FORMAT = 1
@@ -36,6 +40,7 @@ _OWN_NAMES = {
     "history.jsonl",
 }
 _BATCH_ENTRIES = 1 << 20
+_UNFINISHED = ".*.arrows.writing"
 
 Vector = NDArray[np.float64]
 
@@ -60,8 +65,9 @@ class RunFolder:
         return self._record_path.exists()
 
     @property
-    def cache(self) -> Path:
-        return self.path / "cache"
+    def was_begun(self) -> bool:
+        """Whether anybody has ever locked it: what is in it is ours."""
+        return (self.path / "lock").exists()
 
     @property
     def data(self) -> Path:
@@ -93,7 +99,8 @@ class RunFolder:
                 f"go on with: streampgs resume {self.path}   or choose another --run",
             )
         if self.path.is_dir():
-            strangers = sorted({entry.name for entry in self.path.iterdir()} - _OWN_NAMES)
+            halves = {entry.name for entry in self.path.glob(_UNFINISHED)}  # of a start that was killed
+            strangers = sorted({entry.name for entry in self.path.iterdir()} - _OWN_NAMES - halves)
             if strangers and not self.exists:
                 raise RunError(
                     f"--run '{self.path}' is a folder with other files in it ('{strangers[0]}')",
@@ -128,13 +135,22 @@ class RunFolder:
             )
         return record
 
+    def run_record(self) -> RunRecord:
+        record = self.record()
+        with understanding(self._record_path):
+            return RunRecord.from_json(record)
+
     def write_catalog(self, catalog: Catalog) -> None:
         table = catalog.to_table()
         write_sealed(self._catalog_path, iter(table.to_batches()), table.schema, {"format": FORMAT})
 
     def catalog(self) -> Catalog:
         table, _ = self._verified(self._catalog_path)
-        return Catalog.from_table(table)
+        with understanding(self._catalog_path):
+            check_columns(table)
+            catalog = Catalog.from_table(table)
+            check_catalog(catalog)
+        return catalog
 
     # The encoding: learnt when the run starts, and never changed. What is learnt when the table has grown goes into
     # files of its own, each of which tells on which other it stands; earlier checkpoints have theirs.
@@ -155,11 +171,15 @@ class RunFolder:
         """The run's encoding, whose digest the caller knows; None where rows are used as they are."""
         if digest is None:
             return None
+        with understanding(self.path):
+            require(re.fullmatch(r"[0-9a-f]{32}", digest) is not None, f"an encoding called {digest!r:.100}")
         path = self._encoding_path(digest)
         table, record = self._verified(path)
-        arrays = {row["name"]: np.frombuffer(row["data"], np.dtype(row["type"])) for row in table.to_pylist()}
-        before = self.encoding(record["encoding"].get("before"))
-        encoding = Encoding.from_record(record["encoding"], arrays, before)
+        with understanding(path):
+            before = self.encoding(record["encoding"].get("before"))
+            arrays = {row["name"]: np.frombuffer(row["data"], np.dtype(row["type"])) for row in table.to_pylist()}
+            encoding = Encoding.from_record(record["encoding"], arrays, before)
+            check_encoding(encoding)
         if encoding.digest != digest:
             raise RunError(f"'{path}' is not the encoding of this run", "restore it from a copy, or start a new run")
         return encoding
@@ -187,7 +207,9 @@ class RunFolder:
                 yield pa.RecordBatch.from_arrays(parts, schema=schema)
 
         write_sealed(path, batches(), schema, {"format": FORMAT, **record})
-        for old in self.checkpoints()[:-_KEPT_CHECKPOINTS]:
+        # What is named by more rows is damaged, or training would have gone on from there: it must not count.
+        until_now = [old for old in self.checkpoints() if old.name <= path.name]
+        for old in until_now[:-_KEPT_CHECKPOINTS]:
             old.unlink(missing_ok=True)
         return path
 
@@ -233,8 +255,13 @@ class RunFolder:
         return read_events(self._history_path)
 
     def append_metrics(self, record: dict[str, Any]) -> None:
-        with open(self.metrics, "a", encoding="utf-8") as file:
-            file.write(json.dumps(finite_or_null(record), allow_nan=False) + "\n")
+        try:
+            append_line(self.metrics, json.dumps(finite_or_null(record), allow_nan=False))
+        except OSError as error:
+            raise RunError(
+                f"'{self.metrics}' cannot be written: {error.strerror or error}",
+                "free some space or mend the permissions, then resume",
+            ) from error
 
 
 def finite_or_null(value: Any) -> Any:
@@ -247,37 +274,55 @@ def finite_or_null(value: Any) -> Any:
 
 
 class RunLock:
-    """Held by whoever trains. The system lets go of it when the holder dies, however it dies."""
+    """Held by whoever trains. The system lets go of it when the holder dies, however it dies.
+
+    The folder itself is locked as well, where its file system can: who takes the file for a leftover and deletes it must
+    not let a second trainer in.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "lock"
-        self._fd: int | None = None
+        self._held: list[int] = []
 
     def __enter__(self) -> RunLock:
         try:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except OSError as error:
+            self._held.append(open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW))
+            self._held.append(os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            fcntl.flock(self._held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            self._lock_folder(self._held[1])
+        except BlockingIOError as error:
+            holder = re.match(r"\d*", os.pread(self._held[0], 32, 0).decode(errors="replace"))
+            self._let_go()
             raise RunError(
-                f"run '{self.path.parent}' cannot be locked: {error.strerror}", "make the folder writable"
-            ) from error
-        try:
-            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            holder = os.pread(self._fd, 32, 0).decode(errors="replace").strip() or "unknown"
-            os.close(self._fd)
-            self._fd = None
-            raise RunError(
-                f"run '{self.path.parent}' is being trained by process {holder}",
+                f"run '{self.path.parent}' is being trained by process {holder[0] if holder and holder[0] else 'unknown'}",
                 "wait for it, or stop it with Ctrl-C or kill",
             ) from error
+        except OSError as error:
+            self._let_go()
+            raise RunError(
+                f"run '{self.path.parent}' cannot be locked: {error.strerror}",
+                "make the folder writable, on a file system that knows locks",
+            ) from error
         with suppress(OSError):  # the number is for people; on a full disk the lock holds without it
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, str(os.getpid()).encode(), 0)
+            os.ftruncate(self._held[0], 0)
+            os.pwrite(self._held[0], str(os.getpid()).encode(), 0)
+        remove_leftovers(self.path.parent, _UNFINISHED)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        self._let_go()
+
+    @staticmethod
+    def _lock_folder(fd: int) -> None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise
+        except OSError:
+            pass  # over a network folders may not be lockable; then the file must do
+
+    def _let_go(self) -> None:
+        while self._held:
+            os.close(self._held.pop())

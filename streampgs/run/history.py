@@ -4,10 +4,11 @@ step depends on it."""
 from __future__ import annotations
 
 import json
-import os
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from streampgs.stores.disk import append_line
 
 STARTED, RESUMED, STOPPED = "started", "resumed", "stopped"
 APPENDED, CHANGED, CHOSEN, SIGMA = "appended", "changed", "chosen", "sigma"
@@ -16,15 +17,11 @@ APPENDED, CHANGED, CHOSEN, SIGMA = "appended", "changed", "chosen", "sigma"
 def append_event(path: Path, event: str, rows: int, steps: int, **facts: Any) -> None:
     """Add a line, to be there after a crash of the machine."""
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
-    line = json.dumps({"time": now, "event": event, "rows": rows, "t": steps, **facts}, allow_nan=False) + "\n"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-    try:
-        size = os.fstat(fd).st_size
-        torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"  # a line that was cut off must not spoil this one
-        os.write(fd, b"\n" * torn + line.encode())
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    append_line(
+        path,
+        json.dumps({"time": now, "event": event, "rows": rows, "t": steps, **facts}, allow_nan=False),
+        durable=True,
+    )
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ from typing import Any
 from streampgs.encoding.encoding import Encoding
 from streampgs.options import Limits, ModelOptions
 from streampgs.order.schedule import Sizes
+from streampgs.run.understood import require, typed
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class RunRecord:
     sources: tuple[str, ...]
     sizes: Sizes
     cache: str | None
-    """The folder of decoded blocks; None: none are kept."""
+    """The folder of decoded blocks, seen from the run's; None: none are kept."""
     cache_limit: int
     limits: Limits
     encoding: str | None = None
@@ -49,7 +50,7 @@ class RunRecord:
 
     @staticmethod
     def from_json(record: dict[str, Any]) -> RunRecord:
-        return RunRecord(
+        found = RunRecord(
             ModelOptions.from_json(record["options"]),
             tuple(record["sources"]),
             Sizes(**record["sizes"]),
@@ -59,3 +60,9 @@ class RunRecord:
             record["encoding"],
             record["decoder_bytes"],
         )
+        typed(found)
+        require(
+            min(found.sizes.window_bytes, found.sizes.block_bytes) > 0, f"windows of {found.sizes.window_bytes} bytes"
+        )
+        require(min(found.cache_limit, found.decoder_bytes) >= 0, "a negative size")
+        return found

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from streampgs.errors import RunError
 from streampgs.stores.access import RemoteObject
+from streampgs.stores.disk import remove_leftovers
 from streampgs.stores.download import COPY_TIME_NS, PART_BYTES, download
 
 _OBJECTS, _PARTS = 8, 8
@@ -43,7 +44,7 @@ class Copies:
         """Least recently used first."""
         self._taken = sum(remote.size for remote in self._here)
         """Bytes of what is here or coming."""
-        self._remove_leftovers()
+        remove_leftovers(folder, ".*.shard-*-*")
 
     def begin(self, key: Hashable, objects: Sequence[RemoteObject]) -> None:
         """What `key` wants is wanted now; what was wanted before it is not any more. Begins to bring what is not here."""
@@ -174,20 +175,3 @@ class Copies:
             return None
         untouched = status.st_size == remote.size and status.st_mtime_ns == COPY_TIME_NS
         return status.st_atime_ns if untouched else None
-
-    def _remove_leftovers(self) -> None:
-        """Halves of copies whose writers were killed."""
-        for leftover in self.folder.glob(".*.shard-*-*"):
-            writer = leftover.name.split("-")[1]
-            if writer.isdigit() and not _is_alive(int(writer)):
-                leftover.unlink(missing_ok=True)
-
-
-def _is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        pass
-    return True

@@ -11,6 +11,7 @@ from io import FileIO
 from streampgs.errors import DataError
 from streampgs.stores.access import RemoteFile, RemoteObject, changed, looked_up, opened
 from streampgs.stores.content import NO_MD5, Match, digest_of, matches
+from streampgs.stores.disk import new_file
 from streampgs.stores.patience import GivenUp
 
 PART_BYTES = 4 << 20
@@ -25,11 +26,11 @@ def download(remote: RemoteObject, parts: Executor, stopping: threading.Event) -
     temporary = copy.with_name(f".{copy.name}-{os.getpid()}-{threading.get_ident()}")
     try:
         copy.parent.mkdir(parents=True, exist_ok=True)
-        with open(temporary, "w+b", buffering=0) as file:
+        with FileIO(new_file(temporary), "r+") as file:
             _fetch_right(remote, file, parts, stopping)
             os.fsync(file.fileno())
             os.utime(file.fileno(), ns=(COPY_TIME_NS, COPY_TIME_NS))
-        temporary.rename(copy)
+            temporary.rename(copy)
     finally:
         with suppress(OSError):  # mostly because it has its final name by now
             temporary.unlink()

@@ -46,6 +46,7 @@ from streampgs.table.arrow_metadata import (
 )
 from streampgs.table.layout import Columns, Layout, TableSays, find_layout
 from streampgs.table.locate import ARROW, ShardPath, kind_of
+from streampgs.table.parquet_footer import FooterDamaged, values_of_column
 
 _ARROW_TAIL = 10  # footer length and ARROW1
 _PARQUET_TAIL = 8  # footer length and PAR1
@@ -383,10 +384,9 @@ def parquet_facts(
             leaves = [metadata.schema.column(i) for i in range(metadata.num_columns)]
             # Only a list's leaf repeats; a column called "indices.count" has a path that looks like one.
             leaf = next(i for i, c in enumerate(leaves) if c.path.split(".")[0] == lists and c.max_repetition_level > 0)
-            groups = [metadata.row_group(g) for g in range(metadata.num_row_groups)]
-            rows = tuple(group.num_rows for group in groups)
-            entries = tuple(group.column(leaf).num_values for group in groups)
-    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+            rows = tuple(metadata.row_group(g).num_rows for g in range(metadata.num_row_groups))
+            entries = values_of_column(footer[:-_PARQUET_TAIL], leaf)
+    except (FooterDamaged, pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DataError(
             f"shard '{path}': its Parquet footer cannot be read: {error}", "write the file again"
         ) from error

@@ -97,6 +97,41 @@ def test_metrics_are_lines_of_json(folder):
     assert [json.loads(line) for line in folder.metrics.read_text().splitlines()] == [{"rows": n} for n in range(3)]
 
 
+def test_half_a_line_of_metrics_does_not_spoil_the_next(folder):
+    folder.append_metrics({"rows": 1})
+    with open(folder.metrics, "a") as file:
+        file.write('{"rows": 2, "los')  # its writer was killed
+    folder.append_metrics({"rows": 3})
+    first, half, third = folder.metrics.read_text().splitlines()
+    assert (json.loads(first), half, json.loads(third)) == ({"rows": 1}, '{"rows": 2, "los', {"rows": 3})
+
+
+def test_metrics_that_cannot_be_written_are_an_error_that_names_them(folder, tmp_path):
+    (tmp_path / "treasure").write_text("gold")
+    folder.metrics.symlink_to(tmp_path / "treasure")
+    with pytest.raises(RunError, match=r"metrics\.jsonl' cannot be written"):
+        folder.append_metrics({"rows": 1})
+    assert (tmp_path / "treasure").read_text() == "gold"
+
+
+@pytest.mark.parametrize("name", [".catalog.arrows.writing", ".run.arrows.writing", ".encoding.arrows.writing"])
+def test_what_a_start_that_was_killed_left_behind_stands_in_no_way(folder, name):
+    (folder.path / name).write_bytes(b"half")
+    folder.refuse_if_taken()
+    with RunLock(folder.path):
+        assert os.listdir(folder.path) == ["lock"]
+
+
+@pytest.mark.parametrize("name", ["run.arrows", "catalog.arrows"])
+def test_a_pipe_is_no_record(folder, catalog, name):
+    folder.create({}, catalog)
+    (folder.path / name).unlink()
+    os.mkfifo(folder.path / name)
+    with pytest.raises(RunError, match=rf"'.*{name}' is damaged: .*no ordinary file"):
+        folder.record()
+        folder.catalog()
+
+
 # Checkpoints.
 
 
@@ -164,6 +199,20 @@ def test_training_goes_on_beside_a_damaged_checkpoint(folder):
     written(folder, 300)
     found = folder.newest_checkpoint()
     assert (found.record["rows"], found.damaged) == (300, [])
+
+
+def test_a_checkpoint_restored_from_a_copy_is_followed_by_others_beside_the_damaged_ones(folder):
+    """What is told to be done about damage must not lose what comes after it."""
+    (old,) = written(folder, 100)
+    copy = old.read_bytes()
+    for path in written(folder, 200, 300, 400):
+        flip(path)
+    old.write_bytes(copy)
+    assert folder.newest_checkpoint().record["rows"] == 100
+    written(folder, 110)
+    assert folder.newest_checkpoint().record["rows"] == 110
+    written(folder, 250)
+    assert folder.newest_checkpoint().record["rows"] == 250
 
 
 def test_all_damaged_is_an_error_that_names_them(folder):
@@ -291,6 +340,21 @@ def test_lock_is_let_go_of_when_training_fails(folder):
         pass  # not twice in one process either
     with RunLock(folder.path):
         pass
+
+
+def test_a_lock_that_was_deleted_lets_nobody_in(folder):
+    with RunLock(folder.path):
+        (folder.path / "lock").unlink()
+        with pytest.raises(RunError, match="is being trained by process"), RunLock(folder.path):
+            pass
+
+
+def test_a_lock_that_is_a_link_is_not_written_through(folder, tmp_path):
+    (tmp_path / "treasure").write_text("gold")
+    (folder.path / "lock").symlink_to(tmp_path / "treasure")
+    with pytest.raises(RunError, match="cannot be locked"), RunLock(folder.path):
+        pass
+    assert (tmp_path / "treasure").read_text() == "gold"
 
 
 def test_lock_of_a_folder_that_is_none(tmp_path):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import tokenize
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -99,6 +101,60 @@ def test_seal_of_another_file_is_noticed(tmp_path):
     (tmp_path / "1").write_bytes(one[:-40] + other[-40:])
     with pytest.raises(SealBroken, match="SHA-256"):
         read_sealed(tmp_path / "1")
+
+
+# A seal can be put under anything: it keeps out accidents, not strangers.
+
+
+def resealed(path: Path, content: bytes) -> Path:
+    path.write_bytes(content + b"spgseal1" + hashlib.sha256(content).digest())
+    return path
+
+
+def stream(batch: pa.RecordBatch, record: bytes | None = b"{}", **options: object) -> bytes:
+    schema = batch.schema if record is None else batch.schema.with_metadata({b"streampgs": record})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_batch(pa.record_batch(batch.columns, schema=schema))
+    return sink.getvalue().to_pybytes()
+
+
+NUMBERS = pa.record_batch({"x": pa.array(np.zeros(1000))})
+
+
+@pytest.mark.parametrize("record", [None, b"", b"[]", b"7", b"{", b"\xff", b"[" * 100_000])
+def test_sealed_record_that_is_none_is_noticed(tmp_path, record):
+    with pytest.raises(SealBroken, match="its seal is whole, but"):
+        read_sealed(resealed(tmp_path / "a.arrows", stream(NUMBERS, record)))
+
+
+def test_what_would_grow_when_it_is_read_is_refused(tmp_path):
+    """A few bytes that tell of a compressed terabyte."""
+    for compression in ("zstd", "lz4"):
+        with pytest.raises(SealBroken, match="not as we write them"):
+            read_sealed(resealed(tmp_path / "a.arrows", stream(NUMBERS, compression=compression)))
+    words = pa.record_batch({"x": pa.array(["a", "b"]).dictionary_encode()})
+    with pytest.raises(SealBroken, match="not as we write them"):
+        read_sealed(resealed(tmp_path / "a.arrows", stream(words)))
+
+
+def test_strings_that_reach_out_of_their_bytes_are_refused(tmp_path):
+    whole = stream(pa.record_batch({"x": pa.array(["abc"])}))
+    place = whole.rindex(np.array([0, 3], np.int32).tobytes())  # its offsets stand before its bytes, at the end
+    reaching = whole[:place] + np.array([0, 1 << 30], np.int32).tobytes() + whole[place + 8 :]
+    with pytest.raises(SealBroken, match="its seal is whole, but"):
+        read_sealed(resealed(tmp_path / "a.arrows", reaching))
+
+
+def test_any_sealed_bytes_are_a_table_or_refused(tmp_path):
+    """Numbers in the stream are believed as far as the file goes, and never asked memory for."""
+    whole = stream(pa.record_batch({"x": pa.array([1.0, 2.0]), "name": pa.array(["a", "bcd"])}))
+    for place in range(len(whole)):
+        for value in (0, 0x7F, 0x80, 0xFF):
+            changed = bytearray(whole)
+            changed[place] = value
+            with suppress(SealBroken):
+                read_sealed(resealed(tmp_path / "a.arrows", bytes(changed)))
 
 
 # Crashes: at every step of a write, the old file stays as it was.

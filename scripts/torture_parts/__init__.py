@@ -1,0 +1,1 @@
+"""What scripts/torture.py and tests/faults are made of."""

@@ -1,0 +1,160 @@
+"""Files of a paused run and its shards, changed in all ways that a disk or a careless hand may change them.
+
+What must come of it: the resume ends with the bits of the undisturbed run, or it refuses with an error that names the
+file. In the second case the file is put back, and then the resume must end with those bits.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from scripts.torture_parts.cases import Ground
+from scripts.torture_parts.forks import Ended, in_child
+from scripts.torture_parts.tally import LOST, REFUSED, SURVIVED, Tally
+
+Change = Callable[[bytes, random.Random], bytes]
+
+
+def _flip(data: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(data)
+    changed[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    return bytes(changed)
+
+
+def _flip_many(data: bytes, chance: random.Random) -> bytes:
+    changed = bytearray(data)
+    for _ in range(chance.randint(2, 64)):
+        changed[chance.randrange(len(data))] = chance.randrange(256)
+    return bytes(changed)
+
+
+def _cut(data: bytes, chance: random.Random) -> bytes:
+    return data[: chance.randrange(len(data))]
+
+
+def _zeros(data: bytes, chance: random.Random) -> bytes:
+    """As of a block that never reached the disk."""
+    first = chance.randrange(len(data))
+    size = min(len(data) - first, chance.choice((1, 512, 4096)))
+    return data[:first] + bytes(size) + data[first + size :]
+
+
+def _longer(data: bytes, chance: random.Random) -> bytes:
+    return data + chance.randbytes(chance.randint(1, 5000))
+
+
+def _cut_inside(data: bytes, chance: random.Random) -> bytes:
+    first = chance.randrange(len(data))
+    return data[:first] + data[first + chance.randint(1, 100) :]
+
+
+CHANGES: dict[str, Change] = {
+    "bit flipped": _flip,
+    "bytes overwritten": _flip_many,
+    "truncated": _cut,
+    "block of zeros": _zeros,
+    "made longer": _longer,
+    "bytes cut out": _cut_inside,
+}
+KINDS = ("checkpoint", "catalog", "run", "encoding", "metrics", "lock")
+
+
+class Paused:
+    """A run of a case, paused in the middle, to be copied as often as wanted."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground = ground
+        self.run = ground.new_run()
+        # In the second epoch: decoded groups are in the cache, and wanted again.
+        rows = ground.case.rows * 3 // 2
+        ended = in_child(lambda: ground.go_on(self.run, epochs=None, rows=rows, checkpoint_seconds=0.0).stopped_by)
+        if not ended.finished:
+            raise RuntimeError(ended.told)
+        self.files = sorted(path for path in self.run.rglob("*") if path.is_file())
+
+    def copied(self) -> Path:
+        copy = self.ground.folder / "damaged"
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(self.run, copy, symlinks=True)
+        return copy
+
+
+def kind_of(path: Path) -> str:
+    if path.suffix in (".arrow", ".parquet"):
+        return "shard"
+    known = next((kind for kind in KINDS if path.name.startswith(kind)), None)
+    return known or "cache"
+
+
+class Damager:
+    def __init__(self, ground: Ground, tally: Tally, seed: int) -> None:
+        self.ground, self.tally = ground, tally
+        self.chance = random.Random(seed)
+        self.paused = Paused(ground)
+
+    def damage(self, times: int) -> None:
+        """Each kind of file as often as the others, whatever their number."""
+        shards = sorted(path for path in self.ground.data.iterdir() if path.is_file())
+        by_kind: dict[str, list[Path]] = {}
+        for path in [*self.paused.files, *shards]:
+            by_kind.setdefault(kind_of(path), []).append(path)
+        kinds = sorted(by_kind)
+        for number in range(times):
+            kind = kinds[number % len(kinds)]
+            change = self.chance.choice(sorted(CHANGES))
+            if kind == "shard":
+                self._damage_shard(self.chance.choice(by_kind[kind]), change)
+            elif kind == "checkpoint" and self.chance.random() < 0.3:
+                self._damage(by_kind[kind], change)
+            else:
+                self._damage([self.chance.choice(by_kind[kind])], change)
+
+    def _damage(self, originals: list[Path], change: str) -> None:
+        run = self.paused.copied()
+        files = [run / original.relative_to(self.paused.run) for original in originals]
+        for file in files:
+            whole = file.read_bytes()
+            file.write_bytes(CHANGES[change](whole, self.chance) if whole else b"\0")
+        ended = self._resume(run)
+        outcome, told = self._judged(ended, files)
+        if outcome == REFUSED:
+            for file, original in zip(files, originals, strict=True):
+                shutil.copy2(original, file)
+            outcome, told = self._after_restoring(run, told)
+        self.tally.note(f"damage, {kind_of(originals[0])} {change}", outcome, f"{self.ground.case.name}: {told}")
+
+    def _damage_shard(self, shard: Path, change: str) -> None:
+        run, whole, status = self.paused.copied(), shard.read_bytes(), shard.stat()
+        changed = CHANGES[change](whole, self.chance)
+        try:
+            shard.write_bytes(changed)
+            ended = self._resume(run)
+        finally:
+            shard.write_bytes(whole)
+            os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))
+        outcome, told = self._judged(ended, [shard])
+        if outcome == REFUSED:
+            outcome, told = self._after_restoring(run, told)
+        elif outcome == SURVIVED:
+            outcome, told = LOST, "a shard that was written to was read as if nothing were"
+        self.tally.note(f"damage, shard {change}", outcome, f"{self.ground.case.name}: {told}")
+
+    def _resume(self, run: Path) -> Ended:
+        return in_child(lambda: str(self.ground.go_on(run).dual_sha256))
+
+    def _judged(self, ended: Ended, files: list[Path]) -> tuple[str, str]:
+        if ended.finished:
+            same = ended.result == self.ground.expected
+            return (SURVIVED, "") if same else (LOST, "other bits, and not a word")
+        named = ended.refused and any(file.name in ended.told for file in files)
+        return (REFUSED, ended.told) if named else (LOST, ended.told)
+
+    def _after_restoring(self, run: Path, told: str) -> tuple[str, str]:
+        again = self._resume(run)
+        if again.finished and again.result == self.ground.expected:
+            return REFUSED, told
+        return LOST, f"after it was put back: {again.told}"

@@ -1,0 +1,178 @@
+"""Faults at the n-th passage of a point where a process touches the disk.
+
+In a child, the functions of Python that touch the disk are wrapped: each passage through one has a name ("sync
+checkpoint"), and one of them is struck. Nothing of it is in streampgs itself.
+"""
+
+from __future__ import annotations
+
+import builtins
+import errno
+import os
+import re
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+KILL, FULL, BROKEN, READ_ONLY, SHORT, SLOW = "kill", "full", "broken", "read-only", "short", "slow"
+_ERRORS = {FULL: errno.ENOSPC, BROKEN: errno.EIO, READ_ONLY: errno.EROFS}
+_KINDS = ("checkpoint", "catalog", "run", "encoding", "metrics")
+
+
+@dataclass(frozen=True)
+class Strike:
+    """What happens at the n-th passage of the named point (0: at every one, from the first on)."""
+
+    point: str
+    number: int
+    fault: str
+
+
+class Failpoints:
+    """`inside`: only files below this folder count."""
+
+    def __init__(self, inside: Path, strike: Strike | None = None) -> None:
+        self.inside = os.fspath(inside.resolve())
+        self.strike = strike
+        self.passages: Counter[str] = Counter()
+        """How often each point was passed."""
+
+    def passed(self, action: str, path: str) -> str | None:
+        """Count it; the fault that is due, if it is one for the caller to play."""
+        if not path.startswith(self.inside):
+            return None
+        point = f"{action} {_kind(path)}"
+        self.passages[point] += 1
+        strike = self.strike
+        if strike is None or strike.point != point or strike.number not in (0, self.passages[point]):
+            return None
+        if strike.fault == KILL:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if strike.fault == SLOW:
+            time.sleep(0.02)
+            return None
+        if strike.fault in _ERRORS:
+            raise OSError(_ERRORS[strike.fault], os.strerror(_ERRORS[strike.fault]))
+        return strike.fault
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        before = {name: getattr(os, name) for name in ("fsync", "replace", "rename", "unlink", "preadv", "pread")}
+        before_open = builtins.open
+        os.fsync = self._around_fd("sync", os.fsync)
+        os.replace = self._around_rename(os.replace)
+        os.rename = self._around_rename(os.rename)
+        os.unlink = self._around_unlink(os.unlink)
+        os.preadv = self._reading(os.preadv, _shortened_buffers)
+        os.pread = self._reading(os.pread, lambda size, *rest: (max(1, size // 2), *rest))
+        builtins.open = self._around_open(builtins.open)
+        try:
+            yield
+        finally:
+            builtins.open = before_open
+            for name, function in before.items():
+                setattr(os, name, function)
+
+    def _around_fd(self, action: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(fd: int) -> Any:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            self.passed(f"before {action}", path)
+            result = call(fd)
+            self.passed(f"after {action}", path)
+            return result
+
+        return wrapped
+
+    def _around_rename(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(old: Any, new: Any, **more: Any) -> Any:
+            self.passed("before rename", os.fspath(new))
+            result = call(old, new, **more)
+            self.passed("after rename", os.fspath(new))
+            return result
+
+        return wrapped
+
+    def _around_unlink(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(path: Any, **more: Any) -> Any:
+            self.passed("before unlink", os.fspath(path))
+            return call(path, **more)
+
+        return wrapped
+
+    def _reading(self, call: Callable[..., Any], shortened: Callable[..., tuple[Any, ...]]) -> Callable[..., Any]:
+        def wrapped(fd: int, *rest: Any) -> Any:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            if self.passed("read", path) == SHORT:
+                rest = shortened(*rest)
+            return call(fd, *rest)
+
+        return wrapped
+
+    def _around_open(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
+            path = os.readlink(f"/proc/self/fd/{file}") if isinstance(file, int) else os.fspath(file)
+            if isinstance(path, bytes) or not path.startswith(self.inside):
+                return call(file, mode, *rest, **more)
+            if not set(mode) & set("wax"):
+                self.passed("before reading", path)
+                return call(file, mode, *rest, **more)
+            self.passed("before open", path)
+            if "b" not in mode:
+                opened = call(file, mode, *rest, **more)
+                self.passed("after open", path)
+                return opened
+            opened = call(file, mode, 0)
+            self.passed("after open", path)
+            return _Watched(opened, path, self)
+
+        return wrapped
+
+
+def _shortened_buffers(buffers: Any, *rest: Any) -> tuple[Any, ...]:
+    view = memoryview(buffers[0])
+    return [view[: max(1, len(view) // 2)]], *rest
+
+
+class _Watched:
+    """A file that is written to without a buffer, so that a kill leaves what was written before it."""
+
+    def __init__(self, file: Any, path: str, points: Failpoints) -> None:
+        self._file, self._path, self._points = file, path, points
+
+    def write(self, data: Any) -> int:
+        view = memoryview(data).cast("B")
+        middle = len(view) // 2
+        self._points.passed("before write", self._path)
+        self._put(view[:middle])
+        self._points.passed("amid write", self._path)
+        self._put(view[middle:])
+        return len(view)
+
+    def _put(self, view: memoryview) -> None:
+        while view:
+            view = view[self._file.write(view) :]
+
+    def __enter__(self) -> _Watched:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+
+def _kind(path: str) -> str:
+    """What the file is to a run."""
+    name = os.path.basename(path).lstrip(".")
+    if name == "lock" or "." not in name:
+        return name if name == "lock" else "folder"
+    if re.match(r"[0-9a-f]{32}-\d", name):
+        return "cache"
+    known = next((kind for kind in _KINDS if name.startswith(kind)), None)
+    return known or ("shard" if name.endswith((".arrow", ".parquet")) else "other")

@@ -1,0 +1,112 @@
+"""Work in a child that is forked from this warm process: imports and compiled loops are there already, so that a killed
+trainer costs a tenth of a second and not two."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from streampgs.errors import StreampgsError
+
+REFUSED, CRASHED = 1, 70
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a child ended."""
+
+    code: int
+    """Negative: by that signal."""
+    result: Any
+    """What the work gave; of an error of ours, its two texts; of any other, the trace."""
+    hung: bool = False
+
+    @property
+    def finished(self) -> bool:
+        return self.code == 0
+
+    @property
+    def killed(self) -> bool:
+        return self.code == -signal.SIGKILL and not self.hung
+
+    @property
+    def refused(self) -> bool:
+        """With an error of ours that says what to do."""
+        return self.code == REFUSED and bool(self.result["remedy"])
+
+    @property
+    def told(self) -> str:
+        if self.hung:
+            return "it hung"
+        if isinstance(self.result, dict) and "found" in self.result:
+            return str(self.result["found"])
+        return f"code {self.code}: {self.result}"
+
+
+def in_child(
+    work: Callable[[], Any], seconds: float = 60.0, kill_after: float | None = None, by: int = signal.SIGKILL
+) -> Ended:
+    """Run `work` in a child; `kill_after`: a signal so many seconds later, if it is still alive."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        _be_child(work, writing)
+    os.close(writing)
+    try:
+        return _outcome(child, reading, seconds, kill_after, by)
+    finally:
+        os.close(reading)
+
+
+def _be_child(work: Callable[[], Any], writing: int) -> None:
+    code, result = CRASHED, None
+    try:
+        result = work()
+        code = 0
+    except StreampgsError as error:
+        code, result = REFUSED, {"kind": type(error).__name__, "found": error.found, "remedy": error.remedy}
+    except BaseException:
+        result = traceback.format_exc()
+    finally:
+        try:
+            with open(writing, "w") as pipe:
+                json.dump(result, pipe)
+        finally:
+            os._exit(code)
+
+
+def _outcome(child: int, reading: int, seconds: float, kill_after: float | None, by: int) -> Ended:
+    began = time.perf_counter()
+    parts: list[bytes] = []
+    hung = killed = False
+    while True:
+        passed = time.perf_counter() - began
+        if kill_after is not None and passed >= kill_after and not killed:
+            os.kill(child, by)
+            killed = True
+        if passed >= seconds and not hung:
+            os.kill(child, signal.SIGKILL)
+            hung = True
+        wait = seconds if kill_after is None or killed else kill_after
+        ready, _, _ = select.select([reading], [], [], max(0.0, wait - passed) if not hung else 1.0)
+        if ready:
+            part = os.read(reading, 1 << 16)
+            if not part:
+                break
+            parts.append(part)
+    status = os.waitpid(child, 0)[1]
+    code = os.waitstatus_to_exitcode(status)
+    text = b"".join(parts)
+    try:
+        result = json.loads(text) if text else None
+    except ValueError:  # it was killed while it told of itself
+        result = None
+    return Ended(code, result, hung)

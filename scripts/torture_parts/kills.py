@@ -1,0 +1,206 @@
+"""Trainers killed with SIGKILL: at every passage of every point where they touch the disk, and at random moments."""
+
+from __future__ import annotations
+
+import mmap
+import random
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from scripts.torture_parts.cases import Ground
+from scripts.torture_parts.failpoints import KILL, Failpoints, Strike
+from scripts.torture_parts.forks import Ended, in_child
+from scripts.torture_parts.tally import LOST, SURVIVED, Moment, Tally
+from streampgs.solver.lanes import Lanes
+
+_ROOT = Path(__file__).resolve().parents[2]
+_CADENCES = (0.0, 0.0, 0.004, 30.0)
+_MEMORIES = ("60MB", "80MB", "512MB")
+_PROGRESS = struct.Struct("qd")
+
+
+class Progress:
+    """How far a child has come, readable after its death."""
+
+    def __init__(self) -> None:
+        self._shared = mmap.mmap(-1, _PROGRESS.size)
+
+    def reset(self) -> None:
+        _PROGRESS.pack_into(self._shared, 0, 0, 0.0)
+
+    def watch(self) -> None:
+        """To be called in the child."""
+        advance = Lanes.advance
+
+        def watched(lanes: Lanes, rows: Any, first: int, stop: int, end: int | None = None) -> int:
+            reached = advance(lanes, rows, first, stop, end)
+            done, began = _PROGRESS.unpack_from(self._shared)
+            _PROGRESS.pack_into(self._shared, 0, done + reached - first, began or time.monotonic())
+            return reached
+
+        Lanes.advance = watched  # type: ignore[method-assign]
+
+    @property
+    def rows(self) -> int:
+        return int(_PROGRESS.unpack_from(self._shared)[0])
+
+    @property
+    def first_step(self) -> float:
+        return float(_PROGRESS.unpack_from(self._shared)[1])
+
+
+def points_of(ground: Ground) -> dict[str, int]:
+    """How often an undisturbed run passes each point."""
+    run = ground.new_run()
+
+    def work() -> dict[str, int]:
+        points = Failpoints(ground.folder)
+        with points.installed():
+            ground.go_on(run, checkpoint_seconds=0.0)
+        return dict(points.passages)
+
+    ended = in_child(work)
+    shutil.rmtree(run)
+    if not ended.finished:
+        raise RuntimeError(ended.told)
+    return {point: count for point, count in ended.result.items() if not point.startswith("read ")}
+
+
+def chosen_strikes(points: dict[str, int], count: int, chance: random.Random) -> Iterator[Strike]:
+    """Every point at its first and last passage, and then any passages at random."""
+    strikes = [Strike(point, number, KILL) for point, most in points.items() for number in sorted({1, most})]
+    chance.shuffle(strikes)
+    yield from strikes[:count]
+    for _ in range(count - len(strikes)):
+        point = chance.choice(list(points))
+        yield Strike(point, chance.randint(1, points[point]), KILL)
+
+
+class Killer:
+    """Kills the runs of one case. Each life of a run ends by a kill until the run reaches its end by itself, or has died
+    often enough."""
+
+    def __init__(self, ground: Ground, tally: Tally, seed: int, lives: int = 4) -> None:
+        self.ground, self.tally, self.lives = ground, tally, lives
+        self.chance = random.Random(seed)
+        self.progress = Progress()
+        self.points = points_of(ground)
+        self.seconds = self._undisturbed_seconds()
+
+    def _undisturbed_seconds(self) -> float:
+        run = self.ground.new_run()
+        began = time.perf_counter()
+        in_child(lambda: str(self.ground.go_on(run, checkpoint_seconds=0.0).dual_sha256))
+        shutil.rmtree(run)
+        return time.perf_counter() - began
+
+    def kill(self, kills: int) -> None:
+        strikes = chosen_strikes(self.points, kills - kills // 3, self.chance)
+        done = 0
+        while done < kills:
+            run, struck = self.ground.new_run(), []
+            for _ in range(min(self.lives, kills - done)):
+                strike = next(strikes, None) if self.chance.random() < 0.7 or not done else None
+                where = self._one_life(run, strike)
+                if where is None:
+                    break
+                struck.append(where)
+            done += len(struck)
+            self._finish(run, struck)
+            shutil.rmtree(run, ignore_errors=True)
+
+    def _one_life(self, run: Path, strike: Strike | None) -> str | None:
+        """Where it was killed; None if it came to its end."""
+        before = newest_rows(run)
+        ended = self._session(run, strike)
+        if not ended.killed:
+            if not ended.finished:
+                self.tally.note(f"kill, {self.ground.case.name}", LOST, f"before any strike: {ended.told}")
+            return None
+        where = f"{strike.point}, passage {strike.number}" if strike else "a random moment"
+        done = before + self.progress.rows
+        self._lost = (f"{self.ground.case.name}, {where}", max(0, done - newest_rows(run)), done)
+        return where
+
+    def _session(self, run: Path, strike: Strike | None) -> Ended:
+        cadence, memory = self.chance.choice(_CADENCES), self.chance.choice(_MEMORIES)
+        kill_after = None if strike else self.chance.uniform(0.0, self.seconds)
+        self.progress.reset()
+
+        def work() -> str:
+            self.progress.watch()
+            points = Failpoints(self.ground.folder, strike)
+            with points.installed():
+                return str(self.ground.go_on(run, checkpoint_seconds=cadence, memory=memory).dual_sha256)
+
+        return in_child(work, kill_after=kill_after)
+
+    def _finish(self, run: Path, struck: list[str]) -> None:
+        """Resume to the end: the bits must be those of the undisturbed run."""
+        self.progress.reset()
+
+        def work() -> str:
+            self.progress.watch()
+            return str(self.ground.go_on(run).dual_sha256)
+
+        began = time.monotonic()
+        ended = in_child(work)
+        sound = ended.finished and ended.result == self.ground.expected
+        left = leftovers(run)
+        for where in struck:
+            kind = f"kill, {where.partition(',')[0]}"
+            if sound and not left:
+                self.tally.note(kind, SURVIVED)
+            else:
+                told = f"left behind: {left}" if sound else ended.told
+                self.tally.note(kind, LOST, f"{self.ground.case.name}: {struck}: {told}")
+        if struck and sound:
+            recovery = self.progress.first_step - began if self.progress.first_step else 0.0
+            self.tally.moments.append(Moment(*self._lost, recovery))
+
+
+def kill_processes(ground: Ground, tally: Tally, kills: int, seed: int) -> None:
+    """The same with real processes of the command line, killed at random moments of their whole lives."""
+    chance = random.Random(seed)
+    done = 0
+    while done < kills:
+        run, lives = ground.new_run(), 0
+        for _ in range(min(3, kills - done)):
+            words = ["resume", str(run), "--epochs", "3"]
+            if not (run / "run.arrows").exists():
+                words = ["train", str(ground.data), "--run", str(run), *ground.case.words()]
+            words += ["--quiet", "--checkpoint-every", "0s"]
+            process = subprocess.Popen(
+                [sys.executable, "-m", "streampgs", *words],
+                cwd=_ROOT,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+            )
+            time.sleep(chance.uniform(0.3, 2.0))
+            process.kill()
+            if process.wait() == -signal.SIGKILL:
+                lives += 1
+        done += lives
+        ended = in_child(lambda run=run: str(ground.go_on(run).dual_sha256))  # type: ignore[misc]
+        sound = ended.finished and ended.result == ground.expected and not leftovers(run)
+        for _ in range(lives):
+            tally.note("kill, a process of the command line", SURVIVED if sound else LOST, ended.told)
+        shutil.rmtree(run, ignore_errors=True)
+
+
+def newest_rows(run: Path) -> int:
+    names = (re.match(r"checkpoint-(\d+)\.arrows$", path.name) for path in run.glob("checkpoint-*.arrows"))
+    return max((int(name.group(1)) for name in names if name), default=0)
+
+
+def leftovers(run: Path) -> list[str]:
+    """Halves of files that nobody would ever remove."""
+    return sorted(str(path.relative_to(run)) for path in run.rglob(".*") if path.is_file())

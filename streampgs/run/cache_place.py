@@ -1,0 +1,60 @@
+"""Where a run's cache may lie: in the run's folder, or in a folder that is marked as a cache of ours.
+
+A run's folder may come from a stranger. Its record could name any folder of yours as the place of its cache, to be
+written to and deleted from: so one outside of the run is used only where somebody on this machine has asked for it.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+from streampgs.errors import RunError
+
+OWN = "cache"
+_TAG = "CACHEDIR.TAG"
+_TAG_TEXT = b"""Signature: 8a477f597d28d172789f06886806bc55
+# A cache of streampgs, which backups may leave out. It may be deleted at any time.
+# Runs from elsewhere may keep decoded blocks and copies of shards in here, because this file says so.
+"""
+
+
+def mark(folder: Path) -> None:
+    """Runs may keep their cache here."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError), open(folder / _TAG, "xb") as file:
+            file.write(_TAG_TEXT)
+    except OSError as error:
+        raise RunError(
+            f"the cache in '{folder}' cannot be written: {error.strerror or error}",
+            "name another place with --cache DIR",
+        ) from error
+
+
+def place(run: Path, recorded: str) -> tuple[Path, str | None]:
+    """The folder of the cache that a run's record names; and what is to be said about it."""
+    own = run / OWN
+    for folder in (own, own / "shards"):
+        if folder.is_symlink() and not _is_marked(folder):
+            raise RunError(
+                f"'{folder}' is a link to '{os.readlink(folder)}', which is not marked as a cache",
+                "remove the link: then the cache is kept in the run's folder",
+            )
+    asked = run / recorded
+    if asked == own or asked.resolve() == own.resolve():
+        return own.absolute(), None
+    if _is_marked(asked):
+        return asked.absolute(), None
+    return (
+        own.absolute(),
+        f"'{asked}', where the run had its cache, is not marked as one: now it is in the run's folder",
+    )
+
+
+def _is_marked(folder: Path) -> bool:
+    try:
+        return (folder / _TAG).read_bytes() == _TAG_TEXT
+    except OSError:
+        return False

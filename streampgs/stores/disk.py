@@ -1,0 +1,55 @@
+"""Files on this disk: new ones that are written under a name of their own first, and old ones that may be traps."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+
+def new_file(path: Path) -> int:
+    """The descriptor of an empty file, to be renamed when it is whole. It is locked while it is open, so that others see
+    that it is being written. Whatever had its name goes first: it might be a link to somewhere else."""
+    while True:
+        path.unlink(missing_ok=True)
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with suppress(OSError):  # a file system without locks: then nobody takes it for a leftover either
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.fstat(fd).st_nlink:
+            return fd
+        os.close(fd)  # taken for a leftover before it was locked
+
+
+def remove_leftovers(folder: Path, pattern: str) -> None:
+    """Remove the halves of files whose writers were killed: those that nobody has locked."""
+    for path in folder.glob(pattern):
+        with suppress(OSError):
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(fd)
+
+
+def open_regular(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """Open what must be a file: a pipe would have us wait forever, a device never ends."""
+    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "it is no ordinary file", os.fspath(path))
+    return fd
+
+
+def append_line(path: Path, line: str, durable: bool = False) -> None:
+    """Add a line, which half a line before it, whose writer was killed, does not spoil."""
+    with open(open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW), "a+b") as file:
+        size = os.fstat(file.fileno()).st_size
+        torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"
+        file.write(b"\n" * torn + line.encode() + b"\n")
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())

@@ -1,0 +1,71 @@
+"""An exception in the middle of a step, from Ctrl-C in a program or for want of memory, leaves the last whole state."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+import pytest
+
+import streampgs
+from scripts.torture_parts.cases import Ground
+from streampgs.contest import Contest
+from streampgs.session import Session
+from streampgs.solver.pgs import Pgs
+
+INSIDE_OF_A_STEP = [(Pgs, "_check_finite"), (Pgs, "_handle_events"), (Pgs, "_restart_stretch"), (Pgs, "grow")]
+
+
+class Interrupted(BaseException):
+    """As KeyboardInterrupt, which pytest would take for its own."""
+
+
+def interrupt_at(patch: pytest.MonkeyPatch, owner: type, name: str, passage: int) -> None:
+    """Raise at the n-th passage, when the function's work is done but nobody has heard of it."""
+    real, passed = getattr(owner, name), [0]
+
+    def interrupted(self: object, *words: object) -> object:
+        result = real(self, *words)
+        passed[0] += 1
+        if passed[0] == passage:
+            raise Interrupted
+        return result
+
+    patch.setattr(owner, name, interrupted)
+
+
+def interrupted_run(ground: Ground, patch: pytest.MonkeyPatch, owner: type, name: str, passage: int) -> str:
+    """The digest of a run that is interrupted twice, and resumed."""
+    run = ground.new_run()
+    for _ in range(2):
+        with patch.context() as patched:
+            interrupt_at(patched, owner, name, passage)
+            with pytest.raises(Interrupted):
+                ground.go_on(run)  # with a checkpoint at its end only: what is saved is saved because of the exception
+    return str(ground.go_on(run).dual_sha256)
+
+
+@pytest.mark.parametrize(("owner", "name"), INSIDE_OF_A_STEP, ids=lambda part: getattr(part, "__name__", part))
+@pytest.mark.parametrize("passage", [1, 3])
+def test_what_a_step_left_half_done_is_not_saved(ground: Callable[[str], Ground], monkeypatch, owner, name, passage):
+    sparse = ground("sparse-arrow")
+    assert interrupted_run(sparse, monkeypatch, owner, name, passage) == sparse.expected
+
+
+@pytest.mark.parametrize("passage", [1, 2])
+def test_what_a_judgement_left_half_done_is_not_saved(ground: Callable[[str], Ground], monkeypatch, passage):
+    contest = ground("contest")
+    assert interrupted_run(contest, monkeypatch, Contest, "judge", passage) == contest.expected
+
+
+def test_a_skipped_row_is_counted_once_however_often_its_window_is_begun(tmp_path, monkeypatch):
+    labels = [float("nan") if row % 10 == 3 else float(row % 2) for row in range(20_000)]
+    table = pa.table({"label": labels, "indices": [[row % 7] for row in range(20_000)]})
+    with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:
+        writer.write_table(table, max_chunksize=1000)
+    options = {"epochs": 1, "memory": "60MB", "window": "100kB", "sigma": 1e-3, "on_bad_row": "skip"}
+    with monkeypatch.context() as patched:
+        interrupt_at(patched, Session, "_grow", 3)
+        with pytest.raises(Interrupted):
+            streampgs.train(tmp_path / "a.arrow", run=tmp_path / "run", **options)
+    assert sum(streampgs.resume(tmp_path / "run").skipped_rows.values()) == 2_000

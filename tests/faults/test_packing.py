@@ -1,0 +1,100 @@
+"""A pack's journal may be damaged or a stranger's: nothing is believed that does not check out, nothing else touched."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streampgs.errors import DataError
+from streampgs.packing.journal import NAME, RUNS, load
+from streampgs.packing.labels import Labels
+from streampgs.packing.packer import pack
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    (tmp_path / "rows.svm").write_text("1 2:3\n-1 4:5\n" * 50)
+    pack(tmp_path / "rows.svm", tmp_path / "out", rows_per_shard=30)
+    return tmp_path / "out"
+
+
+def again(out: Path) -> None:
+    pack(out.parent / "rows.svm", out, rows_per_shard=30)
+
+
+def with_a_new_sum(out: Path, **changed: Any) -> None:
+    record = {**json.loads((out / NAME).read_text()), **changed}
+    del record["sha256"]
+    total = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
+    (out / NAME).write_text(json.dumps({"sha256": total, **record}))
+
+
+def test_any_changed_byte_of_a_journal_is_noticed(out: Path) -> None:
+    """Numbers in it say where to go on: one digit would lose rows, or take some twice."""
+    whole = (out / NAME).read_bytes()
+    record = load(out)
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 1
+        (out / NAME).write_bytes(changed)
+        try:
+            assert load(out) == record  # white space is nobody's loss
+        except DataError as refused:
+            assert NAME in refused.found
+
+
+@pytest.mark.parametrize("name", ["../treasure", "/etc/passwd", "a/b", "..", ""])
+def test_a_journal_speaks_of_files_in_its_folder_only(out: Path, name: str) -> None:
+    with_a_new_sum(out, shards=[{"name": name, "rows": 1, "file_bytes": 4}])
+    with pytest.raises(DataError, match=r"cannot be read|is gone"):
+        again(out)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"rows": "many"}, {"shards": {}}, {"shards": [7]}, {"shards": [{}]}, {"position": 3}, {"runs": None}, {"more": 1},
+        {"version": 10**400}, {"done": "yes"}, {"schema": 5}, {"skipped": []}, {"inputs": "all"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_journal_of_other_kinds_of_values_is_refused(out: Path, changed: dict[str, Any]) -> None:
+    with_a_new_sum(out, **changed)
+    with pytest.raises(DataError, match=rf"'.*{NAME}' cannot be read"):
+        again(out)
+
+
+def test_files_behind_a_link_are_not_tidied_up(out: Path, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "run-00000.arrow").write_text("held")
+    (home / "thesis.tex").write_text("years")
+    (out / RUNS).symlink_to(home)
+    with_a_new_sum(out, runs=[{"name": "run-00000.arrow", "rows": 1, "bytes": 4, "file_bytes": 4}], done=False)
+    with pytest.raises(DataError, match="is a link to another place"):
+        again(out)
+    assert sorted(os.listdir(home)) == ["run-00000.arrow", "thesis.tex"]
+
+
+def test_a_shard_is_not_written_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "rows.svm").write_text("1 2:3\n")
+    (tmp_path / "treasure").write_text("gold")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / ".part-00000.arrow.writing").symlink_to(tmp_path / "treasure")
+    pack(tmp_path / "rows.svm", tmp_path / "out", overwrite=True)
+    assert (tmp_path / "treasure").read_text() == "gold"
+
+
+def test_labels_that_are_shortened_while_in_use_are_an_error(tmp_path: Path) -> None:
+    np.save(tmp_path / "labels.npy", np.arange(100_000.0))
+    labels = Labels(tmp_path / "labels.npy", 10**8)
+    assert labels.column(99_990, 10).to_pylist() == list(range(99_990, 100_000))
+    os.truncate(tmp_path / "labels.npy", 5000)
+    with pytest.raises(DataError, match=r"labels\.npy' ends before label 2,010"):
+        labels.column(2_000, 10)

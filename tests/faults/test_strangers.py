@@ -1,0 +1,188 @@
+"""A run's folder from a stranger: what it may have us read, write and delete."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import subprocess
+import sys
+import tokenize
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import streampgs
+from scripts.torture_parts.cases import Ground
+from scripts.torture_parts.hostile import seal
+from streampgs.errors import RunError
+from streampgs.inspection import inspect_run
+from streampgs.model import Model
+from streampgs.run.cache_place import mark
+from streampgs.run.folder import RunFolder
+from streampgs.run.sealed import read_sealed
+
+Grounds = Callable[[str], Ground]
+
+
+def paused(ground: Ground, **more: object) -> Path:
+    run = ground.new_run()
+    ground.case.train(ground.data, run, rows=ground.case.rows, **more)
+    return run
+
+
+def say(path: Path, **said: object) -> None:
+    table, record = read_sealed(path)
+    seal(path, table, {**record, **said})
+
+
+class Notes:
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *_: None
+
+
+# Where a cache may lie.
+
+
+def test_a_cache_in_another_folder_is_not_used_on_a_record_s_word_alone(ground: Grounds, tmp_path: Path) -> None:
+    parquet, home = ground("sparse-parquet"), tmp_path / "home"
+    run = paused(parquet)
+    home.mkdir()
+    say(run / "run.arrows", cache=str(home))
+    notes = Notes()
+    assert parquet.case.resume(run, observer=notes).dual_sha256 == parquet.expected
+    assert os.listdir(home) == []
+    assert any("is not marked as one: now it is in the run's folder" in note for note in notes.notes)
+    say(run / "run.arrows", cache="../../home")
+    parquet.case.resume(run)
+    assert os.listdir(home) == []
+
+
+def test_a_cache_that_somebody_has_asked_for_here_is_used_again(ground: Grounds, tmp_path: Path) -> None:
+    parquet, cache = ground("sparse-parquet"), tmp_path / "cache"
+    run = paused(parquet, cache=cache)
+    files = {path.name for path in cache.iterdir()}
+    assert len(files) > 1
+    assert not (run / "cache").exists()
+    assert parquet.case.resume(run).dual_sha256 == parquet.expected
+    assert {path.name for path in cache.iterdir()} == files
+    assert not (run / "cache").exists()
+
+
+def test_a_run_s_own_cache_moves_with_it(ground: Grounds, tmp_path: Path) -> None:
+    parquet = ground("sparse-parquet")
+    run = paused(parquet)
+    shutil.move(run, tmp_path / "moved")
+    notes = Notes()
+    assert parquet.case.resume(tmp_path / "moved", observer=notes).dual_sha256 == parquet.expected
+    assert not run.exists()
+    assert not any("cache" in note for note in notes.notes)
+
+
+@pytest.mark.parametrize("link", ["cache", "cache/shards"])
+def test_a_cache_that_is_a_link_is_refused_unless_its_place_is_marked(
+    ground: Grounds, tmp_path: Path, link: str
+) -> None:
+    parquet, home = ground("sparse-parquet"), tmp_path / "home"
+    run = paused(parquet)
+    home.mkdir()
+    if link == "cache":
+        shutil.rmtree(run / "cache")
+    (run / link).symlink_to(home)
+    with pytest.raises(RunError, match=r"is a link to .*, which is not marked as a cache"):
+        parquet.case.resume(run)
+    assert os.listdir(home) == []
+    mark(home)
+    assert parquet.case.resume(run).dual_sha256 == parquet.expected
+
+
+# What a program's rows may replace.
+
+
+def test_rows_of_a_program_do_not_replace_a_folder_that_was_there(tmp_path: Path) -> None:
+    (tmp_path / "project" / "data").mkdir(parents=True)
+    (tmp_path / "project" / "data" / "years.csv").write_text("of work")
+    with pytest.raises(RunError, match="is there already, and not from a start that was interrupted"):
+        streampgs.train(np.eye(4), [0, 1, 0, 1], run=tmp_path / "project")
+    assert (tmp_path / "project" / "data" / "years.csv").read_text() == "of work"
+
+
+def test_a_start_with_rows_of_a_program_that_was_killed_is_begun_anew(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "data").mkdir(parents=True)
+    (run / "data" / ".part-00000.arrow.writing").write_bytes(b"half")
+    (run / "lock").touch()
+    report = streampgs.train(np.eye(4), [0, 1, 0, 1], run=run, epochs=1, memory="60MB", sigma=0.1)
+    assert report.rows == 4
+
+
+# What is said by who looks at it only.
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{"settings": []}, {"contest": {}}, {"options": {"p": 7}}, {"cursor": None}, {"totals": "many"}, {"solver": [{}]}],
+    ids=str,
+)
+def test_who_only_looks_is_told_the_file_as_well(ground: Grounds, said: dict[str, object]) -> None:
+    run = paused(ground("sparse-arrow"))
+    newest = RunFolder(run).checkpoints()[-1]
+    say(newest, **said)
+    for look in (inspect_run, Model.load):
+        try:
+            look(run)
+        except RunError as refused:
+            assert newest.name in refused.found
+            assert refused.remedy
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_nan_never_enters_the_model(ground: Grounds, number: float) -> None:
+    sparse = ground("sparse-arrow")
+    run = paused(sparse)
+    newest = RunFolder(run).checkpoints()[-1]
+    table, record = read_sealed(newest)
+    values = table.column("dual").to_numpy().copy()
+    values[3] = number
+    seal(newest, table.set_column(0, "dual", [values]), record)
+    with pytest.raises(RunError, match=rf"{newest.name}' is whole, but .*a number that is none"):
+        sparse.case.resume(run)
+
+
+# The rest.
+
+
+def test_memory_that_the_system_does_not_give_is_said(ground: Grounds, tmp_path: Path) -> None:
+    sparse = ground("sparse-arrow")
+    words = [
+        "train",
+        str(sparse.data),
+        "--run",
+        str(tmp_path / "run"),
+        *sparse.case.words(),
+        "--feature-count",
+        "200000000",
+    ]
+    limited = f"ulimit -v 1600000; exec {sys.executable} -m streampgs {' '.join(words)}"
+    done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert "error: the system gives no more memory" in done.stderr
+    assert "resume goes on" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_no_source_runs_what_it_reads() -> None:
+    forbidden = {"eval", "exec", "pickle", "marshal", "shelve", "__import__", "popen"}
+    for source in Path(streampgs.__file__).parent.rglob("*.py"):
+        tokens = list(tokenize.tokenize(io.BytesIO(source.read_bytes()).readline))
+        names = {token.string for token in tokens if token.type == tokenize.NAME}
+        assert not names & forbidden, source
+        assert not {"subprocess", "system"} & names, source

@@ -1,0 +1,44 @@
+"""New files are written under names of their own, and what may be a trap is not walked into."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from streampgs.stores.disk import new_file, open_regular, remove_leftovers
+
+
+def test_a_link_that_has_the_name_is_not_written_through(tmp_path: Path) -> None:
+    treasure = tmp_path / "treasure"
+    treasure.write_text("gold")
+    (tmp_path / ".a.writing").symlink_to(treasure)
+    with open(new_file(tmp_path / ".a.writing"), "wb") as file:
+        file.write(b"lead")
+    assert treasure.read_text() == "gold"
+    assert (tmp_path / ".a.writing").read_text() == "lead"
+
+
+def test_only_what_nobody_writes_any_more_is_a_leftover(tmp_path: Path) -> None:
+    (tmp_path / ".dead.writing").write_bytes(b"half")
+    with open(new_file(tmp_path / ".alive.writing"), "wb"):
+        remove_leftovers(tmp_path, ".*.writing")
+        assert os.listdir(tmp_path) == [".alive.writing"]
+    remove_leftovers(tmp_path, ".*.writing")
+    assert os.listdir(tmp_path) == []
+
+
+def test_leftovers_that_are_links_or_pipes_are_let_be(tmp_path: Path) -> None:
+    (tmp_path / "treasure").write_text("gold")
+    (tmp_path / ".link.writing").symlink_to(tmp_path / "treasure")
+    remove_leftovers(tmp_path, ".*.writing")
+    remove_leftovers(tmp_path / "absent", ".*.writing")
+    assert sorted(os.listdir(tmp_path)) == [".link.writing", "treasure"]
+
+
+def test_a_pipe_and_a_device_are_no_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
+        with pytest.raises(OSError, match="it is no ordinary file"):
+            open_regular(path)

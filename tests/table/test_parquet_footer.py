@@ -1,0 +1,90 @@
+"""What a Parquet footer tells of a column: as pyarrow reads it, and no damage ends the process."""
+
+from __future__ import annotations
+
+import random
+import resource
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from scripts.torture_parts.forks import in_child
+from streampgs.errors import DataError
+from streampgs.table.layout import Columns
+from streampgs.table.parquet_footer import FooterDamaged, values_of_column
+from streampgs.table.shard_files import ParquetShard, read_facts
+
+
+def shard(path: Path, **options: object) -> Path:
+    lists = [list(range(row % 5)) for row in range(100)]
+    table = pa.table({"label": np.ones(100), "indices": lists, "values": [[1.0] * len(row) for row in lists]})
+    pq.write_table(table, path, row_group_size=30, **options)
+    return path
+
+
+def footer_of(data: bytes) -> bytes:
+    return data[-8 - int.from_bytes(data[-8:-4], "little") : -8]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"version": "1.0"}, {"compression": "zstd", "write_page_index": True}, {"write_statistics": False},
+        {"store_schema": False}, {"use_dictionary": False, "data_page_version": "2.0"}, {"write_page_checksum": True},
+        {"sorting_columns": [pq.SortingColumn(0)]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_values_are_those_that_pyarrow_counts(tmp_path: Path, options: dict[str, object]) -> None:
+    path = shard(tmp_path / "a.parquet", **options)
+    metadata = pq.read_metadata(path)
+    for leaf in range(metadata.num_columns):
+        expected = [metadata.row_group(g).column(leaf).num_values for g in range(metadata.num_row_groups)]
+        assert list(values_of_column(footer_of(path.read_bytes()), leaf)) == expected
+
+
+def test_a_column_that_is_not_there_is_damage(tmp_path: Path) -> None:
+    with pytest.raises(FooterDamaged, match="without all of the columns"):
+        values_of_column(footer_of(shard(tmp_path / "a.parquet").read_bytes()), 3)
+
+
+def test_any_bytes_are_counts_or_damage(tmp_path: Path) -> None:
+    footer, chance = footer_of(shard(tmp_path / "a.parquet").read_bytes()), random.Random(1)
+    noise = [chance.randbytes(chance.randrange(60)) for _ in range(300)] + [b"\x1c" * 5000, b"\x19\xfc" + b"\xff" * 9]
+    flipped = [
+        footer[:place] + bytes([value]) + footer[place + 1 :] for place in range(len(footer)) for value in (0, 255)
+    ]
+    for data in (*noise, *flipped, *(footer[:size] for size in range(len(footer)))):
+        try:
+            assert all(count >= 0 for count in values_of_column(data, 1))
+        except FooterDamaged as damage:
+            assert str(damage)
+
+
+def test_a_damaged_footer_does_not_end_the_process(tmp_path: Path) -> None:
+    """The histograms of a chunk's levels are one too long: pyarrow's own accessor aborts."""
+    whole, chance = shard(tmp_path / "a.parquet").read_bytes(), random.Random(3)
+    start = len(whole) - 8 - len(footer_of(whole))
+
+    def work() -> int:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        refused = 0
+        for _ in range(2000):
+            changed = bytearray(whole)
+            changed[chance.randrange(start, len(whole) - 4)] = chance.randrange(256)
+            (tmp_path / "b.parquet").write_bytes(changed)
+            try:
+                facts = read_facts(tmp_path / "b.parquet", Columns())
+                for group in range(len(facts.group_rows)):
+                    list(ParquetShard(tmp_path / "b.parquet", facts.layout).decoded_slices(group, 10))
+            except DataError as error:
+                assert "b.parquet" in error.found
+                refused += 1
+        return refused
+
+    ended = in_child(work, seconds=120.0)
+    assert ended.finished, ended.told
+    assert ended.result > 500
