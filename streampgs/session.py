@@ -489,12 +489,14 @@ class Session:
         ball = self.options.ball if not isinstance(self.options.ball, tuple) else _ball_of(leader)
         options = replace(self.options, loss=leader.loss, p=leader.p, ball=ball)
         self.contest = self._new_contest(options, window, solver.features)
-        settings = lanes_of(self.contest.candidates, self.contest.targets)
         after = [candidate.sigma for candidate in self.contest.candidates]
         self._event(SIGMA, before=leader.sigma, after=after)
         self.looked = None
         self.changes_sigma = False
-        return solver.started_from(settings, [lanes.start + lane % len(lanes) for lane in range(len(settings))])
+        settings = lanes_of(self.contest.candidates, self.contest.targets)
+        continued = solver.started_from(settings, [lanes.start + lane % len(lanes) for lane in range(len(settings))])
+        self.contest.candidates = list(continued.settings[:: len(lanes)])
+        return continued
 
     def _announce_choices(self, window: Window) -> None:
         assert self.solver is not None
