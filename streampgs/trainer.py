@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streampgs import streams
-from streampgs.errors import OptionError, RunError
+from streampgs.errors import DataError, OptionError, RunError
 from streampgs.growth import Grower, Standing, refuse_impossible, wait_for_the_first
 from streampgs.opening import open_table
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, StreamOptions
@@ -240,25 +240,37 @@ def _run(
             standing.encoding, source,
         )  # fmt: skip
 
+    def following_on(standing: Standing, before: Session) -> Session:
+        session = session_on(standing)
+        session.take_over(before)
+        return session
+
     session = session_on(standing)
     if checkpoint is not None:
         session.restore(checkpoint, changes_sigma=growth.sigma is not None)
-    report = session.run(looks_for_more=growth.follow)
+    if not growth.follow:
+        return session.run()
     has_waited = False
-    while growth.follow and report.stopped_by in (LOOK, "epochs"):
+    while True:
+        try:
+            report = session.run(looks_for_more=True)
+        except DataError:
+            again = grower.found_again(session.standing(standing), stop)
+            if again is None:
+                raise
+            standing, session = again, following_on(again, session)
+            continue
         standing = session.standing(standing)
         if report.stopped_by == LOOK:
-            standing = grower.at_epochs_end(standing)
-        else:
+            grown: Standing | None = grower.at_epochs_end(standing)
+        elif report.stopped_by == "epochs":
             if not has_waited:
                 observer.note("all rows are used up: waiting for more (Ctrl-C or SIGTERM ends)")
                 has_waited = True
             grown = grower.wait(standing, stop)
-            if grown is None:
-                assert stop.reason is not None
-                return replace(report, stopped_by=stop.reason)
-            standing = grown
-        following = session_on(standing)
-        following.take_over(session)
-        session, report = following, following.run(looks_for_more=True)
-    return report
+        else:
+            return report
+        if grown is None:
+            assert stop.reason is not None
+            return replace(report, stopped_by=stop.reason)
+        standing, session = grown, following_on(grown, session)
