@@ -127,7 +127,8 @@ def resume(
                 observer.note(f"{taken:,} rows of the stream were taken before and are passed over")
             elif taken:
                 observer.note(
-                    f"the stream goes on with its row {taken:,}, as the first one that comes now is taken to be"
+                    f"{taken:,} rows of the stream were taken before: the first one that comes now is taken to be row "
+                    f"{taken:,}, counted from 0. Where the stream begins again at its first row, give --skip-taken"
                 )
         source = StreamSource(folder, record, catalog, resources, stream, companion)
         session = Session(folder, record, catalog, cursor, observer, stop, resources, encoding, source)
