@@ -41,6 +41,7 @@ _OWN_NAMES = {
 }
 _BATCH_ENTRIES = 1 << 20
 _UNFINISHED = ".*.arrows.writing"
+_COMPANION = re.compile(r"companion-[0-9]{15,}-[0-9]{15,}\.arrows")
 
 Vector = NDArray[np.float64]
 
@@ -225,11 +226,11 @@ class RunFolder:
         return path.name
 
     @contextmanager
-    def companion(self, name: str) -> Iterator[tuple[Iterator[pa.RecordBatch], dict[str, Any]]]:
-        """What is in it, in an order of sense: what makes none is a fault of the file."""
+    def companion(self, name: str) -> Iterator[tuple[list[pa.RecordBatch], dict[str, Any]]]:
+        """What is in it; what makes no sense there is a fault of the file."""
         table, record = self._verified(self.path / name)
         with understanding(self.path / name):
-            yield iter(table.to_batches()), record
+            yield table.to_batches(), record
 
     def companions(self) -> list[Path]:
         """Oldest first."""
@@ -254,8 +255,11 @@ class RunFolder:
         for path in reversed(self.checkpoints()):
             try:
                 table, record = read_sealed(path)
-                if with_companion and record.get("companion"):
-                    read_sealed(self.path / record["companion"])
+                if with_companion:
+                    with understanding(path):
+                        named = record["companion"]
+                        require(_COMPANION.fullmatch(named) is not None, f"a companion called {named!r:.100}")
+                    read_sealed(self.path / named)
             except (SealBroken, OSError, pa.ArrowInvalid) as error:
                 damaged.append((path, str(error)))
                 continue
