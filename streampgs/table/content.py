@@ -6,6 +6,9 @@ import hashlib
 import os
 from pathlib import Path
 
+from streampgs.stores.disk import open_regular
+from streampgs.table.shard_files import read_exactly, unreadable
+
 _PIECES, _PIECE_BYTES = 4, 4096
 _COMPARED_BYTES = 1 << 20
 
@@ -14,12 +17,15 @@ def content_digest(path: Path) -> str:
     """Of the whole file if it is small, else of pieces from all over it; with its footer it tells shards apart unless
     they differ in a few bytes only."""
     digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        whole = size <= _PIECES * _PIECE_BYTES
-        places = [0] if whole else [(size - _PIECE_BYTES) * place // (_PIECES - 1) for place in range(_PIECES)]
-        for place in places:
-            digest.update(os.pread(file.fileno(), size if whole else _PIECE_BYTES, place))
+    try:
+        with open(open_regular(path), "rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            whole = size <= _PIECES * _PIECE_BYTES
+            places = [0] if whole else [(size - _PIECE_BYTES) * place // (_PIECES - 1) for place in range(_PIECES)]
+            for place in places:
+                digest.update(read_exactly(file.fileno(), size if whole else _PIECE_BYTES, place, path))
+    except OSError as error:
+        raise unreadable(path, error) from error
     return digest.hexdigest()[:32]
 
 
