@@ -179,9 +179,6 @@ def follow(folder: Path, shards: int, kills: int, rows: int, epochs: int, seed: 
     total = rows + sum(sizes)
     trainer = Trainer("train", str(table), "--run", str(run), *_OPTIONS, "--epochs", str(epochs))
     writer = multiprocessing.get_context("spawn").Process(target=append_shards, args=(table, sizes, rows, seed, pause))
-    while not (run / "run.arrows").exists():
-        trainer.refuse_to_be_dead()
-        time.sleep(0.05)
     writer.start()
     moments = sorted(chance.uniform(0.05, 0.95) * shards for _ in range(kills))
     killed = 0

@@ -247,7 +247,7 @@ class Contest:
             for place in range(len(self.standing.left))
             for number in range(len(self.targets))
         ]
-        return lanes.rearranged(settings, kept)
+        return lanes.joined_by(settings, kept)
 
     # The state, for a checkpoint.
 

@@ -18,7 +18,7 @@ from streampgs.run.history import APPENDED, CHANGED
 from streampgs.run.record import RunRecord
 from streampgs.sources import schedule_of
 from streampgs.stores.addresses import absolute
-from streampgs.table.catalog import Catalog, Shard, decoded_bytes, with_cache
+from streampgs.table.catalog import Catalog, Shard, decoded_bytes, whole_shards, with_cache
 from streampgs.table.changes import Changes, Watch
 from streampgs.table.delta import TableChange, change_of
 from streampgs.table.locate import Located, locate
@@ -68,6 +68,25 @@ class _Look:
     """Delta tables that have taken files away."""
 
 
+def wait_for_the_first(sources: Sequence[str], poll_seconds: float, observer: Observer, stop: StopRequest) -> bool:
+    """Until there is a shard to begin with; False on a stop."""
+    told = False
+    while not whole_shards(locate(sources).paths):
+        if not told:
+            observer.note(f"no shards in {', '.join(sources)} yet: waiting for them (Ctrl-C or SIGTERM ends)")
+            told = True
+        if _stopped_within(poll_seconds, stop):
+            return False
+    return True
+
+
+def _stopped_within(seconds: float, stop: StopRequest) -> bool:
+    ends = time.monotonic() + seconds
+    while stop.reason is None and time.monotonic() < ends:
+        time.sleep(min(_LOOKING_UP_SECONDS, seconds))
+    return stop.reason is not None
+
+
 class Grower:
     """Looks at what the run's sources name by now."""
 
@@ -108,9 +127,7 @@ class Grower:
             if grown.cursor != standing.cursor:
                 return grown
             standing = grown
-            looks_again = time.monotonic() + self.growth.poll_seconds
-            while stop.reason is None and time.monotonic() < looks_again:
-                time.sleep(min(_LOOKING_UP_SECONDS, self.growth.poll_seconds))
+            _stopped_within(self.growth.poll_seconds, stop)
         return None
 
     def _look(self, standing: Standing) -> _Look:

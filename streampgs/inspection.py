@@ -136,7 +136,7 @@ def summary(catalog: Catalog) -> dict[str, Any]:
         "bytes": sum(shard.fingerprint.size for shard in catalog.shards),
         "formats": kinds,
         "layout": catalog.kind,
-        "columns": list(catalog.shards[0].layout.columns),
+        "columns": list(dict.fromkeys(name for shard in catalog.shards for name in shard.layout.columns)),
         "digest": catalog.digest(),
     }
 

@@ -23,7 +23,7 @@ from streampgs.planning import choose_sizes, group_sizes
 from streampgs.reading.label_sample import sampled_label_arrays
 from streampgs.reading.table_sample import TableSample, sampled_rows
 from streampgs.stores.access import RemoteObject
-from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey
+from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
 from streampgs.table.layout import Columns, TableSays, find_layout, holds_features
 from streampgs.table.locate import Located, ShardPath
 from streampgs.table.remote_shards import remote_schema
@@ -65,10 +65,17 @@ def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Colum
 
 
 def open_table(
-    sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, judging: bool = True
+    sources: Sequence[str],
+    options: ModelOptions,
+    encoding_options: EncodingOptions,
+    judging: bool = True,
+    growing: bool = False,
 ) -> OpenTable:
-    """`judging`: look at the labels, and refuse those that do not go with the loss."""
+    """`judging`: look at the labels, and refuse those that do not go with the loss; `growing`: leave out shards that are
+    still being written."""
     located = located_shards(sources)
+    if growing:
+        located.paths = whole_shards(located.paths)
     wanted = _wanted(located.paths[0], located.says.get(located.paths[0]), options, encoding_options)
     surveyed = survey(located.paths, columns_of(options, None if wanted is None else _NO_FEATURES), located.says)
     plan = None if wanted is None else _plan(surveyed, options, wanted)
@@ -396,7 +403,7 @@ def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str]
     news = [f"'{name}' ({why})" for name, why in left_out.items() if before.left_out.get(name) != why]
     if news:
         notes.append(f"new columns that are left out: {', '.join(news)}")
-    missing = [f"'{name}'" for column in before.columns for name in column.sources if name not in schema.names]
+    missing = [f"'{name}'" for column in before.all_columns for name in column.sources if name not in schema.names]
     if missing:
         notes.append(f"the new shards lack columns, which count as null there: {', '.join(dict.fromkeys(missing))}")
     return notes
@@ -433,9 +440,8 @@ def _strange_labels(options: ModelOptions, labels: pa.Array, coding: LabelCoding
     if options.positive is not None:
         return []
     found = np.unique(np.asarray(types.numbers_of(labels), np.float64))
-    found = found[np.isfinite(found)]
     known = options.classes if options.classes is not None else (-1.0, 0.0, 1.0)
-    return [float(label) for label in found if label not in known]
+    return [*found[np.isfinite(found) & ~np.isin(found, known)].tolist()]
 
 
 def _with_more_classes(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streampgs.errors import OptionError, RunError
-from streampgs.growth import Grower, Standing, refuse_impossible
+from streampgs.growth import Grower, Standing, refuse_impossible, wait_for_the_first
 from streampgs.opening import open_table
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
@@ -48,7 +48,10 @@ def train(
             f"--target-accuracy with --loss {options.losses[0]}, which does not classify",
             "use --target-gap, --epochs or --seconds",
         )
-    table = open_table(sources, options, encoding_options or EncodingOptions())
+    stop = stop or StopRequest()
+    if growth.follow and not wait_for_the_first(sources, growth.poll_seconds, observer, stop):
+        raise RunError(f"stopped by {stop.reason} before there was any shard", "start it again when there are some")
+    table = open_table(sources, options, encoding_options or EncodingOptions(), growing=growth.follow)
     catalog, located, options, encoding = table.catalog, table.located, table.options, table.encoding
     for note in table.notes:
         observer.note(note)
@@ -87,7 +90,7 @@ def train(
         record = _with_cache_in_place(record, run, observer)
         standing = Standing(folder, record, catalog, _beginning(catalog), encoding)
         standing.event(STARTED, shards=len(catalog.shards), table_rows=catalog.rows, **_choices(record))
-        return _run(standing, None, growth, observer, stop or StopRequest(), resources)
+        return _run(standing, None, growth, observer, stop, resources)
 
 
 def resume(

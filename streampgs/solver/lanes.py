@@ -72,17 +72,23 @@ class Lanes:
 
     def with_lanes(self, kept: Sequence[int]) -> Lanes:
         """The lanes of these numbers only, as they are to the last bit."""
-        return self.rearranged([self.settings[lane] for lane in kept], kept)
+        fewer = Lanes([self.settings[lane] for lane in kept])
+        fewer.grow(self.features)
+        for lane, (group, column) in zip(kept, fewer._places, strict=True):
+            own_group, own_column = self._places[lane]
+            fewer.groups[group].take_over(column, self.groups[own_group], own_column)
+        return fewer
 
-    def rearranged(self, settings: Sequence[PgsSettings], kept: Sequence[int | None]) -> Lanes:
-        """Lanes of these settings, each as it is to the last bit where it is kept, or a new one. New ones have settings
-        that tell that they joined later."""
-        lanes = Lanes(settings)
-        lanes.grow(self.features)
-        for lane, (group, column) in zip(kept, lanes._places, strict=True):
-            if lane is not None:
-                own_group, own_column = self._places[lane]
-                lanes.groups[group].take_over(column, self.groups[own_group], own_column)
+    def joined_by(self, settings: Sequence[PgsSettings], kept: Sequence[int | None]) -> Lanes:
+        """These lanes, in their groups as they are, beside new ones: of each of the settings which lane goes on, or None.
+        The new ones' settings tell that they joined later, and so keep them out of the others' groups."""
+        groups = []
+        for numbers in _order(settings):
+            lane = kept[numbers[0]]
+            groups.append(Pgs(*[settings[n] for n in numbers]) if lane is None else self.groups[self._places[lane][0]])
+            groups[-1].grow(self.features)
+        lanes = Lanes.__new__(Lanes)
+        lanes._join(groups, settings)
         return lanes
 
     def with_layout(self, layout: str) -> Lanes:

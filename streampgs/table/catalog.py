@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.errors import DataChanged, DataError
+from streampgs.errors import DataChanged, DataError, Unfinished
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.content import content_digest
@@ -361,6 +361,21 @@ def located_shards(sources: Sequence[str]) -> Located:
             "shards end in .parquet, .pq, .arrow, .ipc or .feather; other files become shards by: streampgs pack IN… OUT",
         )
     return located
+
+
+def whole_shards(paths: Sequence[ShardPath]) -> list[ShardPath]:
+    """Those that have an end: the others are still being written."""
+
+    def is_whole(path: ShardPath) -> bool:
+        try:
+            if isinstance(path, Path):
+                fingerprint_of(path)
+        except Unfinished:
+            return False
+        return True
+
+    with ThreadPoolExecutor(_READERS) as pool:
+        return [path for path, whole in zip(paths, pool.map(is_whole, paths), strict=True) if whole]
 
 
 def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Located]:

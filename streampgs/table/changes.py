@@ -45,6 +45,7 @@ class Watch:
     def __init__(self, settling: bool) -> None:
         """`settling`: a file counts when it has not changed between two looks."""
         self.settling = settling
+        self._missing: set[int] = set()
         self._stamps: dict[Path, Stamp] = {}
         self._copies: dict[Path, tuple[Stamp, Path]] = {}
 
@@ -69,10 +70,22 @@ class Watch:
         changes.new += remote
         for path in files:
             self._place(path, catalog, live, lost, changes)
-        for number, path in lost.items():
-            if catalog.shards[number].rows > 0:  # whether an empty shard is there makes no difference
-                (changes.replaced if path in changes.new else changes.gone).append(number)
+        missing = {number for number, path in lost.items() if path not in changes.new}
+        for number in lost:
+            if catalog.shards[number].rows == 0:  # whether an empty shard is there makes no difference
+                continue
+            if number not in missing:
+                changes.replaced.append(number)
+            elif self._has_gone(number, changes):
+                changes.gone.append(number)
+        self._missing = missing
         return changes
+
+    def _has_gone(self, number: int, changes: Changes) -> bool:
+        """Who waits looks twice: a shard that is being moved may be seen at neither place, or not yet be known at the new
+        one."""
+        unsettled = any(not isinstance(error, Unfinished) for error in changes.unfinished)
+        return not self.settling or (number in self._missing and not unsettled)
 
     def _is_settled(self, path: Path, stamp: Stamp, changes: Changes) -> bool:
         """Whether a file may be looked at: it is whole, and its writer seems to have gone."""
@@ -89,8 +102,9 @@ class Watch:
         stamp = _stamp(path)
         if stamp is None or (path not in live and not self._is_settled(path, stamp, changes)):
             return
-        if path in self._copies and self._copies[path][0] == stamp and self._copies[path][1] in live:
-            changes.copies.append((path, self._copies[path][1]))
+        known, original = self._copies.get(path, (None, path))
+        if known == stamp and original in live and live[original] not in lost:
+            changes.copies.append((path, original))
             return
         try:
             found, content = fingerprint_of(path), content_digest(path)

@@ -130,6 +130,28 @@ def test_a_struct_that_came_later_is_no_silent_loss(tmp_path: Path) -> None:
     assert "s.a" in {column.name for column in encoding.columns}
 
 
+def test_columns_of_a_new_version_are_learnt_at_a_resume_whatever_pauses_come(tmp_path: Path) -> None:
+    """Old files lack them, and so may new ones that an old writer appends."""
+    digests = set()
+    for paused in (False, True):
+        table, run = tmp_path / f"table-{paused}", tmp_path / f"run-{paused}"
+        write_deltalake(str(table), rows(0))
+        streampgs.train(table, run=run, rows=400, **SMALL)
+        more = rows(1).append_column("height", pa.array(np.linspace(0, 1, ROWS)))
+        more = more.append_column("s", pa.array([{"a": f"name {number % 3}"} for number in range(ROWS)]))
+        write_deltalake(str(table), more, mode="append", schema_mode="merge")
+        write_deltalake(str(table), rows(2), mode="append", schema_mode="merge")
+        for end in (500, 700, 1_300) if paused else ():
+            streampgs.resume(run, rows=end)
+            shutil.rmtree(run / "cache", ignore_errors=True)
+        digests.add(streampgs.resume(run, epochs=3).dual_sha256)
+        encoding = streampgs.Model.load(run).encoding
+        assert encoding is not None
+        assert [column.name for column in encoding.columns] == ["height", "s.a"]
+        assert evaluate(streampgs.Model.load(run), [str(table)])["rows"] == 3 * ROWS
+    assert len(digests) == 1
+
+
 def test_an_append_joins_in_at_a_resume(table: Path, tmp_path: Path) -> None:
     files = in_files(table, tmp_path / "files")
     for data, run in ((table, tmp_path / "run"), (files, tmp_path / "other")):

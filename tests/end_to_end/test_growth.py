@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import random
 import shutil
+import threading
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import streampgs
+from scripts.follow import follow
 from streampgs.inspection import inspect_run
+from streampgs.progress import Silent, StopRequest
+from streampgs.run.folder import RunFolder
+from streampgs.run.history import append_event, read_events
 from tests.end_to_end.conftest import ROWS, Tables
 
 SHARD_ROWS = ROWS // 6
@@ -95,8 +104,6 @@ def test_touched_shards_are_refused_until_accepted(tables: Tables, tmp_path: Pat
 
 
 def test_new_features_join_with_new_shards(tables: Tables, tmp_path: Path) -> None:
-    import pyarrow as pa
-
     data, run = tmp_path / "table", tmp_path / "run"
     shutil.copytree(tables.path("sparse", "arrow"), data)
     streampgs.train(data, run=run, epochs=1, **SMALL)
@@ -107,3 +114,300 @@ def test_new_features_join_with_new_shards(tables: Tables, tmp_path: Path) -> No
     streampgs.resume(run, epochs=2)
     after = streampgs.Model.load(run).coef_
     assert after.size == 60_001 > before.size
+
+
+# How often rows come. Each row has a feature of its own and a label out of reach, so that every visit adds 1 to its dual.
+
+COUNTING = {"loss": "absolute", "sigma": 1.0, "t0": 1.0, "intercept": 0.0, "ball": "none"}
+COUNTED_ROWS = 600
+
+
+def write_counted(path: Path, first: int, rows: int = COUNTED_ROWS) -> None:
+    table = pa.table(
+        {
+            "label": [1e9] * rows,
+            "indices": [[number] for number in range(first, first + rows)],
+            "values": [[1.0]] * rows,
+        }
+    )
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".parquet":
+        pq.write_table(table, path, row_group_size=100)
+        return
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table, max_chunksize=100)
+
+
+def visits(run: Path) -> list[int]:
+    """How often each row has been trained on."""
+    checkpoint = RunFolder(run).newest_checkpoint()
+    assert checkpoint is not None
+    return [int(visit) for visit in checkpoint.vectors["dual"][1:]]
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+@pytest.mark.parametrize(("policy", "late"), [("catch-up", 3), ("union", 1)])
+def test_shards_that_come_when_all_is_over_are_trained_on(policy: str, late: int, suffix: str, tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / f"a.{suffix}", 0)
+    streampgs.train(data, run=run, epochs=3, **COUNTING, **SMALL)
+    write_counted(data / f"0.{suffix}", COUNTED_ROWS)
+    report = streampgs.resume(run, on_growth=policy)
+    assert visits(run) == [3] * COUNTED_ROWS + [late] * COUNTED_ROWS
+    assert report.rows == (3 + late) * COUNTED_ROWS
+    assert report.epochs == 3.0
+    assert streampgs.resume(run).rows == report.rows, "there is nothing left to do"
+    streampgs.resume(run, epochs=4)
+    assert visits(run) == [4] * COUNTED_ROWS + [late + 1] * COUNTED_ROWS
+
+
+@pytest.mark.parametrize("moment", [1, 250, 601, 1_100])
+def test_who_comes_late_catches_up_by_the_end_of_the_epoch(moment: int, tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.arrow", 0)
+    streampgs.train(data, run=run, rows=moment, epochs=2, **COUNTING, **SMALL)
+    write_counted(data / "b.arrow", COUNTED_ROWS, 200)
+    streampgs.resume(run, rows=moment + 50)
+    write_counted(data / "c.parquet", COUNTED_ROWS + 200, 77)
+    streampgs.resume(run, epochs=2)
+    assert visits(run) == [2] * (COUNTED_ROWS + 277)
+
+
+def test_new_rows_catch_up_unless_they_are_more_than_the_old(tmp_path: Path) -> None:
+    for rows, times in ((COUNTED_ROWS, 2), (COUNTED_ROWS + 1, 1)):
+        data, run = tmp_path / f"table-{rows}", tmp_path / f"run-{rows}"
+        write_counted(data / "a.arrow", 0)
+        streampgs.train(data, run=run, epochs=2, **COUNTING, **SMALL)
+        write_counted(data / "b.arrow", COUNTED_ROWS, rows)
+        streampgs.resume(run)
+        assert visits(run)[COUNTED_ROWS:] == [times] * rows
+
+
+def test_more_data_can_be_named(tmp_path: Path) -> None:
+    run, more = tmp_path / "run", tmp_path / "elsewhere"
+    write_counted(tmp_path / "table" / "a.arrow", 0)
+    streampgs.train(tmp_path / "table", run=run, epochs=1, **COUNTING, **SMALL)
+    write_counted(more / "b.arrow", COUNTED_ROWS, 30)
+    streampgs.resume(run, add=more)
+    write_counted(more / "c.arrow", COUNTED_ROWS + 30, 30)
+    streampgs.resume(run)  # it is one of the run's folders from now on
+    assert visits(run) == [1] * (COUNTED_ROWS + 60)
+
+
+def test_a_shard_under_another_name_is_not_seen_twice(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    for number in range(3):
+        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
+    streampgs.train(data, run=run, rows=700, epochs=1, **COUNTING, **SMALL)
+    (data / "1.arrow").rename(data / "9.arrow")
+    shutil.copy(data / "2.arrow", data / "8.arrow")
+    streampgs.resume(run, epochs=1)
+    assert visits(run) == [1] * (3 * COUNTED_ROWS)
+
+
+def test_a_shard_that_is_not_whole_is_left_alone_until_it_is(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.parquet", 0)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    write_counted(data / "b.parquet", COUNTED_ROWS, 40)
+    whole = (data / "b.parquet").read_bytes()
+    (data / "b.parquet").write_bytes(whole[:-9])
+    notes = Notes()
+    assert streampgs.resume(run, observer=notes).rows == COUNTED_ROWS
+    assert any("b.parquet" in note and "until it is whole" in note for note in notes.found)
+    (data / "b.parquet").write_bytes(whole)
+    assert streampgs.resume(run).rows == COUNTED_ROWS + 40
+
+
+class Notes(Silent):
+    def __init__(self) -> None:
+        self.found: list[str] = []
+
+    def note(self, message: str) -> None:
+        self.found.append(message)
+
+
+@pytest.mark.parametrize("moment", [500, COUNTED_ROWS * 2])
+def test_a_rewrite_is_refused_until_it_is_accepted(moment: int, tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    for number in range(2):
+        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
+    streampgs.train(data, run=run, rows=moment, epochs=1, **COUNTING, **SMALL)
+    before = visits(run)
+    (data / "0.arrow").unlink()
+    write_counted(data / "1.arrow", 2 * COUNTED_ROWS, 100)  # in the place of the old one
+    with pytest.raises(streampgs.StreampgsError, match=r"0\.arrow' is missing") as refused:
+        streampgs.resume(run)
+    assert "--accept-rewrite" in refused.value.remedy
+    streampgs.resume(run, accept_rewrite=True, epochs=1 if moment == 500 else 2)
+    after = visits(run)
+    assert after[: len(before)] == before, "what is gone is not trained on"
+    assert after[2 * COUNTED_ROWS :] == [1] * 100
+    streampgs.resume(run, epochs=3)
+    assert visits(run)[: len(before)] == before
+    events = [event["event"] for event in RunFolder(run).events()]
+    assert events.count("changed") == 1
+
+
+def test_catching_up_needs_epochs(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.arrow", 0)
+    streampgs.train(data, run=run, rows=100, sampling="independent", **COUNTING, **SMALL)
+    write_counted(data / "b.arrow", COUNTED_ROWS)
+    with pytest.raises(streampgs.StreampgsError, match="--on-growth catch-up with --sampling independent"):
+        streampgs.resume(run, rows=200, on_growth="catch-up")
+    assert streampgs.resume(run, rows=200).rows == 200
+
+
+# Following.
+
+
+class Stops(Silent):
+    """Acts when so many rows were saved; a test that waits in vain ends."""
+
+    def __init__(self, stop: StopRequest, act: Callable[[int], None]) -> None:
+        self.act = act
+        patience = threading.Timer(60.0, stop.ask, ["a lack of patience"])
+        patience.daemon = True
+        patience.start()
+
+    def saved(self, checkpoint: str) -> None:
+        self.act(int(Path(checkpoint).stem.split("-")[1]))
+
+
+def test_who_follows_takes_what_comes_and_ends_when_asked(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.arrow", 0)
+    stop = StopRequest()
+    steps = {
+        2 * COUNTED_ROWS: lambda: write_counted(data / "b.arrow", COUNTED_ROWS, 100),
+        2 * COUNTED_ROWS + 200: lambda: (
+            (data / "a.arrow").rename(data / "z.arrow") and write_counted(data / "c.parquet", COUNTED_ROWS + 100, 50)
+        ),
+        2 * COUNTED_ROWS + 300: lambda: stop.ask("SIGTERM"),
+    }
+
+    def act(rows: int) -> None:
+        step = steps.pop(rows, None)
+        if step is not None:
+            step()
+
+    report = streampgs.train(
+        data,
+        run=run,
+        epochs=2,
+        follow=True,
+        poll_seconds=0.05,
+        observer=Stops(stop, act),
+        stop=stop,
+        **COUNTING,
+        **SMALL,
+    )
+    assert report.stopped_by == "SIGTERM"
+    assert not steps
+    assert visits(run) == [2] * (COUNTED_ROWS + 150)
+
+
+def test_who_follows_waits_for_the_first_shard_and_for_its_end(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    data.mkdir()
+    stop = StopRequest()
+    other = tmp_path / "whole.parquet"
+    write_counted(other, 0)
+
+    def write() -> None:
+        time.sleep(0.2)
+        (data / "a.parquet").write_bytes(other.read_bytes()[:-10])
+        time.sleep(0.2)
+        shutil.copy(other, data / "a.parquet")
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    act = Stops(stop, lambda rows: stop.ask("SIGTERM") if rows == COUNTED_ROWS else None)
+    streampgs.train(
+        data, run=run, epochs=1, follow=True, poll_seconds=0.05, observer=act, stop=stop, **COUNTING, **SMALL
+    )
+    writer.join()
+    assert visits(run) == [1] * COUNTED_ROWS
+
+
+def test_who_follows_does_without_shards_that_have_gone_and_takes_what_replaces_them(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    for number in range(3):
+        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
+    stop = StopRequest()
+
+    def act(rows: int) -> None:
+        if rows == 3 * COUNTED_ROWS and (data / "0.arrow").exists():
+            (data / "0.arrow").unlink()
+            write_counted(data / "1.arrow", 3 * COUNTED_ROWS, 70)
+        if rows == 3 * COUNTED_ROWS + 70:
+            stop.ask("SIGTERM")
+
+    streampgs.train(
+        data,
+        run=run,
+        epochs=1,
+        follow=True,
+        poll_seconds=0.05,
+        observer=Stops(stop, act),
+        stop=stop,
+        **COUNTING,
+        **SMALL,
+    )
+    assert visits(run) == [1] * (3 * COUNTED_ROWS + 70)
+    streampgs.resume(run, epochs=2)
+    assert visits(run) == [1] * (2 * COUNTED_ROWS) + [2] * (COUNTED_ROWS + 70)
+
+
+@pytest.mark.slow
+def test_the_law_of_following_holds_with_real_processes(tmp_path: Path) -> None:
+    """A writer that is slow, renames and rewrites; a trainer that is killed: scripts/follow.py, small."""
+    outcome = follow(tmp_path, shards=8, kills=2, rows=5_000, epochs=2, seed=4, pause=0.2)
+    assert outcome.kills == 2
+    assert outcome.visits_are_right
+    assert outcome.same_as_quiet
+
+
+# What was lived through.
+
+
+def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.arrow", 0)
+    streampgs.train(data, run=run, rows=300, epochs=1, **COUNTING, **SMALL)
+    write_counted(data / "b.arrow", COUNTED_ROWS, 40)
+    streampgs.resume(run, epochs=1)
+    events = RunFolder(run).events()
+    told = [(event["event"], event["rows"], event["t"], event.get("shards")) for event in events]
+    assert told == [
+        ("started", 0, 0, 1),
+        ("stopped", 300, 300, 1),
+        ("resumed", 300, 300, 1),
+        ("appended", 300, 300, 2),
+        ("stopped", 640, 640, 2),
+    ]
+    assert [Path(name).name for name in events[3]["added"]] == ["b.arrow"]
+    assert (events[3]["added_rows"], events[3]["table_rows"], events[3]["on_growth"]) == (40, 640, "catch-up")
+
+
+def test_what_a_kill_has_undone_is_marked(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    append_event(path, "started", 0, 0, shards=2)
+    append_event(path, "resumed", 500, 500, shards=2)
+    append_event(path, "appended", 500, 500, shards=3)
+    append_event(path, "chosen", 900, 900, shards=3)
+    with open(path, "a") as file:
+        file.write('{"time": "torn')
+    append_event(path, "resumed", 500, 500, shards=2)
+    assert [event.get("lost", False) for event in read_events(path)] == [False, False, True, True, False]
+
+
+@pytest.mark.parametrize(
+    "line", ["", "null", "[]", "{}", '{"event": 3}', '{"event": "x", "time": 1}', "\x00\xff", "[" * 9999]
+)
+def test_what_is_no_event_is_passed_over(line: str, tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    path.write_text(line + "\n", encoding="utf-8")
+    append_event(path, "started", 0, 0)
+    assert [event["event"] for event in read_events(path)] == ["started"]

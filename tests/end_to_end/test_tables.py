@@ -223,7 +223,7 @@ def test_the_encoding_is_that_of_the_start_whatever_comes_later(shards: Path, ta
     before = streampgs.Model.load(run).encoding
     later = replaced(table, "income", pc.multiply(table["income"], 1000.0))
     write(replaced(later, "text", pa.array(["unheard of words"] * ROWS)), folder / "part-9.parquet", "parquet")
-    report = streampgs.resume(run, epochs=2)
+    report = streampgs.resume(run, epochs=2, on_growth="union")
     assert report.rows == 3 * ROWS
     after = streampgs.Model.load(run).encoding
     assert before is not None

@@ -512,7 +512,7 @@ def test_lanes_that_join_learn_from_then_on_and_disturb_no_bit_of_the_others(cas
     start = min(ROWS, steps * case.common.batch)
     undisturbed.advance(rows, 0, start)
     chosen, kept = interleaved(old, later)
-    both = undisturbed.rearranged(chosen, kept)
+    both = through_a_checkpoint(undisturbed).joined_by(chosen, kept)
     assert both.steps == undisturbed.steps
     for stop in (min(ROWS, start + 5 * case.common.batch), ROWS):
         for solver in (both, undisturbed, alone):
@@ -532,7 +532,7 @@ def test_lanes_that_join_end_where_a_round_of_the_others_ends(batch):
     rows = case.rows(visits=np.arange(total) % ROWS)
     undisturbed, alone = lanes_of([old]), lanes_of([later])
     first = undisturbed.advance(rows, 0, 10_000 * batch, total)
-    both = undisturbed.rearranged([old, later], [0, None])
+    both = through_a_checkpoint(undisturbed).joined_by([old, later], [0, None])
     beyond = 0
     while first < total:
         stop = min(total, first + 1_001 * batch)

@@ -1,0 +1,163 @@
+"""A table that is looked at again: what came, went, moved, was written anew or is still being written."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from streampgs.table.catalog import build_catalog
+from streampgs.table.changes import Changes, Watch
+from streampgs.table.layout import Columns
+from streampgs.table.locate import locate
+
+FORMATS = ["arrow", "parquet"]
+
+
+def write(path: Path, rows: int, value: float = 1.0) -> None:
+    table = pa.table(
+        {"label": [1.0] * rows, "indices": [[3]] * rows, "values": [[value]] * rows},
+        pa.schema({"label": pa.float64(), "indices": pa.list_(pa.int32()), "values": pa.list_(pa.float32())}),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".parquet":
+        pq.write_table(table, path)
+        return
+    with pa.ipc.new_file(str(path), table.schema) as writer:
+        writer.write_table(table)
+
+
+class Table:
+    def __init__(self, folder: Path, suffix: str) -> None:
+        self.folder, self.suffix = folder, suffix
+        for number in range(3):
+            write(self.path(number), 10, float(number))
+        self.catalog = build_catalog([str(folder)], Columns())[0]
+        self.watch = Watch(settling=False)
+
+    def path(self, number: int | str) -> Path:
+        return self.folder / f"part-{number}.{self.suffix}"
+
+    def look(self, *retired: int) -> Changes:
+        return self.watch.look(self.catalog, set(retired), locate([str(self.folder)]).paths)
+
+
+@pytest.fixture(params=FORMATS)
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
+    return Table(tmp_path / "table", request.param)
+
+
+def written_later(path: Path, rows: int, value: float) -> None:
+    """File systems count time in ticks, and a test may be faster than one."""
+    before = path.stat().st_mtime_ns
+    write(path, rows, value)
+    os.utime(path, ns=(before + 10**9, before + 10**9))
+
+
+def test_nothing_has_changed(table: Table) -> None:
+    assert table.look() == Changes()
+
+
+def test_new_shards_are_new(table: Table) -> None:
+    write(table.path("0a"), 4)
+    assert table.look() == Changes(new=[table.path("0a")])
+
+
+def test_a_shard_under_another_name_is_the_same_shard(table: Table) -> None:
+    table.path(1).rename(table.path("x"))
+    assert table.look() == Changes(moved={1: table.path("x")})
+    moved = table.catalog.with_moved({1: table.path("x")})
+    moved.check_unchanged()
+    assert moved.digest() == table.catalog.digest()
+
+
+def test_shards_may_swap_names(table: Table) -> None:
+    table.path(0).rename(table.path("x"))
+    table.path(2).rename(table.path(0))
+    table.path("x").rename(table.path(2))
+    assert table.look() == Changes(moved={0: table.path(2), 2: table.path(0)})
+
+
+def test_a_copy_of_a_shard_is_left_out(table: Table) -> None:
+    shutil.copy(table.path(1), table.path("copy"))
+    expected = Changes(copies=[(table.path("copy"), table.path(1))])
+    assert table.look() == expected
+    assert table.look() == expected, "also when it is remembered"
+    table.path(1).unlink()
+    assert table.look() == Changes(moved={1: table.path("copy")}), "until the original goes"
+
+
+def test_a_file_in_the_folder_of_another_partition_holds_other_rows(table: Table) -> None:
+    other = table.folder / "day=2" / table.path(1).name
+    other.parent.mkdir()
+    table.path(1).rename(other)
+    assert table.look() == Changes(new=[other], gone=[1])
+
+
+def test_a_shard_written_anew_with_its_content_is_the_same(table: Table) -> None:
+    written_later(table.path(1), 10, 1.0)
+    assert table.look() == Changes(touched=[1])
+
+
+@pytest.mark.parametrize(("rows", "value"), [(11, 1.0), (10, 5.0)])
+def test_what_takes_the_place_of_a_shard_is_not_missed(table: Table, rows: int, value: float) -> None:
+    written_later(table.path(1), rows, value)
+    assert table.look() == Changes(new=[table.path(1)], replaced=[1])
+    assert table.look(1) == Changes(new=[table.path(1)])
+
+
+def test_a_shard_that_has_gone_is_told(table: Table) -> None:
+    table.path(2).unlink()
+    assert table.look() == Changes(gone=[2])
+    assert table.look(2) == Changes()
+
+
+def test_a_file_that_is_not_whole_is_left_alone(table: Table) -> None:
+    whole = table.path(1).read_bytes()
+    for size in (0, 3, 5, len(whole) // 2, len(whole) - 1):
+        table.path("new").write_bytes(whole[:size])
+        changes = table.look()
+        assert len(changes.unfinished) == 1
+        assert str(table.path("new")) in changes.unfinished[0].found
+        assert changes == Changes(unfinished=changes.unfinished)
+
+
+def test_a_shard_that_is_being_written_over_is_not_yet_lost(table: Table) -> None:
+    whole = table.path(1).read_bytes()
+    table.path(1).write_bytes(whole[: len(whole) // 2])
+    changes = table.look()
+    assert changes == Changes(unfinished=changes.unfinished)
+    assert len(changes.unfinished) == 1
+
+
+def test_who_waits_for_writers_takes_a_file_that_stood_still_between_two_looks(table: Table) -> None:
+    table.watch = Watch(settling=True)
+    write(table.path("new"), 5)
+    assert table.look().new == []
+    written_later(table.path("new"), 6, 1.0)
+    assert table.look().new == []
+    assert table.look().new == [table.path("new")]
+
+
+def test_who_waits_for_writers_does_not_lose_a_shard_that_is_being_moved(table: Table) -> None:
+    table.watch = Watch(settling=True)
+    content = table.path(1).read_bytes()
+    table.path(1).unlink()
+    assert table.look().lost == [], "it may come up elsewhere"
+    table.path("x").write_bytes(content)
+    assert table.look().lost == []
+    assert table.look() == Changes(moved={1: table.path("x")})
+    table.path(2).unlink()
+    assert [table.look().gone for _ in range(2)] == [[], [2]]
+
+
+def test_whether_an_empty_shard_is_there_makes_no_difference(table: Table) -> None:
+    write(table.path("empty"), 0)
+    catalog = build_catalog([str(table.folder)], Columns())[0]
+    table.path("empty").unlink()
+    assert table.watch.look(catalog, (), locate([str(table.folder)]).paths) == Changes()
+    catalog.check_unchanged()
