@@ -11,7 +11,7 @@ from streampgs.errors import DataError, Unfinished
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.content import content_digest, same_content
 from streampgs.table.locate import ShardPath
-from streampgs.table.shard_files import Fingerprint, fingerprint_of
+from streampgs.table.shard_files import Fingerprint, fingerprint_of, unreadable
 
 Stamp = tuple[int, int, int]
 """Size, time of the last change and inode of a file."""
@@ -138,6 +138,8 @@ def _stamp(path: Path) -> Stamp | None:
         status = os.stat(path)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise unreadable(path, error) from error
     return status.st_size, status.st_mtime_ns, status.st_ino
 
 
