@@ -71,13 +71,12 @@ def main() -> int:
             tally.add(own)
             print(
                 f"{case.name}: {own.tried():,} tried, {own.count(LOST)} lost, {time.perf_counter() - started:.0f} s",
+                *(f"\n  LOST {loss}" for loss in own.losses),
                 flush=True,
             )
     print(f"\n{tally.table()}\n\nThe worst moments to be killed in:")
     for moment in tally.worst():
         print(f"- {moment}")
-    for loss in tally.losses:
-        print(f"LOST {loss}")
     print(f"\n{tally.tried():,} tried in {time.perf_counter() - began:.0f} s, {tally.count(LOST)} lost")
     return 1 if tally.count(LOST) else 0
 

@@ -60,7 +60,7 @@ CHANGES: dict[str, Change] = {
     "made longer": _longer,
     "bytes cut out": _cut_inside,
 }
-KINDS = ("checkpoint", "catalog", "run", "encoding", "metrics", "lock")
+KINDS = ("checkpoint", "catalog", "run", "encoding", "metrics", "history", "lock")
 
 
 class Paused:

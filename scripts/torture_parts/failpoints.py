@@ -21,7 +21,7 @@ from typing import Any
 
 KILL, FULL, BROKEN, READ_ONLY, SHORT, SLOW = "kill", "full", "broken", "read-only", "short", "slow"
 _ERRORS = {FULL: errno.ENOSPC, BROKEN: errno.EIO, READ_ONLY: errno.EROFS}
-_KINDS = ("checkpoint", "catalog", "run", "encoding", "metrics")
+_KINDS = ("checkpoint", "catalog", "run", "encoding", "metrics", "history")
 
 
 @dataclass(frozen=True)

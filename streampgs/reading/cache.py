@@ -25,7 +25,7 @@ from streampgs.stores.disk import new_file, open_regular, remove_leftovers
 from streampgs.table.arrow_columns import Bytes, ColumnPlace, check_places, column_places, list_offsets, read_column
 from streampgs.table.arrow_metadata import MetadataDamaged, metadata_length, read_batch_metadata
 from streampgs.table.catalog import Shard
-from streampgs.table.shard_files import announce, read_into
+from streampgs.table.shard_files import announce, read_exactly, read_into
 
 _MAGIC = b"spgcach1"
 _TAIL = np.dtype([("messages", "<u8"), ("index_checksum", "<u8"), ("magic", "S8")])
@@ -171,20 +171,20 @@ def _of(index: NDArray[np.void]) -> int:
 
 def _open(path: Path, fd: int, shard: Shard, group: int, slice_rows: int) -> CacheFile:
     size = os.fstat(fd).st_size
-    tail = np.frombuffer(os.pread(fd, _TAIL.itemsize, max(0, size - _TAIL.itemsize)), np.uint8)
-    if len(tail) != _TAIL.itemsize:
+    if size < _TAIL.itemsize:
         raise CacheDamaged("too short")
+    tail = np.frombuffer(read_exactly(fd, _TAIL.itemsize, size - _TAIL.itemsize, path), np.uint8)
     (messages, index_checksum, magic) = tail.view(_TAIL)[0]
     index_bytes = int(messages) * _INDEX.itemsize
     if magic != _MAGIC or index_bytes + _TAIL.itemsize > size:
         raise CacheDamaged("no index at its end")
-    raw = os.pread(fd, index_bytes, size - _TAIL.itemsize - index_bytes)
+    raw = read_exactly(fd, index_bytes, size - _TAIL.itemsize - index_bytes, path)
     index = np.frombuffer(raw, _INDEX)
     rows = shard.group_rows[group]
     expected = [min(slice_rows, rows - start) for start in range(0, rows, slice_rows)]
     if _of(index) != int(index_checksum) or index["rows"][1:].tolist() != expected:
         raise CacheDamaged("an index that does not match")
-    schema_bytes = os.pread(fd, int(index["bytes"][0]), int(index["offset"][0]))
+    schema_bytes = read_exactly(fd, int(index["bytes"][0]), int(index["offset"][0]), path)
     if checksum(np.frombuffer(schema_bytes, np.uint8)) != index["checksum"][0]:
         raise CacheDamaged("a schema that does not match")
     schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -87,7 +88,7 @@ def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     try:
         table = _table_in(data)
         table.validate(full=True)
-        record = json.loads(table.schema.metadata[_JSON_KEY])
+        record = json.loads(table.schema.metadata[_JSON_KEY], parse_constant=_finite, parse_float=_finite)
     except (
         pa.ArrowException, MetadataDamaged, OSError, StopIteration, TypeError, KeyError, ValueError, RecursionError,
     ) as error:  # fmt: skip
@@ -95,6 +96,14 @@ def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     if not isinstance(record, dict):
         raise SealBroken("its seal is whole, but its record is none")
     return table, record
+
+
+def _finite(text: str) -> float:
+    """We write no others."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text}")
+    return number
 
 
 def _verified_bytes(path: Path) -> pa.Buffer:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -168,7 +169,7 @@ class Catalog:
         def fault(shard: Shard) -> str | None:
             if isinstance(shard.path, RemoteObject):
                 return what_changed(shard.path)
-            if not shard.path.exists():
+            if not os.path.exists(shard.path):
                 return f"'{shard.path}' is missing"
             try:
                 now = fingerprint_of(shard.path)

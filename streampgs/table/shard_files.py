@@ -28,6 +28,7 @@ from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, Unfinished
 from streampgs.stores.access import RemoteObject
+from streampgs.stores.disk import open_regular
 from streampgs.table.arrow_columns import (
     Bytes,
     ColumnPlace,
@@ -108,7 +109,7 @@ def fingerprint_of(path: ShardPath) -> Fingerprint:
         with _opened(path) as (fd, size, modified_ns):
             return fingerprint(path, size, modified_ns, _footer(fd, size, path)[1])
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def fingerprint(path: ShardPath, size: int, modified_ns: int, footer: bytes) -> Fingerprint:
@@ -117,7 +118,7 @@ def fingerprint(path: ShardPath, size: int, modified_ns: int, footer: bytes) -> 
     return Fingerprint(size, modified_ns, _digest(footer))
 
 
-def _unreadable(path: ShardPath, error: OSError) -> DataError:
+def unreadable(path: ShardPath, error: OSError) -> DataError:
     return DataError(
         f"shard '{path}' cannot be read: {error.strerror or error}",
         "check that it is there and that you may read it",
@@ -129,7 +130,7 @@ class _opened:
         self.path = path
 
     def __enter__(self) -> tuple[int, int, int]:
-        self.fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        self.fd = open_regular(self.path)
         status = os.fstat(self.fd)
         return self.fd, status.st_size, status.st_mtime_ns
 
@@ -166,7 +167,7 @@ def schema_of(path: Path) -> pa.Schema:
         with _opened(path) as (fd, size, _):
             return schema_in(path, *_footer(fd, size, path))
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 def schema_in(path: ShardPath, kind: str, footer: bytes) -> pa.Schema:
@@ -188,7 +189,7 @@ def read_facts(path: Path, columns: Columns, says: TableSays | None = None) -> S
         with ArrowFile(path, found, columns) as file:
             return arrow_facts(found, file, [file.metadata(g) for g in range(file.groups)])
     except OSError as error:
-        raise _unreadable(path, error) from error
+        raise unreadable(path, error) from error
 
 
 class ArrowGroups(ABC):
@@ -301,9 +302,9 @@ class ArrowFile(ArrowGroups):
 
     def __init__(self, path: ShardPath, expected: Fingerprint, columns: Columns) -> None:
         try:
-            self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            self.fd = open_regular(path)
         except OSError as error:
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         try:
             status = os.fstat(self.fd)
             if status.st_size != expected.size:
@@ -321,7 +322,7 @@ class ArrowFile(ArrowGroups):
             super().__init__(path, status.st_size, footer, columns, self._read_exactly)
         except OSError as error:
             os.close(self.fd)
-            raise _unreadable(path, error) from error
+            raise unreadable(path, error) from error
         except BaseException:
             os.close(self.fd)
             raise

@@ -17,7 +17,7 @@ import pytest
 import streampgs
 from scripts.torture_parts.cases import Ground
 from scripts.torture_parts.hostile import seal
-from streampgs.errors import RunError
+from streampgs.errors import RunError, StreampgsError
 from streampgs.inspection import inspect_run
 from streampgs.model import Model
 from streampgs.run.cache_place import mark
@@ -186,3 +186,15 @@ def test_no_source_runs_what_it_reads() -> None:
         names = {token.string for token in tokens if token.type == tokenize.NAME}
         assert not names & forbidden, source
         assert not {"subprocess", "system"} & names, source
+
+
+def test_a_shard_that_cannot_be_looked_at_is_named(ground: Grounds) -> None:
+    sparse = ground("sparse-arrow")
+    run = paused(sparse)
+    table, record = read_sealed(run / "catalog.arrows")
+    paths = table.column("path").to_pylist()
+    paths[1] = "/" + "x" * 300
+    place = table.schema.get_field_index("path")
+    seal(run / "catalog.arrows", table.set_column(place, "path", [paths]), record)
+    with pytest.raises(StreampgsError, match=r"x{300}"):
+        sparse.case.resume(run)

@@ -360,3 +360,11 @@ def test_window_memory_only_ever_grows(setup):
             sizes.append(window.nbytes)
     assert sizes == sorted(sizes)
     assert len(set(sizes)) == 1
+
+
+def test_reads_that_bring_less_than_asked_for_are_no_damage(setup, monkeypatch):
+    filled(setup)
+    pread, preadv = os.pread, os.preadv
+    monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, max(1, size // 2), offset))
+    monkeypatch.setattr(os, "preadv", lambda fd, views, *rest: preadv(fd, [views[0][: -(-len(views[0]) // 2)]], *rest))
+    assert_right(setup, rebuilt=0)

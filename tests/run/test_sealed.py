@@ -122,7 +122,10 @@ def stream(batch: pa.RecordBatch, record: bytes | None = b"{}", **options: objec
 NUMBERS = pa.record_batch({"x": pa.array(np.zeros(1000))})
 
 
-@pytest.mark.parametrize("record", [None, b"", b"[]", b"7", b"{", b"\xff", b"[" * 100_000])
+@pytest.mark.parametrize(
+    "record",
+    [None, b"", b"[]", b"7", b"{", b"\xff", b"[" * 100_000, b'{"a": NaN}', b'{"a": -Infinity}', b'{"a": 1e999}'],
+)
 def test_sealed_record_that_is_none_is_noticed(tmp_path, record):
     with pytest.raises(SealBroken, match="its seal is whole, but"):
         read_sealed(resealed(tmp_path / "a.arrows", stream(NUMBERS, record)))

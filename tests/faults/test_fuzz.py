@@ -1,0 +1,131 @@
+"""Bytes that we did not write, near to what is right: rows, or an error of ours; no crash, no endless loop, no memory that a
+number in them asks for. (Of Arrow's metadata see tests/table/test_arrow_damage.py, of Parquet's footer test_parquet_footer.py,
+of text in any bytes tests/packing/test_text.py.)"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scripts.torture_parts.hostile import VALUES, changed, places, without
+from streampgs.errors import StreampgsError
+from streampgs.options import EncodingOptions, Limits, ModelOptions
+from streampgs.order.cursor import Arrival, Cursor
+from streampgs.packing.journal import NAME, Journal, load
+from streampgs.packing.packer import pack
+from streampgs.run.memory import peak_rss_bytes
+from streampgs.run.sealed import SealBroken, read_sealed
+from streampgs.run.understood import typed
+
+TEXTS = {
+    "rows.svm": b"1 qid:3 1:0.5 7:1e-3 # a word\n-1 2:nan\n+1 3:4\n" * 3,
+    "rows.vw": b"1 2.0 'tag |a x:1 y |b z:-3e4\n-1 |a x |c:2 w\n" * 3,
+    "rows.csv": b'a,b,c\n1,"x ""y""",2.5\n,,\n-3,z,1e300\n' * 3,
+    "rows.jsonl": b'{"a": 1, "b": [1, 2], "c": {"d": "\\u00e9"}}\n{"a": null}\n' * 3,
+}
+ODD = [
+    b"\0",
+    b"\xff",
+    b"\n",
+    b'"',
+    b"{",
+    b"[" * 200,
+    b"9" * 400,
+    b":",
+    b"|",
+    b",",
+    b"-",
+    b"e9999",
+    b"4294967296:1",
+    b" 99999999999:1",
+]
+
+
+def mutated(draw: st.DataObject, data: bytes) -> bytes:
+    for _ in range(draw.draw(st.integers(1, 4))):
+        place = draw.draw(st.integers(0, len(data)))
+        length = draw.draw(st.sampled_from([0, 0, 1, 2, 9]))
+        data = data[:place] + draw.draw(st.sampled_from(ODD) | st.binary(max_size=6)) + data[place + length :]
+    return data
+
+
+@pytest.mark.parametrize("name", TEXTS)
+@given(data=st.data())
+def test_text_is_rows_or_an_error_of_ours(name: str, data: st.DataObject) -> None:
+    text = mutated(data, TEXTS[name])
+    before = peak_rss_bytes()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / name).write_bytes(text)
+        try:
+            report = pack(
+                Path(folder) / name, Path(folder) / "out", on_bad_row=data.draw(st.sampled_from(["error", "skip"]))
+            )
+            assert report.rows >= 0
+        except StreampgsError as error:
+            assert error.found
+    assert peak_rss_bytes() - before < 500 * 10**6
+
+
+@given(data=st.data())
+def test_a_journal_is_what_was_saved_or_an_error_of_ours(data: st.DataObject) -> None:
+    folder = Path(tempfile.mkdtemp())
+    try:
+        journal = Journal([{"path": "a", "sets": []}], {"kind": None}, 10**8)
+        journal.save(folder)
+        (folder / NAME).write_bytes(mutated(data, (folder / NAME).read_bytes()))
+        try:
+            assert load(folder) == journal
+        except StreampgsError as error:
+            assert NAME in error.found
+    finally:
+        shutil.rmtree(folder)
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_pass_for_a_sealed_file(content: bytes) -> None:
+    with tempfile.NamedTemporaryFile() as file:
+        Path(file.name).write_bytes(content)
+        with pytest.raises(SealBroken):
+            read_sealed(Path(file.name))
+
+
+RECORDS = [
+    (ModelOptions.from_json, ModelOptions(classes=("no", "yes"), sigma=(1e-3, 1e-4)).to_json()),
+    (
+        lambda record: Limits(**record),
+        {"epochs": 3, "rows": None, "seconds": 1.5, "target_accuracy": 0.9, "target_gap": None},
+    ),
+    (EncodingOptions.from_json, {"text": ("a",), "ngrams": (1, 2), "cross": (("a", "b"),), "hash_bits": 12}),
+    (Cursor.from_json, Cursor((Arrival(0, 0, 3, 9), Arrival(1, 2, 4, 12)), 1, 5, 0, 17).to_json()),
+]
+
+
+def lists(value: object) -> object:
+    """As JSON gives it back."""
+    if isinstance(value, dict):
+        return {name: lists(part) for name, part in value.items()}
+    return [lists(part) for part in value] if isinstance(value, list | tuple) else value
+
+
+@pytest.mark.parametrize("number", range(len(RECORDS)))
+@given(data=st.data())
+def test_a_record_is_of_the_declared_kinds_or_refused(number: int, data: st.DataObject) -> None:
+    """By errors that `understanding` tells as faults of the file."""
+    read, record = RECORDS[number]
+    record = lists(record)
+    where = data.draw(st.sampled_from([place for place in places(record) if place]))
+    value = data.draw(st.sampled_from(VALUES))
+    said = (
+        without(record, where)
+        if isinstance(where[-1], str) and data.draw(st.booleans())
+        else changed(record, where, value)
+    )
+    try:
+        typed(read(said))
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, StreampgsError) as error:
+        assert str(error) or repr(error)
