@@ -229,7 +229,8 @@ class Session:
             self.observer.note(remark)
         self._save()
         report = self._report(stopped_by)
-        self._event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy)
+        taken = {} if report.stream_rows is None else {"stream_rows": report.stream_rows}
+        self._event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **taken)
         self.folder.append_metrics({"event": "stopped", **asdict(report)})
         return report
 

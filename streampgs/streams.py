@@ -74,7 +74,7 @@ def start(
         if table.encoding is not None:
             folder.write_encoding(table.encoding)
         folder.create(record.to_json(), table.catalog)
-        folder.append_event(STARTED, 0, 0, shards=1, loss=table.options.loss, sources=list(record.sources))
+        folder.append_event(STARTED, 0, 0, shards=1, stream_rows=0, loss=table.options.loss)
         source = StreamSource(folder, record, table.catalog, resources, stream)
         cursor = Cursor((Arrival(0, 0, 1, 0),))
         return Session(folder, record, table.catalog, cursor, observer, stop, resources, table.encoding, source).run()

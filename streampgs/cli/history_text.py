@@ -25,12 +25,20 @@ def history_text(events: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _what(event: Mapping[str, Any]) -> str:
-    say = _SAID.get(event["event"])
-    said = say(event) if say is not None else str(event["event"])
+    try:
+        said = _SAID.get(event["event"], _named)(event)
+    except (TypeError, ValueError, AttributeError, KeyError):  # a line that somebody else has written
+        said = _named(event)
     return f"{said} (undone by the next start: it was not saved)" if event.get("lost") else said
 
 
+def _named(event: Mapping[str, Any]) -> str:
+    return str(event["event"])
+
+
 def _started(event: Mapping[str, Any]) -> str:
+    if "stream_rows" in event:
+        return f"{event['event']} on a stream of which {event['stream_rows']:,} rows are taken"
     limits = ", ".join(f"{name} {value:g}" for name, value in event.get("limits", {}).items())
     size = f"{event['table_rows']:,} rows in " if "table_rows" in event else ""
     return (
@@ -40,10 +48,10 @@ def _started(event: Mapping[str, Any]) -> str:
 
 
 def _stopped(event: Mapping[str, Any]) -> str:
+    taken = event.get("stream_rows")
+    done = f"{event.get('epochs', 0.0):.2f} epochs" if taken is None else f"{taken:,} rows of the stream"
     accuracy = event.get("accuracy")
-    return f"stopped by {event.get('by')} after {event.get('epochs', 0.0):.2f} epochs" + (
-        f", accuracy {accuracy:.4f}" if accuracy is not None else ""
-    )
+    return f"stopped by {event.get('by')} after {done}" + ("" if accuracy is None else f", accuracy {accuracy:.4f}")
 
 
 def _appended(event: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ import pytest
 
 import streampgs
 from scripts.follow import follow
+from streampgs.cli.history_text import history_text
 from streampgs.inspection import inspect_run
 from streampgs.progress import Silent, StopRequest
 from streampgs.run.folder import RunFolder
@@ -428,6 +429,24 @@ def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
     ]
     assert [Path(name).name for name in events[3]["added"]] == ["b.arrow"]
     assert (events[3]["added_rows"], events[3]["table_rows"], events[3]["on_growth"]) == (40, 640, "catch-up")
+    head, *lines = history_text(events).splitlines()
+    assert head.split() == ["time", "rows", "t"]
+    assert [line.split(maxsplit=3)[3].split(" ")[0] for line in lines] == [
+        "started",
+        "stopped",
+        "resumed",
+        "1",
+        "stopped",
+    ]
+    assert "1 shard with 40 rows joined in (catch-up)" in lines[3]
+
+
+def test_an_event_that_somebody_else_has_written_is_told_by_its_name() -> None:
+    odd = [
+        {"event": "started", "time": "x", "rows": 1, "t": 1, "table_rows": "many"},
+        {"event": "x", "time": "", "rows": 0, "t": 0},
+    ]
+    assert [line.split()[-1] for line in history_text(odd).splitlines()[1:]] == ["started", "x"]
 
 
 def test_what_a_kill_has_undone_is_marked(tmp_path: Path) -> None:

@@ -14,9 +14,12 @@ NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
 def test_each_test_that_is_named_exists() -> None:
     assert len(NAMED) > 15
     for file, name in NAMED:
-        functions = {
-            node.name for node in ast.walk(ast.parse((ROOT / file).read_text())) if isinstance(node, ast.FunctionDef)
-        }
+        functions = set()
+        for node in ast.walk(ast.parse((ROOT / file).read_text())):
+            if isinstance(node, ast.FunctionDef):
+                functions.add(node.name)
+            elif isinstance(node, ast.Assign):  # a state machine's test case
+                functions.update(target.id for target in node.targets if isinstance(target, ast.Name))
         assert name in functions, f"{file}::{name}"
 
 
