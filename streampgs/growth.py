@@ -102,23 +102,28 @@ class Grower:
         self._watch = Watch(settling=growth.follow)
         self._told: set[str] = set()
 
-    def after_a_pause(self, standing: Standing) -> Standing:
-        """The run on what is there now; what it needs and does not find is an error, unless that was accepted."""
+    def after_a_pause(self, standing: Standing, stop: StopRequest) -> Standing:
+        """The run on what is there now; what it needs and does not find is an error, unless that was accepted, or it
+        follows and nothing is half used."""
         record = standing.record
         added = [absolute(source) for source in self.growth.add]
         record = replace(record, sources=tuple(dict.fromkeys([*record.sources, *added])))
         standing = replace(standing, record=record)
         look = self._look(standing)
+        if look.changes.doubtful and not _stopped_within(self.growth.poll_seconds, stop):
+            look = self._look(standing)  # who follows tells only after two looks what has become of a shard
         changes = look.changes
         standing = self._with_known_again(standing, changes)
-        accepted = set(changes.lost) if self.growth.accept_rewrite else set()
+        goes_on = self.growth.follow and standing.cursor.begins_epoch
+        accepted = set(changes.lost) if self.growth.accept_rewrite or goes_on else set()
         retired = standing.retired
         standing.catalog.check_unchanged(self.growth.accept_touched, retired | accepted)
         if self.growth.accept_touched:
             present = set(range(len(standing.catalog.shards))) - retired - accepted
             standing = replace(standing, catalog=standing.catalog.with_present_times(present))
             standing.folder.write_catalog(standing.catalog)
-        return self._grown(standing, look, accepted, begin_again=bool(accepted))
+        begin_again = self.growth.accept_rewrite or not goes_on
+        return self._grown(standing, look, accepted, begin_again=bool(accepted) and begin_again)
 
     def at_epochs_end(self, standing: Standing) -> Standing:
         """The same where nothing is half used: what has gone is no loss to the epoch that is over. A shard may be moved while
@@ -134,8 +139,10 @@ class Grower:
 
     def _looked_at(self, standing: Standing) -> Standing:
         look = self._look(standing)
+        lost = set(look.changes.lost)
         standing = self._with_known_again(standing, look.changes)
-        return self._grown(standing, look, set(look.changes.lost), begin_again=bool(look.rewritten))
+        half_used = bool(lost) and not standing.cursor.begins_epoch  # a limit below what was done stops anywhere
+        return self._grown(standing, look, lost, begin_again=bool(look.rewritten) or half_used)
 
     def wait(self, standing: Standing, stop: StopRequest) -> Standing | None:
         """As soon as there is something new; None on a stop."""

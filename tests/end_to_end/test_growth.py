@@ -399,6 +399,85 @@ def test_who_follows_does_without_shards_that_have_gone_and_takes_what_replaces_
     assert visits(run) == [1] * (2 * COUNTED_ROWS) + [2] * (COUNTED_ROWS + 70)
 
 
+def followed(run: Path, seconds: float = 0.7, **options: object) -> None:
+    """A resume that follows and is then asked to end."""
+    stop = StopRequest()
+    asking = threading.Timer(seconds, stop.ask, ["SIGTERM"])
+    asking.start()
+    streampgs.resume(run, follow=True, poll_seconds=0.05, stop=stop, **options)
+    asking.join()
+
+
+def rename(shard: Path) -> None:
+    shard.rename(shard.with_name("9.arrow"))
+
+
+def write_anew(shard: Path) -> None:
+    shard.write_bytes(shard.read_bytes())
+
+
+@pytest.mark.parametrize("change", [rename, write_anew])
+@pytest.mark.parametrize("moment", [700, 3 * COUNTED_ROWS])
+def test_who_follows_knows_shards_again_after_a_pause(
+    change: Callable[[Path], None], moment: int, tmp_path: Path
+) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    for number in range(3):
+        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
+    streampgs.train(data, run=run, rows=moment, epochs=1, **COUNTING, **SMALL)
+    change(data / "1.arrow")
+    followed(run, epochs=1)
+    assert visits(run) == [1] * (3 * COUNTED_ROWS)
+
+
+def test_who_follows_does_without_what_went_in_a_pause_between_epochs(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    for number in range(2):
+        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    (data / "1.arrow").unlink()
+    followed(run, epochs=2)
+    assert visits(run) == [2] * COUNTED_ROWS + [1] * COUNTED_ROWS
+
+
+def test_what_goes_while_an_epoch_waits_half_used_makes_it_begin_again(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    for number in range(4):
+        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
+    streampgs.train(data, run=run, rows=4 * COUNTED_ROWS + 1_000, epochs=2, **COUNTING, **SMALL)
+    half = visits(run)
+    going = threading.Timer(0.3, (data / "0.arrow").unlink)
+    going.start()
+    followed(run, epochs=1)  # fewer than were begun: it waits in the middle of the second
+    going.join()
+    streampgs.resume(run, epochs=2)
+    assert visits(run) == [*half[:COUNTED_ROWS], *(visit + 1 for visit in half[COUNTED_ROWS:])]
+
+
+def test_a_shard_whose_name_other_content_takes_slowly_is_not_seen_twice(tmp_path: Path) -> None:
+    """As logs are rotated: while the name is being written over, what lies elsewhere by now is no new shard."""
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "1.arrow", 0)
+    write_counted(tmp_path / "other" / "1.arrow", COUNTED_ROWS)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    content = (tmp_path / "other" / "1.arrow").read_bytes()
+
+    def rotate() -> None:
+        time.sleep(0.2)
+        (data / "1.arrow").rename(data / "9.arrow")
+        with open(data / "1.arrow", "wb") as file:
+            for part in range(10):
+                file.write(content[len(content) * part // 10 : len(content) * (part + 1) // 10])
+                file.flush()
+                time.sleep(0.05)
+
+    writer = threading.Thread(target=rotate)
+    writer.start()
+    followed(run, seconds=2.0)
+    writer.join()
+    assert visits(run) == [1] * (2 * COUNTED_ROWS)
+
+
 @pytest.mark.slow
 def test_the_law_of_following_holds_with_real_processes(tmp_path: Path) -> None:
     """A writer that is slow, renames and rewrites; a trainer that is killed: scripts/follow.py, small."""
