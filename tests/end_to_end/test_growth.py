@@ -220,6 +220,29 @@ def test_a_shard_under_another_name_is_not_seen_twice(tmp_path: Path) -> None:
     assert visits(run) == [1] * (3 * COUNTED_ROWS)
 
 
+def test_a_shard_that_was_copied_and_renamed_is_not_seen_twice(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "1.arrow", 0)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    shutil.copy(data / "1.arrow", data / "9.arrow")
+    (data / "1.arrow").rename(data / "8.arrow")
+    streampgs.resume(run)
+    assert visits(run) == [1] * COUNTED_ROWS
+
+
+def test_what_is_said_when_all_is_over_is_not_forgotten(tmp_path: Path) -> None:
+    data, run, more = tmp_path / "table", tmp_path / "run", tmp_path / "elsewhere"
+    write_counted(data / "a.arrow", 0)
+    more.mkdir()
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    streampgs.resume(run, add=more, sigma=0.5)
+    write_counted(more / "b.arrow", COUNTED_ROWS)
+    report = streampgs.resume(run)
+    assert report.rows == 2 * COUNTED_ROWS
+    assert report.chosen is not None
+    assert report.chosen["sigma"] == 0.5
+
+
 def test_a_shard_that_is_not_whole_is_left_alone_until_it_is(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.parquet", 0)
