@@ -52,6 +52,8 @@ class Watch:
         self._missing: set[int] = set()
         self._stamps: dict[Path, Stamp] = {}
         self._copies: dict[Path, tuple[Stamp, Path]] = {}
+        self._new: defaultdict[_Likeness, list[Path]] = defaultdict(list)
+        """Found by the present look."""
 
     def look(self, catalog: Catalog, retired: Collection[int], paths: Sequence[ShardPath]) -> Changes:
         changes = Changes()
@@ -77,6 +79,7 @@ class Watch:
         remote = [path for path in paths if not isinstance(path, Path) and path not in live]
         files = [path for path in paths if isinstance(path, Path) and (path not in live or live[path] in lost)]
         changes.new += remote
+        self._new.clear()
         for path in files:
             self._place(path, catalog, live, alike, lost, changes)
         new = set(changes.new)
@@ -132,9 +135,8 @@ class Watch:
                 lost.pop(live[path], None)
                 changes.doubtful.append(live[path])
             return
-        candidates = alike.get(_likeness(found, content), [])
-        own = live.get(path)
-        for number in sorted(candidates, key=lambda number: (number != own, number not in lost)):
+        likeness, own = _likeness(found, content), live.get(path)
+        for number in sorted(alike.get(likeness, []), key=lambda number: (number != own, number not in lost)):
             before = catalog.shards[number].path
             if before == path:
                 changes.touched.append(number)
@@ -149,12 +151,18 @@ class Watch:
             if number in changes.doubtful:  # its name is being taken by other content: this may be where it went
                 changes.unfinished.append(DataError(f"shard '{path}' may be '{before}', which is being written over"))
                 return
-            original = changes.moved.get(number, before)
-            if same_content(path, original):
-                self._copies[path] = stamp, original
-                changes.copies.append((path, original))
+            if self._is_copy(path, stamp, changes.moved.get(number, before), changes):
                 return
-        changes.new.append(path)
+        if not any(self._is_copy(path, stamp, other, changes) for other in self._new[likeness]):
+            self._new[likeness].append(path)
+            changes.new.append(path)
+
+    def _is_copy(self, path: Path, stamp: Stamp, original: Path, changes: Changes) -> bool:
+        if _told_by_folders(path) != _told_by_folders(original) or not same_content(path, original):
+            return False
+        self._copies[path] = stamp, original
+        changes.copies.append((path, original))
+        return True
 
 
 def _likeness(found: Fingerprint, content: str) -> _Likeness:

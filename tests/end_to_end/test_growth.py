@@ -230,6 +230,18 @@ def test_a_shard_that_was_copied_and_renamed_is_not_seen_twice(tmp_path: Path) -
     assert visits(run) == [1] * COUNTED_ROWS
 
 
+def test_a_shard_that_comes_together_with_its_copy_comes_once(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "1.arrow", 0)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    write_counted(data / "2.arrow", COUNTED_ROWS, 40)
+    shutil.copy(data / "2.arrow", data / "3.arrow")
+    streampgs.resume(run)
+    (data / "2.arrow").unlink()
+    streampgs.resume(run)
+    assert visits(run) == [1] * (COUNTED_ROWS + 40)
+
+
 def test_what_is_said_when_all_is_over_is_not_forgotten(tmp_path: Path) -> None:
     data, run, more = tmp_path / "table", tmp_path / "run", tmp_path / "elsewhere"
     write_counted(data / "a.arrow", 0)
