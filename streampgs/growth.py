@@ -209,7 +209,7 @@ class Grower:
 
     def _grown(self, standing: Standing, look: _Look, lost: Collection[int], begin_again: bool) -> Standing:
         if not look.changes.new and not lost:
-            return standing
+            return self._not_left_waiting(standing)
         record, catalog = standing.record, standing.catalog
         encoding, notes = standing.encoding, list[str]()
         new: list[Shard] = []
@@ -243,6 +243,15 @@ class Grower:
             self.observer.note(note)
         self._say(standing, catalog, lost, None if begin_again else policy)
         return standing
+
+    def _not_left_waiting(self, standing: Standing) -> Standing:
+        """Shards that wait for an epoch that is not wanted any more are one more part of the last one that is."""
+        record, catalog, epochs = standing.record, standing.catalog, standing.record.limits.epochs
+        if epochs is None or standing.cursor.arrivals[-1].epoch < max(1, epochs):
+            return standing
+        schedule = schedule_of(record, catalog)
+        cursor = schedule.arrive(standing.cursor, len(catalog.shards), catalog.groups, epochs)
+        return standing if cursor.arrivals[-1].epoch >= max(1, epochs) else replace(standing, cursor=cursor)
 
     def _policy(self, options: ModelOptions, old_rows: int, new_rows: int) -> str:
         """As measured (docs/growth.md): catching up pays until the table has more than doubled."""

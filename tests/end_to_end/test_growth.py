@@ -173,6 +173,22 @@ def test_who_comes_late_catches_up_by_the_end_of_the_epoch(moment: int, tmp_path
     assert visits(run) == [2] * (COUNTED_ROWS + 277)
 
 
+@pytest.mark.parametrize("moment", [100, COUNTED_ROWS])
+def test_who_waits_for_an_epoch_that_is_not_wanted_any_more_comes_in_the_last_one(moment: int, tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.arrow", 0)
+    streampgs.train(data, run=run, rows=50, **COUNTING, **SMALL)
+    write_counted(data / "b.arrow", COUNTED_ROWS, 70)  # while the only window of the first epoch is trained on
+    streampgs.resume(run, rows=moment)
+    streampgs.resume(run, epochs=1)
+    streampgs.resume(run)
+    assert len(visits(run)) == COUNTED_ROWS + 70
+    assert set(visits(run)[:COUNTED_ROWS]) == {1}
+    assert visits(run)[COUNTED_ROWS:] == [1] * 70
+    streampgs.resume(run, epochs=2)
+    assert visits(run) == [2] * (COUNTED_ROWS + 70)
+
+
 def test_new_rows_catch_up_unless_they_are_more_than_the_old(tmp_path: Path) -> None:
     for rows, times in ((COUNTED_ROWS, 2), (COUNTED_ROWS + 1, 1)):
         data, run = tmp_path / f"table-{rows}", tmp_path / f"run-{rows}"
