@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import shutil
 import threading
@@ -17,6 +18,7 @@ import streampgs
 from scripts.follow import follow
 from streampgs.inspection import inspect_run
 from streampgs.progress import Silent, StopRequest
+from streampgs.reading.window import Window
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import append_event, read_events
 from tests.end_to_end.conftest import ROWS, Tables
@@ -448,6 +450,22 @@ def test_who_follows_does_without_shards_that_have_gone_and_takes_what_replaces_
     assert visits(run) == [1] * (3 * COUNTED_ROWS + 70)
     streampgs.resume(run, epochs=2)
     assert visits(run) == [1] * (2 * COUNTED_ROWS) + [2] * (COUNTED_ROWS + 70)
+
+
+def test_who_follows_holds_no_windows_but_those_in_use(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.arrow", 0)
+    stop, held = StopRequest(), list[int]()
+
+    def act(rows: int) -> None:
+        held.append(sum(isinstance(one, Window) and one.nbytes > 0 for one in gc.get_objects()))
+        if rows == 4 * COUNTED_ROWS:
+            stop.ask("SIGTERM")
+
+    small = {**SMALL, "window": "4kB"}  # several to the epoch
+    streampgs.train(data, run=run, epochs=4, follow=True, observer=Stops(stop, act), stop=stop, **COUNTING, **small)
+    assert len(held) > 3
+    assert max(held) <= 2
 
 
 def followed(run: Path, seconds: float = 0.7, **options: object) -> None:
