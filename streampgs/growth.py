@@ -110,7 +110,8 @@ class Grower:
         record = replace(record, sources=tuple(dict.fromkeys([*record.sources, *added])))
         standing = replace(standing, record=record)
         look = self._look(standing)
-        if look.changes.doubtful and not _stopped_within(self.growth.poll_seconds, stop):
+        unsure = self.growth.follow and bool(look.changes.doubtful)
+        if unsure and not _stopped_within(self.growth.poll_seconds, stop):
             look = self._look(standing)  # who follows tells only after two looks what has become of a shard
         changes = look.changes
         standing = self._with_known_again(standing, changes)

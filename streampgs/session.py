@@ -230,7 +230,8 @@ class Session:
             self.observer.note(remark)
         self._save()
         report = self._report(stopped_by)
-        self._event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy)
+        if stopped_by != LOOK:
+            self._event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy)
         self.folder.append_metrics({"event": "stopped", **asdict(report)})
         return report
 

@@ -372,6 +372,7 @@ def test_who_follows_takes_what_comes_and_ends_when_asked(tmp_path: Path) -> Non
         **SMALL,
     )
     assert report.stopped_by == "SIGTERM"
+    assert "look" not in [event.get("by") for event in RunFolder(run).events()], "looking for more is no stop"
     assert not steps
     assert visits(run) == [2] * (COUNTED_ROWS + 150)
 
@@ -463,6 +464,7 @@ def test_who_follows_holds_no_windows_but_those_in_use(tmp_path: Path) -> None:
             stop.ask("SIGTERM")
 
     small = {**SMALL, "window": "4kB"}  # several to the epoch
+    gc.collect()
     streampgs.train(data, run=run, epochs=4, follow=True, observer=Stops(stop, act), stop=stop, **COUNTING, **small)
     assert len(held) > 3
     assert max(held) <= 2
