@@ -7,6 +7,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, OptionError, Unfinished
 from streampgs.opening import grown_table
@@ -56,12 +58,15 @@ class Standing:
 
 
 def retired_shards(catalog: Catalog, spans: Sequence[tuple[int, int]]) -> set[int]:
+    """The shards all of whose groups lie in the spans."""
+    gone = np.zeros(catalog.groups + 1, np.int64)
+    for first, stop in spans:
+        gone[first] += 1
+        gone[stop] -= 1
+    kept_before = np.concatenate([[0], np.cumsum(np.cumsum(gone[:-1]) == 0)])
     starts = catalog.shard_starts
-    return {
-        number
-        for number in range(len(catalog.shards))
-        if any(first <= starts[number] and starts[number + 1] <= stop for first, stop in spans)
-    }
+    kept = np.diff(kept_before[starts])
+    return set(np.flatnonzero((kept == 0) & (np.diff(starts) > 0)).tolist())
 
 
 @dataclass(frozen=True)
@@ -102,23 +107,29 @@ class Grower:
         self._watch = Watch(settling=growth.follow)
         self._told: set[str] = set()
 
-    def after_a_pause(self, standing: Standing) -> Standing:
-        """The run on what is there now; what it needs and does not find is an error, unless that was accepted."""
+    def after_a_pause(self, standing: Standing, stop: StopRequest) -> Standing:
+        """The run on what is there now; what it needs and does not find is an error, unless that was accepted, or it
+        follows and nothing is half used."""
         record = standing.record
         added = [absolute(source) for source in self.growth.add]
         record = replace(record, sources=tuple(dict.fromkeys([*record.sources, *added])))
         standing = replace(standing, record=record)
         look = self._look(standing)
+        unsure = self.growth.follow and bool(look.changes.doubtful)
+        if unsure and not _stopped_within(self.growth.poll_seconds, stop):
+            look = self._look(standing)  # who follows tells only after two looks what has become of a shard
         changes = look.changes
         standing = self._with_known_again(standing, changes)
-        accepted = set(changes.lost) if self.growth.accept_rewrite else set()
+        goes_on = self.growth.follow and standing.cursor.begins_epoch
+        accepted = set(changes.lost) if self.growth.accept_rewrite or goes_on else set()
         retired = standing.retired
         standing.catalog.check_unchanged(self.growth.accept_touched, retired | accepted)
         if self.growth.accept_touched:
             present = set(range(len(standing.catalog.shards))) - retired - accepted
             standing = replace(standing, catalog=standing.catalog.with_present_times(present))
             standing.folder.write_catalog(standing.catalog)
-        return self._grown(standing, look, accepted, begin_again=bool(accepted))
+        begin_again = self.growth.accept_rewrite or not goes_on
+        return self._grown(standing, look, accepted, begin_again=bool(accepted) and begin_again)
 
     def at_epochs_end(self, standing: Standing) -> Standing:
         """The same where nothing is half used: what has gone is no loss to the epoch that is over. A shard may be moved while
@@ -134,8 +145,10 @@ class Grower:
 
     def _looked_at(self, standing: Standing) -> Standing:
         look = self._look(standing)
+        lost = set(look.changes.lost)
         standing = self._with_known_again(standing, look.changes)
-        return self._grown(standing, look, set(look.changes.lost), begin_again=bool(look.rewritten))
+        half_used = bool(lost) and not standing.cursor.begins_epoch  # a limit below what was done stops anywhere
+        return self._grown(standing, look, lost, begin_again=bool(look.rewritten) or half_used)
 
     def wait(self, standing: Standing, stop: StopRequest) -> Standing | None:
         """As soon as there is something new; None on a stop."""
@@ -202,7 +215,7 @@ class Grower:
 
     def _grown(self, standing: Standing, look: _Look, lost: Collection[int], begin_again: bool) -> Standing:
         if not look.changes.new and not lost:
-            return standing
+            return self._not_left_waiting(standing)
         record, catalog = standing.record, standing.catalog
         encoding, notes = standing.encoding, list[str]()
         new: list[Shard] = []
@@ -236,6 +249,15 @@ class Grower:
             self.observer.note(note)
         self._say(standing, catalog, lost, None if begin_again else policy)
         return standing
+
+    def _not_left_waiting(self, standing: Standing) -> Standing:
+        """Shards that wait for an epoch that is not wanted any more are one more part of the last one that is."""
+        record, catalog, epochs = standing.record, standing.catalog, standing.record.limits.epochs
+        if epochs is None or standing.cursor.arrivals[-1].epoch < max(1, epochs):
+            return standing
+        schedule = schedule_of(record, catalog)
+        cursor = schedule.arrive(standing.cursor, len(catalog.shards), catalog.groups, epochs)
+        return standing if cursor.arrivals[-1].epoch >= max(1, epochs) else replace(standing, cursor=cursor)
 
     def _policy(self, options: ModelOptions, old_rows: int, new_rows: int) -> str:
         """As measured (docs/growth.md): catching up pays until the table has more than doubled."""

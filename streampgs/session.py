@@ -118,7 +118,7 @@ class Session:
         self.looked: tuple[float, float | None] | None = None
         self.totals = Totals()
         self.checkpoint: Path | None = None
-        self.saved_at = (-1, cursor)
+        self.saved_at: tuple[Any, ...] | None = None
         self.half_way = False
         """Within a step: λ and cursor do not belong together."""
         self.limits = record.limits
@@ -149,7 +149,8 @@ class Session:
             self._check_lanes_of_these_rows(self.solver)
         self.contest.validation = self._validation_window(self.solver.features)
         self.checkpoint = checkpoint.path
-        self.saved_at = (self.totals.rows, Cursor.from_json(record["cursor"]))
+        saved = self.totals.rows, Cursor.from_json(record["cursor"])
+        self.saved_at = *saved, tuple(record.get("sources", ())), record.get("changes_sigma", False)
         self._begin_counting()
 
     def _check_lanes_of_these_rows(self, solver: Lanes) -> None:
@@ -229,8 +230,9 @@ class Session:
             self.observer.note(remark)
         self._save()
         report = self._report(stopped_by)
-        taken = {} if report.stream_rows is None else {"stream_rows": report.stream_rows}
-        self._event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **taken)
+        if stopped_by != LOOK:
+            taken = {} if report.stream_rows is None else {"stream_rows": report.stream_rows}
+            self._event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **taken)
         self.folder.append_metrics({"event": "stopped", **asdict(report)})
         return report
 
@@ -546,8 +548,14 @@ class Session:
             self._save()
             self.last_saved = time.perf_counter()
 
+    @property
+    def _savable(self) -> tuple[Any, ...]:
+        """What tells whether there is more to save than the last checkpoint holds. Sources that were added and another
+        σ are a part of the run even where nothing is left to train on."""
+        return self.totals.rows, self.cursor, self.record.sources, self.changes_sigma
+
     def _save(self) -> None:
-        if self.saved_at == (self.totals.rows, self.cursor) and not self.source.has_unsaved:
+        if self.saved_at == self._savable and not self.source.has_unsaved:
             return
         of_source = self.source.save(self.folder, self.totals.rows)
         if self.solver is None or self.contest is None:
@@ -573,7 +581,7 @@ class Session:
             **of_source,
         }
         self.checkpoint = self.folder.write_checkpoint(vectors, record, self.totals.rows)
-        self.saved_at = (self.totals.rows, self.cursor)
+        self.saved_at = self._savable
         self.observer.saved(str(self.checkpoint))
 
     def _event(self, kind: str, **facts: Any) -> None:

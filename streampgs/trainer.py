@@ -144,8 +144,9 @@ def resume(
             record = replace(record, options=replace(record.options, sigma=growth.sigma))
         standing = replace(standing, record=record)
         standing.event(RESUMED, shards=len(standing.catalog.shards), **_choices(record))
-        standing = Grower(growth, observer).after_a_pause(standing)
-        return _run(standing, checkpoint, growth, observer, stop or StopRequest(), resources)
+        stop = stop or StopRequest()
+        standing = Grower(growth, observer).after_a_pause(standing, stop)
+        return _run(standing, checkpoint, growth, observer, stop, resources)
 
 
 def _with_cache_in_place(record: RunRecord, run: Path, observer: Observer) -> RunRecord:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from streampgs.errors import DataError, Unfinished
-from streampgs.table.catalog import Catalog, Shard
+from streampgs.table.catalog import Catalog
 from streampgs.table.content import content_digest, same_content, stamp_of
 from streampgs.table.locate import ShardPath
 from streampgs.table.shard_files import Fingerprint, fingerprint_of
 
 Stamp = tuple[int, int, int]
 """Size, time of the last change and inode of a file."""
+_Likeness = tuple[int, str, str]
+"""What two files share that may hold the same rows."""
 
 
 @dataclass
@@ -29,6 +32,8 @@ class Changes:
     gone: list[int] = field(default_factory=list)
     copies: list[tuple[Path, Path]] = field(default_factory=list)
     """New files, and the shards that hold the same bytes."""
+    doubtful: list[int] = field(default_factory=list)
+    """Numbers of shards of which the next look will tell what has become."""
     unfinished: list[DataError] = field(default_factory=list)
     """Why files are left alone for the time being."""
 
@@ -47,10 +52,15 @@ class Watch:
         self._missing: set[int] = set()
         self._stamps: dict[Path, Stamp] = {}
         self._copies: dict[Path, tuple[Stamp, Path]] = {}
+        self._new: defaultdict[_Likeness, list[Path]] = defaultdict(list)
+        """Found by the present look."""
 
     def look(self, catalog: Catalog, retired: Collection[int], paths: Sequence[ShardPath]) -> Changes:
         changes = Changes()
         live = {shard.path: number for number, shard in enumerate(catalog.shards) if number not in retired}
+        alike: defaultdict[_Likeness, list[int]] = defaultdict(list)
+        for number in live.values():
+            alike[_likeness(catalog.shards[number].fingerprint, catalog.shards[number].content)].append(number)
         named = set(paths)
         lost: dict[int, Path] = {}
         for path, number in live.items():
@@ -60,16 +70,20 @@ class Watch:
                 continue
             stamp = stamp_of(path)
             shard = catalog.shards[number].fingerprint
-            if stamp is None or (
-                stamp[:2] != (shard.size, shard.modified_ns) and self._is_settled(path, stamp, changes)
-            ):
+            if stamp is not None and stamp[:2] == (shard.size, shard.modified_ns):
+                continue
+            if stamp is None or self._is_settled(path, stamp, changes):
                 lost[number] = path
+            else:
+                changes.doubtful.append(number)
         remote = [path for path in paths if not isinstance(path, Path) and path not in live]
         files = [path for path in paths if isinstance(path, Path) and (path not in live or live[path] in lost)]
         changes.new += remote
+        self._new.clear()
         for path in files:
-            self._place(path, catalog, live, lost, changes)
-        missing = {number for number, path in lost.items() if path not in changes.new}
+            self._place(path, catalog, live, alike, lost, changes)
+        new = set(changes.new)
+        missing = {number for number, path in lost.items() if path not in new}
         for number in lost:
             if catalog.shards[number].rows == 0:  # whether an empty shard is there makes no difference
                 continue
@@ -77,6 +91,8 @@ class Watch:
                 changes.replaced.append(number)
             elif self._has_gone(number, changes):
                 changes.gone.append(number)
+            else:
+                changes.doubtful.append(number)
         self._missing = missing
         return changes
 
@@ -95,7 +111,13 @@ class Watch:
         return True
 
     def _place(
-        self, path: Path, catalog: Catalog, live: dict[ShardPath, int], lost: dict[int, Path], changes: Changes
+        self,
+        path: Path,
+        catalog: Catalog,
+        live: dict[ShardPath, int],
+        alike: Mapping[_Likeness, list[int]],
+        lost: dict[int, Path],
+        changes: Changes,
     ) -> None:
         """Find out what a file is: a shard that lay elsewhere, one written anew, a copy, or a new one."""
         stamp = stamp_of(path)
@@ -111,9 +133,10 @@ class Watch:
             changes.unfinished.append(error)
             if path in live:  # it is being written over: nothing is known yet
                 lost.pop(live[path], None)
+                changes.doubtful.append(live[path])
             return
-        alike = [number for number in live.values() if _is_alike(catalog.shards[number], found, content)]
-        for number in sorted(alike, key=lambda number: number not in lost):
+        likeness, own = _likeness(found, content), live.get(path)
+        for number in sorted(alike.get(likeness, []), key=lambda number: (number != own, number not in lost)):
             before = catalog.shards[number].path
             if before == path:
                 changes.touched.append(number)
@@ -125,16 +148,25 @@ class Watch:
                 changes.moved[number] = path
                 lost.pop(number)
                 return
-            if number not in changes.moved and same_content(path, before):
-                self._copies[path] = stamp, before
-                changes.copies.append((path, before))
+            if number in changes.doubtful:  # its name is being taken by other content: this may be where it went
+                changes.unfinished.append(DataError(f"shard '{path}' may be '{before}', which is being written over"))
                 return
-        changes.new.append(path)
+            if self._is_copy(path, stamp, changes.moved.get(number, before), changes):
+                return
+        if not any(self._is_copy(path, stamp, other, changes) for other in self._new[likeness]):
+            self._new[likeness].append(path)
+            changes.new.append(path)
+
+    def _is_copy(self, path: Path, stamp: Stamp, original: Path, changes: Changes) -> bool:
+        if _told_by_folders(path) != _told_by_folders(original) or not same_content(path, original):
+            return False
+        self._copies[path] = stamp, original
+        changes.copies.append((path, original))
+        return True
 
 
-def _is_alike(shard: Shard, found: Fingerprint, content: str) -> bool:
-    was = shard.fingerprint
-    return (was.size, was.footer_digest, shard.content) == (found.size, found.footer_digest, content)
+def _likeness(found: Fingerprint, content: str) -> _Likeness:
+    return found.size, found.footer_digest, content
 
 
 def _told_by_folders(path: Path) -> tuple[str, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import shutil
 import threading
@@ -18,6 +19,7 @@ from scripts.follow import follow
 from streampgs.cli.history_text import history_text
 from streampgs.inspection import inspect_run
 from streampgs.progress import Silent, StopRequest
+from streampgs.reading.window import Window
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import append_event, read_events
 from tests.end_to_end.conftest import ROWS, Tables
@@ -174,6 +176,22 @@ def test_who_comes_late_catches_up_by_the_end_of_the_epoch(moment: int, tmp_path
     assert visits(run) == [2] * (COUNTED_ROWS + 277)
 
 
+@pytest.mark.parametrize("moment", [100, COUNTED_ROWS])
+def test_who_waits_for_an_epoch_that_is_not_wanted_any_more_comes_in_the_last_one(moment: int, tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.arrow", 0)
+    streampgs.train(data, run=run, rows=50, **COUNTING, **SMALL)
+    write_counted(data / "b.arrow", COUNTED_ROWS, 70)  # while the only window of the first epoch is trained on
+    streampgs.resume(run, rows=moment)
+    streampgs.resume(run, epochs=1)
+    streampgs.resume(run)
+    assert len(visits(run)) == COUNTED_ROWS + 70
+    assert set(visits(run)[:COUNTED_ROWS]) == {1}
+    assert visits(run)[COUNTED_ROWS:] == [1] * 70
+    streampgs.resume(run, epochs=2)
+    assert visits(run) == [2] * (COUNTED_ROWS + 70)
+
+
 def test_new_rows_catch_up_unless_they_are_more_than_the_old(tmp_path: Path) -> None:
     for rows, times in ((COUNTED_ROWS, 2), (COUNTED_ROWS + 1, 1)):
         data, run = tmp_path / f"table-{rows}", tmp_path / f"run-{rows}"
@@ -219,6 +237,41 @@ def test_a_shard_under_another_name_is_not_seen_twice(tmp_path: Path) -> None:
     shutil.copy(data / "2.arrow", data / "8.arrow")
     streampgs.resume(run, epochs=1)
     assert visits(run) == [1] * (3 * COUNTED_ROWS)
+
+
+def test_a_shard_that_was_copied_and_renamed_is_not_seen_twice(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "1.arrow", 0)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    shutil.copy(data / "1.arrow", data / "9.arrow")
+    (data / "1.arrow").rename(data / "8.arrow")
+    streampgs.resume(run)
+    assert visits(run) == [1] * COUNTED_ROWS
+
+
+def test_a_shard_that_comes_together_with_its_copy_comes_once(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "1.arrow", 0)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    write_counted(data / "2.arrow", COUNTED_ROWS, 40)
+    shutil.copy(data / "2.arrow", data / "3.arrow")
+    streampgs.resume(run)
+    (data / "2.arrow").unlink()
+    streampgs.resume(run)
+    assert visits(run) == [1] * (COUNTED_ROWS + 40)
+
+
+def test_what_is_said_when_all_is_over_is_not_forgotten(tmp_path: Path) -> None:
+    data, run, more = tmp_path / "table", tmp_path / "run", tmp_path / "elsewhere"
+    write_counted(data / "a.arrow", 0)
+    more.mkdir()
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    streampgs.resume(run, add=more, sigma=0.5)
+    write_counted(more / "b.arrow", COUNTED_ROWS)
+    report = streampgs.resume(run)
+    assert report.rows == 2 * COUNTED_ROWS
+    assert report.chosen is not None
+    assert report.chosen["sigma"] == 0.5
 
 
 def test_a_shard_that_is_not_whole_is_left_alone_until_it_is(tmp_path: Path) -> None:
@@ -320,6 +373,7 @@ def test_who_follows_takes_what_comes_and_ends_when_asked(tmp_path: Path) -> Non
         **SMALL,
     )
     assert report.stopped_by == "SIGTERM"
+    assert "look" not in [event.get("by") for event in RunFolder(run).events()], "looking for more is no stop"
     assert not steps
     assert visits(run) == [2] * (COUNTED_ROWS + 150)
 
@@ -398,6 +452,102 @@ def test_who_follows_does_without_shards_that_have_gone_and_takes_what_replaces_
     assert visits(run) == [1] * (3 * COUNTED_ROWS + 70)
     streampgs.resume(run, epochs=2)
     assert visits(run) == [1] * (2 * COUNTED_ROWS) + [2] * (COUNTED_ROWS + 70)
+
+
+def test_who_follows_holds_no_windows_but_those_in_use(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.arrow", 0)
+    stop, held = StopRequest(), list[int]()
+
+    def act(rows: int) -> None:
+        held.append(sum(isinstance(one, Window) and one.nbytes > 0 for one in gc.get_objects()))
+        if rows == 4 * COUNTED_ROWS:
+            stop.ask("SIGTERM")
+
+    small = {**SMALL, "window": "4kB"}  # several to the epoch
+    gc.collect()
+    streampgs.train(data, run=run, epochs=4, follow=True, observer=Stops(stop, act), stop=stop, **COUNTING, **small)
+    assert len(held) > 3
+    assert max(held) <= 2
+
+
+def followed(run: Path, seconds: float = 0.7, **options: object) -> None:
+    """A resume that follows and is then asked to end."""
+    stop = StopRequest()
+    asking = threading.Timer(seconds, stop.ask, ["SIGTERM"])
+    asking.start()
+    streampgs.resume(run, follow=True, poll_seconds=0.05, stop=stop, **options)
+    asking.join()
+
+
+def rename(shard: Path) -> None:
+    shard.rename(shard.with_name("9.arrow"))
+
+
+def write_anew(shard: Path) -> None:
+    shard.write_bytes(shard.read_bytes())
+
+
+@pytest.mark.parametrize("change", [rename, write_anew])
+@pytest.mark.parametrize("moment", [700, 3 * COUNTED_ROWS])
+def test_who_follows_knows_shards_again_after_a_pause(
+    change: Callable[[Path], None], moment: int, tmp_path: Path
+) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    for number in range(3):
+        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
+    streampgs.train(data, run=run, rows=moment, epochs=1, **COUNTING, **SMALL)
+    change(data / "1.arrow")
+    followed(run, epochs=1)
+    assert visits(run) == [1] * (3 * COUNTED_ROWS)
+
+
+def test_who_follows_does_without_what_went_in_a_pause_between_epochs(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    for number in range(2):
+        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    (data / "1.arrow").unlink()
+    followed(run, epochs=2)
+    assert visits(run) == [2] * COUNTED_ROWS + [1] * COUNTED_ROWS
+
+
+def test_what_goes_while_an_epoch_waits_half_used_makes_it_begin_again(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    for number in range(4):
+        write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
+    streampgs.train(data, run=run, rows=4 * COUNTED_ROWS + 1_000, epochs=2, **COUNTING, **SMALL)
+    half = visits(run)
+    going = threading.Timer(0.3, (data / "0.arrow").unlink)
+    going.start()
+    followed(run, epochs=1)  # fewer than were begun: it waits in the middle of the second
+    going.join()
+    streampgs.resume(run, epochs=2)
+    assert visits(run) == [*half[:COUNTED_ROWS], *(visit + 1 for visit in half[COUNTED_ROWS:])]
+
+
+def test_a_shard_whose_name_other_content_takes_slowly_is_not_seen_twice(tmp_path: Path) -> None:
+    """As logs are rotated: while the name is being written over, what lies elsewhere by now is no new shard."""
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "1.arrow", 0)
+    write_counted(tmp_path / "other" / "1.arrow", COUNTED_ROWS)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    content = (tmp_path / "other" / "1.arrow").read_bytes()
+
+    def rotate() -> None:
+        time.sleep(0.2)
+        (data / "1.arrow").rename(data / "9.arrow")
+        with open(data / "1.arrow", "wb") as file:
+            for part in range(10):
+                file.write(content[len(content) * part // 10 : len(content) * (part + 1) // 10])
+                file.flush()
+                time.sleep(0.05)
+
+    writer = threading.Thread(target=rotate)
+    writer.start()
+    followed(run, seconds=2.0)
+    writer.join()
+    assert visits(run) == [1] * (2 * COUNTED_ROWS)
 
 
 @pytest.mark.slow
