@@ -10,6 +10,7 @@ from streampgs.encoding.plan import CATEGORY, CROSS, TOKENS, WEIGHED_TOKENS
 from streampgs.options import ModelOptions
 from streampgs.order.schedule import Sizes
 from streampgs.planning import Forecast
+from streampgs.reading.stream_windows import StreamSizes
 from streampgs.solver.pgs import PgsSettings
 from streampgs.table.catalog import Catalog
 
@@ -107,6 +108,19 @@ def window_choice(sizes: Sizes, rows: int, blocks: int, is_all: bool, sampling: 
     return f"{sizes.window_bytes / 1e6:,.1f} MB; the first mixes {rows:,} rows from {share}; {sampling} sampling"
 
 
+def stream_choices(kind: str, features: int, sizes: StreamSizes, rows: int) -> dict[str, str]:
+    replay = "no rows replayed"
+    if sizes.replay:
+        replay = (
+            f"{sizes.replay:g} of the reservoir ({sizes.reservoir_bytes / 1e6:,.0f} MB of rows, uniform over all that "
+            "passed) beside each new row"
+        )
+    return {
+        "data": f"a stream on standard input, {kind}, {features:,} features",
+        "window": f"{sizes.window_bytes / 1e6:,.1f} MB of new rows; the first mixes {rows:,}; {replay}",
+    }
+
+
 def cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
     if not catalog.remote:
         return _decoded_choice(catalog, folder, epochs_left)
@@ -134,6 +148,7 @@ def memory_choice(forecast: Forecast) -> str:
     parts = {
         "process": forecast.process,
         "two windows": forecast.windows,
+        "reservoir": forecast.reservoir,
         "reading": forecast.reading,
         "decoding": forecast.decoding,
         "downloads": forecast.downloads,

@@ -138,12 +138,12 @@ class Contest:
         span = heat.stop_rows - s.heat_began if heat is not None else epoch_rows
         wanted = min(_MOST_JUDGED, max(span // _JUDGED_SHARE, min(_FEWEST_JUDGED, max(32, span // 4))))
         if self.validation is None:
-            judged, first, stop = window, row, min(window.rows, row + wanted)
+            judged, rows = window, _unseen(window, row, wanted)
         else:
-            judged, first, stop = self.validation, 0, min(self.validation.rows, wanted)
-        touched = _touched(judged, first, stop, lanes)
-        results = [self._judged(lanes, place, judged, first, stop, touched) for place in range(len(s.left))]
-        mark = Mark(rows_done, stop - first, *(list(column) for column in zip(*results, strict=True)))
+            judged, rows = self.validation, np.arange(min(self.validation.rows, wanted))
+        touched = _touched(judged, rows, lanes)
+        results = [self._judged(lanes, place, judged, rows, touched) for place in range(len(s.left))]
+        mark = Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))
         s.marks = [*s.marks, asdict(mark)][-_KEPT_MARKS:]
         kept = None
         if heat is not None and rows_done >= heat.stop_rows:
@@ -155,23 +155,23 @@ class Contest:
         return [place * count + target for place in kept for target in range(count)]
 
     def _judged(
-        self, lanes: Lanes, place: int, window: Window, first: int, stop: int, touched: NDArray[np.int64]
+        self, lanes: Lanes, place: int, window: Window, rows: NDArray[np.int64], touched: NDArray[np.int64]
     ) -> tuple[float, float, float | None]:
         """Loss, merit and accuracy, on average over rows and targets, of the candidate at that place among those left."""
         count = len(self.targets)
-        labels = window.labels[first:stop]
-        weights = window.weights[first:stop] if window.weights.size else np.ones(stop - first)
+        labels, starts, stops = window.labels[rows], window.starts[rows], window.stops[rows]
+        weights = window.weights[rows] if window.weights.size else np.ones(len(rows))
         total = max(float(weights.sum()), 1e-300) * count
         classifies = LOSSES[self.candidates[0].loss].classifies
-        scores = np.empty((count, stop - first))
+        scores = np.empty((count, len(rows)))
         vector = np.zeros(lanes.features + 1)
         loss = merit = correct = 0.0
         for number in range(count):
             settings = lanes.settings[place * count + number]
             vector[touched] = lanes.weights(place * count + number, touched)
             score_rows(
-                vector[1:], float(vector[0]) * settings.intercept, window.starts[first:stop], window.stops[first:stop],
-                window.indices, window.values, settings.layout == "sparse", scores[number],
+                vector[1:], float(vector[0]) * settings.intercept, starts, stops, window.indices, window.values,
+                 settings.layout == "sparse", scores[number],
             )  # fmt: skip
             meant = meant_labels(labels, settings)
             own = loss_sum_for(settings.loss)(scores[number], meant, weights, settings.shape)
@@ -216,9 +216,9 @@ class Contest:
     def look(self, lanes: Lanes) -> tuple[float, float | None]:
         """Loss and accuracy of the leader on all validation rows; nothing comes of it for the contest."""
         assert self.validation is not None
-        rows = self.validation.rows
-        touched = _touched(self.validation, 0, rows, lanes)
-        loss, _, accuracy = self._judged(lanes, self.leader(), self.validation, 0, rows, touched)
+        rows = np.arange(self.validation.rows)
+        touched = _touched(self.validation, rows, lanes)
+        loss, _, accuracy = self._judged(lanes, self.leader(), self.validation, rows, touched)
         return loss, accuracy
 
     def leader(self) -> int:
@@ -290,14 +290,21 @@ class Contest:
             require(m.judged > 0, "a mark of no rows")
 
 
-def _touched(window: Window, first: int, stop: int, lanes: Lanes) -> NDArray[np.int64]:
+def _unseen(window: Window, first: int, wanted: int) -> NDArray[np.int64]:
+    """The next rows of the window, so many at most; those that were trained on before tell nothing new."""
+    rows = np.arange(first, window.rows)
+    unseen = rows if window.seen is None else rows[~window.seen[first:]]
+    return (unseen if len(unseen) else rows)[:wanted]
+
+
+def _touched(window: Window, rows: NDArray[np.int64], lanes: Lanes) -> NDArray[np.int64]:
     """The coordinates that scores of these rows depend on: to get at the weights of all features would cost more than
     the scores, where there are very many."""
     if lanes.settings[0].layout != "sparse":
         return np.arange(lanes.features + 1)
     found = np.zeros(lanes.features + 1, np.bool_)
     found[0] = True
-    mark_features(window.starts[first:stop], window.stops[first:stop], window.indices, found[1:])
+    mark_features(window.starts[rows], window.stops[rows], window.indices, found[1:])
     return np.flatnonzero(found)
 
 

@@ -25,6 +25,7 @@ from streampgs.table.locate import Located, locate
 
 _LISTED = 3
 _LOOKING_UP_SECONDS = 0.1
+_LOOKS_FOR_LOST = 4
 
 
 @dataclass(frozen=True)
@@ -115,7 +116,18 @@ class Grower:
         return self._grown(standing, look, accepted, begin_again=bool(accepted))
 
     def at_epochs_end(self, standing: Standing) -> Standing:
-        """The same where nothing is half used: what has gone is no loss to the epoch that is over."""
+        """The same where nothing is half used: what has gone is no loss to the epoch that is over. A shard may be moved while
+        it is looked at, so that faults are looked into once more."""
+        for _ in range(_LOOKS_FOR_LOST - 1):
+            try:
+                return self._looked_at(standing)
+            except DataChanged:
+                raise
+            except DataError:
+                time.sleep(min(_LOOKING_UP_SECONDS, self.growth.poll_seconds))
+        return self._looked_at(standing)
+
+    def _looked_at(self, standing: Standing) -> Standing:
         look = self._look(standing)
         standing = self._with_known_again(standing, look.changes)
         return self._grown(standing, look, set(look.changes.lost), begin_again=bool(look.rewritten))
@@ -128,6 +140,18 @@ class Grower:
                 return grown
             standing = grown
             _stopped_within(self.growth.poll_seconds, stop)
+        return None
+
+    def found_again(self, standing: Standing, stop: StopRequest) -> Standing | None:
+        """After a shard could not be read: the run with the shards where they lie by now, if some of them were moved or
+        written anew while they were in use; else None."""
+        for _ in range(_LOOKS_FOR_LOST):
+            look = self._look(standing)
+            again = self._with_known_again(standing, look.changes)
+            if again.catalog is not standing.catalog:
+                return again
+            if look.changes.lost or _stopped_within(self.growth.poll_seconds, stop):
+                return None
         return None
 
     def _look(self, standing: Standing) -> _Look:

@@ -59,6 +59,7 @@ def _of_run(
         "t": lanes.steps,
         "rows": record["totals"]["rows"],
         "epoch": cursor.epoch,
+        "stream_rows": record["stream_rows"],
         "features": lanes.features,
         "dual_sha256": lanes.dual_sha256(),
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},

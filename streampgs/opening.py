@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,12 @@ from streampgs.reading.label_sample import sampled_label_arrays
 from streampgs.reading.table_sample import TableSample, sampled_rows
 from streampgs.stores.access import RemoteObject
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
-from streampgs.table.layout import Columns, TableSays, find_layout, holds_features
+from streampgs.table.layout import DENSE, Columns, TableSays, find_layout, holds_features
 from streampgs.table.locate import Located, ShardPath
 from streampgs.table.remote_shards import remote_schema
-from streampgs.table.shard_files import schema_of
+from streampgs.table.shard_files import Fingerprint, schema_of
 
+STREAM_NAME = "standard input"
 _NO_FEATURES = Plan((), {})
 _MOST_CLASSES = 10_000
 _SURELY_TWO_CLASSES = 0.99
@@ -76,14 +78,17 @@ def open_table(
     located = located_shards(sources)
     if growing:
         located.paths = whole_shards(located.paths)
-    wanted = _wanted(located.paths[0], located.says.get(located.paths[0]), options, encoding_options)
+    first = located.paths[0]
+    says = located.says.get(first)
+    schema = says.schema if says is not None else _schema_of(first)
+    wanted = _wanted(schema, str(first), options, encoding_options)
     surveyed = survey(located.paths, columns_of(options, None if wanted is None else _NO_FEATURES), located.says)
     plan = None if wanted is None else _plan(surveyed, options, wanted)
     catalog = _laid_out(surveyed, columns_of(options, plan), sources)
     notes: list[str] = []
     codings: tuple[LabelCoding, ...] = ()
     if judging:
-        options, codings = _with_labels(options, catalog, plan, notes)
+        options, codings = _with_labels(options, _sampled_labels(options, catalog, plan), notes)
     encoding, decoder_bytes = None, 0
     if plan is not None:
         most_bytes = _GLANCE_BYTES if _is_ready(plan, encoding_options, codings) else _SAMPLE_BYTES
@@ -102,17 +107,52 @@ def open_table(
     return OpenTable(catalog, located, options, encoding, decoder_bytes, notes)
 
 
+def open_stream(
+    schema: pa.Schema, sample: list[dict[str, pa.Array]], options: ModelOptions, encoding_options: EncodingOptions
+) -> OpenTable:
+    """The same for a table that comes on standard input, with its first rows as the sample. Its catalog has one shard,
+    which has no rows: it tells how rows are laid out."""
+    wanted = _wanted(schema, STREAM_NAME, options, encoding_options)
+    plan = None if wanted is None else plan_columns(schema, wanted, _taken(options), STREAM_NAME)
+    find_layout(schema, columns_of(options, plan), STREAM_NAME)
+    if not sample:
+        raise DataError("the stream has no rows", "let the producer write record batches behind the schema")
+    notes: list[str] = []
+    labels = [_joined_labels(name, [types.leaf(batch, name) for batch in sample]) for name in options.labels]
+    options, codings = _with_labels(options, labels, notes)
+    encoding = None
+    if plan is not None:
+        encoding = learn(plan, encoding_options, sample, codings)
+        if _is_ready(plan, encoding_options, codings) and not encoding.columns[0].scale:
+            encoding = None
+        else:
+            notes += _hints(encoding, sample)
+    layout = find_layout(schema, columns_of(options, encoding), STREAM_NAME)
+    if layout.kind == DENSE and layout.width is None:
+        layout = replace(layout, width=options.feature_count or _width_of(sample))
+    shard = Shard(Path(STREAM_NAME), "stream", Fingerprint(0, 0, ""), layout, True, False, (), ())
+    return OpenTable(Catalog([shard]), Located(), options, encoding, 0, notes)
+
+
+def _width_of(sample: list[dict[str, pa.Array]]) -> int:
+    """Features of the first dense row that has any."""
+    for batch in sample:
+        widths = np.diff(types.lists_of(batch["features"])[0])
+        if widths.any():
+            return int(widths[widths > 0][0])
+    raise DataError("no row at the beginning of the stream has features", "write lists of numbers to 'features'")
+
+
 def _wanted(
-    first: ShardPath, says: TableSays | None, options: ModelOptions, encoding_options: EncodingOptions
+    schema: pa.Schema, shard: str, options: ModelOptions, encoding_options: EncodingOptions
 ) -> EncodingOptions | None:
     """How columns are to become features; None where the table has its features ready, as its first shard tells."""
-    schema = says.schema if says is not None else _schema_of(first)
     labels = [label for label in options.labels if label in schema.names]
     texts = any(types.class_of(schema.field(label).type) == types.STRING for label in labels)
     ready = holds_features(schema)
     dense = ready and "indices" not in schema.names
     if ready and not (encoding_options.given or texts or (dense and encoding_options.standardize == "auto")):
-        find_layout(schema, columns_of(options, None), str(first))
+        find_layout(schema, columns_of(options, None), shard)
         return None
     if ready and not encoding_options.given:  # nothing was said of other columns
         wanted = ("features",) if dense else ("indices", "values")
@@ -171,10 +211,10 @@ def _is_ready(plan: Plan, options: EncodingOptions, codings: tuple[LabelCoding, 
 
 
 def _with_labels(
-    options: ModelOptions, catalog: Catalog, plan: Plan | None, notes: list[str]
+    options: ModelOptions, arrays: list[pa.Array], notes: list[str]
 ) -> tuple[ModelOptions, tuple[LabelCoding, ...]]:
-    """The options with the classes written down, as a sample of the labels shows them; and how labels become numbers."""
-    arrays = _sampled_labels(options, catalog, plan)
+    """The options with the classes written down, as a sample of each label column shows them; and how labels become
+    numbers."""
     textual = [types.class_of(array.type) == types.STRING for array in arrays]
     if any(textual) and not options.classifies:
         name = options.labels[textual.index(True)]

@@ -320,6 +320,25 @@ class ModelOptions:
         )
 
 
+DEFAULT_REPLAY = 0.5
+MOST_REPLAY = 16.0
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """Of rows that come on standard input."""
+
+    replay: float = DEFAULT_REPLAY
+    """Rows from the reservoir for each new one."""
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.replay <= MOST_REPLAY:
+            raise OptionError(
+                f"--replay {self.replay} is outside [0, {MOST_REPLAY:g}]",
+                "1 replays a row beside each new one, 0.5 one beside every second, 0 none",
+            )
+
+
 @dataclass(frozen=True)
 class Limits:
     """When training ends: totals counted from the run's first row; whichever comes first. Nothing of the model."""

@@ -9,6 +9,7 @@ import numpy as np
 from streampgs.errors import OptionError
 from streampgs.options import SMALLEST_MEMORY, Resources
 from streampgs.order.schedule import GroupSizes, Sizes
+from streampgs.reading.stream_windows import StreamSizes
 from streampgs.stores.copies import DOWNLOAD_BYTES
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import SPARSE
@@ -120,10 +121,13 @@ class Forecast:
     model: int
     downloads: int = 0
     """Parts of remote shards on their way to the disk."""
+    reservoir: int = 0
+    """Rows of a stream that are replayed."""
 
     @property
     def total(self) -> int:
-        return self.process + self.windows + self.reading + self.decoding + self.model + self.downloads
+        held = self.windows + self.reading + self.decoding + self.downloads + self.reservoir
+        return self.process + held + self.model
 
 
 def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0, memory: int = 0) -> int:
@@ -141,6 +145,58 @@ def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0,
 
 def download_bytes(catalog: Catalog) -> int:
     return min(DOWNLOAD_BYTES, sum(remote.size for remote in catalog.remote))
+
+
+# Of a stream. What is left beside the smallest budget is shared by batches, windows and the reservoir.
+_STREAM_WINDOW = 16 << 20
+_FEWEST_BATCH_BYTES = SMALLEST_MEMORY // 8
+
+
+def stream_batch_bytes(resources: Resources) -> int:
+    """The largest record batch that a producer may write: pyarrow gives it whole."""
+    return max(_FEWEST_BATCH_BYTES, (resources.memory - SMALLEST_MEMORY) // 4)
+
+
+def stream_sizes(resources: Resources, replay: float, horizon: int) -> StreamSizes:
+    """A quarter of the budget for the reservoir; two windows in what is left, but no larger than mix well: rows wait for
+    a window to be full."""
+    reservoir = resources.memory // 4 if replay else 0
+    room = resources.memory - _READING_BYTES - stream_batch_bytes(resources) - reservoir
+    fitting = int(min(room / (2 * (1.0 + replay)), reservoir / 2 if replay else room))
+    window = min(fitting, _STREAM_WINDOW) if resources.window is None else resources.window
+    if window > fitting:
+        raise OptionError(
+            f"--window {window / 1e6:,.1f}MB of new rows: twice {1.0 + replay:g} times that does not fit into --memory "
+            f"{resources.memory / 1e6:,.0f}MB beside the reservoir",
+            f"give a window of at most {fitting / 1e6:,.1f}MB, more --memory or less --replay",
+        )
+    return StreamSizes(window, replay, reservoir, horizon)
+
+
+def check_stream_fits(sizes: StreamSizes, resources: Resources) -> None:
+    """At a resume the recorded sizes must fit into the (new) budget."""
+    held = _stream_windows(sizes) + sizes.reservoir_bytes + _READING_BYTES
+    needed = held + _FEWEST_BATCH_BYTES
+    if needed > resources.memory:
+        raise OptionError(
+            f"the run's windows and reservoir need --memory {needed / 1e6:,.0f}MB; {resources.memory / 1e6:,.0f}MB were given",
+            "they are a part of the run (they decide which rows are mixed); give that much memory",
+        )
+
+
+def _stream_windows(sizes: StreamSizes) -> int:
+    return int(2 * (1.0 + sizes.replay) * sizes.window_bytes)
+
+
+def stream_forecast(sizes: StreamSizes, resources: Resources, process: int, model: int, encoded: bool) -> Forecast:
+    return Forecast(
+        process,
+        _stream_windows(sizes),
+        stream_batch_bytes(resources) + _READING_BYTES,
+        _DECODING_BYTES if encoded else 0,
+        model,
+        reservoir=sizes.reservoir_bytes,
+    )
 
 
 def forecast(

@@ -21,6 +21,8 @@ class Status:
     gap: float | None
     lanes: int
     """Models that are trained at present."""
+    stream_rows: int | None
+    """Rows of the stream that are in windows trained on, up to the present one; None: no stream."""
     seconds: float
     """Of training and waiting for rows, in all sessions of the run."""
     seconds_left: float | None
@@ -52,6 +54,8 @@ class Report:
     dual_sha256: str | None
     checkpoint: str | None
     stopped_by: str
+    stream_rows: int | None
+    """Rows of the stream that were taken; the next session begins behind them. None: no stream."""
     skipped_rows: dict[str, int]
     forecast_rss_mb: float
     peak_rss_mb: float

@@ -195,7 +195,7 @@ class Session:
         """Train until a limit or a stop; or, looking for more, to the end of the present epoch."""
         self.pauses_at = self.cursor.epoch + 1 if looks_for_more else None
         reached = self._limit_reached(at_piece_end=False)
-        if reached is not None:
+        if reached is not None and not (reached == self.stop.reason and self.source.taken is not None):
             if not looks_for_more:
                 self.observer.note(
                     f"nothing to do: the limit of {reached} is reached already; give a larger one to go on"
@@ -489,12 +489,14 @@ class Session:
         ball = self.options.ball if not isinstance(self.options.ball, tuple) else _ball_of(leader)
         options = replace(self.options, loss=leader.loss, p=leader.p, ball=ball)
         self.contest = self._new_contest(options, window, solver.features)
-        settings = lanes_of(self.contest.candidates, self.contest.targets)
         after = [candidate.sigma for candidate in self.contest.candidates]
         self._event(SIGMA, before=leader.sigma, after=after)
         self.looked = None
         self.changes_sigma = False
-        return solver.started_from(settings, [lanes.start + lane % len(lanes) for lane in range(len(settings))])
+        settings = lanes_of(self.contest.candidates, self.contest.targets)
+        continued = solver.started_from(settings, [lanes.start + lane % len(lanes) for lane in range(len(settings))])
+        self.contest.candidates = list(continued.settings[:: len(lanes)])
+        return continued
 
     def _announce_choices(self, window: Window) -> None:
         assert self.solver is not None
@@ -538,7 +540,10 @@ class Session:
             self.last_saved = time.perf_counter()
 
     def _save(self) -> None:
-        if self.solver is None or self.contest is None or self.saved_at == (self.totals.rows, self.cursor):
+        if self.saved_at == (self.totals.rows, self.cursor) and not self.source.has_unsaved:
+            return
+        of_source = self.source.save(self.folder, self.totals.rows)
+        if self.solver is None or self.contest is None:
             return
         vectors, solver = self.solver.to_record()
         self.totals.seconds_waiting = self._seconds_waiting()
@@ -557,6 +562,7 @@ class Session:
             "changes_sigma": self.changes_sigma,
             "solver": solver,
             "dual_sha256": self.solver.dual_sha256(),
+            **of_source,
         }
         self.checkpoint = self.folder.write_checkpoint(vectors, record, self.totals.rows)
         self.saved_at = (self.totals.rows, self.cursor)
@@ -589,6 +595,7 @@ class Session:
             accuracy=accuracy,
             gap=self._gap(self.solver) if self.solver.steps else None,
             lanes=len(self.solver),
+            stream_rows=self.source.taken,
             seconds=seconds,
             seconds_left=self._seconds_left(epochs, seconds),
             rss_bytes=rss_bytes(),
@@ -637,6 +644,7 @@ class Session:
             dual_sha256=solver.dual_sha256() if solver else None,
             checkpoint=str(self.checkpoint) if self.checkpoint else None,
             stopped_by=stopped_by,
+            stream_rows=self.source.taken,
             skipped_rows=counts_by_name(self.totals.skipped),
             forecast_rss_mb=self.forecast.total / 1e6 if self.forecast else 0.0,
             peak_rss_mb=peak_rss_bytes() / 1e6,

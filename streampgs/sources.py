@@ -4,7 +4,7 @@ that a cursor can name."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from streampgs.choices import cache_choice, data_choice, window_choice
 from streampgs.options import Resources
@@ -26,6 +26,7 @@ from streampgs.reading.filler import RowRules, WindowFiller, refuse_unreadable
 from streampgs.reading.pipeline import Pipeline
 from streampgs.reading.remote import copies_folder, copies_of
 from streampgs.reading.window import Window
+from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord
 from streampgs.table.catalog import Catalog
 
@@ -67,6 +68,17 @@ class Source(Protocol):
 
     def remarks(self) -> list[str]:
         """What is to be said of the session when it is over."""
+
+    @property
+    def taken(self) -> int | None:
+        """Rows of a stream that the model has seen or that `save` would keep; None: no stream."""
+
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether there is more to save than when `save` was last called, though training has come no further."""
+
+    def save(self, folder: RunFolder, rows: int) -> dict[str, Any]:
+        """Write what the checkpoint of so many rows needs of the source; gives what the checkpoint is to say of it."""
 
 
 class ShardSource:
@@ -153,6 +165,17 @@ class ShardSource:
     def remarks(self) -> list[str]:
         rebuilt = self._cache.rebuilt if self._cache is not None else 0
         return [f"{rebuilt} damaged cache files were decoded anew"] if rebuilt else []
+
+    @property
+    def taken(self) -> int | None:
+        return None
+
+    @property
+    def has_unsaved(self) -> bool:
+        return False
+
+    def save(self, folder: RunFolder, rows: int) -> dict[str, Any]:
+        return {"companion": None, "stream_rows": None}
 
     def _is_all(self, window: Window) -> bool:
         """Whether the window is a whole epoch."""

@@ -8,10 +8,11 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from streampgs.errors import OptionError, RunError
+from streampgs import streams
+from streampgs.errors import DataError, OptionError, RunError
 from streampgs.growth import Grower, Standing, refuse_impossible, wait_for_the_first
 from streampgs.opening import open_table
-from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources
+from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, StreamOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.planning import as_laid_out, check_fits, choose_sizes, group_sizes
 from streampgs.progress import Observer, Report, Silent, StopRequest
@@ -25,7 +26,11 @@ from streampgs.run.understood import check_cursor, require, typed, understanding
 from streampgs.session import LOOK, Session
 from streampgs.sources import ShardSource, schedule_of
 from streampgs.stores.addresses import absolute
+from streampgs.streams import STANDARD_INPUT
 from streampgs.table.catalog import Catalog, with_cache
+
+_OF_SHARDS = ("add", "on_growth", "follow", "accept_touched", "accept_rewrite")
+"""Choices of growth that a stream knows nothing of."""
 
 
 def train(
@@ -38,8 +43,10 @@ def train(
     stop: StopRequest | None = None,
     encoding_options: EncodingOptions | None = None,
     growth: Growth | None = None,
+    stream_options: StreamOptions | None = None,
 ) -> Report:
-    """Start a run on the shards that `sources` name, and train until a limit or a stop."""
+    """Start a run on the shards that `sources` name, or on the stream on standard input, and train until a limit or a
+    stop."""
     folder = RunFolder(run)
     folder.refuse_if_taken()
     observer, growth = observer or Silent(), growth or Growth()
@@ -48,10 +55,16 @@ def train(
             f"--target-accuracy with --loss {options.losses[0]}, which does not classify",
             "use --target-gap, --epochs or --seconds",
         )
-    stop = stop or StopRequest()
+    stop, encoding_options = stop or StopRequest(), encoding_options or EncodingOptions()
+    if STANDARD_INPUT in sources:
+        _refuse_beside_stream(sources, growth)
+        stream_options = stream_options or StreamOptions()
+        return streams.start(run, options, limits, resources, observer, stop, encoding_options, stream_options)
+    if stream_options is not None:
+        raise OptionError("--replay without a stream", "it is for rows on standard input: streampgs train - --run RUN")
     if growth.follow and not wait_for_the_first(sources, growth.poll_seconds, observer, stop):
         raise RunError(f"stopped by {stop.reason} before there was any shard", "start it again when there are some")
-    table = open_table(sources, options, encoding_options or EncodingOptions(), growing=growth.follow)
+    table = open_table(sources, options, encoding_options, growing=growth.follow)
     catalog, located, options, encoding = table.catalog, table.located, table.options, table.encoding
     for note in table.notes:
         observer.note(note)
@@ -101,11 +114,20 @@ def resume(
     stop: StopRequest | None = None,
     on_bad_row: str | None = None,
     growth: Growth | None = None,
+    stream: str | None = None,
+    skip_taken: bool = False,
 ) -> Report:
-    """Go on with a run, on what it was started with and on the shards that have come since."""
+    """Go on with a run, on what it was started with and on the shards that have come since; or on a stream, '-', which
+    begins again at its first row (`skip_taken`) or goes on behind the last one that was taken."""
     folder = RunFolder(run)
     observer, growth = observer or Silent(), growth or Growth()
     record = folder.run_record()
+    _refuse_other_source(run, record, stream, skip_taken)
+    if record.stream is not None:
+        _refuse_beside_stream([STANDARD_INPUT], growth)
+        if growth.sigma is not None:
+            raise OptionError("--sigma at the resume of a stream", "a new run may have another one")
+        return streams.resume(run, limits, resources, observer, stop or StopRequest(), on_bad_row, skip_taken)
     with RunLock(run):
         record = _with_cache_in_place(record, run, observer)
         check_fits(record.sizes, resources, record.decoder_bytes)
@@ -135,6 +157,26 @@ def _with_cache_in_place(record: RunRecord, run: Path, observer: Observer) -> Ru
     if note is not None:
         observer.note(note)
     return replace(record, cache=str(place))
+
+
+def _refuse_beside_stream(sources: Sequence[str], growth: Growth) -> None:
+    if len(sources) > 1:
+        raise OptionError("'-' beside other data", "train on a stream alone, or on shards")
+    given = [f"--{name.replace('_', '-')}" for name in _OF_SHARDS if getattr(growth, name)]
+    if given:
+        raise OptionError(f"{given[0]} with a stream", "it is for shards: leave it out, a stream grows by itself")
+
+
+def _refuse_other_source(run: Path, record: RunRecord, stream: str | None, skip_taken: bool) -> None:
+    if record.stream is not None and stream != STANDARD_INPUT:
+        raise OptionError(
+            f"run '{run}' trains on a stream, which '-' stands for", f"producer | streampgs resume {run} -"
+        )
+    if record.stream is None and (stream is not None or skip_taken):
+        raise OptionError(
+            f"run '{run}' trains on shards, not on '{stream}'" if stream else "--skip-taken without a stream",
+            f"streampgs resume {run} goes on with them, and with new ones that have come to their folders",
+        )
 
 
 def _beginning(catalog: Catalog) -> Cursor:
@@ -198,25 +240,37 @@ def _run(
             standing.encoding, source,
         )  # fmt: skip
 
+    def following_on(standing: Standing, before: Session) -> Session:
+        session = session_on(standing)
+        session.take_over(before)
+        return session
+
     session = session_on(standing)
     if checkpoint is not None:
         session.restore(checkpoint, changes_sigma=growth.sigma is not None)
-    report = session.run(looks_for_more=growth.follow)
+    if not growth.follow:
+        return session.run()
     has_waited = False
-    while growth.follow and report.stopped_by in (LOOK, "epochs"):
+    while True:
+        try:
+            report = session.run(looks_for_more=True)
+        except DataError:
+            again = grower.found_again(session.standing(standing), stop)
+            if again is None:
+                raise
+            standing, session = again, following_on(again, session)
+            continue
         standing = session.standing(standing)
         if report.stopped_by == LOOK:
-            standing = grower.at_epochs_end(standing)
-        else:
+            grown: Standing | None = grower.at_epochs_end(standing)
+        elif report.stopped_by == "epochs":
             if not has_waited:
                 observer.note("all rows are used up: waiting for more (Ctrl-C or SIGTERM ends)")
                 has_waited = True
             grown = grower.wait(standing, stop)
-            if grown is None:
-                assert stop.reason is not None
-                return replace(report, stopped_by=stop.reason)
-            standing = grown
-        following = session_on(standing)
-        following.take_over(session)
-        session, report = following, following.run(looks_for_more=True)
-    return report
+        else:
+            return report
+        if grown is None:
+            assert stop.reason is not None
+            return replace(report, stopped_by=stop.reason)
+        standing, session = grown, following_on(grown, session)

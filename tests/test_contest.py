@@ -469,6 +469,19 @@ def test_at_the_end_of_a_window_the_rows_that_are_left_are_judged():
     assert mark["accuracies"][0] in (0.0, 1 / 3, 2 / 3, 1.0)
 
 
+def test_rows_that_were_trained_on_before_are_not_judged_on():
+    """Rows that a stream's reservoir replays: here all whose labels are turned round."""
+    window, random = noisy_window(3000), np.random.default_rng(2)
+    window.seen = random.random(3000) < 0.5
+    clean = judge_once([candidate()], [off_by(0.0)], window, 500)
+    window.labels = np.where(window.seen, -window.labels, window.labels)
+    mark = judge_once([candidate()], [off_by(0.0)], window, 500)
+    assert mark == clean
+    assert mark["accuracies"][0] > 0.9
+    window.seen[:] = True  # nothing else is left: better than no judgement
+    assert judge_once([candidate()], [off_by(0.0)], window, 500)["judged"] == 2500
+
+
 # Pauses.
 
 

@@ -51,8 +51,9 @@ def duration(seconds: float) -> str:
 
 
 def status_text(status: Status) -> str:
+    come = f"epoch {status.epoch + status.epoch_fraction:.2f}"
     parts = [
-        f"epoch {status.epoch + status.epoch_fraction:.2f}",
+        come if status.stream_rows is None else f"{count(status.stream_rows)} of the stream",
         f"{count(status.rows)} rows",
         f"{count(status.rows_per_second)} rows/s",
     ]

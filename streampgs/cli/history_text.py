@@ -32,9 +32,9 @@ def _what(event: Mapping[str, Any]) -> str:
 
 def _started(event: Mapping[str, Any]) -> str:
     limits = ", ".join(f"{name} {value:g}" for name, value in event.get("limits", {}).items())
-    size = f" on {event['table_rows']:,} rows" if "table_rows" in event else ""
+    size = f"{event['table_rows']:,} rows in " if "table_rows" in event else ""
     return (
-        f"{event['event']}{size} in {event.get('shards', 0):,} shards: loss {_listed(event.get('loss'))}, "
+        f"{event['event']} on {size}{_shards(event.get('shards', 0))}: loss {_listed(event.get('loss'))}, "
         f"p {_listed(event.get('p'))}, sigma {_listed(event.get('sigma'))}; until {limits or 'stopped'}"
     )
 
@@ -49,15 +49,15 @@ def _stopped(event: Mapping[str, Any]) -> str:
 def _appended(event: Mapping[str, Any]) -> str:
     names = event.get("added", [])
     return (
-        f"{len(names):,} shards with {event.get('added_rows', 0):,} rows joined in ({event.get('on_growth')}): "
-        f"{_names(names)}; {event.get('table_rows', 0):,} rows in {event.get('shards', 0):,} shards in all"
+        f"{_shards(len(names))} with {event.get('added_rows', 0):,} rows joined in ({event.get('on_growth')}): "
+        f"{_names(names)}; {event.get('table_rows', 0):,} rows in {_shards(event.get('shards', 0))} in all"
     )
 
 
 def _changed(event: Mapping[str, Any]) -> str:
     again = "; the epoch began again" if event.get("begins_again") else ""
     names = event.get("lost_shards", [])
-    return f"{len(names):,} shards were gone or replaced: {_names(names)}{again}"
+    return f"{_shards(len(names))} gone or replaced: {_names(names)}{again}"
 
 
 def _chosen(event: Mapping[str, Any]) -> str:
@@ -69,7 +69,12 @@ def _chosen(event: Mapping[str, Any]) -> str:
 
 
 def _sigma(event: Mapping[str, Any]) -> str:
-    return f"sigma changes from {_listed(event.get('before'))} to {_listed(event.get('after'))}"
+    before, after = _listed(event.get("before")), event.get("after") or [None]
+    if len(after) == 1:
+        return f"sigma changes from {before} to {_listed(after)}"
+    return (
+        f"sigma was {before} and is found anew, among {len(after)} from {_listed(min(after))} to {_listed(max(after))}"
+    )
 
 
 _SAID: dict[str, Callable[[Mapping[str, Any]], str]] = {
@@ -81,6 +86,10 @@ _SAID: dict[str, Callable[[Mapping[str, Any]], str]] = {
     CHOSEN: _chosen,
     SIGMA: _sigma,
 }
+
+
+def _shards(count: int) -> str:
+    return f"{count:,} shard{'s' * (count != 1)}"
 
 
 def _names(names: Sequence[str]) -> str:

@@ -19,6 +19,18 @@ def _catalog_text(catalog: dict[str, Any]) -> str:
     )
 
 
+def _progress_text(result: dict[str, Any]) -> str:
+    if result["stream_rows"] is None:
+        return f"in epoch {result['epoch']}"
+    return f"{result['stream_rows']:,} rows of the stream taken (it goes on behind them)"
+
+
+def _source_text(result: dict[str, Any]) -> str:
+    if result["stream_rows"] is None:
+        return _catalog_text(result["catalog"])
+    return f"a stream on standard input of {result['catalog']['layout']} rows"
+
+
 def _label_text(options: dict[str, Any]) -> str:
     if isinstance(options["label"], list):
         return f"label columns {', '.join(options['label'])}"
@@ -30,12 +42,12 @@ def run_text(result: dict[str, Any]) -> str:
     ball = "no ball" if settings["radius"] is None else f"ball {settings['radius']:.4g}"
     pairs = {
         "run": f"{result['run']} (checkpoint {result['checkpoint']})",
-        "trained": f"{result['rows']:,} rows, {result['t']:,} steps, in epoch {result['epoch']}",
+        "trained": f"{result['rows']:,} rows, {result['t']:,} steps, {_progress_text(result)}",
         "model": f"{settings['loss']}, p {settings['p']:g}, sigma {settings['sigma']:g}, t0 {settings['t0']:.6g}, {ball}, "
         f"batch {settings['batch']}, return {settings['returns']}",
         "weights": f"{result['nonzeros']:,} of {result['features']:,} features are not zero, intercept {result['intercept']:.6g}",
         "dual": f"sha256 {result['dual_sha256']}",
-        "data": f"{_catalog_text(result['catalog'])}, {_label_text(options)}",
+        "data": f"{_source_text(result)}, {_label_text(options)}",
     }
     several = len({lane["target"] for lane in result["lanes"]}) > 1
     if several:

@@ -35,7 +35,7 @@ from streampgs.cli.options import (
 )
 from streampgs.cli.pack_command import pack
 from streampgs.errors import OptionError, StreampgsError
-from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources
+from streampgs.options import DEFAULT_REPLAY, EncodingOptions, Growth, Limits, ModelOptions, Resources, StreamOptions
 from streampgs.stores.addresses import absolute
 
 _EXIT_HELP = (
@@ -93,6 +93,14 @@ def cli() -> None:
 )
 @click.option("--no-cache", is_flag=True, help="Decode Parquet in every epoch.")
 @growth_options
+@click.option(
+    "--replay",
+    type=float,
+    default=None,
+    metavar="RATIO",
+    help="Of a stream (DATA is -, an Arrow IPC stream on standard input): rows from the reservoir, a uniform sample of all "
+    f"that passed, beside each new row. Default: {DEFAULT_REPLAY:g}.",
+)
 @resource_options
 def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, quiet: bool, **chosen: Any) -> int:
     """Start a run on DATA: files, folders or globs of Parquet or Arrow shards.
@@ -106,6 +114,7 @@ def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, q
       streampgs train 'day=*/*.parquet' --run my-run --loss hinge --sigma 1e-5 --memory 2GB
       streampgs train people/ --run my-run --label income --ignore 'id*' --category zip
       streampgs train stories/ --run my-run --label topic --text title --text body --ngrams 1-2
+      producer | streampgs train - --run my-run --replay 1
     """
     if no_intercept:
         chosen["intercept"] = 0.0
@@ -113,13 +122,14 @@ def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, q
     chosen["validation"] = tuple(absolute(source) for source in chosen["validation"])
     kinds = (ModelOptions, Limits, Resources, EncodingOptions, Growth)
     options, limits, resources, encoding, growth = (_fields(kind, chosen) for kind in kinds)
+    replay = chosen["replay"]
 
     def work(observer: TerminalObserver, stop: Any) -> Any:
         from streampgs import trainer
 
         return trainer.train(
             data, run, ModelOptions(**options), Limits(**limits), Resources(**resources), observer, stop,
-            EncodingOptions(**encoding), Growth(**growth),
+            EncodingOptions(**encoding), Growth(**growth), None if replay is None else StreamOptions(replay),
         )  # fmt: skip
 
     return _session(work, run, as_json, quiet)
@@ -127,6 +137,7 @@ def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, q
 
 @cli.command()
 @click.argument("run", type=click.Path(path_type=Path))
+@click.argument("stream", metavar="[-]", required=False)
 @limit_options
 @click.option(
     "--on-bad-row",
@@ -148,9 +159,20 @@ def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, q
     is_flag=True,
     help="Go on though shards were deleted or replaced: they take no more part, and the present epoch begins again.",
 )
+@click.option(
+    "--skip-taken", is_flag=True, help="The stream begins again at its first row: pass over the rows that were taken."
+)
 @growth_options
 @resource_options
-def resume(run: Path, on_bad_row: str | None, as_json: bool, quiet: bool, **chosen: Any) -> int:
+def resume(
+    run: Path,
+    stream: str | None,
+    on_bad_row: str | None,
+    skip_taken: bool,
+    as_json: bool,
+    quiet: bool,
+    **chosen: Any,
+) -> int:
     """Go on with RUN where it was paused, until its limit or a new one.
 
     Limits count from the run's first row: after 3 epochs, --epochs 5 trains two more. Shards that have come to the
@@ -160,6 +182,7 @@ def resume(run: Path, on_bad_row: str | None, as_json: bool, quiet: bool, **chos
       streampgs resume my-run                       what is left, and what has come
       streampgs resume my-run --add more-shards/    more data, from elsewhere
       streampgs resume my-run --follow              and wait for more
+      producer | streampgs resume my-run -          a run on a stream goes on with it
     """
     chosen["checkpoint_seconds"] = chosen.pop("checkpoint_every")
     limits, resources, growth = (_fields(kind, chosen) for kind in (Limits, Resources, Growth))
@@ -168,7 +191,15 @@ def resume(run: Path, on_bad_row: str | None, as_json: bool, quiet: bool, **chos
         from streampgs import trainer
 
         return trainer.resume(
-            run, Limits(**limits), Resources(**resources), observer, stop, on_bad_row, Growth(**growth)
+            run,
+            Limits(**limits),
+            Resources(**resources),
+            observer,
+            stop,
+            on_bad_row,
+            Growth(**growth),
+            stream,
+            skip_taken,
         )
 
     return _session(work, run, as_json, quiet)
@@ -211,10 +242,11 @@ def _session(work: Callable[[TerminalObserver, Any], Any], run: Path, as_json: b
 
 def _say_report(report: Any, run: Path) -> None:
     paused = report.stopped_by in EXIT_CODES
-    reason = f"paused by {report.stopped_by}" if paused else f"done: limit of {report.stopped_by} reached"
+    reason = f"paused by {report.stopped_by}" if paused else f"done: {_end_text(report.stopped_by)}"
+    come = f"{report.epochs:.2f} epochs" if report.stream_rows is None else f"{report.stream_rows:,} of the stream"
     seconds = report.seconds_training + report.seconds_reading_wait
     say(
-        f"{click.style(reason, bold=True)} after {report.rows:,} rows ({report.epochs:.2f} epochs, {report.t:,} steps) "
+        f"{click.style(reason, bold=True)} after {report.rows:,} rows ({come}, {report.t:,} steps) "
         f"in {duration(seconds)}; {count(report.rows_per_second)} rows/s in this session"
     )
     figures = []
@@ -225,18 +257,26 @@ def _say_report(report: Any, run: Path) -> None:
     if report.judged_accuracy is not None:
         figures.append(f"accuracy when last judged {report.judged_accuracy:.5f}")
     if report.gap is not None:
-        kind = "in expectation" if report.sampling == "independent" else "an estimate: rows came in whole epochs"
+        order = "in whole epochs" if report.stream_rows is None else "as a stream has them"
+        kind = "in expectation" if report.sampling == "independent" else f"an estimate: rows came {order}"
         figures.append(f"certified gap {report.gap:.3g} ({kind})")
     figures.append(f"peak memory {report.peak_rss_mb:,.0f} MB (forecast {report.forecast_rss_mb:,.0f})")
     say(", ".join(figures))
     for fault, rows in report.skipped_rows.items():
         say(click.style("skipped: ", fg="yellow") + f"{rows:,} rows: {fault}")
-    if report.checkpoint is None:
-        say(f"nothing was trained yet; start with: streampgs resume {run}")
+    resume = f"streampgs resume {run}"
+    if report.stream_rows is not None:
+        say(f"the stream may go on behind its {report.stream_rows:,} rows, with: producer | {resume} -")
+    elif report.checkpoint is None:
+        say(f"nothing was trained yet; start with: {resume}")
     elif paused:
-        say(f"go on with: streampgs resume {run}")
+        say(f"go on with: {resume}")
     else:
         say(f"next: streampgs evaluate {run} TEST-DATA   or train on: streampgs resume {run} --epochs N")
+
+
+def _end_text(stopped_by: str) -> str:
+    return stopped_by if stopped_by == "end of stream" else f"limit of {stopped_by} reached"
 
 
 def _say_damage(model: Any) -> None:

@@ -10,6 +10,8 @@ Place = tuple[int, int, int]
 Span = tuple[int, int]
 """Groups [first, stop)"""
 
+MOST_COPIES = 10_000
+
 
 @dataclass(frozen=True)
 class Arrival:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.arithmetic.randomness import key_of, permuted, random_fractions
-from streampgs.order.cursor import Arrival, Cursor, Place, Span
+from streampgs.order.cursor import MOST_COPIES, Arrival, Cursor, Place, Span
 
 Ints = NDArray[np.int64]
 
@@ -196,7 +196,7 @@ class Schedule:
             boundary = replace(cursor, epoch=epoch, part=_last_part(begun, epoch) + 1, position=0, slice=0, row=0)
         else:
             begun, since = cursor.arrivals, 0
-        copies = boundary.epoch + 1 if catching_up else 1
+        copies = min(boundary.epoch + 1, MOST_COPIES) if catching_up else 1
         arrival = Arrival(boundary.epoch, boundary.position, shards, groups, boundary.part, copies, since, retired)
         cursor = boundary if cursor.row == cursor.slice == 0 else cursor
         return replace(cursor, arrivals=_shortened((*begun, arrival), cursor))

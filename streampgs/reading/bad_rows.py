@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.plan import LIST, VECTOR
 from streampgs.errors import DataError
 from streampgs.table import layout as row_layout
-from streampgs.table.catalog import Shard
 from streampgs.table.layout import RowArrays
 
 _SKIP = "mend the data, or leave such rows out with --on-bad-row skip"
@@ -58,9 +58,7 @@ def counts_by_name(counts: Counter[int]) -> dict[str, int]:
 
 
 def bad_row_error(
-    shard: Shard,
-    group: int,
-    first_row: int,
+    name_of_row: Callable[[int], str],
     arrays: RowArrays,
     reasons: NDArray[np.uint8],
     rows: NDArray[np.int64],
@@ -72,8 +70,6 @@ def bad_row_error(
     reason, row = int(reasons[k]), int(rows[k])
     alike = int(np.count_nonzero(reasons == reason))
     _, fault, remedy = REASONS[reason]
-    in_group = first_row + row
-    in_file = sum(shard.group_rows[:group]) + in_group
     many = f" ({alike} such rows in this block)" if alike > 1 else ""
     unknown = (
         None if encoding is None or arrays.raw_labels is None else _unknown_string(encoding, arrays.raw_labels[row])
@@ -83,10 +79,7 @@ def bad_row_error(
         found = ""
     else:
         found = _found(reason, arrays, row) if encoding is None else _found_in_column(reason, arrays, row, encoding)
-    return DataError(
-        f"shard '{shard.path}', {shard.group_name} {group}, row {in_group} (row {in_file} of the file): {fault}{found}{many}",
-        remedy,
-    )
+    return DataError(f"{name_of_row(row)}: {fault}{found}{many}", remedy)
 
 
 def _unknown_string(encoding: Encoding, labels: Any) -> str | None:

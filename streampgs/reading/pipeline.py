@@ -35,17 +35,44 @@ def _check_room_for_threads() -> None:
         raise MemoryError("no room for threads") from error
 
 
+class ReadyWindows:
+    """Handed from the thread that fills them to the one that trains on them."""
+
+    def __init__(self) -> None:
+        self.seconds_waiting = 0.0
+        self._queue: queue.SimpleQueue[Window | BaseException | None] = queue.SimpleQueue()
+
+    def put(self, item: Window | BaseException | None) -> None:
+        """None: there will be no more."""
+        self._queue.put(item)
+
+    def next(self, stop: StopAsked) -> Window | None:
+        """The next window; None when there is none, or on a stop. An error is raised."""
+        began = time.perf_counter()
+        try:
+            while stop.reason is None:
+                try:
+                    item = self._queue.get(timeout=_STOP_POLL_SECONDS)
+                except queue.Empty:
+                    continue
+                if isinstance(item, BaseException):
+                    raise item
+                return item
+            return None
+        finally:
+            self.seconds_waiting += time.perf_counter() - began
+
+
 class Pipeline:
     """Windows in order from a cursor on; an error comes where the window that has it would have come."""
 
     def __init__(self, filler: WindowFiller, schedule: Schedule, cursor: Cursor, last_epoch: int | None) -> None:
-        self.seconds_waiting = 0.0
         self._filler = filler
         filler.last_epoch = last_epoch
         self._schedule = schedule
         self._last_epoch = last_epoch
         self._free: queue.SimpleQueue[Window | None] = queue.SimpleQueue()
-        self._ready: queue.SimpleQueue[Window | BaseException | None] = queue.SimpleQueue()
+        self._ready = ReadyWindows()
         self._begun: tuple[WindowPlan, Window] | None = None
         self._announced: Cursor | None = None
         self._windows = (Window(), Window())
@@ -57,19 +84,11 @@ class Pipeline:
 
     def next(self, stop: StopAsked) -> Window | None:
         """The next window, to be given back with `release`; None when the last epoch is over, or on a stop."""
-        began = time.perf_counter()
-        try:
-            while stop.reason is None:
-                try:
-                    item = self._ready.get(timeout=_STOP_POLL_SECONDS)
-                except queue.Empty:
-                    continue
-                if isinstance(item, BaseException):
-                    raise item
-                return item
-            return None
-        finally:
-            self.seconds_waiting += time.perf_counter() - began
+        return self._ready.next(stop)
+
+    @property
+    def seconds_waiting(self) -> float:
+        return self._ready.seconds_waiting
 
     def release(self, window: Window) -> None:
         self._free.put(window)

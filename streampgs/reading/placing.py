@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -45,11 +45,14 @@ class Found:
     skipped: Counter[int] = field(default_factory=Counter)
     dropped: list[NDArray[np.int64]] = field(default_factory=list)
     """Slots of the skipped rows."""
+    reasons: list[NDArray[np.uint8]] = field(default_factory=list)
+    """Why each of these was skipped."""
 
     def add(self, other: Found) -> None:
         self.largest_index = max(self.largest_index, other.largest_index)
         self.skipped.update(other.skipped)
         self.dropped += other.dropped
+        self.reasons += other.reasons
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,19 @@ class Origin:
     shard: Shard
     group: int
     first_row: int
+
+    def name_of(self, row: int) -> str:
+        in_group = self.first_row + row
+        in_file = sum(self.shard.group_rows[: self.group]) + in_group
+        return f"shard '{self.shard.path}', {self.shard.group_name} {self.group}, row {in_group} (row {in_file} of the file)"
+
+
+class NamesRows(Protocol):
+    @property
+    def shard(self) -> Shard: ...
+
+    def name_of(self, row: int) -> str:
+        """What a row that cannot be used is called in an error."""
 
 
 class RowPlacer:
@@ -96,7 +112,7 @@ class RowPlacer:
         picks: NDArray[np.int64] | None,
         slots: NDArray[np.int64],
         window: Window,
-        origin: Origin,
+        origin: NamesRows,
         found: Found,
     ) -> None:
         """Copy the rows that `picks` names (None: all) to their slots, which the window has laid out."""
@@ -123,11 +139,11 @@ class RowPlacer:
             if not self.rules.skip_bad_rows:
                 encoding = self.rules.columns.encoding
                 raise bad_row_error(
-                    origin.shard, origin.group, origin.first_row, arrays, reasons, rows,
-                    encoding if isinstance(encoding, Encoding) else None,
-                )  # fmt: skip
+                    origin.name_of, arrays, reasons, rows, encoding if isinstance(encoding, Encoding) else None
+                )
             found.skipped.update(reasons[bad].tolist())
             found.dropped.append(slots[bad])
+            found.reasons.append(reasons[bad])
 
     def _reach(self, arrays: RowArrays) -> None:
         longest = int(np.diff(arrays.offsets).max(initial=0))

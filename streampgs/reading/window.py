@@ -35,6 +35,8 @@ class Window:
         self.skipped: Counter[int] = Counter()
         self.kept: NDArray[np.bool_] | None = None
         """Which of the rows asked for are here, in their order; None: all."""
+        self.seen: NDArray[np.bool_] | None = None
+        """Which rows were trained on before, in another window; None: none, as far as windows know."""
         self.starts: NDArray[np.int64] = np.empty(0, np.int64)
         self.stops: NDArray[np.int64] = np.empty(0, np.int64)
         self.labels: NDArray[np.float64] = np.empty(0)

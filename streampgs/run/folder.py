@@ -8,7 +8,7 @@ import math
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -40,6 +40,7 @@ _OWN_NAMES = {
     "history.jsonl",
 }
 _BATCH_ENTRIES = 1 << 20
+_COMPANION = r"companion-\d+-\d+\.arrows"
 _UNFINISHED = ".*.arrows.writing"
 
 Vector = NDArray[np.float64]
@@ -211,18 +212,57 @@ class RunFolder:
         until_now = [old for old in self.checkpoints() if old.name <= path.name]
         for old in until_now[:-_KEPT_CHECKPOINTS]:
             old.unlink(missing_ok=True)
+        self._drop_companions(_rows_of(path), record.get("companion"))
         return path
+
+    # Companions: what a checkpoint needs beside the model. Written before the checkpoint that names it, removed after it.
+
+    def write_companion(
+        self, rows: int, mark: int, batches: Iterator[pa.RecordBatch], schema: pa.Schema, record: dict[str, Any]
+    ) -> str:
+        """Of the checkpoint of so many rows; `mark` tells it from others of the same. Gives its name."""
+        path = self.path / f"companion-{rows:015d}-{mark:015d}.arrows"
+        write_sealed(path, batches, schema, {"format": FORMAT, **record})
+        return path.name
+
+    @contextmanager
+    def companion(self, name: str) -> Iterator[tuple[Iterator[pa.RecordBatch], dict[str, Any]]]:
+        """What is in it, in an order of sense: what makes none is a fault of the file."""
+        path = self._companion_path(name)
+        table, record = self._verified(path)
+        with understanding(path):
+            yield iter(table.to_batches()), record
+
+    def _companion_path(self, name: Any) -> Path:
+        with understanding(self.path):
+            require(isinstance(name, str) and re.fullmatch(_COMPANION, name) is not None, f"a companion {name!r:.100}")
+        return self.path / str(name)
+
+    def companions(self) -> list[Path]:
+        """Oldest first."""
+        return sorted(self.path.glob("companion-*.arrows"))
+
+    def _drop_companions(self, rows: str, named: str | None) -> None:
+        """Those of checkpoints that are gone, and those of the newest that it does not name."""
+        kept = {_rows_of(checkpoint) for checkpoint in self.checkpoints()}
+        for path in self.companions():
+            own = _rows_of(path)
+            if own not in kept or (own == rows and path.name != named):
+                path.unlink(missing_ok=True)
 
     def checkpoints(self) -> list[Path]:
         """Oldest first."""
         return sorted(self.path.glob("checkpoint-*.arrows"))
 
-    def newest_checkpoint(self) -> Checkpoint | None:
-        """The newest sound one; None if there is none at all. If all are damaged, an error."""
+    def newest_checkpoint(self, with_companion: bool = False) -> Checkpoint | None:
+        """The newest sound one, whose companion is sound if one is wanted; None if there is none at all. If all are
+        damaged, an error."""
         damaged: list[tuple[Path, str]] = []
         for path in reversed(self.checkpoints()):
             try:
                 table, record = read_sealed(path)
+                if with_companion and record.get("companion"):
+                    read_sealed(self._companion_path(record["companion"]))
             except (SealBroken, OSError, pa.ArrowInvalid) as error:
                 damaged.append((path, str(error)))
                 continue
@@ -271,6 +311,11 @@ def finite_or_null(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value
+
+
+def _rows_of(path: Path) -> str:
+    """The rows that the name of a checkpoint or of its companion tells."""
+    return path.stem.split("-")[1]
 
 
 class RunLock:

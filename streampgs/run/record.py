@@ -8,6 +8,7 @@ from typing import Any
 from streampgs.encoding.encoding import Encoding
 from streampgs.options import Limits, ModelOptions
 from streampgs.order.schedule import Sizes
+from streampgs.reading.stream_windows import StreamSizes
 from streampgs.run.understood import require, typed
 
 
@@ -24,6 +25,8 @@ class RunRecord:
     """The digest of the run's encoding; None: rows are used as they are."""
     decoder_bytes: int = 0
     """What decoding a group takes, where it was looked at."""
+    stream: StreamSizes | None = None
+    """Of a run on a stream; None: it trains on shards."""
 
     def as_of(self, checkpoint: dict[str, Any]) -> RunRecord:
         """With what has changed since the start, by the record of a checkpoint."""
@@ -59,6 +62,7 @@ class RunRecord:
             Limits(**record["limits"]),
             record["encoding"],
             record["decoder_bytes"],
+            None if record.get("stream") is None else StreamSizes(**record["stream"]),
         )
         typed(found)
         require(

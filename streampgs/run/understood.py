@@ -23,14 +23,13 @@ from streampgs.encoding.encoding import HASHED, EncodedColumn, Encoding, number_
 from streampgs.encoding.plan import LIST, NUMBER, VECTOR
 from streampgs.errors import RunError, StreampgsError
 from streampgs.options import MOST_HASH_BITS, MOST_THREADS, SMALLEST_P
-from streampgs.order.cursor import Cursor
+from streampgs.order.cursor import MOST_COPIES, Cursor
 from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import RETURNS, PgsSettings
 from streampgs.table.catalog import Catalog
 
 _LARGEST = 1 << 62
 _MOST_ROWS = 1 << 48
-_MOST_COPIES = 10_000
 _MOST_LANES = 1 << 20
 _LARGEST_FEATURE = (1 << 31) - 1
 
@@ -132,13 +131,14 @@ def check_cursor(cursor: Cursor, catalog: Catalog) -> None:
     require(min(cursor.epoch, cursor.part, cursor.position, cursor.slice, cursor.row) >= 0, f"place {cursor.place}")
     require(len(cursor.arrivals) > 0, "no arrival of shards")
     places = [arrival.place for arrival in cursor.arrivals]
-    require(places == sorted(places) and min(map(min, places)) >= 0, "arrivals that are out of order")
+    # They need not be in order: what came when an epoch was over may belong to it, and what came before to the next.
+    require(min(map(min, places)) >= 0, "arrivals at no place")
     require(places[0] <= cursor.place, "a place before the first arrival")
     known = 0
     for arrival in cursor.arrivals:
         require(known <= arrival.shards <= len(catalog.shards), f"an arrival of shards up to {arrival.shards}")
         require(arrival.groups == int(catalog.shard_starts[arrival.shards]), f"an arrival of {arrival.groups} groups")
-        require(1 <= arrival.copies <= _MOST_COPIES and 0 <= arrival.since <= arrival.groups, "an arrival of too much")
+        require(1 <= arrival.copies <= MOST_COPIES and 0 <= arrival.since <= arrival.groups, "an arrival of too much")
         for first, stop in arrival.retired:
             require(0 <= first <= stop <= arrival.groups, f"retired groups {first} to {stop}")
         known = arrival.shards
@@ -155,7 +155,8 @@ def check_settings(settings: Sequence[PgsSettings]) -> None:
         require(lane.layout in ("sparse", "dense") and lane.column >= 0, f"rows of layout {lane.layout!r:.50}")
         require(SMALLEST_P <= lane.p <= 2.0, f"p {lane.p}")
         require(1 <= lane.workers <= MOST_THREADS and lane.batch >= 1, f"{lane.workers} threads, batch {lane.batch}")
-        require(0.0 < lane.sigma < math.inf and 0.0 <= lane.t0 < math.inf and lane.radius > 0.0, "numbers of no model")
+        # Where σ was changed, t0 may be below zero: (t + t0)σ goes on from where it was.
+        require(0.0 < lane.sigma < math.inf and math.isfinite(lane.t0) and lane.radius > 0.0, "numbers of no model")
         require(math.isfinite(lane.shape) and math.isfinite(lane.intercept), "numbers of no model")
 
 
@@ -173,6 +174,7 @@ def check_lanes(lanes: Lanes) -> None:
             all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays), "a number that is none"
         )
         require(group.features == lanes.features, "models that are not side by side")
+        require(all(group.steps + lane.t0 >= 0.0 for lane in group.lanes), "a model before its first step")
 
 
 # Only what the loops rely on is looked at of an encoding; its names and texts are anything.

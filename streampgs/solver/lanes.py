@@ -98,13 +98,19 @@ class Lanes:
         return Lanes.from_record([replace(lane, layout=layout) for lane in self.settings], *self.to_record())
 
     def started_from(self, settings: Sequence[PgsSettings], lanes: Sequence[int]) -> Lanes:
-        """Models of other settings, each with the weights and at the step of one of these lanes."""
-        others = Lanes(settings)
+        """Models of other σ, each with the duals, the weights and at the step of one of these lanes. What the regularizer
+        weighed until now it weighs on: (t + t0)σ, by which λ is divided, goes on from where it is, and grows by the new σ
+        a step."""
+        others = Lanes([self._continued(one, lane) for one, lane in zip(settings, lanes, strict=True)])
         others.grow(self.features)
-        for group, numbers in zip(others.groups, _order(settings), strict=True):
+        for group, numbers in zip(others.groups, _order(others.settings), strict=True):
             places = [self._places[lanes[number]] for number in numbers]
             group.start_from([(self.groups[own], column) for own, column in places])
         return others
+
+    def _continued(self, settings: PgsSettings, lane: int) -> PgsSettings:
+        before, steps = self.settings[lane], self.groups[self._places[lane][0]].steps
+        return replace(settings, t0=(steps + before.t0) * before.sigma / settings.sigma - steps)
 
     def to_record(self) -> tuple[dict[str, Vector], list[dict[str, Any]]]:
         """The vectors are views: to be written before the next step."""

@@ -471,16 +471,14 @@ class Pgs:
         self.kept_count, self.next_kept = other.kept_count, other.next_kept
 
     def start_from(self, places: Sequence[tuple[Pgs, int]]) -> None:
-        """Each lane goes on with the weights of a lane of another group, at its step count, whatever σ and t0 are. λ is
-        scaled for it; averages and certificate begin anew."""
+        """Each lane goes on with the duals of a lane of another group, at its step count; averages and certificate begin
+        anew."""
         before = places[0][0]
         self.steps, self.stretch_began = before.steps, before.steps
         self.kept_count, self.next_kept = before.kept_count, before.next_kept
         for column in range(self.width):
             other, its_lane = places[min(column, len(places) - 1)]
-            own, its = self.lanes[min(column, len(self.lanes) - 1)], other.lanes[its_lane]
-            factor = (self.steps + own.t0) * own.sigma / ((self.steps + its.t0) * its.sigma)
-            self.duals[:, column] = other.duals[:, its_lane] * factor
+            self.duals[:, column] = other.duals[:, its_lane]
             if self.kept.shape[1]:
                 self.kept[:, column] = other.kept[:, its_lane]
         self._rebuild(self.coordinates, self.scalars)

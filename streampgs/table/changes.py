@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from streampgs.errors import DataError, Unfinished
 from streampgs.table.catalog import Catalog, Shard
-from streampgs.table.content import content_digest, same_content
+from streampgs.table.content import content_digest, same_content, stamp_of
 from streampgs.table.locate import ShardPath
-from streampgs.table.shard_files import Fingerprint, fingerprint_of, unreadable
+from streampgs.table.shard_files import Fingerprint, fingerprint_of
 
 Stamp = tuple[int, int, int]
 """Size, time of the last change and inode of a file."""
@@ -59,7 +58,7 @@ class Watch:
                 if path not in named:
                     changes.gone.append(number)
                 continue
-            stamp = _stamp(path)
+            stamp = stamp_of(path)
             shard = catalog.shards[number].fingerprint
             if stamp is None or (
                 stamp[:2] != (shard.size, shard.modified_ns) and self._is_settled(path, stamp, changes)
@@ -99,7 +98,7 @@ class Watch:
         self, path: Path, catalog: Catalog, live: dict[ShardPath, int], lost: dict[int, Path], changes: Changes
     ) -> None:
         """Find out what a file is: a shard that lay elsewhere, one written anew, a copy, or a new one."""
-        stamp = _stamp(path)
+        stamp = stamp_of(path)
         if stamp is None or (path not in live and not self._is_settled(path, stamp, changes)):
             return
         known, original = self._copies.get(path, (None, path))
@@ -131,16 +130,6 @@ class Watch:
                 changes.copies.append((path, before))
                 return
         changes.new.append(path)
-
-
-def _stamp(path: Path) -> Stamp | None:
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise unreadable(path, error) from error
-    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def _is_alike(shard: Shard, found: Fingerprint, content: str) -> bool:

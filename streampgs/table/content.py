@@ -4,34 +4,55 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from streampgs.errors import DataError
 from streampgs.stores.disk import open_regular
-from streampgs.table.shard_files import read_exactly, unreadable
+from streampgs.table.shard_files import read_exactly
 
 _PIECES, _PIECE_BYTES = 4, 4096
 _COMPARED_BYTES = 1 << 20
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise DataError(
+            f"shard '{path}' cannot be read: {error.strerror or error}",
+            "check that it is there and that you may read it",
+        ) from error
+
+
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
+    """Size, time of the last change and inode of a file; None if there is none."""
+    with _named(path):
+        try:
+            status = os.stat(path)
+        except FileNotFoundError:
+            return None
+    return status.st_size, status.st_mtime_ns, status.st_ino
 
 
 def content_digest(path: Path) -> str:
     """Of the whole file if it is small, else of pieces from all over it; with its footer it tells shards apart unless
     they differ in a few bytes only."""
     digest = hashlib.sha256()
-    try:
-        with open(open_regular(path), "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            whole = size <= _PIECES * _PIECE_BYTES
-            places = [0] if whole else [(size - _PIECE_BYTES) * place // (_PIECES - 1) for place in range(_PIECES)]
-            for place in places:
-                digest.update(read_exactly(file.fileno(), size if whole else _PIECE_BYTES, place, path))
-    except OSError as error:
-        raise unreadable(path, error) from error
+    with _named(path), open(open_regular(path), "rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        whole = size <= _PIECES * _PIECE_BYTES
+        places = [0] if whole else [(size - _PIECE_BYTES) * place // (_PIECES - 1) for place in range(_PIECES)]
+        for place in places:
+            digest.update(read_exactly(file.fileno(), size if whole else _PIECE_BYTES, place, path))
     return digest.hexdigest()[:32]
 
 
 def same_content(one: Path, other: Path) -> bool:
     """Whether two files hold the same bytes."""
-    with open(one, "rb") as a, open(other, "rb") as b:
+    with _named(one), open(one, "rb") as a, open(other, "rb") as b:
         if os.fstat(a.fileno()).st_size != os.fstat(b.fileno()).st_size:
             return False
         while True:

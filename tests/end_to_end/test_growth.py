@@ -308,6 +308,30 @@ def test_who_follows_takes_what_comes_and_ends_when_asked(tmp_path: Path) -> Non
     assert visits(run) == [2] * (COUNTED_ROWS + 150)
 
 
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+def test_who_follows_finds_a_shard_that_is_moved_while_it_is_in_use(suffix: str, tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    for number in range(6):
+        write_counted(data / f"{number}.{suffix}", number * COUNTED_ROWS)
+    stop = StopRequest()
+    moved = []
+
+    class Mover(Stops):
+        def choices(self, choices: dict[str, str]) -> None:  # the first windows are there, most shards are not yet open
+            if not moved:
+                for number in range(6):
+                    (data / f"{number}.{suffix}").rename(data / f"moved-{number}.{suffix}")
+                moved.append(True)
+
+    mover = Mover(stop, lambda rows: stop.ask("SIGTERM") if rows == 6 * COUNTED_ROWS else None)
+    report = streampgs.train(
+        data, run=run, epochs=1, follow=True, poll_seconds=0.05, observer=mover, stop=stop, no_cache=True,
+        memory="60MB", window="10kB", **COUNTING,
+    )  # fmt: skip
+    assert report.stopped_by == "SIGTERM"
+    assert visits(run) == [1] * (6 * COUNTED_ROWS)
+
+
 def test_who_follows_waits_for_the_first_shard_and_for_its_end(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     data.mkdir()

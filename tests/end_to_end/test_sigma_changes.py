@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import shutil
 from pathlib import Path
@@ -43,6 +44,7 @@ def test_weights_stay_where_sigma_changes(p: float, returns: str, tables: Tables
         np.testing.assert_allclose(after.groups[group]._iterate(column), old_iterate, rtol=1e-9, atol=1e-300)
         expected = kept if returns == "random" else old_iterate
         np.testing.assert_allclose(after.weights(lane), expected, rtol=1e-9, atol=1e-300)
+    assert after.dual_sha256() == hashlib.sha256(2 * b"".join(before.groups[0].dual_bytes(0))).hexdigest()
 
 
 def test_the_change_is_a_part_of_the_run(tables: Tables, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ import streampgs
 from streampgs.evaluation import evaluate, predict
 from streampgs.inspection import inspect_data
 from streampgs.options import EncodingOptions, ModelOptions, Resources
-from streampgs.progress import Silent
+from streampgs.progress import Silent, StopRequest
 from streampgs.synth import write_dataset
 from tests.end_to_end.conftest import streampgs as command
 from tests.stores.conftest import MARKER, ROWS, SMALL, delete_cache
@@ -71,6 +71,35 @@ def test_a_new_object_joins_in_as_a_new_file_does(folders: Path, store: Moto, tm
         bits.append((report.rows, report.dual_sha256))
     assert bits[0] == bits[1]
     assert bits[0][0] > 2 * ROWS
+
+
+def test_who_follows_a_bucket_takes_what_comes(folders: Path, store: Moto, tmp_path: Path) -> None:
+    source = tmp_path / "table"
+    shutil.copytree(folders / "sparse-arrow", source)
+    held_back = sorted(source.iterdir())[-1]
+    held_back.rename(tmp_path / held_back.name)
+    address = store.upload(source, "followed")
+    stop = StopRequest()
+    rows_before = []
+
+    class Writer(Silent):
+        def saved(self, checkpoint: str) -> None:
+            rows = int(Path(checkpoint).stem.split("-")[1])
+            if not rows_before and rows > 0:
+                rows_before.append(rows)
+                later = tmp_path / "later"
+                later.mkdir()
+                shutil.copy(tmp_path / held_back.name, later)
+                store.upload(later, "followed")
+            elif rows == ROWS:
+                stop.ask("SIGTERM")
+
+    report = streampgs.train(
+        address, run=tmp_path / "run", epochs=1, follow=True, poll_seconds=0.1, observer=Writer(), stop=stop, **SMALL
+    )
+    assert report.stopped_by == "SIGTERM"
+    assert report.rows == ROWS
+    assert rows_before[0] < ROWS
 
 
 def test_changed_and_missing_objects_are_refused_and_named(folders: Path, store: Moto, tmp_path: Path) -> None:
