@@ -232,6 +232,12 @@ class RunFolder:
         with understanding(self.path / name):
             yield table.to_batches(), record
 
+    def _read_companion(self, name: str) -> None:
+        try:
+            read_sealed(self.path / name)
+        except SealBroken as error:
+            raise SealBroken(f"{name}: {error}") from error
+
     def companions(self) -> list[Path]:
         """Oldest first."""
         return sorted(self.path.glob("companion-*.arrows"))
@@ -259,7 +265,7 @@ class RunFolder:
                     with understanding(path):
                         named = record["companion"]
                         require(_COMPANION.fullmatch(named) is not None, f"a companion called {named!r:.100}")
-                    read_sealed(self.path / named)
+                    self._read_companion(named)
             except (SealBroken, OSError, pa.ArrowInvalid) as error:
                 damaged.append((path, str(error)))
                 continue

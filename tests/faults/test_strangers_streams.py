@@ -97,7 +97,13 @@ def test_a_companion_that_is_sealed_anew_is_used_as_it_was(
 
 
 def refused(ended: Any, companion: str) -> bool:
-    return bool(ended.refused and companion in ended.result["found"] and "do not trust it" in ended.result["remedy"])
+    """By name; what is no JSON, as NaN, counts as damage, for which there may be a copy."""
+    advice = ("do not trust it", "restore one from a copy")
+    return bool(
+        ended.refused
+        and companion in ended.result["found"]
+        and any(words in ended.result["remedy"] for words in advice)
+    )
 
 
 def record_places(record: dict[str, Any]) -> list[tuple[Any, ...]]:
