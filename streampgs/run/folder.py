@@ -264,7 +264,8 @@ class RunFolder:
                 if with_companion:
                     with understanding(path):
                         named = record["companion"]
-                        require(_COMPANION.fullmatch(named) is not None, f"a companion called {named!r:.100}")
+                        whole = isinstance(named, str) and _COMPANION.fullmatch(named) is not None
+                        require(whole, f"a companion called {named!r:.100}")
                     self._read_companion(named)
             except (SealBroken, OSError, pa.ArrowInvalid) as error:
                 damaged.append((path, str(error)))
