@@ -40,3 +40,8 @@ def assert_uniform() -> Callable[[ArrayLike], None]:
         assert statistic <= bound, f"chi-square {statistic:.1f} > {bound:.1f} over {counts.size} outcomes"
 
     return check
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Those that fork this process come first: a child of one that has threads may wait for a lock that nobody holds."""
+    items.sort(key=lambda item: "faults" not in item.path.parts)

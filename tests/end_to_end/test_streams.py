@@ -374,7 +374,7 @@ def test_a_model_of_a_stream_is_a_model_like_any_other(tables: Tables, tmp_path:
     assert done.json["accuracy"] > 0.8
     assert command("predict", run, test, "--out", tmp_path / "out.csv").code == 0
     told = command("inspect", run, "--top", 3)
-    assert "3,000 rows of the stream taken" in told.out + told.err
+    assert "3,000 rows of the stream are taken" in told.out + told.err
     model = streampgs.Model.load(run)
     assert model.predict(mixed(10)).shape == (10,)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -171,7 +172,7 @@ def test_memory_that_the_system_does_not_give_is_said(ground: Grounds, tmp_path:
         "--feature-count",
         "200000000",
     ]
-    limited = f"ulimit -v 1600000; exec {sys.executable} -m streampgs {' '.join(words)}"
+    limited = f"ulimit -v 1600000; exec {shlex.join([sys.executable, '-m', 'streampgs', *map(str, words)])}"
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert "error: the system gives no more memory" in done.stderr
