@@ -116,6 +116,11 @@ class Contest:
     def next_mark(self) -> int | None:
         return self.standing.next_mark
 
+    @property
+    def is_searching(self) -> bool:
+        """Whether candidates are still to be dropped."""
+        return self._heat() is not None
+
     def _heat(self) -> Heat | None:
         s = self.standing
         return Heat(**s.heats[s.heat]) if s.heat < len(s.heats) else None

@@ -24,6 +24,9 @@ from streampgs.table.delta import TableChange, change_of
 from streampgs.table.locate import Located, locate
 
 _LISTED = 3
+# Averages begin anew when a table grows by one part in so many. It is never worse, and after a tenth more rows three
+# times nearer to the optimum (docs/growth.md); shards that trickle in must not leave averages of next to nothing.
+_MUCH = 20
 _LOOKING_UP_SECONDS = 0.1
 _LOOKS_FOR_LOST = 4
 
@@ -39,6 +42,8 @@ class Standing:
     encoding: Encoding | None
     rows: int = 0
     steps: int = 0
+    has_grown_much: bool = False
+    """Since the session before."""
 
     @property
     def retired(self) -> set[int]:
@@ -223,7 +228,10 @@ class Grower:
         if encoding is not None and encoding is not standing.encoding:
             standing.folder.write_encoding(encoding)
         standing.folder.write_catalog(grown)
-        standing = replace(standing, record=record, catalog=grown, cursor=cursor, encoding=encoding)
+        much = (grown.rows - catalog.rows) * _MUCH >= catalog.rows
+        standing = replace(
+            standing, record=record, catalog=grown, cursor=cursor, encoding=encoding, has_grown_much=much
+        )
         for note in notes:
             self.observer.note(note)
         self._say(standing, catalog, lost, None if begin_again else policy)

@@ -227,10 +227,11 @@ def _paused(record: dict[str, Any], run: str | Path) -> str | None:
 
 def newest_checkpoint(run: Path) -> Checkpoint:
     folder = RunFolder(run)
-    folder.record()
+    record = folder.record()
     checkpoint = folder.newest_checkpoint()
     if checkpoint is None:
-        raise RunError(f"run '{run}' has no checkpoint yet", f"let it train on: streampgs resume {run}")
+        resume = f"streampgs resume {run}" if record.get("stream") is None else f"producer | streampgs resume {run} -"
+        raise RunError(f"run '{run}' has no checkpoint yet", f"let it train on: {resume}")
     return checkpoint
 
 

@@ -131,10 +131,13 @@ class Session:
         self.pauses_at: int | None = None
         self.changes_sigma = False
         """Whether σ is to be another one from the next window on."""
+        self.averages_anew = False
+        """Whether averages are to begin anew with the next window: they speak of much less data than there are by now."""
 
     def restore(self, checkpoint: Checkpoint, changes_sigma: bool = False) -> None:
         record = checkpoint.record
         self.changes_sigma = changes_sigma or record.get("changes_sigma", False)
+        self.averages_anew |= record.get("averages_anew", False)
         self.solver = lanes_from(checkpoint)
         with understanding(checkpoint.path):
             self.contest = Contest.from_json(record["contest"])
@@ -165,6 +168,7 @@ class Session:
         self.totals.seconds_waiting = before._seconds_waiting()
         self.checkpoint, self.saved_at = before.checkpoint, before.saved_at
         self.changes_sigma = before.changes_sigma
+        self.averages_anew |= before.averages_anew
         self.forecast, self.process_bytes = before.forecast, before.process_bytes
         self.rows_at_start, self.seconds_at_start = before.rows_at_start, before.seconds_at_start
         self.waited_before = self.totals.seconds_waiting
@@ -184,7 +188,7 @@ class Session:
     def standing(self, before: Standing) -> Standing:
         """Where the run stands by now."""
         steps = self.solver.steps if self.solver is not None else 0
-        return replace(before, cursor=self.cursor, rows=self.totals.rows, steps=steps)
+        return replace(before, cursor=self.cursor, rows=self.totals.rows, steps=steps, has_grown_much=False)
 
     def _begin_counting(self) -> None:
         self.rows_at_start = self.totals.rows
@@ -313,6 +317,9 @@ class Session:
             self.solver = self._new_solver(window)
         elif self.changes_sigma:
             self.solver = self._with_other_sigma(window, self.solver)
+        elif self.averages_anew and self.contest is not None and not self.contest.is_searching:
+            self.solver.begin_averages_anew()
+        self.averages_anew = self.changes_sigma = False
         self._grow(self.solver, window.largest_index + 1)
         if self.forecast is None:
             self._announce_choices(window)
@@ -492,7 +499,6 @@ class Session:
         after = [candidate.sigma for candidate in self.contest.candidates]
         self._event(SIGMA, before=leader.sigma, after=after)
         self.looked = None
-        self.changes_sigma = False
         settings = lanes_of(self.contest.candidates, self.contest.targets)
         continued = solver.started_from(settings, [lanes.start + lane % len(lanes) for lane in range(len(settings))])
         self.contest.candidates = list(continued.settings[:: len(lanes)])
@@ -560,6 +566,7 @@ class Session:
             "limits": asdict(self.limits),
             "sources": list(self.record.sources),
             "changes_sigma": self.changes_sigma,
+            "averages_anew": self.averages_anew,
             "solver": solver,
             "dual_sha256": self.solver.dual_sha256(),
             **of_source,

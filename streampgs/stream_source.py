@@ -18,6 +18,7 @@ from streampgs.reading.stream_input import StreamInput
 from streampgs.reading.stream_rows import StreamEncoder
 from streampgs.reading.stream_windows import StreamWindows, warm_up
 from streampgs.reading.window import Window
+from streampgs.run.companion import check_companion
 from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord
 from streampgs.table.catalog import Catalog
@@ -64,7 +65,8 @@ class StreamSource:
         self._windows = StreamWindows(self._stream, self._encoder, self.sizes, self._record.options.seed, cursor)
         if self._companion is not None:
             with self._folder.companion(self._companion) as (batches, record):
-                self._windows.restore(record, batches, cursor)
+                check_companion(record, batches, self._encoder, self.sizes, cursor, self._stream.given)
+                self._windows.restore(record, iter(batches), cursor)
                 self._saved = record["taken"]
         self._windows.start()
 

@@ -19,10 +19,11 @@ from streampgs.planning import check_stream_fits, stream_batch_bytes, stream_siz
 from streampgs.progress import Observer, Report, StopRequest
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.stream_input import StreamInput
+from streampgs.run.companion import rows_taken
 from streampgs.run.folder import RunFolder, RunLock
 from streampgs.run.history import RESUMED, STARTED
 from streampgs.run.record import RunRecord
-from streampgs.run.understood import require, typed, understanding
+from streampgs.run.understood import check_cursor, require, typed, understanding
 from streampgs.session import Session
 from streampgs.stream_source import StreamSource
 from streampgs.table.layout import Columns, Layout, find_layout
@@ -97,6 +98,8 @@ def resume(
     with RunLock(run):
         check_stream_fits(record.stream, resources)
         encoding, catalog = folder.encoding(record.encoding), folder.catalog()
+        with understanding(folder.path / "catalog.arrows"):
+            require([shard.kind for shard in catalog.shards] == ["stream"], "shards in a run on a stream")
         checkpoint = folder.newest_checkpoint(with_companion=True)
         for path, why in checkpoint.damaged if checkpoint else ():
             observer.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")
@@ -105,14 +108,14 @@ def resume(
         if checkpoint is None and folder.companions():
             companion = folder.companions()[-1].name
             with folder.companion(companion) as (_, kept):
-                taken = kept["taken"]
+                taken = rows_taken(kept["taken"])
         if checkpoint is not None:
             with understanding(checkpoint.path):
-                options = typed(ModelOptions.from_json(checkpoint.record["options"]))
-                record = replace(record, options=options, limits=typed(Limits(**checkpoint.record["limits"])))
-                cursor = typed(Cursor.from_json(checkpoint.record["cursor"]))
-                companion, taken = checkpoint.record["companion"], checkpoint.record["stream_rows"]
-                require(isinstance(taken, int) and taken >= 0, f"{taken!r:.100} rows of the stream")
+                saved = checkpoint.record
+                record = typed(record.as_of(saved))
+                cursor = Cursor.from_json(saved["cursor"])
+                check_cursor(cursor, catalog)
+                companion, taken = saved["companion"], rows_taken(saved["stream_rows"])
         if limits.given:
             record = replace(record, limits=limits)
         if on_bad_row is not None:
@@ -124,7 +127,8 @@ def resume(
                 observer.note(f"{taken:,} rows of the stream were taken before and are passed over")
             elif taken:
                 observer.note(
-                    f"the stream goes on with its row {taken:,}, as the first one that comes now is taken to be"
+                    f"{taken:,} rows of the stream were taken before: the first one that comes now is taken to be row "
+                    f"{taken:,}, counted from 0. Where the stream begins again at its first row, give --skip-taken"
                 )
         source = StreamSource(folder, record, catalog, resources, stream, companion)
         session = Session(folder, record, catalog, cursor, observer, stop, resources, encoding, source)

@@ -235,10 +235,12 @@ def _run(
         _, sizes = as_laid_out(catalog, group_sizes(catalog, record.options.weighted), record.sizes)
         check_fits(sizes, resources, record.decoder_bytes)
         source = ShardSource(standing.record, standing.catalog, standing.cursor, resources)
-        return Session(
+        session = Session(
             standing.folder, standing.record, source.catalog, standing.cursor, observer, stop, resources,
             standing.encoding, source,
         )  # fmt: skip
+        session.averages_anew = standing.has_grown_much
+        return session
 
     def following_on(standing: Standing, before: Session) -> Session:
         session = session_on(standing)

@@ -22,7 +22,7 @@ def _catalog_text(catalog: dict[str, Any]) -> str:
 def _progress_text(result: dict[str, Any]) -> str:
     if result["stream_rows"] is None:
         return f"in epoch {result['epoch']}"
-    return f"{result['stream_rows']:,} rows of the stream taken (it goes on behind them)"
+    return f"rows that were replayed among them; {result['stream_rows']:,} rows of the stream are taken"
 
 
 def _source_text(result: dict[str, Any]) -> str:
@@ -56,6 +56,11 @@ def run_text(result: dict[str, Any]) -> str:
         pairs["models"] = f"{len(result['lanes'])} in training; the one that leads is marked *"
     if result["progressive_loss"] is not None:
         pairs["progress"] = f"loss {result['progressive_loss']:.5f}, certified gap {result['gap']:.3g}"
+    if result["stream_rows"] is not None:
+        pairs["goes on"] = (
+            f"from row {result['stream_rows']:,} on, counted from 0: producer | streampgs resume {result['run']} -   "
+            "or from the stream's first row on, with --skip-taken"
+        )
     for number, fault in enumerate(result["damaged_checkpoints"]):
         pairs[f"damaged {number + 1}"] = fault
     tables = [_lane_table(result["lanes"])] if len(result["lanes"]) > 1 else []

@@ -266,7 +266,11 @@ def _say_report(report: Any, run: Path) -> None:
         say(click.style("skipped: ", fg="yellow") + f"{rows:,} rows: {fault}")
     resume = f"streampgs resume {run}"
     if report.stream_rows is not None:
-        say(f"the stream may go on behind its {report.stream_rows:,} rows, with: producer | {resume} -")
+        limit = f" --{report.stopped_by} N" if report.stopped_by in ("rows", "seconds") else ""
+        say(
+            f"{report.stream_rows:,} rows of the stream are taken; behind them go on with: producer | {resume} -{limit}"
+        )
+        say(f"or, if the stream begins again at its first row: producer | {resume} - --skip-taken{limit}")
     elif report.checkpoint is None:
         say(f"nothing was trained yet; start with: {resume}")
     elif paused:

@@ -18,6 +18,17 @@ _ROOM_FOR_LONGER = 1.25
 _NO_INTS = np.empty(0, np.int64)
 
 
+def most_slots(shape: RowShape, room_bytes: int, longest_bytes: int, mean_length: float = 0.0) -> int:
+    """Of rows of that length, beside which there is room for the longest one."""
+    spread = _ROOM_FOR_LONGER if shape.sparse else 1.0
+    each = _SLOT_BYTES + shape.cell_bytes + spread * shape.entry_bytes * mean_length
+    return max(1, int((room_bytes - longest_bytes) / each))
+
+
+def entries_beside(slots: int, shape: RowShape, room_bytes: int) -> int:
+    return (room_bytes - slots * (_SLOT_BYTES + shape.cell_bytes)) // shape.entry_bytes
+
+
 class Reservoir:
     """Uniform over all rows that were offered. How many rows it has is settled by how long the first ones are."""
 
@@ -60,12 +71,9 @@ class Reservoir:
         )  # fmt: skip
 
     def _settle(self, mean_length: float) -> None:
-        slot_bytes = _SLOT_BYTES + self.shape.cell_bytes
-        spread = _ROOM_FOR_LONGER if self.shape.sparse else 1.0
-        each = slot_bytes + spread * self.shape.entry_bytes * mean_length
-        size = max(1, int((self._room_bytes - self._longest_bytes) / each))
+        size = most_slots(self.shape, self._room_bytes, self._longest_bytes, mean_length)
         self._counts[SIZE] = size
-        self._take_room(size, (self._room_bytes - size * slot_bytes) // self.shape.entry_bytes)
+        self._take_room(size, entries_beside(size, self.shape, self._room_bytes))
 
     # For a checkpoint.
 

@@ -119,7 +119,7 @@ class StreamEncoder:
         layout = shard.layout
         self.shape = RowShape(layout.kind == SPARSE, max(1, len(rules.columns.labels)), rules.columns.weighted)
         self._shard = shard
-        self._rules = rules
+        self.rules = rules
         width = None if self.shape.sparse else layout.width or rules.features or 0
         self._placer = RowPlacer(rules, width)
         self._window = Window()
@@ -127,6 +127,11 @@ class StreamEncoder:
         self._encoder = Encoder(encoding, reusing=True) if isinstance(encoding, Encoding) else None
         bytes_per_row = encoding.work_bytes_per_row if isinstance(encoding, Encoding) else 1.0
         self.piece_rows = max(1, int(min(_MOST_PIECE_ROWS, _PIECE_BYTES / bytes_per_row)))
+
+    @property
+    def width(self) -> int | None:
+        """Entries of each row; None: rows are sparse."""
+        return self._placer.width_of(self._shard)
 
     def warm_up(self) -> None:
         self._placer.warm_up()
@@ -152,7 +157,7 @@ class StreamEncoder:
         )  # fmt: skip
 
     def _arrays(self, batch: pa.RecordBatch, first: int) -> RowArrays:
-        columns = self._rules.columns
+        columns = self.rules.columns
         try:
             batch = batch.select(list(self._shard.layout.columns))
             batch.validate(full=True)

@@ -45,7 +45,7 @@ from streampgs.reading.stream_rows import (
 from streampgs.reading.window import Window
 
 Ints = NDArray[np.int64]
-_RESERVOIR, _WINDOW, _WAITING = 0, 1, 2
+RESERVOIR, WINDOW, WAITING = 0, 1, 2
 """Parts of a file."""
 _NO_INTS = np.empty(0, np.int64)
 _ROW_BYTES = 40  # its number, and where it begins and ends, as it came and in the order of visit
@@ -172,12 +172,11 @@ class Room:
             self.bad_numbers = np.concatenate([self.bad_numbers, numbers])
             self.bad_reasons = np.concatenate([self.bad_reasons, reasons])
 
-    def restore(self, parts: Iterable[StreamRows], fresh: int, skipped: dict[int, int]) -> None:
+    def restore(self, parts: Iterable[StreamRows], fresh: int) -> None:
         self.begin()
         for rows in parts:
             self._append(rows, np.arange(len(rows)), rows.numbers)
         self.fresh = fresh
-        self.bad_reasons = np.repeat(np.array([*skipped], np.int64), [*skipped.values()])
 
 
 @dataclass
@@ -302,11 +301,11 @@ class StreamWindows:
 
     def _batches(self, waiting: list[StreamRows]) -> Iterator[pa.RecordBatch]:
         if self._reservoir is not None:
-            yield from file_batches(self._reservoir.rows(), _RESERVOIR, self.shape)
+            yield from file_batches(self._reservoir.rows(), RESERVOIR, self.shape)
         if self._pending is not None:
-            yield from file_batches(self._pending.contents(0, self._pending.rows), _WINDOW, self.shape)
+            yield from file_batches(self._pending.contents(0, self._pending.rows), WINDOW, self.shape)
         for rows in waiting:
-            yield from file_batches(rows, _WAITING, self.shape)
+            yield from file_batches(rows, WAITING, self.shape)
 
     def _rows_waiting(self) -> list[StreamRows]:
         """Those in the window behind the pending one, and those in no window."""
@@ -327,7 +326,7 @@ class StreamWindows:
         groups = ((part, (rows for _, rows in group)) for part, group in groupby(parts, key=itemgetter(0)))
         found, rows = next(groups, nothing)
         for part, take in (
-            (_RESERVOIR, self._restore_reservoir), (_WINDOW, self._restore_window), (_WAITING, self._restore_waiting)
+            (RESERVOIR, self._restore_reservoir), (WINDOW, self._restore_window), (WAITING, self._restore_waiting)
         ):  # fmt: skip
             take(record, rows if found == part else iter(()), cursor)
             if found == part:
@@ -344,9 +343,9 @@ class StreamWindows:
         if cursor.position not in (start.position, following.position):
             raise RunError("the reservoir's file is not that of the checkpoint", "restore both from a copy")
         room = self._rooms[0]
-        skipped = {int(reason): count for reason, count in record["window"]["skipped"].items()}
-        room.restore(parts, record["window"]["fresh"], skipped)
+        room.restore(parts, record["window"]["fresh"])
         window = room.finish(self._plan_between(start, following))
+        window.skipped = Counter({int(reason): count for reason, count in record["window"]["skipped"].items()})
         self._pending, self._filling = room, self._rooms[1]
         self._cursor, self._reached = following, following.position
         if cursor.position == start.position:

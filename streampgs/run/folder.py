@@ -40,8 +40,8 @@ _OWN_NAMES = {
     "history.jsonl",
 }
 _BATCH_ENTRIES = 1 << 20
-_COMPANION = r"companion-\d+-\d+\.arrows"
 _UNFINISHED = ".*.arrows.writing"
+_COMPANION = re.compile(r"companion-[0-9]{15,}-[0-9]{15,}\.arrows")
 
 Vector = NDArray[np.float64]
 
@@ -226,17 +226,11 @@ class RunFolder:
         return path.name
 
     @contextmanager
-    def companion(self, name: str) -> Iterator[tuple[Iterator[pa.RecordBatch], dict[str, Any]]]:
-        """What is in it, in an order of sense: what makes none is a fault of the file."""
-        path = self._companion_path(name)
-        table, record = self._verified(path)
-        with understanding(path):
-            yield iter(table.to_batches()), record
-
-    def _companion_path(self, name: Any) -> Path:
-        with understanding(self.path):
-            require(isinstance(name, str) and re.fullmatch(_COMPANION, name) is not None, f"a companion {name!r:.100}")
-        return self.path / str(name)
+    def companion(self, name: str) -> Iterator[tuple[list[pa.RecordBatch], dict[str, Any]]]:
+        """What is in it; what makes no sense there is a fault of the file."""
+        table, record = self._verified(self.path / name)
+        with understanding(self.path / name):
+            yield table.to_batches(), record
 
     def companions(self) -> list[Path]:
         """Oldest first."""
@@ -261,8 +255,11 @@ class RunFolder:
         for path in reversed(self.checkpoints()):
             try:
                 table, record = read_sealed(path)
-                if with_companion and record.get("companion"):
-                    read_sealed(self._companion_path(record["companion"]))
+                if with_companion:
+                    with understanding(path):
+                        named = record["companion"]
+                        require(_COMPANION.fullmatch(named) is not None, f"a companion called {named!r:.100}")
+                    read_sealed(self.path / named)
             except (SealBroken, OSError, pa.ArrowInvalid) as error:
                 damaged.append((path, str(error)))
                 continue

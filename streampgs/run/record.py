@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from streampgs.encoding.encoding import Encoding
-from streampgs.options import Limits, ModelOptions
+from streampgs.options import MOST_REPLAY, Limits, ModelOptions
 from streampgs.order.schedule import Sizes
 from streampgs.reading.stream_windows import StreamSizes
 from streampgs.run.understood import require, typed
@@ -69,4 +69,14 @@ class RunRecord:
             min(found.sizes.window_bytes, found.sizes.block_bytes) > 0, f"windows of {found.sizes.window_bytes} bytes"
         )
         require(min(found.cache_limit, found.decoder_bytes) >= 0, "a negative size")
+        if found.stream is not None:
+            _check_stream(found.stream)
         return found
+
+
+def _check_stream(sizes: StreamSizes) -> None:
+    """The reservoir has room for the longest row that a window may hold."""
+    require(sizes.window_bytes > 0 and sizes.horizon > 0, f"windows of {sizes.window_bytes} bytes")
+    require(0.0 <= sizes.replay <= MOST_REPLAY, f"replay {sizes.replay}")
+    least = 2 * sizes.window_bytes if sizes.replay else 0
+    require(least <= sizes.reservoir_bytes, f"a reservoir of {sizes.reservoir_bytes} bytes")

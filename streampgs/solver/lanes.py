@@ -97,6 +97,10 @@ class Lanes:
             return self
         return Lanes.from_record([replace(lane, layout=layout) for lane in self.settings], *self.to_record())
 
+    def begin_averages_anew(self) -> None:
+        for group in self.groups:
+            group.begin_averages_anew()
+
     def started_from(self, settings: Sequence[PgsSettings], lanes: Sequence[int]) -> Lanes:
         """Models of other σ, each with the duals, the weights and at the step of one of these lanes. What the regularizer
         weighed until now it weighs on: (t + t0)σ, by which λ is divided, goes on from where it is, and grows by the new σ

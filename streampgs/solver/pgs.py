@@ -470,19 +470,31 @@ class Pgs:
         self.steps, self.stretch_began, self.earlier.steps = other.steps, other.stretch_began, other.earlier.steps
         self.kept_count, self.next_kept = other.kept_count, other.next_kept
 
+    def begin_averages_anew(self) -> None:
+        """What averages and certificate speak of begins here; the steps go on as they are."""
+        self._rebuild(self.coordinates, self.scalars)
+        if self._rounds is not None:
+            self._rounds.forget()
+        if self.averaging:
+            self._running_sum[:] = 0.0
+        self.earlier = Stretch(
+            np.zeros_like(self.earlier.start_dual), np.zeros_like(self.earlier.iterate_sum), 0, self._no_sums()
+        )
+        self.stretch_start, self.stretch_began = self.duals.copy(), self.steps
+        self.scalars[loops.REGULARIZER_TALLY :] = 0.0
+
     def start_from(self, places: Sequence[tuple[Pgs, int]]) -> None:
         """Each lane goes on with the duals of a lane of another group, at its step count; averages and certificate begin
         anew."""
         before = places[0][0]
-        self.steps, self.stretch_began = before.steps, before.steps
+        self.steps = before.steps
         self.kept_count, self.next_kept = before.kept_count, before.next_kept
         for column in range(self.width):
             other, its_lane = places[min(column, len(places) - 1)]
             self.duals[:, column] = other.duals[:, its_lane]
             if self.kept.shape[1]:
                 self.kept[:, column] = other.kept[:, its_lane]
-        self._rebuild(self.coordinates, self.scalars)
-        self.stretch_start = self.duals.copy()
+        self.begin_averages_anew()
 
 
 def most_lanes(p: float) -> int:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from streampgs.errors import DataError
 from streampgs.stores.disk import open_regular
-from streampgs.table.shard_files import read_exactly
+from streampgs.table.shard_files import read_exactly, unreadable
 
 _PIECES, _PIECE_BYTES = 4, 4096
 _COMPARED_BYTES = 1 << 20
@@ -21,10 +20,7 @@ def _named(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise DataError(
-            f"shard '{path}' cannot be read: {error.strerror or error}",
-            "check that it is there and that you may read it",
-        ) from error
+        raise unreadable(path, error) from error
 
 
 def stamp_of(path: Path) -> tuple[int, int, int] | None:
@@ -52,7 +48,7 @@ def content_digest(path: Path) -> str:
 
 def same_content(one: Path, other: Path) -> bool:
     """Whether two files hold the same bytes."""
-    with _named(one), open(one, "rb") as a, open(other, "rb") as b:
+    with _named(one), open(open_regular(one), "rb") as a, open(open_regular(other), "rb") as b:
         if os.fstat(a.fileno()).st_size != os.fstat(b.fileno()).st_size:
             return False
         while True:

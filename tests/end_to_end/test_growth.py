@@ -183,6 +183,21 @@ def test_new_rows_catch_up_unless_they_are_more_than_the_old(tmp_path: Path) -> 
         assert visits(run)[COUNTED_ROWS:] == [times] * rows
 
 
+@pytest.mark.parametrize(("rows", "anew"), [(COUNTED_ROWS // 20, True), (COUNTED_ROWS // 20 - 1, False)])
+def test_averages_begin_anew_when_the_table_has_grown_by_a_twentieth(rows: int, anew: bool, tmp_path: Path) -> None:
+    """They would speak of what was; but shards that trickle in must not leave averages of next to nothing."""
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.arrow", 0)
+    streampgs.train(data, run=run, rows=570, **COUNTING, **SMALL)
+    write_counted(data / "b.arrow", COUNTED_ROWS, rows)
+    streampgs.resume(run, rows=580)
+    checkpoint = RunFolder(run).newest_checkpoint()
+    assert checkpoint is not None
+    assert checkpoint.record["solver"][0]["stretch_began"] == (570 if anew else 512)
+    streampgs.resume(run, epochs=2)
+    assert visits(run) == [2] * (COUNTED_ROWS + rows)
+
+
 def test_more_data_can_be_named(tmp_path: Path) -> None:
     run, more = tmp_path / "run", tmp_path / "elsewhere"
     write_counted(tmp_path / "table" / "a.arrow", 0)

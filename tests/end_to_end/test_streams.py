@@ -404,3 +404,21 @@ def test_validation_data_are_judged_on(tables: Tables, tmp_path: Path) -> None:
     report = train(data, tmp_path / "run", validation=(str(tables.test_path("sparse")),))
     assert report.judged_accuracy is not None
     assert report.judged_accuracy > 0.6
+
+
+def test_a_stranger_is_told_how_a_stream_goes_on(tables: Tables, tmp_path: Path) -> None:
+    path, run = tmp_path / "table.arrow", tmp_path / "run"
+    path.write_bytes(arrow_file(table_of(tables, "sparse")))
+    with piped(path, ["train", "-", "--run", run, "--rows", "2000", "--window", "200kB", "--memory", "60MB"]) as (
+        _,
+        trainer,
+    ):
+        _, err = trainer.communicate(timeout=60)
+    taken = inspect_run(run)["stream_rows"]
+    assert f"{taken:,} rows of the stream are taken" in err.decode()
+    assert f"producer | streampgs resume {run} - --skip-taken --rows N" in err.decode()
+    shown = command("inspect", run).err
+    assert f"from row {taken:,} on, counted from 0: producer | streampgs resume {run} -" in shown
+    for checkpoint in run.glob("checkpoint-*"):
+        checkpoint.unlink()
+    assert f"producer | streampgs resume {run} -" in command("inspect", run).err
