@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.arithmetic.randomness import key_of, permuted, random_fractions
+from streampgs.errors import RunError
 from streampgs.order.cursor import MOST_COPIES, Arrival, Cursor, Place, Span
 
 Ints = NDArray[np.int64]
@@ -296,6 +297,11 @@ class Schedule:
         while position < stop_at and reached < 2 * self.sizes.window_bytes and large_group < 0:
             positions = np.arange(position, min(stop_at, position + _LOOK_AHEAD), dtype=np.int64)
             blocks = self._blocks_at(cursor, layout, positions)
+            if blocks.min() < 0 or blocks.max() >= block_starts[-1]:
+                raise RunError(
+                    "shards arrived at a place of the order that is none, by the checkpoint and the sizes of blocks",
+                    "restore the run's folder from a copy, or start a new run",
+                )
             group = np.searchsorted(block_starts, blocks, side="right") - 1
             rows = self.groups.rows[group]
             span = np.where(whole[group], rows, self.slice_rows[group])

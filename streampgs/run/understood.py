@@ -119,6 +119,7 @@ def check_catalog(catalog: Catalog) -> None:
     for layout in {shard.layout for shard in catalog.shards}:
         typed(layout)
     for shard in catalog.shards:
+        require("\0" not in str(shard.path), f"a shard called {shard.path!s:.100}")
         require(len(shard.group_rows) == len(shard.group_entries), f"shard '{shard.path}' with groups of unknown size")
     for counts in (catalog.group_rows, catalog.group_entries):
         require(bool((counts >= 0).all()) and counts.sum(dtype=np.float64) < _MOST_ROWS, "groups of impossible sizes")
