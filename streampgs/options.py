@@ -34,6 +34,7 @@ EPOCHS_FOR_A_TARGET = 100
 SMALLEST_P = 1.001
 MOST_CANDIDATES = 64
 MOST_THREADS = 256
+MOST_BATCH = 1 << 20
 SMALLEST_MEMORY = 48 * 10**6
 
 _LARGEST_SIZE = 2.0**62
@@ -249,9 +250,9 @@ class ModelOptions:
             _one_of("--t0", self.t0, ("auto",))
         else:
             _above("--t0", self.t0, 0.0)
-        if self.batch < 1:
+        if not 1 <= self.batch <= MOST_BATCH:
             raise OptionError(
-                f"--batch {self.batch} is not at least 1",
+                f"--batch {self.batch} is outside [1, {MOST_BATCH}]",
                 "1 row a step is the best choice for nearly all data",
             )
         if self.intercept < 0.0 or not math.isfinite(self.intercept):

@@ -136,8 +136,11 @@ class Session:
 
     def restore(self, checkpoint: Checkpoint, changes_sigma: bool = False) -> None:
         record = checkpoint.record
-        self.changes_sigma = changes_sigma or record.get("changes_sigma", False)
-        self.averages_anew |= record.get("averages_anew", False)
+        with understanding(checkpoint.path):
+            told = {name: record.get(name, False) for name in ("changes_sigma", "averages_anew")}
+            require(all(isinstance(value, bool) for value in told.values()), f"{told!r:.100}")
+        self.changes_sigma = changes_sigma or told["changes_sigma"]
+        self.averages_anew |= told["averages_anew"]
         self.solver = lanes_from(checkpoint)
         with understanding(checkpoint.path):
             self.contest = Contest.from_json(record["contest"])

@@ -90,7 +90,7 @@ WRONG_MODELS: list[tuple[dict[str, Any], str]] = [
     ({"ball": 0}, "--ball 0 is not a number above 0"),
     ({"ball": "large"}, "--ball 'large'"),
     *[({"t0": t0}, f"--t0 {t0} is not a number above 0") for t0 in NO_NUMBERS],
-    *[({"batch": batch}, f"--batch {batch} is not at least 1") for batch in (0, -1)],
+    *[({"batch": batch}, f"--batch {batch} is outside [1, 1048576]") for batch in (0, -1, 1 << 21)],
     *[({"intercept": c}, f"the intercept's constant {c}") for c in (-0.1, math.nan, math.inf)],
     ({"quantile": 0.5}, "--quantile 0.5 with --loss logistic"),
     *[({"loss": "quantile", "quantile": q}, f"--quantile {q} with --loss quantile") for q in (0.0, 1.0, -1.0, 2.0, math.nan)],

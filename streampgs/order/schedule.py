@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.arithmetic.randomness import key_of, permuted, random_fractions
+from streampgs.errors import RunError
 from streampgs.order.cursor import MOST_COPIES, Arrival, Cursor, Place, Span
 
 Ints = NDArray[np.int64]
@@ -283,6 +284,8 @@ class Schedule:
         part_end = layout.length
         ahead = self._blocks_ahead(cursor, layout, min([part_end, *_later(cursor)]))
         if len(ahead.group) == 0:
+            if ahead.large_group < 0:
+                raise _no_place()
             return self._part_of_large_group(cursor, ahead.large_group, part_end)
         fits = max(1, int(np.searchsorted(ahead.reached_bytes, self._share(ahead), side="right")))
         pieces = Pieces(ahead.group[:fits], ahead.start[:fits], ahead.stop[:fits])
@@ -296,6 +299,8 @@ class Schedule:
         while position < stop_at and reached < 2 * self.sizes.window_bytes and large_group < 0:
             positions = np.arange(position, min(stop_at, position + _LOOK_AHEAD), dtype=np.int64)
             blocks = self._blocks_at(cursor, layout, positions)
+            if blocks.min() < 0 or blocks.max() >= block_starts[-1]:
+                raise _no_place()
             group = np.searchsorted(block_starts, blocks, side="right") - 1
             rows = self.groups.rows[group]
             span = np.where(whole[group], rows, self.slice_rows[group])
@@ -365,6 +370,13 @@ class Schedule:
     def _plan(self, start: Cursor, following: Cursor, pieces: Pieces, blocks: int | None = None) -> WindowPlan:
         key = _key(self.seed, "rows", start, start.position, start.slice)
         return WindowPlan(start, following, pieces, key, len(pieces.group) if blocks is None else blocks)
+
+
+def _no_place() -> RunError:
+    return RunError(
+        "the run stands at a place of its order that is none, by its checkpoint and its sizes of blocks",
+        "restore the run's folder from a copy, or start a new run",
+    )
 
 
 def _key(seed: int, purpose: str, cursor: Cursor, *counters: int) -> int:

@@ -22,7 +22,7 @@ from streampgs.arithmetic.pgs import REGULARIZER_TALLY, SCALARS
 from streampgs.encoding.encoding import HASHED, EncodedColumn, Encoding, number_width
 from streampgs.encoding.plan import LIST, NUMBER, VECTOR
 from streampgs.errors import RunError, StreampgsError
-from streampgs.options import MOST_HASH_BITS, MOST_THREADS, SMALLEST_P
+from streampgs.options import MOST_BATCH, MOST_HASH_BITS, MOST_THREADS, SMALLEST_P
 from streampgs.order.cursor import MOST_COPIES, Cursor
 from streampgs.solver.lanes import Lanes
 from streampgs.solver.pgs import RETURNS, PgsSettings
@@ -119,6 +119,7 @@ def check_catalog(catalog: Catalog) -> None:
     for layout in {shard.layout for shard in catalog.shards}:
         typed(layout)
     for shard in catalog.shards:
+        require("\0" not in str(shard.path), f"a shard called {shard.path!s:.100}")
         require(len(shard.group_rows) == len(shard.group_entries), f"shard '{shard.path}' with groups of unknown size")
     for counts in (catalog.group_rows, catalog.group_entries):
         require(bool((counts >= 0).all()) and counts.sum(dtype=np.float64) < _MOST_ROWS, "groups of impossible sizes")
@@ -154,7 +155,10 @@ def check_settings(settings: Sequence[PgsSettings]) -> None:
         )
         require(lane.layout in ("sparse", "dense") and lane.column >= 0, f"rows of layout {lane.layout!r:.50}")
         require(SMALLEST_P <= lane.p <= 2.0, f"p {lane.p}")
-        require(1 <= lane.workers <= MOST_THREADS and lane.batch >= 1, f"{lane.workers} threads, batch {lane.batch}")
+        require(
+            1 <= lane.workers <= MOST_THREADS and 1 <= lane.batch <= MOST_BATCH,
+            f"{lane.workers} threads, batch {lane.batch}",
+        )
         # Where σ was changed, t0 may be below zero: (t + t0)σ goes on from where it was.
         require(0.0 < lane.sigma < math.inf and math.isfinite(lane.t0) and lane.radius > 0.0, "numbers of no model")
         require(math.isfinite(lane.shape) and math.isfinite(lane.intercept), "numbers of no model")

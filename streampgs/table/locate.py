@@ -68,7 +68,7 @@ def locate(sources: Iterable[str]) -> Located:
             found.ignored += ignored
             continue
         path = Path(source)
-        if (path / LOG).is_dir():
+        if os.path.isdir(path / LOG):
             add_table(list_table(source))
         elif path.is_dir():
             files = _files_below(path)
@@ -121,7 +121,7 @@ def _refuse_parts_of_tables(source: str, files: Iterable[Path]) -> None:
     def table_above(folder: Path) -> Path | None:
         if folder not in tables:
             above = table_above(folder.parent) if folder.parent != folder else None
-            tables[folder] = folder if above is None and (folder / LOG).is_dir() else above
+            tables[folder] = folder if above is None and os.path.isdir(folder / LOG) else above
         return tables[folder]
 
     for file in files:

@@ -17,7 +17,7 @@ import pytest
 
 import streampgs
 from scripts.torture_parts.cases import Ground
-from scripts.torture_parts.hostile import seal
+from scripts.torture_parts.hostile import changed, seal
 from streampgs.errors import RunError, StreampgsError
 from streampgs.inspection import inspect_run
 from streampgs.model import Model
@@ -199,3 +199,27 @@ def test_a_shard_that_cannot_be_looked_at_is_named(ground: Grounds) -> None:
     seal(run / "catalog.arrows", table.set_column(place, "path", [paths]), record)
     with pytest.raises(StreampgsError, match=r"x{300}"):
         sparse.case.resume(run)
+
+
+SAID_BEFORE = [
+    ("run.arrows", ("sizes", "block_bytes"), 1 << 31),
+    ("checkpoint", ("averages_anew",), 0.5),
+    ("checkpoint", ("settings", 0, "batch"), 1 << 32),
+    ("checkpoint", ("contest", "judges_on"), float("inf")),
+]
+
+
+@pytest.mark.parametrize(("name", "place", "value"), SAID_BEFORE, ids=str)
+def test_what_once_ended_in_a_traceback_is_refused_or_harmless(
+    ground: Grounds, name: str, place: tuple, value: object
+) -> None:
+    growing = ground("growing")
+    run = growing.new_run()
+    growing.case.resume(run, rows=growing.case.rows * 3 // 2)
+    path = RunFolder(run).checkpoints()[-1] if name == "checkpoint" else run / name
+    table, record = read_sealed(path)
+    seal(path, table, changed(record, place, value))
+    try:
+        growing.case.resume(run)
+    except RunError as refused:
+        assert refused.remedy
