@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import select
 import signal
 import time
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from streampgs.errors import StreampgsError
@@ -48,6 +50,11 @@ class Ended:
         if isinstance(self.result, dict) and "found" in self.result:
             return str(self.result["found"])
         return f"code {self.code}: {self.result}"
+
+
+def address_space() -> int:
+    """What this process has reserved."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def in_child(

@@ -16,12 +16,12 @@ from typing import Any
 import pyarrow as pa
 
 from scripts.torture_parts.damage import Damager, kind_of
-from scripts.torture_parts.forks import Ended, in_child
+from scripts.torture_parts.forks import Ended, address_space, in_child
 from scripts.torture_parts.tally import LOST, REFUSED, SURVIVED
 from streampgs.run.sealed import read_sealed
 
 SECONDS = 20.0
-_MEMORY = 3 << 30
+_MORE_MEMORY = 3 << 30
 _KEY = b"streampgs"
 _SEALED = ("checkpoint", "catalog", "run", "encoding")
 
@@ -125,7 +125,8 @@ class Stranger(Damager):
 
     def _gone_on_with(self, run: Path) -> Ended:
         def work() -> str:
-            resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+            most = address_space() + _MORE_MEMORY  # whoever forks may have much reserved already
+            resource.setrlimit(resource.RLIMIT_AS, (most, most))
             return str(self.ground.go_on(run, rows=self.ground.case.rows * 2).dual_sha256)
 
         return in_child(work, SECONDS)

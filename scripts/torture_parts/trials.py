@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from scripts.torture_parts.cases import Ground
 from scripts.torture_parts.failpoints import BROKEN, FULL, READ_ONLY, SHORT, SLOW, Failpoints, Strike
-from scripts.torture_parts.forks import Ended, in_child
+from scripts.torture_parts.forks import Ended, address_space, in_child
 from scripts.torture_parts.kills import leftovers
 from scripts.torture_parts.tally import LOST, REFUSED, SURVIVED, Tally
 from streampgs.errors import RunError
@@ -138,8 +138,7 @@ class Trials:
 
             def work(run: Path, more: int = more) -> str:
                 pa.set_cpu_count(1)
-                size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-                resource.setrlimit(resource.RLIMIT_AS, (size + more, resource.RLIM_INFINITY))
+                resource.setrlimit(resource.RLIMIT_AS, (address_space() + more, resource.RLIM_INFINITY))
                 try:
                     return str(self.ground.go_on(run, checkpoint_seconds=0.0).dual_sha256)
                 except (MemoryError, RuntimeError) as error:
