@@ -15,8 +15,8 @@ import tempfile
 from pathlib import Path
 
 from bench_peers.loop import bare_rows_per_second, windows_in_memory
-from streampgs import trainer
 from streampgs.options import Limits, ModelOptions, Resources
+from streampgs.run import start as trainer
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
 

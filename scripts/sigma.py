@@ -21,19 +21,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs import trainer
-from streampgs.arithmetic.losses import LOSSES
-from streampgs.arithmetic.rows import score_rows, squared_norms
+from streampgs.data.budget import group_sizes
 from streampgs.evaluation import evaluate
+from streampgs.kernels.losses import LOSSES
+from streampgs.kernels.placing_loop import score_rows, squared_norms
+from streampgs.learn.lanes import Lanes
+from streampgs.learn.pgs import PgsSettings, automatic_t0
 from streampgs.model import Model
 from streampgs.options import Limits, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
-from streampgs.planning import group_sizes
-from streampgs.reading.filler import RowRules, WindowFiller
+from streampgs.reading.loader import RowRules, WindowFiller
 from streampgs.reading.window import Window
-from streampgs.solver.lanes import Lanes
-from streampgs.solver.pgs import PgsSettings, automatic_t0
+from streampgs.run import start as trainer
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
 

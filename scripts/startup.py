@@ -17,12 +17,12 @@ from pathlib import Path
 
 IMPORTED = time.perf_counter()
 
-from streampgs import trainer  # noqa: E402 (the import is what is measured)
+from streampgs.learn.pgs import Pgs  # noqa: E402
 from streampgs.options import Limits, ModelOptions, Resources  # noqa: E402
-from streampgs.progress import Silent  # noqa: E402
-from streampgs.reading.filler import WindowFiller  # noqa: E402
+from streampgs.reading.loader import WindowFiller  # noqa: E402
 from streampgs.reading.window import Window  # noqa: E402
-from streampgs.solver.pgs import Pgs  # noqa: E402
+from streampgs.run import start as trainer  # noqa: E402 (the import is what is measured)
+from streampgs.run.report import Silent  # noqa: E402
 
 _ROWS = 1_000_000
 

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from streampgs import trainer
 from streampgs.errors import OptionError, RunError
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, parse_size
-from streampgs.progress import Observer, Report, StopRequest
+from streampgs.run import start as trainer
 from streampgs.run.folder import RunFolder, RunLock
+from streampgs.run.report import Observer, Report, StopRequest
 from streampgs.stores.addresses import absolute
 
 Sources = str | Path | Sequence[str | Path]

@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.rows import score_rows
-from streampgs.arithmetic.scoring import loss_sum_for
+from streampgs.data.open import columns_of
 from streampgs.errors import DataError, OptionError
+from streampgs.kernels.judge_loop import loss_sum_for
+from streampgs.kernels.placing_loop import score_rows
 from streampgs.model import Model, Vector
-from streampgs.opening import columns_of
 from streampgs.reading.bad_rows import counts_by_name
-from streampgs.reading.filler import RowRules, WindowFiller
+from streampgs.reading.loader import RowRules, WindowFiller
 from streampgs.reading.remote import one_by_one
 from streampgs.reading.window import Window
 from streampgs.table.catalog import build_catalog

@@ -10,19 +10,20 @@ from typing import Any
 
 import numpy as np
 
-from streampgs.choices import encoding_choices
-from streampgs.contest import Contest
+from streampgs.checks import understanding
+from streampgs.data.budget import choose_sizes, group_sizes
+from streampgs.data.open import columns_of, open_table
+from streampgs.learn.lanes import Lanes
+from streampgs.learn.pgs import PgsSettings
 from streampgs.model import Model, lanes_from, newest_checkpoint
-from streampgs.opening import columns_of, open_table
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
-from streampgs.planning import choose_sizes, group_sizes
 from streampgs.reading.label_sample import sampled_labels
 from streampgs.run.folder import Checkpoint, RunFolder
-from streampgs.run.understood import check_cursor, understanding
-from streampgs.solver.lanes import Lanes
-from streampgs.solver.pgs import PgsSettings
+from streampgs.run.validate import check_cursor
+from streampgs.run.words import encoding_choices
+from streampgs.selection.race import Contest
 from streampgs.table.catalog import Catalog, with_cache
 from streampgs.table.layout import Columns
 

@@ -11,16 +11,17 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.contest import Contest
+from streampgs.checks import typed, understanding
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, OptionError, RunError
+from streampgs.learn.lanes import Lanes
+from streampgs.learn.pgs import PgsSettings
 from streampgs.options import ModelOptions
 from streampgs.reading.placing import LARGEST_INDEX
 from streampgs.run.folder import Checkpoint, RunFolder
-from streampgs.run.understood import check_lanes, check_settings, typed, understanding
-from streampgs.solver.lanes import Lanes
-from streampgs.solver.pgs import PgsSettings
+from streampgs.run.validate import check_lanes, check_settings
+from streampgs.selection.race import Contest
 from streampgs.table.layout import Columns, find_layout, refuse_missing
 
 Vector = NDArray[np.float64]

@@ -380,7 +380,7 @@ class Resources:
     cache: Path | None = None
     """Where decoded blocks are kept; None: in the run's folder."""
     cache_limit: int | None = None
-    """None: half the free disk."""
+    """None: no limit."""
     no_cache: bool = False
     checkpoint_seconds: float = 30.0
 

@@ -1,6 +1,6 @@
 """`streampgs synth`: synthetic datasets of any size, streamed to disk in bounded memory.
 
-A row is a pure function of (seed, row number), see `streampgs.arithmetic.synthetic`: what is left to do
+A row is a pure function of (seed, row number), see `streampgs.kernels.synth_loop`: what is left to do
 here is to choose an order of row numbers and to cut it into record batches and shards.
 """
 
@@ -23,8 +23,8 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from streampgs.arithmetic import synthetic
 from streampgs.errors import OptionError
+from streampgs.kernels import synth_loop as synthetic
 
 __all__ = ["FORMATS", "KINDS", "SynthReport", "gaussian_direction", "write_dataset"]
 

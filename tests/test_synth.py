@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from streampgs import synth
-from streampgs.arithmetic import synthetic
 from streampgs.errors import OptionError
+from streampgs.kernels import synth_loop as synthetic
 from streampgs.synth import FORMATS, KINDS, gaussian_direction, write_dataset
 
 SEED = np.uint64(7)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import time
 
+from streampgs.data.budget import choose_sizes, group_sizes
+from streampgs.learn.lanes import Lanes
+from streampgs.learn.pgs import PgsSettings
 from streampgs.options import Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule
-from streampgs.planning import choose_sizes, group_sizes
-from streampgs.reading.filler import RowRules, WindowFiller
+from streampgs.reading.loader import RowRules, WindowFiller
 from streampgs.reading.window import Window
-from streampgs.solver.lanes import Lanes
-from streampgs.solver.pgs import PgsSettings
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
 

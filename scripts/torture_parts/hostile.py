@@ -18,7 +18,7 @@ import pyarrow as pa
 from scripts.torture_parts.damage import Damager, kind_of
 from scripts.torture_parts.forks import Ended, address_space, in_child
 from scripts.torture_parts.tally import LOST, REFUSED, SURVIVED
-from streampgs.run.sealed import read_sealed
+from streampgs.run.seal import read_sealed
 
 SECONDS = 20.0
 _MORE_MEMORY = 3 << 30

@@ -19,7 +19,7 @@ from scripts.torture_parts.cases import Ground
 from scripts.torture_parts.failpoints import KILL, Failpoints, Strike
 from scripts.torture_parts.forks import Ended, in_child
 from scripts.torture_parts.tally import LOST, SURVIVED, Moment, Tally
-from streampgs.solver.lanes import Lanes
+from streampgs.learn.lanes import Lanes
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CADENCES = (0.0, 0.0, 0.004, 30.0)

@@ -15,7 +15,7 @@ import click
 from streampgs.errors import StreampgsError
 
 if TYPE_CHECKING:
-    from streampgs.progress import Status, StopRequest
+    from streampgs.run.report import Status, StopRequest
 
 _PLAIN_SECONDS = 5.0
 

@@ -89,7 +89,7 @@ def cli() -> None:
     "--cache-limit",
     type=SIZE,
     default=None,
-    help="The most that the cache may take. Default: half the free disk.",
+    help="The most that the cache may take. It decides how finely rows are mixed. Default: no limit.",
 )
 @click.option("--no-cache", is_flag=True, help="Decode Parquet in every epoch.")
 @growth_options
@@ -125,7 +125,7 @@ def train(data: tuple[str, ...], run: Path, no_intercept: bool, as_json: bool, q
     replay = chosen["replay"]
 
     def work(observer: TerminalObserver, stop: Any) -> Any:
-        from streampgs import trainer
+        from streampgs.run import start as trainer
 
         return trainer.train(
             data, run, ModelOptions(**options), Limits(**limits), Resources(**resources), observer, stop,
@@ -188,7 +188,7 @@ def resume(
     limits, resources, growth = (_fields(kind, chosen) for kind in (Limits, Resources, Growth))
 
     def work(observer: TerminalObserver, stop: Any) -> Any:
-        from streampgs import trainer
+        from streampgs.run import start as trainer
 
         return trainer.resume(
             run,
@@ -227,7 +227,7 @@ def _fields(kind: type, chosen: dict[str, Any]) -> dict[str, Any]:
 
 
 def _session(work: Callable[[TerminalObserver, Any], Any], run: Path, as_json: bool, quiet: bool) -> int:
-    from streampgs.progress import StopRequest
+    from streampgs.run.report import StopRequest
 
     stop = StopRequest()
     stop_on_signals(stop)

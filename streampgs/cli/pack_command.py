@@ -117,7 +117,7 @@ def pack(
     if not inputs and chosen["sql"] is None:
         raise click.UsageError("Name the files to pack, and behind them the folder to pack them into.")
     from streampgs.packing.packer import pack as pack_files
-    from streampgs.progress import StopRequest
+    from streampgs.run.report import StopRequest
 
     stop = StopRequest()
     stop_on_signals(stop)

@@ -13,18 +13,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.encoded_rows import (
-    BINARY,
-    COUNTED,
-    LOG_COUNTED,
-    assembled_rows,
-    bags,
-    beside,
-    merged_bags,
-    rows_from_columns,
-)
-from streampgs.arithmetic.grams import character_grams, word_grams, words_of
-from streampgs.arithmetic.hashing import NO_CODE, hash_pairs, hash_spans, hashed_codes, known_codes, wide_keys
 from streampgs.encoding import types
 from streampgs.encoding.encoding import (
     BAGS,
@@ -37,6 +25,18 @@ from streampgs.encoding.encoding import (
     second_seed,
 )
 from streampgs.encoding.plan import CATEGORY, CROSS, LIST, NUMBER, TOKENS, VECTOR, WEIGHED_TOKENS
+from streampgs.kernels.encoder_loop import (
+    BINARY,
+    COUNTED,
+    LOG_COUNTED,
+    assembled_rows,
+    bags,
+    beside,
+    merged_bags,
+    rows_from_columns,
+)
+from streampgs.kernels.grams import character_grams, word_grams, words_of
+from streampgs.kernels.hashing import NO_CODE, hash_pairs, hash_spans, hashed_codes, known_codes, wide_keys
 
 INDICES, VALUES, FEATURES, FAULTS = "indices", "values", "features", "faults"
 """Columns of encoded rows; `faults`: why a row cannot be used, 0 where nothing is wrong with it."""

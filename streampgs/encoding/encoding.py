@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.hashing import hash_spans, lookup_table
 from streampgs.encoding.plan import CATEGORY, CROSS, LIST, NUMBER, TEXT, TOKENS, VECTOR, WEIGHED_TOKENS, PlannedColumn
+from streampgs.kernels.hashing import hash_spans, lookup_table
 from streampgs.options import EncodingOptions
 
 HASHED = (CATEGORY, CROSS, TEXT, TOKENS, WEIGHED_TOKENS)

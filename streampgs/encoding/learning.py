@@ -12,9 +12,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.encoded_rows import BINARY, bags, counted_rows
-from streampgs.arithmetic.grams import TEXT_END, TEXT_START
-from streampgs.arithmetic.hashing import hash_pairs, hash_spans, wide_keys
 from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder, Tokens, as_text, is_there
 from streampgs.encoding.encoding import (
@@ -29,6 +26,9 @@ from streampgs.encoding.encoding import (
 )
 from streampgs.encoding.plan import CATEGORY, CROSS, LIST, NUMBER, TEXT, TOKENS, VECTOR, Plan, PlannedColumn, matches
 from streampgs.errors import DataError, OptionError
+from streampgs.kernels.encoder_loop import BINARY, bags, counted_rows
+from streampgs.kernels.grams import TEXT_END, TEXT_START
+from streampgs.kernels.hashing import hash_pairs, hash_spans, wide_keys
 from streampgs.options import MOST_HASH_BITS, EncodingOptions
 
 MOST_FEATURES = 2**31 - 1

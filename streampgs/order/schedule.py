@@ -16,8 +16,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.randomness import key_of, permuted, random_fractions
 from streampgs.errors import RunError
+from streampgs.kernels.randomness import key_of, permuted, random_fractions
 from streampgs.order.cursor import MOST_COPIES, Arrival, Cursor, Place, Span
 
 Ints = NDArray[np.int64]

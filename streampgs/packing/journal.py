@@ -16,11 +16,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from streampgs.checks import typed
 from streampgs.errors import DataError, OptionError
+from streampgs.files import new_file
 from streampgs.packing.options import FORMATS
 from streampgs.packing.shards import sync_folder
-from streampgs.run.understood import typed
-from streampgs.stores.disk import new_file
 
 NAME = "_pack.json"
 RUNS = ".shuffle"

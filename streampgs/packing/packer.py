@@ -25,8 +25,8 @@ from streampgs.packing.pieces import Shape
 from streampgs.packing.schemas import conformed, joined_schema
 from streampgs.packing.shards import ShardWriter
 from streampgs.packing.shuffle import RunWriter, merged, range_bits, share_of
-from streampgs.progress import StopRequest
 from streampgs.run.memory import peak_rss_bytes
+from streampgs.run.report import StopRequest
 
 __all__ = ["PackReport", "PackStatus", "pack"]
 

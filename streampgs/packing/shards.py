@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streampgs.errors import DataError, OptionError
+from streampgs.files import new_file
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES
 from streampgs.packing.schemas import plain_batch, plain_schema
-from streampgs.stores.disk import new_file
 
 _ROW_GROUP_BLOCKS = 16  # a row group can only be decoded whole, and compresses better when it is not small
 

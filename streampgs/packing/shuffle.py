@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.randomness import key_of, random_words
 from streampgs.errors import DataError
+from streampgs.files import new_file
+from streampgs.kernels.randomness import key_of, random_words
 from streampgs.packing.array_slices import rows_a_slice
 from streampgs.packing.pieces import Piece
 from streampgs.packing.shards import sync_folder
-from streampgs.stores.disk import new_file
 
 _KEY_BITS = 64
 _LARGEST_SHARE = 1 << 30  # what Arrow's 32-bit offsets reach

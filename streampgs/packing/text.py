@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.arithmetic import text_rows
 from streampgs.errors import DataError
+from streampgs.kernels import text_rows
 from streampgs.packing.ahead import ahead
 from streampgs.packing.byte_streams import Advance, Chunk, text_chunks
 from streampgs.packing.options import PackOptions

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.arithmetic import rows as row_loops
 from streampgs.encoding.encoder import LENGTHS_DIFFER, WIDTH_DIFFERS
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.plan import LIST, VECTOR
 from streampgs.errors import DataError
+from streampgs.kernels import placing_loop as row_loops
 from streampgs.table import layout as row_layout
 from streampgs.table.layout import RowArrays
 

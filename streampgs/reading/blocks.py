@@ -17,17 +17,17 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
+from streampgs.formats.arrow_columns import list_offsets, read_column
+from streampgs.formats.arrow_metadata import BatchMetadata
+from streampgs.formats.shard_files import ArrowFile, announce, read_into
 from streampgs.order.schedule import WindowPlan
 from streampgs.reading.cache import BlockCache, CacheFile
-from streampgs.reading.decoding import UndecodedGroup, decoded_slices
+from streampgs.reading.decode import UndecodedGroup, decoded_slices
 from streampgs.reading.scratch import Scratch
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.copies import Copies
-from streampgs.table.arrow_columns import list_offsets, read_column
-from streampgs.table.arrow_metadata import BatchMetadata
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import Columns
-from streampgs.table.shard_files import ArrowFile, announce, read_into
 
 # A window may mix hundreds of files: opening each anew for its lengths and its rows would cost more than reading it.
 # At most this many stay open, and half of what the process may open.

@@ -18,14 +18,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.randomness import checksum
 from streampgs.errors import DataError, RunError
+from streampgs.files import new_file, open_regular, remove_leftovers
+from streampgs.formats.arrow_columns import Bytes, ColumnPlace, check_places, column_places, list_offsets, read_column
+from streampgs.formats.arrow_metadata import MetadataDamaged, metadata_length, read_batch_metadata
+from streampgs.formats.shard_files import announce, read_exactly, read_into
+from streampgs.kernels.randomness import checksum
 from streampgs.reading.scratch import Scratch
-from streampgs.stores.disk import new_file, open_regular, remove_leftovers
-from streampgs.table.arrow_columns import Bytes, ColumnPlace, check_places, column_places, list_offsets, read_column
-from streampgs.table.arrow_metadata import MetadataDamaged, metadata_length, read_batch_metadata
 from streampgs.table.catalog import Shard
-from streampgs.table.shard_files import announce, read_exactly, read_into
 
 _MAGIC = b"spgcach1"
 _TAIL = np.dtype([("messages", "<u8"), ("index_checksum", "<u8"), ("magic", "S8")])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.decoding import DECODER_NAME, UndecodedGroup
+from streampgs.reading.decode import DECODER_NAME, UndecodedGroup
 from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
 from streampgs.reading.window import Window
 

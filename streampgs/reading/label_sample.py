@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 
 from streampgs.encoding.plan import Plan
 from streampgs.encoding.types import STRING, class_of, leaf, numbers_of, plain, undictionaried
+from streampgs.formats.arrow_columns import read_column
+from streampgs.formats.remote import opened_groups
+from streampgs.formats.shard_files import ArrowFile, ArrowGroups
 from streampgs.order.schedule import Schedule
-from streampgs.reading.decoding import columns_of_batch, raw_slices
+from streampgs.reading.decode import columns_of_batch, raw_slices
 from streampgs.stores.access import ASKERS, RemoteObject
-from streampgs.table.arrow_columns import read_column
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import Columns
-from streampgs.table.remote_shards import opened_groups
-from streampgs.table.shard_files import ArrowFile, ArrowGroups
 
 _SAMPLED_BLOCKS = 256
 _SAMPLED_GROUPS = 32  # of those that must be decoded whole

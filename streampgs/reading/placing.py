@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.rows import place_dense, place_sparse, repeat_table
 from streampgs.encoding.encoding import Encoding
+from streampgs.kernels.placing_loop import place_dense, place_sparse, repeat_table
 from streampgs.reading.bad_rows import bad_row_error
 from streampgs.reading.window import Window
 from streampgs.table.catalog import Shard

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,10 +33,14 @@ def refuse_remote(catalog: Catalog, run: Path, resources: Resources) -> None:
         )
 
 
-def copies_of(catalog: Catalog, cache: str | None, limit_bytes: int) -> Copies | None:
-    """What brings the copies of a run's shards; they share the limit with decoded slices, which come first."""
+def copies_of(catalog: Catalog, cache: str | None, limit_bytes: int | None) -> Copies | None:
+    """Copies of a run's remote shards. They share the limit with decoded slices, which are served first; without a
+    limit they may take half of the free disk, which changes the speed but not the order of rows."""
     if cache is None or not catalog.remote:
         return None
+    if limit_bytes is None:
+        Path(cache).mkdir(parents=True, exist_ok=True)
+        return Copies(copies_folder(cache), shutil.disk_usage(cache).free // 2, catalog.remote)
     decoded = sum(decoded_bytes(shard) for shard in catalog.shards if shard.cached)
     return Copies(copies_folder(cache), max(0, limit_bytes - decoded), catalog.remote)
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.randomness import key_of
-from streampgs.arithmetic.reservoir import COUNTS, END, FILLED, LIVE, SIZE, offer_rows
+from streampgs.kernels.randomness import key_of
+from streampgs.kernels.reservoir_loop import COUNTS, END, FILLED, LIVE, SIZE, offer_rows
 from streampgs.reading.stream_rows import RowShape, StreamRows
 
 Ints = NDArray[np.int64]

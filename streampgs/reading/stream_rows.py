@@ -9,10 +9,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.reservoir import copy_rows
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError
+from streampgs.kernels.reservoir_loop import copy_rows
 from streampgs.reading.placing import Found, RowPlacer, RowRules
 from streampgs.reading.window import Window
 from streampgs.table.catalog import Shard

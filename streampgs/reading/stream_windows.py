@@ -24,13 +24,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.arithmetic.randomness import key_of, permuted, shuffled
-from streampgs.arithmetic.reservoir import copy_rows
 from streampgs.errors import DataError, RunError
+from streampgs.kernels.randomness import key_of, permuted, shuffled
+from streampgs.kernels.reservoir_loop import copy_rows
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Pieces, WindowPlan
 from streampgs.reading.blocks import Stopped
-from streampgs.reading.pipeline import ReadyWindows, StopAsked
+from streampgs.reading.prefetch import ReadyWindows, StopAsked
 from streampgs.reading.reservoir import Reservoir
 from streampgs.reading.stream_input import StreamInput
 from streampgs.reading.stream_rows import (

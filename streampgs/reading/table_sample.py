@@ -9,7 +9,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.encoding.learning import read_bytes
-from streampgs.reading.decoding import columns_of_batch, raw_slices
+from streampgs.reading.decode import columns_of_batch, raw_slices
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import Columns
 

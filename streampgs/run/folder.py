@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.checks import require, understanding
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import RunError
+from streampgs.files import append_line, open_regular, remove_leftovers
 from streampgs.run.history import append_event, read_events
 from streampgs.run.record import RunRecord
-from streampgs.run.sealed import SealBroken, read_sealed, write_sealed
-from streampgs.run.understood import check_catalog, check_columns, check_encoding, require, understanding
-from streampgs.stores.disk import append_line, open_regular, remove_leftovers
+from streampgs.run.seal import SealBroken, read_sealed, write_sealed
+from streampgs.run.validate import check_catalog, check_columns, check_encoding
 from streampgs.table.catalog import Catalog
 
 FORMAT = 1

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from streampgs.stores.disk import append_line
+from streampgs.files import append_line
 
 STARTED, RESUMED, STOPPED = "started", "resumed", "stopped"
 APPENDED, CHANGED, CHOSEN, SIGMA = "appended", "changed", "chosen", "sigma"

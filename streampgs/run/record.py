@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from streampgs.checks import require, typed
 from streampgs.encoding.encoding import Encoding
 from streampgs.options import MOST_REPLAY, Limits, ModelOptions
 from streampgs.order.schedule import Sizes
 from streampgs.reading.stream_windows import StreamSizes
-from streampgs.run.understood import require, typed
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,8 @@ class RunRecord:
     sizes: Sizes
     cache: str | None
     """The folder of decoded blocks, seen from the run's; None: none are kept."""
-    cache_limit: int
+    cache_limit: int | None
+    """None: all decoded rows are cached."""
     limits: Limits
     encoding: str | None = None
     """The digest of the run's encoding; None: rows are used as they are."""
@@ -68,7 +69,7 @@ class RunRecord:
         require(
             min(found.sizes.window_bytes, found.sizes.block_bytes) > 0, f"windows of {found.sizes.window_bytes} bytes"
         )
-        require(min(found.cache_limit, found.decoder_bytes) >= 0, "a negative size")
+        require(min(found.cache_limit or 0, found.decoder_bytes) >= 0, "a negative size")
         if found.stream is not None:
             _check_stream(found.stream)
         return found

@@ -16,8 +16,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from streampgs.errors import RunError
+from streampgs.files import remove_leftovers
 from streampgs.stores.access import RemoteObject
-from streampgs.stores.disk import remove_leftovers
 from streampgs.stores.download import COPY_TIME_NS, PART_BYTES, download
 
 _OBJECTS, _PARTS = 8, 8

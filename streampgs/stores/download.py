@@ -9,9 +9,9 @@ from contextlib import suppress
 from io import FileIO
 
 from streampgs.errors import DataError
+from streampgs.files import new_file
 from streampgs.stores.access import RemoteFile, RemoteObject, changed, looked_up, opened
 from streampgs.stores.content import NO_MD5, Match, digest_of, matches
-from streampgs.stores.disk import new_file
 from streampgs.stores.patience import GivenUp
 
 PART_BYTES = 4 << 20

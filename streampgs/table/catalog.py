@@ -21,6 +21,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataChanged, DataError, Unfinished
+from streampgs.formats.remote import read_remote_facts, what_changed
+from streampgs.formats.shard_files import Fingerprint, ShardFacts, encoded_entries, fingerprint_of, read_facts
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.content import content_digest
@@ -36,8 +38,6 @@ from streampgs.table.layout import (
     with_partitions,
 )
 from streampgs.table.locate import Located, ShardPath, locate
-from streampgs.table.remote_shards import read_remote_facts, what_changed
-from streampgs.table.shard_files import Fingerprint, ShardFacts, encoded_entries, fingerprint_of, read_facts
 
 _READERS = 4  # threads; for the latency of disks: on files in memory more of them only contend for the interpreter
 
@@ -398,16 +398,18 @@ def catalog_of(shards: Sequence[Shard], sources: Sequence[str]) -> Catalog:
     return catalog
 
 
-def with_cache(shards: Sequence[Shard], cached_bytes: int, limit_bytes: int) -> tuple[list[Shard], int]:
-    """The shards, each marked whether its decoded slices will be kept: in catalog order, as long as they fit the
-    limit. `cached_bytes` is what earlier shards take; the new total comes back. Where shards lie in object stores, half
-    of the limit is left to their copies."""
-    if any(isinstance(shard.path, RemoteObject) for shard in shards):
+def with_cache(shards: Sequence[Shard], cached_bytes: int, limit_bytes: int | None) -> tuple[list[Shard], int]:
+    """Mark the shards whose decoded slices are cached: in catalog order, as long as they fit the limit (None: all).
+
+    The marks decide the order of rows, so the limit is a choice of the user and never a property of the machine.
+    `cached_bytes` is the size of the slices of earlier shards; the new total is returned. Copies of shards in object
+    stores get half of a limit."""
+    if limit_bytes is not None and any(isinstance(shard.path, RemoteObject) for shard in shards):
         limit_bytes //= 2
     marked = []
     for shard in shards:
         needed = decoded_bytes(shard) if shard.decoded else 0
-        fits = shard.decoded and cached_bytes + needed <= limit_bytes
+        fits = shard.decoded and (limit_bytes is None or cached_bytes + needed <= limit_bytes)
         cached_bytes += needed if fits else 0
         marked.append(replace(shard, cached=fits))
     return marked, cached_bytes

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from streampgs.stores.disk import open_regular
-from streampgs.table.shard_files import read_exactly, unreadable
+from streampgs.files import open_regular
+from streampgs.formats.shard_files import read_exactly, unreadable
 
 _PIECES, _PIECE_BYTES = 4, 4096
 _COMPARED_BYTES = 1 << 20

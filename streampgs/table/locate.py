@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streampgs.errors import DataError, Unfinished
+from streampgs.formats.names import is_hidden, is_ignored, is_shard_name
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.delta import LOG, DeltaListing, list_table, part_of_table
 from streampgs.table.layout import TableSays
 from streampgs.table.locate_objects import holds_log, objects_at
-from streampgs.table.shard_names import is_hidden, is_ignored, is_shard_name
 
 ARROW, PARQUET = "arrow", "parquet"
 _ARROW_MAGIC, _PARQUET_MAGIC = b"ARROW1", b"PAR1"

@@ -12,10 +12,10 @@ from fnmatch import fnmatchcase
 from itertools import takewhile
 
 from streampgs.errors import DataError
+from streampgs.formats.names import is_hidden, is_ignored, is_shard_name
 from streampgs.stores.access import is_object, keys_below
 from streampgs.stores.addresses import Address, parse
 from streampgs.table.delta import LOG, part_of_table
-from streampgs.table.shard_names import is_hidden, is_ignored, is_shard_name
 
 
 def holds_log(source: str) -> bool:

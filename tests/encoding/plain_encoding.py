@@ -18,7 +18,7 @@ from sklearn.utils import murmurhash3_32
 
 from streampgs.encoding.encoder import LENGTHS_DIFFER, WIDTH_DIFFERS
 from streampgs.options import EncodingOptions
-from tests.arithmetic.plain_grams import plain_character_grams, plain_word_grams
+from tests.kernels.plain_grams import plain_character_grams, plain_word_grams
 
 Feature = tuple[str, int]
 Row = dict[Feature, float]

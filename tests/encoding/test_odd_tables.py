@@ -15,8 +15,8 @@ from streampgs import api
 from streampgs.encoding.encoder import as_text
 from streampgs.encoding.types import leaf
 from streampgs.errors import DataError
+from streampgs.formats.shard_files import _check_dictionaries
 from streampgs.model import Model
-from streampgs.table.shard_files import _check_dictionaries
 
 ROWS = 60
 LABELS = pa.array([0, 1] * (ROWS // 2))

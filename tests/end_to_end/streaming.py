@@ -13,9 +13,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs import trainer
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, StreamOptions
-from streampgs.progress import Observer, Report, StopRequest
+from streampgs.run import start as trainer
+from streampgs.run.report import Observer, Report, StopRequest
 
 # Windows so small that a stream of some thousand rows has many.
 SMALL = Resources(memory=60_000_000, window=200_000, checkpoint_seconds=1e-6)

@@ -14,7 +14,7 @@ from sklearn.metrics import roc_auc_score
 
 import streampgs
 from streampgs.evaluation import _Ranks, evaluate
-from streampgs.progress import Silent
+from streampgs.run.report import Silent
 from tests.end_to_end.conftest import ROWS, Tables
 from tests.end_to_end.conftest import streampgs as command
 

@@ -11,7 +11,7 @@ import pytest
 import streampgs
 from streampgs.errors import DataError, OptionError
 from streampgs.evaluation import evaluate
-from streampgs.reading import decoding
+from streampgs.reading import decode as decoding
 
 ROWS = 4000
 

@@ -17,7 +17,7 @@ from streampgs.errors import DataError
 from streampgs.evaluation import evaluate, predict
 from streampgs.inspection import inspect_run, strongest
 from streampgs.model import lanes_from, newest_checkpoint
-from streampgs.progress import Silent, StopRequest
+from streampgs.run.report import Silent, StopRequest
 from tests.end_to_end.conftest import streampgs as command
 from tests.end_to_end.mixed_tables import replaced, without, write
 

@@ -18,10 +18,10 @@ import streampgs
 from scripts.follow import follow
 from streampgs.cli.history_text import history_text
 from streampgs.inspection import inspect_run
-from streampgs.progress import Silent, StopRequest
 from streampgs.reading.window import Window
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import append_event, read_events
+from streampgs.run.report import Silent, StopRequest
 from tests.end_to_end.conftest import ROWS, Tables
 
 SHARD_ROWS = ROWS // 6

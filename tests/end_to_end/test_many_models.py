@@ -14,12 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 import streampgs
-from streampgs.contest import Contest, heats_for
 from streampgs.evaluation import evaluate, predict
 from streampgs.inspection import inspect_run
 from streampgs.options import ModelOptions
-from streampgs.progress import Report
 from streampgs.run.folder import RunFolder
+from streampgs.run.report import Report
+from streampgs.selection.race import Contest, heats_for
 from tests.end_to_end.conftest import ROWS, Tables
 from tests.end_to_end.conftest import streampgs as command
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streampgs
-from streampgs.progress import Silent, Status, StopRequest
-from streampgs.trainer import train as train_run
+from streampgs.run.report import Silent, Status, StopRequest
+from streampgs.run.start import train as train_run
 from tests.end_to_end.conftest import ROWS, Tables
 
 EPOCHS = 3

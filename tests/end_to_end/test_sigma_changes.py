@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 import streampgs
+from streampgs.learn.lanes import Lanes
 from streampgs.model import lanes_from
-from streampgs.progress import Silent
 from streampgs.run.folder import RunFolder
-from streampgs.solver.lanes import Lanes
+from streampgs.run.report import Silent
 from tests.end_to_end.conftest import ROWS, Tables
 
 SMALL = {"memory": "60MB", "window": "200kB"}

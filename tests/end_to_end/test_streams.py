@@ -20,13 +20,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streampgs
-from streampgs import trainer
 from streampgs.errors import DataError, RunError
 from streampgs.inspection import inspect_run
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
-from streampgs.progress import Silent, StopRequest
+from streampgs.run import start as trainer
 from streampgs.run.folder import RunFolder
-from streampgs.run.sealed import read_sealed
+from streampgs.run.report import Silent, StopRequest
+from streampgs.run.seal import read_sealed
 from tests.end_to_end.conftest import ROWS, Tables
 from tests.end_to_end.conftest import streampgs as command
 from tests.end_to_end.mixed_tables import mixed
@@ -59,7 +59,7 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture(scope="module")
-def unpaused(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> dict[str, streampgs.progress.Report]:
+def unpaused(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> dict[str, streampgs.run.report.Report]:
     base = tmp_path_factory.mktemp("unpaused")
     return {
         kind: train(written(table_of(tables, kind), [1_000]), base / str(number), **options)
@@ -98,7 +98,7 @@ def test_any_cutting_and_any_pauses_give_the_same_bits(
     pauses: list[tuple[str, int, list[int], bool, float]],
     cuts: list[int],
     tables: Tables,
-    unpaused: dict[str, streampgs.progress.Report],
+    unpaused: dict[str, streampgs.run.report.Report],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     table, run = table_of(tables, kind), tmp_path_factory.mktemp("run") / "run"
@@ -122,7 +122,7 @@ def test_any_cutting_and_any_pauses_give_the_same_bits(
     assert report.skipped_rows == expected.skipped_rows
 
 
-def test_new_rows_are_trained_on_once_and_others_beside_them(unpaused: dict[str, streampgs.progress.Report]) -> None:
+def test_new_rows_are_trained_on_once_and_others_beside_them(unpaused: dict[str, streampgs.run.report.Report]) -> None:
     assert unpaused["regression"].rows == ROWS
     # The first two windows draw from an empty reservoir, and no row comes twice in a window.
     assert 1.3 * ROWS < unpaused["sparse"].rows < 1.5 * ROWS
@@ -145,7 +145,7 @@ OPTIONS = ["--window", "200kB", "--memory", "60MB", "--checkpoint-every", "0.01s
 @pytest.mark.parametrize(("how", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGKILL", -9)])
 @pytest.mark.parametrize("again", [False, True])
 def test_real_signals(
-    how: str, code: int, again: bool, stored: Path, unpaused: dict[str, streampgs.progress.Report], tmp_path: Path
+    how: str, code: int, again: bool, stored: Path, unpaused: dict[str, streampgs.run.report.Report], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
     # The sample that is looked at first is as large as a window here: training begins while rows still come.
@@ -201,7 +201,7 @@ def kept_files(run: Path) -> tuple[set[str], set[str]]:
 
 
 def test_checkpoints_and_their_reservoirs_come_and_go_together(
-    tables: Tables, unpaused: dict[str, streampgs.progress.Report], tmp_path: Path
+    tables: Tables, unpaused: dict[str, streampgs.run.report.Report], tmp_path: Path
 ) -> None:
     table, run = table_of(tables, "sparse"), tmp_path / "run"
     train(written(table, [500]), run, Limits(rows=4_000))
@@ -223,7 +223,7 @@ def test_checkpoints_and_their_reservoirs_come_and_go_together(
 
 
 def test_a_damaged_reservoir_is_not_used(
-    tables: Tables, unpaused: dict[str, streampgs.progress.Report], tmp_path: Path
+    tables: Tables, unpaused: dict[str, streampgs.run.report.Report], tmp_path: Path
 ) -> None:
     table, run = table_of(tables, "sparse"), tmp_path / "run"
     train(written(table, [500]), run, Limits(rows=4_000))
@@ -281,7 +281,7 @@ def test_a_stream_without_its_end_mark_is_noted(tables: Tables, tmp_path: Path) 
 
 
 def test_streams_one_behind_the_other_are_one(
-    tables: Tables, unpaused: dict[str, streampgs.progress.Report], tmp_path: Path
+    tables: Tables, unpaused: dict[str, streampgs.run.report.Report], tmp_path: Path
 ) -> None:
     table = table_of(tables, "sparse")
     data = written(table.slice(0, 1_234), [100]) + written(table.slice(1_234), [999])

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.torture_parts.hostile import VALUES, changed, places, without
+from streampgs.checks import typed
 from streampgs.errors import StreampgsError
 from streampgs.options import EncodingOptions, Limits, ModelOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.packing.journal import NAME, Journal, load
 from streampgs.packing.packer import pack
 from streampgs.run.memory import peak_rss_bytes
-from streampgs.run.sealed import SealBroken, read_sealed
-from streampgs.run.understood import typed
+from streampgs.run.seal import SealBroken, read_sealed
 
 TEXTS = {
     "rows.svm": b"1 qid:3 1:0.5 7:1e-3 # a word\n-1 2:nan\n+1 3:4\n" * 3,

@@ -9,9 +9,9 @@ import pytest
 
 import streampgs
 from scripts.torture_parts.cases import Ground
-from streampgs.contest import Contest
-from streampgs.session import Session
-from streampgs.solver.pgs import Pgs
+from streampgs.learn.pgs import Pgs
+from streampgs.run.session import Session
+from streampgs.selection.race import Contest
 
 INSIDE_OF_A_STEP = [(Pgs, "_check_finite"), (Pgs, "_handle_events"), (Pgs, "_restart_stretch"), (Pgs, "grow")]
 

@@ -23,7 +23,7 @@ from streampgs.inspection import inspect_run
 from streampgs.model import Model
 from streampgs.run.cache_place import mark
 from streampgs.run.folder import RunFolder
-from streampgs.run.sealed import read_sealed
+from streampgs.run.seal import read_sealed
 
 Grounds = Callable[[str], Ground]
 
@@ -154,7 +154,7 @@ def test_nan_never_enters_the_model(ground: Grounds, number: float) -> None:
     values = table.column("dual").to_numpy().copy()
     values[3] = number
     seal(newest, table.set_column(0, "dual", [values]), record)
-    with pytest.raises(RunError, match=rf"{newest.name}' is whole, but .*a number that is none"):
+    with pytest.raises(RunError, match=rf"{newest.name}' is intact, but .*a number that is none"):
         sparse.case.resume(run)
 
 

@@ -18,7 +18,7 @@ from scripts.torture_parts.forks import in_child
 from scripts.torture_parts.hostile import VALUES, changed, places, seal, without
 from streampgs.options import EncodingOptions, Limits
 from streampgs.run.folder import RunFolder
-from streampgs.run.sealed import read_sealed
+from streampgs.run.seal import read_sealed
 from streampgs.synth import write_dataset
 from tests.end_to_end.mixed_tables import mixed
 from tests.end_to_end.streaming import resume, train, written

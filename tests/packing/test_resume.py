@@ -17,7 +17,7 @@ import pytest
 from streampgs.errors import DataError, OptionError
 from streampgs.packing.journal import NAME, RUNS
 from streampgs.packing.packer import pack
-from streampgs.progress import StopRequest
+from streampgs.run.report import StopRequest
 from tests.packing.conftest import contents_of, table_of
 
 ROWS = 400

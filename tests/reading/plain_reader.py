@@ -12,12 +12,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streampgs.arithmetic.randomness import shuffled
+from streampgs.data.budget import group_sizes
+from streampgs.kernels.randomness import shuffled
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes, WindowPlan
-from streampgs.planning import group_sizes
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.filler import RowRules, WindowFiller
+from streampgs.reading.loader import RowRules, WindowFiller
 from streampgs.reading.window import Window
 from streampgs.table.catalog import Catalog, build_catalog, with_cache
 from streampgs.table.layout import Columns

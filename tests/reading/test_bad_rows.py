@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from streampgs.arithmetic import rows as row_loops
 from streampgs.errors import DataError
+from streampgs.kernels import placing_loop as row_loops
 from streampgs.reading.bad_rows import REASONS, counts_by_name
 from streampgs.table import layout as row_layout
 

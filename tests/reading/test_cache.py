@@ -15,7 +15,7 @@ import pytest
 
 from streampgs.errors import DataError, RunError
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.decoding import _evened
+from streampgs.reading.decode import _evened
 from streampgs.reading.scratch import Scratch
 from streampgs.reading.window import Window
 

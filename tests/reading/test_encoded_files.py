@@ -17,7 +17,7 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import Plan, plan_columns
 from streampgs.options import EncodingOptions
-from streampgs.reading.decoding import columns_of_batch, decoded_slices, raw_slices
+from streampgs.reading.decode import columns_of_batch, decoded_slices, raw_slices
 from streampgs.reading.table_sample import sampled_rows
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns

@@ -14,7 +14,7 @@ import pytest
 
 from streampgs.errors import DataError, OptionError
 from streampgs.reading.blocks import Stopped
-from streampgs.reading.filler import refuse_unreadable
+from streampgs.reading.loader import refuse_unreadable
 from streampgs.reading.window import Window
 
 from .plain_reader import (

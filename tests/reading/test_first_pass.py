@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 
 import streampgs
+from streampgs.formats import shard_files
 from streampgs.order.cursor import Arrival, Cursor
-from streampgs.progress import StopRequest
 from streampgs.reading.blocks import Stopped
-from streampgs.reading.pipeline import Pipeline
+from streampgs.reading.prefetch import Pipeline
 from streampgs.reading.window import Window
-from streampgs.table import shard_files
+from streampgs.run.report import StopRequest
 
 from .plain_reader import WRITERS, Setup, rows_in, sparse_table
 

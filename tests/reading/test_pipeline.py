@@ -11,7 +11,7 @@ import pytest
 
 from streampgs.errors import DataError
 from streampgs.order.cursor import Arrival, Cursor
-from streampgs.reading.pipeline import Pipeline
+from streampgs.reading.prefetch import Pipeline
 from streampgs.reading.window import Window
 
 from .plain_reader import WRITERS, PlainRow, Reader, Setup, rows_in, sparse_table

@@ -380,5 +380,5 @@ def test_peak_of_memory_is_at_least_what_is_used_and_sees_an_allocation():
 @pytest.mark.parametrize("name", ["../run.arrows", "/etc/passwd", "companion-1-2.arrows/..", 7, ["x"], "x\0"])
 def test_a_companion_is_a_file_of_the_folder(folder, name):
     folder.write_checkpoint(vectors(1), {"companion": name}, 1)
-    with pytest.raises(RunError, match="makes no sense here: "):
+    with pytest.raises(RunError, match="its contents are invalid: "):
         folder.newest_checkpoint(with_companion=True)

@@ -16,7 +16,7 @@ import pytest
 
 import streampgs
 from streampgs.errors import RunError
-from streampgs.run.sealed import SealBroken, read_sealed, write_sealed
+from streampgs.run.seal import SealBroken, read_sealed, write_sealed
 
 SCHEMA = pa.schema({"x": pa.float64(), "name": pa.string()})
 RECORD = {"format": 1, "words": ["λ", "σ"], "numbers": {"a": 0.1, "b": 2**60, "c": None}}

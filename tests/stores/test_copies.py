@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from streampgs.errors import DataError, RunError
+from streampgs.files import new_file
 from streampgs.stores import copies as module
 from streampgs.stores import download
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.copies import Copies
-from streampgs.stores.disk import new_file
 from streampgs.stores.download import COPY_TIME_NS, PART_BYTES
 
 

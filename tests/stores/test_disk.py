@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streampgs.stores.disk import new_file, open_regular, remove_leftovers
+from streampgs.files import new_file, open_regular, remove_leftovers
 
 
 def test_a_link_that_has_the_name_is_not_written_through(tmp_path: Path) -> None:

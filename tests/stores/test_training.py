@@ -13,7 +13,7 @@ import streampgs
 from streampgs.evaluation import evaluate, predict
 from streampgs.inspection import inspect_data
 from streampgs.options import EncodingOptions, ModelOptions, Resources
-from streampgs.progress import Silent, StopRequest
+from streampgs.run.report import Silent, StopRequest
 from streampgs.synth import write_dataset
 from tests.end_to_end.conftest import streampgs as command
 from tests.stores.conftest import MARKER, ROWS, SMALL, delete_cache

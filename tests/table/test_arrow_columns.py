@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampgs.table.arrow_columns import column_places, list_offsets, read_column
-from streampgs.table.arrow_metadata import BatchMetadata, FileBlock, MetadataDamaged, read_batch_metadata, read_footer
+from streampgs.formats.arrow_columns import column_places, list_offsets, read_column
+from streampgs.formats.arrow_metadata import BatchMetadata, FileBlock, MetadataDamaged, read_batch_metadata, read_footer
+from streampgs.formats.shard_files import ArrowFile, read_facts, read_into
 from streampgs.table.layout import Columns
-from streampgs.table.shard_files import ArrowFile, read_facts, read_into
 
 SPARSE = {
     "label": pa.array([1, 0, 1, 0, 1]),

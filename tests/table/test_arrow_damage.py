@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampgs.errors import DataError
-from streampgs.table.arrow_columns import list_offsets, read_column
-from streampgs.table.arrow_metadata import BatchMetadata, MetadataDamaged, read_batch_metadata, read_footer
+from streampgs.formats.arrow_columns import list_offsets, read_column
+from streampgs.formats.arrow_metadata import BatchMetadata, MetadataDamaged, read_batch_metadata, read_footer
+from streampgs.formats.shard_files import ArrowFile, Fingerprint, read_facts, read_into
 from streampgs.table.layout import Columns
-from streampgs.table.shard_files import ArrowFile, Fingerprint, read_facts, read_into
 
 LONG = "longer than the twelve bytes that a view holds itself"
 TABLES = {

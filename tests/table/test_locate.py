@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streampgs.errors import DataError
+from streampgs.formats.shard_files import read_facts
 from streampgs.table.layout import Columns
 from streampgs.table.locate import locate
-from streampgs.table.shard_files import read_facts
 
 ROWS = pa.table({"label": [1, 0], "indices": [[0], [1, 2]]})
 

@@ -13,9 +13,9 @@ import pytest
 
 from scripts.torture_parts.forks import in_child
 from streampgs.errors import DataError
+from streampgs.formats.parquet_footer import FooterDamaged, values_of_column
+from streampgs.formats.shard_files import ParquetShard, read_facts
 from streampgs.table.layout import Columns
-from streampgs.table.parquet_footer import FooterDamaged, values_of_column
-from streampgs.table.shard_files import ParquetShard, read_facts
 
 
 def shard(path: Path, **options: object) -> Path:

@@ -1,0 +1,89 @@
+"""Validate what is read back from a run: types, bounds, and errors that name the file.
+
+A seal detects damage. It does not tell who wrote a file, so whatever could ask for unlimited memory, never end, or make a
+compiled loop read outside its arrays is checked before it is used.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from streampgs.errors import RunError, StreampgsError
+
+_LARGEST = 1 << 62
+
+
+@contextmanager
+def understanding(path: Path | None) -> Iterator[None]:
+    """Turn errors about the contents of an intact file into an error that names the file."""
+    try:
+        yield
+    except RunError:
+        raise
+    except (
+        LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
+        StreampgsError,
+    ) as error:  # fmt: skip
+        told = error.found if isinstance(error, StreampgsError) else repr(error)
+        raise RunError(
+            f"'{path}' is intact, but its contents are invalid: {told[:300]}",
+            "restore it from a copy or start a new run; do not trust it if it came from someone else",
+        ) from error
+
+
+def require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)
+
+
+def typed(value: Any) -> Any:
+    """The same dataclass, once its fields are known to hold what they declare."""
+    kind = type(value)
+    for name, hint in _hints(kind).items():
+        found = getattr(value, name)
+        require(conforms(found, hint), f"{kind.__name__} with {name} {found!r:.100}")
+    return value
+
+
+_known_hints: dict[type, dict[str, Any]] = {}
+
+
+def _hints(kind: Any) -> dict[str, Any]:
+    if kind not in _known_hints:
+        hints = get_type_hints(kind)
+        _known_hints[kind] = {field.name: hints[field.name] for field in fields(kind)}
+    return _known_hints[kind]
+
+
+def conforms(value: Any, hint: Any) -> bool:
+    origin, parts = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin in (Union, types.UnionType):
+        return any(conforms(value, part) for part in parts)
+    if origin is Literal:
+        return any(value == part and type(value) is type(part) for part in parts)
+    if origin is tuple:
+        if not isinstance(value, tuple):
+            return False
+        each = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
+        return len(each) == len(value) and all(map(conforms, value, each))
+    if origin is list:
+        return isinstance(value, list) and all(conforms(item, parts[0]) for item in value)
+    if origin is dict:
+        return isinstance(value, dict) and all(
+            conforms(key, parts[0]) and conforms(item, parts[1]) for key, item in value.items()
+        )
+    if hint is float:
+        return isinstance(value, float | int) and not isinstance(value, bool) and not math.isnan(value)
+    if hint is int:
+        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
+    if not isinstance(value, origin or hint):
+        return False
+    return not is_dataclass(value) or all(conforms(getattr(value, n), h) for n, h in _hints(type(value)).items())

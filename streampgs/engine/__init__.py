@@ -1,0 +1,1 @@
+"""Who steps, and when workers meet."""

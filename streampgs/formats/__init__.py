@@ -1,0 +1,1 @@
+"""Shard formats: facts, slices and decoding of one file each."""

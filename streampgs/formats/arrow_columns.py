@@ -1,0 +1,233 @@
+"""Slices of the columns of a record batch, fetched buffer by buffer: only the bytes of the rows asked for are read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.formats.arrow_metadata import BatchMetadata, MetadataDamaged
+
+Bytes = NDArray[np.uint8]
+ReadBody = Callable[[int, int], Bytes]
+"""(offset in the body, bytes) → the bytes."""
+
+
+@dataclass(frozen=True)
+class ColumnPlace:
+    """Where a column stands in the depth-first lists of nodes and buffers."""
+
+    type: pa.DataType
+    node: int
+    buffer: int
+    children: tuple[ColumnPlace, ...]
+
+    def all_buffers(self) -> Iterator[int]:
+        """Numbers of its own and its children's buffers."""
+        yield from range(self.buffer, self.buffer + _own_buffers(self.type))
+        for child in self.children:
+            yield from child.all_buffers()
+
+
+def column_places(schema: pa.Schema, names: list[str]) -> dict[str, ColumnPlace]:
+    """The places of the named columns; of view columns, only the buffers that each has (see `without_view_data`)."""
+    places: dict[str, ColumnPlace] = {}
+    node = buffer = 0
+    for field in schema:
+        place, node, buffer = _place(field.type, node, buffer)
+        if field.name in names:
+            places[field.name] = place
+    return places
+
+
+def without_view_data(schema: pa.Schema, batch: BatchMetadata) -> BatchMetadata:
+    """The batch with just the buffers that its schema tells of: a column of strings in view form has any number of
+    data buffers besides, which each batch counts anew."""
+    if not batch.view_data:
+        return batch
+    views = list(_view_places(schema))
+    if len(views) != len(batch.view_data):
+        raise MetadataDamaged("counts of buffers that do not go with its columns")
+    kept: list[tuple[int, int]] = []
+    seen = 0
+    for view, extra in zip(views, batch.view_data, strict=True):
+        wanted = view.buffer + _own_buffers(view.type) - len(kept)
+        kept += batch.buffers[seen : seen + wanted]
+        seen += wanted + extra
+    return replace(batch, buffers=(*kept, *batch.buffers[seen:]), view_data=())
+
+
+def _view_places(schema: pa.Schema) -> Iterator[ColumnPlace]:
+    node = buffer = 0
+    for field in schema:
+        column, node, buffer = _place(field.type, node, buffer)
+        waiting = [column]
+        while waiting:
+            place = waiting.pop()
+            if pa.types.is_string_view(place.type) or pa.types.is_binary_view(place.type):
+                yield place
+            waiting += reversed(place.children)
+
+
+def check_places(places: dict[str, ColumnPlace], batch: BatchMetadata) -> None:
+    """The batch has the bytes for the rows that it tells of; so no damaged number is ever believed by who asks for
+    memory."""
+    for place in places.values():
+        _check_place(place, batch, batch.rows)
+
+
+def _check_place(place: ColumnPlace, batch: BatchMetadata, rows: int) -> None:
+    kind = place.type
+    if place.node >= len(batch.node_lengths) or place.buffer + _own_buffers(kind) > len(batch.buffers):
+        raise MetadataDamaged("a column without its buffers")
+    length = batch.node_lengths[place.node]
+    if length < rows:
+        raise MetadataDamaged("a column shorter than its batch")
+    width = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
+    for child in place.children:
+        _check_place(child, batch, rows * width)
+    if pa.types.is_primitive(kind) and not batch.compressed:
+        _, size = batch.buffers[place.buffer + 1]
+        if length * kind.bit_width > 8 * size:
+            raise MetadataDamaged("a buffer shorter than its column")
+
+
+def _place(kind: pa.DataType, node: int, buffer: int) -> tuple[ColumnPlace, int, int]:
+    while isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_fixed_size_list(kind) and kind.list_size < 0:
+        raise MetadataDamaged("a list of negative length")
+    own_node, own_buffer = node, buffer
+    node += 1
+    buffer += _own_buffers(kind)
+    children = []
+    for i in range(0 if pa.types.is_dictionary(kind) else kind.num_fields):
+        child, node, buffer = _place(kind.field(i).type, node, buffer)
+        children.append(child)
+    return ColumnPlace(kind, own_node, own_buffer, tuple(children)), node, buffer
+
+
+def _own_buffers(kind: pa.DataType) -> int:
+    """Buffers of a type itself, its children's not counted, by the columnar format's table of buffer layouts."""
+    types = pa.types
+    if types.is_null(kind) or types.is_run_end_encoded(kind):
+        return 0
+    if types.is_struct(kind) or types.is_fixed_size_list(kind):
+        return 1
+    if types.is_union(kind):
+        return 1 if kind.mode == "sparse" else 2
+    if types.is_list_view(kind) or types.is_large_list_view(kind):
+        return 3
+    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
+        return 3
+    return 2
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    """Including maps, which are lists of pairs."""
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind))
+
+
+def _is_wide(kind: pa.DataType) -> bool:
+    """Whether its offsets are of 64 bits."""
+    types = pa.types
+    return bool(types.is_large_list(kind) or types.is_large_string(kind) or types.is_large_binary(kind))
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    types = pa.types
+    plain = types.is_string(kind) or types.is_binary(kind)
+    return bool(plain or types.is_large_string(kind) or types.is_large_binary(kind))
+
+
+def _fixed_width(kind: pa.DataType) -> int:
+    """Bytes of a value; 0: values have no fixed number of them."""
+    types = pa.types
+    if types.is_dictionary(kind):
+        return _fixed_width(kind.index_type)
+    fixed = types.is_primitive(kind) or types.is_decimal(kind) or types.is_fixed_size_binary(kind)
+    return 0 if not fixed or types.is_boolean(kind) else kind.bit_width // 8
+
+
+def can_be_sliced(place: ColumnPlace) -> bool:
+    """Whether `read_column` can read some of a column's rows."""
+    kind = place.type
+    known = _fixed_width(kind) or _is_bytes(kind) or _is_list(kind) or pa.types.is_boolean(kind)
+    if not (known or pa.types.is_fixed_size_list(kind) or pa.types.is_struct(kind)):
+        return False
+    # Only a column's own dictionary is put to its places again.
+    return all(can_be_sliced(child) and not pa.types.is_dictionary(child.type) for child in place.children)
+
+
+def list_offsets(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, read: ReadBody) -> NDArray[np.int64]:
+    """The stop - start + 1 offsets of a list column's rows [start, stop), checked to be in order and in range."""
+    return _offsets(place, batch, start, stop, batch.node_lengths[place.node + 1], read)
+
+
+def _offsets(
+    place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, end: int, read: ReadBody
+) -> NDArray[np.int64]:
+    """Of lists or strings, in what has `end` entries or bytes."""
+    dtype = np.dtype(np.int64 if _is_wide(place.type) else np.int32)
+    offset, size = batch.buffers[place.buffer + 1]
+    if start == stop:
+        return np.zeros(1, np.int64)
+    if (stop + 1) * dtype.itemsize > size:
+        raise MetadataDamaged("list offsets that are shorter than the column")
+    raw = read(offset + start * dtype.itemsize, (stop + 1 - start) * dtype.itemsize)
+    offsets = raw.view(dtype).astype(np.int64)
+    if offsets[0] < 0 or offsets[-1] > end or (np.diff(offsets) < 0).any():
+        raise MetadataDamaged("list offsets that are out of order or out of range")
+    return offsets
+
+
+def read_column(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, read: ReadBody) -> pa.Array:
+    """Rows [start, stop) of a column; of one with a dictionary, their places in it."""
+    if stop > batch.node_lengths[place.node]:
+        raise MetadataDamaged("a column shorter than its batch")
+    # Bits can be fetched by whole bytes only, so a column with any begins at the last multiple of 8.
+    has_nulls = batch.node_nulls[place.node] > 0 and batch.buffers[place.buffer][1] > 0
+    kind = place.type
+    begin = start - start % 8 if has_nulls or pa.types.is_boolean(kind) else start
+    validity = None
+    if has_nulls:
+        validity = pa.py_buffer(_part(batch, place.buffer, begin // 8, -(-stop // 8), read))
+    if _is_list(kind):
+        offsets = list_offsets(place, batch, begin, stop, read)
+        child = read_column(place.children[0], batch, int(offsets[0]), int(offsets[-1]), read)
+        relative = (offsets - offsets[0]).astype(np.int64 if _is_wide(kind) else np.int32)
+        buffers, children = [validity, pa.py_buffer(relative)], [child]
+    elif _is_bytes(kind):
+        offsets = _offsets(place, batch, begin, stop, batch.buffers[place.buffer + 2][1], read)
+        relative = (offsets - offsets[0]).astype(np.int64 if _is_wide(kind) else np.int32)
+        data = _part(batch, place.buffer + 2, int(offsets[0]), int(offsets[-1]), read)
+        buffers, children = [validity, pa.py_buffer(relative), pa.py_buffer(data)], []
+    elif pa.types.is_struct(kind):
+        buffers, children = [validity], [read_column(child, batch, begin, stop, read) for child in place.children]
+    elif pa.types.is_fixed_size_list(kind):
+        width = kind.list_size
+        buffers = [validity]
+        children = [read_column(place.children[0], batch, begin * width, stop * width, read)]
+    elif pa.types.is_boolean(kind):
+        bits = _part(batch, place.buffer + 1, begin // 8, -(-stop // 8), read)
+        buffers, children = [validity, pa.py_buffer(bits)], []
+    elif _fixed_width(kind):
+        width = _fixed_width(kind)
+        data = _part(batch, place.buffer + 1, begin * width, stop * width, read)
+        buffers, children = [validity, pa.py_buffer(data)], []
+    else:
+        raise MetadataDamaged(f"a column of type {kind}, which has no rows of numbers")
+    if pa.types.is_dictionary(kind):
+        kind = kind.index_type
+    return pa.Array.from_buffers(kind, stop - start, buffers, offset=start - begin, children=children or None)
+
+
+def _part(batch: BatchMetadata, number: int, first: int, stop: int, read: ReadBody) -> Bytes:
+    """Bytes [first, stop) of a buffer."""
+    offset, size = batch.buffers[number]
+    if stop > size:
+        raise MetadataDamaged("a buffer shorter than its column")
+    return read(offset + first, stop - first)

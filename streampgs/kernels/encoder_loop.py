@@ -1,0 +1,222 @@
+"""Codes and numbers, column by column, to rows of (index, value) entries, each index at most once in a row.
+
+Entries are not sorted: what the sorting of a row costs is more than all else, and no one needs it. Equal indices are
+found by a small table of open addressing, which is never emptied: what it tells counts if it tells of the present row.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from streampgs.kernels.hashing import NO_CODE
+from streampgs.kernels.jit import compiled, inlinable
+
+BINARY, COUNTED, LOG_COUNTED = range(3)
+"""What a token that occurs c times in a text counts: 1, c, or 1 + log c."""
+
+_SIGN = np.uint32(1 << 31)
+_INDEX = np.uint32((1 << 31) - 1)
+_NONE = np.uint32(NO_CODE)
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_64 = np.uint64(64)
+
+
+@inlinable
+def _table_bits(longest_row):  # type: ignore[no-untyped-def]
+    bits = 4
+    while (1 << bits) < 2 * longest_row:
+        bits += 1
+    return bits
+
+
+@inlinable
+def _entry_of(index, row, first, end, indices, table_rows, table_entries, bits):  # type: ignore[no-untyped-def]
+    """The entry of the row that has this index, in [first, end); `end` itself if it is new, which is noted."""
+    size = table_rows.size
+    place = np.int64((np.uint64(index) * _SPREAD) >> (_64 - np.uint64(bits)))
+    while table_rows[place] == row:
+        entry = first + table_entries[place]
+        if indices[entry] == index:
+            return entry
+        place = (place + 1) & (size - 1)
+    table_rows[place] = row
+    table_entries[place] = end - first
+    return end
+
+
+@inlinable
+def _without_zeros(indices, values, first, end):  # type: ignore[no-untyped-def]
+    kept = first
+    for k in range(first, end):
+        indices[kept] = indices[k]
+        values[kept] = values[k]
+        kept += values[k] != 0.0
+    return kept
+
+
+@inlinable
+def _longest(offsets):  # type: ignore[no-untyped-def]
+    longest = 0
+    for r in range(offsets.size - 1):
+        longest = max(longest, offsets[r + 1] - offsets[r])
+    return longest
+
+
+@compiled
+def bags(codes, offsets, weighting, rarity, rarity_base, normalised):  # type: ignore[no-untyped-def]
+    """Rows of the tokens codes[offsets[r]:offsets[r + 1]]: equal ones counted, weighted, times rarity[index -
+    rarity_base] where there is any, and scaled to length 1 if wanted. Gives offsets, indices and values."""
+    out_offsets = np.zeros(offsets.size, np.int64)
+    indices = np.empty(codes.size, np.uint32)
+    values = np.empty(codes.size, np.float32)
+    bits = _table_bits(_longest(offsets))
+    table_rows = np.full(1 << bits, -1, np.int32)
+    table_entries = np.empty(1 << bits, np.int32)
+    end = 0
+    for r in range(offsets.size - 1):
+        first = end
+        for k in range(offsets[r], offsets[r + 1]):
+            index = codes[k] & _INDEX
+            sign = np.float32(-1.0 if codes[k] & _SIGN else 1.0)
+            entry = _entry_of(index, r, first, end, indices, table_rows, table_entries, bits)
+            if entry == end:
+                indices[end] = index
+                values[end] = sign
+                end += 1
+            else:
+                values[entry] += sign
+        squares = 0.0
+        for k in range(first, end):
+            count = float(abs(values[k]))
+            value = count
+            if count > 1.0 and weighting == BINARY:
+                value = 1.0
+            elif count > 1.0 and weighting == LOG_COUNTED:
+                value = 1.0 + np.log(count)
+            if rarity.size:
+                value *= rarity[np.int64(indices[k]) - rarity_base]
+            squares += value * value
+            values[k] = np.float32(value if values[k] > 0.0 else -value)
+        if normalised and squares > 0.0:
+            scale = 1.0 / np.sqrt(squares)
+            for k in range(first, end):
+                values[k] = np.float32(values[k] * scale)
+        end = _without_zeros(indices, values, first, end)  # as many with one sign as with the other
+        out_offsets[r + 1] = end
+    return out_offsets, indices[:end], values[:end]
+
+
+@compiled
+def counted_rows(indices, counts):  # type: ignore[no-untyped-def]
+    """counts[index] += 1 for each of the indices."""
+    for k in range(indices.size):
+        counts[indices[k]] += 1
+
+
+@compiled
+def beside(offsets, indices, values, more_offsets, more_indices, more_values):  # type: ignore[no-untyped-def]
+    """Row by row the entries of the first, then those of the second."""
+    rows = offsets.size - 1
+    total = offsets[rows] - offsets[0] + more_offsets[rows] - more_offsets[0]
+    out_offsets = np.zeros(rows + 1, np.int64)
+    out_indices = np.empty(total, np.uint32)
+    out_values = np.empty(total, np.float32)
+    end = 0
+    for r in range(rows):
+        for k in range(offsets[r], offsets[r + 1]):
+            out_indices[end] = indices[k]
+            out_values[end] = values[k]
+            end += 1
+        for k in range(more_offsets[r], more_offsets[r + 1]):
+            out_indices[end] = more_indices[k]
+            out_values[end] = more_values[k]
+            end += 1
+        out_offsets[r + 1] = end
+    return out_offsets, out_indices, out_values
+
+
+@compiled
+def assembled_rows(rows, numbers, codes, offsets, indices, values, out_indices, out_values):  # type: ignore[no-untyped-def]
+    """Rows of three parts: numbers[f, r] as feature f, unless it is 0; the codes codes[k, r], each worth 1 or -1; and
+    the entries of a bag, [offsets[r], offsets[r + 1]) where there are any, whose indices lie among those of the codes.
+
+    Indices and values go to `out_indices` and `out_values`, which have room for one more than there can be; gives the
+    offsets.
+    """
+    features, coded = numbers.shape[0], codes.shape[0]
+    bagged = offsets.size > 1
+    out_offsets = np.zeros(rows + 1, np.int64)
+    bits = _table_bits(coded + (_longest(offsets) if bagged else 0))
+    table_rows = np.full(1 << bits, -1, np.int32)
+    table_entries = np.empty(1 << bits, np.int32)
+    end = 0
+    for r in range(rows):
+        for f in range(features):
+            value = numbers[f, r]
+            out_indices[end] = np.uint32(f)
+            out_values[end] = value
+            end += value != 0.0  # what is 0 is written over by the next
+        first, cancelled = end, False
+        for k in range(coded):
+            code = codes[k, r]
+            if code == _NONE:
+                continue
+            index = code & _INDEX
+            sign = np.float32(-1.0 if code & _SIGN else 1.0)
+            entry = _entry_of(index, r, first, end, out_indices, table_rows, table_entries, bits)
+            if entry == end:
+                out_indices[end] = index
+                out_values[end] = sign
+                end += 1
+            else:
+                out_values[entry] += sign
+                cancelled = cancelled or out_values[entry] == 0.0
+        if bagged:
+            for k in range(offsets[r], offsets[r + 1]):
+                entry = end
+                if coded:  # without codes nothing can be there twice
+                    entry = _entry_of(indices[k], r, first, end, out_indices, table_rows, table_entries, bits)
+                if entry == end:
+                    out_indices[end] = indices[k]
+                    out_values[end] = values[k]
+                    end += 1
+                else:
+                    out_values[entry] += values[k]
+                    cancelled = cancelled or out_values[entry] == 0.0
+        if cancelled:
+            end = _without_zeros(out_indices, out_values, first, end)
+        out_offsets[r + 1] = end
+    return out_offsets
+
+
+@compiled
+def merged_bags(offsets, indices, values):  # type: ignore[no-untyped-def]
+    """Rows in which an index may stand several times, with the values of each added up."""
+    out_offsets = np.zeros(offsets.size, np.int64)
+    out_indices = np.empty(indices.size, np.uint32)
+    out_values = np.empty(indices.size, np.float32)
+    bits = _table_bits(_longest(offsets))
+    table_rows = np.full(1 << bits, -1, np.int32)
+    table_entries = np.empty(1 << bits, np.int32)
+    end = 0
+    for r in range(offsets.size - 1):
+        first = end
+        for k in range(offsets[r], offsets[r + 1]):
+            entry = _entry_of(indices[k], r, first, end, out_indices, table_rows, table_entries, bits)
+            if entry == end:
+                out_indices[end] = indices[k]
+                out_values[end] = values[k]
+                end += 1
+            else:
+                out_values[entry] += values[k]
+        end = _without_zeros(out_indices, out_values, first, end)
+        out_offsets[r + 1] = end
+    return out_offsets, out_indices[:end], out_values[:end]
+
+
+@compiled
+def rows_from_columns(numbers, out):  # type: ignore[no-untyped-def]
+    """out[r, f] = numbers[f, r]."""
+    for r in range(out.shape[0]):
+        for f in range(numbers.shape[0]):
+            out[r, f] = numbers[f, r]

@@ -1,0 +1,216 @@
+"""Groups that can only be decoded whole, as slices of a given number of rows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
+from typing import TypeGuard
+
+import pyarrow as pa
+
+from streampgs.encoding.encoder import Encoder
+from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.learning import read_bytes
+from streampgs.encoding.plan import CATEGORY
+from streampgs.errors import DataChanged, DataError
+from streampgs.formats.remote import opened_groups, remote_source
+from streampgs.formats.shard_files import ArrowFile, ParquetShard, fingerprint_of
+from streampgs.stores.access import RemoteObject
+from streampgs.table.catalog import Shard
+from streampgs.table.layout import Columns, partition_columns
+from streampgs.table.locate import ShardPath
+
+# Less at a time costs more in calls than in decoding.
+_BATCH_BYTES = 1 << 20
+DECODER_NAME = "streampgs-decoder"
+# With hundreds of columns the calls are many.
+_ENCODED_BATCH_BYTES = 1 << 25
+_MUCH_LONGER = 4
+_LONG_ROW = 1 << 16
+_MOST_ENCODED_ROWS = 1 << 14
+
+
+@dataclass(frozen=True)
+class UndecodedGroup:
+    """A whole group, to be decoded."""
+
+    shard: Shard
+    number: int
+    slice_rows: int
+    columns: Columns
+
+    @property
+    def name(self) -> str:
+        return f"shard '{self.shard.path}', {self.shard.group_name} {self.number}"
+
+    @property
+    def rows(self) -> int:
+        return self.shard.group_rows[self.number]
+
+    def count(self) -> int:
+        return self.rows
+
+    @property
+    def entries(self) -> int:
+        """As its footer tells: at least as many as it has."""
+        return self.shard.group_entries[self.number]
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, some whole slices at a time."""
+        slice_bytes = self.slice_rows * (8 * self.entries + 24 * self.rows) // max(1, self.rows)
+        batch_bytes = _BATCH_BYTES if self.shard.layout.encoding is None else _ENCODED_BATCH_BYTES
+        slices = max(1, batch_bytes // max(1, slice_bytes))
+        return decoded_slices(self.shard, self.number, slices * self.slice_rows, self.columns)
+
+    @contextmanager
+    def naming_faults(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, OSError) as fault:
+            raise DataError(
+                f"{self.name}: damaged or unreadable: {fault}", "restore it, or write it again and start a new run"
+            ) from fault
+
+
+def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
+    """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last; encoded, if need be: then a
+    slice is there until the next is asked for."""
+    if not isinstance(columns.encoding, Encoding):
+        yield from raw_slices(shard, group, slice_rows, columns)
+        return
+    columns = _as_catalogued(columns, columns.encoding, shard)
+    assert isinstance(columns.encoding, Encoding)
+    at_once = max(1, int(min(_ENCODED_BATCH_BYTES / columns.encoding.work_bytes_per_row, _MOST_ENCODED_ROWS)))
+    if at_once >= slice_rows:
+        for batch in _encoded(shard, group, at_once // slice_rows * slice_rows, columns, reusing=True):
+            for start in range(0, batch.num_rows, slice_rows):
+                yield batch.slice(start, slice_rows)
+    else:
+        yield from _evened(_encoded(shard, group, at_once, columns, reusing=False), slice_rows)
+
+
+def _as_catalogued(columns: Columns, encoding: Encoding, shard: Shard) -> Columns:
+    """With what was known of columns when the shard came: its rows are the same for ever, and what is cached of them."""
+    then = encoding.as_of(shard.layout.encoding) if shard.layout.encoding is not None else None
+    if then is None:
+        raise DataError(f"shard '{shard.path}' was encoded in another way", "start a new run")
+    return replace(columns, encoding=then)
+
+
+def _encoded(shard: Shard, group: int, rows: int, columns: Columns, reusing: bool) -> Iterator[pa.RecordBatch]:
+    """Batches of so many rows; of fewer where rows turn out much longer than they were in the sample."""
+    assert isinstance(columns.encoding, Encoding)
+    encoder = Encoder(columns.encoding, reusing)
+    longest = max(_ENCODED_BATCH_BYTES, _MUCH_LONGER * rows * columns.encoding.bytes_per_row)
+    first = 0
+    for batch in _one_ahead(raw_slices(shard, group, rows, columns)):
+        read = columns_of_batch(batch, shard)
+        parts = math.ceil(read_bytes(read) / longest)
+        try:
+            if parts <= 1:
+                yield encoder.encode(read, batch.num_rows, columns.labels, columns.weight)
+            else:
+                yield _in_parts(batch, parts, shard, columns)
+        except pa.ArrowException as fault:
+            raise DataError(
+                f"shard '{shard.path}', {shard.group_name} {group}, rows from {first} on: {fault}",
+                "restore it, or write it again and start a new run",
+            ) from fault
+        first += batch.num_rows
+
+
+def _in_parts(batch: pa.RecordBatch, parts: int, shard: Shard, columns: Columns) -> pa.RecordBatch:
+    assert isinstance(columns.encoding, Encoding)
+    encoder, rows = Encoder(columns.encoding), -(-batch.num_rows // parts)
+    pieces = (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+    return pa.concat_batches(
+        [
+            encoder.encode(columns_of_batch(piece, shard), piece.num_rows, columns.labels, columns.weight)
+            for piece in pieces
+        ]
+    )
+
+
+def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The same, each decoded by a thread of its own while the one before is encoded."""
+    with ThreadPoolExecutor(1, DECODER_NAME) as pool:
+        following = pool.submit(next, batches, None)
+        while (batch := following.result()) is not None:
+            following = pool.submit(next, batches, None)
+            yield batch
+
+
+def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]:
+    """A batch's columns, and those that the file does not have."""
+    own = dict(zip(batch.schema.names, batch.columns, strict=True))
+    return own | partition_columns(shard.layout, batch.num_rows)
+
+
+def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
+    """The same with the columns as the file has them; of a remote shard that has no place here, where it lies."""
+    if not _is_far(shard.path) and fingerprint_of(shard.path) != shard.fingerprint:
+        raise DataChanged(f"shard '{shard.path}' was replaced while in use", "restore it, or start a new run")
+    rows, expected = 0, shard.group_rows[group]
+    for batch in _decoded(shard, group, slice_rows, columns):
+        rows += batch.num_rows
+        if rows > expected:
+            break
+        yield batch
+    if rows != expected:  # decoders may end without a word at a page that they do not understand
+        many = "more" if rows > expected else f"{rows:,}"
+        raise DataError(
+            f"shard '{shard.path}', {shard.group_name} {group}: {many} rows, but the footer tells of {expected:,}",
+            "it is damaged or changed: restore it, or write it again and start a new run",
+        )
+
+
+def _is_far(path: ShardPath) -> TypeGuard[RemoteObject]:
+    return isinstance(path, RemoteObject) and path.folder is None
+
+
+def _decoded(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
+    if shard.kind == "parquet":
+        with remote_source(shard.path) if _is_far(shard.path) else nullcontext() as source:
+            told = {constant.name for constant in shard.layout.partitions}  # the file has no such column
+            parquet = ParquetShard(shard.path, shard.layout, source, _categories(columns) - told)
+            try:
+                yield from _evened(parquet.decoded_slices(group, slice_rows), slice_rows)
+            finally:
+                parquet.close()
+    elif _is_far(shard.path):
+        with opened_groups(shard.path, shard.fingerprint, columns) as groups:
+            yield from groups.decoded_slices(group, slice_rows)
+    else:
+        with ArrowFile(shard.path, shard.fingerprint, columns) as file:
+            yield from file.decoded_slices(group, slice_rows)
+
+
+def _categories(columns: Columns) -> frozenset[str]:
+    """Columns to be read with each different string once, unless strings are so long that a set of them is large."""
+    if not isinstance(columns.encoding, Encoding) or columns.encoding.bytes_per_row > _LONG_ROW:
+        return frozenset()
+    return frozenset(column.name for column in columns.encoding.all_columns if column.kind == CATEGORY)
+
+
+def _evened(batches: Iterator[pa.RecordBatch], slice_rows: int) -> Iterator[pa.RecordBatch]:
+    """Decoders may cut a batch short; put the cuts where they belong."""
+    waiting: list[pa.RecordBatch] = []
+    count = 0
+    for batch in batches:
+        while batch.num_rows:
+            part = batch.slice(0, slice_rows - count)
+            batch = batch.slice(part.num_rows)
+            waiting.append(part)
+            count += part.num_rows
+            if count == slice_rows:
+                yield _joined(waiting)
+                waiting, count = [], 0
+    if waiting:
+        yield _joined(waiting)
+
+
+def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

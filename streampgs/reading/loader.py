@@ -1,0 +1,312 @@
+"""Filling a window: find where each row goes, then read block by block and put the rows there.
+
+Lengths of rows come first (for lists, their offsets alone are read), because in a window laid out in visiting order
+the place of a row depends on the lengths of all the others. Then each block is fetched once into scratch memory and
+its rows are copied to their places. Groups that come whole from a decoder go another way: see first_pass.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.errors import DataError, OptionError, StreampgsError
+from streampgs.formats.arrow_metadata import MetadataDamaged
+from streampgs.kernels.randomness import checksum, shuffled
+from streampgs.order.cursor import Cursor
+from streampgs.order.schedule import Schedule, WindowPlan
+from streampgs.reading.blocks import Block, BlockFinder, CachedSlice
+from streampgs.reading.cache import BlockCache, CacheDamaged, CacheFile
+from streampgs.reading.decode import UndecodedGroup
+from streampgs.reading.first_pass import Decoders, Decoding, Target
+from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
+from streampgs.reading.scratch import Scratch
+from streampgs.reading.window import Window, joined
+from streampgs.stores.copies import Copies
+from streampgs.table.catalog import Catalog, Shard
+from streampgs.table.layout import SPARSE
+
+__all__ = ["RowRules", "WindowFiller", "refuse_unreadable"]
+
+Ints = NDArray[np.int64]
+_SAMPLED_BLOCK_BYTES = 1 << 18
+_LOOK_UP_SECONDS = 0.05
+
+
+@dataclass
+class _Part:
+    """Rows of a plan that come from one place."""
+
+    source: Block | UndecodedGroup
+    slots: Ints
+    lengths: Ints | None
+    """None: known only when the rows are decoded."""
+
+    @property
+    def room(self) -> int:
+        if self.lengths is not None:
+            return int(self.lengths.sum())
+        assert isinstance(self.source, UndecodedGroup)
+        return self.source.entries
+
+
+@dataclass
+class _Filling:
+    """A window on its way: groups that are being decoded into it, blocks that are still to be read."""
+
+    decoding: Decoding
+    blocks: list[tuple[Block, _Part]]
+
+
+class WindowFiller:
+    def __init__(
+        self,
+        catalog: Catalog,
+        slice_rows: NDArray[np.int64],
+        rules: RowRules,
+        cache: BlockCache | None,
+        copies: Copies | None = None,
+        decoders: int = 2,
+    ) -> None:
+        """`decoders`: how many groups are decoded at a time."""
+        self.catalog = catalog
+        self.blocks = BlockFinder(catalog, slice_rows, rules.columns, cache, decoders, copies)
+        self.rules = rules
+        self.cache = cache
+        self.sparse = catalog.kind == SPARSE
+        self.lists = "indices" if self.sparse else "features"
+        self._copies = copies
+        self._scratch = Scratch()
+        self._placer = RowPlacer(rules, None if self.sparse else 0)
+        self._width = rules.features if not self.sparse else None
+        self._decoders = Decoders(rules, cache, self.blocks.check_stop, decoders)
+        self._ahead: dict[Cursor, _Filling] = {}
+        self.last_epoch: int | None = None
+        """The epoch before which reading ends, if that is known: no rows are kept for it."""
+
+    def warm_up(self) -> None:
+        """Compile, or load from the cache, the loops that a fill will need."""
+        shuffled(np.uint64(0), 0)
+        checksum(np.empty(0, np.uint8))
+        self._placer.warm_up()
+
+    def close(self) -> None:
+        while self._ahead:
+            self._ahead.popitem()[1].decoding.end()
+        self._decoders.close()
+        self.blocks.close()
+        if self._copies is not None:
+            self._copies.close(waiting=False)  # a checkpoint may be due, and a store stands still
+
+    def announce(self, plan: WindowPlan) -> None:
+        """Let the system read ahead for a window that is to be filled next."""
+        with suppress(OSError, StreampgsError, CacheDamaged):  # it comes again where the window is asked for
+            self.blocks.announce(plan)
+
+    def start(self, plan: WindowPlan, window: Window) -> None:
+        """Begin with a window that is to be filled next, if all that it needs is decoders: they need no waiting for."""
+        with suppress(OSError):  # it comes again where the window is asked for
+            groups = self.blocks.all_undecoded(plan)
+            if groups is not None and (self.sparse or self._width is not None):
+                self._ahead[plan.start] = self._begin(plan, window, [*groups])
+
+    def fill(self, plan: WindowPlan, window: Window, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Put the plan's rows into the window. `meanwhile` is called when disk or decoders may soon have nothing to do."""
+        attempts: Counter[Path] = Counter()
+        while True:
+            try:
+                self._fill(plan, window, meanwhile)
+                return
+            except _GroupDamaged as damage:
+                # A cache file that does not check out is decoded anew; a disk that damages it every time is not.
+                attempts[damage.file.path] += 1
+                if attempts[damage.file.path] == 3 or self.cache is None:
+                    raise DataError(
+                        f"the cache in '{damage.file.path.parent}' is damaged again and again: {damage.__cause__}",
+                        "check that disk; name another place with --cache DIR, or use --no-cache",
+                    ) from damage
+                self.cache.discard(damage.file.path)
+                self.blocks.close()
+
+    def _fill(self, plan: WindowPlan, window: Window, meanwhile: Callable[[], None]) -> None:
+        filling = self._ahead.pop(plan.start, None) or self._begin(plan, window, self.blocks.of_plan(plan))
+        found = Found()
+        try:
+            # In the order of the plan, so that of several faults it is always the same that is told.
+            for decoded in filling.decoding.running:
+                while True:
+                    meanwhile()  # one large group must not keep the other decoder waiting
+                    with suppress(TimeoutError):
+                        found.add(decoded.result(_LOOK_UP_SECONDS))
+                        break
+            meanwhile()
+            for block, part in filling.blocks:
+                self.blocks.check_stop()
+                self._place(block, part, window, found)
+        finally:
+            filling.decoding.end()
+        if filling.decoding.running and not self._ahead:
+            pa.default_memory_pool().release_unused()
+        window.complete(found.largest_index, found.skipped, found.dropped)
+
+    def sample(self, most_bytes: int) -> Window:
+        """Rows of blocks evenly spread over the catalog, about so many bytes of them; all, if they are fewer."""
+        total = int((8 * self.catalog.group_entries + 24 * self.catalog.group_rows).sum())
+        every = max(1, -(-total // most_bytes))
+        return joined(self.in_file_order(_SAMPLED_BLOCK_BYTES, every))
+
+    def in_file_order(self, block_bytes: int, every: int = 1) -> Iterator[Window]:
+        """The rows of the catalog, block after block as the files have them, or of each `every`th block; the window is
+        one and the same."""
+        window = Window()
+        for block in self.blocks.in_file_order(block_bytes, every):
+            self._fix_width([block])
+            lengths = self._lengths(block)
+            part = _Part(block, np.arange(block.count()), lengths)
+            self._lay_out([part], window)
+            found = Found()
+            self._place(block, part, window, found)
+            window.complete(found.largest_index, found.skipped, found.dropped)
+            yield window
+
+    # How long each row is, and where it goes.
+
+    def _begin(self, plan: WindowPlan, window: Window, sources: list[Block | UndecodedGroup]) -> _Filling:
+        for source in sources:
+            if isinstance(source, Block):
+                source.source.announce(source.start, source.stop)
+        self._fix_width(sources)
+        lengths = [self._lengths(source) for source in sources]
+        ends = np.cumsum([source.count() for source in sources])
+        slots = np.split(shuffled(np.uint64(plan.shuffle_key), int(ends[-1])), ends[:-1])
+        parts = [_Part(*part) for part in zip(sources, slots, lengths, strict=True)]
+        window.plan = plan
+        self._lay_out(parts, window)
+        groups = [
+            (part.source, Target(window, part.slots)) for part in parts if isinstance(part.source, UndecodedGroup)
+        ]
+        blocks = [(part.source, part) for part in parts if isinstance(part.source, Block)]
+        keep = self.last_epoch is None or plan.start.epoch + 1 < self.last_epoch
+        return _Filling(self._decoders.begin(groups, self._placer.width, keep), blocks)
+
+    def _lay_out(self, parts: list[_Part], window: Window) -> None:
+        """Make room in the window: in visiting order if all lengths are known, else part by part, and behind those of
+        known lengths the rows as they are decoded."""
+        weighted, labels = self.rules.columns.weighted, max(1, len(self.rules.columns.labels))
+        known = [part.lengths for part in parts if part.lengths is not None]
+        slots = [part.slots for part in parts]
+        if len(known) == len(parts):
+            window.lay_out(np.concatenate(known), np.concatenate(slots), self.sparse, weighted, labels)
+            return
+        room = sum(part.room for part in parts)
+        window.make_room(sum(len(part.slots) for part in parts), room, self.sparse, weighted, labels)
+        for part in parts:
+            if part.lengths is not None:
+                window.lay_out_next(part.lengths, part.slots)
+
+    def _lengths(self, source: Block | UndecodedGroup) -> Ints | None:
+        shard = self._shard_of(source)
+        if not self.sparse:
+            return np.full(source.count(), self._placer.width_of(shard), np.int64)
+        if isinstance(source, UndecodedGroup):
+            return None
+        if shard.layout.kind != SPARSE:
+            return np.full(source.count(), shard.layout.width, np.int64)
+        self._scratch.reset()
+        with self._naming_faults(source):
+            lengths = source.source.lengths(source.start, source.stop, self.lists, self._scratch)
+        return lengths if source.picks is None else lengths[source.picks]
+
+    def _shard_of(self, source: Block | UndecodedGroup) -> Shard:
+        if isinstance(source, UndecodedGroup):
+            return source.shard
+        return self.catalog.shards[self.catalog.shard_of(source.group)[0]]
+
+    def _fix_width(self, sources: list[Block] | list[Block | UndecodedGroup]) -> None:
+        """Features of a dense row: fixed by option or schema, or else by the first row that is read."""
+        if self.sparse:
+            return
+        if self._width is None:
+            self._width = next((s.layout.width for s in self.catalog.shards if s.layout.width is not None), None)
+        if self._width is None:
+            self._width = next((width for source in sources for width in self._widths(source)), None)
+        self._placer.width = self._width or 0  # None: no row so far has features
+
+    def _widths(self, source: Block | UndecodedGroup) -> Iterator[int]:
+        """Features of the first row that has any, part by part."""
+        for lists in self._lists(source):
+            widths = np.diff(lists.offsets.to_numpy())[lists.is_valid().to_numpy(zero_copy_only=False)]
+            widths = widths[widths > 0]
+            if widths.size:
+                yield int(widths[0])
+
+    def _lists(self, source: Block | UndecodedGroup) -> Iterator[pa.Array]:
+        if isinstance(source, UndecodedGroup):
+            for batch in source.batches():
+                yield batch.column(self.lists)
+            return
+        self._scratch.reset()
+        with self._naming_faults(source):
+            lists = source.source.columns(source.start, source.stop, self._scratch)[self.lists]
+        yield lists
+
+    def _place(self, block: Block, part: _Part, window: Window, found: Found) -> None:
+        self._scratch.reset()
+        shard_number, in_file = self.catalog.shard_of(block.group)
+        shard = self.catalog.shards[shard_number]
+        with self._naming_faults(block):
+            arrays = self._placer.arrays(block.source.columns(block.start, block.stop, self._scratch), shard)
+        if self.sparse:
+            lengths = np.diff(arrays.offsets)
+            assert part.lengths is not None
+            if not np.array_equal(lengths if block.picks is None else lengths[block.picks], part.lengths):
+                self._raise_changed(block, shard)
+        self._placer.place(arrays, block.picks, part.slots, window, Origin(shard, in_file, block.start), found)
+
+    @contextmanager
+    def _naming_faults(self, block: Block) -> Iterator[None]:
+        """Faults of reading become errors that name the place."""
+        try:
+            yield
+        except (CacheDamaged, MetadataDamaged, pa.ArrowException, OSError) as fault:
+            if isinstance(block.source, CachedSlice) and not isinstance(fault, OSError):
+                raise _GroupDamaged(block.source.file) from fault
+            number, in_file = self.catalog.shard_of(block.group)
+            shard = self.catalog.shards[number]
+            raise DataError(
+                f"shard '{shard.path}', {shard.group_name} {in_file}: damaged or unreadable: {fault}",
+                "restore it, or write it again and start a new run",
+            ) from fault
+
+    def _raise_changed(self, block: Block, shard: Shard) -> None:
+        if isinstance(block.source, CachedSlice):
+            raise _GroupDamaged(block.source.file) from CacheDamaged("row lengths that do not match")
+        raise DataError(f"shard '{shard.path}' changed while it was being read", "restore it, or start a new run")
+
+
+class _GroupDamaged(Exception):
+    def __init__(self, file: CacheFile) -> None:
+        super().__init__(str(file.path))
+        self.file = file
+
+
+def refuse_unreadable(catalog: Catalog, schedule: Schedule) -> None:
+    """Groups that can only be decoded whole, are not cached and exceed a window can never be trained on."""
+    sizes = catalog.group_rows * schedule.groups.row_bytes
+    stuck = schedule.groups.decoded & ~schedule.groups.cached & (sizes > schedule.sizes.window_bytes)
+    if stuck.any():
+        group = int(np.argmax(np.where(stuck, sizes, 0)))
+        number, in_file = catalog.shard_of(group)
+        shard = catalog.shards[number]
+        raise OptionError(
+            f"shard '{shard.path}', {shard.group_name} {in_file} takes {sizes[group] / 1e6:,.1f} MB decoded; "
+            f"a window holds {schedule.sizes.window_bytes / 1e6:,.1f} MB",
+            "let it be cached (no --no-cache, a larger --cache-limit), give more --memory, or write smaller row groups",
+        )

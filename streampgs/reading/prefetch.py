@@ -1,0 +1,145 @@
+"""Two windows in turn: while one is trained on, a thread of its own fills the next.
+
+Where windows are decoded, and one is free again before the other is full, its decoding begins already: decoders then
+never wait for each other at a window's end.
+"""
+
+from __future__ import annotations
+
+import mmap
+import queue
+import threading
+import time
+from functools import partial
+from typing import Protocol
+
+from streampgs.order.cursor import Cursor
+from streampgs.order.schedule import Schedule, WindowPlan
+from streampgs.reading.loader import WindowFiller
+from streampgs.reading.window import Window
+
+_STOP_POLL_SECONDS = 0.1
+_ROOM_FOR_THREADS = 256 << 20
+"""Addresses, not memory: stacks and heaps of the reader and of decoders."""
+
+
+class StopAsked(Protocol):
+    reason: str | None
+
+
+def _check_room_for_threads() -> None:
+    """Python waits forever for a thread that finds no memory to begin with: so it is looked for beforehand."""
+    try:
+        mmap.mmap(-1, _ROOM_FOR_THREADS).close()
+    except OSError as error:
+        raise MemoryError("no room for threads") from error
+
+
+class ReadyWindows:
+    """Handed from the thread that fills them to the one that trains on them."""
+
+    def __init__(self) -> None:
+        self.seconds_waiting = 0.0
+        self._queue: queue.SimpleQueue[Window | BaseException | None] = queue.SimpleQueue()
+
+    def put(self, item: Window | BaseException | None) -> None:
+        """None: there will be no more."""
+        self._queue.put(item)
+
+    def next(self, stop: StopAsked) -> Window | None:
+        """The next window; None when there is none, or on a stop. An error is raised."""
+        began = time.perf_counter()
+        try:
+            while stop.reason is None:
+                try:
+                    item = self._queue.get(timeout=_STOP_POLL_SECONDS)
+                except queue.Empty:
+                    continue
+                if isinstance(item, BaseException):
+                    raise item
+                return item
+            return None
+        finally:
+            self.seconds_waiting += time.perf_counter() - began
+
+
+class Pipeline:
+    """Windows in order from a cursor on; an error comes where the window that has it would have come."""
+
+    def __init__(self, filler: WindowFiller, schedule: Schedule, cursor: Cursor, last_epoch: int | None) -> None:
+        self._filler = filler
+        filler.last_epoch = last_epoch
+        self._schedule = schedule
+        self._last_epoch = last_epoch
+        self._free: queue.SimpleQueue[Window | None] = queue.SimpleQueue()
+        self._ready = ReadyWindows()
+        self._begun: tuple[WindowPlan, Window] | None = None
+        self._announced: Cursor | None = None
+        self._windows = (Window(), Window())
+        for window in self._windows:
+            self._free.put(window)
+        _check_room_for_threads()
+        self._thread = threading.Thread(target=self._run, args=(cursor,), name="streampgs-reader", daemon=True)
+        self._thread.start()
+
+    def next(self, stop: StopAsked) -> Window | None:
+        """The next window, to be given back with `release`; None when the last epoch is over, or on a stop."""
+        return self._ready.next(stop)
+
+    @property
+    def seconds_waiting(self) -> float:
+        return self._ready.seconds_waiting
+
+    def release(self, window: Window) -> None:
+        self._free.put(window)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(window.nbytes for window in self._windows)
+
+    def close(self) -> None:
+        self._filler.blocks.stop()
+        self._free.put(None)
+        self._thread.join()
+        self._filler.close()
+
+    def _run(self, cursor: Cursor) -> None:
+        try:
+            following = self._take(cursor, wait=True)
+            while following is not None:
+                plan, window = following
+                self._begun = None
+                self._filler.fill(plan, window, partial(self._begin, plan.next))
+                self._ready.put(window)
+                following = self._begun or self._take(plan.next, wait=True)
+        except BaseException as error:
+            self._ready.put(error)
+
+    def _begin(self, cursor: Cursor) -> None:
+        """Look after the window behind the one that is being filled: announce it, and start with it as soon as there
+        is room for it."""
+        if self._announced != cursor and not self._ends_at(cursor):
+            self._announced = cursor
+            self._filler.announce(self._schedule.window(cursor))
+        if self._begun is None:
+            self._begun = self._take(cursor, wait=False)
+            if self._begun is not None:
+                self._filler.start(*self._begun)
+
+    def _ends_at(self, cursor: Cursor) -> bool:
+        return self._last_epoch is not None and cursor.epoch >= self._last_epoch
+
+    def _take(self, cursor: Cursor, wait: bool) -> tuple[WindowPlan, Window] | None:
+        """The plan at the cursor and a free window for it; None if there is none, or no window will be wanted."""
+        if self._ends_at(cursor):
+            if wait:
+                self._ready.put(None)
+            return None
+        try:
+            window = self._free.get(wait)
+        except queue.Empty:
+            return None
+        if window is None:
+            self._free.put(None)  # to be seen again by who waits
+            return None
+        return self._schedule.window(cursor), window

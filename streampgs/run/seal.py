@@ -1,0 +1,146 @@
+"""Files that are either whole and unaltered, or recognised as not: an Arrow IPC stream followed by a SHA-256 of all
+that precedes it. Any Arrow reader can open one; this one also verifies it.
+
+The single place where a run's files are written: to a temporary name, synced, renamed, and the folder synced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import pyarrow as pa
+
+from streampgs.errors import RunError
+from streampgs.files import new_file, open_regular
+from streampgs.formats.arrow_metadata import MetadataDamaged, read_batch_metadata
+from streampgs.run.memory import available_bytes
+
+_MAGIC = b"spgseal1"
+_TRAILER_BYTES = len(_MAGIC) + hashlib.sha256().digest_size
+_JSON_KEY = b"streampgs"
+_HASH_BYTES = 1 << 22
+
+
+class SealBroken(Exception):
+    """The file is not what was once written."""
+
+
+class _HashingFile:
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.digest = hashlib.sha256()
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self.digest.update(data)
+        return self.file.write(data)
+
+    def flush(self) -> None:
+        self.file.flush()
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def write_sealed(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema, record: dict[str, Any]) -> None:
+    """Write batches and a JSON record under the name `path`, or leave what was there before."""
+    schema = schema.with_metadata({_JSON_KEY: json.dumps(record, allow_nan=False).encode()})
+    temporary = path.with_name(f".{path.name}.writing")
+    try:
+        with open(new_file(temporary), "wb") as file:
+            hashing = _HashingFile(file)
+            with pa.ipc.new_stream(pa.PythonFile(hashing, mode="w"), schema) as writer:
+                for batch in batches:
+                    writer.write_batch(batch.replace_schema_metadata(schema.metadata))
+            file.write(_MAGIC + hashing.digest.digest())
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(temporary, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        with suppress(OSError):
+            temporary.unlink()
+        raise RunError(
+            f"'{path}' cannot be written: {error.strerror or error}",
+            "free some space or mend the permissions, then resume: what was there before is intact",
+        ) from error
+
+
+def _sync_folder(folder: Path) -> None:
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:
+    """The table and the record, after the whole file was verified: the very bytes that are used."""
+    data = _verified_bytes(path)
+    try:
+        table = _table_in(data)
+        table.validate(full=True)
+        record = json.loads(table.schema.metadata[_JSON_KEY], parse_constant=_finite, parse_float=_finite)
+    except (
+        pa.ArrowException, MetadataDamaged, OSError, StopIteration, TypeError, KeyError, ValueError, RecursionError,
+    ) as error:  # fmt: skip
+        raise SealBroken(f"its seal is whole, but not what is in it: {error!r}") from error
+    if not isinstance(record, dict):
+        raise SealBroken("its seal is whole, but its record is none")
+    return table, record
+
+
+def _finite(text: str) -> float:
+    """We write no others."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {text}")
+    return number
+
+
+def _verified_bytes(path: Path) -> pa.Buffer:
+    """All that stands before the seal."""
+    with open(open_regular(path), "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        available = available_bytes()
+        if size < _TRAILER_BYTES:
+            raise SealBroken("it is too short")
+        if available is not None and size > available:
+            raise SealBroken(f"its {size:,} bytes are more than the {available:,} that are free in memory")
+        data = np.empty(size, np.uint8)
+        digest, done, content = hashlib.sha256(), 0, size - _TRAILER_BYTES
+        while done < size:
+            got = file.readinto(data[done : done + _HASH_BYTES].data)
+            if not got:
+                raise SealBroken("it became shorter while it was read")
+            digest.update(data[done : min(done + got, content)].data)
+            done += got
+        if data[content:].tobytes() != _MAGIC + digest.digest():
+            raise SealBroken("its SHA-256 does not match")
+    return pa.py_buffer(data[:content])
+
+
+def _table_in(data: pa.Buffer) -> pa.Table:
+    """The stream's table. Its parts lie in `data`: nothing is asked for that a number in the file could make large."""
+    reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(data))
+    schema = pa.ipc.read_schema(reader.read_next_message())
+    batches = []
+    for message in reader:
+        if message.type != "record batch" or _is_compressed(message):
+            raise MetadataDamaged(f"a {message.type} that is not as we write them")
+        batches.append(pa.ipc.read_record_batch(message, schema))
+    return pa.Table.from_batches(batches, schema)
+
+
+def _is_compressed(message: pa.Message) -> bool:
+    metadata = message.metadata.to_pybytes()
+    prefix = b"\xff\xff\xff\xff" + len(metadata).to_bytes(4, "little")
+    return read_batch_metadata(prefix + metadata).compressed

@@ -1,0 +1,670 @@
+"""Training from a start or a resume to a limit or a stop: windows of rows in, checkpoints out. The one place that sees
+both the data and the solver."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from streampgs.checks import require, typed, understanding
+from streampgs.data.budget import Forecast
+from streampgs.data.open import columns_of
+from streampgs.data.refresh import Standing
+from streampgs.data.shards import Source
+from streampgs.encoding.encoding import Encoding
+from streampgs.errors import DataError, Diverged
+from streampgs.learn.lanes import Lanes, state_bytes_per_feature
+from streampgs.learn.pgs import TRANSIENT_FEATURE_BYTES, Pgs, PgsSettings, most_lanes
+from streampgs.model import lanes_from
+from streampgs.options import ModelOptions, Resources, values_of
+from streampgs.order.cursor import Cursor
+from streampgs.reading.bad_rows import counts_by_name
+from streampgs.reading.loader import RowRules, WindowFiller
+from streampgs.reading.remote import one_by_one
+from streampgs.reading.window import Window
+from streampgs.run.folder import Checkpoint, RunFolder
+from streampgs.run.history import CHOSEN, SIGMA, STOPPED
+from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
+from streampgs.run.record import RunRecord
+from streampgs.run.report import Observer, Report, Status, StopRequest
+from streampgs.run.words import chosen_text, encoding_choices, memory_choice, model_choice
+from streampgs.selection.grid import candidates_of, lanes_of, sigma_count, targets_of
+from streampgs.selection.race import Contest, heats_for
+from streampgs.table.catalog import Catalog, build_catalog
+
+# A loop call is this much work: short enough for Ctrl-C, long enough to cost nothing. Targets are looked at where
+# such pieces end, which are fixed places of a window.
+_PIECE_ROWS = 8192
+_PIECE_ENTRIES = 1 << 21
+_STATUS_SECONDS = 0.2
+_METRICS_SECONDS = 5.0
+_ROWS_BEFORE_TARGETS = 1000
+_VALIDATION_BYTES = 32 << 20
+# For --target-accuracy, validation rows are looked at whenever the rows have grown by an eighth; but only once the
+# progressive accuracy, which is that of single iterates and so lower, has come near.
+_FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
+
+
+LOOK = "look"
+"""What is said to have stopped a session that is to look for more data at an epoch's end."""
+
+
+def _ball_of(settings: PgsSettings) -> float | Literal["none"]:
+    return "none" if math.isinf(settings.radius) else settings.radius
+
+
+@dataclass
+class Totals:
+    """Sums over all sessions of a run."""
+
+    rows: int = 0
+    seconds_training: float = 0.0
+    seconds_waiting: float = 0.0
+    skipped: Counter[int] = field(default_factory=Counter)
+    looks: int = 0
+    """At the validation rows, those that were not worth it included."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {**asdict(self), "skipped": {str(reason): count for reason, count in self.skipped.items()}}
+
+    @staticmethod
+    def from_json(record: dict[str, Any]) -> Totals:
+        skipped = Counter({int(reason): count for reason, count in record["skipped"].items()})
+        return Totals(record["rows"], record["seconds_training"], record["seconds_waiting"], skipped, record["looks"])
+
+
+def _check_totals(totals: Totals) -> None:
+    counts = (typed(totals).rows, totals.looks, *totals.skipped.values())
+    require(min(counts) >= 0, f"counts {counts!r:.100}")  # of seconds a clock that jumped may have made anything
+    require(math.isfinite(totals.seconds_training + totals.seconds_waiting), "seconds that are no number")
+    counts_by_name(totals.skipped)
+
+
+class Session:
+    """One stretch of training, from a start or a resume to a limit or a stop."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        record: RunRecord,
+        catalog: Catalog,
+        cursor: Cursor,
+        observer: Observer,
+        stop: StopRequest,
+        resources: Resources,
+        encoding: Encoding | None,
+        source: Source,
+    ) -> None:
+        self.source = source
+        self.encoding = encoding
+        self.folder = folder
+        self.record = record
+        self.options = record.options
+        self.catalog = catalog
+        self.cursor = cursor
+        self.observer = observer
+        self.stop = stop
+        self.resources = resources
+        self.solver: Lanes | None = None
+        self.contest: Contest | None = None
+        self.looked: tuple[float, float | None] | None = None
+        self.totals = Totals()
+        self.checkpoint: Path | None = None
+        self.saved_at: tuple[Any, ...] | None = None
+        self.half_way = False
+        """Within a step: λ and cursor do not belong together."""
+        self.limits = record.limits
+        self.window: Window | None = None
+        self.forecast: Forecast | None = None
+        self.process_bytes = 0
+        self.rows_at_start = 0
+        self.waited_before = 0.0
+        self.seconds_at_start = 0.0
+        self.pauses_at: int | None = None
+        self.changes_sigma = False
+        """Whether σ is to be another one from the next window on."""
+        self.averages_anew = False
+        """Whether averages are to begin anew with the next window: they speak of much less data than there are by now."""
+
+    def restore(self, checkpoint: Checkpoint, changes_sigma: bool = False) -> None:
+        record = checkpoint.record
+        with understanding(checkpoint.path):
+            told = {name: record.get(name, False) for name in ("changes_sigma", "averages_anew")}
+            require(all(isinstance(value, bool) for value in told.values()), f"{told!r:.100}")
+        self.changes_sigma = changes_sigma or told["changes_sigma"]
+        self.averages_anew |= told["averages_anew"]
+        self.solver = lanes_from(checkpoint)
+        with understanding(checkpoint.path):
+            self.contest = Contest.from_json(record["contest"])
+            self.contest.check(self.solver)
+            self.totals = Totals.from_json(record["totals"])
+            _check_totals(self.totals)
+        self._take_in_growth(self.solver, self.contest)
+        with understanding(checkpoint.path):
+            self._check_lanes_of_these_rows(self.solver)
+        self.contest.validation = self._validation_window(self.solver.features)
+        self.checkpoint = checkpoint.path
+        saved = self.totals.rows, Cursor.from_json(record["cursor"])
+        self.saved_at = *saved, tuple(record.get("sources", ())), record.get("changes_sigma", False)
+        self._begin_counting()
+
+    def _check_lanes_of_these_rows(self, solver: Lanes) -> None:
+        for lane in solver.settings:
+            require(lane.layout == self.catalog.kind, f"a model of {lane.layout} rows for {self.catalog.kind} ones")
+            require(lane.column < len(self.options.labels), f"label {lane.column} of {len(self.options.labels)}")
+
+    def take_over(self, before: Session) -> None:
+        """Go on with the models of a session of this process, on other data."""
+        self.solver, self.contest, self.totals, self.looked = (
+            before.solver,
+            before.contest,
+            before.totals,
+            before.looked,
+        )
+        self.totals.seconds_waiting = before._seconds_waiting()
+        self.checkpoint, self.saved_at = before.checkpoint, before.saved_at
+        self.changes_sigma = before.changes_sigma
+        self.averages_anew |= before.averages_anew
+        self.forecast, self.process_bytes = before.forecast, before.process_bytes
+        self.rows_at_start, self.seconds_at_start = before.rows_at_start, before.seconds_at_start
+        self.waited_before = self.totals.seconds_waiting
+        grown = self.encoding is not before.encoding or self.options.classes != before.options.classes
+        if grown and self.solver is not None and self.contest is not None:
+            self._take_in_growth(self.solver, self.contest)
+            self.contest.validation = self._validation_window(self.solver.features)
+
+    def _take_in_growth(self, solver: Lanes, contest: Contest) -> None:
+        """Columns and classes that came with the data since these models stepped last."""
+        solver = solver.with_layout(self.catalog.kind)  # sparse from now on, if columns have come that rows seldom have
+        contest.candidates = [replace(candidate, layout=self.catalog.kind) for candidate in contest.candidates]
+        if self._feature_count is not None:
+            self._grow(solver, self._feature_count)
+        self.solver = contest.take_in(targets_of(self.options), solver)
+
+    def standing(self, before: Standing) -> Standing:
+        """Where the run stands by now."""
+        steps = self.solver.steps if self.solver is not None else 0
+        return replace(before, cursor=self.cursor, rows=self.totals.rows, steps=steps, has_grown_much=False)
+
+    def _begin_counting(self) -> None:
+        self.rows_at_start = self.totals.rows
+        self.waited_before = self.totals.seconds_waiting
+        self.seconds_at_start = self.totals.seconds_training + self.waited_before
+
+    def run(self, looks_for_more: bool = False) -> Report:
+        """Train until a limit or a stop; or, looking for more, to the end of the present epoch."""
+        self.pauses_at = self.cursor.epoch + 1 if looks_for_more else None
+        reached = self._limit_reached(at_piece_end=False)
+        if reached is not None and not (reached == self.stop.reason and self.source.taken is not None):
+            if not looks_for_more:
+                self.observer.note(
+                    f"nothing to do: the limit of {reached} is reached already; give a larger one to go on"
+                )
+            self._save()
+            return self._report(reached)
+        epochs = [epoch for epoch in (self.limits.epochs, self.pauses_at) if epoch is not None]
+        self.source.prepare(self._rules(), min(epochs, default=None))
+        if self.solver is None:
+            self._warm_up_first_lanes()
+        if self.forecast is None:
+            self.process_bytes = rss_bytes() - (self.solver.nbytes if self.solver is not None else 0)
+        self.source.start(self.cursor)
+        self.last_status = self.last_metrics = self.last_saved = time.perf_counter()
+        try:
+            self._save()  # new shards may have joined in: their place in the order is from now on a part of the run
+            stopped_by = self._train()
+        except Diverged:
+            raise
+        except BaseException:
+            if not self.half_way:
+                self._save()
+            raise
+        finally:
+            self.source.close()
+        for remark in self.source.remarks():
+            self.observer.note(remark)
+        self._save()
+        report = self._report(stopped_by)
+        if stopped_by != LOOK:
+            taken = {} if report.stream_rows is None else {"stream_rows": report.stream_rows}
+            self._event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **taken)
+        self.folder.append_metrics({"event": "stopped", **asdict(report)})
+        return report
+
+    @property
+    def _feature_count(self) -> int | None:
+        """The number of features, where it is fixed."""
+        encoded = self.encoding.features if self.encoding is not None else None
+        if self.encoding is not None and self.encoding.before is not None:
+            return encoded
+        return self.options.feature_count or encoded
+
+    def _rules(self) -> RowRules:
+        dense = self.catalog.kind == "dense" and self.solver is not None
+        return RowRules(
+            columns_of(self.options, self.encoding),
+            self.options.classifies,
+            self.options.on_bad_row == "skip",
+            self.solver.features if dense and self.solver is not None else self._feature_count,
+        )
+
+    def _validation_window(self, features: int) -> Window | None:
+        """Rows of the validation data, evenly from all of them, as many as are needed to judge; dense ones of so many
+        features."""
+        if not self.options.validation:
+            return None
+        columns = columns_of(self.options, self.encoding)
+        catalog, _ = build_catalog(self.options.validation, columns)
+        if catalog.kind != self.catalog.kind:
+            raise DataError(
+                f"the validation data hold {catalog.kind} rows, the training data {self.catalog.kind} ones",
+                "give validation data of the same kind",
+            )
+        rules = self._rules() if catalog.kind == "sparse" else replace(self._rules(), features=features)
+        with one_by_one(catalog) as (placed, copies):
+            filler = WindowFiller(placed, np.empty(0, np.int64), rules, None, copies)
+            try:
+                window = filler.sample(_VALIDATION_BYTES)
+            finally:
+                filler.close()
+        if window.rows == 0:
+            raise DataError(
+                "the validation data hold no row to judge on",
+                f"give rows of {features:,} features, with labels" if catalog.kind == "dense" else "give other data",
+            )
+        return window
+
+    def _warm_up_first_lanes(self) -> None:
+        """Load, or compile, the loops that the first step will need, as far as can be told without any rows."""
+        options = self.options
+        targets = len(targets_of(options))
+        for loss in options.losses:
+            for p in (2.0,) if options.p == "auto" else values_of(options.p):
+                lanes = min(most_lanes(p), sigma_count(options, targets) * targets)
+                Pgs.warm_up(loss, p, self.catalog.kind, options.returns, lanes)
+
+    # The loop.
+
+    def _train(self) -> str:
+        while True:
+            window = self._next_window()
+            if isinstance(window, str):
+                return window
+            self.window = window
+            stopped_by = self._train_on(window)
+            if stopped_by is not None:
+                return stopped_by
+            self.source.release(window)
+
+    def _next_window(self) -> Window | str:
+        """The next window with any rows, ready to be trained on; or why training ends."""
+        first_epoch = self.cursor.epoch
+        while True:
+            window = self.source.next(self.stop)
+            if window is None:
+                return self.stop.reason or self._limit_reached(at_piece_end=False) or self.source.ends
+            if window.rows > 0:
+                break
+            assert window.plan is not None
+            self.totals.skipped.update(window.skipped)
+            self.cursor = window.plan.next
+            self.source.release(window)
+            if self.cursor.epoch > first_epoch + 1:
+                raise DataError("a whole epoch had no usable row", "mend the data; streampgs inspect DATA tells more")
+        if self.solver is None:
+            self.solver = self._new_solver(window)
+        elif self.changes_sigma:
+            self.solver = self._with_other_sigma(window, self.solver)
+        elif self.averages_anew and self.contest is not None and not self.contest.is_searching:
+            self.solver.begin_averages_anew()
+        self.averages_anew = self.changes_sigma = False
+        self._grow(self.solver, window.largest_index + 1)
+        if self.forecast is None:
+            self._announce_choices(window)
+        return window
+
+    def _train_on(self, window: Window) -> str | None:
+        """Train on the rest of a window; why training is to end, or None when the window is used up."""
+        assert self.solver is not None
+        assert window.plan is not None
+        mean_entries = window.entries / max(1, window.starts.size)
+        batch = self.options.batch
+        piece = batch * max(1, int(min(_PIECE_ROWS, _PIECE_ENTRIES / max(1.0, mean_entries))) // batch)
+        row = self.cursor.row
+        while row < window.rows:
+            with self._whole_or_not_saved():
+                self._judge_if_due(window, row)
+            until = min(window.rows, (row // piece + 1) * piece)
+            if self.contest is not None and self.contest.next_mark is not None:
+                until = min(until, row + self.contest.next_mark - self.totals.rows)
+            at_piece_end = True
+            if self.limits.rows is not None:
+                last = row + max(1, self.limits.rows - self.totals.rows)
+                at_piece_end = until <= last
+                until = min(until, last)
+            began = time.perf_counter()
+            with self._whole_or_not_saved():
+                until = self.solver.advance(window, row, until, window.rows)
+                now = time.perf_counter()
+                self.totals.seconds_training += now - began
+                self.totals.rows += until - row
+                if row == 0:
+                    self.totals.skipped.update(window.skipped)
+                row = until
+                self.cursor = self.cursor.at_row(row) if row < window.rows else window.plan.next
+            reached = self._limit_reached(at_piece_end)
+            self._look_after(now)
+            if reached is not None:
+                return reached
+        return self._limit_reached(at_piece_end=False)
+
+    @contextmanager
+    def _whole_or_not_saved(self) -> Iterator[None]:
+        """What is interrupted in here, by Ctrl-C in a program or for want of memory, leaves a state that no undisturbed
+        run passes: the last checkpoint stands."""
+        self.half_way = True
+        yield
+        self.half_way = False
+
+    def _limit_reached(self, at_piece_end: bool) -> str | None:
+        limits, totals = self.limits, self.totals
+        if self.stop.reason is not None:
+            return self.stop.reason
+        if limits.epochs is not None and self.cursor.epoch >= limits.epochs:
+            return "epochs"
+        if limits.rows is not None and totals.rows >= limits.rows:
+            return "rows"
+        if limits.seconds is not None and totals.seconds_training + self._seconds_waiting() >= limits.seconds:
+            return "seconds"
+        if self.pauses_at is not None and self.cursor.epoch >= self.pauses_at:
+            return LOOK
+        if self.solver is None or not at_piece_end or totals.rows < _ROWS_BEFORE_TARGETS:
+            return None
+        if limits.target_accuracy is not None:
+            accuracy = self._accuracy_to_go_by()
+            if accuracy is not None and accuracy >= limits.target_accuracy:
+                return "target-accuracy"
+        if limits.target_gap is not None and self._gap(self.solver) <= limits.target_gap:
+            return "target-gap"
+        return None
+
+    # Several models, and how good they are.
+
+    def _judge_if_due(self, window: Window, row: int) -> None:
+        contest, solver = self.contest, self.solver
+        if contest is None or solver is None or contest.next_mark is None or self.totals.rows < contest.next_mark:
+            return
+        kept = contest.judge(solver, window, row, self.totals.rows, self.source.epoch_rows)
+        if kept is not None:
+            self.solver = solver.with_lanes(kept)
+            if len(contest.standing.left) == 1:
+                chosen = contest.candidates[contest.standing.left[0]]
+                self.observer.note(
+                    f"after {self.totals.rows:,} rows {chosen_text(chosen)} is the best of the candidates"
+                )
+                self._event(CHOSEN, **(self._chosen() or {}))
+
+    def _accuracy_to_go_by(self) -> float | None:
+        """What --target-accuracy is compared with; None: nothing new is known."""
+        progressive = self._progressive()[1]
+        if not self.options.validation:
+            return self._judged()[1] if self.options.multiclass else progressive
+        looks = int(math.log(max(self.totals.rows / _FIRST_LOOK, 1.0), _LOOK_GROWTH))
+        if looks == self.totals.looks or self.solver is None or self.contest is None:
+            return None
+        self.totals.looks = looks
+        target = self.limits.target_accuracy
+        if progressive is not None and target is not None and progressive < target - _NEAR_TARGET:
+            return None
+        self.looked = self.contest.look(self.solver)
+        return self.looked[1]
+
+    def _leading_lanes(self) -> range:
+        assert self.contest is not None
+        targets = len(self.contest.targets)
+        first = self.contest.leader() * targets
+        return range(first, first + targets)
+
+    def _progressive(self) -> tuple[float | None, float | None]:
+        """Loss and accuracy of the leading model over its steps, each row before it was trained on; the mean over
+        targets. Of more than two classes the accuracy is not known."""
+        if self.solver is None:
+            return None, None
+        tallies = [self.solver.tallies(lane) for lane in self._leading_lanes()]
+        weight = sum(part.weight for part in tallies)
+        if not weight:
+            return None, None
+        accuracy = sum(part.correct for part in tallies) / weight
+        known = self.options.classifies and not self.options.multiclass
+        return sum(part.loss for part in tallies) / weight, accuracy if known else None
+
+    def _judged(self) -> tuple[float | None, float | None]:
+        # What was said of a winner long ago, when the contest ended, is not what it has come to.
+        latest = self.contest.latest() if self.contest is not None and self.contest.next_mark is not None else None
+        return self.looked or latest or (None, None)
+
+    def _gap(self, solver: Lanes) -> float:
+        """The mean over targets."""
+        lanes = self._leading_lanes()
+        return sum(solver.gap(lane) for lane in lanes) / len(lanes)
+
+    def _seconds_waiting(self) -> float:
+        return self.waited_before + self.source.seconds_waiting
+
+    def _grow(self, solver: Lanes, features: int) -> None:
+        """Room for the features of the next window, unless a stray index asks for more memory than there is."""
+        needed = (features - solver.features) * state_bytes_per_feature(solver.settings)
+        available = available_bytes()
+        if available is not None and needed > available:
+            raise DataError(
+                f"a row names feature {features - 1:,}: a model that wide takes {needed / 1e9:,.1f} GB more, and "
+                f"{available / 1e9:,.1f} GB are free",
+                "give --feature-count N with the true number: rows with larger indices are then named, or skipped",
+            )
+        with self._whole_or_not_saved():
+            solver.grow(features)
+
+    # The first window.
+
+    def _new_solver(self, window: Window) -> Lanes:
+        """A lane for each candidate and target, with what is to be found out found out from the first window's rows."""
+        features = self._feature_count or window.largest_index + 1
+        self.contest = self._new_contest(self.options, window, features)
+        solver = Lanes(lanes_of(self.contest.candidates, self.contest.targets))
+        if self._feature_count is not None:
+            solver.grow(self._feature_count)
+        return solver
+
+    def _new_contest(self, options: ModelOptions, window: Window, features: int) -> Contest:
+        rows = self.source.epoch_rows
+        targets = targets_of(options) if self.contest is None else self.contest.targets
+        candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
+        searching = "auto" in (options.sigma, options.p)
+        heats = heats_for(len(candidates), rows, searching, features)
+        judges_on = options.multiclass or (len(candidates) > 1 and not searching)
+        validation = self._validation_window(features)
+        return Contest(candidates, targets, heats, judges_on, validation, self.totals.rows)
+
+    def _with_other_sigma(self, window: Window, solver: Lanes) -> Lanes:
+        """The leading model goes on with what the options say of σ by now; if that is to be found out, in a new contest
+        of models that begin with its weights."""
+        assert self.contest is not None
+        lanes = self._leading_lanes()
+        leader = solver.settings[lanes.start]
+        ball = self.options.ball if not isinstance(self.options.ball, tuple) else _ball_of(leader)
+        options = replace(self.options, loss=leader.loss, p=leader.p, ball=ball)
+        self.contest = self._new_contest(options, window, solver.features)
+        after = [candidate.sigma for candidate in self.contest.candidates]
+        self._event(SIGMA, before=leader.sigma, after=after)
+        self.looked = None
+        settings = lanes_of(self.contest.candidates, self.contest.targets)
+        continued = solver.started_from(settings, [lanes.start + lane % len(lanes) for lane in range(len(settings))])
+        self.contest.candidates = list(continued.settings[:: len(lanes)])
+        return continued
+
+    def _announce_choices(self, window: Window) -> None:
+        assert self.solver is not None
+        state_bytes = state_bytes_per_feature(self.solver.settings)
+        racing = len(self.solver) > 1 and self.contest is not None and self.contest.next_mark is not None
+        # While lanes are dropped, those that stay are there twice.
+        feature_bytes = state_bytes + max(TRANSIENT_FEATURE_BYTES, state_bytes // 2 if racing else 0)
+        self.forecast = self.source.forecast(self.process_bytes, self.solver.features, feature_bytes)
+        of_source = self.source.choices(window, self.solver.features, self._epochs_left())
+        choices = {
+            "data": of_source.pop("data"),
+            **({} if self.encoding is None else encoding_choices(self.encoding)),
+            "model": model_choice(self.solver.settings, self.options, len(self._leading_lanes())),
+            **of_source,
+            "memory": memory_choice(self.forecast),
+        }
+        self.observer.choices(choices)
+        self.folder.append_metrics({"event": "started", "rows": self.totals.rows, "choices": choices})
+        if self.forecast.model > self.resources.memory and self.encoding is not None and self.encoding.has_hashed:
+            self.observer.note(
+                f"the models in training take {self.forecast.model / 1e6:,.0f} MB beside --memory: --hash-bits "
+                f"{max(1, self.encoding.hash_bits - 4)}, or a --sigma that is known, makes it less"
+            )
+        for hint in self.source.hints(window):
+            self.observer.note(hint)
+
+    # Saving and telling.
+
+    def _look_after(self, now: float) -> None:
+        # The certificate looks at every feature: with millions of them it is asked for less often.
+        seconds_between = _STATUS_SECONDS * max(1.0, self.solver.features / 1e6 if self.solver else 1.0)
+        if now - self.last_status >= seconds_between:
+            self.last_status = now
+            status = self._status()
+            self.observer.status(status)
+            if now - self.last_metrics >= _METRICS_SECONDS:
+                self.last_metrics = now
+                self.folder.append_metrics({"event": "status", **asdict(status)})
+        if now - self.last_saved >= self.resources.checkpoint_seconds:
+            self._save()
+            self.last_saved = time.perf_counter()
+
+    @property
+    def _savable(self) -> tuple[Any, ...]:
+        """What tells whether there is more to save than the last checkpoint holds. Sources that were added and another
+        σ are a part of the run even where nothing is left to train on."""
+        return self.totals.rows, self.cursor, self.record.sources, self.changes_sigma
+
+    def _save(self) -> None:
+        if self.saved_at == self._savable and not self.source.has_unsaved:
+            return
+        of_source = self.source.save(self.folder, self.totals.rows)
+        if self.solver is None or self.contest is None:
+            return
+        vectors, solver = self.solver.to_record()
+        self.totals.seconds_waiting = self._seconds_waiting()
+        record = {
+            "options": self.options.to_json(),
+            "encoding": None if self.encoding is None else self.encoding.digest,
+            "decoder_bytes": self.record.decoder_bytes,
+            "settings": [settings.to_json() for settings in self.solver.settings],
+            "contest": self.contest.to_json(),
+            "sizes": asdict(self.record.sizes),
+            "cursor": self.cursor.to_json(),
+            "catalog_digest": self.catalog.digest(self.cursor.arrivals[-1].shards),
+            "totals": self.totals.to_json(),
+            "limits": asdict(self.limits),
+            "sources": list(self.record.sources),
+            "changes_sigma": self.changes_sigma,
+            "averages_anew": self.averages_anew,
+            "solver": solver,
+            "dual_sha256": self.solver.dual_sha256(),
+            **of_source,
+        }
+        self.checkpoint = self.folder.write_checkpoint(vectors, record, self.totals.rows)
+        self.saved_at = self._savable
+        self.observer.saved(str(self.checkpoint))
+
+    def _event(self, kind: str, **facts: Any) -> None:
+        steps = self.solver.steps if self.solver is not None else 0
+        shards = self.cursor.arrivals[-1].shards if self.cursor.arrivals else 0
+        self.folder.append_event(kind, self.totals.rows, steps, shards=shards, **facts)
+
+    def _epochs_left(self) -> int | None:
+        return None if self.limits.epochs is None else self.limits.epochs - self.cursor.epoch
+
+    def _rows_per_second(self) -> float:
+        seconds = self.totals.seconds_training + self._seconds_waiting() - self.seconds_at_start
+        return (self.totals.rows - self.rows_at_start) / seconds if seconds > 0 else 0.0
+
+    def _status(self) -> Status:
+        assert self.solver is not None
+        loss, accuracy = self._judged() if self.looked or self.options.multiclass else self._progressive()
+        epochs = self.source.epochs(self.cursor, self.window)
+        seconds = self.totals.seconds_training + self._seconds_waiting()
+        return Status(
+            t=self.solver.steps,
+            rows=self.totals.rows,
+            epoch=self.cursor.epoch,
+            epoch_fraction=epochs - self.cursor.epoch,
+            rows_per_second=self._rows_per_second(),
+            loss=loss,
+            accuracy=accuracy,
+            gap=self._gap(self.solver) if self.solver.steps else None,
+            lanes=len(self.solver),
+            stream_rows=self.source.taken,
+            seconds=seconds,
+            seconds_left=self._seconds_left(epochs, seconds),
+            rss_bytes=rss_bytes(),
+        )
+
+    def _seconds_left(self, epochs: float, seconds: float) -> float | None:
+        speed = self._rows_per_second()
+        estimates = []
+        if self.limits.epochs is not None and speed:
+            estimates.append((self.limits.epochs - epochs) * self.source.epoch_rows / speed)
+        if self.limits.rows is not None and speed:
+            estimates.append((self.limits.rows - self.totals.rows) / speed)
+        if self.limits.seconds is not None:
+            estimates.append(self.limits.seconds - seconds)
+        return max(0.0, min(estimates)) if estimates else None
+
+    def _chosen(self) -> dict[str, Any] | None:
+        """What the leading candidate is."""
+        if self.contest is None:
+            return None
+        leader = self.contest.candidates[self.contest.standing.left[self.contest.leader()]].to_json()
+        return {name: leader[name] for name in ("loss", "p", "sigma", "t0", "radius")}
+
+    def _report(self, stopped_by: str) -> Report:
+        solver = self.solver
+        progressive_loss, progressive_accuracy = self._progressive()
+        if self.options.validation and solver is not None and self.contest is not None:
+            self.looked = self.contest.look(solver)
+        judged_loss, judged_accuracy = self._judged()
+        return Report(
+            run=str(self.folder.path),
+            t=solver.steps if solver else 0,
+            rows=self.totals.rows,
+            epochs=self.source.epochs(self.cursor, self.window),
+            seconds_training=self.totals.seconds_training,
+            seconds_reading_wait=self.totals.seconds_waiting,
+            rows_per_second=self._rows_per_second(),
+            progressive_loss=progressive_loss,
+            progressive_accuracy=progressive_accuracy,
+            judged_loss=judged_loss,
+            judged_accuracy=judged_accuracy,
+            chosen=self._chosen(),
+            lanes=len(solver) if solver else 0,
+            gap=self._gap(solver) if solver and solver.steps else None,
+            sampling=self.options.sampling,
+            dual_sha256=solver.dual_sha256() if solver else None,
+            checkpoint=str(self.checkpoint) if self.checkpoint else None,
+            stopped_by=stopped_by,
+            stream_rows=self.source.taken,
+            skipped_rows=counts_by_name(self.totals.skipped),
+            forecast_rss_mb=self.forecast.total / 1e6 if self.forecast else 0.0,
+            peak_rss_mb=peak_rss_bytes() / 1e6,
+        )

@@ -1,0 +1,158 @@
+"""The choices of a run in words, for the lines that a user reads before the first step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from streampgs.data.budget import Forecast
+from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.plan import CATEGORY, CROSS, TOKENS, WEIGHED_TOKENS
+from streampgs.learn.pgs import PgsSettings
+from streampgs.options import ModelOptions
+from streampgs.order.schedule import Sizes
+from streampgs.reading.stream_windows import StreamSizes
+from streampgs.table.catalog import Catalog
+
+_NAMES_SHOWN = 6
+
+
+def data_choice(catalog: Catalog, features: int) -> str:
+    shards = "1 shard" if len(catalog.shards) == 1 else f"{len(catalog.shards):,} shards"
+    return f"{shards}, {catalog.rows:,} rows, {catalog.kind}, {features:,} features"
+
+
+def model_choice(lanes: Sequence[PgsSettings], options: ModelOptions, targets: int) -> str:
+    first = lanes[0]
+    candidates = lanes[::targets]
+    parts = [
+        _listed("", (lane.loss for lane in candidates)),
+        _listed("p ", (f"{lane.p:g}" for lane in candidates)),
+        _range("sigma", [lane.sigma for lane in candidates]),
+        _range("t0", [lane.t0 for lane in candidates]),
+        "no ball" if math.isinf(first.radius) else _range("ball", [lane.radius for lane in candidates]),
+        f"batch {first.batch}",
+        f"intercept {first.intercept:g}",
+        f"return {first.returns}",
+        f"seed {first.seed}",
+    ]
+    if options.classes is not None and options.multiclass:
+        parts.append(f"{len(options.classes)} classes ({_shortened(map(_label_text, options.classes))})")
+    elif options.classes is not None:
+        parts.append(f"{_label_text(options.classes[1])} against {_label_text(options.classes[0])}")
+    elif targets > 1:
+        parts.append(f"{targets} labels ({_shortened(options.labels)})")
+    if len(candidates) > 1:
+        search = ", to be narrowed to the best" if "auto" in (options.sigma, options.p) else ""
+        parts.insert(0, f"{len(candidates)} candidates{search}")
+    return ", ".join(parts)
+
+
+def chosen_text(settings: PgsSettings) -> str:
+    return f"{settings.loss}, p {settings.p:g}, sigma {settings.sigma:.4g}"
+
+
+def encoding_choices(encoding: Encoding) -> dict[str, str]:
+    """What the columns become, and which are left out and why."""
+    by_kind: dict[str, list[str]] = {}
+    for column in encoding.all_columns:
+        by_kind.setdefault(column.kind, []).append(column.name)
+    parts = [f"{_counted(len(names), kind)} ({_shortened(names)})" for kind, names in by_kind.items()]
+    if any(column.scale for column in encoding.all_columns):
+        parts.append("numbers standardized")
+    if encoding.has_hashed:
+        words = sum(len(generation.words) for generation in encoding.generations)
+        known = f"{words:,} known words, the others " if words else ""
+        parts.append(f"{known}hashed to {encoding.hashed_features:,} features")
+    left_out = {name: reason for name, reason in encoding.left_out.items() if reason not in ("label", "weight")}
+    choices = {"columns": ", ".join(parts)}
+    if left_out:
+        choices["left out"] = _shortened(f"{name} ({reason})" for name, reason in left_out.items())
+    return choices
+
+
+_SINGULARS = {TOKENS: "column of tokens", WEIGHED_TOKENS: "map"}
+_PLURALS = {CATEGORY: "categories", CROSS: "crosses", TOKENS: "columns of tokens", WEIGHED_TOKENS: "maps"}
+
+
+def _counted(count: int, kind: str) -> str:
+    if count == 1:
+        return f"1 {_SINGULARS.get(kind, kind)}"
+    return f"{count} {_PLURALS.get(kind, kind + 's')}"
+
+
+def _label_text(label: float | str) -> str:
+    return f"'{label}'" if isinstance(label, str) else f"{label:g}"
+
+
+def _listed(name: str, values: Iterable[str]) -> str:
+    return name + "/".join(dict.fromkeys(values))
+
+
+def _range(name: str, values: Sequence[float]) -> str:
+    low, high = min(values), max(values)
+    return f"{name} {low:.6g}" if low == high else f"{name} {low:.3g} to {high:.3g}"
+
+
+def _shortened(names: Iterable[str]) -> str:
+    listed = list(names)
+    return ", ".join(listed) if len(listed) <= _NAMES_SHOWN else ", ".join([*listed[:_NAMES_SHOWN], "…"])
+
+
+def window_choice(sizes: Sizes, rows: int, blocks: int, is_all: bool, sampling: str) -> str:
+    share = (
+        f"all the data, {blocks:,} blocks"
+        if is_all
+        else f"{blocks:,} blocks of up to {sizes.block_bytes / 1e3:,.0f} kB"
+    )
+    return f"{sizes.window_bytes / 1e6:,.1f} MB; the first mixes {rows:,} rows from {share}; {sampling} sampling"
+
+
+def stream_choices(kind: str, features: int, sizes: StreamSizes, rows: int) -> dict[str, str]:
+    replay = "no rows replayed"
+    if sizes.replay:
+        replay = (
+            f"{sizes.replay:g} of the reservoir ({sizes.reservoir_bytes / 1e6:,.0f} MB of rows, uniform over all that "
+            "passed) beside each new row"
+        )
+    return {
+        "data": f"a stream on standard input, {kind}, {features:,} features",
+        "window": f"{sizes.window_bytes / 1e6:,.1f} MB of new rows; the first mixes {rows:,}; {replay}",
+    }
+
+
+def cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
+    if not catalog.remote:
+        return _decoded_choice(catalog, folder, epochs_left)
+    size = sum(remote.size for remote in catalog.remote)
+    copies = (
+        f"copies of {len(catalog.remote):,} remote shards ({size / 1e6:,.1f} MB) come into {folder} as they are needed"
+    )
+    decoded = any(shard.decoded for shard in catalog.shards)
+    return f"{copies}; {_decoded_choice(catalog, folder, epochs_left)}" if decoded else copies
+
+
+def _decoded_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
+    decoded = sum(shard.decoded for shard in catalog.shards)
+    kept = sum(shard.cached for shard in catalog.shards)
+    if not decoded:
+        return "not needed: all shards can be read in slices"
+    if not kept:
+        return "none: shards are decoded in every epoch"
+    if epochs_left == 1:
+        return "not needed: no epoch is to follow that would read it"
+    return f"{kept} of {decoded} shards are decoded once, into {folder}"
+
+
+def memory_choice(forecast: Forecast) -> str:
+    parts = {
+        "process": forecast.process,
+        "two windows": forecast.windows,
+        "reservoir": forecast.reservoir,
+        "reading": forecast.reading,
+        "decoding": forecast.decoding,
+        "downloads": forecast.downloads,
+        "model": forecast.model,
+    }
+    listed = ", ".join(f"{name} {value / 1e6:,.0f} MB" for name, value in parts.items() if value)
+    return f"about {forecast.total / 1e6:,.0f} MB at the peak: {listed}"

@@ -1,0 +1,1 @@
+"""Which candidates a run trains, and which of them is best."""

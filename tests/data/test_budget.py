@@ -1,0 +1,206 @@
+"""The sizes of a run: windows fit the budget, mix enough blocks, and fit again at a resume."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streampgs.data.budget import (
+    BLOCKS_NEEDED,
+    LARGEST_BLOCK,
+    SMALLEST_BLOCK,
+    as_laid_out,
+    check_fits,
+    choose_sizes,
+    forecast,
+    group_sizes,
+)
+from streampgs.errors import OptionError
+from streampgs.formats.shard_files import Fingerprint
+from streampgs.options import SMALLEST_MEMORY, Resources
+from streampgs.order.schedule import GroupSizes, Sizes
+from streampgs.table.catalog import Catalog, Shard
+from streampgs.table.layout import DENSE, SPARSE, Layout
+
+ROOM_TO_GROW = 1 + 1 / 16  # what a window's memory may exceed its rows by
+
+
+def shard(kind: str, rows: list[int], entries: list[int], decoded: bool = False, cached: bool = False) -> Shard:
+    layout = Layout(kind, ("label", "features"))
+    return Shard(Path("s"), "arrow", Fingerprint(0, 0, ""), layout, decoded, cached, tuple(rows), tuple(entries))
+
+
+@st.composite
+def catalogs(draw: st.DrawFn) -> Catalog:
+    kind = draw(st.sampled_from([SPARSE, DENSE]))
+    shards = []
+    for _ in range(draw(st.integers(1, 8))):
+        rows = draw(st.lists(st.integers(0, 10**7), min_size=1, max_size=5))
+        entries = [r * draw(st.integers(0, 5000)) for r in rows]
+        decoded = draw(st.booleans())
+        shards.append(shard(kind, rows, entries, decoded, decoded and draw(st.booleans())))
+    return Catalog(shards)
+
+
+def groups_of(rows: list[int], row_bytes: float, decoded: bool = False, cached: bool = False) -> GroupSizes:
+    count = len(rows)
+    return GroupSizes(
+        np.array(rows, np.int64), np.full(count, row_bytes), np.full(count, decoded), np.full(count, cached)
+    )
+
+
+MEMORY = st.integers(SMALLEST_MEMORY, 1 << 42)
+PLAIN = groups_of([1000], 100.0)
+
+
+# Sizes of rows.
+
+
+def test_bytes_of_a_row_are_those_of_the_window_arrays():
+    """Start, stop and label are 8 bytes each; an entry is a float32, and for sparse rows an index of 4 bytes besides."""
+    catalog = Catalog([shard(SPARSE, [10, 4], [70, 0], decoded=True), shard(SPARSE, [2], [6])])
+    assert group_sizes(catalog, weighted=False).row_bytes.tolist() == [24 + 8 * 7, 24, 24 + 8 * 3]
+    assert group_sizes(catalog, weighted=True).row_bytes.tolist() == [32 + 8 * 7, 32, 32 + 8 * 3]
+    assert group_sizes(Catalog([shard(DENSE, [10], [280])]), weighted=False).row_bytes.tolist() == [24 + 4 * 28]
+
+
+def test_what_comes_later_changes_no_size_of_what_is_there():
+    """The sizes of groups decide the order of rows, in the middle of an epoch, too."""
+    dense, sparse = shard(DENSE, [10, 20], [30, 60]), shard(SPARSE, [5], [10])
+    before = group_sizes(Catalog([dense]), weighted=False).row_bytes.tolist()
+    assert group_sizes(Catalog([dense, sparse]), weighted=False).row_bytes.tolist() == [*before, 24 + 8 * 2]
+
+
+def test_dense_rows_beside_sparse_ones_are_counted_as_they_are_laid_out():
+    mixed = Catalog([shard(DENSE, [10**6], [10**7]), shard(SPARSE, [10**6], [10**6])])
+    groups, sizes = group_sizes(mixed, weighted=False), Sizes(1 << 20, 1 << 16)
+    laid_out, needed = as_laid_out(mixed, groups, sizes)
+    assert laid_out.row_bytes.tolist() == [24 + 8 * 10, 24 + 8]
+    assert needed.window_bytes == int((24 + 80) / (24 + 40) * (1 << 20))
+    assert needed.block_bytes == sizes.block_bytes
+    little = Catalog([shard(DENSE, [10], [100]), shard(SPARSE, [10], [10])])  # less than a window in all
+    assert as_laid_out(little, group_sizes(little, weighted=False), sizes)[1] == sizes
+    for kind in (DENSE, SPARSE):
+        alike = Catalog([shard(kind, [10], [30])])
+        groups = group_sizes(alike, weighted=False)
+        assert as_laid_out(alike, groups, sizes) == (groups, sizes)
+
+
+def test_groups_know_their_shards():
+    catalog = Catalog([
+        shard(SPARSE, [1, 2], [0, 0], decoded=True, cached=True), shard(SPARSE, [3], [0]), shard(SPARSE, [4, 5], [0, 0], decoded=True),
+    ])  # fmt: skip
+    sizes = group_sizes(catalog, weighted=False)
+    assert sizes.rows.tolist() == [1, 2, 3, 4, 5]
+    assert sizes.decoded.tolist() == [True, True, False, True, True]
+    assert sizes.cached.tolist() == [True, True, False, False, False]
+
+
+def test_groups_without_rows_have_a_size():
+    sizes = group_sizes(Catalog([shard(SPARSE, [0, 1], [0, 1])]), weighted=False)
+    assert np.isfinite(sizes.row_bytes).all()
+
+
+# Windows and blocks.
+
+
+@given(catalogs(), MEMORY, st.booleans())
+def test_windows_fit_the_budget(catalog, memory, weighted):
+    groups, resources = group_sizes(catalog, weighted), Resources(memory=memory)
+    sizes = choose_sizes(groups, resources)
+    # Where groups are decoded into memory there is a third: the decoded rows on their way into a window.
+    windows = 3 if (groups.decoded & ~groups.cached).any() else 2
+    assert windows * ROOM_TO_GROW * sizes.window_bytes <= memory
+    check_fits(sizes, resources)  # a resume with the same budget goes on
+
+
+@given(catalogs(), MEMORY)
+def test_blocks_are_of_a_good_size_and_many_in_a_window(catalog, memory):
+    sizes = choose_sizes(group_sizes(catalog, weighted=False), Resources(memory=memory))
+    assert SMALLEST_BLOCK <= sizes.block_bytes <= LARGEST_BLOCK
+    assert sizes.window_bytes >= BLOCKS_NEEDED * sizes.block_bytes
+
+
+@given(catalogs(), MEMORY, MEMORY)
+def test_more_memory_never_gives_a_smaller_window(catalog, one, other):
+    groups = group_sizes(catalog, weighted=False)
+    small, large = (choose_sizes(groups, Resources(memory=memory)) for memory in sorted([one, other]))
+    assert small.window_bytes <= large.window_bytes
+    assert small.block_bytes <= large.block_bytes
+
+
+@given(catalogs(), MEMORY, st.integers(1, 1 << 40))
+def test_window_that_is_asked_for_is_taken_or_refused(catalog, memory, window):
+    groups = group_sizes(catalog, weighted=False)
+    fitting = (memory - (24 << 20)) / ((3 if (groups.decoded & ~groups.cached).any() else 2) * ROOM_TO_GROW)
+    if 2 * window > memory:
+        with pytest.raises(OptionError, match="--memory"):
+            Resources(memory=memory, window=window)
+    elif window > fitting:
+        with pytest.raises(OptionError, match=r"--window .* is more than --memory"):
+            choose_sizes(groups, Resources(memory=memory, window=window))
+    else:
+        sizes = choose_sizes(groups, Resources(memory=memory, window=window))
+        assert sizes.window_bytes == window
+        assert SMALLEST_BLOCK <= sizes.block_bytes <= LARGEST_BLOCK
+
+
+def test_plain_data_needs_no_larger_window_than_mixes_well():
+    large, larger = (choose_sizes(PLAIN, Resources(memory=memory)) for memory in (1 << 32, 1 << 40))
+    assert large == larger
+
+
+def test_large_row_groups_get_a_larger_window_to_mix_enough_of_them():
+    group_bytes = 100 << 20
+    groups = groups_of([group_bytes // 100] * 1000, 100.0, decoded=True, cached=True)
+    sizes = choose_sizes(groups, Resources(memory=1 << 40))
+    assert sizes.window_bytes >= BLOCKS_NEEDED * group_bytes * 0.999
+
+
+def test_rows_decoded_without_a_cache_leave_less_for_windows():
+    memory = Resources(memory=100 * 10**6)
+    cached, uncached = (choose_sizes(groups_of([1000], 100.0, True, c), memory).window_bytes for c in (True, False))
+    assert cached == choose_sizes(PLAIN, memory).window_bytes
+    assert uncached == pytest.approx(cached * 2 / 3, rel=1e-6)
+
+
+# At a resume.
+
+
+@given(MEMORY, MEMORY)
+def test_recorded_window_fits_or_is_refused_with_the_memory_it_needs(first, later):
+    sizes = choose_sizes(PLAIN, Resources(memory=first))
+    if 2 * ROOM_TO_GROW * sizes.window_bytes + (24 << 20) <= later:
+        check_fits(sizes, Resources(memory=later))
+    else:
+        with pytest.raises(OptionError, match=r"the run's windows of .* MB need --memory [\d,]+MB"):
+            check_fits(sizes, Resources(memory=later))
+
+
+def test_smaller_budget_than_the_window_needs_is_refused():
+    with pytest.raises(OptionError, match=r"windows of 100 MB need --memory 238MB; 200MB were given"):
+        check_fits(Sizes(100 * 10**6, 1 << 20), Resources(memory=200 * 10**6))
+    check_fits(Sizes(100 * 10**6, 1 << 20), Resources(memory=240 * 10**6))
+
+
+# The forecast.
+
+
+@given(catalogs(), MEMORY, st.integers(0, 10**8), st.integers(0, 100))
+def test_forecast_stays_in_the_budget_beside_process_and_model(catalog, memory, features, feature_bytes):
+    groups = group_sizes(catalog, weighted=False)
+    sizes = choose_sizes(groups, Resources(memory=memory))
+    found = forecast(groups, sizes, 200 * 10**6, features, feature_bytes)
+    assert found.windows + found.reading <= memory
+    assert found.model == features * feature_bytes
+    assert found.total == 200 * 10**6 + found.windows + found.reading + found.model
+
+
+def test_forecast_of_small_data_is_small():
+    found = forecast(PLAIN, choose_sizes(PLAIN, Resources()), 0, 0, 0)
+    assert found.windows == int(2 * 100_000 * ROOM_TO_GROW)
+    assert found.reading == 100_000

@@ -1,0 +1,212 @@
+"""exp, log1p, log2 and powers against the mathematics library, over all of where they may be asked; and the compiled
+forms against the plain ones."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from streampgs.kernels.vector_math import exp2_of, exp_of_negative, log1p_of_unit, log2_of, power_of
+
+FEW_ULP = 2e-15
+POWER_TOLERANCE = 1e-12
+SMALLEST_NORMAL, LARGEST = sys.float_info.min, sys.float_info.max
+SMALLEST_SUBNORMAL = 5e-324
+LOWEST_EXPONENT = -708.0
+
+any_normal = st.floats(SMALLEST_NORMAL, LARGEST)
+wide_exponents = st.one_of(
+    st.floats(1e-3, 1e3), st.sampled_from([1e-300, 1e-9, 0.25, 0.5, 1.0, 1.25, 2.0, 9.25, 101.0])
+)
+
+
+def relative(found: float, expected: float) -> float:
+    return abs(found - expected) / abs(expected)
+
+
+# The exponential.
+
+
+@given(x=st.floats(LOWEST_EXPONENT, 0.0))
+@example(x=-1e-300)
+@example(x=-SMALLEST_SUBNORMAL)
+@example(x=-(2.0**-53))
+@example(x=-0.5 * math.log(2.0))
+@example(x=math.nextafter(-0.5 * math.log(2.0), -1.0))
+def test_exp_is_exp(x):
+    assert relative(exp_of_negative(x), math.exp(x)) <= FEW_ULP
+
+
+def test_exp_at_every_change_of_the_exponent():
+    """Where the whole part of x/ln 2 is rounded up instead of down, and where it is whole."""
+    for whole in range(1022):
+        for x in (-whole * math.log(2.0), -(whole + 0.5) * math.log(2.0)):
+            for near in (math.nextafter(x, -math.inf), x, min(0.0, math.nextafter(x, math.inf))):
+                if near >= LOWEST_EXPONENT:
+                    assert relative(exp_of_negative(near), math.exp(near)) <= FEW_ULP, near
+
+
+def test_exp_at_its_ends():
+    assert exp_of_negative(0.0) == exp_of_negative(-0.0) == 1.0
+    least = exp_of_negative(LOWEST_EXPONENT)
+    assert 0.0 < least <= 4e-308
+    for x in (math.nextafter(LOWEST_EXPONENT, -math.inf), -709.0, -745.2, -1e300, -LARGEST, -math.inf):
+        assert exp_of_negative(x) == least
+
+
+@given(x=st.floats(LOWEST_EXPONENT, 0.0), share=st.floats(0.0, 1.0))
+def test_exp_rises_but_for_rounding_and_never_leaves_the_unit(x, share):
+    y = x * share
+    assert 0.0 < exp_of_negative(x) <= exp_of_negative(y) * (1.0 + FEW_ULP) <= 1.0 + FEW_ULP
+
+
+# Logarithms.
+
+
+@given(x=st.floats(0.0, 1.0, exclude_min=True))
+@example(x=1.0)
+@example(x=SMALLEST_SUBNORMAL)
+@example(x=SMALLEST_NORMAL)
+@example(x=2.0**-53)
+@example(x=1e-9)
+def test_log1p_is_log1p(x):
+    # A subnormal number has no digits to lose a half of one in.
+    assert abs(log1p_of_unit(x) - math.log1p(x)) <= FEW_ULP * math.log1p(x) + SMALLEST_SUBNORMAL
+
+
+def test_log1p_of_nothing_is_nothing():
+    assert log1p_of_unit(0.0) == 0.0
+
+
+@given(x=any_normal)
+@example(x=LARGEST)
+@example(x=SMALLEST_NORMAL)
+@example(x=math.sqrt(0.5))
+@example(x=math.nextafter(math.sqrt(0.5), 0.0))
+@example(x=math.nextafter(math.sqrt(2.0), 0.0))
+@example(x=math.nextafter(math.sqrt(2.0), 2.0))
+@example(x=math.nextafter(1.0, 0.0))
+@example(x=math.nextafter(1.0, 2.0))
+def test_log2_is_log2(x):
+    assert abs(log2_of(x) - math.log2(x)) <= FEW_ULP * abs(math.log2(x))
+
+
+@given(x=st.floats(0.5, 2.0))
+def test_log2_keeps_its_digits_around_one(x):
+    assert abs(log2_of(x) - math.log2(x)) <= FEW_ULP * abs(math.log2(x))
+
+
+def test_log2_of_powers_of_two_is_exact():
+    for exponent in range(-1022, 1024):
+        assert log2_of(2.0**exponent) == exponent
+
+
+# Powers.
+
+
+@given(y=st.floats(-1022.0, 1023.0, exclude_max=True))
+@example(y=math.nextafter(1023.0, 0.0))
+@example(y=0.5)
+@example(y=-0.5)
+@example(y=math.nextafter(0.5, 1.0))
+def test_exp2_is_exp2(y):
+    assert relative(exp2_of(y), math.exp2(y)) <= FEW_ULP
+
+
+def test_exp2_of_whole_numbers_is_exact():
+    for exponent in range(-1022, 1023):
+        assert exp2_of(float(exponent)) == 2.0**exponent
+
+
+@pytest.mark.parametrize("y", [math.nextafter(-1022.0, -math.inf), -1022.5, -1074.0, -1e4, -1e300, -math.inf])
+def test_exp2_of_what_is_no_normal_number_is_zero(y):
+    assert exp2_of(y) == 0.0
+
+
+@given(exponent=wide_exponents, share=st.floats(0.0, 1.0))
+def test_power_is_pow(exponent, share):
+    """x anywhere among the normal numbers, as far as its power is one."""
+    low = max(-1022.0, -1021.9 / exponent)
+    high = min(1023.0, 1022.9 / exponent)
+    x = 2.0 ** (low + share * (high - low))
+    assert relative(power_of(x, exponent), math.pow(x, exponent)) <= POWER_TOLERANCE
+
+
+@given(exponent=wide_exponents)
+def test_powers_at_the_ends(exponent):
+    assert power_of(0.0, exponent) == 0.0
+    assert power_of(1.0, exponent) == 1.0
+    for x in (SMALLEST_SUBNORMAL, 1e-310, math.nextafter(SMALLEST_NORMAL, 0.0)):
+        assert power_of(x, exponent) == 0.0
+
+
+@given(x=st.floats(SMALLEST_NORMAL, 0.5), exponent=st.floats(1023.0, 1e6))
+def test_a_power_that_is_no_normal_number_is_zero(x, exponent):
+    assert power_of(x, exponent) == 0.0
+
+
+@given(x=st.floats(1e-100, 1e100), share=st.floats(0.0, 1.0), exponent=st.floats(0.5, 3.0))
+def test_powers_rise_but_for_rounding(x, share, exponent):
+    assert power_of(x * share, exponent) <= power_of(x, exponent) * (1.0 + POWER_TOLERANCE)
+
+
+# The compiled forms: products and sums may be rounded once instead of twice there, and nothing else differs.
+
+
+@numba.njit
+def compiled_forms(x, exponents, out):
+    for k in range(x.size):
+        out[0, k] = exp_of_negative(-708.0 * x[k])
+        out[1, k] = log1p_of_unit(x[k])
+        out[2, k] = log2_of(x[k] * 1e300 + 1e-300)
+        out[3, k] = exp2_of(2046.0 * x[k] - 1023.0)
+        out[4, k] = power_of(x[k] * 1e3, exponents[k])
+
+
+def plain_forms(x, exponents):
+    return np.array(
+        [
+            [
+                exp_of_negative(-708.0 * a),
+                log1p_of_unit(a),
+                log2_of(a * 1e300 + 1e-300),
+                exp2_of(2046.0 * a - 1023.0),
+                power_of(a * 1e3, e),
+            ]
+            for a, e in zip(x.tolist(), exponents.tolist(), strict=True)
+        ]
+    ).T
+
+
+def test_compiled_and_plain_forms_agree():
+    random = np.random.default_rng(0)
+    ends = [0.0, 1.0, 0.5, 1e-300, SMALLEST_NORMAL, SMALLEST_SUBNORMAL, 0.25, 1e-3, math.nextafter(1.0, 0.0)]
+    x = np.concatenate([ends, random.uniform(size=1000), 10.0 ** random.uniform(-300, 0, size=1000)])
+    exponents = np.resize([0.25, 1.0, 1.3, 2.0, 9.25, 101.0], x.size)
+    found = np.empty((5, x.size))
+    compiled_forms(x, exponents, found)
+    expected = plain_forms(x, exponents)
+    tolerances = [FEW_ULP, FEW_ULP, FEW_ULP, FEW_ULP, POWER_TOLERANCE]
+    for name, mine, plain, tolerance in zip(
+        ("exp", "log1p", "log2", "exp2", "power"), found, expected, tolerances, strict=True
+    ):
+        assert np.array_equal(mine == 0.0, plain == 0.0), name
+        assert (np.abs(mine - plain) <= tolerance * np.abs(plain)).all(), name
+
+
+def test_loops_over_them_give_the_bits_of_single_calls():
+    """In vector registers as outside of them: where a loop is cut must not change a bit."""
+    x = np.random.default_rng(1).uniform(size=257)
+    exponents = np.full(257, 1.7)
+    whole = np.empty((5, 257))
+    compiled_forms(x, exponents, whole)
+    for k in (0, 1, 2, 3, 100, 255, 256):
+        alone = np.empty((5, 1))
+        compiled_forms(x[k : k + 1], exponents[k : k + 1], alone)
+        assert alone[:, 0].tobytes() == whole[:, k].tobytes()

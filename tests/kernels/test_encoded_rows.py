@@ -1,0 +1,265 @@
+"""Rows put together of codes, numbers and bags, against twins that keep a row in a dict.
+
+Entries are in no order that is promised, but it may only depend on the row itself.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from streampgs.kernels.encoder_loop import (
+    BINARY,
+    COUNTED,
+    LOG_COUNTED,
+    assembled_rows,
+    bags,
+    beside,
+    counted_rows,
+    merged_bags,
+    rows_from_columns,
+)
+from streampgs.kernels.hashing import NO_CODE
+
+SIGN = 1 << 31
+NO_RARITY = np.empty(0, np.float32)
+BASE = 1000
+
+# Few different indices, so that they meet; some that fall into the same places of a small table, and the largest ones.
+indices = st.one_of(st.integers(BASE, BASE + 5), st.sampled_from([BASE + 16 * k for k in range(6)]))
+far_indices = st.one_of(indices, st.sampled_from([2**31 - 2, 2**31 - 3, 2**30]))
+codes = st.builds(lambda index, negative: index + SIGN * negative, far_indices, st.booleans())
+near_codes = st.builds(lambda index, negative: index + SIGN * negative, indices, st.booleans())
+# Eighths add up without rounding, so that the order of adding cannot be seen.
+values = st.one_of(st.integers(-16, 16).map(lambda number: number / 8), st.just(-0.0))
+entry_rows = st.lists(st.lists(st.tuples(far_indices, values), max_size=8), max_size=5)
+Row = dict[int, float]
+
+
+@pytest.fixture(autouse=True)
+def _words_may_wrap():
+    """Without the compiler numpy speaks of the wrapping that hashing is made of."""
+    with np.errstate(over="ignore"):
+        yield
+
+
+def flat(rows, kind):
+    """The rows' parts one behind the other, between parts of other rows, and their offsets."""
+    padding = [kind(3)] * 3
+    offsets = 3 + np.cumsum([0, *(len(row) for row in rows)])
+    return np.array([*padding, *(part for row in rows for part in row), *padding], kind), offsets.astype(np.int64)
+
+
+def columns_of(rows):
+    own_indices, offsets = flat([[index for index, _ in row] for row in rows], np.uint32)
+    own_values, _ = flat([[value for _, value in row] for row in rows], np.float32)
+    return offsets, own_indices, own_values
+
+
+def split(found) -> list[list[tuple[int, float]]]:
+    """The entries of each row, in their order."""
+    offsets, its_indices, its_values = found
+    assert (offsets.dtype, its_indices.dtype, its_values.dtype) == (np.int64, np.uint32, np.float32)
+    assert offsets[0] == 0
+    assert offsets[-1] == len(its_indices) == len(its_values)
+    entries = list(zip(its_indices.tolist(), its_values.tolist(), strict=True))
+    return [entries[first:stop] for first, stop in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)]
+
+
+def as_dicts(found) -> list[Row]:
+    rows = split(found)
+    for row in rows:
+        assert len({index for index, _ in row}) == len(row), f"an index twice: {row}"
+    return [dict(row) for row in rows]
+
+
+def without_zeros(row: Row) -> Row:
+    return {index: value for index, value in row.items() if value != 0.0}
+
+
+def summed(entries) -> Row:
+    row: Row = {}
+    for index, value in entries:
+        row[index] = row.get(index, 0.0) + value
+    return row
+
+
+def signed(code: int) -> tuple[int, float]:
+    return code % SIGN, -1.0 if code >= SIGN else 1.0
+
+
+# Bags.
+
+WEIGHTINGS = {
+    BINARY: lambda count: 1.0,
+    COUNTED: lambda count: count,
+    LOG_COUNTED: lambda count: 1.0 + math.log(count),
+}
+
+
+def plain_bag(tokens, weighting, rarity, normalised) -> Row:
+    counts = without_zeros(summed(signed(code) for code in tokens))
+    row = {
+        index: math.copysign(WEIGHTINGS[weighting](abs(count)), count) * (rarity[index - BASE] if rarity else 1.0)
+        for index, count in counts.items()
+    }
+    row = without_zeros(row)
+    length = math.sqrt(math.fsum(value * value for value in row.values()))
+    return {index: value / length for index, value in row.items()} if normalised and row else row
+
+
+@given(
+    rows=st.lists(st.lists(near_codes, max_size=12), max_size=5),
+    weighting=st.sampled_from(list(WEIGHTINGS)),
+    rarity=st.one_of(st.just([]), st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.25]), min_size=100, max_size=100)),
+    normalised=st.booleans(),
+)
+@example(
+    rows=[[], [BASE] * 5 + [BASE + SIGN] * 5, [BASE + SIGN] * 4, []], weighting=LOG_COUNTED, rarity=[], normalised=True
+)
+@example(rows=[], weighting=BINARY, rarity=[], normalised=True)
+def test_bags(rows, weighting, rarity, normalised):
+    tokens, offsets = flat(rows, np.uint32)
+    found = as_dicts(bags(tokens, offsets, weighting, np.array(rarity, np.float32), BASE, normalised))
+    assert found == [pytest.approx(plain_bag(row, weighting, rarity, normalised), rel=1e-6) for row in rows]
+
+
+@given(rows=st.lists(st.lists(codes, max_size=6), max_size=4))
+def test_bags_of_the_largest_indices(rows):
+    found = as_dicts(bags(*flat(rows, np.uint32), COUNTED, NO_RARITY, 0, False))
+    assert found == [plain_bag(row, COUNTED, [], False) for row in rows]
+
+
+def test_a_long_bag_beside_short_ones():
+    """More tokens than any table of the shortest size holds, each of them several times."""
+    long = [BASE + (k * k) % 997 + SIGN * (k % 7 == 0) for k in range(5_000)]
+    rows = [[BASE], long, [], [BASE + SIGN], long[:40]]
+    found = as_dicts(bags(*flat(rows, np.uint32), COUNTED, NO_RARITY, BASE, True))
+    assert found == [pytest.approx(plain_bag(row, COUNTED, [], True), rel=1e-6) for row in rows]
+
+
+@given(named=st.lists(st.integers(0, 9), max_size=30))
+def test_counts_of_indices(named):
+    counts = np.full(10, 5, np.int64)
+    counted_rows(np.array(named, np.int64), counts)
+    assert counts.tolist() == [5 + named.count(index) for index in range(10)]
+
+
+# Rows of several parts.
+
+
+def assembled(rows, numbers, lines, bag):
+    """The rows, in room for one entry more than there can be; what no row has taken is as it was."""
+    room = rows * (len(numbers) + len(lines)) + int(bag[0][-1] - bag[0][0]) + 1
+    own_indices, own_values = np.full(room, 2**32 - 1, np.uint32), np.full(room, 77.0, np.float32)
+    offsets = assembled_rows(rows, numbers, lines, *bag, own_indices, own_values)
+    return offsets, own_indices[: offsets[-1]], own_values[: offsets[-1]]
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.lists(st.one_of(values, st.just(0.0)), min_size=3, max_size=3),
+            st.lists(st.one_of(codes, st.just(NO_CODE)), min_size=4, max_size=4),
+            st.lists(st.tuples(far_indices, values), max_size=6, unique_by=lambda entry: entry[0]),
+        ),
+        max_size=5,
+    ),
+    features=st.integers(0, 3),
+    coded=st.integers(0, 4),
+    bagged=st.booleans(),
+)
+@example(rows=[([0.0] * 3, [BASE, BASE + SIGN, BASE, NO_CODE], [(BASE, -1.0)])] * 2, features=3, coded=4, bagged=True)
+@example(
+    rows=[([1.0] * 3, [BASE + SIGN] * 4, [(BASE + 16, 0.5), (BASE, 2.0)]), ([0.0] * 3, [BASE] * 4, [(BASE, -1.0)])],
+    features=1,
+    coded=1,
+    bagged=True,
+)
+def test_assembled_rows(rows, features, coded, bagged):
+    """Numbers that are 0 leave no entry, nor does what cancels out; a bag's own zeros may stay."""
+    room = 2  # lines may be longer than there are rows
+    numbers = np.full((features, len(rows) + room), 77.0, np.float32)
+    lines = np.full((coded, len(rows) + room), BASE, np.uint32)
+    for r, (its_numbers, its_codes, _) in enumerate(rows):
+        numbers[:, r] = its_numbers[:features]
+        lines[:, r] = its_codes[:coded]
+    bag = columns_of([row[2] for row in rows])
+    if not bagged:
+        bag = (np.zeros(1, np.int64), np.empty(0, np.uint32), np.empty(0, np.float32))
+    found = as_dicts(assembled(len(rows), numbers, lines, bag))
+    for row, (its_numbers, its_codes, its_bag) in zip(found, rows, strict=True):
+        parts = list(enumerate(its_numbers[:features]))
+        parts += [signed(code) for code in its_codes[:coded] if code != NO_CODE]
+        parts += its_bag if bagged else []
+        assert without_zeros(row) == without_zeros(summed(parts))
+        zeros = set(row) - set(without_zeros(row))
+        assert zeros <= {index for index, value in its_bag if value == 0.0}
+
+
+@given(rows=entry_rows)
+@example(rows=[[(BASE, 1.0), (BASE, -1.0)], [(BASE, 2.0), (BASE + 16, 0.0), (BASE, 1.0)], []])
+def test_merged_bags_have_each_index_once_and_no_zeros(rows):
+    found = as_dicts(merged_bags(*columns_of(rows)))
+    assert found == [without_zeros(summed(row)) for row in rows]
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.lists(st.tuples(indices, values), max_size=4), st.lists(st.tuples(indices, values), max_size=4)),
+        max_size=5,
+    )
+)
+@example(rows=[])
+def test_beside_keeps_all_entries_in_their_order(rows):
+    found = split(beside(*columns_of([one for one, _ in rows]), *columns_of([other for _, other in rows])))
+    assert found == [one + other for one, other in rows]
+
+
+@given(rows=st.integers(0, 4), features=st.integers(0, 4))
+def test_rows_from_columns(rows, features):
+    numbers = np.arange(rows * features, dtype=np.float32).reshape(features, rows)
+    out = np.full((rows, features), -1.0, np.float32)
+    rows_from_columns(numbers, out)
+    assert out.tolist() == [[numbers[f, r] for f in range(features)] for r in range(rows)]
+
+
+# What a row becomes is a function of the row alone.
+
+
+@given(rows=st.lists(st.lists(near_codes, max_size=10), min_size=1, max_size=6), data=st.data())
+def test_the_entries_of_a_bag_and_their_order_are_those_of_the_row_alone(rows, data):
+    rows = data.draw(st.permutations([*rows, [BASE + k for k in range(data.draw(st.integers(0, 40)))]]))
+    together = split(bags(*flat(rows, np.uint32), LOG_COUNTED, NO_RARITY, BASE, True))
+    alone = [split(bags(*flat([row], np.uint32), LOG_COUNTED, NO_RARITY, BASE, True))[0] for row in rows]
+    assert together == alone
+
+
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.lists(values, min_size=2, max_size=2),
+            st.lists(st.one_of(near_codes, st.just(NO_CODE)), min_size=3, max_size=3),
+            st.lists(st.tuples(indices, values), max_size=6, unique_by=lambda entry: entry[0]),
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    long=st.integers(0, 40),
+)
+def test_assembled_and_merged_rows_do_not_depend_on_the_rows_beside_them(rows, long):
+    rows = [*rows, ([1.0, 0.0], [NO_CODE] * 3, [(BASE + k, 1.0) for k in range(long)])]
+
+    def put_together(some):
+        numbers = np.array([row[0] for row in some], np.float32).T.copy()
+        lines = np.array([row[1] for row in some], np.uint32).T.copy()
+        return split(assembled(len(some), numbers, lines, columns_of([row[2] for row in some])))
+
+    assert put_together(rows) == [put_together([row])[0] for row in rows]
+    doubled = [[*row[2], *row[2][::-1]] for row in rows]
+    alone = [split(merged_bags(*columns_of([row])))[0] for row in doubled]
+    assert split(merged_bags(*columns_of(doubled))) == alone

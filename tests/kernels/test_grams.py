@@ -1,0 +1,112 @@
+"""Texts to tokens, against twins that read the definition aloud: one character after the other, with Python's strings."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from streampgs.kernels.grams import TEXT_END, TEXT_START, character_grams, word_grams, words_of
+from tests.kernels.plain_grams import ascii_lower, plain_character_grams, plain_word_grams, plain_words
+
+# Letters of one to four bytes, both cases, marks of every block and its neighbours.
+CHARACTERS = "aZ09_ .,-'\t\n\x00\x7fäÄßªµº«¿À\x80ñıſКλ\u1fff\u2000\u2014\u203f\u2040\u206f\u2070\u20ac中\u2fff\u3000\u3001\u303f\u3040😀"
+texts = st.one_of(st.text(CHARACTERS, max_size=12), st.text(max_size=6)).map(lambda text: text.encode())
+tables = st.lists(texts, max_size=6)
+dirty_tables = st.lists(
+    st.one_of(
+        texts,
+        st.lists(
+            st.sampled_from([b"a", b" ", b"\xc2", b"\xa0", b"\xe2", b"\x80", b"\xe3", b"\xff", b"Z"]), max_size=8
+        ).map(b"".join),
+    ),
+    max_size=5,
+)
+lengths = st.sampled_from([(1, 1), (1, 2), (2, 2), (2, 4), (3, 3), (1, 32), (31, 32)])
+
+
+def column_of(texts: list[bytes], kind: type) -> tuple[np.ndarray, np.ndarray]:
+    """A slice out of the middle of a column: other texts before it and behind."""
+    data = np.frombuffer(b"Before\xc3\xa9 " + b"".join(texts) + b"Behind", np.uint8)
+    return data, (9 + np.cumsum([0, *(len(text) for text in texts)])).astype(kind)
+
+
+def spelled(text: np.ndarray, starts: np.ndarray, stops: np.ndarray, rows: np.ndarray) -> list[list[bytes]]:
+    """The tokens of each row."""
+    assert len(starts) == len(stops) == rows[-1]
+    assert rows[0] == 0
+    tokens = [text[start:stop].tobytes() for start, stop in zip(starts, stops, strict=True)]
+    return [tokens[first:stop] for first, stop in zip(rows[:-1].tolist(), rows[1:].tolist(), strict=True)]
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@given(texts=tables)
+@example(texts=[])
+@example(texts=[b"", b"", b"a", b""])
+@example(texts=[b"a b c d e f g h", b"-", b"A-b_C9 "])
+@example(texts=["Straße\u2014ÄRGER\u3001中文\u00a0ª".encode(), "\u2000".encode(), b"x"])
+def test_words(kind, texts):
+    data, offsets = column_of(texts, kind)
+    assert spelled(*words_of(data, offsets)) == [plain_words(text) for text in texts]
+
+
+@given(texts=dirty_tables)
+@example(texts=[b"a\xc2b", b"a\xe2\x80b c", b"\xe3\x80", b"\xc2", b"\xe2"])
+def test_bytes_that_are_no_utf8_are_letters_and_swallow_nothing(texts):
+    data, offsets = column_of(texts, np.int64)
+    assert spelled(*words_of(data, offsets)) == [plain_words(text) for text in texts]
+
+
+@given(texts=tables, sizes=lengths)
+@example(texts=[b"one two three", b"", b"one", b"one two"], sizes=(2, 3))
+def test_runs_of_words(texts, sizes):
+    data, offsets = column_of(texts, np.int32)
+    text, starts, stops, rows = words_of(data, offsets)
+    found = spelled(text, *word_grams(starts, stops, rows, *sizes))
+    assert found == [plain_word_grams(text, *sizes) for text in texts]
+
+
+@pytest.mark.parametrize("kind", [np.int32, np.int64])
+@given(texts=tables, sizes=lengths)
+@example(texts=["Äb😀".encode(), b"", b"Q", b""], sizes=(2, 4))
+@example(texts=[], sizes=(1, 1))
+def test_runs_of_characters(kind, texts, sizes):
+    data, offsets = column_of(texts, kind)
+    found = spelled(*character_grams(data, offsets, *sizes))
+    assert found == [plain_character_grams(text, *sizes) for text in texts]
+
+
+@given(texts=st.lists(st.binary(max_size=10), max_size=4), sizes=lengths)
+@example(texts=[b"\x80\x80a", b"\xff", b"\xe2\x80"], sizes=(1, 2))
+def test_runs_of_characters_of_any_bytes_stay_in_their_rows(texts, sizes):
+    """Bytes that belong to no character go with what is before them; runs of one are the text cut into pieces."""
+    data, offsets = column_of(texts, np.int32)
+    shortest, longest = sizes
+    found = spelled(*character_grams(data, offsets, *sizes))
+    for text, grams in zip(texts, found, strict=True):
+        marked = bytes([TEXT_START]) + ascii_lower(text) + bytes([TEXT_END])
+        pieces = [marked[:1]]
+        for byte in marked[1:]:
+            if byte & 0xC0 == 0x80:
+                pieces[-1] += bytes([byte])
+            else:
+                pieces.append(bytes([byte]))
+        expected = [
+            b"".join(pieces[first : first + size])
+            for first in range(len(pieces))
+            for size in range(shortest, longest + 1)
+            if first + size <= len(pieces)
+        ]
+        assert grams == (expected if text else [])
+
+
+@given(texts=tables, sizes=lengths, data=st.data())
+def test_a_text_has_the_same_tokens_whatever_stands_beside_it(texts, sizes, data):
+    column, offsets = column_of(texts, np.int32)
+    first = data.draw(st.integers(0, len(texts)))
+    stop = data.draw(st.integers(first, len(texts)))
+    cut = offsets[first : stop + 1]
+    assert spelled(*words_of(column, cut)) == spelled(*words_of(column, offsets))[first:stop]
+    whole = spelled(*character_grams(column, offsets, *sizes))
+    assert spelled(*character_grams(column, cut, *sizes)) == whole[first:stop]

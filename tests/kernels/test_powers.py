@@ -1,0 +1,49 @@
+"""Powers by square roots are powers, and a decimal p means the fraction that it was meant to be."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streampgs.kernels.powers import dual_exponent, power_for
+
+# 2.25 and 1.25 belong to p = 1.8, 3 and 2 to 1.5; 8.75 is the last exponent that goes by roots.
+EXPONENTS = [1.0, 1.25, 1.5, 1.75, 2.0, 2.25, 3.0, 10.0 / 3.0, 4.75, 8.75, 9.0, 9.25, 10.0, 11.0, 101.0, 1000.0]
+# Beyond these a power is no normal float64.
+SMALLEST_POWER, LARGEST_POWER = -290.0, 300.0
+
+
+@pytest.mark.parametrize("exponent", EXPONENTS)
+@given(share=st.floats(0.0, 1.0))
+def test_power_agrees_with_pow(exponent, share):
+    x = 10.0 ** ((SMALLEST_POWER + share * (LARGEST_POWER - SMALLEST_POWER)) / exponent)
+    assert power_for(exponent)(x) == pytest.approx(math.pow(x, exponent), rel=1e-12, abs=0.0)
+
+
+@pytest.mark.parametrize("exponent", EXPONENTS)
+def test_powers_of_zero_and_one_are_exact(exponent):
+    assert power_for(exponent)(0.0) == 0.0
+    assert power_for(exponent)(1.0) == 1.0
+
+
+@pytest.mark.parametrize(
+    ("p", "exponent"),
+    [(2.0, 1.0), (1.8, 1.25), (1.5, 2.0), (1.25, 4.0), (1.2, 5.0), (1.1, 10.0), (1.05, 20.0), (1.01, 100.0)],
+)
+def test_decimal_p_means_the_quarter_it_stands_for(p, exponent):
+    assert dual_exponent(p) == exponent
+
+
+@pytest.mark.parametrize("p", [1.3, 1.7, 1.9, 1.999, 1.0013])
+def test_other_p_are_left_alone(p):
+    assert dual_exponent(p) == 1.0 / (p - 1.0)
+
+
+@given(p=st.floats(1.001, 2.0))
+def test_p_and_q_are_dual(p):
+    q = dual_exponent(p) + 1.0
+    assert (p - 1.0) * (q - 1.0) == pytest.approx(1.0, rel=1e-9)
+    assert 1.0 / p + 1.0 / q == pytest.approx(1.0, rel=1e-9)

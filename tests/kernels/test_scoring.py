@@ -1,0 +1,155 @@
+"""Sums of losses over scores, against the same sum in plain Python; and what scores are worth at their best scale."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.optimize import minimize_scalar
+
+from streampgs.kernels.judge_loop import loss_sum_for, scaled_logistic_loss
+from streampgs.kernels.losses import LOSSES
+
+SCORES = np.array([0.0, 0.5, -2.0, 1e6, 3.0])
+LABELS = np.array([1.0, -1.0, 1.0, -1.0, 1.0])
+
+
+@pytest.mark.parametrize("weights", [np.empty(0), np.array([1.0, 0.5, 0.0, 2.0, 3.0])], ids=["ones", "weighted"])
+def test_loss_sum_is_the_weighted_sum_of_values(weights):
+    value = LOSSES["logistic"].value
+    expected = math.fsum(
+        w * value(s, y, 0.0) for w, s, y in zip(weights if weights.size else np.ones(5), SCORES, LABELS, strict=True)
+    )
+    assert loss_sum_for("logistic")(SCORES, LABELS, weights, 0.0) == pytest.approx(expected, rel=1e-14)
+
+
+def test_loss_sum_of_nothing_is_zero():
+    nothing = np.empty(0)
+    assert loss_sum_for("logistic")(nothing, nothing, nothing, 0.0) == 0.0
+
+
+# The logistic loss at the best scale.
+
+
+def slow_scaled_loss(scores, labels, weights):
+    """By scipy, over the logarithm of the scale, from a net of starts; convex in the scale, so the best start will do."""
+    margins = scores * labels
+    size = np.abs(scores).mean()
+    if size == 0.0:
+        return math.log(2.0) * weights.sum()
+
+    def loss(log_scale):
+        return float(weights @ np.logaddexp(0.0, -np.exp(log_scale) * margins / size))
+
+    net = np.linspace(-14.0, math.log(64.0), 200)
+    best = net[np.argmin([loss(x) for x in net])]
+    found = minimize_scalar(loss, bounds=(best - 0.2, min(best + 0.2, math.log(64.0))), method="bounded")
+    return min(float(found.fun), loss(best), math.log(2.0) * float(weights.sum()))
+
+
+def noisy_scores(seed, rows=400, signal=1.0):
+    random = np.random.default_rng(seed)
+    labels = np.where(random.uniform(size=rows) < 0.4, 1.0, -1.0)
+    return signal * labels + random.normal(size=rows), labels, random.uniform(0.0, 3.0, size=rows)
+
+
+SCALED = pytest.mark.parametrize("seed", range(6))
+
+
+@SCALED
+@pytest.mark.parametrize("signal", [1.0, 0.5, 0.1, 0.02])
+def test_scaled_loss_is_the_least_over_all_scales(seed, signal):
+    """The sixth digit stands: candidates are told apart by the third."""
+    scores, labels, weights = noisy_scores(seed, signal=signal)
+    expected = slow_scaled_loss(scores, labels, weights)
+    assert scaled_logistic_loss(scores, labels, weights) == pytest.approx(expected, rel=2e-6)
+    ones = np.ones(len(scores))
+    assert scaled_logistic_loss(scores, labels, ones) == pytest.approx(slow_scaled_loss(scores, labels, ones), rel=2e-6)
+
+
+@SCALED
+def test_scaled_loss_of_scores_that_nearly_separate_the_classes(seed):
+    """The best scale is far off then, and there is next to nothing left to lose."""
+    scores, labels, weights = noisy_scores(seed, signal=3.0)
+    expected = slow_scaled_loss(scores, labels, weights)
+    assert scaled_logistic_loss(scores, labels, weights) == pytest.approx(expected, abs=5e-5 * weights.sum())
+
+
+@SCALED
+def test_scaled_loss_of_scores_of_very_different_sizes(seed):
+    scores, labels, weights = noisy_scores(seed)
+    scores *= np.random.default_rng(seed).lognormal(sigma=1.5, size=len(scores))
+    expected = slow_scaled_loss(scores, labels, weights)
+    assert scaled_logistic_loss(scores, labels, weights) == pytest.approx(expected, rel=2e-6)
+
+
+@SCALED
+@pytest.mark.parametrize("factor", [1e-200, 1e-7, 1e-3, 10.0, 1e9, 1e200])
+def test_scaled_loss_does_not_see_the_scale(seed, factor):
+    scores, labels, weights = noisy_scores(seed)
+    found = scaled_logistic_loss(factor * scores, labels, weights)
+    assert found == pytest.approx(scaled_logistic_loss(scores, labels, weights), rel=1e-9)
+
+
+@SCALED
+def test_scaled_loss_is_homogeneous_in_the_weights_and_additive_in_copies(seed):
+    scores, labels, weights = noisy_scores(seed)
+    least = scaled_logistic_loss(scores, labels, weights)
+    assert scaled_logistic_loss(scores, labels, 7.0 * weights) == pytest.approx(7.0 * least, rel=1e-6)
+    copies = np.random.default_rng(seed).integers(1, 4, len(scores))
+    weighted = scaled_logistic_loss(scores, labels, copies.astype(float))
+    repeated = scaled_logistic_loss(np.repeat(scores, copies), np.repeat(labels, copies), np.ones(copies.sum()))
+    assert weighted == pytest.approx(repeated, rel=2e-6)
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.floats(-10.0, 10.0), st.sampled_from([-1.0, 1.0]), st.floats(0.1, 5.0)), min_size=2, max_size=40
+    )
+)
+def test_scaled_loss_is_never_above_what_no_scores_at_all_would_give(rows):
+    scores, labels, weights = (np.array(column) for column in zip(*rows, strict=True))
+    found = scaled_logistic_loss(scores, labels, weights)
+    assert 0.0 <= found <= math.log(2.0) * weights.sum() * (1.0 + 1e-12)
+    assert found <= slow_scaled_loss(scores, labels, weights) + 1e-5 * weights.sum()
+
+
+@SCALED
+def test_scores_that_point_the_wrong_way_are_worth_nothing(seed):
+    scores, labels, weights = noisy_scores(seed)
+    nothing = math.log(2.0) * weights.sum()
+    assert scaled_logistic_loss(-scores, labels, weights) == pytest.approx(nothing, rel=1e-6)
+    assert scaled_logistic_loss(-np.abs(scores) * labels, labels, weights) == pytest.approx(nothing, rel=1e-6)
+
+
+@SCALED
+def test_scores_that_separate_the_classes_lose_next_to_nothing(seed):
+    scores, labels, weights = noisy_scores(seed)
+    margins = 0.5 + np.abs(scores)
+    assert 0.0 <= scaled_logistic_loss(margins * labels, labels, weights) <= 1e-6 * weights.sum()
+    # The margins may differ: what is told apart for sure is worth more than what is told apart by a hair.
+    margins[:40] = -margins[:40]
+    assert scaled_logistic_loss(margins * labels, labels, weights) > 0.05 * weights.sum()
+
+
+def test_scores_that_say_nothing_lose_log_2():
+    weights = np.array([1.0, 0.0, 2.5])
+    labels = np.array([1.0, -1.0, 1.0])
+    assert scaled_logistic_loss(np.zeros(3), labels, weights) == pytest.approx(3.5 * math.log(2.0), rel=1e-15)
+    alike = np.array([1.0, 1.0]), np.array([1.0, -1.0]), np.ones(2)
+    assert scaled_logistic_loss(*alike) == pytest.approx(2.0 * math.log(2.0), rel=1e-6)
+
+
+def test_rows_without_weight_do_not_count():
+    scores, labels, weights = noisy_scores(0)
+    silent = np.concatenate([weights, np.zeros(50)])
+    more = np.concatenate([scores, np.full(50, -3.0)]), np.concatenate([labels, np.ones(50)]), silent
+    assert scaled_logistic_loss(*more) == pytest.approx(scaled_logistic_loss(scores, labels, weights), rel=2e-6)
+
+
+@pytest.mark.parametrize("lost", [math.nan, math.inf, -math.inf])
+def test_scores_that_left_the_range_are_worse_than_none(lost):
+    assert scaled_logistic_loss(np.array([1.0, lost]), np.array([1.0, -1.0]), np.ones(2)) == math.inf

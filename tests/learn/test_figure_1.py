@@ -1,0 +1,90 @@
+"""The compiled loop against its slow plain twin: every loss, norm, layout, ball and way of returning, in pairs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from streampgs.kernels.losses import LOSSES
+from streampgs.learn.pgs import PgsSettings
+
+from .plain_pgs import PlainPgs
+from .windows import last_iterate, settings, started, tallies_of, window
+
+FEATURES = 12
+ROWS = 300
+STEP_COUNTS_LOOKED_AT = {1, 2, 3, 5, 6, 8, 11, 47, 48, 64, 95, 96, 100}
+
+
+@dataclass(frozen=True)
+class Case:
+    settings: PgsSettings
+    classes: bool = True
+    weighted: bool = False
+
+    def __str__(self) -> str:
+        s = self.settings
+        ball = "whole-space" if math.isinf(s.radius) else "ball"
+        return f"{s.loss}-{s.p}-{s.layout}-{ball}-{s.returns}-batch{s.batch}"
+
+
+# Chosen to cover every value of everything and the likelier pairs, not the product: each line is a compilation.
+CASES = [
+    Case(settings("hinge", 2.0, "sparse", "suffix")),
+    Case(settings("logistic", 2.0, "sparse", "average", radius=0.8, batch=7, intercept=0.0), weighted=True),
+    Case(settings("modified-huber", 2.0, "dense", "average", radius=0.5, t0=1.0)),
+    Case(settings("absolute", 2.0, "sparse", "last", batch=3), classes=False),
+    Case(settings("squared", 1.8, "dense", "suffix", radius=2.0, t0=1.0), classes=False),
+    Case(settings("hinge", 1.8, "sparse", "suffix", batch=7), weighted=True),
+    Case(settings("logistic", 1.5, "dense", "average", intercept=1.0), weighted=True),
+    Case(settings("quantile", 1.3, "sparse", "suffix", shape=0.3, radius=0.7), classes=False),
+    Case(settings("squared-hinge", 1.3, "dense", "last", radius=1.5, batch=3)),
+    Case(settings("logistic", 1.1, "sparse", "suffix", radius=0.3, batch=3)),
+    Case(settings("huber", 1.1, "dense", "last", shape=0.5), classes=False, weighted=True),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_pgs_is_figure_1(case):
+    s = case.settings
+    rows = window(ROWS, FEATURES, s.layout, classes=case.classes, weighted=case.weighted)
+    plain_rows = rows.plain_rows(FEATURES, s.intercept)
+    solver, plain = started(s, FEATURES), PlainPgs(s, FEATURES)
+    for first in range(0, ROWS, s.batch):  # the last batch is a short one for 7
+        stop = min(first + s.batch, ROWS)
+        solver.advance(rows, first, stop)
+        plain.step(plain_rows[first:stop])
+        if solver.steps in STEP_COUNTS_LOOKED_AT or stop == ROWS:
+            assert_same(solver, plain)
+    assert solver.steps == len(plain.steps) == -(-ROWS // s.batch)
+    if not math.isinf(s.radius):
+        lengths = [np.linalg.norm(w, s.p) for w in plain.iterates]
+        assert max(lengths) == pytest.approx(s.radius), "the ball was never reached: the case shows nothing of it"
+
+
+def assert_same(solver, plain):
+    assert_close(solver.duals[:, 0], plain.duals[-1])
+    assert_close(last_iterate(solver), plain.iterates[-1])
+    assert tallies_of(solver) == pytest.approx(plain.tallies(), rel=1e-9, abs=1e-9)
+    # The certificate is a difference of sums that nearly cancel.
+    assert solver.gap() == pytest.approx(plain.gap(), rel=1e-9, abs=1e-9)
+    expected = plain.iterates[-1] if solver.settings.returns == "last" else plain.average()
+    assert_close(solver.weights(), expected)
+
+
+def assert_close(found, expected):
+    assert found == pytest.approx(expected, rel=1e-9, abs=1e-13 + 1e-9 * float(np.abs(expected).max()))
+
+
+def test_every_loss_is_among_the_cases():
+    assert {case.settings.loss for case in CASES} == set(LOSSES)
+
+
+def test_before_the_first_step_there_is_nothing():
+    solver = started(settings("hinge", 2.0, "sparse"), 3)
+    assert solver.weights().tolist() == [0.0] * 4
+    assert solver.gap() == math.inf
+    assert tallies_of(solver) == [0.0] * 6

@@ -1,0 +1,546 @@
+"""Lanes: several models that step on the same rows are, each of them, the model that steps alone.
+
+Against the plain twin and against a solver of one lane they agree but for rounding, for how a row is summed up depends
+on how many lanes there are. All else is compared bit for bit: where calls are cut, checkpoints, lanes that are dropped.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from dataclasses import astuple, dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from streampgs.kernels import pgs_loop as loops
+from streampgs.learn.lanes import Lanes, state_bytes_per_feature
+from streampgs.learn.pgs import MOST_LANES, Pgs, PgsSettings
+
+from .plain_pgs import PlainPgs
+from .windows import bits, settings, started, window
+
+FEATURES = 12
+ROWS = 210
+CLASSES = 4
+COLUMNS = 3
+STEPS_LOOKED_AT = {1, 2, 3, 6, 16, 24, 30, 47, 48, 64, 150}
+
+
+@dataclass(frozen=True)
+class Case:
+    """Lanes of one kind that differ in all that lanes may differ in."""
+
+    common: PgsSettings
+    count: int
+    ball: bool = False
+    weighted: bool = False
+
+    def __str__(self) -> str:
+        s = self.common
+        return f"{self.count}-{s.loss}-{s.p}-{s.layout}-{s.returns}-batch{s.batch}"
+
+    @property
+    def classifies(self) -> bool:
+        return self.common.loss in ("hinge", "logistic")
+
+    def lanes(self) -> list[PgsSettings]:
+        made = []
+        for k in range(self.count):
+            lane = replace(
+                self.common,
+                sigma=0.01 * 3.0 ** (k % 4) * 1.01**k,
+                t0=(1.0, 30.0, 4.0)[k % 3],
+                shape=0.1 + 0.8 * k / self.count if self.common.loss == "quantile" else 0.0,
+                radius=(math.inf, 0.4, 1.1)[k % 3] if self.ball else math.inf,
+            )
+            if not self.classifies:
+                lane = replace(lane, column=k % COLUMNS)
+            elif k % 2:
+                lane = replace(lane, positive=float(k % CLASSES))
+            else:
+                lane = replace(lane, column=1 + k // 2 % 2)
+            made.append(lane)
+        return made
+
+    def rows(self, features=FEATURES, visits=None):
+        """Labels: for classifiers a class's number, then -1 and +1 twice; else three numbers to be told."""
+        rows = window(ROWS, features, self.common.layout, classes=False, weighted=self.weighted, seed=len(str(self)))
+        random = np.random.default_rng(7)
+        told = rows.labels[:, np.newaxis] + np.array([0.0, 0.5, -1.0]) + 0.3 * random.normal(size=(ROWS, COLUMNS))
+        if self.classifies:
+            told[:, 0] = np.clip(np.round(told[:, 0] + 0.5 * CLASSES), 0, CLASSES - 1)
+            told[:, 1:] = np.where(told[:, 1:] > 0.0, 1.0, -1.0)
+        rows = replace(rows, labels=told)
+        return rows if visits is None else rows.visited(visits)
+
+
+# Each width of a loop, filled and not; each way to return; and a few kinds besides. Each kind is a compilation.
+CASES = [
+    Case(settings("hinge", 2.0, "sparse", "suffix"), 2),
+    Case(settings("hinge", 2.0, "sparse", "suffix"), 3, ball=True, weighted=True),
+    Case(settings("logistic", 2.0, "dense", "average", batch=7), 5, weighted=True),
+    Case(settings("squared", 2.0, "sparse", "last", intercept=0.0), 8, ball=True),
+    Case(settings("quantile", 2.0, "dense", "suffix"), 11, weighted=True),
+    Case(settings("hinge", 2.0, "sparse", "suffix", batch=7), 16, ball=True),
+    Case(settings("hinge", 2.0, "sparse", "suffix"), 23),
+]
+RANDOM = Case(settings("squared", 2.0, "dense", "random", seed=5), 3, ball=True)
+NEAR_ONE = Case(settings("logistic", 1.5, "sparse", "suffix"), 3, ball=True, weighted=True)
+every_case = pytest.mark.parametrize("case", CASES, ids=str)
+every_kind = pytest.mark.parametrize("case", [*CASES, RANDOM, NEAR_ONE], ids=str)
+places = st.integers(1, ROWS - 1)
+
+
+def lanes_of(chosen, features=FEATURES):
+    lanes = Lanes(chosen)
+    lanes.grow(features)
+    return lanes
+
+
+def single(chosen, features=FEATURES):
+    return started(chosen, features)
+
+
+def dual_of(lanes, lane):
+    group, column = lanes._places[lane]
+    return lanes.groups[group].duals[:, column]
+
+
+def said_of(lanes, lane):
+    """All that can be told of a lane, to be compared for equality."""
+    return (
+        dual_of(lanes, lane).tobytes(),
+        lanes.weights(lane).tobytes(),
+        repr(lanes.gap(lane)),
+        repr(astuple(lanes.tallies(lane))),
+        lanes.settings[lane],
+    )
+
+
+def all_said(lanes):
+    return [lanes.steps, lanes.features, lanes.dual_sha256(), *(said_of(lanes, lane) for lane in range(len(lanes)))]
+
+
+def through_a_checkpoint(lanes):
+    vectors, numbers = lanes.to_record()
+    chosen = [PgsSettings.from_json(json.loads(json.dumps(lane.to_json()))) for lane in lanes.settings]
+    copies = {name: np.frombuffer(vector.tobytes()) for name, vector in vectors.items()}
+    return Lanes.from_record(chosen, copies, json.loads(json.dumps(numbers)))
+
+
+def meant(rows, lane):
+    column = rows.labels[:, lane.column]
+    return column if lane.positive is None else np.where(column == lane.positive, 1.0, -1.0)
+
+
+def plain_rows(rows, lane):
+    return replace(rows, labels=meant(rows, lane)).plain_rows(FEATURES, lane.intercept)
+
+
+def assert_close(found, expected, tolerance=1e-9):
+    found, expected = np.asarray(found), np.asarray(expected)
+    assert np.isfinite(found).all()
+    assert (np.abs(found - expected) <= tolerance * (np.abs(expected).max() + np.abs(expected)) + 1e-12).all()
+
+
+# What each lane is.
+
+
+@every_kind
+def test_each_lane_is_figure_1(case):
+    chosen, rows, batch = case.lanes(), case.rows(), case.common.batch
+    lanes = lanes_of(chosen)
+    plain = [PlainPgs(lane, FEATURES) for lane in chosen]
+    seen = [plain_rows(rows, lane) for lane in chosen]
+    for first in range(0, ROWS, batch):
+        stop = min(first + batch, ROWS)
+        lanes.advance(rows, first, stop)
+        for twin, own in zip(plain, seen, strict=True):
+            twin.step(own[first:stop])
+        if lanes.steps in STEPS_LOOKED_AT or stop == ROWS:
+            for lane, twin in enumerate(plain):
+                assert_close(dual_of(lanes, lane), twin.duals[-1])
+                assert_close(astuple(lanes.tallies(lane)), twin.tallies())
+                assert lanes.gap(lane) == pytest.approx(twin.gap(), rel=1e-8, abs=1e-9)
+                if case.common.returns == "last":
+                    assert_close(lanes.weights(lane), twin.iterates[-1])
+                elif case.common.returns != "random":
+                    assert_close(lanes.weights(lane), twin.average())
+    if case.ball:
+        lengths = {
+            lane.radius: max(np.linalg.norm(w, lane.p) for w in twin.iterates)
+            for lane, twin in zip(chosen, plain, strict=True)
+        }
+        assert lengths[0.4] == pytest.approx(0.4), "the ball was never reached: the case shows nothing of it"
+    assert len({twin.iterates[-1].tobytes() for twin in plain}) > 0.5 * case.count, (
+        "lanes that differ must come to differ"
+    )
+
+
+@every_kind
+def test_each_lane_is_the_model_that_steps_alone(case):
+    chosen, rows = case.lanes(), case.rows()
+    lanes, alone = lanes_of(chosen), [single(lane) for lane in chosen]
+    row = 0
+    for stop in (case.common.batch, 9 * case.common.batch, ROWS):
+        for solver in (lanes, *alone):
+            solver.advance(rows, row, stop)
+        for lane, solver in enumerate(alone):
+            assert_close(dual_of(lanes, lane), solver.duals[:, 0])
+            assert_close(lanes.weights(lane), solver.weights())
+            assert_close(astuple(lanes.tallies(lane)), astuple(solver.tallies()))
+            assert lanes.gap(lane) == pytest.approx(solver.gap(), rel=1e-8, abs=1e-9)
+        row = stop
+
+
+def test_a_single_lane_is_a_solver_bit_for_bit():
+    case = CASES[1]
+    for lane in case.lanes():
+        rows, lanes, solver = case.rows(), lanes_of([lane]), single(lane)
+        for one in (lanes, solver):
+            one.advance(rows, 0, ROWS)
+        assert bits(lanes.groups[0]) == bits(solver)
+        assert lanes.dual_sha256() == solver.dual_sha256()
+
+
+def test_lanes_near_p_1_are_single_solvers_bit_for_bit():
+    """They share nothing but their rows."""
+    chosen = [replace(lane, p=p) for p in (1.5, 1.1) for lane in NEAR_ONE.lanes()]
+    rows, lanes = NEAR_ONE.rows(), lanes_of(chosen)
+    alone = [single(lane) for lane in chosen]
+    for first, stop in ((0, 50), (50, ROWS)):
+        for solver in (lanes, *alone):
+            solver.advance(rows, first, stop)
+    assert [bits(group) for group in lanes.groups] == [bits(solver) for solver in alone]
+    fewer = lanes.with_lanes([1, 4, 5])
+    rows = NEAR_ONE.rows(visits=np.arange(ROWS)[::-1])
+    for solver in (fewer, *alone):
+        solver.advance(rows, 0, ROWS)
+    assert [bits(group) for group in fewer.groups] == [bits(alone[lane]) for lane in (1, 4, 5)]
+
+
+def test_lanes_with_nothing_to_tell_apart_are_equal_bit_for_bit():
+    """Whatever the place of a lane among the sixteen, the same is done to it."""
+    case = Case(settings("hinge", 2.0, "sparse", "suffix"), 1, ball=True)
+    (lane,) = case.lanes()
+    lanes = lanes_of([replace(lane, radius=0.4)] * MOST_LANES)
+    lanes.advance(case.rows(), 0, ROWS)
+    assert len({said_of(lanes, number) for number in range(MOST_LANES)}) == 1
+
+
+# Pauses.
+
+
+@every_kind
+@given(cuts=st.lists(places, max_size=8))
+@hypothesis_settings(max_examples=15)
+def test_where_calls_are_cut_changes_nothing(case, cuts):
+    rows, batch = case.rows(), case.common.batch
+    whole, cut = lanes_of(case.lanes()), lanes_of(case.lanes())
+    whole.advance(rows, 0, ROWS)
+    edges = sorted({0, ROWS, *(place // batch * batch for place in cuts)})
+    for first, stop in pairwise(edges):
+        cut.advance(rows, first, stop)
+        all_said(cut)  # asking changes nothing either
+    assert all_said(cut) == all_said(whole)
+
+
+@every_kind
+@given(saves=st.lists(places, min_size=1, max_size=4))
+@hypothesis_settings(max_examples=15)
+def test_checkpoints_change_nothing(case, saves):
+    rows, batch = case.rows(), case.common.batch
+    whole, resumed = lanes_of(case.lanes()), lanes_of(case.lanes())
+    edges = sorted({0, ROWS, *(place // batch * batch for place in saves)})
+    for first, stop in pairwise(edges):
+        whole.advance(rows, first, stop)
+        resumed.advance(rows, first, stop)
+        resumed = through_a_checkpoint(resumed)
+        assert all_said(resumed) == all_said(whole)
+        assert records_equal(resumed, whole)
+
+
+def records_equal(one, other):
+    (vectors, numbers), (others, other_numbers) = one.to_record(), other.to_record()
+    assert vectors.keys() == others.keys()
+    same = all(vectors[name].tobytes() == others[name].tobytes() for name in vectors)
+    return same and repr(numbers) == repr(other_numbers)
+
+
+def test_rebuilding_after_many_steps_is_bound_to_the_step():
+    case = CASES[1]
+    total = (1 << 18) + 500
+    rows = case.rows(visits=np.arange(total) % ROWS)
+    whole, cut = lanes_of(case.lanes()), lanes_of(case.lanes())
+    whole.advance(rows, 0, total)
+    for first, stop in ((0, 100_000), (100_000, (1 << 18) - 1), ((1 << 18) - 1, (1 << 18) + 3), ((1 << 18) + 3, total)):
+        cut.advance(rows, first, stop)
+        cut = through_a_checkpoint(cut)
+    assert all_said(cut) == all_said(whole)
+    for lane in range(case.count):
+        power_sum = whole.groups[0].scalars[loops.POWER_SUM, lane]
+        assert power_sum == pytest.approx(float(np.sum(dual_of(whole, lane) ** 2)), rel=1e-9)
+
+
+# Lanes that are dropped.
+
+KEPT = {
+    2: [1],
+    3: [0, 2],
+    5: [0, 1, 4],
+    8: [1, 2, 6, 7],
+    11: [3, 4, 5, 7, 10],
+    16: [0, 5, 6, 11, 15],
+    23: [2, 3, 15, 16, 22],
+}
+
+
+def picked(lanes, kept):
+    """Lanes made of the record's own vectors and numbers, by hand; all were in one kind's groups and fit into one."""
+    vectors, numbers = lanes.to_record()
+    chosen = [lanes.settings[lane] for lane in kept]
+    width = next(width for width in loops.LANE_WIDTHS if width >= len(kept))
+    own, columns = {}, {"scalars": [], "earlier_sums": []}
+    for number, lane in enumerate(kept):
+        group, column = divmod(lane, MOST_LANES)
+        ending = (f".{column}" if column else "") + (f"@{group}" if group else "")
+        names = {name.partition("@")[0].partition(".")[0] for name in vectors}
+        for name in names:
+            own[name + (f".{number}" if number else "")] = vectors[name + ending].copy()
+        for name, rows in columns.items():
+            rows.append([row[column] for row in numbers[group][name]])
+    for rows in columns.values():
+        rows += [rows[-1]] * (width - len(kept))
+    counts = {**numbers[0], **{name: np.array(rows).T.tolist() for name, rows in columns.items()}}
+    return Lanes.from_record(chosen, own, [json.loads(json.dumps(counts))])
+
+
+@every_case
+@pytest.mark.parametrize("steps", [0, 1, 20, 24, 30])
+def test_dropping_lanes_keeps_the_bits_of_the_others_and_their_future(case, steps):
+    rows, chosen, kept = case.rows(), case.lanes(), KEPT[case.count]
+    lanes = lanes_of(chosen)
+    stop = min(ROWS, steps * case.common.batch)
+    lanes.advance(rows, 0, stop)
+    before = [said_of(lanes, lane) for lane in kept]
+    fewer = lanes.with_lanes(kept)
+    assert fewer.settings == tuple(chosen[lane] for lane in kept)
+    assert [said_of(fewer, lane) for lane in range(len(kept))] == before
+    assert (fewer.steps, fewer.features) == (lanes.steps, lanes.features)
+
+    by_hand, resumed = picked(lanes, kept), through_a_checkpoint(fewer)
+    for solver in (lanes, fewer, by_hand, resumed):
+        solver.advance(rows, stop, ROWS)
+    assert all_said(fewer) == all_said(by_hand) == all_said(resumed)
+    assert records_equal(fewer, by_hand)
+    for number, lane in enumerate(kept):  # and as if nothing had been dropped, but for rounding
+        assert_close(dual_of(fewer, number), dual_of(lanes, lane))
+        assert_close(fewer.weights(number), lanes.weights(lane))
+        assert_close(astuple(fewer.tallies(number)), astuple(lanes.tallies(lane)))
+        assert fewer.gap(number) == pytest.approx(lanes.gap(lane), rel=1e-8, abs=1e-9)
+
+
+@pytest.mark.parametrize("layout", ["sparse", "dense"])
+@pytest.mark.parametrize("returns", ["suffix", "random"])
+def test_a_race_from_16_over_4_to_1(layout, returns):
+    """With features that come on the way, which all that comes later must have room for."""
+    case = Case(settings("hinge", 2.0, layout, returns, seed=3), 16, ball=True)
+    few, many = case.rows(), case.rows(FEATURES if layout == "dense" else 2 * FEATURES)
+    chosen = case.lanes()
+    lanes, alone = Lanes(chosen), single(chosen[9], FEATURES)
+    lanes.grow(FEATURES if layout == "dense" else 5)
+    lanes.grow(FEATURES)
+    for solver in (lanes, alone):
+        solver.advance(few, 0, 70)
+    lanes = lanes.with_lanes([1, 8, 9, 13])
+    for solver in (lanes, alone):
+        solver.grow(len(many.values) // ROWS if layout == "dense" else 2 * FEATURES)
+        solver.advance(many, 70, 130)
+    lanes = through_a_checkpoint(lanes).with_lanes([2])
+    assert lanes.settings == (chosen[9],)
+    for solver in (lanes, alone):
+        solver.advance(many, 130, ROWS)
+        solver.advance(many, 0, 90)
+    assert_close(dual_of(lanes, 0), alone.duals[:, 0])
+    assert_close(lanes.weights(0), alone.weights())
+    assert_close(astuple(lanes.tallies(0)), astuple(alone.tallies()))
+    assert lanes.gap(0) == pytest.approx(alone.gap(), rel=1e-8)
+    assert lanes.steps == alone.steps == ROWS + 90
+
+
+def test_keeping_all_lanes_is_keeping_everything():
+    for case in (CASES[2], CASES[6], RANDOM):
+        rows, lanes = case.rows(), lanes_of(case.lanes())
+        lanes.advance(rows, 0, 98)
+        again = lanes.with_lanes(range(case.count))
+        for solver in (lanes, again):
+            solver.advance(rows, 98, ROWS)
+        assert all_said(again) == all_said(lanes)
+
+
+@pytest.mark.parametrize("case", [CASES[3], CASES[5]], ids=str)
+@given(grow_at=places, half_way=st.integers(FEATURES, 3 * FEATURES))
+@hypothesis_settings(max_examples=8)
+def test_features_that_come_late_were_always_there(case, grow_at, half_way):
+    few, many = case.rows(), case.rows(3 * FEATURES)
+    late, early = lanes_of(case.lanes()), lanes_of(case.lanes(), 3 * FEATURES)
+    stop = grow_at // case.common.batch * case.common.batch
+    for solver in (late, early):
+        solver.advance(few, 0, stop)
+    late.grow(half_way)
+    late = through_a_checkpoint(late)
+    late.grow(3 * FEATURES)
+    late.grow(FEATURES)  # never shrinks
+    for solver in (late, early):
+        solver.advance(many, 0, ROWS)
+    assert all_said(late) == all_said(early)
+
+
+# Kinds side by side.
+
+
+def mixed():
+    """Losses and p in turns, as a grid has them, with more of one kind than fit into a group."""
+    hinge, logistic = settings("hinge", 2.0, "sparse", "suffix"), settings("logistic", 2.0, "sparse", "suffix")
+    near_one = replace(logistic, p=1.5)
+    made = []
+    for k in range(18):
+        made += [
+            replace(hinge, sigma=0.01 * 1.3**k),
+            replace(near_one if k % 3 == 0 else logistic, sigma=0.02 * 1.2**k),
+        ]
+    return made
+
+
+def test_lanes_of_different_kinds_keep_their_numbers():
+    chosen = mixed()
+    rows = window(ROWS, FEATURES, "sparse")
+    lanes = lanes_of(chosen)
+    assert lanes.settings == tuple(chosen)
+    assert len(lanes) == len(chosen)
+    lanes = through_a_checkpoint(lanes)
+    lanes.advance(rows, 0, ROWS)
+    lanes = through_a_checkpoint(lanes)
+    kept = [0, 1, 5, 6, 8, 20, 33, 34]
+    fewer = lanes.with_lanes(kept)
+    assert fewer.settings == tuple(chosen[lane] for lane in kept)
+    for lane, one in enumerate(chosen):
+        alone = single(one)
+        alone.advance(rows, 0, ROWS)
+        assert_close(dual_of(lanes, lane), alone.duals[:, 0])
+        assert_close(lanes.weights(lane), alone.weights())
+        assert_close(astuple(lanes.tallies(lane)), astuple(alone.tallies()))
+        assert lanes.gap(lane) == pytest.approx(alone.gap(), rel=1e-8)
+        if lane in kept:
+            assert said_of(fewer, kept.index(lane)) == said_of(lanes, lane)
+
+
+def test_the_digest_is_of_the_lanes_in_their_order():
+    lanes = lanes_of(mixed())
+    lanes.advance(window(ROWS, FEATURES, "sparse"), 0, 40)
+    together = hashlib.sha256(b"".join(dual_of(lanes, lane).tobytes() for lane in range(len(lanes))))
+    assert lanes.dual_sha256() == together.hexdigest()
+
+
+def test_no_group_is_larger_than_a_loop_takes_and_none_mixes_kinds():
+    lanes = Lanes(mixed())
+    assert all(len(group.lanes) <= MOST_LANES for group in lanes.groups)
+    assert all(len({lane.kind for lane in group.lanes}) == 1 for group in lanes.groups)
+    assert sorted(astuple(lane) for group in lanes.groups for lane in group.lanes) == sorted(map(astuple, mixed()))
+    assert max(len(group.lanes) for group in lanes.groups if group.settings.p < 2.0) == 1
+
+
+def test_lanes_that_do_not_belong_together_are_refused():
+    hinge = settings("hinge", 2.0, "sparse")
+    for other in (
+        settings("logistic", 2.0, "sparse"), settings("hinge", 1.5, "sparse"), settings("hinge", 2.0, "dense"),
+        settings("hinge", 2.0, "sparse", "last"), settings("hinge", 2.0, "sparse", batch=2),
+        settings("hinge", 2.0, "sparse", intercept=1.0), settings("hinge", 2.0, "sparse", seed=1),
+    ):  # fmt: skip
+        with pytest.raises(ValueError, match="belong together"):
+            Pgs(hinge, other)
+    with pytest.raises(ValueError, match="belong together"):
+        Pgs(*[hinge] * (MOST_LANES + 1))
+    with pytest.raises(ValueError, match="belong together"):
+        Pgs(*[replace(hinge, p=1.5)] * 2)
+
+
+@pytest.mark.parametrize("returns", ["suffix", "average", "last", "random"])
+@pytest.mark.parametrize("count", [1, 2, 5, 9, 17])
+def test_bytes_per_feature_counts_every_array_of_every_group(count, returns):
+    chosen = [settings("hinge", p, "sparse", returns) for p in (2.0, 1.5) for _ in range(count)]
+    small, large = lanes_of(chosen, 10), lanes_of(chosen, 1010)
+    assert large.nbytes - small.nbytes == 1000 * state_bytes_per_feature(chosen)
+
+
+def test_before_the_first_step_there_is_nothing():
+    lanes = lanes_of(CASES[4].lanes(), 3)
+    for lane in range(len(lanes)):
+        assert lanes.weights(lane).tolist() == [0.0] * 4
+        assert lanes.gap(lane) == math.inf
+        assert astuple(lanes.tallies(lane)) == (0.0,) * 6
+
+
+# Lanes that join later.
+
+
+def interleaved(old, later):
+    """Settings of both in turns, as candidates have those of their classes, and which lanes go on."""
+    chosen, kept = [], []
+    for number in range(max(len(old), len(later))):
+        if number < len(old):
+            chosen.append(old[number])
+            kept.append(number)
+        if number < len(later):
+            chosen.append(later[number])
+            kept.append(None)
+    return chosen, kept
+
+
+@every_kind
+@pytest.mark.parametrize("steps", [0, 1, 24])
+def test_lanes_that_join_learn_from_then_on_and_disturb_no_bit_of_the_others(case, steps):
+    rows, old = case.rows(), case.lanes()
+    later = [replace(lane, joined=1, positive=3.0, column=0) for lane in old[: case.count // 2 + 1]]
+    undisturbed, alone = lanes_of(old), lanes_of(later)
+    start = min(ROWS, steps * case.common.batch)
+    undisturbed.advance(rows, 0, start)
+    chosen, kept = interleaved(old, later)
+    both = through_a_checkpoint(undisturbed).joined_by(chosen, kept)
+    assert both.steps == undisturbed.steps
+    for stop in (min(ROWS, start + 5 * case.common.batch), ROWS):
+        for solver in (both, undisturbed, alone):
+            solver.advance(rows, start, stop)
+        both = through_a_checkpoint(both)
+        start = stop
+    for lane, place in enumerate(kept):
+        twin, own = (undisturbed, place) if place is not None else (alone, later.index(chosen[lane]))
+        assert said_of(both, lane) == said_of(twin, own)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_lanes_that_join_end_where_a_round_of_the_others_ends(batch):
+    old = replace(settings("logistic", 2.0, "sparse", batch=batch), workers=2)
+    later = replace(old, joined=1, workers=1, positive=1.0)
+    case, total = Case(old, 1), 60_000 * batch
+    rows = case.rows(visits=np.arange(total) % ROWS)
+    undisturbed, alone = lanes_of([old]), lanes_of([later])
+    first = undisturbed.advance(rows, 0, 10_000 * batch, total)
+    both = through_a_checkpoint(undisturbed).joined_by([old, later], [0, None])
+    beyond = 0
+    while first < total:
+        stop = min(total, first + 1_001 * batch)
+        reached = both.advance(rows, first, stop, total)
+        assert undisturbed.advance(rows, first, stop, total) == reached
+        beyond += reached > stop
+        alone.advance(rows, first, reached, total)
+        first = reached
+    assert beyond, "no round ended beyond what was asked for: the case shows nothing"
+    assert said_of(both, 0) == said_of(undisturbed, 0)
+    assert said_of(both, 1) == said_of(alone, 0)

@@ -1,0 +1,133 @@
+"""A pause changes nothing: not where calls are cut, not a checkpoint between them, not features that come late.
+
+All comparisons are of bits: what is not equal here would let two machines, or one machine and its own restart, come
+to different models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from streampgs.learn.pgs import bytes_per_feature
+
+from .windows import advance_in_pieces, bits, last_iterate, settings, started, through_a_checkpoint, window
+
+FEATURES = 12
+ROWS = 400
+
+# One for each way to return, each norm kind and each layout; the loops are those of test_figure_1.
+CASES = [
+    settings("hinge", 2.0, "sparse", "suffix"),
+    settings("hinge", 1.8, "sparse", "suffix", batch=7),
+    settings("logistic", 1.5, "dense", "average", radius=0.5),
+    settings("absolute", 2.0, "sparse", "last", batch=3),
+    settings("huber", 1.1, "dense", "random", shape=0.5),
+]
+every_case = pytest.mark.parametrize("chosen", CASES, ids=lambda s: f"{s.loss}-{s.p}-{s.layout}-{s.returns}")
+# A row count to stop at; made a multiple of the batch by the tests.
+places = st.integers(1, ROWS - 1)
+
+# Past the step at which everything derived from λ is made afresh, however long the stretch.
+REBUILD_STEPS = 1 << 18
+
+
+def rows_for(chosen):
+    return window(ROWS, FEATURES, chosen.layout, classes=chosen.loss in ("hinge", "logistic"))
+
+
+def at_batches(chosen, cuts):
+    return sorted({cut // chosen.batch * chosen.batch for cut in cuts} - {0})
+
+
+@every_case
+@given(cuts=st.lists(places, max_size=12))
+def test_where_calls_are_cut_changes_nothing(chosen, cuts):
+    rows = rows_for(chosen)
+    whole, cut = started(chosen, FEATURES), started(chosen, FEATURES)
+    whole.advance(rows, 0, ROWS)
+    advance_in_pieces(cut, rows, 0, ROWS, at_batches(chosen, cuts))
+    assert bits(cut) == bits(whole)
+
+
+@every_case
+@given(saves=st.lists(places, min_size=1, max_size=5))
+def test_checkpoints_change_nothing(chosen, saves):
+    rows = rows_for(chosen)
+    whole, resumed = started(chosen, FEATURES), started(chosen, FEATURES)
+    row = 0
+    for save in at_batches(chosen, saves):
+        whole.advance(rows, row, save)
+        resumed.advance(rows, row, save)
+        resumed = through_a_checkpoint(resumed)
+        assert bits(resumed) == bits(whole)
+        row = save
+    whole.advance(rows, row, ROWS)
+    resumed.advance(rows, row, ROWS)
+    assert bits(resumed) == bits(whole)
+
+
+@every_case
+@pytest.mark.parametrize("steps", [0, 1, 2, 31, 32, 33, 48])
+def test_asking_changes_nothing(chosen, steps):
+    rows = rows_for(chosen)
+    silent, asked = started(chosen, FEATURES), started(chosen, FEATURES)
+    for solver in (silent, asked):
+        solver.advance(rows, 0, steps * chosen.batch)
+    for _ in range(2):
+        bits(asked)
+        last_iterate(asked)
+    for solver in (silent, asked):
+        solver.advance(rows, steps * chosen.batch, ROWS)
+    assert bits(asked) == bits(silent)
+
+
+@every_case
+def test_rebuilding_after_many_steps_is_bound_to_the_step_and_not_to_the_call(chosen):
+    total = (REBUILD_STEPS + 40) * chosen.batch
+    rows = rows_for(chosen).visited(np.arange(total) % ROWS)
+    near = REBUILD_STEPS * chosen.batch
+    whole, cut = started(chosen, FEATURES), started(chosen, FEATURES)
+    whole.advance(rows, 0, total)
+    cuts = [near // 3 // chosen.batch * chosen.batch, near - chosen.batch, near + 7 * chosen.batch]
+    for first, stop in zip([0, *cuts], [*cuts, total], strict=True):
+        cut.advance(rows, first, stop)
+        cut = through_a_checkpoint(cut)
+    assert bits(cut) == bits(whole)
+
+
+@pytest.mark.parametrize("chosen", [case for case in CASES if case.layout == "sparse"], ids=lambda s: f"{s.loss}-{s.p}")
+@given(grow_at=places, half_way=st.integers(FEATURES, 3 * FEATURES))
+@hypothesis_settings(max_examples=25)
+def test_features_that_come_late_are_features_that_were_always_there(chosen, grow_at, half_way):
+    few, many = rows_for(chosen), window(ROWS, 3 * FEATURES, "sparse", classes=chosen.loss == "hinge")
+    late, early = started(chosen, FEATURES), started(chosen, 3 * FEATURES)
+    stop = grow_at // chosen.batch * chosen.batch
+    late.advance(few, 0, stop)
+    early.advance(few, 0, stop)
+    late.grow(half_way)
+    late = through_a_checkpoint(late)
+    late.grow(3 * FEATURES)
+    late.grow(FEATURES)  # never shrinks
+    assert late.features == early.features == 3 * FEATURES
+    late.advance(many, 0, ROWS)
+    early.advance(many, 0, ROWS)
+    assert bits(late) == bits(early)
+
+
+@pytest.mark.parametrize("returns", ["suffix", "average", "last", "random"])
+@pytest.mark.parametrize("p", [2.0, 1.5])
+def test_bytes_per_feature_counts_every_array(p, returns):
+    small, large = (started(replace(CASES[0], p=p, returns=returns), features) for features in (10, 1010))
+
+    def bytes_held(solver):
+        arrays = [solver.coordinates, solver.stretch_start, solver.kept]
+        arrays += [solver.earlier.start_dual, solver.earlier.iterate_sum]
+        return sum(array.nbytes for array in arrays)
+
+    assert bytes_held(large) - bytes_held(small) == 1000 * bytes_per_feature(p, returns)

@@ -1,0 +1,168 @@
+"""Numbers stay right where they grow, shrink or stand far apart: any p, any size of gradients, any number of steps."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from streampgs.errors import Diverged
+from streampgs.kernels import pgs_loop as loops
+from streampgs.learn.pgs import Pgs
+from streampgs.options import SMALLEST_P
+
+from .plain_pgs import PlainPgs
+from .windows import dense_window, last_iterate, settings, started, tallies_of, window
+
+FEATURES = 3
+FAR_AWAY = 1e30
+"""A target so far off that the slope of the absolute loss is -1, whatever the weights."""
+
+near_one = pytest.mark.parametrize("p", [1.1, 1.01, SMALLEST_P])
+gradient_sizes = pytest.mark.parametrize("size", [1e6, 1.0, 1e-6])
+
+
+def pushes(rows, size, seed=0):
+    """Rows that all push the same way, by about `size`, features more or less alike (as p near 1 tells them apart)."""
+    return size * np.random.default_rng(seed).uniform(0.5, 1.5, size=(rows, FEATURES)).astype(np.float32)
+
+
+def run(p, x, targets):
+    chosen = settings("absolute", p, intercept=0.0, sigma=1.0, t0=1.0)
+    rows = dense_window(x, targets)
+    solver, plain = started(chosen, FEATURES), PlainPgs(chosen, FEATURES)
+    for row, plain_row in enumerate(rows.plain_rows(FEATURES, 0.0)):
+        solver.advance(rows, row, row + 1)
+        plain.step([plain_row])
+        yield solver, plain
+
+
+def assert_close(found, expected, tolerance=1e-9):
+    assert np.isfinite(found).all()
+    assert found == pytest.approx(expected, rel=tolerance, abs=tolerance * float(np.abs(expected).max()))
+
+
+@near_one
+@gradient_sizes
+def test_iterates_for_p_near_1(p, size):
+    for solver, plain in run(p, pushes(200, size), np.full(200, FAR_AWAY)):
+        assert_close(last_iterate(solver), plain.iterates[-1])
+    assert_close(solver.duals[:, 0], plain.duals[-1])
+    assert tallies_of(solver) == pytest.approx(plain.tallies(), rel=1e-9, abs=0.0)
+    assert solver.gap() == pytest.approx(plain.gap(), rel=1e-9, abs=1e-9 * size**2)
+
+
+@near_one
+@gradient_sizes
+@pytest.mark.parametrize("total", [48, 64, 95, 200])
+def test_averages_for_p_near_1(p, size, total):
+    """λ doubles in a stretch, and |λ|^{q-1} with it by 2^{q-1}: sums of iterates must not drown in what cancels."""
+    *_, (solver, plain) = run(p, pushes(total, size), np.full(total, FAR_AWAY))
+    assert_close(solver.weights(), plain.average(), tolerance=1e-7)
+
+
+@pytest.mark.parametrize("p", [1.8, 1.5, 1.3, 1.1, 1.01])
+def test_iterates_while_the_dual_shrinks_and_turns(p):
+    """λ grows, comes back to zero and changes its sign, as it does when sorted rows end: Q must not be what is left of
+    Q when it was large."""
+    x = pushes(700, 1.0)
+    x[400:] *= 400 / 300 * 1.02
+    targets = np.where(np.arange(700) < 400, FAR_AWAY, -FAR_AWAY)
+    for solver, plain in run(p, x, targets):
+        found, expected = last_iterate(solver), plain.iterates[-1]
+        assert np.abs(found - expected).max() <= 1e-6 * np.abs(expected).max(), f"after {solver.steps} steps"
+        assert solver.duals[:, 0][1:].max() < 3 * 400
+
+
+@pytest.mark.parametrize("p", [1.5, 1.01])
+def test_the_first_gradients_may_be_late_and_small(p):
+    """Until something has been seen there is no scale to keep."""
+    x = pushes(100, 1e-5)
+    x[:33] = 0.0
+    for solver, plain in run(p, x, np.full(100, FAR_AWAY)):
+        assert_close(last_iterate(solver), plain.iterates[-1])
+
+
+@pytest.mark.parametrize(("loss", "p", "layout"), [("hinge", 2.0, "sparse"), ("hinge", 1.8, "sparse")])
+def test_the_running_power_sum_is_the_exact_one(loss, p, layout):
+    """Long after the last rebuild, which is at step 2^18."""
+    chosen = settings(loss, p, layout)
+    base = window(1000, 50, layout)
+    total = (1 << 18) + 200_000
+    rows = base.visited(np.random.default_rng(0).integers(0, len(base), total))
+    solver = started(chosen, 50)
+    solver.advance(rows, 0, total)
+    q = p / (p - 1.0)
+    exact = math.fsum((np.abs(solver.duals[:, 0]) / solver.scalars[loops.SCALE, 0]) ** q)
+    assert solver.scalars[loops.POWER_SUM, 0] == pytest.approx(exact, rel=1e-9)
+
+
+def standing_after(steps, dual, chosen):
+    """A solver that has already taken `steps` steps and come to this dual."""
+    solver = started(chosen, len(dual) - 1)
+    vectors, numbers = solver.to_record()
+    vectors = {name: vector.copy() for name, vector in vectors.items()}
+    vectors["dual"] = np.array(dual, float)
+    numbers = json.loads(json.dumps(numbers))
+    numbers["steps"] = steps
+    numbers["stretch_began"] = 1 << (steps.bit_length() - 1)
+    numbers["scalars"][loops.POWER_SUM] = [float(np.sum(vectors["dual"] ** 2))]
+    return Pgs.from_record(chosen, vectors, numbers)
+
+
+@pytest.mark.parametrize(
+    ("exact", "tolerance"),
+    [
+        # Gradients that are whole multiples of 2^-20, and so is λ: float64 then adds without any error.
+        (True, 1e-9),
+        # Any others: at 1e8, float64 has 7 digits of a gradient of 1e-3; over thousands of steps they even out.
+        (False, 1e-6),
+    ],
+)
+def test_the_dual_does_not_stagnate_after_a_thousand_million_steps(exact, tolerance):
+    total = 4000
+    dual = np.array([0.0, 1e8, -1e8, 1.2345e8])
+    x = np.random.default_rng(5).uniform(0.5e-3, 1.5e-3, size=(total, FEATURES)).astype(np.float32)
+    if exact:
+        x = np.round(x * 2.0**20).astype(np.float32) / np.float32(2.0**20)
+    labels = np.where(np.arange(total) % 4 == 0, -1.0, 1.0)
+    chosen = settings("hinge", 2.0, "dense", sigma=1.0, t0=1.0, intercept=0.0)
+    rows = dense_window(x, labels)
+    solver = standing_after(10**9, dual, chosen)
+    solver.advance(rows, 0, total)
+
+    assert solver.steps == 10**9 + total
+    assert tallies_of(solver)[3] > 0.99 * total, "margins are to be far below 1, so that every slope is -y"
+    for j in range(FEATURES):
+        change = math.fsum(float(y) * float(v) for y, v in zip(labels, x[:, j], strict=True))
+        whole = math.fsum([dual[j + 1], *(float(y) * float(v) for y, v in zip(labels, x[:, j], strict=True))])
+        assert abs(solver.duals[:, 0][j + 1] - whole) <= tolerance * abs(change)
+
+        narrow = np.float32(dual[j + 1])
+        for y, v in zip(labels, x[:, j], strict=True):
+            narrow += np.float32(y) * v
+        assert narrow == np.float32(dual[j + 1]), "in float32 nothing would have moved"
+
+
+@pytest.mark.parametrize("p", [2.0, 1.8])
+@pytest.mark.parametrize("size", [1e10, 1e30])
+def test_numbers_that_leave_the_range_are_reported_with_a_remedy(p, size):
+    chosen = settings("squared", p, sigma=1e-6)
+    x = size * np.ones((2000, FEATURES), np.float32)
+    solver = started(chosen, FEATURES)
+    with pytest.raises(Diverged) as raised:
+        solver.advance(dense_window(x, np.ones(2000)), 0, 2000)
+    assert "step" in raised.value.found
+    assert all(word in raised.value.remedy for word in ("--ball", "--t0", "--sigma", "scale"))
+
+
+@pytest.mark.parametrize("p", [2.0, 1.8])
+def test_the_ball_keeps_in_range_what_diverges_without(p):
+    chosen = settings("squared", p, sigma=1e-6, radius=1e-8)
+    x = 1e10 * window(2000, FEATURES).values.reshape(-1, FEATURES)
+    solver = started(chosen, FEATURES)
+    solver.advance(dense_window(x, np.ones(2000)), 0, 2000)
+    assert np.isfinite(solver.weights()).all()
+    assert np.linalg.norm(last_iterate(solver), p) <= 1e-8 * (1.0 + 1e-9)

@@ -1,0 +1,127 @@
+"""Workers in rounds: the same bits whatever the calls and checkpoints, the sum of all gradients, as good as in sequence."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from streampgs.kernels.losses import LOSSES
+from streampgs.learn import rounds
+from streampgs.learn.pgs import Pgs
+
+from .windows import bits, settings, started, through_a_checkpoint, window
+
+FEATURES = 12
+ROWS = 3000
+
+
+@pytest.fixture(autouse=True)
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of tens of rows, so that a few thousand rows hold many of them."""
+    monkeypatch.setattr(rounds, "_SMALLEST_SHARE", 8)
+    monkeypatch.setattr(rounds, "_USUAL_SHARE", 40)
+    monkeypatch.setattr(rounds, "_SEEN_BEFORE", 4)
+
+
+CASES = [
+    (2.0, "sparse", "suffix", 1, 2),
+    (2.0, "sparse", "average", 7, 3),
+    (2.0, "dense", "suffix", 1, 4),
+    (2.0, "dense", "last", 1, 2),
+    (1.8, "sparse", "suffix", 1, 3),
+    (1.3, "dense", "random", 5, 2),
+]
+
+
+def reached(solver: Pgs, rows, edges: list[int]) -> list[int]:
+    """The rows at which calls that are to stop at `edges` do stop."""
+    places, row = [], 0
+    for edge in edges:
+        if row < edge:
+            row = solver.advance(rows, row, edge, ROWS)
+        places.append(row)
+    return places
+
+
+@pytest.mark.parametrize(("p", "layout", "returns", "batch", "workers"), CASES)
+def test_calls_and_checkpoints_change_no_bit(p, layout, returns, batch, workers):
+    rows = window(ROWS, FEATURES, layout)
+    chosen = replace(settings("logistic", p, layout, returns, batch=batch, radius=50.0), workers=workers)
+    whole = started(chosen, FEATURES)
+    assert whole.advance(rows, 0, ROWS) == ROWS
+    cut = started(chosen, FEATURES)
+    row = 0
+    for edge in [1, 20, 333, 334, 900, 1500, 1501, 2222, ROWS]:
+        if row < edge:
+            row = cut.advance(rows, row, edge, ROWS)
+            cut = through_a_checkpoint(cut)
+    assert row == ROWS
+    assert bits(cut) == bits(whole)
+
+
+def test_a_round_is_finished_beyond_the_row_that_was_asked_for():
+    rows = window(ROWS, FEATURES, "sparse")
+    solver = started(replace(settings("hinge", 2.0, "sparse"), workers=2), FEATURES)
+    places = reached(solver, rows, [100, 1000, 1001, 2000, 2999])
+    assert all(place >= edge for place, edge in zip(places, [100, 1000, 1001, 2000, 2999], strict=True))
+    assert places[0] == 100  # before rounds begin, one worker goes alone
+    assert places != [100, 1000, 1001, 2000, 2999]
+    assert solver.steps == places[-1]
+
+
+@pytest.mark.parametrize(("p", "workers"), [(2.0, 2), (2.0, 5), (1.8, 3)])
+def test_the_dual_is_the_sum_of_all_gradients_and_the_average_that_of_all_iterates(p, workers):
+    """One round done by hand: each worker alone from the same state, each of its gradients counted for all."""
+    rows = window(ROWS, FEATURES, "dense")
+    chosen = replace(settings("logistic", p, "dense", "average", sigma=0.05), workers=workers)
+    solver = started(chosen, FEATURES)
+    row = solver.advance(rows, 0, rounds.first_round(workers, FEATURES), ROWS)
+    start, t = solver.duals[:, 0].copy(), solver.steps
+    iterates = solver.weights() * t
+    share = rounds.share_of(t, workers, FEATURES)
+    x = np.column_stack([np.full(ROWS, chosen.intercept), rows.values.reshape(ROWS, FEATURES).astype(float)])
+    slope_of = LOSSES["logistic"].slope
+    q = p / (p - 1.0)
+    ends, total = [], np.zeros_like(start)
+    for worker in range(workers):
+        dual = start.copy()
+        for h in range(share):
+            theta = dual / ((t + workers * h + chosen.t0) * chosen.sigma)
+            size = float(np.sum(np.abs(theta) ** q)) ** (1.0 / q)
+            w = (p - 1.0) * size ** (2.0 - q) * np.abs(theta) ** (q - 1.0) * np.sign(theta)
+            total += w
+            r = row + worker * share + h
+            dual -= workers * slope_of(float(w @ x[r]), float(rows.labels[r]), 0.0) * x[r]
+        ends.append(dual)
+    after = solver.advance(rows, row, row + 1, ROWS)
+    assert after == row + workers * share
+    np.testing.assert_allclose(solver.duals[:, 0], np.mean(ends, axis=0), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(solver.weights() * solver.steps, iterates + total, rtol=1e-7, atol=1e-9)
+
+
+def test_rows_are_worth_nearly_as_much_as_in_sequence():
+    rows = window(ROWS, FEATURES, "dense")
+    losses = []
+    for workers in (1, 4):
+        solver = started(replace(settings("logistic", 2.0, "dense", sigma=1e-3, t0=500.0), workers=workers), FEATURES)
+        for _ in range(3):
+            solver.advance(rows, 0, ROWS)
+        weights = solver.weights()
+        scores = rows.values.reshape(ROWS, FEATURES) @ weights[1:] + weights[0] * 0.1
+        losses.append(float(np.logaddexp(0.0, -scores * rows.labels).mean()))
+    assert losses[1] < losses[0] * 1.02
+    assert losses[1] < 0.8 * math.log(2.0)
+
+
+@pytest.mark.parametrize("returns", ["suffix", "average", "last", "random"])
+@pytest.mark.parametrize("p", [2.0, 1.5])
+def test_weights_of_some_coordinates_are_those_of_all(p, returns):
+    rows = window(ROWS, FEATURES, "sparse")
+    solver = started(settings("hinge", p, "sparse", returns), FEATURES)
+    chosen = np.array([0, 3, 4, 11])
+    for stop in (0, 1, 90, 400):
+        solver.advance(rows, solver.steps, stop)
+        np.testing.assert_array_equal(solver.weights(0, chosen), solver.weights()[chosen])

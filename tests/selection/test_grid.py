@@ -1,0 +1,262 @@
+"""Which models a run trains: every combination once, in the order that was asked for, and what `auto` comes to."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from streampgs.errors import OptionError
+from streampgs.kernels.losses import LOSSES
+from streampgs.learn.pgs import automatic_radius, automatic_t0
+from streampgs.options import LOSS_NAMES, MOST_CANDIDATES, ModelOptions
+from streampgs.reading.window import Window
+from streampgs.selection.grid import Target, candidates_of, lanes_of, sigma_count, targets_of
+
+ROWS, FEATURES = 300, 6
+MANY_FEATURES = (1 << 21) + 1
+LADDER_LENGTH = 8
+
+
+def window_of(scale: float = 1.0, labels: Any = None, weights: Any = ()) -> Window:
+    window = Window()
+    x = np.random.default_rng(0).normal(size=(ROWS, FEATURES)).astype(np.float32)
+    window.rows = ROWS
+    window.starts = np.arange(ROWS) * FEATURES
+    window.stops = window.starts + FEATURES
+    window.values = (np.float32(scale) * x).ravel()
+    window.labels = np.where(x[:, 0] > 0.0, 1.0, -1.0) if labels is None else np.asarray(labels, float)
+    window.weights = np.asarray(weights, float)
+    return window
+
+
+def candidates(
+    options: ModelOptions, window: Window | None = None, rows: int = 10_000, features: int = FEATURES, targets: int = 1
+):
+    return candidates_of(options, window or window_of(), "dense", rows, features, targets)
+
+
+# What is listed.
+
+
+def test_a_grid_has_every_combination_in_the_order_of_the_lists():
+    options = ModelOptions(loss=("logistic", "hinge"), p=(1.8, 2.0), sigma=(1e-5, 1e-3, 1e-4), ball=(10.0, "none", 1.0))
+    found = [(one.loss, one.p, one.sigma, one.radius) for one in candidates(options)]
+    expected = [
+        (loss, p, sigma, ball)
+        for loss in ("logistic", "hinge")
+        for p in (1.8, 2.0)
+        for sigma in (1e-5, 1e-3, 1e-4)
+        for ball in (10.0, math.inf, 1.0)
+    ]
+    assert found == expected
+
+
+@given(
+    losses=st.lists(st.sampled_from(["logistic", "hinge", "squared-hinge"]), min_size=1, max_size=3, unique=True),
+    powers=st.lists(st.sampled_from([1.1, 1.5, 1.8, 2.0]), min_size=1, max_size=3, unique=True),
+    sigmas=st.lists(st.floats(1e-8, 1e2), min_size=1, max_size=3, unique=True),
+    balls=st.lists(st.sampled_from([0.1, 1.0, "none"]), min_size=1, max_size=2, unique=True),
+)
+@hypothesis_settings(max_examples=20)
+def test_a_grid_has_each_combination_once(losses, powers, sigmas, balls):
+    found = candidates(ModelOptions(loss=losses, p=powers, sigma=sigmas, ball=balls))
+    assert len(set(found)) == len(found) == len(losses) * len(powers) * len(sigmas) * len(balls)
+
+
+@pytest.mark.parametrize("loss", LOSS_NAMES)
+def test_what_is_not_said_is_found_out_of_the_rows(loss):
+    window = window_of()
+    options = ModelOptions(loss=loss, sigma=1e-3, intercept=0.5, returns="average", batch=3, seed=7)
+    (one,) = candidates(options, window)
+    norms = (window.values.astype(float).reshape(ROWS, FEATURES) ** 2).sum(axis=1)
+    spread = np.abs(window.labels - np.median(window.labels)).mean()
+    stretch = spread if loss in ("absolute", "quantile") else 1.0
+    assert one.t0 == pytest.approx(automatic_t0(loss, 1e-3 * stretch, norms.mean() + 0.25), rel=1e-9)
+    shape = spread if loss == "huber" else LOSSES[loss].default_shape
+    if LOSSES[loss].lipschitz:
+        assert one.radius == math.inf
+    else:
+        at_zero = np.mean([LOSSES[loss].value(0.0, y, shape) for y in window.labels])
+        assert one.radius == pytest.approx(automatic_radius(at_zero, 2.0, 1e-3), rel=1e-12)
+    told = (one.loss, one.shape, one.p, one.sigma, one.batch, one.intercept, one.returns, one.seed, one.layout)
+    assert told == (loss, shape, 2.0, 1e-3, 3, 0.5, "average", 7, "dense")
+
+
+def test_what_is_said_is_taken():
+    (one,) = candidates(ModelOptions(loss="quantile", quantile=0.9, sigma=1e-3, t0=17, ball=2.5))
+    assert (one.shape, one.t0, one.radius) == (0.9, 17.0, 2.5)
+    (one,) = candidates(ModelOptions(loss="huber", huber_width=0.25, sigma=1e-3))
+    assert one.shape == 0.25
+
+
+def test_the_ball_of_several_labels_is_the_widest_that_any_needs():
+    labels = np.random.default_rng(1).normal(size=(ROWS, 3)) * [1.0, 10.0, 0.1]
+    options = ModelOptions(loss="squared", sigma=1e-3, label=("a", "b", "c"))
+    (one,) = candidates(options, window_of(labels=labels), targets=3)
+    assert one.radius == pytest.approx(automatic_radius(float((labels**2).mean(axis=0).max()), 2.0, 1e-3), rel=1e-12)
+
+
+def test_numbers_out_of_range_are_refused_with_a_remedy():
+    with pytest.raises(OptionError) as refused:
+        candidates(ModelOptions(sigma=1e-320))
+    assert "--sigma" in refused.value.remedy
+
+
+# σ to be found out.
+
+
+def sigmas(options: ModelOptions | None = None, **given: Any) -> list[float]:
+    return [one.sigma for one in candidates(options or ModelOptions(intercept=0.0), **given)]
+
+
+def test_the_ladder_descends_by_the_root_of_ten_around_its_unit():
+    found = sigmas()
+    assert len(found) == LADDER_LENGTH
+    assert found == sorted(found, reverse=True)
+    np.testing.assert_allclose(np.divide(found[:-1], found[1:]), math.sqrt(10.0), rtol=1e-12)
+    norms = (window_of().values.astype(float).reshape(ROWS, FEATURES) ** 2).sum(axis=1)
+    unit = LOSSES["logistic"].steepness * norms.mean() / 10_000
+    assert min(abs(sigma / unit - 1.0) for sigma in found) < 1e-9
+    assert found[0] > 100 * unit
+    assert found[-1] < 0.2 * unit
+
+
+@pytest.mark.parametrize("factor", [2, 8, 1024])
+def test_the_ladder_goes_as_one_over_the_rows(factor):
+    assert sigmas(rows=10_000 * factor) == [sigma / factor for sigma in sigmas()]
+
+
+@pytest.mark.parametrize("scale", [0.25, 2.0, 64.0])
+def test_the_ladder_goes_as_the_squared_norm(scale):
+    found = sigmas(window=window_of(scale))
+    np.testing.assert_allclose(found, [sigma * scale * scale for sigma in sigmas()], rtol=1e-12)
+
+
+@pytest.mark.parametrize("loss", LOSS_NAMES)
+def test_the_ladder_goes_as_the_steepness_of_the_loss(loss):
+    """And against the spread of the labels, where slopes do not grow with it."""
+    steepness = LOSSES[loss].steepness / LOSSES["logistic"].steepness
+    if loss in ("absolute", "quantile"):
+        labels = window_of().labels
+        steepness /= np.abs(labels - np.median(labels)).mean()
+    found = sigmas(ModelOptions(loss=loss, intercept=0.0))
+    np.testing.assert_allclose(found, np.multiply(sigmas(), steepness), rtol=1e-12)
+
+
+def test_the_constant_of_the_intercept_is_a_feature_of_every_row():
+    with_it = sigmas(ModelOptions(intercept=3.0))
+    norms = (window_of().values.astype(float).reshape(ROWS, FEATURES) ** 2).sum(axis=1)
+    np.testing.assert_allclose(with_it, np.multiply(sigmas(), (norms.mean() + 9.0) / norms.mean()), rtol=1e-12)
+
+
+def test_wide_data_get_the_usual_sigma_alone():
+    """The lanes of a race would take gigabytes."""
+    at_the_limit, beyond = (sigmas(features=features) for features in (MANY_FEATURES - 1, MANY_FEATURES))
+    assert len(at_the_limit) == LADDER_LENGTH
+    assert len(beyond) == 1
+    assert beyond[0] in at_the_limit
+    assert sigmas(ModelOptions(sigma=(1e-3, 1e-4)), features=MANY_FEATURES) == [1e-3, 1e-4]
+
+
+@pytest.mark.parametrize("targets", [1, 2, 5, 8, 9, 16, 32, 33, 64, 1000])
+@pytest.mark.parametrize(
+    "options",
+    [
+        ModelOptions(),
+        ModelOptions(loss=("logistic", "hinge")),
+        ModelOptions(loss=("logistic", "hinge"), ball=(1.0, 10.0, 100.0)),
+        ModelOptions(p="auto"),
+        ModelOptions(p="auto", loss=("logistic", "hinge")),
+        ModelOptions(p=(2.0, 1.8, 1.5, 1.2), loss=("logistic", "hinge", "squared-hinge", "modified-huber")),
+    ],
+    ids=["one", "losses", "balls", "p", "p-losses", "p-listed-losses"],
+)
+def test_what_is_found_out_never_makes_more_than_64_lanes(options, targets):
+    """But for what was listed, and for one model of each class."""
+    found = candidates(options, targets=targets)
+    each = (
+        len({(one.loss, one.p, one.radius) for one in found})
+        if options.ball is not None
+        else len({(one.loss, one.p) for one in found})
+    )
+    values = len(found) // each
+    assert values == sigma_count(options, targets)
+    assert values == 1 or len(found) * targets <= MOST_CANDIDATES
+    if 2 * each * targets <= MOST_CANDIDATES:
+        assert values > 1, "there was room for more"
+    usual = sigmas(ModelOptions(loss=options.loss), targets=1000)
+    assert {one.sigma for one in found if one.p == 2.0} >= set(usual), "the usual σ is always among them"
+
+
+# p to be found out.
+
+
+@pytest.mark.parametrize("features", [3, 28, 1000, 47_236, 10**7])
+def test_p_auto_tries_the_usual_and_the_one_for_so_many_features(features):
+    logarithm = 2.0 * math.log(features)
+    near_one = logarithm / (logarithm - 1.0)
+    found = [one.p for one in candidates(ModelOptions(p="auto", sigma=1e-3), features=features)]
+    assert sorted(found) == pytest.approx(sorted([2.0, 1.8, 1.5, 1.2, near_one]), rel=1e-12)
+    assert found == sorted(found, reverse=True)
+
+
+@pytest.mark.parametrize("features", [1, 2])
+def test_p_auto_of_next_to_no_features_is_a_p(features):
+    assert all(1.0 < one.p <= 2.0 for one in candidates(ModelOptions(p="auto", sigma=1e-3), features=features))
+
+
+def test_each_p_has_a_ladder_in_its_own_norm():
+    """t0 and σ are made for ‖x‖_q."""
+    window, found = window_of(), candidates(ModelOptions(p=(2.0, 1.5), intercept=0.0))
+    x = window.values.astype(float).reshape(ROWS, FEATURES)
+    for p, q in ((2.0, 2.0), (1.5, 3.0)):
+        own = [one.sigma for one in found if one.p == p]
+        mean = np.mean(np.linalg.norm(x, q, axis=1) ** 2)
+        assert len(own) == LADDER_LENGTH
+        np.testing.assert_allclose(own[0] / sigmas()[0], mean / np.mean((x**2).sum(axis=1)), rtol=1e-6)
+
+
+# Targets and lanes.
+
+
+def test_a_target_for_each_class_or_label():
+    classes = targets_of(ModelOptions(classes=(3.0, 7.0, 20.0)))
+    assert [(t.name, t.column, t.positive) for t in classes] == [("3", 0, 0.0), ("7", 0, 1.0), ("20", 0, 2.0)]
+    labels = targets_of(ModelOptions(label=("a", "b")))
+    assert [(t.name, t.column, t.positive) for t in labels] == [("a", 0, None), ("b", 1, None)]
+    assert [(t.name, t.column, t.positive) for t in targets_of(ModelOptions())] == [("label", 0, None)]
+
+
+def test_classes_have_names_of_their_own():
+    """They name the columns of predictions."""
+    for classes in [(1_000_001.0, 1_000_002.0, 1_000_003.0), (0.1, 0.1000001, 5.0), (-1.0, 0.0, 2.0**53)]:
+        names = [target.name for target in targets_of(ModelOptions(classes=classes))]
+        assert len(set(names)) == 3
+        assert [float(name) for name in names] == list(classes)
+
+
+def test_lanes_are_candidate_by_candidate_and_target_by_target():
+    options = ModelOptions(sigma=(1e-3, 1e-4), classes=(3.0, 7.0, 20.0))
+    lanes = lanes_of(candidates(options, targets=3), targets_of(options))
+    assert [(lane.sigma, lane.positive) for lane in lanes] == [
+        (1e-3, 0.0), (1e-3, 1.0), (1e-3, 2.0), (1e-4, 0.0), (1e-4, 1.0), (1e-4, 2.0),
+    ]  # fmt: skip
+    options = ModelOptions(sigma=1e-3, label=("a", "b"))
+    labels = np.ones((ROWS, 2))
+    lanes = lanes_of(candidates(options, window_of(labels=labels), targets=2), targets_of(options))
+    assert [(lane.column, lane.positive) for lane in lanes] == [(0, None), (1, None)]
+
+
+def test_lanes_of_targets_that_came_later_have_steps_of_their_own_and_one_worker():
+    """Rounds of several workers would end at other rows than those of lanes that have taken more steps."""
+    options = ModelOptions(sigma=0.1, threads=3)
+    early, late = lanes_of(candidates(options), [Target("a", 0, 0.0), Target("b", 0, 1.0, joined=1)])
+    assert (early.workers, early.joined) == (3, 0)
+    assert (late.workers, late.joined, late.positive) == (1, 1, 1.0)
+    assert early.kind != late.kind

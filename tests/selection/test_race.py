@@ -1,0 +1,517 @@
+"""The contest: when candidates are judged, by what, on which rows, who is left, and that nothing of it depends on pauses."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from streampgs.kernels.losses import LOSSES
+from streampgs.learn.pgs import PgsSettings
+from streampgs.reading.window import Window
+from streampgs.selection.grid import Target, lanes_of
+from streampgs.selection.race import Contest, Heat, Mark, heats_for, meant_labels
+
+FEATURES = 4
+TIE = 0.0015
+ONE_TARGET = [Target("label")]
+
+
+def candidate(sigma: float = 1e-3, loss: str = "hinge", p: float = 2.0, **more: Any) -> PgsSettings:
+    return PgsSettings(loss, 0.0, p, sigma, 1.0, math.inf, 1, 0.1, "suffix", 0, "dense", **more)
+
+
+def window_of(x: Any, labels: Any, weights: Any = ()) -> Window:
+    window = Window()
+    x = np.asarray(x, np.float32)
+    window.rows = len(x)
+    window.starts = np.arange(len(x)) * x.shape[1]
+    window.stops = window.starts + x.shape[1]
+    window.values = x.ravel()
+    window.labels, window.weights = np.asarray(labels, float), np.asarray(weights, float)
+    return window
+
+
+class StandIn:
+    """Lanes whose weights are what a test says."""
+
+    def __init__(self, settings: Any, weights: Any) -> None:
+        self.settings = list(settings)
+        self.vectors = [np.asarray(vector, float) for vector in weights]
+
+    @property
+    def features(self) -> int:
+        return len(self.vectors[0]) - 1
+
+    def weights(self, lane: int, coordinates: Any = slice(None)) -> Any:
+        return self.vectors[lane][coordinates]
+
+    def with_lanes(self, kept: Any) -> StandIn:
+        return StandIn([self.settings[lane] for lane in kept], [self.vectors[lane] for lane in kept])
+
+
+TRUTH = np.array([0.0, 1.0, -2.0, 0.5, 1.0])
+
+
+def noisy_window(rows: int = 2000, seed: int = 0, classes: bool = True) -> Window:
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, FEATURES))
+    wished = x @ TRUTH[1:] + 0.5 * random.normal(size=rows)
+    return window_of(x, np.where(wished > 0.0, 1.0, -1.0) if classes else wished)
+
+
+def off_by(angle: float) -> Any:
+    """Weights that point away from the truth."""
+    return TRUTH + angle * np.array([0.0, 2.0, 1.0, 0.0, 0.0]) * np.linalg.norm(TRUTH)
+
+
+def judged_at(
+    contest: Contest, lanes: StandIn, window: Window, batch: int = 1, until: int = 10_000, cuts: Any = ()
+) -> list[Any]:
+    """Let the rows go by as the trainer does, in pieces that end at `cuts` and at marks; what was judged and when."""
+    seen, rows, row = [], 0, 0
+    while rows < until:
+        if contest.next_mark is not None and rows >= contest.next_mark:
+            kept = contest.judge(lanes, window, row, rows, until)
+            seen.append((rows, kept))
+            if kept is not None:
+                lanes = lanes.with_lanes(kept)
+        following = min([cut for cut in cuts if cut > rows] + [until])
+        step = following - rows
+        if contest.next_mark is not None:
+            step = min(step, -(-(contest.next_mark - rows) // batch) * batch)
+        rows += step
+        row = rows % (window.rows - 600)  # as if other windows followed
+    return seen
+
+
+# Heats.
+
+
+@given(candidates=st.integers(1, 400), rows=st.integers(1, 10**12), searching=st.booleans())
+def test_heats_narrow_step_by_step_in_the_first_half_epoch(candidates, rows, searching):
+    heats = heats_for(candidates, rows, searching)
+    assert bool(heats) == (searching and candidates > 1)
+    if not heats:
+        return
+    field = [candidates, *(heat.survivors for heat in heats)]
+    assert all(fewer < more for more, fewer in pairwise(field))
+    assert field[-1] == 1
+    assert all(heat.stop_rows >= 1 and heat.marks >= 1 for heat in heats)
+    assert [heat.stop_rows for heat in heats] == sorted(heat.stop_rows for heat in heats)
+    assert heats[-1].stop_rows <= max(1, rows // 2)
+
+
+def test_heats_of_the_default_search():
+    assert heats_for(8, 10**6, True) == [Heat(125_000, 4, 4), Heat(500_000, 8, 1)]
+    assert heats_for(40, 10**9, True) == [Heat(1 << 17, 4, 4), Heat(5 * 10**8, 8, 1)]
+    assert heats_for(3, 800, True) == [Heat(100, 4, 2), Heat(400, 8, 1)]
+    assert heats_for(2, 800, True) == [Heat(400, 8, 1)]
+    assert heats_for(8, 10**6, False) == heats_for(1, 10**6, True) == []
+
+
+# Marks.
+
+
+def race(
+    count: int = 8, rows: int = 8000, heats: list[Heat] | None = None, judges_on: bool = False, **more: Any
+) -> Contest:
+    field = [candidate(10.0 ** -(k / 2), **more) for k in range(count)]
+    return Contest(field, ONE_TARGET, heats_for(count, rows, True) if heats is None else heats, judges_on, None)
+
+
+def field_of(contest: Contest, angles: Any = None) -> StandIn:
+    angles = np.linspace(0.5, 0.0, len(contest.candidates)) if angles is None else angles
+    return StandIn(lanes_of(contest.candidates, contest.targets), [off_by(angle) for angle in angles])
+
+
+def test_marks_part_each_heat_evenly_and_end_with_it():
+    contest = race()
+    seen = judged_at(contest, field_of(contest), noisy_window(), until=8000)
+    assert [rows for rows, _ in seen] == [250, 500, 750, 1000, *range(1375, 4001, 375)]
+    assert [rows for rows, kept in seen if kept is not None] == [1000, 4000]
+    assert contest.next_mark is None
+
+
+@given(
+    cuts=st.lists(st.integers(1, 7999), max_size=30),
+    batch=st.sampled_from([1, 7, 64]),
+    count=st.sampled_from([2, 3, 8]),
+    judges_on=st.booleans(),
+)
+@hypothesis_settings(max_examples=25)
+def test_marks_come_at_the_same_rows_wherever_calls_end(cuts, batch, count, judges_on):
+    cuts = sorted({cut // batch * batch for cut in cuts})
+    whole, cut = race(count, judges_on=judges_on), race(count, judges_on=judges_on)
+    window = noisy_window()
+    plain = judged_at(whole, field_of(whole), window, batch, 8064)
+    assert judged_at(cut, field_of(cut), window, batch, 8064, cuts) == plain
+    assert cut.to_json() == whole.to_json()
+    assert all(rows % batch == 0 for rows, _ in plain)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7, 20, 50])
+@pytest.mark.parametrize("batch", [1, 7, 1000])
+def test_a_race_over_next_to_no_rows_ends_all_the_same(rows, batch):
+    contest = race(8, rows)
+    seen = judged_at(contest, field_of(contest), noisy_window(), batch, 10 * batch + 60)
+    assert len(contest.standing.left) == 1
+    assert [len(kept) for _, kept in seen if kept is not None] == [4, 1]
+
+
+def test_without_heats_marks_grow_with_the_rows_if_anybody_wants_to_know():
+    assert race(heats=[]).next_mark is None
+    contest = race(heats=[], judges_on=True)
+    seen = [rows for rows, _ in judged_at(contest, field_of(contest), noisy_window(), until=100_000)]
+    steps = np.diff([0, *seen])
+    assert steps[0] == steps.min() >= 512
+    assert (np.diff(steps) >= 0).all()
+    assert 0.1 <= steps[-1] / seen[-2] <= 0.15
+    assert contest.standing.left == list(range(8))
+
+
+def test_only_the_latest_marks_are_kept():
+    """A run of years has a checkpoint of the same size."""
+    contest = race(heats=[], judges_on=True)
+    seen = judged_at(contest, field_of(contest), noisy_window(), until=200_000)
+    kept = [mark["rows"] for mark in contest.standing.marks]
+    assert len(kept) < len(seen)
+    assert kept == [rows for rows, _ in seen][-len(kept) :]
+
+
+# Who is left.
+
+
+def test_the_better_half_is_left_and_then_the_best():
+    angles = [0.4, 0.0, 0.3, 0.1, 0.8, 0.2, 0.05, 0.6]
+    contest = race()
+    seen = judged_at(contest, field_of(contest, angles), noisy_window(), until=8000)
+    assert [kept for _, kept in seen if kept is not None] == [[1, 3, 5, 6], [0]]
+    assert contest.standing.left == [1]
+    assert sorted(map(int, contest.standing.dropped)) == [0, 2, 3, 4, 5, 6, 7]
+    assert {int(number) for number, fate in contest.standing.dropped.items() if fate["rows"] == 1000} == {0, 2, 4, 7}
+    assert {fate["rows"] for fate in contest.standing.dropped.values()} == {1000, 4000}
+    assert contest.leader() == 0
+
+
+def test_the_same_rows_give_the_same_race():
+    for _ in range(2):
+        contest = race()
+        judged_at(contest, field_of(contest), noisy_window(seed=3), until=8000)
+        again = race()
+        judged_at(again, field_of(again), noisy_window(seed=3), until=8000)
+        assert contest.to_json() == again.to_json()
+
+
+def test_all_lanes_of_a_candidate_go_on_with_it():
+    targets = [Target("a", 0), Target("b", 1), Target("c", 2)]
+    field = [candidate(10.0**-k) for k in range(6)]
+    contest = Contest(field, targets, heats_for(6, 800, True), False, None)
+    window = noisy_window()
+    window.labels = np.stack([window.labels, -window.labels, window.labels], axis=1)
+    signs = [1.0, -1.0, 1.0]
+    lanes = StandIn(
+        lanes_of(field, targets), [sign * off_by(angle) for angle in (0.9, 0.2, 0.7, 0.0, 0.8, 0.3) for sign in signs]
+    )
+    seen = judged_at(contest, lanes, window, until=800)
+    assert [kept for _, kept in seen if kept is not None] == [[3, 4, 5, 9, 10, 11, 15, 16, 17], [3, 4, 5]]
+    assert contest.standing.left == [3]
+
+
+def with_merits(merits: Any, candidates: Any = None) -> Contest:
+    field = candidates or [candidate(10.0**-k) for k in range(len(merits))]
+    contest = Contest(field, ONE_TARGET, [], True, None)
+    none = [None] * len(merits)
+    contest.standing.marks = [asdict(Mark(1, 10, [0.0] * len(merits), list(merits), none))]
+    return contest
+
+
+@pytest.mark.parametrize(
+    ("merits", "leads"),
+    [
+        ([0.5, 0.4, 0.3], 2),
+        ([0.3, 0.4, 0.5], 0),
+        # Within the tie the larger σ, which comes first here.
+        ([0.4 * (1 + 0.9 * TIE), 0.4, 0.6], 0),
+        ([0.4 * (1 + 1.1 * TIE), 0.4, 0.6], 1),
+        ([0.6, 0.4 * (1 + 0.9 * TIE), 0.4], 1),
+        ([0.4, 0.4, 0.4], 0),
+        ([0.0, 0.0, 0.0], 0),
+        # What is not finite is worse than anything, and no tie.
+        ([math.nan, 0.4, 0.5], 1),
+        ([math.inf, 0.4, 0.5], 1),
+        ([math.nan, math.inf, 0.5], 2),
+        ([0.5, math.nan, 0.4], 2),
+    ],
+)
+def test_the_leader_is_the_best_and_among_equals_the_largest_sigma(merits, leads):
+    assert with_merits(merits).leader() == leads
+    # In whatever order they stand.
+    turned = [candidate(10.0**-k) for k in range(len(merits))][::-1]
+    assert with_merits(merits[::-1], turned).leader() == len(merits) - 1 - leads
+
+
+@pytest.mark.parametrize("merits", [[math.nan] * 3, [math.inf, math.nan, math.inf]])
+def test_somebody_leads_even_if_nothing_is_finite(merits):
+    assert with_merits(merits).leader() in range(3)
+
+
+@pytest.mark.parametrize("other", [{"loss": "logistic"}, {"p": 1.5}])
+def test_equals_differ_in_sigma_alone(other):
+    """Of another loss or norm a larger σ says nothing."""
+    field = [candidate(1e-2, **other), candidate(1e-3), candidate(1e-4)]
+    assert with_merits([0.4001, 0.5, 0.4], field).leader() == 2
+    assert with_merits([0.4001, 0.4001, 0.4], field).leader() == 1
+
+
+def test_what_is_not_finite_is_dropped_first():
+    contest = race(4, heats=[Heat(10, 1, 2)])
+    lanes = field_of(contest, [0.3, 0.1, 0.2, 0.4])
+    lanes.vectors[1][2] = math.nan
+    kept = contest.judge(lanes, noisy_window(), 0, 10, 100)
+    assert kept == [0, 2]
+
+
+def test_merits_are_means_over_the_later_half_of_the_marks():
+    contest = with_merits([0.4, 0.5])
+    early, late = ([0.0, 9.0], [0.6, 0.5])
+    contest.standing.marks = [
+        asdict(Mark(k, 10, [0.0, 0.0], merits, [None, None])) for k, merits in enumerate([early, early, late, late])
+    ]
+    assert contest.leader() == 1
+    contest.standing.marks[2]["merits"] = [0.3, 0.5]  # mean 0.45 against 0.5
+    assert contest.leader() == 0
+
+
+def test_before_the_first_mark_the_middle_one_leads():
+    contest = race(8)
+    assert contest.leader() == 4
+    assert contest.latest() is None
+    assert race(1).leader() == 0
+
+
+def test_latest_is_what_was_last_said_of_the_leader():
+    contest = with_merits([0.5, 0.4, 0.6])
+    contest.standing.marks[-1]["losses"] = [1.0, 2.0, 3.0]
+    contest.standing.marks[-1]["accuracies"] = [0.1, 0.2, 0.3]
+    assert contest.latest() == (2.0, 0.2)
+
+
+# What is judged.
+
+
+def judge_once(
+    field: Any,
+    vectors: Any,
+    window: Window,
+    row: int = 0,
+    targets: Any = None,
+    validation: Any = None,
+    rows: int = 10**6,
+) -> Any:
+    contest = Contest(field, targets or ONE_TARGET, [], True, validation)
+    assert contest.judge(StandIn(lanes_of(field, contest.targets), vectors), window, row, rows, rows) is None
+    return contest.standing.marks[-1]
+
+
+def test_loss_and_accuracy_are_those_of_the_returned_weights_on_the_rows_to_come():
+    window, first = noisy_window(700), 500
+    window.weights = np.random.default_rng(1).uniform(0.0, 2.0, 700)
+    field, vectors = [candidate(), candidate(1e-4)], [off_by(0.3), off_by(0.0)]
+    mark = judge_once(field, vectors, window, first)
+    x = window.values.reshape(-1, FEATURES).astype(float)[first:]
+    labels, weights = window.labels[first:], window.weights[first:]
+    for k, w in enumerate(vectors):
+        scores = x @ w[1:] + 0.1 * w[0]
+        losses = np.maximum(0.0, 1.0 - labels * scores)
+        assert mark["losses"][k] == pytest.approx(weights @ losses / weights.sum(), rel=1e-12)
+        assert mark["accuracies"][k] == pytest.approx(
+            weights @ ((scores > 0) == (labels > 0)) / weights.sum(), rel=1e-12
+        )
+    assert mark["merits"][1] < mark["merits"][0]
+
+
+def test_rows_trained_on_already_are_not_looked_at():
+    window = noisy_window(700)
+    plain = judge_once([candidate()], [off_by(0.1)], window, 400)
+    window.labels[:400] *= -1.0
+    window.values[: 400 * FEATURES] = np.nan
+    assert judge_once([candidate()], [off_by(0.1)], window, 400) == plain
+    window.labels[400:] *= -1.0
+    assert judge_once([candidate()], [off_by(0.1)], window, 400) != plain
+
+
+def test_a_merit_does_not_see_the_scale_of_a_classifier():
+    """As σ shrinks all scores, a hinge loss may fall while accuracy falls with it."""
+    window = noisy_window()
+    mark = judge_once([candidate(), candidate(1e-4)], [off_by(0.3), 1e3 * off_by(0.3)], window)
+    assert mark["merits"][0] == pytest.approx(mark["merits"][1], rel=1e-6)
+    assert mark["losses"][1] > 10.0 * mark["losses"][0]
+
+
+def test_losses_of_different_kinds_are_compared_by_one_yardstick():
+    window = noisy_window()
+    field = [candidate(loss=loss) for loss in ("hinge", "logistic", "squared-hinge", "modified-huber")]
+    mark = judge_once(field, [off_by(0.2)] * 4, window)
+    assert len(set(mark["merits"])) == 1
+    assert len(set(mark["losses"])) == 4
+
+
+@pytest.mark.parametrize("loss", ["squared", "huber", "absolute", "quantile"])
+def test_the_merit_of_a_regression_is_its_loss(loss):
+    window = noisy_window(classes=False)
+    own = replace(candidate(loss=loss), shape=LOSSES[loss].default_shape)
+    mark = judge_once([own], [off_by(0.1)], window)
+    assert mark["merits"] == mark["losses"]
+    assert mark["accuracies"] == [None]
+
+
+def test_accuracy_of_several_classes_is_that_of_the_largest_score():
+    random = np.random.default_rng(2)
+    x = random.normal(size=(500, FEATURES))
+    vectors = random.normal(size=(3, FEATURES + 1))
+    numbers = np.where(
+        random.uniform(size=500) < 0.7, (x @ vectors[:, 1:].T).argmax(axis=1), random.integers(0, 3, 500)
+    )
+    window = window_of(x, numbers, random.uniform(0.5, 1.5, 500))
+    targets = [Target(str(k), 0, float(k)) for k in range(3)]
+    mark = judge_once([candidate(loss="logistic")], vectors, window, targets=targets, rows=500 * 32)
+    scores = window.values.reshape(-1, FEATURES).astype(float) @ vectors[:, 1:].T + 0.1 * vectors[:, 0]
+    right, weights = scores.argmax(axis=1) == numbers, window.weights
+    assert mark["accuracies"][0] == pytest.approx(weights @ right / weights.sum(), rel=1e-12)
+    each = [np.logaddexp(0.0, -np.where(numbers == k, 1.0, -1.0) * scores[:, k]) for k in range(3)]
+    assert mark["losses"][0] == pytest.approx(weights @ np.mean(each, axis=0) / weights.sum(), rel=1e-9)
+
+
+def test_figures_of_several_labels_are_means():
+    window = noisy_window(500)
+    one = judge_once([candidate()], [off_by(0.3)], window)
+    other = judge_once([candidate()], [off_by(0.0)], window)
+    window.labels = np.stack([window.labels, window.labels], axis=1)
+    both = judge_once([candidate()], [off_by(0.3), off_by(0.0)], window, targets=[Target("a", 0), Target("b", 1)])
+    for name in ("losses", "merits", "accuracies"):
+        assert both[name][0] == pytest.approx((one[name][0] + other[name][0]) / 2.0, rel=1e-12)
+
+
+def test_labels_as_a_lane_means_them():
+    labels = np.array([0.0, 2.0, 1.0, 2.0])
+    assert meant_labels(labels, candidate(positive=2.0)).tolist() == [-1.0, 1.0, -1.0, 1.0]
+    assert meant_labels(labels, candidate()).tolist() == labels.tolist()
+    assert meant_labels(np.stack([labels, -labels], axis=1), candidate(column=1)).tolist() == (-labels).tolist()
+
+
+# On which rows.
+
+
+def test_validation_rows_are_used_and_the_windows_are_not():
+    validation, window = noisy_window(900, seed=5), noisy_window(300, seed=6)
+    window.values[:] = np.nan
+    field, vectors = [candidate()], [off_by(0.2)]
+    mark = judge_once(field, vectors, window, 299, validation=validation)
+    x, labels = validation.values.reshape(-1, FEATURES).astype(float), validation.labels
+    right = (x @ vectors[0][1:] > 0.0) == (labels > 0.0)
+    assert mark["accuracies"][0] == pytest.approx(right.mean(), rel=1e-12), "all of them, once no heat is on"
+
+
+def test_validation_rows_decide_who_is_left():
+    """Where they say the opposite of the window."""
+    validation, window = noisy_window(2000, seed=5), noisy_window(2000, seed=6)
+    validation.labels *= -1.0
+    angles = [0.0, 0.2, 0.4, 0.6]
+    for given_validation, best in ((None, 0), (validation, 3)):
+        field = [candidate(10.0**-k) for k in range(4)]
+        contest = Contest(field, ONE_TARGET, heats_for(4, 4000, True), False, given_validation)
+        flip = -1.0 if best else 1.0
+        vectors = [flip * off_by(angle) for angle in (angles if not best else angles[::-1])]
+        judged_at(contest, StandIn(lanes_of(field, ONE_TARGET), vectors), window, until=4000)
+        assert contest.standing.left == [best]
+
+
+def test_in_a_heat_no_more_rows_are_judged_than_a_share_of_its_own():
+    """Judging eight models at each mark must not cost more than training them."""
+    looked_at = []
+
+    for rows in (8_000, 80_000):
+        window = noisy_window(20_000)
+        contest = race(8, rows)
+        heat = contest._heat()
+        contest.judge(
+            StandIn(lanes_of(contest.candidates, ONE_TARGET), [off_by(0.1)] * 8), window, 0, heat.stop_rows // 4, rows
+        )
+        judged = next(
+            count
+            for count in range(1, 20_001)
+            if np.isclose(mean_hinge(window, count), contest.standing.marks[-1]["losses"][0], rtol=1e-12)
+        )
+        looked_at.append((judged, heat.stop_rows))
+    for judged, span in looked_at:
+        assert judged * 4 <= span
+        assert judged >= min(512, span // 4)
+
+
+def mean_hinge(window: Window, count: int) -> float:
+    x = window.values[: count * FEATURES].reshape(-1, FEATURES).astype(float)
+    w = off_by(0.1)
+    return float(np.maximum(0.0, 1.0 - window.labels[:count] * (x @ w[1:] + 0.1 * w[0])).mean())
+
+
+def test_at_the_end_of_a_window_the_rows_that_are_left_are_judged():
+    window = noisy_window(1000)
+    mark = judge_once([candidate()], [off_by(0.1)], window, 997)
+    assert mark["accuracies"][0] in (0.0, 1 / 3, 2 / 3, 1.0)
+
+
+def test_rows_that_were_trained_on_before_are_not_judged_on():
+    """Rows that a stream's reservoir replays: here all whose labels are turned round."""
+    window, random = noisy_window(3000), np.random.default_rng(2)
+    window.seen = random.random(3000) < 0.5
+    clean = judge_once([candidate()], [off_by(0.0)], window, 500)
+    window.labels = np.where(window.seen, -window.labels, window.labels)
+    mark = judge_once([candidate()], [off_by(0.0)], window, 500)
+    assert mark == clean
+    assert mark["accuracies"][0] > 0.9
+    window.seen[:] = True  # nothing else is left: better than no judgement
+    assert judge_once([candidate()], [off_by(0.0)], window, 500)["judged"] == 2500
+
+
+# Pauses.
+
+
+@pytest.mark.parametrize("judges_on", [False, True])
+@given(saves=st.lists(st.integers(1, 7999), max_size=6))
+@hypothesis_settings(max_examples=20)
+def test_a_contest_that_went_through_a_checkpoint_decides_the_same(judges_on, saves):
+    window = noisy_window(seed=8)
+    angles = [0.4, 0.12, 0.3, 0.1, 0.8, 0.11, 0.05, 0.6]
+    whole, saved = race(judges_on=judges_on), race(judges_on=judges_on)
+    expected = judged_at(whole, field_of(whole, angles), window, until=8000)
+    lanes, seen, rows = field_of(saved, angles), [], 0
+    for stop in [*sorted(set(saves)), 8000]:
+        while rows < stop:
+            if saved.next_mark is not None and rows >= saved.next_mark:
+                kept = saved.judge(lanes, window, rows % (window.rows - 600), rows, 8000)
+                seen.append((rows, kept))
+                lanes = lanes if kept is None else lanes.with_lanes(kept)
+            rows = min(stop, saved.next_mark or stop)
+        saved = Contest.from_json(json.loads(json.dumps(saved.to_json())))
+    assert seen == expected
+    assert saved.to_json() == whole.to_json()
+    assert saved.candidates == whole.candidates
+    assert saved.targets == whole.targets
+
+
+def test_asking_changes_nothing():
+    contest = race(judges_on=True)
+    judged_at(contest, field_of(contest), noisy_window(), until=600)
+    before = json.dumps(contest.to_json())
+    for _ in range(2):
+        contest.leader(), contest.latest(), contest.next_mark
+    assert json.dumps(contest.to_json()) == before
