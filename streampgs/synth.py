@@ -29,6 +29,8 @@ from streampgs.kernels.randomness import STRIDE, mix
 
 __all__ = ["FORMATS", "KINDS", "SynthReport", "gaussian_direction", "write_dataset"]
 
+_mix: Callable[[Any], Any] = mix
+
 Words = NDArray[np.uint64]
 Numbers = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -134,12 +136,12 @@ def gaussian_direction(seed: int, features: int) -> Floats:
 def words_of(key: Any, positions: Any) -> Words:
     """The counted random words of a key, or of an array of keys."""
     with np.errstate(over="ignore"):
-        return np.asarray(mix(key + (np.asarray(positions).astype(np.uint64) + np.uint64(1)) * STRIDE))
+        return np.asarray(_mix(key + (np.asarray(positions).astype(np.uint64) + np.uint64(1)) * STRIDE))
 
 
 def key_for(seed: int, purpose: int) -> Words:
     with np.errstate(over="ignore"):
-        return words_of(mix(np.uint64(seed)), purpose)
+        return words_of(_mix(np.uint64(seed)), purpose)
 
 
 def uniforms(words: Words) -> Floats:
@@ -361,7 +363,8 @@ class Dense:
         for factor, loadings in enumerate(self.cloud.loadings):
             free += normals(words_of(keys, 2 + factor)) * loadings
         moves = positions - (self.cloud.direction * free).sum(axis=1)
-        return (self._centre + free + moves[:, None] * self.cloud.along).astype(np.float32)
+        placed: Floats = self._centre + free + moves[:, None] * self.cloud.along
+        return placed.astype(np.float32)
 
     def batch(self, numbers: Numbers) -> pa.RecordBatch:
         targets, positions = self.draws(numbers)
