@@ -21,7 +21,8 @@ from streampgs.encoding.plan import CATEGORY, LIST, Plan, PlannedColumn, plan_co
 from streampgs.errors import DataError, OptionError
 from streampgs.formats.remote import remote_schema
 from streampgs.formats.shard_files import Fingerprint, schema_of
-from streampgs.options import CLASSIFYING, EncodingOptions, ModelOptions, Resources
+from streampgs.losses import CLASSIFYING
+from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.schedule import Schedule
 from streampgs.reading.label_sample import sampled_label_arrays
 from streampgs.reading.table_sample import TableSample, sampled_rows
