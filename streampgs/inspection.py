@@ -152,7 +152,7 @@ def inspect_data(
     columns = columns_of(options, table.encoding)
     shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else 1 << 62)
     catalog = Catalog(shards)
-    groups = group_sizes(catalog, columns.weighted)
+    groups = group_sizes(catalog, columns.weighted + (columns.offset is not None))
     sizes = choose_sizes(groups, resources, table.decoder_bytes)
     schedule = Schedule(0, groups, sizes)
     arrivals = (Arrival(0, 0, len(catalog.shards), catalog.groups),)

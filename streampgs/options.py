@@ -181,6 +181,8 @@ class ModelOptions:
     joined_classes: int = 0
     """Of the classes the last ones, in the order of their coming: the data had none of them when the run started."""
     weight: str | None = None
+    offset: str | None = None
+    """A column of numbers that are added to the rows' scores."""
     class_weight: Literal["balanced"] | tuple[float, ...] | None = None
     """A factor for the rows of each class, the negative one first."""
     feature_count: int | None = None
@@ -302,6 +304,11 @@ class ModelOptions:
     @property
     def weighted(self) -> bool:
         return self.weight is not None or self.class_weight is not None
+
+    @property
+    def row_values(self) -> int:
+        """Numbers that a row in memory has in addition to its labels and features."""
+        return self.weighted + (self.offset is not None)
 
     @property
     def classifies(self) -> bool:

@@ -63,7 +63,7 @@ def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Colum
         positive = None
         classes = tuple(float(number) for number in range(len(listed))) if options.multiclass else ()
     weights = options.class_weight if isinstance(options.class_weight, tuple) else ()
-    return Columns(options.label, options.weight, positive, classes or None, weights, encoding)
+    return Columns(options.label, options.weight, positive, classes or None, weights, encoding, options.offset)
 
 
 def open_table(
@@ -171,7 +171,7 @@ def _plan(surveyed: Sequence[Surveyed], options: ModelOptions, wanted: EncodingO
 
 def _taken(options: ModelOptions) -> dict[str, str]:
     """Columns that are no features, with their roles."""
-    return dict.fromkeys(options.labels, "label") | ({} if options.weight is None else {options.weight: "weight"})
+    return {name: role for role, name in columns_of(options, None).roles}
 
 
 def _all_columns(surveyed: Sequence[Surveyed]) -> pa.Schema:
@@ -257,7 +257,7 @@ def _with_labels(
 def _sampled_labels(options: ModelOptions, catalog: Catalog, plan: Plan | None) -> list[pa.Array]:
     """Of each label column."""
     columns = columns_of(options, plan)
-    groups = group_sizes(catalog, options.weighted)
+    groups = group_sizes(catalog, options.row_values)
     schedule = Schedule(options.seed, groups, choose_sizes(groups, Resources()))
     samples = [list(sampled_label_arrays(catalog, schedule, columns, number)) for number in range(len(options.labels))]
     return [_joined_labels(name, sample) for name, sample in zip(options.labels, samples, strict=True)]

@@ -16,6 +16,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
@@ -34,7 +35,6 @@ from streampgs.reading.prefetch import ReadyWindows, StopAsked
 from streampgs.reading.reservoir import Reservoir
 from streampgs.reading.stream_input import StreamInput
 from streampgs.reading.stream_rows import (
-    RowShape,
     StreamEncoder,
     StreamRows,
     empty_rows,
@@ -42,7 +42,7 @@ from streampgs.reading.stream_rows import (
     file_schema,
     rows_of_file,
 )
-from streampgs.reading.window import Window
+from streampgs.reading.window import RowShape, Window
 
 Ints = NDArray[np.int64]
 RESERVOIR, WINDOW, WAITING = 0, 1, 2
@@ -144,9 +144,12 @@ class Room:
         for name, array in (("starts", self._starts), ("stops", self._stops), ("weights", self._weights)):
             if array.size:
                 window.reserve(name, self.rows)[slots] = array[: self.rows]
-        labels = np.empty((self.rows, self.shape.labels))
-        labels[slots] = self._labels[: self.rows]
-        window.labels = labels if self.shape.labels > 1 else labels.ravel()
+        cells, several = np.empty((self.rows, self.shape.cells)), self.shape.labels > 1
+        cells[slots] = self._labels[: self.rows]
+        labels = np.ascontiguousarray(cells[:, : self.shape.labels])
+        window.labels = labels if several else labels.ravel()
+        window.offsets = cells[:, -1].copy() if self.shape.offset else np.empty(0)
+        window.number_rows = partial(self._numbers_of, slots)
         window.seen = np.zeros(self.rows, np.bool_)
         window.seen[slots[self.fresh :]] = True
         window.values = self._values[: self._entries]
@@ -157,6 +160,13 @@ class Room:
             window.largest_index = self._entries // self.rows - 1
         window.skipped = Counter(self.bad_reasons.tolist())
         return window
+
+    def _numbers_of(self, slots: Ints) -> Ints:
+        """Of the window's rows; those that are replayed have none."""
+        numbers = np.empty(len(slots), np.int64)
+        numbers[slots[: self.fresh]] = self._numbers[: self.fresh]
+        numbers[slots[self.fresh :]] = -1
+        return numbers
 
     def contents(self, first: int, stop: int) -> StreamRows:
         """Rows as they came: the new ones, then those from the reservoir."""

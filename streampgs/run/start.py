@@ -86,7 +86,7 @@ def train(
         if cache is not None and limits.or_default().epochs != 1:
             _refuse_without_room(cached_bytes, resources.cache or run)
         catalog = Catalog(shards)
-        sizes = choose_sizes(group_sizes(catalog, options.weighted), resources, table.decoder_bytes)
+        sizes = choose_sizes(group_sizes(catalog, options.row_values), resources, table.decoder_bytes)
         record = RunRecord(
             options,
             tuple(absolute(source) for source in sources),
@@ -247,7 +247,7 @@ def _run(
 
     def session_on(standing: Standing) -> Session:
         record, catalog = standing.record, standing.catalog
-        _, sizes = as_laid_out(catalog, group_sizes(catalog, record.options.weighted), record.sizes)
+        _, sizes = as_laid_out(catalog, group_sizes(catalog, record.options.row_values), record.sizes)
         check_fits(sizes, resources, record.decoder_bytes)
         source = ShardSource(standing.record, standing.catalog, standing.cursor, resources)
         session = Session(
