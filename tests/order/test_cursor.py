@@ -7,7 +7,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampgs.checks import decode, encode
+from streampgs.checks import encode
 from streampgs.order.cursor import MOST_COPIES, Arrival, Cursor
 
 from .groups import through_json
