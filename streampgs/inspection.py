@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streampgs.checks import understanding
+from streampgs.checks import decode, understanding
 from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.open import columns_of, open_table
 from streampgs.learn.lanes import Lanes
@@ -37,7 +37,7 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
     checkpoint = newest_checkpoint(run)
     lanes, catalog = lanes_from(checkpoint), RunFolder(run).catalog()
     with understanding(checkpoint.path):
-        contest, cursor = Contest.from_json(checkpoint.record["contest"]), Cursor.from_json(checkpoint.record["cursor"])
+        contest, cursor = Contest.from_json(checkpoint.record["contest"]), decode(Cursor, checkpoint.record["cursor"])
         contest.check(lanes)
         check_cursor(cursor, catalog)
         return _of_run(run, checkpoint, lanes, contest, cursor, catalog.first(cursor.arrivals[-1].shards), top)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,14 @@ from streampgs.encoding.learning import distinct_labels, learn
 from streampgs.encoding.plan import CATEGORY, LIST, Plan, PlannedColumn, plan_columns
 from streampgs.errors import DataError, OptionError
 from streampgs.formats.remote import remote_schema
-from streampgs.formats.shard_files import Fingerprint, schema_of
+from streampgs.formats.shard_files import schema_of
 from streampgs.options import CLASSIFYING, EncodingOptions, ModelOptions, Resources
 from streampgs.order.schedule import Schedule
 from streampgs.reading.label_sample import sampled_label_arrays
 from streampgs.reading.table_sample import TableSample, sampled_rows
 from streampgs.stores.access import RemoteObject
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
-from streampgs.table.layout import DENSE, Columns, TableSays, find_layout, holds_features
+from streampgs.table.layout import DENSE, Columns, Layout, TableSays, find_layout, holds_features
 from streampgs.table.locate import Located, ShardPath
 
 STREAM_NAME = "standard input"
@@ -107,16 +106,26 @@ def open_table(
     return OpenTable(catalog, located, options, encoding, decoder_bytes, notes)
 
 
+@dataclass
+class OpenStream:
+    """A stream that is ready for training."""
+
+    layout: Layout
+    options: ModelOptions
+    """The user's choices, completed by what the sample shows about the labels."""
+    encoding: Encoding | None
+    notes: list[str] = field(default_factory=list)
+
+
 def open_stream(
     schema: pa.Schema, sample: list[dict[str, pa.Array]], options: ModelOptions, encoding_options: EncodingOptions
-) -> OpenTable:
-    """The same for a table that comes on standard input, with its first rows as the sample. Its catalog has one shard,
-    which has no rows: it tells how rows are laid out."""
+) -> OpenStream:
+    """Open the table on standard input; its first rows are the sample."""
     wanted = _wanted(schema, STREAM_NAME, options, encoding_options)
     plan = None if wanted is None else plan_columns(schema, wanted, _taken(options), STREAM_NAME)
     find_layout(schema, columns_of(options, plan), STREAM_NAME)
     if not sample:
-        raise DataError("the stream has no rows", "let the producer write record batches behind the schema")
+        raise DataError("the stream has no rows", "let the producer write record batches after the schema")
     notes: list[str] = []
     labels = [_joined_labels(name, [types.leaf(batch, name) for batch in sample]) for name in options.labels]
     options, codings = _with_labels(options, labels, notes)
@@ -130,8 +139,7 @@ def open_stream(
     layout = find_layout(schema, columns_of(options, encoding), STREAM_NAME)
     if layout.kind == DENSE and layout.width is None:
         layout = replace(layout, width=options.feature_count or _width_of(sample))
-    shard = Shard(Path(STREAM_NAME), "stream", Fingerprint(0, 0, ""), layout, True, False, (), ())
-    return OpenTable(Catalog([shard]), Located(), options, encoding, 0, notes)
+    return OpenStream(layout, options, encoding, notes)
 
 
 def _width_of(sample: list[dict[str, pa.Array]]) -> int:

@@ -19,15 +19,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Meta
 from numpy.typing import NDArray
 
+from streampgs.checks import Count, Positive, require
 from streampgs.errors import DataError, RunError
 from streampgs.kernels.randomness import key_of, permuted, shuffled
 from streampgs.kernels.reservoir_loop import copy_rows
+from streampgs.options import MOST_REPLAY
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Pieces, WindowPlan
 from streampgs.reading.blocks import Stopped
@@ -55,13 +58,17 @@ _ROW_BYTES = 40  # its number, and where it begins and ends, as it came and in t
 class StreamSizes:
     """What decides which rows of a stream are trained on when: recorded with the run."""
 
-    window_bytes: int
+    window_bytes: Positive
     """Of new rows."""
-    replay: float
+    replay: Annotated[float, Meta(ge=0, le=MOST_REPLAY)]
     """Rows from the reservoir for each new one."""
-    reservoir_bytes: int
-    horizon: int
+    reservoir_bytes: Count
+    horizon: Positive
     """Rows that stand for an epoch where the weight of the regularizer is looked for."""
+
+    def __post_init__(self) -> None:
+        least = 2 * self.window_bytes if self.replay else 0  # room for the longest row of a window
+        require(least <= self.reservoir_bytes, f"a reservoir of {self.reservoir_bytes} bytes")
 
     def row_bytes(self, shape: RowShape) -> int:
         """What a row of a window takes, beside its entries."""

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from streampgs.checks import require, typed, understanding
+from streampgs.checks import decode, encode, require, understanding
 from streampgs.data.budget import as_laid_out, check_fits, choose_sizes, group_sizes
 from streampgs.data.open import open_table
 from streampgs.data.refresh import Grower, Standing, refuse_impossible, wait_for_the_first
@@ -101,7 +101,7 @@ def train(
         refuse_unreadable(catalog, schedule_of(record, catalog))
         if encoding is not None:
             folder.write_encoding(encoding)
-        folder.create(record.to_json(), catalog)
+        folder.create(encode(record), catalog)
         record = _with_cache_in_place(record, run, observer)
         standing = Standing(folder, record, catalog, _beginning(catalog), encoding)
         standing.event(STARTED, shards=len(catalog.shards), table_rows=catalog.rows, **_choices(record))
@@ -206,9 +206,9 @@ def _standing(folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | Non
         return Standing(folder, record, catalog, _beginning(catalog), folder.encoding(record.encoding))
     saved = checkpoint.record
     with understanding(checkpoint.path):
-        cursor = Cursor.from_json(saved["cursor"])
+        cursor = decode(Cursor, saved["cursor"])
         check_cursor(cursor, catalog)
-        record = typed(record.as_of(saved))
+        record = record.as_of(saved)
         steps, rows = _steps(saved), int(saved["totals"]["rows"])
     known = cursor.arrivals[-1].shards
     catalog = catalog.first(known)
