@@ -89,8 +89,8 @@ def _own_stop(row: Row) -> str:
     peer, stop = PEERS[row["peer"]], row["outcome"]["notes"]["own_stop"]
     return (
         f"{peer.title} from {peer.reads} with `--target-accuracy`: ended by {stop['stopped_by']} after "
-        f"{stop['passes']:.2f} passes and {stop['seconds']:.2f} s ({stop['seconds_of_command']:.2f} s for the whole command) with accuracy "
-        f"{stop['accuracy']:.4f}."
+        f"{stop['passes']:.2f} passes and {stop['seconds']:.2f} s ({stop['seconds_of_command']:.2f} s for the whole command) "
+        f"with accuracy {stop['accuracy']:.4f}."
     )
 
 
