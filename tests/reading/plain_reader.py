@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streampgs.data.budget import group_sizes
+from streampgs.encoding.labels import LabelSpec
 from streampgs.kernels.randomness import shuffled
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes, WindowPlan
@@ -189,7 +190,8 @@ class Setup:
 
     @property
     def columns(self) -> Columns:
-        return Columns("label", "weight" if self.weighted else None, self.positive, self.classes)
+        labels = LabelSpec(self.classes, self.positive)
+        return Columns("label", "weight" if self.weighted else None, (labels,))
 
     def catalog(self) -> Catalog:
         catalog, _ = build_catalog([str(self.source)], self.columns)
