@@ -51,7 +51,7 @@ class Curve:
 def rows_in_memory(data: str) -> Window:
     """All rows, in a random order."""
     catalog, _ = build_catalog([data], Columns())
-    groups = group_sizes(catalog, False)
+    groups = group_sizes(catalog)
     schedule = Schedule(0, groups, Sizes(1 << 40, 1 << 21))
     filler = WindowFiller(catalog, schedule.slice_rows, RowRules(Columns(), True, False, None), None)
     window = Window()

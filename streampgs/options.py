@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -125,10 +125,6 @@ class EncodingOptions:
         """Whether they ask for something that lists of features as they are do not give."""
         return replace(self, standardize="auto") != EncodingOptions() or self.standardize == "on"
 
-    @staticmethod
-    def from_json(record: dict[str, Any]) -> EncodingOptions:
-        return EncodingOptions(**record)
-
 
 def _crossed(pair: Any) -> tuple[str, str]:
     parts = tuple(pair.split(",") if isinstance(pair, str) else pair)
@@ -183,6 +179,8 @@ class ModelOptions:
     label_pairs: tuple[tuple[str, str] | None, ...] = ()
     """With several label columns: the strings of each, the negative one first; None: it holds numbers."""
     weight: str | None = None
+    offset: str | None = None
+    """A column of numbers that are added to the rows' scores."""
     class_weight: Literal["balanced"] | tuple[float, ...] | None = None
     """A factor for the rows of each class, the negative one first."""
     feature_count: int | None = None
@@ -274,6 +272,8 @@ class ModelOptions:
             raise OptionError(f"--positive {self.positive} is no label", "give the one that marks the positive class")
         if self.class_weight is not None:
             self._check_class_weight()
+        if abs(self.seed) >= 2**62:
+            raise OptionError(f"--seed {self.seed} is outside (-2^62, 2^62)", "give a smaller number")
         if self.feature_count is not None and not 1 <= self.feature_count < 2**31:
             raise OptionError(
                 f"--feature-count {self.feature_count} is outside [1, 2^31)", "leave it out to have it found"
@@ -308,21 +308,17 @@ class ModelOptions:
         return self.weight is not None or self.class_weight is not None
 
     @property
+    def row_values(self) -> int:
+        """Numbers that a row in memory has in addition to its labels and features."""
+        return self.weighted + (self.offset is not None)
+
+    @property
     def classifies(self) -> bool:
         return self.losses[0] in CLASSIFYING
 
     @property
     def labels(self) -> tuple[str, ...]:
         return values_of(self.label)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(record: dict[str, Any]) -> ModelOptions:
-        return ModelOptions(
-            **{field.name: record[field.name] for field in fields(ModelOptions) if field.name in record}
-        )
 
 
 DEFAULT_REPLAY = 0.5

@@ -72,7 +72,7 @@ class GrownTable:
 
 def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Columns:
     """The columns that a model's rows are read from."""
-    return Columns(options.label, options.weight, label_specs(options), encoding)
+    return Columns(options.label, options.weight, label_specs(options), encoding, options.offset)
 
 
 def open_table(
@@ -186,7 +186,7 @@ def _plan(surveyed: Sequence[Surveyed], options: ModelOptions, wanted: EncodingO
 
 def _taken(options: ModelOptions) -> dict[str, str]:
     """Columns that are not features, with their roles."""
-    return dict.fromkeys(options.labels, "label") | ({} if options.weight is None else {options.weight: "weight"})
+    return {name: role for role, name in columns_of(options, None).roles}
 
 
 def _all_columns(surveyed: Sequence[Surveyed]) -> pa.Schema:
@@ -232,7 +232,7 @@ def _width_of(sample: list[dict[str, pa.Array]]) -> int:
 def _sampled_labels(options: ModelOptions, catalog: Catalog, plan: Plan | None) -> list[LabelCounts]:
     """Of each label column."""
     columns = columns_of(options, plan)
-    groups = group_sizes(catalog, options.weighted)
+    groups = group_sizes(catalog, options.row_values)
     schedule = Schedule(options.seed, groups, choose_sizes(groups, Resources()))
     return [
         LabelCounts.of(name, sampled_label_arrays(catalog, schedule, columns, number))

@@ -23,6 +23,7 @@ from streampgs.encoding.encoder import (
     FEATURES,
     INDICES,
     LENGTHS_DIFFER,
+    OFFSET,
     VALUES,
     WEIGHT,
     WIDTH_DIFFERS,
@@ -39,6 +40,7 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 # Why a row cannot be used, in addition to the reasons of kernels.placing_loop and of labels; 0 is a good row.
 WEIGHT_BAD = 19
 FEATURES_NULL = 20
+OFFSET_BAD = 24
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class Columns:
     """One for each label column; empty: the default for all."""
     encoding: Encoding | Plan | None = None
     """How columns become features, where they are not lists of features already; before anything is learnt: a plan."""
+    offset: str | None = None
+    """A number that is added to a row's score."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -78,12 +82,22 @@ class Columns:
         return None if classes is None else len(classes)
 
     @property
+    def roles(self) -> list[tuple[str, str]]:
+        """(role, name) of each column that is not a feature."""
+        others = (("weight", self.weight), ("offset", self.offset))
+        return [
+            *(("label", name) for name in self.labels),
+            *((role, name) for role, name in others if name is not None),
+        ]
+
+    @property
     def of_rows(self) -> Columns:
         """The same for rows as they are read: an encoder gives columns names of its own."""
         if self.encoding is None:
             return self
         labels = tuple(label_name(number) for number in range(len(self.labels)))
-        return replace(self, label=labels or None, weight=None if self.weight is None else WEIGHT)
+        weight, offset = (None if self.weight is None else WEIGHT), (None if self.offset is None else OFFSET)
+        return replace(self, label=labels or None, weight=weight, offset=offset)
 
 
 class Constant(NamedTuple):
@@ -116,7 +130,7 @@ class Layout:
 
     kind: str
     columns: tuple[str, ...]
-    """All that are read, label and weight first."""
+    """All that are read: label, weight and offset first."""
     has_values: bool = True
     width: int | None = None
     """Features of a dense row, where the schema fixes it."""
@@ -148,9 +162,7 @@ def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
     """The layout of a table that has its features in lists."""
     names = schema.names
     used = []
-    for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
-        if name is None:
-            continue
+    for role, name in columns.roles:
         if names.count(name) != 1:
             raise DataError(
                 f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
@@ -214,12 +226,11 @@ def _encoded_layout(
     has must be of the expected sort."""
     partitions = partitions_of(shard, schema) if says is None else says.lacking(schema)
     leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
-    for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
-        if name is not None:
-            _check_role(role, name, leaves, shard)
+    for role, name in columns.roles:
+        _check_role(role, name, leaves, shard)
     for name, spec in zip(columns.labels, columns.specs, strict=True) if isinstance(encoding, Encoding) else ():
         _check_label_kind(name, leaves[name], spec.textual, shard)
-    needed = {*columns.labels, *([columns.weight] if columns.weight else [])}
+    needed = {name for _, name in columns.roles}
     for column in encoding.all_columns if isinstance(encoding, Encoding) else encoding.columns:
         for name in column.sources:
             if name not in leaves:
@@ -360,6 +371,7 @@ class RowArrays:
     raw_labels: NDArray[np.float64] | None
     """As the table has them."""
     weights: NDArray[np.float64] | None
+    score_offsets: NDArray[np.float64] | None
     offsets: NDArray[np.int64]
     """Row r has entries [offsets[r], offsets[r+1])."""
     indices: NDArray[Any]
@@ -397,6 +409,10 @@ def rows_of(
     if columns.weight is not None and columns.weight in arrays:
         weights = _float64(arrays[columns.weight])
         reasons[~(np.isfinite(weights) & (weights >= 0.0))] = WEIGHT_BAD
+    score_offsets = None
+    if columns.offset is not None and columns.offset in arrays:
+        score_offsets = _float64(arrays[columns.offset])
+        reasons[~np.isfinite(score_offsets)] = OFFSET_BAD
     labels = raw_labels = None
     if columns.labels and columns.labels[0] in arrays:
         raw = [_float64(arrays[name]) for name in columns.labels]
@@ -408,7 +424,7 @@ def rows_of(
         if columns.specs[0].weights and classifies:
             factors = columns.specs[0].factors(labels)
             weights = factors if weights is None else weights * factors
-    return RowArrays(reasons, labels, raw_labels, weights, offsets, indices, values)
+    return RowArrays(reasons, labels, raw_labels, weights, score_offsets, offsets, indices, values)
 
 
 def _labels(

@@ -236,7 +236,7 @@ def test_one_text_that_is_no_utf8_leaves_the_others_as_they_are():
     bad = pa.StringArray.from_buffers(len(texts), buffers[1], buffers[2])
     good = pa.array([None if text == texts[1] else text.decode() for text in texts])
     options = EncodingOptions(text=("t",), hash_bits=20)
-    encoding = learn(plan_columns(pa.schema([("t", pa.string())]), options, {}, "a table"), options, [{"t": good}], ())
+    encoding = learn(plan_columns(pa.schema([("t", pa.string())]), options, {}, "a table"), options, [{"t": good}])
     found, expected = (encoded(encoding, {"t": array}, len(texts)) for array in (bad, good))
     assert [found[0], *found[2:]] == [expected[0], *expected[2:]]
     assert len(found[1]) == 2

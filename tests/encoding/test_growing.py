@@ -199,7 +199,7 @@ def first_encoding(table: dict[str, pa.Array], **options: Any) -> Encoding:
     ],
 )
 def test_what_becomes_no_feature_is_told_with_the_reason(options, column, reason):
-    encoding = learn(plan_columns(pa.schema({"old": pa.int64()}), EncodingOptions(), {}, "a table"), EncodingOptions(**options), [numbers(old=[1, 2])], ())  # fmt: skip
+    encoding = learn(plan_columns(pa.schema({"old": pa.int64()}), EncodingOptions(), {}, "a table"), EncodingOptions(**options), [numbers(old=[1, 2])])  # fmt: skip
     table = {"old": pa.array([1, 2]), "new-column": column}
     after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table])
     assert after is encoding
