@@ -252,10 +252,9 @@ def _with_class_weights(options: ModelOptions, labels: LabelCounts) -> ModelOpti
     if options.class_weight is None:
         return options
     if options.class_weight != "balanced":
-        expected = len(options.classes) if options.classes is not None else 2
-        if len(options.class_weight) != expected:
+        if options.classes is None and len(options.class_weight) != 2:
             raise OptionError(
-                f"--class-weight {','.join(map(str, options.class_weight))} for {expected} classes",
+                f"--class-weight {','.join(map(str, options.class_weight))} for two classes",
                 "give a number for each class, in the order of the classes",
             )
         return options

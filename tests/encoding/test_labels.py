@@ -181,8 +181,10 @@ def test_balanced_classes_have_equal_weight_in_the_sample(values, weights):
 
 
 def test_one_weight_for_each_class():
-    with pytest.raises(OptionError, match="for 3 classes"):
+    with pytest.raises(OptionError, match="a number above 0 for each class"):
         learnt(ModelOptions(class_weight=(1.0, 2.0)), 1, 2, 3)
+    with pytest.raises(OptionError, match=r"1\.0,2\.0,3\.0 for two classes"):
+        learnt(ModelOptions(class_weight=(1.0, 2.0, 3.0)), -1, 1)
     with pytest.raises(DataError, match="a class has no row"):
         learnt(ModelOptions(class_weight="balanced", classes=(1.0, 5.0)), 1.0, 1.0)
 

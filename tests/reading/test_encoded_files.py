@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
-from streampgs.reading.table_sample import sampled_rows
 
+from streampgs.data.sampling import sampled_rows
 from streampgs.encoding.encoder import FAULTS, FEATURES, INDICES, VALUES
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import learn

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streampgs.encoding.labels import LABEL_NULL
+from streampgs.encoding.labels import LABEL_NULL, LabelSpec
 from streampgs.errors import DataError
 from streampgs.table import layout as row_layout
 from streampgs.table.layout import Columns, find_layout, rows_of
@@ -210,7 +210,7 @@ def test_classes_are_minus_one_or_nought_and_one(labels, expected):
 
 
 def test_positive_class_by_value():
-    arrays = rows(sparse(labels=pa.array([3, 4, 4, 0])), Columns(positive=4.0))
+    arrays = rows(sparse(labels=pa.array([3, 4, 4, 0])), Columns(label_specs=(LabelSpec(positive=4.0),)))
     assert arrays.labels.tolist() == [-1, 1, 1, -1]
     assert not arrays.reasons.any()
 
