@@ -9,18 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from streampgs.errors import OptionError
+from streampgs.losses import CLASSIFYING, LOSSES, Loss
 
-LOSS_NAMES = (
-    "logistic",
-    "hinge",
-    "squared",
-    "squared-hinge",
-    "modified-huber",
-    "huber",
-    "absolute",
-    "quantile",
-)
-CLASSIFYING = ("logistic", "hinge", "squared-hinge", "modified-huber")
 RETURN_NAMES = ("suffix", "average", "last", "random")
 SAMPLING_NAMES = ("epoch", "independent")
 TEXT_WEIGHTS = ("tf-idf", "tf", "binary")
@@ -198,7 +188,7 @@ class ModelOptions:
         if isinstance(self.classes, float | int | str):  # a list of one
             object.__setattr__(self, "classes", (self.classes,))
         for loss in self.losses:
-            _one_of("--loss", loss, LOSS_NAMES)
+            _one_of("--loss", loss, tuple(LOSSES))
         if 0 < sum(loss in CLASSIFYING for loss in self.losses) < len(self.losses):
             raise OptionError(
                 f"--loss {','.join(self.losses)} mixes losses of classification and of regression",
@@ -259,15 +249,8 @@ class ModelOptions:
             )
         if self.intercept < 0.0 or not math.isfinite(self.intercept):
             raise OptionError(f"the intercept's constant {self.intercept} is not a number ≥ 0", "the default is 0.1")
-        if self.quantile is not None and (self.losses != ("quantile",) or not 0.0 < self.quantile < 1.0):
-            raise OptionError(
-                f"--quantile {self.quantile} with --loss {','.join(self.losses)}",
-                "give a number in (0, 1), with --loss quantile",
-            )
-        if self.huber_width is not None:
-            if self.losses != ("huber",):
-                raise OptionError(f"--huber-width with --loss {','.join(self.losses)}", "it goes with --loss huber")
-            _above("--huber-width", self.huber_width, 0.0)
+        for known in LOSSES.values():
+            self._check_parameter(known)
         if isinstance(self.positive, float | int) and not math.isfinite(self.positive):
             raise OptionError(f"--positive {self.positive} is no label", "give the one that marks the positive class")
         if self.class_weight is not None:
@@ -278,6 +261,27 @@ class ModelOptions:
             raise OptionError(
                 f"--feature-count {self.feature_count} is outside [1, 2^31)", "leave it out to have it found"
             )
+
+    def _check_parameter(self, loss: Loss) -> None:
+        value = self.loss_parameter(loss.name)
+        if value is None or loss.parameter is None:
+            return
+        if self.losses != (loss.name,):
+            raise OptionError(
+                f"{loss.parameter.option} with --loss {','.join(self.losses)}", f"use it with --loss {loss.name} alone"
+            )
+        if not (math.isfinite(value) and loss.parameter.accepts(value)):
+            raise OptionError(
+                f"{loss.parameter.option} {value} is not {loss.parameter.range_text}", "give such a number"
+            )
+
+    def loss_parameter(self, name: str) -> float | None:
+        """The chosen parameter of a loss; None: its default."""
+        parameter = LOSSES[name].parameter
+        value: float | None = None
+        if parameter is not None and parameter.is_option:
+            value = getattr(self, parameter.name)
+        return value
 
     def _check_class_weight(self) -> None:
         if not self.classifies or len(self.labels) > 1:
@@ -314,7 +318,7 @@ class ModelOptions:
 
     @property
     def classifies(self) -> bool:
-        return self.losses[0] in CLASSIFYING
+        return LOSSES[self.losses[0]].classifies
 
     @property
     def labels(self) -> tuple[str, ...]:

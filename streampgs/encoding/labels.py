@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.errors import DataError, OptionError
-from streampgs.options import CLASSIFYING, ModelOptions
+from streampgs.losses import CLASSIFYING
+from streampgs.options import ModelOptions
 
 # Why a row's label cannot be used: see table.layout for the other reasons.
 LABEL_NULL, LABEL_NOT_FINITE, LABEL_NO_CLASS, LABEL_UNKNOWN_CLASS = 16, 17, 18, 23
