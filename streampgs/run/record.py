@@ -9,7 +9,8 @@ from streampgs.checks import require, typed
 from streampgs.encoding.encoding import Encoding
 from streampgs.options import MOST_REPLAY, Limits, ModelOptions
 from streampgs.order.schedule import Sizes
-from streampgs.reading.stream_windows import StreamSizes
+from streampgs.reading.mixed_window import StreamSizes
+from streampgs.stage import Bundle
 
 
 @dataclass(frozen=True)
@@ -29,16 +30,32 @@ class RunRecord:
     stream: StreamSizes | None = None
     """Of a run on a stream; None: it trains on shards."""
 
-    def as_of(self, checkpoint: dict[str, Any]) -> RunRecord:
-        """With what has changed since the start, by the record of a checkpoint."""
-        return replace(
-            self,
-            options=ModelOptions.from_json(checkpoint["options"]),
-            limits=Limits(**checkpoint["limits"]),
-            sources=tuple(checkpoint.get("sources", self.sources)),
-            encoding=checkpoint.get("encoding", self.encoding),
-            decoder_bytes=checkpoint.get("decoder_bytes", self.decoder_bytes),
+    def changes(self) -> Bundle:
+        """The section of a checkpoint: what may have changed since the start."""
+        return Bundle(
+            {
+                "options": self.options.to_json(),
+                "limits": asdict(self.limits),
+                "sources": list(self.sources),
+                "encoding": self.encoding,
+                "decoder_bytes": self.decoder_bytes,
+            }
         )
+
+    def as_of(self, section: Bundle) -> RunRecord:
+        """With what has changed since the start, by the section of a checkpoint."""
+        saved = section.values
+        found = replace(
+            self,
+            options=ModelOptions.from_json(saved["options"]),
+            limits=Limits(**saved["limits"]),
+            sources=tuple(saved["sources"]),
+            encoding=saved["encoding"],
+            decoder_bytes=saved["decoder_bytes"],
+        )
+        typed(found)
+        require(found.decoder_bytes >= 0, "a negative size")
+        return found
 
     def grown(self, options: ModelOptions, encoding: Encoding | None, decoder_bytes: int) -> RunRecord:
         """With what new shards have brought."""
