@@ -22,7 +22,7 @@ from streampgs.run.seal import FORMAT, SealBroken, read_sealed, refuse_other_for
 from streampgs.stage import Bundle, Stage
 
 _KEPT = 3
-_PART_BYTES = 8 << 20
+_PART_BYTES = 1 << 20
 _TYPES = ("<f8", "<f4", "<i8", "<i4", "<u8", "<u4", "|u1", "|i1")
 _SCHEMA = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)])
 
