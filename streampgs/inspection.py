@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streampgs.checks import understanding
+from streampgs.checks import decode, encode, understanding
 from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.open import columns_of, open_table
 from streampgs.learn.lanes import Lanes
@@ -41,7 +41,7 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
     with understanding(checkpoint.path):
         sections = checkpoint.sections
         contest = Contest.from_json(sections["race"].values)
-        cursor = Cursor.from_json(sections["worker"].values["cursor"])
+        cursor = decode(Cursor, sections["worker"].values["cursor"])
         contest.check(lanes)
         check_cursor(cursor, catalog)
         return _of_run(run, checkpoint, lanes, contest, cursor, catalog.first(cursor.arrivals[-1].shards), top)
@@ -59,7 +59,7 @@ def _of_run(
         "run": str(run),
         "checkpoint": str(checkpoint.path),
         "damaged_checkpoints": [f"{path.name}: {why}" for path, why in checkpoint.damaged],
-        "options": record.options.to_json(),
+        "options": encode(record.options),
         "settings": lanes.settings[leading.start].to_json(),
         "limits": asdict(record.limits),
         "t": lanes.steps,
@@ -157,7 +157,7 @@ def inspect_data(
     columns = columns_of(options, table.encoding)
     shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else 1 << 62)
     catalog = Catalog(shards)
-    groups = group_sizes(catalog, columns.weighted)
+    groups = group_sizes(catalog, columns.weighted + (columns.offset is not None))
     sizes = choose_sizes(groups, resources, table.decoder_bytes)
     schedule = Schedule(0, groups, sizes)
     arrivals = (Arrival(0, 0, len(catalog.shards), catalog.groups),)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.checks import understanding
+from streampgs.checks import decode, understanding
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, OptionError, RunError
@@ -61,7 +61,7 @@ class Model:
             contest.check(lanes)
             record = folder.run_record().as_of(checkpoint.sections["run"])
             rows = int(checkpoint.sections["meter"].values["rows"])
-            paused = _paused(record.limits, Cursor.from_json(checkpoint.sections["worker"].values["cursor"]).epoch, run)
+            paused = _paused(record.limits, decode(Cursor, checkpoint.sections["worker"].values["cursor"]).epoch, run)
         first = contest.leader() * len(contest.targets)
         settings = lanes.settings[first]
         vectors = [lanes.weights(first + target) for target in range(len(contest.targets))]

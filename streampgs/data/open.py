@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,15 @@ from streampgs.encoding.learning import distinct_labels, learn
 from streampgs.encoding.plan import CATEGORY, LIST, Plan, PlannedColumn, plan_columns
 from streampgs.errors import DataError, OptionError
 from streampgs.formats.remote import remote_schema
-from streampgs.formats.shard_files import Fingerprint, schema_of
-from streampgs.options import CLASSIFYING, EncodingOptions, ModelOptions, Resources
+from streampgs.formats.shard_files import schema_of
+from streampgs.losses import CLASSIFYING
+from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.schedule import Schedule
 from streampgs.reading.label_sample import sampled_label_arrays
 from streampgs.reading.table_sample import TableSample, sampled_rows
 from streampgs.stores.access import RemoteObject
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
-from streampgs.table.layout import DENSE, Columns, TableSays, find_layout, holds_features
+from streampgs.table.layout import DENSE, Columns, Layout, TableSays, find_layout, holds_features
 from streampgs.table.locate import Located, ShardPath
 
 STREAM_NAME = "standard input"
@@ -63,7 +63,7 @@ def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Colum
         positive = None
         classes = tuple(float(number) for number in range(len(listed))) if options.multiclass else ()
     weights = options.class_weight if isinstance(options.class_weight, tuple) else ()
-    return Columns(options.label, options.weight, positive, classes or None, weights, encoding)
+    return Columns(options.label, options.weight, positive, classes or None, weights, encoding, options.offset)
 
 
 def open_table(
@@ -107,16 +107,26 @@ def open_table(
     return OpenTable(catalog, located, options, encoding, decoder_bytes, notes)
 
 
+@dataclass
+class OpenStream:
+    """A stream that is ready for training."""
+
+    layout: Layout
+    options: ModelOptions
+    """The user's choices, completed by what the sample shows about the labels."""
+    encoding: Encoding | None
+    notes: list[str] = field(default_factory=list)
+
+
 def open_stream(
     schema: pa.Schema, sample: list[dict[str, pa.Array]], options: ModelOptions, encoding_options: EncodingOptions
-) -> OpenTable:
-    """The same for a table that comes on standard input, with its first rows as the sample. Its catalog has one shard,
-    which has no rows: it tells how rows are laid out."""
+) -> OpenStream:
+    """Open the table on standard input; its first rows are the sample."""
     wanted = _wanted(schema, STREAM_NAME, options, encoding_options)
     plan = None if wanted is None else plan_columns(schema, wanted, _taken(options), STREAM_NAME)
     find_layout(schema, columns_of(options, plan), STREAM_NAME)
     if not sample:
-        raise DataError("the stream has no rows", "let the producer write record batches behind the schema")
+        raise DataError("the stream has no rows", "let the producer write record batches after the schema")
     notes: list[str] = []
     labels = [_joined_labels(name, [types.leaf(batch, name) for batch in sample]) for name in options.labels]
     options, codings = _with_labels(options, labels, notes)
@@ -130,8 +140,7 @@ def open_stream(
     layout = find_layout(schema, columns_of(options, encoding), STREAM_NAME)
     if layout.kind == DENSE and layout.width is None:
         layout = replace(layout, width=options.feature_count or _width_of(sample))
-    shard = Shard(Path(STREAM_NAME), "stream", Fingerprint(0, 0, ""), layout, True, False, (), ())
-    return OpenTable(Catalog([shard]), Located(), options, encoding, 0, notes)
+    return OpenStream(layout, options, encoding, notes)
 
 
 def _width_of(sample: list[dict[str, pa.Array]]) -> int:
@@ -171,7 +180,7 @@ def _plan(surveyed: Sequence[Surveyed], options: ModelOptions, wanted: EncodingO
 
 def _taken(options: ModelOptions) -> dict[str, str]:
     """Columns that are no features, with their roles."""
-    return dict.fromkeys(options.labels, "label") | ({} if options.weight is None else {options.weight: "weight"})
+    return {name: role for role, name in columns_of(options, None).roles}
 
 
 def _all_columns(surveyed: Sequence[Surveyed]) -> pa.Schema:
@@ -257,7 +266,7 @@ def _with_labels(
 def _sampled_labels(options: ModelOptions, catalog: Catalog, plan: Plan | None) -> list[pa.Array]:
     """Of each label column."""
     columns = columns_of(options, plan)
-    groups = group_sizes(catalog, options.weighted)
+    groups = group_sizes(catalog, options.row_values)
     schedule = Schedule(options.seed, groups, choose_sizes(groups, Resources()))
     samples = [list(sampled_label_arrays(catalog, schedule, columns, number)) for number in range(len(options.labels))]
     return [_joined_labels(name, sample) for name, sample in zip(options.labels, samples, strict=True)]

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
+from streampgs.checks import Count, Positive, require
 from streampgs.errors import DataError
 from streampgs.kernels.randomness import key_of, permuted, shuffled
 from streampgs.kernels.reservoir_loop import copy_rows
+from streampgs.options import MOST_REPLAY
 from streampgs.order.schedule import WindowPlan
 from streampgs.reading.reservoir import Reservoir
-from streampgs.reading.stream_rows import RowShape, StreamRows
-from streampgs.reading.window import Window
+from streampgs.reading.stream_rows import StreamRows
+from streampgs.reading.window import RowShape, Window
 
 Ints = NDArray[np.int64]
 _NO_INTS = np.empty(0, np.int64)
@@ -25,13 +30,17 @@ _ROW_BYTES = 40  # number, start and stop of a row, as it was read and in the or
 class StreamSizes:
     """Which rows of a stream are trained on when follows from these: recorded with the run."""
 
-    window_bytes: int
+    window_bytes: Positive
     """Of new rows."""
-    replay: float
+    replay: Annotated[float, Meta(ge=0, le=MOST_REPLAY)]
     """Rows from the reservoir for each new one."""
-    reservoir_bytes: int
-    horizon: int
+    reservoir_bytes: Count
+    horizon: Positive
     """Rows that count as an epoch when sigma is searched for."""
+
+    def __post_init__(self) -> None:
+        least = 2 * self.window_bytes if self.replay else 0  # memory for the longest row of a window
+        require(least <= self.reservoir_bytes, f"a reservoir of {self.reservoir_bytes} bytes")
 
     def row_bytes(self, shape: RowShape) -> int:
         """The size of a row of a window without its entries."""
@@ -106,9 +115,12 @@ class MixedWindow:
         for name, array in (("starts", self._starts), ("stops", self._stops), ("weights", self._weights)):
             if array.size:
                 window.reserve(name, self.rows)[slots] = array[: self.rows]
-        labels = np.empty((self.rows, self.shape.labels))
-        labels[slots] = self._labels[: self.rows]
-        window.labels = labels if self.shape.labels > 1 else labels.ravel()
+        cells, several = np.empty((self.rows, self.shape.cells)), self.shape.labels > 1
+        cells[slots] = self._labels[: self.rows]
+        labels = np.ascontiguousarray(cells[:, : self.shape.labels])
+        window.labels = labels if several else labels.ravel()
+        window.offsets = cells[:, -1].copy() if self.shape.offset else np.empty(0)
+        window.number_rows = partial(self._numbers_of, slots)
         window.seen = np.zeros(self.rows, np.bool_)
         window.seen[slots[self.fresh :]] = True
         window.values = self._values[: self._entries]
@@ -119,6 +131,13 @@ class MixedWindow:
             window.largest_index = self._entries // self.rows - 1
         window.skipped = Counter(self.bad_reasons.tolist())
         return window
+
+    def _numbers_of(self, slots: Ints) -> Ints:
+        """Numbers of the window's rows; rows that are replayed have -1."""
+        numbers = np.empty(len(slots), np.int64)
+        numbers[slots[: self.fresh]] = self._numbers[: self.fresh]
+        numbers[slots[self.fresh :]] = -1
+        return numbers
 
     def contents(self, first: int, stop: int) -> StreamRows:
         """Rows as they were read: the new ones, then those from the reservoir."""

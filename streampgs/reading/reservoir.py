@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from streampgs.checks import require
 from streampgs.kernels.randomness import key_of
 from streampgs.kernels.reservoir_loop import COUNTS, DRAWS, END, FILLED, LIVE, NEXT, PASSED, SIZE, offer_rows
-from streampgs.reading.stream_rows import RowShape, StreamRows
+from streampgs.reading.stream_rows import StreamRows
+from streampgs.reading.window import RowShape
 from streampgs.stage import Bundle
 
 Ints = NDArray[np.int64]

@@ -18,7 +18,7 @@ from streampgs.kernels.placing_loop import place_sparse, repeat_table
 from streampgs.kernels.reservoir_loop import copy_rows
 from streampgs.reading.bad_rows import REASONS
 from streampgs.reading.placing import LARGEST_INDEX, Found, RowPlacer, RowRules
-from streampgs.reading.window import Window
+from streampgs.reading.window import RowShape, Window
 from streampgs.table.catalog import Shard
 from streampgs.table.layout import SPARSE, RowArrays
 
@@ -27,31 +27,6 @@ _MOST_BATCH_ROWS = 1 << 12
 _BATCH_BYTES = 1 << 23
 _NO_INTS = np.empty(0, np.int64)
 _NAMES = ("numbers", "lengths", "labels", "weights", "indices", "values", "bad_numbers", "bad_reasons")
-
-
-@dataclass(frozen=True)
-class RowShape:
-    """The arrays that rows of a run consist of."""
-
-    sparse: bool
-    labels: int
-    weighted: bool
-
-    @property
-    def entry_bytes(self) -> int:
-        return 8 if self.sparse else 4
-
-    @property
-    def cell_bytes(self) -> int:
-        """Label and weight."""
-        return 8 * (self.labels + self.weighted)
-
-    def entry_arrays(self, entries: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
-        """Uninitialised: memory is taken as it is written to."""
-        return np.empty(entries if self.sparse else 0, np.uint32), np.empty(entries, np.float32)
-
-    def cell_arrays(self, rows: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return np.empty((rows, self.labels)), np.empty(rows if self.weighted else 0)
 
 
 @dataclass
@@ -64,7 +39,7 @@ class StreamRows:
     starts: Ints
     stops: Ints
     labels: NDArray[np.float64]
-    """A column for each."""
+    """A column for each, and one for the offset where rows have one."""
     weights: NDArray[np.float64]
     indices: NDArray[np.uint32]
     values: NDArray[np.float32]
@@ -120,7 +95,7 @@ class StreamEncoder:
     def __init__(self, shard: Shard, rules: RowRules) -> None:
         """`shard` stands for the stream: it has its layout."""
         layout = shard.layout
-        self.shape = RowShape(layout.kind == SPARSE, max(1, len(rules.columns.labels)), rules.columns.weighted)
+        self.shape = rules.shape(layout.kind == SPARSE)
         self._shard = shard
         self.rules = rules
         width = None if self.shape.sparse else layout.width or rules.features or 0
@@ -152,7 +127,7 @@ class StreamEncoder:
         if self.rules.classifies:
             classes = self.rules.columns.classes or ()
             known = np.arange(len(classes)) if len(classes) > 2 else [-1, 1]
-            require(bool(np.isin(rows.labels, known).all()), "a label of an unknown class")
+            require(bool(np.isin(rows.labels[:, : self.shape.labels], known).all()), "a label of an unknown class")
         require(bool((np.isfinite(rows.weights) & (rows.weights >= 0.0)).all()), "a weight that is not valid")
         reasons = np.unique(rows.bad_reasons).tolist()
         require(set(reasons) <= set(REASONS), f"rows left out for the reasons {reasons!r:.100}")
@@ -174,7 +149,7 @@ class StreamEncoder:
         window, count = self._window, batch.num_rows
         arrays = self._arrays(batch, first)
         lengths = np.diff(arrays.offsets)
-        window.make_room(count, int(lengths.sum()), self.shape.sparse, self.shape.weighted, self.shape.labels)
+        window.make_room(count, int(lengths.sum()), self.shape)
         slots = np.arange(count)
         window.lay_out_next(lengths, slots)
         found = Found()
@@ -184,9 +159,11 @@ class StreamEncoder:
             bad = np.concatenate(found.dropped)
             reasons = np.concatenate(found.reasons).astype(np.int64)
             window.drop(bad)
+        labels = window.labels.reshape(window.rows, self.shape.labels)
+        cells = np.column_stack([labels, window.offsets]) if self.shape.offset else labels
         return StreamRows(
             first + count, first + np.delete(slots, bad), window.starts, window.stops,
-            window.labels.reshape(window.rows, self.shape.labels), window.weights, window.indices, window.values,
+            cells, window.weights, window.indices, window.values,
             first + bad, reasons,
         )  # fmt: skip
 
@@ -197,7 +174,7 @@ class StreamEncoder:
             batch.validate(full=True)
             if self._encoder is not None:
                 read = dict(zip(batch.schema.names, batch.columns, strict=True))
-                batch = self._encoder.encode(read, batch.num_rows, columns.labels, columns.weight)
+                batch = self._encoder.encode(read, batch.num_rows, columns.labels, columns.weight, columns.offset)
         except pa.ArrowException as fault:
             raise DataError(
                 f"rows {first:,} to {first + batch.num_rows - 1:,} of the stream are damaged: {fault}",

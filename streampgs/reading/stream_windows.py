@@ -32,14 +32,13 @@ from streampgs.reading.prefetch import ReadyWindows, StopAsked
 from streampgs.reading.reservoir import Reservoir
 from streampgs.reading.stream_input import StreamInput
 from streampgs.reading.stream_rows import (
-    RowShape,
     StreamEncoder,
     StreamRows,
     empty_rows,
     rows_of_state,
     rows_state,
 )
-from streampgs.reading.window import Window
+from streampgs.reading.window import RowShape, Window
 from streampgs.stage import Bundle
 
 Ints = NDArray[np.int64]

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streampgs.checks import require, typed, understanding
+from streampgs.checks import decode, encode, require, typed, understanding
 from streampgs.data.budget import Forecast
 from streampgs.data.open import columns_of
 from streampgs.data.refresh import Standing
@@ -154,7 +154,7 @@ class Session:
             self._check_lanes_of_these_rows(self.solver)
         self.contest.validation = self._validation_window(self.solver.features)
         self.checkpoint = checkpoint.path
-        saved = self.totals.rows, Cursor.from_json(sections["worker"].values["cursor"])
+        saved = self.totals.rows, decode(Cursor, sections["worker"].values["cursor"])
         self.saved_at = *saved, tuple(sections["run"].values["sources"]), told["changes_sigma"]
         self._begin_counting()
 
@@ -577,7 +577,7 @@ class Session:
         sections["run"] = self.record.changes()
         sections["meter"] = Bundle(self.totals.to_json())
         shards = self.cursor.arrivals[-1].shards
-        place = {"cursor": self.cursor.to_json(), "catalog_digest": self.catalog.digest(shards)}
+        place = {"cursor": encode(self.cursor), "catalog_digest": self.catalog.digest(shards)}
         sections["worker"] = Bundle(place)
         sections["models"] = Bundle({"changes_sigma": self.changes_sigma, "averages_anew": self.averages_anew})
         self.checkpoint = self.folder.write_checkpoint(sections, self.totals.rows)

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streampgs.checks import require, understanding
+from streampgs.checks import decode, encode, require, understanding
 from streampgs.data.budget import check_stream_fits, stream_batch_bytes, stream_sizes
 from streampgs.data.open import STREAM_NAME, columns_of, open_stream
 from streampgs.data.stream import StreamSource
 from streampgs.errors import DataError, OptionError, RunError
+from streampgs.formats.shard_files import Fingerprint
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, StreamOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Sizes
@@ -28,6 +29,7 @@ from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, Report, StopRequest
 from streampgs.run.session import Session
 from streampgs.run.validate import check_cursor
+from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import Columns, Layout, find_layout
 
 STANDARD_INPUT = "-"
@@ -57,6 +59,7 @@ def start(
     pa.default_memory_pool().release_unused()
     for note in table.notes:
         observer.note(note)
+    catalog = Catalog([Shard(Path(STREAM_NAME), "stream", Fingerprint(0, 0, ""), table.layout, True, False, (), ())])
     folder.make()
     with RunLock(run):
         folder.refuse_if_taken()
@@ -73,11 +76,11 @@ def start(
         )
         if table.encoding is not None:
             folder.write_encoding(table.encoding)
-        folder.create(record.to_json(), table.catalog)
+        folder.create(encode(record), catalog)
         folder.append_event(STARTED, 0, 0, shards=1, stream_rows=0, loss=table.options.loss)
-        source = StreamSource(record, table.catalog, resources, stream)
+        source = StreamSource(record, catalog, resources, stream)
         cursor = Cursor((Arrival(0, 0, 1, 0),))
-        return Session(folder, record, table.catalog, cursor, observer, stop, resources, table.encoding, source).run()
+        return Session(folder, record, catalog, cursor, observer, stop, resources, table.encoding, source).run()
 
 
 def resume(
@@ -109,7 +112,7 @@ def resume(
             with understanding(checkpoint.path):
                 saved = checkpoint.sections
                 record = record.as_of(saved["run"])
-                cursor = Cursor.from_json(saved["worker"].values["cursor"])
+                cursor = decode(Cursor, saved["worker"].values["cursor"])
                 check_cursor(cursor, catalog)
                 section = saved["source"]
                 taken = rows_taken(section)
