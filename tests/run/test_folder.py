@@ -149,7 +149,7 @@ def test_checkpoint_keeps_every_bit(folder, monkeypatch):
     odd = np.array([0.0, -0.0, 5e-324, math.inf, -math.inf, math.nan, 0.1, -1e308, 1 / 3, 2.0**-1074])
     whole = np.arange(60, dtype=np.int64).reshape(5, 3, 4)
     arrays = {"dual": odd, "sum": odd[::-1], "whole": whole[:, ::2], "bytes": np.arange(256, dtype=np.uint8)}
-    parts = [odd[:3].astype(np.float32), np.empty(0, np.float32), odd[3:].astype(np.float32)]
+    parts = [whole.ravel()[:3].astype(np.float32), np.empty(0, np.float32), whole.ravel()[:7].astype(np.float32)]
     sections = {
         "lanes": Bundle({"t": 12, "x": 0.1}, arrays),
         "meter": Bundle({"rows": 3}),

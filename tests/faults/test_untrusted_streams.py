@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from scripts.torture_parts.forgery import VALUES, changed, places, seal, without
 from scripts.torture_parts.forks import in_child
-from scripts.torture_parts.hostile import VALUES, changed, places, seal, without
 from streampgs.options import EncodingOptions, Limits
 from streampgs.run.folder import RunFolder
 from streampgs.run.seal import read_sealed
@@ -32,7 +32,7 @@ ROWS = 5_000
 
 
 class Paused:
-    """A run with rows in the reservoir, in the window and behind it, and the stream that it is on."""
+    """A paused run with rows in the reservoir, in the window and waiting after it, and its stream."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         if kind == "mixed":
@@ -51,10 +51,10 @@ class Paused:
         self.contents, self.record = read_sealed(path)
         self.section = RunFolder(self.run).newest_checkpoint().sections["source"]
         self.taken = self.section.values["taken"]
-        self.expected = self.goes_on(self.run).result
+        self.expected = self.resumed(self.run).result
 
-    def goes_on(self, run: Path) -> Any:
-        """To the end of the stream, in a process of its own: loops that reach out of their arrays end it."""
+    def resumed(self, run: Path) -> Any:
+        """Resume to the end of the stream, in a child process: a loop that leaves its arrays would crash it."""
 
         def work() -> str:
             data = written(self.table.slice(self.taken), [500])
@@ -70,7 +70,7 @@ class Paused:
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(self.run, run)
         seal(run / self.name, self.contents, changed(self.record, ("sections", "source", "values"), values))
-        return self.goes_on(run)
+        return self.resumed(run)
 
     def with_arrays(self, folder: Path, arrays: dict[str, np.ndarray]) -> Any:
         run = folder / "run"
@@ -80,7 +80,7 @@ class Paused:
         sections = {**checkpoint.sections, "source": Bundle(self.section.values, arrays)}
         rows = int(self.name.removeprefix("checkpoint-").removesuffix(".arrows"))
         assert RunFolder(run).write_checkpoint(sections, rows).name == self.name
-        return self.goes_on(run)
+        return self.resumed(run)
 
 
 @pytest.fixture(scope="module")
@@ -96,18 +96,18 @@ def paused(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Paused]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_section_that_is_written_again_is_used_as_it_was(
+def test_a_section_that_is_written_again_gives_the_same_bits(
     kind: str, paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     run = paused(kind)
     assert all(len(run.section.arrays[f"{part}.values"]) for part in ("reservoir", "window", "waiting"))
     ended = run.with_arrays(tmp_path, run.section.arrays)
-    assert ended.finished, ended.told
+    assert ended.finished, ended.message
     assert ended.result == run.expected
 
 
 def refused(ended: Any, name: str) -> bool:
-    """By name; what is no JSON, as NaN, counts as damage, for which there may be a copy."""
+    """With an error that names the file. Values that JSON does not allow, such as NaN, count as damage."""
     advice = ("do not trust it", "restore one from a copy")
     return bool(
         ended.refused and name in ended.result["found"] and any(words in ended.result["remedy"] for words in advice)
@@ -116,11 +116,11 @@ def refused(ended: Any, name: str) -> bool:
 
 HARMLESS = {("reservoir", "largest_key"), ("reservoir", "counts", 2), ("reservoir", "counts", 3), ("reservoir", "counts", 4),
             ("reservoir", "counts", 5)}  # fmt: skip
-"""Numbers that could have been others: which row is kept next, and how many have passed."""
+"""Numbers that may have any value: which row is kept next, and how many rows have passed."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbers_of_a_stranger_are_refused_by_the_file_s_name(
+def test_forged_numbers_are_an_error_that_names_the_file(
     kind: str, paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     run, chance = paused(kind), random.Random(kind)
@@ -129,13 +129,13 @@ def test_numbers_of_a_stranger_are_refused_by_the_file_s_name(
     for number in range(3 * len(wheres)):
         where, value = wheres[number % len(wheres)], chance.choice(VALUES)
         if isinstance(where[-1], str) and number >= 2 * len(wheres):
-            record, said = without(values, where), "absent"
+            record, claim = without(values, where), "absent"
         else:
-            record, said = changed(values, where, value), repr(value)[:60]
+            record, claim = changed(values, where, value), repr(value)[:60]
         ended = run.with_values(tmp_path, record)
         same = record == values and ended.finished and ended.result == run.expected
         used = where in HARMLESS and ended.finished
-        assert refused(ended, run.name) or same or used, (where, said, ended.told)
+        assert refused(ended, run.name) or same or used, (where, claim, ended.message)
 
 
 Arrays = dict[str, np.ndarray]
@@ -208,16 +208,16 @@ OF_SPARSE: dict[str, Callable[[Arrays], Arrays]] = {
 @pytest.mark.parametrize(
     ("kind", "change"), [*(("sparse", name) for name in (*CHANGES, *OF_SPARSE)), *(("dense", name) for name in CHANGES)]
 )
-def test_invalid_rows_are_refused_by_the_file_s_name(
+def test_forged_rows_are_an_error_that_names_the_file(
     kind: str, change: str, paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     run = paused(kind)
     ended = run.with_arrays(tmp_path, {**CHANGES, **OF_SPARSE}[change](run.section.arrays))
-    assert refused(ended, run.name), ended.told
+    assert refused(ended, run.name), ended.message
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "claim"),
     [
         (("source",), None), (("source", "values"), None), (("source", "values", "taken"), -1),
         (("source", "values", "taken"), "x"), (("source", "values", "taken"), 2**70), (("source", "values", "taken"), 17),
@@ -226,30 +226,30 @@ def test_invalid_rows_are_refused_by_the_file_s_name(
     ],
     ids=str,
 )  # fmt: skip
-def test_an_invalid_checkpoint_of_a_stream_is_refused_by_name(
-    place: tuple[str, ...], said: Any, paused: Callable[[str], Paused], tmp_path: Path
+def test_a_forged_checkpoint_of_a_stream_is_an_error_that_names_the_file(
+    place: tuple[str, ...], claim: Any, paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     source, run = paused("sparse"), tmp_path / "run"
     shutil.copytree(source.run, run)
-    seal(run / source.name, source.contents, changed(source.record, ("sections", *place), said))
-    ended = source.goes_on(run)
-    assert ended.refused, ended.told
+    seal(run / source.name, source.contents, changed(source.record, ("sections", *place), claim))
+    ended = source.resumed(run)
+    assert ended.refused, ended.message
     assert source.name in ended.result["found"]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "claim",
     [{"window_bytes": 0}, {"window_bytes": 2**61}, {"replay": -1.0}, {"replay": 1e300}, {"replay": math.inf},
      {"reservoir_bytes": 100}, {"reservoir_bytes": -5}, {"horizon": 0}, {"horizon": "x"}],
     ids=str,
 )  # fmt: skip
-def test_sizes_of_a_stream_from_a_stranger_are_refused(
-    said: dict[str, Any], paused: Callable[[str], Paused], tmp_path: Path
+def test_forged_sizes_of_a_stream_are_refused(
+    claim: dict[str, Any], paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     source, run = paused("sparse"), tmp_path / "run"
     shutil.copytree(source.run, run)
     table, record = read_sealed(run / "run.arrows")
-    seal(run / "run.arrows", table, {**record, "stream": {**record["stream"], **said}})
-    ended = source.goes_on(run)
-    assert ended.refused, ended.told
+    seal(run / "run.arrows", table, {**record, "stream": {**record["stream"], **claim}})
+    ended = source.resumed(run)
+    assert ended.refused, ended.message
     assert "run.arrows" in ended.result["found"] or "--memory" in ended.result["found"]
