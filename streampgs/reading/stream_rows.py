@@ -125,8 +125,8 @@ class StreamEncoder:
             require(bool(np.isfinite(rows.values).all()), "a feature that is not a finite number")
         require(bool(np.isfinite(rows.labels).all()), "a label that is not a finite number")
         if self.rules.classifies:
-            classes = self.rules.columns.classes or ()
-            known = np.arange(len(classes)) if len(classes) > 2 else [-1, 1]
+            count = self.rules.columns.class_count or 2
+            known = np.arange(count) if count > 2 else [-1, 1]
             require(bool(np.isin(rows.labels[:, : self.shape.labels], known).all()), "a label of an unknown class")
         require(bool((np.isfinite(rows.weights) & (rows.weights >= 0.0)).all()), "a weight that is not valid")
         reasons = np.unique(rows.bad_reasons).tolist()
@@ -193,7 +193,7 @@ def rows_state(blocks: Sequence[StreamRows]) -> dict[str, list[NDArray[Any]]]:
     for rows in blocks:
         first, stop = (int(rows.starts[0]), int(rows.stops[-1])) if len(rows) else (0, 0)
         sparse = slice(first, stop) if rows.indices.size else slice(0, 0)
-        found = (
+        found: tuple[NDArray[Any], ...] = (
             rows.numbers, rows.stops - rows.starts, rows.labels, rows.weights, rows.indices[sparse],
             rows.values[first:stop], rows.bad_numbers, rows.bad_reasons,
         )  # fmt: skip
