@@ -105,7 +105,9 @@ class Number:
             return value
         number: Any = value
         if not isinstance(value, Real) or isinstance(value, bool) or not self._allows(number):
-            raise OptionError(f"{flag} {self.shown(value)} is not {self.range_text}", self.remedy)
+            raise OptionError(
+                f"{flag} {self.shown(value)} is not {self.range_text}", self.remedy or f"give {self.range_text}"
+            )
         return int(number) if self.whole else float(number)
 
     def _allows(self, number: Any) -> bool:
@@ -116,7 +118,7 @@ class Number:
         return isinstance(number, Integral) or (math.isfinite(number) and (not self.whole or number == int(number)))
 
     def shown(self, value: Any) -> str:
-        return str(value)
+        return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
 
     @property
     def noun(self) -> str:

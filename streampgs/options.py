@@ -55,14 +55,13 @@ MOST_REPLAY = 16.0
 SMALLEST_MEMORY = 48 * 10**6
 
 _GLOB, _COLUMN = Text("GLOB"), Text("COLUMN")
-_SIGMA = Listed(Number("S", low=0.0, above=True, words=("auto",), remedy="'auto' finds a value"), alone=("auto",))
+_SIGMA = Listed(Number("S", low=0.0, above=True, words=("auto",)), alone=("auto",))
 
 
 def _loss_parameter(loss: str) -> Number:
     parameter = LOSSES[loss].parameter
     assert parameter is not None
-    remedy = f"use it with --loss {loss} alone"
-    return Number("X", parameter.above, parameter.below, above=True, below=True, remedy=remedy)
+    return Number("X", parameter.above, parameter.below, above=True, below=True)
 
 
 @dataclass(frozen=True)
@@ -129,7 +128,7 @@ class EncodingOptions:
     )
     hash_seed: int = option(
         0,
-        Number("N", 0, 2**32, below=True, whole=True, remedy="choose another number"),
+        Number("N", 0, 2**32, below=True, whole=True),
         "Changes which categories and words share a feature.",
         DATA,
     )
@@ -199,7 +198,7 @@ class ModelOptions:
     )
     t0: float | Literal["auto"] = option(
         "auto",
-        Number("T0", 0.0, above=True, words=("auto",), remedy="'auto' finds a value"),
+        Number("T0", 0.0, above=True, words=("auto",)),
         "Offset of the step count: larger means smaller first steps. The paper uses 1. auto: from the norms of the rows.",
         MODEL,
     )
@@ -241,7 +240,7 @@ class ModelOptions:
     )
     seed: int = option(
         0,
-        Number("N", -MOST_SEED, MOST_SEED, whole=True, remedy="choose a smaller number"),
+        Number("N", -MOST_SEED, MOST_SEED, whole=True),
         "Seed of the order of rows.",
         MODEL,
     )
@@ -261,6 +260,8 @@ class ModelOptions:
     )
     joined_classes: int = 0
     """The last classes, in order of arrival: the data did not have them when the run started."""
+    label_pairs: tuple[tuple[str, str] | None, ...] = ()
+    """With several label columns: the strings of each, the negative one first; None: it holds numbers."""
     weight: str | None = option(None, _COLUMN, "Column of row weights.", DATA)
     offset: str | None = option(None, _COLUMN, "Column of numbers that are added to the scores of the rows.", DATA)
     class_weight: Literal["balanced"] | tuple[float, ...] | None = option(
