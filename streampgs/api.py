@@ -10,23 +10,13 @@ from typing import Any
 
 from streampgs.errors import OptionError, RunError
 from streampgs.option_fields import build
-from streampgs.options import (
-    EncodingOptions,
-    Growth,
-    Limits,
-    ModelOptions,
-    Resources,
-    ResumeOptions,
-    StreamOptions,
-)
+from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
 from streampgs.run import start as trainer
 from streampgs.run.folder import RunFolder, RunLock
 from streampgs.run.report import Observer, Report, StopRequest
 from streampgs.stores.addresses import absolute
 
 Sources = str | Path | Sequence[str | Path]
-TRAIN_OPTIONS = (ModelOptions, EncodingOptions, Limits, Resources, Growth, StreamOptions)
-RESUME_OPTIONS = (Limits, Resources, Growth, ResumeOptions)
 
 
 def train(

@@ -569,6 +569,10 @@ class ResumeOptions:
         settle(self)
 
 
+TRAIN_OPTIONS = (ModelOptions, EncodingOptions, Limits, Resources, Growth, StreamOptions)
+RESUME_OPTIONS = (Limits, Resources, Growth, ResumeOptions)
+
+
 def label_text(label: float | str) -> str:
     return label if isinstance(label, str) else f"{label:g}"
 

@@ -14,7 +14,7 @@ from streampgs.cli.options import Commands
 from streampgs.errors import OptionError, StreampgsError
 
 _WIDEST = 160  # columns of help; longer lines are hard to read
-_EXIT_CODES = (
+EXIT_CODES_HELP = (
     "Exit codes: 0 done, 1 error in data or run (the message says what to do), 2 wrong option, "
     "129, 130 or 143 paused by SIGHUP, Ctrl-C or SIGTERM."
 )
@@ -23,7 +23,7 @@ _EXIT_CODES = (
 @click.group(
     cls=Commands,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": _WIDEST},
-    epilog=_EXIT_CODES,
+    epilog=EXIT_CODES_HELP,
 )
 @click.version_option(__version__, prog_name="streampgs")
 def cli() -> None:

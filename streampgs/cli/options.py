@@ -39,7 +39,6 @@ class DeclaredOption(click.Option):
             help=declared.text,
             required=declared.required,
             is_flag=is_flag,
-            default=None,
             multiple=isinstance(declared.value, Repeated),
             type=None if is_flag else Word(declared.value),
         )
@@ -53,7 +52,7 @@ class Command(click.Command):
         self.params += [DeclaredOption(field, declared) for field, declared in options_for(name, kinds).items()]
 
     def invoke(self, ctx: click.Context) -> Any:
-        ctx.params = {name: value for name, value in ctx.params.items() if value is not None and value != ()}
+        ctx.params = {name: value for name, value in ctx.params.items() if value not in (None, (), False)}
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -22,15 +22,7 @@ from streampgs.cli.console import (
 )
 from streampgs.cli.options import Command
 from streampgs.option_fields import COMMON, MODEL, FilePath, Flag, option
-from streampgs.options import (
-    EncodingOptions,
-    Growth,
-    Limits,
-    ModelOptions,
-    Resources,
-    ResumeOptions,
-    StreamOptions,
-)
+from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
 
 if TYPE_CHECKING:
     from streampgs.run.report import Report, StopRequest
@@ -56,7 +48,7 @@ class _NoIntercept:
     "train",
     cls=Command,
     short_help="Start a run.",
-    kinds=(_Folder, ModelOptions, _NoIntercept, EncodingOptions, Limits, Resources, Growth, StreamOptions, Output),
+    kinds=(_Folder, *TRAIN_OPTIONS, _NoIntercept, Output),
 )
 @click.argument("data", nargs=-1, required=True)
 def train(
@@ -91,9 +83,7 @@ def train(
     return _supervised(work, run, json, quiet)
 
 
-@click.command(
-    "resume", cls=Command, short_help="Continue a run.", kinds=(Limits, Resources, Growth, ResumeOptions, Output)
-)
+@click.command("resume", cls=Command, short_help="Continue a run.", kinds=(*RESUME_OPTIONS, Output))
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("stream", metavar="[-]", required=False)
 def resume(run: Path, stream: str | None = None, json: bool = False, quiet: bool = False, **options: Any) -> int:
