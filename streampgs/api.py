@@ -12,7 +12,8 @@ from streampgs.errors import OptionError, RunError
 from streampgs.option_fields import build
 from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
 from streampgs.run import start as trainer
-from streampgs.run.folder import RunFolder, RunLock
+from streampgs.run.folder import RunFolder
+from streampgs.run.lock import RunLock
 from streampgs.run.report import Observer, Report, StopRequest
 from streampgs.stores.addresses import absolute
 
@@ -93,7 +94,7 @@ def _spooled(data: Any, labels: Any, run: Path) -> str:
         raise OptionError("a matrix without labels", "pass them as the second argument: streampgs.train(X, y, run=…)")
     folder = RunFolder(run)
     folder.refuse_if_taken()
-    if folder.data.exists() and not folder.was_begun:
+    if folder.data.exists() and not folder.was_started:
         raise RunError(
             f"'{folder.data}' exists already, but not from an interrupted start",
             "choose a new folder for the run, outside the data",
