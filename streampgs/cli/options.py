@@ -38,7 +38,7 @@ class DeclaredOption(click.Option):
             [declared.flag, name],
             help=declared.text,
             required=declared.required,
-            is_flag=is_flag,
+            is_flag=is_flag or None,
             multiple=isinstance(declared.value, Repeated),
             type=None if is_flag else Word(declared.value),
         )
