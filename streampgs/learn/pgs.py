@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from streampgs.errors import Diverged
 from streampgs.kernels import pgs_loop as loops
-from streampgs.kernels.losses import LOSSES
 from streampgs.kernels.powers import dual_exponent
 from streampgs.kernels.randomness import key_of, random_fractions
 from streampgs.learn.averaging import Array, Stretch, Tallies, grown
 from streampgs.learn.rounds import Rounds, first_round, share_of
+from streampgs.losses import LOSSES
 
 SUFFIX, AVERAGE, LAST, RANDOM = "suffix", "average", "last", "random"
 RETURNS = (SUFFIX, AVERAGE, LAST, RANDOM)
@@ -134,7 +134,7 @@ class Pgs:
         self.next_kept = 1
         self._parameters = self._lane_parameters()
         s = self.settings
-        self._advance = loops.advance_for(s.loss, s.p, s.layout, self.width, self.averaging)
+        self._advance = loops.advance_for(LOSSES[s.loss], s.p, s.layout, self.width, self.averaging)
         self._rebuild = loops.rebuild_for(s.p, self.width, self.averaging)
         self._rounds = Rounds(s.workers, s.p, self.width, self.averaging) if s.workers > 1 else None
 
@@ -536,6 +536,5 @@ def automatic_radius(loss_at_zero: float, p: float, sigma: float) -> float:
 
 
 def automatic_t0(loss: str, sigma: float, mean_squared_norm: float) -> float:
-    """t0 = 1/(σ·η0), with the first step η0 as long as the loss's steepness and the rows' q-norms allow."""
-    steepness = LOSSES[loss].steepness
-    return max(1.0, steepness * mean_squared_norm / sigma)
+    """t0 = 1/(σ·η0), with the first step η0 as long as the loss's curvature and the rows' q-norms allow."""
+    return max(1.0, LOSSES[loss].curvature * mean_squared_norm / sigma)

@@ -17,16 +17,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.checks import typed
+from streampgs.checks import Count, decode
 from streampgs.errors import DataError, OptionError
 from streampgs.files import new_file, sync_folder
 from streampgs.packing.options import FORMATS
+from streampgs.packing.shards import Shard
+from streampgs.packing.shuffle import Run
 
 NAME = "_pack.json"
 RUNS = ".shuffle"
 _VERSION = 3
 _SUM = "sha256"
 """Of all other fields of the file."""
+
+
+@dataclass(frozen=True)
+class ReadInput:
+    """An input that was read to its end."""
+
+    rows: Count
+    skipped: dict[str, Count]
+    """Rows that were left out, by reason."""
 
 
 @dataclass
@@ -38,11 +49,10 @@ class Journal:
     version: int = _VERSION
     schema: str | None = None
     """The schema of all rows, once it is known, as base64 of Arrow's own form."""
-    read: list[dict[str, Any]] = field(default_factory=list)
-    """Of each input that was read to its end: its rows, and those that were left out by reason."""
-    runs: list[dict[str, Any]] = field(default_factory=list)
+    read: list[ReadInput] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
     """Of a shuffle, once all rows are in sorted runs."""
-    shards: list[dict[str, Any]] = field(default_factory=list)
+    shards: list[Shard] = field(default_factory=list)
     done: bool = False
 
     @property
@@ -57,13 +67,13 @@ class Journal:
 
     @property
     def rows(self) -> int:
-        return sum(shard["rows"] for shard in self.shards)
+        return sum(shard.rows for shard in self.shards)
 
     @property
     def skipped(self) -> dict[str, int]:
         total: Counter[str] = Counter()
         for input in self.read:
-            total.update(input["skipped"])
+            total.update(input.skipped)
         return dict(total)
 
     def start_over(self, schema: pa.Schema) -> None:
@@ -84,17 +94,17 @@ class Journal:
         """Refuse if a recorded file is missing or has another size."""
         if (out / RUNS).is_symlink():
             raise DataError(f"'{out / RUNS}' is a link to another place", "remove it")
-        for folder, entries in ((out, self.shards), (out / RUNS, self.runs)):
-            for entry in entries:
-                file = folder / entry["name"]
-                size = file.stat().st_size if file.is_file() else None
-                if size is None or size != entry["file_bytes"]:
-                    found = "is missing" if size is None else f"has {size:,} bytes instead of {entry['file_bytes']:,}"
-                    raise DataError(f"'{file}' {found}", "restore it, or start over with --overwrite")
+        sizes = {out / shard.name: shard.file_bytes for shard in self.shards}
+        sizes |= {out / RUNS / run.name: run.file_bytes for run in self.runs}
+        for file, wanted in sizes.items():
+            size = file.stat().st_size if file.is_file() else None
+            if size != wanted:
+                found = "is missing" if size is None else f"has {size:,} bytes instead of {wanted:,}"
+                raise DataError(f"'{file}' {found}", "restore it, or start over with --overwrite")
 
     def remove_leftovers(self, out: Path) -> None:
         """Remove the files of an interrupted pack that are not recorded."""
-        known = {entry["name"] for entry in (*self.shards, *self.runs)}
+        known = {shard.name for shard in self.shards}
         for file in out.iterdir():
             ours = file.name.startswith("part-") and file.suffix[1:] in FORMATS and file.name not in known
             if ours or (file.name.startswith(".part-") and file.name.endswith(".writing")):
@@ -116,10 +126,10 @@ def load(out: Path) -> Journal | None:
             raise ValueError(f"it is of version {record['version']}")
         if record.pop(_SUM) != _sum_of(record):
             raise ValueError("its SHA-256 does not match")
-        journal: Journal = typed(Journal(**record))
-        for entry in (*journal.shards, *journal.runs):
-            if Path(entry["name"]).name != entry["name"] or not isinstance(entry["rows"], int):
-                raise ValueError(f"'{entry['name']}' is not the name of a file in it")
+        journal = decode(Journal, record)
+        for name in [shard.name for shard in journal.shards] + [run.name for run in journal.runs]:
+            if Path(name).name != name:
+                raise ValueError(f"'{name}' is not the name of a file in it")
         return journal
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise _unreadable(out, error) from error

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
-from streampgs.options import parse_size
+from streampgs.option_fields import parse_size
 from streampgs.packing import journal as journals
 from streampgs.packing.ahead import ahead
 from streampgs.packing.inputs import Input, Value, find_inputs
-from streampgs.packing.journal import RUNS, Journal
+from streampgs.packing.journal import RUNS, Journal, ReadInput
 from streampgs.packing.labels import Labels
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, PackOptions
 from streampgs.packing.schemas import conformed, joined_schema
@@ -232,8 +232,8 @@ class _Packing:
         before = 0
         for number, input in enumerate(self._inputs):
             known = None if surveying else next(iter(self._journal.read[number : number + 1]), None)
-            if known is not None and before + known["rows"] <= first_row:
-                before += known["rows"]
+            if known is not None and before + known.rows <= first_row:
+                before += known.rows
                 continue
             source, start = Source(input.path, self._options), before
             self._reading = sum(self._sizes[:number]), source
@@ -247,7 +247,7 @@ class _Packing:
                 yield batch
             self._check_unchanged(number)
             if known is None and not surveying:
-                self._journal.read.append({"rows": before - start, "skipped": dict(source.skipped)})
+                self._journal.read.append(ReadInput(before - start, dict(source.skipped)))
 
     def _with_columns(self, batch: pa.RecordBatch, input: Input, before: int) -> pa.RecordBatch:
         """With the labels of a file and the columns that are set."""
@@ -305,7 +305,7 @@ class _Packing:
             ):
                 if journal.schema is None:
                     journal.settle(self._shape.schema)
-                journal.shards.append(asdict(shard))
+                journal.shards.append(shard)
                 journal.save(self._out)
         if not journal.rows:
             raise DataError("there are no rows in the inputs", "name files with rows")
@@ -324,8 +324,8 @@ class _Packing:
         runs = self._journal.runs
         before = 0
         for batch in merged(
-            [self._out / RUNS / run["name"] for run in runs],
-            sum(run["bytes"] for run in runs),
+            [self._out / RUNS / run.name for run in runs],
+            sum(run.bytes for run in runs),
             share_of(self._journal.memory),
         ):
             yield batch.slice(min(max(0, first_row - before), batch.num_rows))
@@ -342,7 +342,7 @@ class _Packing:
                 earlier, source = self._reading
                 done, of = earlier + source.place, sum(self._sizes)
                 if phase == "mixing":
-                    done, of = rows, sum(run["rows"] for run in self._journal.runs)
+                    done, of = rows, sum(run.rows for run in self._journal.runs)
                 self._on_progress(PackStatus(phase, min(1.0, done / max(1, of)), rows))
                 if self._stop.reason is not None:
                     raise _Stopped
@@ -353,7 +353,7 @@ class _Packing:
             out=str(self._out),
             rows=journal.rows,
             shards=len(journal.shards),
-            bytes=sum(shard["file_bytes"] for shard in journal.shards),
+            bytes=sum(shard.file_bytes for shard in journal.shards),
             columns={field.name: str(field.type) for field in journal.arrow_schema or pa.schema([])},
             skipped_rows=journal.skipped,
             seconds=time.perf_counter() - self._started,

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from streampgs.checks import Count
 from streampgs.errors import DataError, OptionError
 from streampgs.files import new_file, sync_folder
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES
@@ -23,8 +24,8 @@ _ROW_GROUP_BLOCKS = 16  # a row group is decoded whole, and large ones compress 
 @dataclass(frozen=True)
 class Shard:
     name: str
-    rows: int
-    file_bytes: int
+    rows: Count
+    file_bytes: Count
 
 
 class _OpenShard:

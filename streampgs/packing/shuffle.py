@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.checks import Count
 from streampgs.errors import DataError
 from streampgs.files import new_file, sync_folder
 from streampgs.kernels.randomness import key_of, random_words
@@ -29,6 +30,17 @@ _KEYS = pa.field("", pa.uint64())
 Keys = NDArray[np.uint64]
 
 
+@dataclass(frozen=True)
+class Run:
+    """A file of rows sorted by their keys."""
+
+    name: str
+    rows: Count
+    bytes: Count
+    """In memory, with the keys."""
+    file_bytes: Count
+
+
 def share_of(memory: int) -> int:
     """Bytes of rows in memory at once; sorting holds them twice."""
     return min(_LARGEST_SHARE, memory // 5)
@@ -38,10 +50,10 @@ def keys_of(seed: int, first: int, rows: int) -> Keys:
     return random_words(key_of("pack", seed), np.arange(first, first + rows, dtype=np.uint64))
 
 
-def write_runs(batches: Iterable[pa.RecordBatch], folder: Path, seed: int, share: int) -> list[dict[str, Any]]:
-    """Write sorted runs of about `share` bytes; return their names, rows and sizes."""
+def write_runs(batches: Iterable[pa.RecordBatch], folder: Path, seed: int, share: int) -> list[Run]:
+    """Write sorted runs of about `share` bytes."""
     folder.mkdir(exist_ok=True)
-    runs: list[dict[str, Any]] = []
+    runs: list[Run] = []
     held: list[pa.RecordBatch] = []
     size = first = rows = 0
     for batch in batches:
@@ -57,7 +69,7 @@ def write_runs(batches: Iterable[pa.RecordBatch], folder: Path, seed: int, share
     return runs
 
 
-def _write_run(path: Path, batches: list[pa.RecordBatch], keys: Keys, size: int) -> dict[str, Any]:
+def _write_run(path: Path, batches: list[pa.RecordBatch], keys: Keys, size: int) -> Run:
     table = pa.concat_batches(batches)
     batches.clear()
     order = np.argsort(keys, kind="stable")
@@ -76,7 +88,7 @@ def _write_run(path: Path, batches: list[pa.RecordBatch], keys: Keys, size: int)
         file_bytes = file.tell()
     del table
     pa.default_memory_pool().release_unused()
-    return {"name": path.name, "rows": len(keys), "bytes": size, "file_bytes": file_bytes}
+    return Run(path.name, len(keys), size, file_bytes)
 
 
 def merged(paths: list[Path], total_bytes: int, share: int) -> Iterator[pa.RecordBatch]:

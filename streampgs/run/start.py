@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from streampgs.checks import require, typed, understanding
+from streampgs.checks import decode, encode, require, understanding
 from streampgs.data.budget import as_laid_out, check_fits, choose_sizes, group_sizes
 from streampgs.data.open import open_table
 from streampgs.data.refresh import Grower, Standing, refuse_impossible, wait_for_the_first
@@ -20,8 +20,10 @@ from streampgs.reading.loader import refuse_unreadable
 from streampgs.reading.remote import refuse_remote
 from streampgs.run import cache_place
 from streampgs.run import stream_start as streams
-from streampgs.run.folder import Checkpoint, RunFolder, RunLock
+from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.folder import RunFolder
 from streampgs.run.history import RESUMED, STARTED
+from streampgs.run.lock import RunLock
 from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, Report, Silent, StopRequest
 from streampgs.run.session import LOOK, Session
@@ -86,7 +88,7 @@ def train(
         if cache is not None and limits.or_default().epochs != 1:
             _refuse_without_room(cached_bytes, resources.cache or run)
         catalog = Catalog(shards)
-        sizes = choose_sizes(group_sizes(catalog, options.weighted), resources, table.decoder_bytes)
+        sizes = choose_sizes(group_sizes(catalog, options.row_values), resources, table.decoder_bytes)
         record = RunRecord(
             options,
             tuple(absolute(source) for source in sources),
@@ -101,7 +103,7 @@ def train(
         refuse_unreadable(catalog, schedule_of(record, catalog))
         if encoding is not None:
             folder.write_encoding(encoding)
-        folder.create(record.to_json(), catalog)
+        folder.create(encode(record), catalog)
         record = _with_cache_in_place(record, run, observer)
         standing = Standing(folder, record, catalog, _beginning(catalog), encoding)
         standing.event(STARTED, shards=len(catalog.shards), table_rows=catalog.rows, **_choices(record))
@@ -204,15 +206,15 @@ def _standing(folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | Non
     if checkpoint is None:
         catalog = catalog.as_at_the_start()
         return Standing(folder, record, catalog, _beginning(catalog), folder.encoding(record.encoding))
-    saved = checkpoint.record
+    saved = checkpoint.sections
     with understanding(checkpoint.path):
-        cursor = Cursor.from_json(saved["cursor"])
+        cursor = decode(Cursor, saved["worker"].values["cursor"])
         check_cursor(cursor, catalog)
-        record = typed(record.as_of(saved))
-        steps, rows = _steps(saved), int(saved["totals"]["rows"])
+        record = record.as_of(saved["run"])
+        steps, rows = _steps(checkpoint), int(saved["meter"].values["rows"])
     known = cursor.arrivals[-1].shards
     catalog = catalog.first(known)
-    if len(catalog.shards) < known or catalog.digest() != saved["catalog_digest"]:
+    if len(catalog.shards) < known or catalog.digest() != saved["worker"].values["catalog_digest"]:
         raise RunError(
             f"the catalog of run '{folder.path}' is not the one of its checkpoint", "restore catalog.arrows from a copy"
         )
@@ -222,8 +224,8 @@ def _standing(folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | Non
     return Standing(folder, record, catalog, cursor, folder.encoding(record.encoding), rows, steps)
 
 
-def _steps(saved: dict[str, Any]) -> int:
-    return int(saved["solver"][0]["steps"])
+def _steps(checkpoint: Checkpoint) -> int:
+    return int(checkpoint.sections["lanes"].values["solver"][0]["steps"])
 
 
 def _choices(record: RunRecord) -> dict[str, Any]:
@@ -247,7 +249,7 @@ def _run(
 
     def session_on(standing: Standing) -> Session:
         record, catalog = standing.record, standing.catalog
-        _, sizes = as_laid_out(catalog, group_sizes(catalog, record.options.weighted), record.sizes)
+        _, sizes = as_laid_out(catalog, group_sizes(catalog, record.options.row_values), record.sizes)
         check_fits(sizes, resources, record.decoder_bytes)
         source = ShardSource(standing.record, standing.catalog, standing.cursor, resources)
         session = Session(

@@ -9,26 +9,22 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from streampgs.errors import OptionError
-from streampgs.kernels.losses import LOSSES, loss_values
 from streampgs.kernels.placing_loop import squared_norms
 from streampgs.kernels.powers import dual_exponent
 from streampgs.learn.pgs import PgsSettings, automatic_radius, automatic_t0
+from streampgs.losses import LOSSES
 from streampgs.options import MOST_CANDIDATES, ModelOptions, values_of
 from streampgs.reading.window import Window
 
 _SAMPLE_ROWS = 1 << 14  # of the first window
 
-# σ in units of steepness·mean ‖x‖²/rows, where the regularizer begins to be felt after one pass over the rows. Smaller
+# σ in units of curvature·mean ‖x‖²/rows, where the regularizer begins to be felt after one pass over the rows. Smaller
 # ones make no difference within a few passes; larger ones than the last only suit data that are nearly all noise.
 SIGMA_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-2, 6))
 _USUAL_SIGMA = SIGMA_LADDER[1]
 _WIDEST_RACE = 1 << 21  # features; with more, the lanes of a race would take gigabytes
-
-_OF_SLOPES_APART = ("absolute", "quantile")
-"""Losses of a regression whose slopes are the same however far off the prediction is."""
 
 P_LADDER = (2.0, 1.8, 1.5, 1.2)
 
@@ -106,19 +102,8 @@ def _sigmas(options: ModelOptions, scale: _RowScale, rows: int, features: int, t
     if options.sigma != "auto":
         return [float(sigma) for sigma in values_of(options.sigma)]
     ladder = _ladder(options, targets) if features <= _WIDEST_RACE else (_USUAL_SIGMA,)
-    unit = scale.curvature / max(1, rows)
-    if scale.loss in _OF_SLOPES_APART:
-        unit /= scale.label_spread
+    unit = scale.curvature / max(1, rows) / scale.label_unit
     return [step * unit for step in reversed(ladder)]
-
-
-def _spread(labels: NDArray[np.float64]) -> float:
-    """The mean distance of labels from their median, the largest if there are several; 1 if it is 0."""
-    columns = labels if labels.ndim == 2 else labels[:, np.newaxis]
-    if not len(columns):
-        return 1.0
-    spread = float(np.abs(columns - np.median(columns, axis=0)).mean(axis=0).max())
-    return spread if spread > 0.0 and math.isfinite(spread) else 1.0
 
 
 class _RowScale:
@@ -130,13 +115,10 @@ class _RowScale:
         norms = np.empty(sample.stop)
         squared_norms(window.starts[sample], window.stops[sample], window.values, dual_exponent(p) + 1.0, norms)
         self.mean_squared_norm = float(np.mean(norms)) + options.intercept**2
-        self.curvature = LOSSES[loss].steepness * max(self.mean_squared_norm, 1e-300)
+        self.curvature = LOSSES[loss].curvature * max(self.mean_squared_norm, 1e-300)
         self._labels = window.labels[sample]
-        self.label_spread = 1.0 if options.classifies else _spread(self._labels)
-        shape = options.quantile if loss == "quantile" else options.huber_width
-        if shape is None:
-            shape = self.label_spread if loss == "huber" else LOSSES[loss].default_shape
-        self.shape = shape
+        self.label_unit = LOSSES[loss].unit(self._labels)
+        self.shape = LOSSES[loss].shape(self._labels, options.loss_parameter(loss))
         self._weights: Any = window.weights[sample] if window.weights.size else 1.0
 
     def settings(self, sigma: float, ball: float | str | None, layout: str) -> PgsSettings:
@@ -159,15 +141,13 @@ class _RowScale:
         )  # fmt: skip
 
     def _automatic_t0(self, sigma: float) -> float:
-        """Slopes of absolute deviations do not grow with the labels: steps, and so weights, must do it in their stead."""
-        stretch = self.label_spread if self.loss in _OF_SLOPES_APART else 1.0
-        return automatic_t0(self.loss, sigma * stretch, self.mean_squared_norm)
+        return automatic_t0(self.loss, sigma * self.label_unit, self.mean_squared_norm)
 
     def _loss_at_zero(self) -> float:
         """The largest of the labels' means."""
         labels = self._labels if self._labels.ndim == 2 else self._labels[:, np.newaxis]
         if self.options.multiclass:
             labels = np.ones_like(labels)  # to each class a row is +1 or -1, and the losses of classes are symmetric
-        values = loss_values(LOSSES[self.loss])(0.0, labels, self.shape)
+        values = LOSSES[self.loss].values(0.0, labels, self.shape)
         weights = self._weights[:, np.newaxis] if np.ndim(self._weights) else self._weights
         return float(np.mean(values * weights, axis=0).max())

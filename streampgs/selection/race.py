@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 
 from streampgs.checks import require, typed
 from streampgs.kernels.judge_loop import loss_sum_for, scaled_logistic_loss
-from streampgs.kernels.losses import LOSSES
 from streampgs.kernels.placing_loop import mark_features, score_rows
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.pgs import PgsSettings
+from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
 from streampgs.run.validate import check_settings
 from streampgs.selection.grid import Target, lanes_of
@@ -180,7 +180,7 @@ class Contest:
                  settings.layout == "sparse", scores[number],
             )  # fmt: skip
             meant = meant_labels(labels, settings)
-            own = loss_sum_for(settings.loss)(scores[number], meant, weights, settings.shape)
+            own = loss_sum_for(LOSSES[settings.loss])(scores[number], meant, weights, settings.shape)
             loss += own
             merit += scaled_logistic_loss(scores[number], meant, weights) if classifies else own
             correct += float(weights[(scores[number] > 0.0) == (meant > 0.0)].sum())

@@ -23,25 +23,24 @@ from streampgs.encoding.encoder import (
     FEATURES,
     INDICES,
     LENGTHS_DIFFER,
+    OFFSET,
     VALUES,
     WEIGHT,
     WIDTH_DIFFERS,
     label_name,
 )
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.labels import LABEL_NOT_FINITE, LABEL_NULL, LABEL_TOO_LOW, LabelSpec
 from streampgs.encoding.plan import CROSS, Plan, refuse_doubles
 from streampgs.errors import DataError
 
 SPARSE, DENSE = "sparse", "dense"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
-# Why a row cannot be used, beyond the reasons of arithmetic.rows; 0 is a good row.
-LABEL_NULL = 16
-LABEL_NOT_FINITE = 17
-LABEL_NO_CLASS = 18
+# Why a row cannot be used, in addition to the reasons of kernels.placing_loop and of labels; 0 is a good row.
 WEIGHT_BAD = 19
 FEATURES_NULL = 20
-LABEL_UNKNOWN_CLASS = 23
+OFFSET_BAD = 24
 
 
 @dataclass(frozen=True)
@@ -51,14 +50,12 @@ class Columns:
     label: str | tuple[str, ...] | None = "label"
     """Several: each is learnt by a model of its own."""
     weight: str | None = None
-    positive: float | None = None
-    """The label value of the positive class; None: 1, with 0 and -1 as the negative one."""
-    classes: tuple[float, ...] | None = None
-    """The classes' labels. A row's label becomes its class's number, the place in this order; of two classes -1 or 1."""
-    class_weights: tuple[float, ...] = ()
-    """Of the classes in this order, the negative one first; none: all weigh the same."""
+    label_specs: tuple[LabelSpec, ...] = ()
+    """One for each label column; empty: the default for all."""
     encoding: Encoding | Plan | None = None
     """How columns become features, where they are not lists of features already; before anything is learnt: a plan."""
+    offset: str | None = None
+    """A number that is added to a row's score."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -68,7 +65,30 @@ class Columns:
 
     @property
     def weighted(self) -> bool:
-        return self.weight is not None or bool(self.class_weights)
+        return self.weight is not None or any(spec.weights for spec in self.label_specs)
+
+    @property
+    def specs(self) -> tuple[LabelSpec, ...]:
+        return self.label_specs or (LabelSpec(),) * len(self.labels)
+
+    @property
+    def labelled(self) -> tuple[tuple[str, LabelSpec], ...]:
+        return tuple(zip(self.labels, self.specs, strict=True))
+
+    @property
+    def class_count(self) -> int | None:
+        """How many classes are known; None where the labels are not listed, or with several label columns."""
+        classes = self.specs[0].classes if len(self.labels) == 1 else None
+        return None if classes is None else len(classes)
+
+    @property
+    def roles(self) -> list[tuple[str, str]]:
+        """(role, name) of each column that is not a feature."""
+        others = (("weight", self.weight), ("offset", self.offset))
+        return [
+            *(("label", name) for name in self.labels),
+            *((role, name) for role, name in others if name is not None),
+        ]
 
     @property
     def of_rows(self) -> Columns:
@@ -76,7 +96,8 @@ class Columns:
         if self.encoding is None:
             return self
         labels = tuple(label_name(number) for number in range(len(self.labels)))
-        return replace(self, label=labels or None, weight=None if self.weight is None else WEIGHT)
+        weight, offset = (None if self.weight is None else WEIGHT), (None if self.offset is None else OFFSET)
+        return replace(self, label=labels or None, weight=weight, offset=offset)
 
 
 class Constant(NamedTuple):
@@ -109,7 +130,7 @@ class Layout:
 
     kind: str
     columns: tuple[str, ...]
-    """All that are read, label and weight first."""
+    """All that are read: label, weight and offset first."""
     has_values: bool = True
     width: int | None = None
     """Features of a dense row, where the schema fixes it."""
@@ -134,16 +155,14 @@ def find_layout(schema: pa.Schema, columns: Columns, shard: str, says: TableSays
         found = _encoded_layout(schema, columns, columns.encoding, shard, says)
     else:
         found = _ready_layout(schema, columns, shard)
-    return found if columns.classes is None else replace(found, classes=len(columns.classes))
+    return replace(found, classes=columns.class_count)
 
 
 def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
     """The layout of a table that has its features in lists."""
     names = schema.names
     used = []
-    for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
-        if name is None:
-            continue
+    for role, name in columns.roles:
         if names.count(name) != 1:
             raise DataError(
                 f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
@@ -207,12 +226,11 @@ def _encoded_layout(
     has must be of the expected sort."""
     partitions = partitions_of(shard, schema) if says is None else says.lacking(schema)
     leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
-    for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
-        if name is not None:
-            _check_role(role, name, leaves, shard)
-    for name, coding in zip(columns.labels, encoding.labels if isinstance(encoding, Encoding) else (), strict=False):
-        _check_label_kind(name, leaves[name], bool(coding.values), shard)
-    needed = {*columns.labels, *([columns.weight] if columns.weight else [])}
+    for role, name in columns.roles:
+        _check_role(role, name, leaves, shard)
+    for name, spec in zip(columns.labels, columns.specs, strict=True) if isinstance(encoding, Encoding) else ():
+        _check_label_kind(name, leaves[name], spec.textual, shard)
+    needed = {name for _, name in columns.roles}
     for column in encoding.all_columns if isinstance(encoding, Encoding) else encoding.columns:
         for name in column.sources:
             if name not in leaves:
@@ -353,6 +371,7 @@ class RowArrays:
     raw_labels: NDArray[np.float64] | None
     """As the table has them."""
     weights: NDArray[np.float64] | None
+    score_offsets: NDArray[np.float64] | None
     offsets: NDArray[np.int64]
     """Row r has entries [offsets[r], offsets[r+1])."""
     indices: NDArray[Any]
@@ -390,52 +409,42 @@ def rows_of(
     if columns.weight is not None and columns.weight in arrays:
         weights = _float64(arrays[columns.weight])
         reasons[~(np.isfinite(weights) & (weights >= 0.0))] = WEIGHT_BAD
+    score_offsets = None
+    if columns.offset is not None and columns.offset in arrays:
+        score_offsets = _float64(arrays[columns.offset])
+        reasons[~np.isfinite(score_offsets)] = OFFSET_BAD
     labels = raw_labels = None
     if columns.labels and columns.labels[0] in arrays:
         raw = [_float64(arrays[name]) for name in columns.labels]
         meant = [
-            _labels(arrays[name], as_read, columns, classifies, layout.classes, reasons)
-            for name, as_read in zip(columns.labels, raw, strict=True)
+            _labels(arrays[name], as_read, spec, classifies, layout.classes, reasons)
+            for name, as_read, spec in zip(columns.labels, raw, columns.specs, strict=True)
         ]
         raw_labels, labels = _side_by_side(raw), _side_by_side(meant)
-        if columns.class_weights and classifies:
-            factors = _class_factors(labels, columns)
+        if columns.specs[0].weights and classifies:
+            factors = columns.specs[0].factors(labels)
             weights = factors if weights is None else weights * factors
-    return RowArrays(reasons, labels, raw_labels, weights, offsets, indices, values)
+    return RowArrays(reasons, labels, raw_labels, weights, score_offsets, offsets, indices, values)
 
 
 def _labels(
     array: pa.Array,
-    labels: NDArray[np.float64],
-    columns: Columns,
+    codes: NDArray[np.float64],
+    spec: LabelSpec,
     classifies: bool,
     known_classes: int | None,
     reasons: NDArray[np.uint8],
 ) -> NDArray[np.float64]:
-    finite = np.isfinite(labels)
+    finite = np.isfinite(codes)
     reasons[~finite] = LABEL_NOT_FINITE
     if array.null_count:
         reasons[array.is_null().to_numpy(zero_copy_only=False)] = LABEL_NULL
     if not classifies:
-        return labels
-    if columns.classes is not None:
-        classes = np.array(columns.classes)
-        order = np.argsort(classes)
-        numbers = order[np.minimum(np.searchsorted(classes, labels, sorter=order), len(classes) - 1)]
-        # What was no class when the shard came is none for ever: the rows of a window must not change under it.
-        unknown = (classes[numbers] != labels) | (numbers >= (known_classes or len(classes)))
-        reasons[finite & unknown] = LABEL_UNKNOWN_CLASS
-        return np.asarray(numbers * 2.0 - 1.0 if len(classes) == 2 else numbers, np.float64)
-    if columns.positive is not None:
-        return np.where(labels == columns.positive, 1.0, -1.0)
-    known = (labels == 1.0) | (labels == 0.0) | (labels == -1.0)
-    reasons[finite & ~known] = LABEL_NO_CLASS
-    return np.where(labels == 1.0, 1.0, -1.0)
-
-
-def _class_factors(labels: NDArray[np.float64], columns: Columns) -> NDArray[np.float64]:
-    numbers = labels > 0.0 if len(columns.class_weights) == 2 else labels
-    return np.array(columns.class_weights)[numbers.astype(np.intp)]
+        reasons[finite & (codes < spec.lowest)] = LABEL_TOO_LOW
+        return codes
+    targets, unknown, reason = spec.targets(codes, known_classes)
+    reasons[finite & unknown] = reason
+    return targets
 
 
 def _side_by_side(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -7,13 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCORES = """
 import sys
 import numpy as np
 from streampgs.kernels.judge_loop import loss_sum_for
+from streampgs.losses import LOSSES
 
 for name in sys.argv[1:]:
-    print(name, loss_sum_for(name)(np.array([0.3, -2.0]), np.array([1.0, 1.0]), np.empty(0), 0.25))
+    print(name, loss_sum_for(LOSSES[name])(np.array([0.3, -2.0]), np.array([1.0, 1.0]), np.empty(0), 0.25))
 """
 LOSSES = ["hinge", "squared", "absolute", "huber", "quantile", "squared-hinge"]
 
@@ -29,6 +32,7 @@ def printed(process: subprocess.Popen[str]) -> set[str]:
     return set(out.splitlines())
 
 
+@pytest.mark.slow
 def test_processes_that_compile_at_once_each_get_their_own_loop(tmp_path: Path) -> None:
     alone = set.union(*(printed(started(tmp_path / f"{number}", name)) for number, name in enumerate(LOSSES[:2])))
     shared = tmp_path / "shared"
@@ -59,6 +63,7 @@ for p, lanes in ((2.0, 1), (2.0, 4), (1.8, 1)):
 """
 
 
+@pytest.mark.slow
 def test_the_loops_of_the_solver_are_found_again_by_the_next_process(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     files = []
