@@ -18,14 +18,13 @@ from streampgs.encoding.growing import grown, plan_growth
 from streampgs.encoding.learning import distinct_labels, learn
 from streampgs.encoding.plan import CATEGORY, LIST, Plan, PlannedColumn, plan_columns
 from streampgs.errors import DataError, OptionError
-from streampgs.formats.remote import remote_schema
-from streampgs.formats.shard_files import schema_of
+from streampgs.formats.registry import schema_of
 from streampgs.losses import CLASSIFYING
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.schedule import Schedule
 from streampgs.reading.label_sample import sampled_label_arrays
 from streampgs.reading.table_sample import TableSample, sampled_rows
-from streampgs.stores.access import RemoteObject
+from streampgs.stores.access import RemoteObject, looked_up
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
 from streampgs.table.layout import DENSE, Columns, Layout, TableSays, find_layout, holds_features
 from streampgs.table.locate import Located, ShardPath
@@ -170,7 +169,7 @@ def _wanted(
 
 
 def _schema_of(shard: ShardPath) -> pa.Schema:
-    return remote_schema(shard) if isinstance(shard, RemoteObject) else schema_of(shard)
+    return schema_of(looked_up(shard.address) if isinstance(shard, RemoteObject) else shard)
 
 
 def _plan(surveyed: Sequence[Surveyed], options: ModelOptions, wanted: EncodingOptions) -> Plan:
