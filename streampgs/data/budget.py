@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streampgs.errors import OptionError
+from streampgs.formats.registry import FORMATS
 from streampgs.options import SMALLEST_MEMORY, Resources
 from streampgs.order.schedule import GroupSizes, Sizes
-from streampgs.reading.stream_windows import StreamSizes
+from streampgs.reading.mixed_window import StreamSizes
 from streampgs.stores.copies import DOWNLOAD_BYTES
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import SPARSE

@@ -1,7 +1,8 @@
 """How many values a column has in each row group, read straight from a Parquet footer.
 
-pyarrow knows the counts as well, but aborts the process if a damaged footer contradicts itself. The footer is a struct of Thrift's compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md);
-every read is bounds-checked, so damaged bytes raise FooterDamaged and nothing else.
+pyarrow knows the counts as well, but aborts the process if a damaged footer contradicts itself. The footer is a struct
+of Thrift's compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md); every
+read is bounds-checked, so damaged bytes raise FooterDamaged and nothing else.
 """
 
 from __future__ import annotations

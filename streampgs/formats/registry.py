@@ -16,7 +16,7 @@ from streampgs.formats.format import Damaged, Fingerprint, Footer, OpenShard, Sh
 from streampgs.formats.local import LocalFile, unreadable
 from streampgs.formats.parquet import ParquetFormat
 from streampgs.formats.remote import RemoteShardFile
-from streampgs.stores.access import RemoteObject
+from streampgs.stores.access import RemoteObject, looked_up
 
 FORMATS: dict[str, ShardFormat] = {one.name: one for one in (ArrowFormat(), ParquetFormat())}
 
@@ -106,7 +106,13 @@ def fingerprint_of(path: ShardPath) -> Fingerprint:
         raise unreadable(path, error) from error
 
 
+def present_version(path: ShardPath) -> ShardPath:
+    """Of an object, of which only the address may be known."""
+    return looked_up(path.address) if isinstance(path, RemoteObject) else path
+
+
 def schema_of(path: ShardPath) -> pa.Schema:
+    path = present_version(path)
     with open_shard(path) as shard:
         return shard.schema
 
@@ -118,6 +124,7 @@ def _known(file: ShardFile) -> _Known:
     shard_format, footer, fingerprint = _footer_of(file)
     try:
         known = _Known(fingerprint, shard_format, shard_format.parse(footer))
+        _ = known.footer.schema.names  # pyarrow decodes them only now
     except (Damaged, pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DataError(f"shard '{file.path}': its footer cannot be read: {error}", "write the file again") from error
     _KNOWN.keep(file, known)
@@ -158,6 +165,6 @@ def format_of(path: ShardPath, head: bytes) -> ShardFormat:
     if len(head) < max(len(one.magic) for one in FORMATS.values()) or not any(head):
         raise Unfinished(f"shard '{path}' has no beginning yet", "remove it, or let its writer finish")
     raise DataError(
-        f"shard '{path}' is in none of the formats {', '.join(FORMATS)}",
+        f"shard '{path}' is not in a known format ({', '.join(FORMATS)})",
         "make shards of CSV, JSON, svmlight and other files: streampgs pack FILE OUT",
     )

@@ -15,6 +15,7 @@ import pyarrow as pa
 from streampgs.checks import conforms, require, typed
 from streampgs.encoding.encoding import HASHED, EncodedColumn, Encoding, number_width
 from streampgs.encoding.plan import LIST, NUMBER, VECTOR
+from streampgs.formats.registry import FORMATS
 from streampgs.kernels.pgs_loop import REGULARIZER_TALLY, SCALARS
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.pgs import RETURNS, PgsSettings

@@ -25,9 +25,9 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, Unfinished
 from streampgs.formats.format import Fingerprint, ShardPath
 from streampgs.formats.local import unreadable
-from streampgs.formats.registry import FORMATS, fingerprint_of, open_shard, suffixes
+from streampgs.formats.registry import FORMATS, fingerprint_of, open_shard, present_version, suffixes
 from streampgs.formats.remote import what_changed
-from streampgs.stores.access import ASKERS, RemoteObject, looked_up
+from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.content import content_digest
 from streampgs.table.layout import (
@@ -337,8 +337,7 @@ def survey(paths: Sequence[ShardPath], columns: Columns, says: Mapping[ShardPath
 
 def surveyed(path: ShardPath, columns: Columns, says: TableSays | None = None) -> Surveyed:
     """One shard, in its present version."""
-    if isinstance(path, RemoteObject):
-        path = looked_up(path.address)
+    path = present_version(path)
     try:
         with open_shard(path) as file:
             layout = find_layout(file.schema, columns, str(path), says)
