@@ -25,7 +25,7 @@ from streampgs.files import append_line, open_regular, remove_leftovers
 from streampgs.run.history import append_event, read_events
 from streampgs.run.record import RunRecord
 from streampgs.run.seal import SealBroken, read_sealed, write_sealed
-from streampgs.run.validate import check_catalog, check_columns, check_encoding
+from streampgs.run.validate import check_catalog, check_columns
 from streampgs.table.catalog import Catalog
 
 FORMAT = 1
@@ -181,7 +181,6 @@ class RunFolder:
             before = self.encoding(record["encoding"].get("before"))
             arrays = {row["name"]: np.frombuffer(row["data"], np.dtype(row["type"])) for row in table.to_pylist()}
             encoding = Encoding.from_record(record["encoding"], arrays, before)
-            check_encoding(encoding)
         if encoding.digest != digest:
             raise RunError(f"'{path}' is not the encoding of this run", "restore it from a copy, or start a new run")
         return encoding
