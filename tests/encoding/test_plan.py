@@ -92,7 +92,7 @@ def test_every_type_has_its_part_or_its_reason():
         (pa.list_(pa.struct([("value", pa.float32()), ("index", pa.uint8())])), "vector"),
         (pa.large_list(pa.struct([("word", pa.string()), ("weight", pa.float32())])), "map"),
         (pa.list_(pa.struct([("a", pa.int8()), ("b", pa.int8()), ("c", pa.int8())])), None),
-        (pa.list_(pa.dictionary(pa.int8(), pa.string())), "tokens"),
+        (pa.list_(pa.dictionary(pa.int8(), pa.string())), "token list"),
         (pa.list_(pa.timestamp("s")), None),
         (pa.list_(pa.bool_()), "list"),
         (pa.struct([("indices", pa.list_(pa.int8())), ("values", pa.large_list(pa.int8()))]), "vector"),
