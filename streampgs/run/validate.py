@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.checks import conforms, require, typed
+from streampgs.formats.registry import FORMATS
 from streampgs.kernels.pgs_loop import REGULARIZER_TALLY, SCALARS
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.pgs import RETURNS, PgsSettings
@@ -43,6 +44,7 @@ def check_catalog(catalog: Catalog) -> None:
         typed(layout)
     for shard in catalog.shards:
         require("\0" not in str(shard.path), f"a shard called {shard.path!s:.100}")
+        require(shard.format in FORMATS or shard.format == "stream", f"shard '{shard.path}' in an unknown format")
         require(len(shard.group_rows) == len(shard.group_entries), f"shard '{shard.path}' with groups of unknown size")
     for counts in (catalog.group_rows, catalog.group_entries):
         require(bool((counts >= 0).all()) and counts.sum(dtype=np.float64) < _MOST_ROWS, "groups of impossible sizes")

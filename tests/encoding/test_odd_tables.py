@@ -14,7 +14,7 @@ import pytest
 from streampgs import api
 from streampgs.encoding.types import as_text, leaf
 from streampgs.errors import DataError
-from streampgs.formats.shard_files import _check_dictionaries
+from streampgs.formats.parquet import _check_dictionaries
 from streampgs.model import Model
 
 ROWS = 60
