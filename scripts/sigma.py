@@ -23,10 +23,10 @@ from numpy.typing import NDArray
 
 from streampgs.data.budget import group_sizes
 from streampgs.evaluation import evaluate
-from streampgs.kernels.losses import LOSSES
 from streampgs.kernels.placing_loop import score_rows, squared_norms
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.pgs import PgsSettings, automatic_t0
+from streampgs.losses import LOSSES
 from streampgs.model import Model
 from streampgs.options import Limits, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
@@ -51,7 +51,7 @@ class Curve:
 def rows_in_memory(data: str) -> Window:
     """All rows, in a random order."""
     catalog, _ = build_catalog([data], Columns())
-    groups = group_sizes(catalog, False)
+    groups = group_sizes(catalog)
     schedule = Schedule(0, groups, Sizes(1 << 40, 1 << 21))
     filler = WindowFiller(catalog, schedule.slice_rows, RowRules(Columns(), True, False, None), None)
     window = Window()
@@ -70,7 +70,7 @@ def searched(train: Window, test: Window, loss: str, layout: str, first_step: fl
     norms = np.empty(min(train.rows, 1 << 14))
     squared_norms(train.starts[: norms.size], train.stops[: norms.size], train.values, 2.0, norms)
     scale = float(norms.mean()) + 0.01
-    unit = LOSSES[loss].steepness * scale / train.rows
+    unit = LOSSES[loss].curvature * scale / train.rows
     settings = PgsSettings(loss, 0.0, 2.0, 1.0, 1.0, math.inf, 1, 0.1, returns, 0, layout)
     grid = [step * unit for step in STEPS]
     lanes = Lanes([replace(settings, sigma=sigma, t0=automatic_t0(loss, sigma, scale) / first_step) for sigma in grid])
@@ -114,7 +114,7 @@ def main() -> None:
                 curves = searched(train_rows, test_rows, loss, layout, first_step, arguments.returns)
                 what = f"first step {first_step:g} times the usual, return {arguments.returns}"
                 print(f"\n{Path(data).name}, {loss}, {what}, {train_rows.rows:,} rows\n")
-                print("| σ·rows/(steepness·mean ‖x‖²) | σ | " + " | ".join(f"{f:g}" for f in FRACTIONS) + " |")
+                print("| σ·rows/(curvature·mean ‖x‖²) | σ | " + " | ".join(f"{f:g}" for f in FRACTIONS) + " |")
                 print("|" + "---|" * (len(FRACTIONS) + 2))
                 for curve in curves:
                     print(
@@ -143,7 +143,7 @@ def plot(found: list[tuple[str, list[Curve]]], path: Path) -> None:
             [curve.step for curve in curves], [curve.accuracies[-1] - best for curve in curves], marker=".", label=name
         )
     axes.set_ylim(-0.02, 0.001)
-    axes.set_xlabel("σ · rows / (steepness · mean ‖x‖²)")
+    axes.set_xlabel("σ · rows / (curvature · mean ‖x‖²)")
     axes.set_ylabel("test accuracy after 3 epochs, less the best")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)

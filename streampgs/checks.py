@@ -12,11 +12,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
 
 from streampgs.errors import RunError, StreampgsError
 
 _LARGEST = 1 << 62
+
+T = TypeVar("T")
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+MAY_BE_INFINITE = {"infinite": True}
+"""Metadata of a dataclass field that may hold infinity: `field(metadata=MAY_BE_INFINITE)`. NaN is always refused."""
 
 
 @contextmanager
@@ -40,6 +48,53 @@ def understanding(path: Path | None) -> Iterator[None]:
 def require(holds: bool, what: str) -> None:
     if not holds:
         raise ValueError(what)
+
+
+def decode(kind: type[T], record: Any) -> T:
+    """A dataclass from what JSON gives back; ValueError names the field with a wrong type, bound or number.
+
+    Bounds are part of the field's type: `Annotated[int, msgspec.Meta(ge=0)]`. Keys without a field are ignored.
+    """
+    try:
+        value = msgspec.convert(record, kind, str_keys=True, dec_hook=_decoded)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{kind.__name__}: {error}") from None
+    except StreampgsError as error:  # options check themselves
+        raise ValueError(f"{kind.__name__}: {error.found}") from None
+    _check_numbers(value, kind.__name__)
+    return value
+
+
+def encode(value: Any) -> Any:
+    """The JSON-like record of a dataclass; `decode` reads it back."""
+    _check_numbers(value, type(value).__name__)
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_encoded)
+
+
+def _check_numbers(value: Any, where: str, infinite: bool = False) -> None:
+    if isinstance(value, float):
+        require(math.isfinite(value) or (infinite and not math.isnan(value)), f"{where} is {value}")
+    elif isinstance(value, int):
+        require(abs(value) < _LARGEST, f"{where} is out of range")
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_numbers(item, where, infinite)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            _check_numbers(item, f"{where}[{name!r}]", infinite)
+    elif is_dataclass(value):
+        for field in fields(value):
+            _check_numbers(getattr(value, field.name), f"{where}.{field.name}", "infinite" in field.metadata)
+
+
+def _encoded(value: Any) -> Any:
+    return str(value) if isinstance(value, Path) else value.item()  # numpy scalars
+
+
+def _decoded(kind: type, value: Any) -> Any:
+    if kind is Path and isinstance(value, str):
+        return Path(value)
+    raise NotImplementedError(kind)
 
 
 def typed(value: Any) -> Any:

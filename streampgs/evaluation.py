@@ -19,6 +19,7 @@ from streampgs.data.open import columns_of
 from streampgs.errors import DataError, OptionError
 from streampgs.kernels.judge_loop import loss_sum_for
 from streampgs.kernels.placing_loop import score_rows
+from streampgs.losses import LOSSES
 from streampgs.model import Model, Vector
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.loader import RowRules, WindowFiller
@@ -169,7 +170,7 @@ class _LabelSums:
 
     def __init__(self, model: Model) -> None:
         self.shape, self.classifies = model.settings.shape, model.classifies
-        self.loss_sum = loss_sum_for(model.settings.loss)
+        self.loss_sum = loss_sum_for(LOSSES[model.settings.loss])
         self.weight = self.loss = self.correct = 0.0
         self.squares = self.label_sum = self.label_squares = 0.0
         self.pivot: float | None = None  # labels are taken relative to one of them: their spread survives a large mean
@@ -207,7 +208,7 @@ class _ClassSums:
 
     def __init__(self, model: Model) -> None:
         self.shape = model.settings.shape
-        self.loss_sum = loss_sum_for(model.settings.loss)
+        self.loss_sum = loss_sum_for(LOSSES[model.settings.loss])
         self.weight = self.loss = self.correct = 0.0
 
     def add(self, scores: Vector, numbers: Vector, weights: Vector) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streampgs.checks import understanding
+from streampgs.checks import decode, understanding
 from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.open import columns_of, open_table
 from streampgs.learn.lanes import Lanes
@@ -37,7 +37,7 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
     checkpoint = newest_checkpoint(run)
     lanes, catalog = lanes_from(checkpoint), RunFolder(run).catalog()
     with understanding(checkpoint.path):
-        contest, cursor = Contest.from_json(checkpoint.record["contest"]), Cursor.from_json(checkpoint.record["cursor"])
+        contest, cursor = Contest.from_json(checkpoint.record["contest"]), decode(Cursor, checkpoint.record["cursor"])
         contest.check(lanes)
         check_cursor(cursor, catalog)
         return _of_run(run, checkpoint, lanes, contest, cursor, catalog.first(cursor.arrivals[-1].shards), top)
@@ -152,7 +152,7 @@ def inspect_data(
     columns = columns_of(options, table.encoding)
     shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else 1 << 62)
     catalog = Catalog(shards)
-    groups = group_sizes(catalog, columns.weighted)
+    groups = group_sizes(catalog, columns.weighted + (columns.offset is not None))
     sizes = choose_sizes(groups, resources, table.decoder_bytes)
     schedule = Schedule(0, groups, sizes)
     arrivals = (Arrival(0, 0, len(catalog.shards), catalog.groups),)

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.checks import typed, understanding
+from streampgs.checks import decode, understanding
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, OptionError, RunError
@@ -57,7 +57,7 @@ class Model:
         with understanding(checkpoint.path):
             contest = Contest.from_json(checkpoint.record["contest"])
             contest.check(lanes)
-            options = typed(ModelOptions.from_json(checkpoint.record["options"]))
+            options = decode(ModelOptions, checkpoint.record["options"])
             rows, paused = int(checkpoint.record["totals"]["rows"]), _paused(checkpoint.record, run)
         first = contest.leader() * len(contest.targets)
         settings = lanes.settings[first]

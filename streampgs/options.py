@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from streampgs.errors import OptionError
+from streampgs.losses import CLASSIFYING, LOSSES, Loss
 
-LOSS_NAMES = (
-    "logistic",
-    "hinge",
-    "squared",
-    "squared-hinge",
-    "modified-huber",
-    "huber",
-    "absolute",
-    "quantile",
-)
-CLASSIFYING = ("logistic", "hinge", "squared-hinge", "modified-huber")
 RETURN_NAMES = ("suffix", "average", "last", "random")
 SAMPLING_NAMES = ("epoch", "independent")
 TEXT_WEIGHTS = ("tf-idf", "tf", "binary")
@@ -125,10 +115,6 @@ class EncodingOptions:
         """Whether they ask for something that lists of features as they are do not give."""
         return replace(self, standardize="auto") != EncodingOptions() or self.standardize == "on"
 
-    @staticmethod
-    def from_json(record: dict[str, Any]) -> EncodingOptions:
-        return EncodingOptions(**record)
-
 
 def _crossed(pair: Any) -> tuple[str, str]:
     parts = tuple(pair.split(",") if isinstance(pair, str) else pair)
@@ -160,6 +146,7 @@ class ModelOptions:
 
     # Of the first four several values may be given: a model is trained for each combination, and the best is chosen.
     loss: str | tuple[str, ...] = "logistic"
+    solver: str = "pgs"
     p: float | Literal["auto"] | tuple[float, ...] = 2.0
     sigma: float | Literal["auto"] | tuple[float, ...] = "auto"
     ball: float | Literal["auto", "none"] | tuple[float, ...] | None = None
@@ -181,6 +168,8 @@ class ModelOptions:
     joined_classes: int = 0
     """Of the classes the last ones, in the order of their coming: the data had none of them when the run started."""
     weight: str | None = None
+    offset: str | None = None
+    """A column of numbers that are added to the rows' scores."""
     class_weight: Literal["balanced"] | tuple[float, ...] | None = None
     """A factor for the rows of each class, the negative one first."""
     feature_count: int | None = None
@@ -196,7 +185,7 @@ class ModelOptions:
         if isinstance(self.classes, float | int | str):  # a list of one
             object.__setattr__(self, "classes", (self.classes,))
         for loss in self.losses:
-            _one_of("--loss", loss, LOSS_NAMES)
+            _one_of("--loss", loss, tuple(LOSSES))
         if 0 < sum(loss in CLASSIFYING for loss in self.losses) < len(self.losses):
             raise OptionError(
                 f"--loss {','.join(self.losses)} mixes losses of classification and of regression",
@@ -257,23 +246,39 @@ class ModelOptions:
             )
         if self.intercept < 0.0 or not math.isfinite(self.intercept):
             raise OptionError(f"the intercept's constant {self.intercept} is not a number ≥ 0", "the default is 0.1")
-        if self.quantile is not None and (self.losses != ("quantile",) or not 0.0 < self.quantile < 1.0):
-            raise OptionError(
-                f"--quantile {self.quantile} with --loss {','.join(self.losses)}",
-                "give a number in (0, 1), with --loss quantile",
-            )
-        if self.huber_width is not None:
-            if self.losses != ("huber",):
-                raise OptionError(f"--huber-width with --loss {','.join(self.losses)}", "it goes with --loss huber")
-            _above("--huber-width", self.huber_width, 0.0)
+        for known in LOSSES.values():
+            self._check_parameter(known)
         if isinstance(self.positive, float | int) and not math.isfinite(self.positive):
             raise OptionError(f"--positive {self.positive} is no label", "give the one that marks the positive class")
         if self.class_weight is not None:
             self._check_class_weight()
+        if abs(self.seed) >= 2**62:
+            raise OptionError(f"--seed {self.seed} is outside (-2^62, 2^62)", "give a smaller number")
         if self.feature_count is not None and not 1 <= self.feature_count < 2**31:
             raise OptionError(
                 f"--feature-count {self.feature_count} is outside [1, 2^31)", "leave it out to have it found"
             )
+
+    def _check_parameter(self, loss: Loss) -> None:
+        value = self.loss_parameter(loss.name)
+        if value is None or loss.parameter is None:
+            return
+        if self.losses != (loss.name,):
+            raise OptionError(
+                f"{loss.parameter.option} with --loss {','.join(self.losses)}", f"use it with --loss {loss.name} alone"
+            )
+        if not (math.isfinite(value) and loss.parameter.accepts(value)):
+            raise OptionError(
+                f"{loss.parameter.option} {value} is not {loss.parameter.range_text}", "give such a number"
+            )
+
+    def loss_parameter(self, name: str) -> float | None:
+        """The chosen parameter of a loss; None: its default."""
+        parameter = LOSSES[name].parameter
+        value: float | None = None
+        if parameter is not None and parameter.is_option:
+            value = getattr(self, parameter.name)
+        return value
 
     def _check_class_weight(self) -> None:
         if not self.classifies or len(self.labels) > 1:
@@ -304,21 +309,17 @@ class ModelOptions:
         return self.weight is not None or self.class_weight is not None
 
     @property
+    def row_values(self) -> int:
+        """Numbers that a row in memory has in addition to its labels and features."""
+        return self.weighted + (self.offset is not None)
+
+    @property
     def classifies(self) -> bool:
-        return self.losses[0] in CLASSIFYING
+        return LOSSES[self.losses[0]].classifies
 
     @property
     def labels(self) -> tuple[str, ...]:
         return values_of(self.label)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(record: dict[str, Any]) -> ModelOptions:
-        return ModelOptions(
-            **{field.name: record[field.name] for field in fields(ModelOptions) if field.name in record}
-        )
 
 
 DEFAULT_REPLAY = 0.5

@@ -21,7 +21,7 @@ _PIECE_ROWS = 8192
 def windows_in_memory(data: str, resources: Resources, count: int) -> list[Window]:
     """The first windows of a run on `data`, or all of its first epoch if they are fewer."""
     catalog, _ = build_catalog([data], Columns())
-    groups = group_sizes(catalog, False)
+    groups = group_sizes(catalog)
     schedule = Schedule(0, groups, choose_sizes(groups, resources))
     filler = WindowFiller(catalog, schedule.slice_rows, RowRules(Columns(), True, False, None), None)
     cursor = Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from streampgs.errors import OptionError
+from streampgs.losses import LOSSES
 from streampgs.options import (
     DEFAULT_EPOCHS,
     EPOCHS_FOR_A_TARGET,
-    LOSS_NAMES,
     ON_GROWTH_NAMES,
     RETURN_NAMES,
     SAMPLING_NAMES,
@@ -65,8 +65,8 @@ def _listed(parse: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _loss(text: str) -> str:
-    if text not in LOSS_NAMES:
-        raise OptionError(f"'{text}' is none of {', '.join(LOSS_NAMES)}")
+    if text not in LOSSES:
+        raise OptionError(f"'{text}' is none of {', '.join(LOSSES)}")
     return text
 
 
@@ -96,7 +96,7 @@ def _options(*options: Callable[..., Any]) -> Callable[..., Any]:
 
 
 model_options = _options(
-    click.option("--loss", type=_Parsed("LOSS[,…]", _listed(_loss)), default="logistic", show_default=True, help=f"What to minimise: {', '.join(LOSS_NAMES)}."),
+    click.option("--loss", type=_Parsed("LOSS[,…]", _listed(_loss)), default="logistic", show_default=True, help=f"What to minimise: {', '.join(LOSSES)}."),
     click.option("--p", type=_Parsed("P[,…]|auto", _listed(_number_or("auto"))), default=2.0, show_default=True, help="The norm of the regularizer, in (1, 2]. Towards 1: sparser. auto: the best of 2, 1.8, 1.5, 1.2 and one near 1."),
     click.option("--sigma", type=SIGMA, default="auto", show_default=True, help="The weight of the regularizer. auto: found during the first half epoch. Of several values, here as for --loss, --p and --ball, a model is trained for each combination, all in one pass, and the best is used."),
     click.option("--ball", type=_Parsed("B[,…]|auto|none", _listed(_number_or("auto", "none"))), default=None, help="Keep the p-norm of the weights below B. Default: auto for losses that need it (squared, squared-hinge), else none."),

@@ -19,7 +19,7 @@ BLOCKS_WANTED = 128
 BLOCKS_NEEDED = 64
 _LARGEST_WINDOW = 256 << 20
 _ROW_BYTES = 24  # start, stop and label
-_WEIGHT_BYTES = 8
+_ROW_VALUE_BYTES = 8
 _INDEX_BYTES, _VALUE_BYTES = 4, 4
 _READING_BYTES = 24 << 20  # scratch for a block, buffers of the decoders, the rows' order
 _DECODING_BYTES = 48 << 20  # pages, dictionaries and slices in the hands of the decoders, as measured
@@ -28,13 +28,13 @@ _FRAGMENTED = 1.15  # memory that the allocator keeps, beside what is in use
 _ROOM_TO_GROW = 1.0625  # see Window.reserve
 
 
-def group_sizes(catalog: Catalog, weighted: bool) -> GroupSizes:
+def group_sizes(catalog: Catalog, row_values: int = 0) -> GroupSizes:
     rows = catalog.group_rows
     # A group's size is its own for ever, for it decides the order of rows: whatever kind of shards come later.
     entry_bytes = _VALUE_BYTES + _INDEX_BYTES * catalog.per_group(
         shard.layout.kind == SPARSE for shard in catalog.shards
     )
-    row_bytes = _ROW_BYTES + _WEIGHT_BYTES * weighted + entry_bytes * catalog.group_entries / np.maximum(1, rows)
+    row_bytes = _ROW_BYTES + _ROW_VALUE_BYTES * row_values + entry_bytes * catalog.group_entries / np.maximum(1, rows)
     return GroupSizes(
         rows,
         row_bytes,

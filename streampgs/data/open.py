@@ -20,7 +20,8 @@ from streampgs.encoding.plan import CATEGORY, LIST, Plan, PlannedColumn, plan_co
 from streampgs.errors import DataError, OptionError
 from streampgs.formats.remote import remote_schema
 from streampgs.formats.shard_files import schema_of
-from streampgs.options import CLASSIFYING, EncodingOptions, ModelOptions, Resources
+from streampgs.losses import CLASSIFYING
+from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.schedule import Schedule
 from streampgs.reading.label_sample import sampled_label_arrays
 from streampgs.reading.table_sample import TableSample, sampled_rows
@@ -62,7 +63,7 @@ def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Colum
         positive = None
         classes = tuple(float(number) for number in range(len(listed))) if options.multiclass else ()
     weights = options.class_weight if isinstance(options.class_weight, tuple) else ()
-    return Columns(options.label, options.weight, positive, classes or None, weights, encoding)
+    return Columns(options.label, options.weight, positive, classes or None, weights, encoding, options.offset)
 
 
 def open_table(
@@ -179,7 +180,7 @@ def _plan(surveyed: Sequence[Surveyed], options: ModelOptions, wanted: EncodingO
 
 def _taken(options: ModelOptions) -> dict[str, str]:
     """Columns that are no features, with their roles."""
-    return dict.fromkeys(options.labels, "label") | ({} if options.weight is None else {options.weight: "weight"})
+    return {name: role for role, name in columns_of(options, None).roles}
 
 
 def _all_columns(surveyed: Sequence[Surveyed]) -> pa.Schema:
@@ -265,7 +266,7 @@ def _with_labels(
 def _sampled_labels(options: ModelOptions, catalog: Catalog, plan: Plan | None) -> list[pa.Array]:
     """Of each label column."""
     columns = columns_of(options, plan)
-    groups = group_sizes(catalog, options.weighted)
+    groups = group_sizes(catalog, options.row_values)
     schedule = Schedule(options.seed, groups, choose_sizes(groups, Resources()))
     samples = [list(sampled_label_arrays(catalog, schedule, columns, number)) for number in range(len(options.labels))]
     return [_joined_labels(name, sample) for name, sample in zip(options.labels, samples, strict=True)]

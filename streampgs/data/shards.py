@@ -185,5 +185,5 @@ class ShardSource:
 
 
 def schedule_of(record: RunRecord, catalog: Catalog) -> Schedule:
-    groups = group_sizes(catalog, record.options.weighted)
+    groups = group_sizes(catalog, record.options.row_values)
     return Schedule(record.options.seed, groups, record.sizes, record.options.sampling)

@@ -40,7 +40,7 @@ from streampgs.kernels.hashing import NO_CODE, hash_pairs, hash_spans, hashed_co
 
 INDICES, VALUES, FEATURES, FAULTS = "indices", "values", "features", "faults"
 """Columns of encoded rows; `faults`: why a row cannot be used, 0 where nothing is wrong with it."""
-WEIGHT = "weight"
+WEIGHT, OFFSET = "weight", "offset"
 
 # Reasons among those of table.layout.
 LENGTHS_DIFFER, WIDTH_DIFFERS = 21, 22
@@ -109,15 +109,22 @@ class Encoder:
     # Whole batches.
 
     def encode(
-        self, columns: dict[str, pa.Array], rows: int, labels: tuple[str, ...], weight: str | None
+        self,
+        columns: dict[str, pa.Array],
+        rows: int,
+        labels: tuple[str, ...],
+        weight: str | None,
+        offset: str | None = None,
     ) -> pa.RecordBatch:
-        """`labels` and `weight` are columns to be taken along; those that are not there are left out."""
+        """`labels`, `weight` and `offset` are columns to be taken along; those that are not there are left out."""
         faults = np.zeros(rows, np.uint8)
         arrays: dict[str, pa.Array] = {}
         for number, name in enumerate(labels):
             arrays[label_name(number)] = coded_labels(types.leaf(columns, name), self.encoding.labels[number])
         if weight is not None:
             arrays[WEIGHT] = _as_float64(types.leaf(columns, weight))
+        if offset is not None:
+            arrays[OFFSET] = _as_float64(types.leaf(columns, offset))
         if self.encoding.dense:
             dense = self._dense(columns, rows, faults)
             arrays[FEATURES] = pa.FixedSizeListArray.from_arrays(pa.array(dense.ravel()), dense.shape[1])

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.checks import decode
 from streampgs.encoding.plan import CATEGORY, CROSS, LIST, NUMBER, TEXT, TOKENS, VECTOR, WEIGHED_TOKENS, PlannedColumn
 from streampgs.kernels.hashing import hash_spans, lookup_table
 from streampgs.options import EncodingOptions
@@ -219,7 +220,7 @@ class Encoding:
         columns = tuple(EncodedColumn(**_tuples(column)) for column in record["columns"])
         rarities = {name.removeprefix("rarity "): array for name, array in arrays.items() if name.startswith("rarity ")}
         return Encoding(
-            EncodingOptions.from_json(record["options"]),
+            decode(EncodingOptions, record["options"]),
             columns,
             record["left_out"],
             tuple(LabelCoding(**_tuples(label)) for label in record["labels"]),

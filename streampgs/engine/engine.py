@@ -53,7 +53,9 @@ class Engine:
         while row < stop:
             steps = self.lanes.steps
             alone = first_round(workers, self.lanes.features) - steps if workers > 1 else stop - row
-            share = 0 if alone > 0 else min(share_of(steps, workers, self.lanes.features), (end - row) // (workers * batch))
+            share = (
+                0 if alone > 0 else min(share_of(steps, workers, self.lanes.features), (end - row) // (workers * batch))
+            )
             if share:
                 row = self._round(lines, row, share * batch)
                 continue

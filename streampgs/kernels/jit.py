@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from typing import Any
 
 from llvmlite import ir
@@ -10,16 +9,14 @@ from numba import config, types
 from numba.core import cgutils
 from numba.extending import intrinsic, overload, register_jitable
 
+from streampgs.kernels import vector_math
 from streampgs.kernels.compile_cache import njit_with_safe_cache
 
 __all__ = [
     "WITHOUT_COMPILER",
-    "bits_of",
     "called",
     "compiled",
-    "contracting",
     "copy_entries",
-    "float_of",
     "inlinable",
     "prefetch_for_writing",
     "reordering",
@@ -34,9 +31,6 @@ inlinable = register_jitable(forceinline=True)
 
 # The same for what loops rarely do: left where it is, so that it takes no registers from the rest.
 called = register_jitable
-
-# A product and the sum that takes it up may be rounded once.
-contracting = register_jitable(fastmath={"contract"}, forceinline=True)
 
 # Only sums inside one row may be reassociated (that is what lets a dot product use vector registers). Sums that
 # run across rows must not be: where a call ends would then change their bits, and with them the law that a pause
@@ -89,19 +83,6 @@ def _copy(typingctx, target, to, source, start, count):  # type: ignore[no-untyp
     return types.void(target, types.intp, source, types.intp, types.intp), generate
 
 
-def bits_of(number: float) -> int:
-    """A float64 as the int64 of the same 64 bits."""
-    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
-    return bits
-
-
-def float_of(bits: int) -> float:
-    """An int64 as the float64 of the same 64 bits."""
-    signed = (int(bits) + (1 << 63)) % (1 << 64) - (1 << 63)
-    number: float = struct.unpack("<d", struct.pack("<q", signed))[0]
-    return number
-
-
 @intrinsic
 def _bits(typingctx, number):  # type: ignore[no-untyped-def]
     def generate(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
@@ -118,15 +99,18 @@ def _float(typingctx, bits):  # type: ignore[no-untyped-def]
     return types.float64(types.int64), generate
 
 
-@overload(bits_of, jit_options={"forceinline": True})
+@overload(vector_math.bits_of, jit_options={"forceinline": True})
 def _bits_of_compiled(number):  # type: ignore[no-untyped-def]
     return lambda number: _bits(number)  # type: ignore[call-arg]
 
 
-@overload(float_of, jit_options={"forceinline": True})
+@overload(vector_math.float_of, jit_options={"forceinline": True})
 def _float_of_compiled(bits):  # type: ignore[no-untyped-def]
     return lambda bits: _float(bits)  # type: ignore[call-arg]
 
+
+for _function in vector_math.FUNCTIONS:
+    register_jitable(fastmath={"contract"}, forceinline=True)(_function)
 
 # prefetch_for_writing(array, index): start fetching the cache line of array[index]; any index is allowed.
 # copy_entries(target, to, source, start, count): a memcpy between arrays of one type, half the time of a loop for

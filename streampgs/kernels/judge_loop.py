@@ -8,14 +8,14 @@ from functools import cache
 import numpy as np
 
 from streampgs.kernels.jit import compiled
-from streampgs.kernels.losses import LOSSES
+from streampgs.kernels.losses import LossFormulas, value_and_slope
 from streampgs.kernels.vector_math import exp_of_negative, log1p_of_unit
 
 
 @cache
-def loss_sum_for(loss_name: str) -> Callable[..., float]:
+def loss_sum_for(loss: LossFormulas) -> Callable[..., float]:
     """loss_sum(scores, labels, weights, shape): Σ weight·loss; empty `weights` means ones."""
-    value_of = LOSSES[loss_name].value
+    value_of, _ = value_and_slope(loss)
 
     @compiled
     def loss_sum(scores, labels, weights, shape):  # type: ignore[no-untyped-def]

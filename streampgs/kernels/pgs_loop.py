@@ -23,7 +23,7 @@ from functools import cache
 import numpy as np
 
 from streampgs.kernels.jit import called, compiled, inlinable, prefetch_for_writing, reordering
-from streampgs.kernels.losses import LOSSES
+from streampgs.kernels.losses import LossFormulas, value_and_slope
 from streampgs.kernels.powers import dual_exponent, power_for
 from streampgs.kernels.row_loops import row_loops
 from streampgs.kernels.vector_math import exp2_of, log2_of
@@ -201,7 +201,7 @@ def meeting_for(p: float, lanes: int, averaging: bool) -> MeetingLoops:
 
 
 @cache
-def advance_for(loss_name: str, p: float, layout: str, lanes: int, averaging: bool) -> Callable[..., int]:
+def advance_for(loss: LossFormulas, p: float, layout: str, lanes: int, averaging: bool) -> Callable[..., int]:
     """advance(…): steps over rows [first, stop) of a window, `batch` rows a step; gives the step count after them.
 
     Rows come in visiting order; row r's entries are [starts[r], stops[r]) of `values` (and of `indices` where the
@@ -209,10 +209,10 @@ def advance_for(loss_name: str, p: float, layout: str, lanes: int, averaging: bo
     chosen inside the loop: loss, p, layout, lanes and averaging are closed over.
     """
     if p == 2.0:
-        return _euclidean_advance(loss_name, layout, lanes, averaging)
+        return _euclidean_advance(loss, layout, lanes, averaging)
     if lanes != 1:
         raise ValueError(f"{lanes} lanes with p = {p}: only p = 2 has more than one")
-    return _general_advance(loss_name, p, layout, averaging)
+    return _general_advance(loss, p, layout, averaging)
 
 
 # p = 2, where v is λ itself.
@@ -248,9 +248,8 @@ def _euclidean_rebuild(lanes: int, averaging: bool) -> Callable[..., None]:
     return made
 
 
-def _euclidean_advance(loss_name: str, layout: str, lanes: int, averaging: bool) -> Callable[..., int]:
-    loss = LOSSES[loss_name]
-    value_of, slope_of = loss.value, loss.slope
+def _euclidean_advance(loss: LossFormulas, layout: str, lanes: int, averaging: bool) -> Callable[..., int]:
+    value_of, slope_of = value_and_slope(loss)
     sparse = layout == "sparse"
     columns = lanes * (2 if averaging else 1)
     dot, add = row_loops(lanes, columns, sparse)
@@ -449,9 +448,8 @@ def _general_step(p: float, layout: str, averaging: bool) -> Callable[..., None]
     return made
 
 
-def _general_advance(loss_name: str, p: float, layout: str, averaging: bool) -> Callable[..., int]:
-    loss = LOSSES[loss_name]
-    value_of, slope_of = loss.value, loss.slope
+def _general_advance(loss: LossFormulas, p: float, layout: str, averaging: bool) -> Callable[..., int]:
+    value_of, slope_of = value_and_slope(loss)
     sparse = layout == "sparse"
     step_row = _general_step(p, layout, averaging)
     rebuild = _general_rebuild(p, averaging)

@@ -1,14 +1,14 @@
 """exp, log1p and powers as plain arithmetic, so that loops over lanes or entries keep to vector registers.
 
 A call into the mathematics library would break such a loop into single numbers. Where arguments may lie is said of
-each; errors are a few units in the last place, times the size of the exponent for powers.
+each; errors are a few units in the last place, times the size of the exponent for powers. This module imports no compiler:
+streampgs.kernels.jit makes the functions known to it.
 """
 
 from __future__ import annotations
 
 import math
-
-from streampgs.kernels.jit import bits_of, contracting, float_of
+import struct
 
 _LOG2_E = 1.4426950408889634
 _LN_2 = 0.6931471805599453
@@ -26,7 +26,19 @@ _LOWEST_POWER_OF_TWO = -1022.0
 _E2, _E3, _E4, _E5, _E6, _E7, _E8, _E9, _E10, _E11, _E12, _E13 = (1.0 / math.factorial(k) for k in range(2, 14))
 
 
-@contracting
+def bits_of(number: float) -> int:
+    """A float64 as the int64 of the same 64 bits."""
+    bits: int = struct.unpack("<q", struct.pack("<d", number))[0]
+    return bits
+
+
+def float_of(bits: int) -> float:
+    """An int64 as the float64 of the same 64 bits."""
+    signed = (int(bits) + (1 << 63)) % (1 << 64) - (1 << 63)
+    number: float = struct.unpack("<d", struct.pack("<q", signed))[0]
+    return number
+
+
 def _exp_of_small(r: float) -> float:
     """e^r for |r| ≤ ln 2 / 2."""
     r2 = r * r
@@ -35,7 +47,6 @@ def _exp_of_small(r: float) -> float:
     return low + r4 * r4 * ((_E8 + _E9 * r) + r2 * (_E10 + _E11 * r) + r4 * (_E12 + _E13 * r))
 
 
-@contracting
 def exp_of_negative(x: float) -> float:
     """e^x for x ≤ 0; below -708 that of -708, which is as good as zero."""
     x = max(x, -708.0)
@@ -45,7 +56,6 @@ def exp_of_negative(x: float) -> float:
     return float_of(bits_of(_exp_of_small(r)) + (bits_of(shifted) << 52))
 
 
-@contracting
 def _atanh_start(w: float) -> float:
     """1/25 + w/27 + … + w⁴/33, where w may be as large as 1/9."""
     total = 1.0 / 33.0
@@ -55,7 +65,6 @@ def _atanh_start(w: float) -> float:
     return total * w + 1.0 / 25.0
 
 
-@contracting
 def _atanh_rest(total: float, w: float) -> float:
     """1/3 + w/5 + w²/7 + …, of which `total` is what follows w¹⁰/23."""
     total = total * w + 1.0 / 23.0
@@ -71,7 +80,6 @@ def _atanh_rest(total: float, w: float) -> float:
     return total * w + 1.0 / 3.0
 
 
-@contracting
 def log1p_of_unit(x: float) -> float:
     """log(1 + x) for 0 ≤ x ≤ 1."""
     z = x / (2.0 + x)
@@ -79,7 +87,6 @@ def log1p_of_unit(x: float) -> float:
     return 2.0 * (z + z * w * _atanh_rest(_atanh_start(w), w))
 
 
-@contracting
 def log2_of(x: float) -> float:
     """log2 x for normal x > 0."""
     bits = bits_of(x) - _SQRT_HALF_BITS
@@ -91,7 +98,6 @@ def log2_of(x: float) -> float:
     return whole + (2.0 * _LOG2_E) * (z + z * w * _atanh_rest(0.0, w))  # w is at most 0.03
 
 
-@contracting
 def exp2_of(y: float) -> float:
     """2^y for y below 1023; 0 where that is no normal number."""
     clipped = max(y, _LOWEST_POWER_OF_TWO)
@@ -101,8 +107,20 @@ def exp2_of(y: float) -> float:
     return power if y >= _LOWEST_POWER_OF_TWO else 0.0
 
 
-@contracting
 def power_of(x: float, exponent: float) -> float:
     """x^exponent for x ≥ 0 and exponent > 0; 0 where x or the power is no normal number."""
     power = exp2_of(exponent * log2_of(max(x, _SMALLEST_NORMAL)))
     return power if x >= _SMALLEST_NORMAL else 0.0
+
+
+FUNCTIONS = (
+    _exp_of_small,
+    exp_of_negative,
+    _atanh_start,
+    _atanh_rest,
+    log1p_of_unit,
+    log2_of,
+    exp2_of,
+    power_of,
+)
+"""All that loops may call: a product and the sum that takes it up may be rounded once."""

@@ -8,6 +8,7 @@ the sum of the stretch before is kept: the two together always cover between a t
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from streampgs.learn.state import LANE, Array, Field, Fields, Merge, Pack, Role, State, counter
 
@@ -68,7 +69,7 @@ class Stretches:
         own = int(state["steps"] - state["stretch_began"])
         return own + (int(state["earlier_steps"]) if self.needs_earlier(state) else 0)
 
-    def with_earlier(self, state: State, name: str, chosen: tuple[object, ...], present: Array) -> Array:
+    def with_earlier(self, state: State, name: str, chosen: Any, present: Array) -> Array:
         """The sum of the present stretch, and of the one before where that counts."""
         return present + state[f"earlier_{name}"][chosen] if self.needs_earlier(state) else present
 

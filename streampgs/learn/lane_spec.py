@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
 
-from streampgs.checks import require, typed
-from streampgs.learn.norms import PNorm, norm_of
+from streampgs.checks import Count, decode, require
+from streampgs.learn.norms import PNorm
+from streampgs.losses import LOSSES
 from streampgs.options import MOST_BATCH
 
 
@@ -17,11 +18,11 @@ class Target:
     """What one lane of each candidate learns."""
 
     name: str
-    column: int = 0
+    column: Count = 0
     """The column of the labels."""
     positive: float | None = None
     """The label that is +1 to it, all others being -1; None: labels are used as they are."""
-    joined: int = 0
+    joined: Count = 0
     """When it joined: 0 at the start of the run, then counted up. Targets that joined together take the same steps."""
 
 
@@ -55,6 +56,12 @@ class LaneSpec:
     scale: float = 1.0
     """The unit of the labels: the learner divides labels by it, and a prediction is scale × score."""
 
+    def __post_init__(self) -> None:
+        require(1 <= self.batch <= MOST_BATCH, f"batch {self.batch}")
+        require(0.0 <= self.sigma < math.inf and 0.0 < self.scale < math.inf, f"sigma {self.sigma}, scale {self.scale}")
+        require(self.layout in ("sparse", "dense"), f"rows of layout {self.layout!r:.50}")
+        require(self.loss in LOSSES, f"loss {self.loss!r:.50}")
+
     @property
     def group(self) -> tuple[object, ...]:
         """What the lanes of one group have in common."""
@@ -72,31 +79,7 @@ class LaneSpec:
             return self.norm.p
         return float(getattr(self.own if hasattr(self.own, name) else self, name))
 
-    def to_json(self) -> dict[str, Any]:
-        """Infinity is written as null."""
-        return {**asdict(self), "own": _finite(asdict(self.own))}
-
     @staticmethod
     def from_json(record: Mapping[str, Any], own_kind: type) -> LaneSpec:
-        names = {field.name for field in fields(LaneSpec)}
-        require(set(record) == names, f"a model of {sorted(record)}")
-        own = {name: math.inf if value is None else value for name, value in record["own"].items()}
-        chosen = {
-            **record,
-            "norm": norm_of(float(record["norm"]["p"])),
-            "target": typed(Target(**record["target"])),
-            "own": typed(own_kind(**own)),
-        }
-        return typed(LaneSpec(**chosen)).checked()  # type: ignore[no-any-return]
-
-    def checked(self) -> LaneSpec:
-        """Raises ValueError for numbers that no learner takes."""
-        require(self.layout in ("sparse", "dense") and self.target.column >= 0, f"rows of layout {self.layout!r:.50}")
-        require(1 <= self.batch <= MOST_BATCH, f"batch {self.batch}")
-        require(0.0 <= self.sigma < math.inf and 0.0 < self.scale < math.inf, f"sigma {self.sigma}, scale {self.scale}")
-        require(all(map(math.isfinite, (self.shape, self.intercept, self.base))), "numbers that are not finite")
-        return self
-
-
-def _finite(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: None if value == math.inf else value for name, value in record.items()}
+        """From the record that `encode` gave; raises ValueError for a model that no run can have."""
+        return replace(decode(LaneSpec, record), own=decode(own_kind, record["own"]))

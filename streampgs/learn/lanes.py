@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.checks import encode, require
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec
@@ -49,7 +49,11 @@ class Lanes:
         self.groups: list[Group] = []
         self.features = features
         self._places: list[tuple[int, int]] = []
-        self._become(specs, lambda group, numbers: self._begin(group))
+        self.begin(specs)
+
+    def begin(self, specs: Sequence[LaneSpec]) -> None:
+        """Lanes of these specs before their first step."""
+        self._become(specs, lambda group, _: self._begin(group))
 
     def _begin(self, group: Group) -> None:
         group.state = group.learner.init(self.features + 1)
@@ -95,9 +99,7 @@ class Lanes:
     def _gather(self, specs: Sequence[LaneSpec], lanes: Sequence[int]) -> None:
         """Lanes of these specs, each with the state of one of the present lanes."""
         places = [self._place(lane) for lane in lanes]
-        self._become(
-            specs, lambda group, numbers: group.begin_from([places[n] for n in numbers], self.features + 1)
-        )
+        self._become(specs, lambda group, numbers: group.begin_from([places[n] for n in numbers], self.features + 1))
 
     def _place(self, lane: int) -> tuple[State, int]:
         group, column = self._places[lane]
@@ -182,19 +184,21 @@ class Lanes:
         for number, group in enumerate(self.groups):
             own = states.arrays_to_save(group.learner.fields, group.state, len(group.learner.specs))
             arrays.update({f"{number}.{name}": array for name, array in own.items()})
-        return Bundle({"specs": [spec.to_json() for spec in self.specs], "features": self.features}, arrays)
+        return Bundle({"specs": [encode(spec) for spec in self.specs], "features": self.features}, arrays)
 
     def restore(self, bundle: Bundle) -> None:
         specs, features = [lane_spec(record) for record in bundle.values["specs"]], bundle.values["features"]
         require(0 < len(specs) <= _MOST_LANES, f"{len(specs)} models")
         require(type(features) is int and features >= 0, f"{features!r:.50} features")
-        groups, taken = [], set()
+        groups: list[Group] = []
+        taken: set[str] = set()
         for number, lanes in enumerate(_grouped(specs)):
             group = Group([specs[lane] for lane in lanes])
             own = {name: f"{number}.{name}" for name in group.learner.fields}
             require(set(own.values()) <= bundle.arrays.keys(), f"arrays of {len(groups)} groups only")
-            arrays: State = {name: bundle.arrays[full] for name, full in own.items()}
-            states.check(group.learner.fields, arrays, {states.COORDINATE: features + 1, states.LANE: len(lanes)})
+            saved = {name: bundle.arrays[full] for name, full in own.items()}
+            sizes = {states.COORDINATE: features + 1, states.LANE: len(lanes)}
+            arrays = states.from_saved(group.learner.fields, saved, sizes)
             group.begin_from([(arrays, column) for column in range(len(lanes))], features + 1)
             group.learner.check(group.state)
             groups.append(group)

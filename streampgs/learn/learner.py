@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streampgs.errors import Diverged
 from streampgs.learn.averaging import Stretches, Tallies
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.norms import Euclid, PNorm
+from streampgs.learn.norms import PNorm
 from streampgs.learn.state import (
     COORDINATE,
     LANE,
@@ -31,6 +31,7 @@ from streampgs.learn.state import (
     merge,
     spread,
 )
+from streampgs.losses import Loss
 from streampgs.options import ModelOptions
 
 LEARNERS = {
@@ -87,15 +88,13 @@ class Needs:
 class Scale(Protocol):
     """How large rows, losses and labels are, from a sample of rows; for choosing steps and regularizers."""
 
-    loss: str
-    shape: float
+    loss: Loss
     rows: int
     """Of an epoch."""
     features: int
     targets: int
-    label_spread: float
-    steepness: float
-    lipschitz: bool
+    label_unit: float
+    """By which steps grow: the spread of the labels for losses whose slopes do not grow with it, else 1."""
 
     def mean_squared_norm(self, norm: PNorm) -> float: ...
     def mean_loss_at_zero(self) -> float: ...
@@ -153,9 +152,9 @@ class Learner:
         return 1
 
     @classmethod
-    def norms(cls, options: ModelOptions) -> list[PNorm]:
-        """The norms that are known without any rows."""
-        return [Euclid()]
+    def specs_to_warm_up(cls, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        """Specs with the loops of the first step, as far as they are known without any rows."""
+        return []
 
     @classmethod
     def searches(cls, options: ModelOptions) -> bool:

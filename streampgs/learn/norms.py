@@ -7,26 +7,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.checks import require
 from streampgs.kernels.powers import dual_exponent
+from streampgs.options import SMALLEST_P
 
-SMALLEST_P = 1.001
 _PART = 1 << 18  # coordinates looked at together
 
 
 @dataclass(frozen=True)
 class PNorm:
     p: float
-    linear: ClassVar[bool] = False
-    """Whether weights are proportional to the dual vector, so that no powers are kept and lanes can share a loop."""
 
     def __post_init__(self) -> None:
         require(SMALLEST_P <= self.p <= 2.0, f"p {self.p}")
+
+    @property
+    def linear(self) -> bool:
+        """Whether weights are proportional to the dual vector, so that no powers are kept and lanes can share a loop."""
+        return self.p == 2.0
 
     @property
     def q(self) -> float:
@@ -64,15 +66,5 @@ class PNorm:
         """A ball that must contain the optimum ŵ: σ·r(ŵ) ≤ F(ŵ) ≤ F(0)."""
         return math.sqrt(2.0 * (self.p - 1.0) * loss_at_zero / sigma)
 
-    def to_json(self) -> dict[str, Any]:
-        return {"p": self.p}
 
-
-@dataclass(frozen=True)
-class Euclid(PNorm):
-    p: float = 2.0
-    linear: ClassVar[bool] = True
-
-
-def norm_of(p: float) -> PNorm:
-    return Euclid() if p == 2.0 else PNorm(p)
+EUCLID = PNorm(2.0)

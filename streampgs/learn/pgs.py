@@ -20,6 +20,7 @@ from streampgs.learn.learner import Each, Learner, Lines, Scale, Vector
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, SUFFIX, PgsOptions
 from streampgs.learn.state import COORDINATE, LANE, Field, Fields, Merge, Pack, Role, Sizes, State, counter
+from streampgs.losses import LOSSES
 from streampgs.options import ModelOptions
 
 # Everything derived from λ is rebuilt at fixed step numbers, never when a checkpoint is written: a pause must not change
@@ -45,9 +46,8 @@ class Pgs(Learner):
         self.stretches = Stretches(sums, self.returns == AVERAGE, self._scalars)
         self.fields = self._declared()
         self.parameters = self._parameters()
-        choices = (s.norm.p, self.width, self.averaging)
-        self._advance = loops.advance_for(s.loss, s.norm.p, s.layout, self.width, self.averaging)
-        self._rebuild = loops.rebuild_for(*choices)
+        self._advance = loops.advance_for(LOSSES[s.loss], s.norm.p, s.layout, self.width, self.averaging)
+        self._rebuild = loops.rebuild_for(s.norm.p, self.width, self.averaging)
 
     # The state.
 
@@ -68,7 +68,9 @@ class Pgs(Learner):
             "stretch_start": vector,
             "earlier_start": vector._replace(role=Role.AVERAGE),
             "rebuilds": counter(),
-            **({"kept": vector, "kept_count": counter(), "next_kept": counter(low=1)} if self.returns == RANDOM else {}),
+            **(
+                {"kept": vector, "kept_count": counter(), "next_kept": counter(low=1)} if self.returns == RANDOM else {}
+            ),
         }
 
     def _coordinate_views(self, sizes: Sizes) -> State:
@@ -284,12 +286,12 @@ class Pgs(Learner):
         return pgs_options.sigma_count(options, targets)
 
     @classmethod
-    def norms(cls, options: ModelOptions) -> list[PNorm]:
-        return pgs_options.norms_of(options, 0)[:1] if options.p == "auto" else pgs_options.norms_of(options, 0)
+    def specs_to_warm_up(cls, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        return pgs_options.specs_to_warm_up(options, base)
 
     @classmethod
     def searches(cls, options: ModelOptions) -> bool:
         return "auto" in (options.sigma, options.p)
 
-    narrowed = staticmethod(pgs_options.narrowed)  # type: ignore[assignment]
-    continued = staticmethod(pgs_options.continued)  # type: ignore[assignment]
+    narrowed = staticmethod(pgs_options.narrowed)
+    continued = staticmethod(pgs_options.continued)

@@ -3,55 +3,59 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal
 
-from streampgs.checks import require
+from streampgs.checks import MAY_BE_INFINITE, require
 from streampgs.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Scale
-from streampgs.learn.norms import PNorm, norm_of
+from streampgs.learn.norms import EUCLID, PNorm
+from streampgs.losses import Loss
 from streampgs.options import MOST_CANDIDATES, ModelOptions, values_of
 
 SUFFIX, AVERAGE, LAST, RANDOM = "suffix", "average", "last", "random"
 RETURNS = (SUFFIX, AVERAGE, LAST, RANDOM)
 
-# σ in units of steepness·mean ‖x‖²/rows, where the regularizer starts to have an effect after one pass over the rows.
+# σ in units of curvature·mean ‖x‖²/rows, where the regularizer starts to have an effect after one pass over the rows.
 # Smaller values make no difference within a few passes; values above the last only suit data that are nearly all noise.
 SIGMA_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-2, 6))
 _USUAL_SIGMA = SIGMA_LADDER[1]
 _WIDEST_RACE = 1 << 21  # features; with more, the lanes of a race would take gigabytes
 P_LADDER = (2.0, 1.8, 1.5, 1.2)
-_CONSTANT_SLOPES = ("absolute", "quantile")
-"""Losses whose slopes do not depend on how far off the prediction is."""
 
 
 @dataclass(frozen=True)
 class PgsOptions:
     t0: float
     """Steps that count as taken before the first one; negative where σ was changed during training."""
-    radius: float
+    radius: float = field(metadata=MAY_BE_INFINITE)
     """B of the ball; infinite for none."""
     returns: str
     varies: ClassVar[tuple[str, ...]] = ("p", "sigma", "t0", "radius")
     shared: ClassVar[tuple[str, ...]] = ("returns",)
 
     def __post_init__(self) -> None:
-        require(self.returns in RETURNS, f"return {self.returns!r:.50}")
-        require(math.isfinite(self.t0) and self.radius > 0.0, f"t0 {self.t0}, radius {self.radius}")
+        require(self.radius > 0.0 and self.returns in RETURNS, f"radius {self.radius}, return {self.returns!r:.50}")
 
 
-def automatic_t0(steepness: float, sigma: float, mean_squared_norm: float) -> float:
-    """t0 = 1/(σ·η0), with the first step η0 as long as the loss's steepness and the rows' q-norms allow."""
-    return max(1.0, steepness * mean_squared_norm / sigma)
+def automatic_t0(loss: Loss, sigma: float, mean_squared_norm: float) -> float:
+    """t0 = 1/(σ·η0), with the first step η0 as long as the loss's curvature and the rows' q-norms allow."""
+    return max(1.0, loss.curvature * mean_squared_norm / sigma)
 
 
 def norms_of(options: ModelOptions, features: int) -> list[PNorm]:
     if options.p != "auto":
-        return [norm_of(float(p)) for p in values_of(options.p)]
+        return [PNorm(float(p)) for p in values_of(options.p)]
     logarithm = 2.0 * math.log(max(features, 3))
     powers = {*P_LADDER, max(1.01, logarithm / (logarithm - 1.0))}
-    return [norm_of(p) for p in sorted(powers, reverse=True)]
+    return [PNorm(p) for p in sorted(powers, reverse=True)]
+
+
+def specs_to_warm_up(options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+    norms = [EUCLID] if options.p == "auto" else norms_of(options, 0)
+    own = PgsOptions(1.0, math.inf, options.returns)
+    return [replace(base, norm=norm, sigma=1.0, own=own) for norm in norms]
 
 
 def candidates(options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
@@ -84,22 +88,16 @@ def _sigmas(options: ModelOptions, scale: Scale, mean_squared_norm: float) -> li
     if options.sigma != "auto":
         return [float(sigma) for sigma in values_of(options.sigma)]
     ladder = _ladder(options, scale.targets) if scale.features <= _WIDEST_RACE else (_USUAL_SIGMA,)
-    unit = scale.steepness * max(mean_squared_norm, 1e-300) / max(1, scale.rows)
-    if scale.loss in _CONSTANT_SLOPES:
-        unit /= scale.label_spread
+    unit = scale.loss.curvature * max(mean_squared_norm, 1e-300) / max(1, scale.rows) / scale.label_unit
     return [step * unit for step in reversed(ladder)]
 
 
 def _own(
     options: ModelOptions, scale: Scale, norm: PNorm, sigma: float, ball: float | str | None, norms: float
 ) -> PgsOptions:
-    if options.t0 != "auto":
-        t0 = float(options.t0)
-    else:
-        # Where slopes do not grow with the labels, steps, and so weights, must grow with them instead.
-        stretch = scale.label_spread if scale.loss in _CONSTANT_SLOPES else 1.0
-        t0 = automatic_t0(scale.steepness, sigma * stretch, norms)
-    ball = ball if ball is not None else "none" if scale.lipschitz else "auto"
+    automatic = options.t0 == "auto"
+    t0 = automatic_t0(scale.loss, sigma * scale.label_unit, norms) if automatic else float(options.t0)
+    ball = ball if ball is not None else "none" if scale.loss.lipschitz else "auto"
     if ball == "auto":
         radius = norm.radius_of_optimum(max(scale.mean_loss_at_zero(), 1e-300), sigma)
     else:

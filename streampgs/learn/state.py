@@ -106,7 +106,8 @@ def grow(fields: Fields, state: State, sizes: Sizes) -> State:
     """The state with more coordinates. Takes the old one apart, so that only one array exists twice at a time."""
     grown: State = {}
     for names in _arrays(fields):
-        packs = {pack.name for name in names if (pack := fields[name].pack)}
+        pack = fields[names[0]].pack
+        packs = [pack.name] if pack else []
         if not any(COORDINATE in fields[name].axes for name in names):
             grown |= {name: state[name] for name in (*packs, *names)}
             continue
@@ -114,8 +115,8 @@ def grow(fields: Fields, state: State, sizes: Sizes) -> State:
         for name in names:
             old = state.pop(name)
             part[name][tuple(slice(0, size) for size in old.shape)] = old
-        for pack in packs:
-            del state[pack]
+        for name in packs:
+            del state[name]
         del old
         grown |= part
     return grown
@@ -134,8 +135,19 @@ def gather(fields: Fields, places: Sequence[tuple[State, int]], coordinates: int
 
 
 def arrays_to_save(fields: Fields, state: State, lanes: int) -> State:
-    """Views of what a checkpoint needs: without the lanes that only fill a group to the width of its loop."""
-    return {name: state[name][..., :lanes] if LANE in field.axes else state[name] for name, field in fields.items()}
+    """Views of what a checkpoint needs: without the lanes that only fill a group to the width of its loop, and with at
+    least one axis."""
+    return {
+        name: np.atleast_1d(state[name][..., :lanes] if LANE in field.axes else state[name])
+        for name, field in fields.items()
+    }
+
+
+def from_saved(fields: Fields, arrays: Mapping[str, Array], sizes: Sizes) -> State:
+    """The arrays that `arrays_to_save` gave; raises ValueError for arrays that no training can have left."""
+    state = {name: array[0:1].reshape(()) if not fields[name].axes and len(array) else array for name, array in arrays.items()}
+    check(fields, state, sizes)
+    return state
 
 
 def check(fields: Fields, arrays: Mapping[str, Any], sizes: Sizes) -> None:
@@ -143,7 +155,9 @@ def check(fields: Fields, arrays: Mapping[str, Any], sizes: Sizes) -> None:
     require(set(arrays) == set(fields), f"arrays {sorted(arrays)} instead of {sorted(fields)}")
     for name, field in fields.items():
         array, shape = arrays[name], field.shape(sizes)
-        require(isinstance(array, np.ndarray) and array.dtype == np.dtype(field.dtype), f"array '{name}' of another type")
+        require(
+            isinstance(array, np.ndarray) and array.dtype == np.dtype(field.dtype), f"array '{name}' of another type"
+        )
         require(array.shape == shape, f"array '{name}' of shape {array.shape} instead of {shape}")
         require(bool(np.isfinite(array).all()), f"array '{name}' with a number that is not finite")
         require(field.low == -math.inf or bool((array >= field.low).all()), f"array '{name}' below {field.low:g}")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Annotated
+
+from msgspec import Meta
+
+from streampgs.checks import Count
 
 Place = tuple[int, int, int]
 """(epoch, part, position)"""
@@ -17,14 +21,14 @@ MOST_COPIES = 10_000
 class Arrival:
     """From a place on, the first `shards` shards and `groups` groups of the catalog take part."""
 
-    epoch: int
-    position: int
-    shards: int
-    groups: int
-    part: int = 0
-    copies: int = 1
+    epoch: Count
+    position: Count
+    shards: Count
+    groups: Count
+    part: Count = 0
+    copies: Annotated[int, Meta(ge=1, le=MOST_COPIES)] = 1
     """How often the groups that are new come in the epoch that they arrive in."""
-    since: int = 0
+    since: Count = 0
     """Of an arrival that begins a part: the first group that comes in it."""
     retired: tuple[Span, ...] = ()
     """Groups that take no more part."""
@@ -44,11 +48,11 @@ class Cursor:
     """
 
     arrivals: tuple[Arrival, ...]
-    epoch: int = 0
-    position: int = 0
-    slice: int = 0
-    row: int = 0
-    part: int = 0
+    epoch: Count = 0
+    position: Count = 0
+    slice: Count = 0
+    row: Count = 0
+    part: Count = 0
 
     def at_row(self, row: int) -> Cursor:
         return replace(self, row=row)
@@ -60,16 +64,3 @@ class Cursor:
     @property
     def begins_epoch(self) -> bool:
         return (self.part, self.position, self.slice, self.row) == (0, 0, 0, 0)
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(record: dict[str, Any]) -> Cursor:
-        arrivals = tuple(
-            Arrival(**{**arrival, "retired": tuple((first, stop) for first, stop in arrival.get("retired", ()))})
-            for arrival in record["arrivals"]
-        )
-        return Cursor(
-            arrivals, record["epoch"], record["position"], record["slice"], record["row"], record.get("part", 0)
-        )

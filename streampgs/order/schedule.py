@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.checks import Positive
 from streampgs.errors import RunError
 from streampgs.kernels.randomness import key_of, permuted, random_fractions
 from streampgs.order.cursor import MOST_COPIES, Arrival, Cursor, Place, Span
@@ -47,8 +48,8 @@ class GroupSizes:
 class Sizes:
     """The two sizes that define the order of rows, chosen once and recorded with the run."""
 
-    window_bytes: int
-    block_bytes: int
+    window_bytes: Positive
+    block_bytes: Positive
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,7 @@ REASONS: dict[int, tuple[str, str, str]] = {
         f"in a new run list all of them with --classes A,B,…, or name one against all others with --positive VALUE; or {_SKIP}",
     ),
     row_layout.WEIGHT_BAD: ("bad weight", "a weight that is null, negative or not finite", _SKIP),
+    row_layout.OFFSET_BAD: ("bad offset", "an offset that is null or not finite", _SKIP),
     row_layout.FEATURES_NULL: ("features null", "null in place of a list of features", _SKIP),
     LENGTHS_DIFFER: ("lengths differ", "'indices' and 'values' of different lengths", _SKIP),
     WIDTH_DIFFERS: ("width differs", "another number of features than the rows before", _SKIP),
@@ -133,4 +134,6 @@ def _found(reason: int, arrays: RowArrays, row: int) -> str:
         return f": {arrays.raw_labels[row]}"
     if reason == row_layout.WEIGHT_BAD and arrays.weights is not None:
         return f": {arrays.weights[row]}"
+    if reason == row_layout.OFFSET_BAD and arrays.score_offsets is not None:
+        return f": {arrays.score_offsets[row]}"
     return ""

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -170,6 +171,8 @@ class WindowFiller:
             self._fix_width([block])
             lengths = self._lengths(block)
             part = _Part(block, np.arange(block.count()), lengths)
+            first = int(self.catalog.row_starts[block.group])
+            window.number_rows = partial(np.arange, first + block.start, first + block.stop)
             self._lay_out([part], window)
             found = Found()
             self._place(block, part, window, found)
@@ -188,6 +191,7 @@ class WindowFiller:
         slots = np.split(shuffled(np.uint64(plan.shuffle_key), int(ends[-1])), ends[:-1])
         parts = [_Part(*part) for part in zip(sources, slots, lengths, strict=True)]
         window.plan = plan
+        window.number_rows = partial(_row_numbers, plan, self.catalog)
         self._lay_out(parts, window)
         groups = [
             (part.source, Target(window, part.slots)) for part in parts if isinstance(part.source, UndecodedGroup)
@@ -199,14 +203,14 @@ class WindowFiller:
     def _lay_out(self, parts: list[_Part], window: Window) -> None:
         """Make room in the window: in visiting order if all lengths are known, else part by part, and behind those of
         known lengths the rows as they are decoded."""
-        weighted, labels = self.rules.columns.weighted, max(1, len(self.rules.columns.labels))
+        shape = self.rules.shape(self.sparse)
         known = [part.lengths for part in parts if part.lengths is not None]
         slots = [part.slots for part in parts]
         if len(known) == len(parts):
-            window.lay_out(np.concatenate(known), np.concatenate(slots), self.sparse, weighted, labels)
+            window.lay_out(np.concatenate(known), np.concatenate(slots), shape)
             return
         room = sum(part.room for part in parts)
-        window.make_room(sum(len(part.slots) for part in parts), room, self.sparse, weighted, labels)
+        window.make_room(sum(len(part.slots) for part in parts), room, shape)
         for part in parts:
             if part.lengths is not None:
                 window.lay_out_next(part.lengths, part.slots)
@@ -289,6 +293,17 @@ class WindowFiller:
         if isinstance(block.source, CachedSlice):
             raise _GroupDamaged(block.source.file) from CacheDamaged("row lengths that do not match")
         raise DataError(f"shard '{shard.path}' changed while it was being read", "restore it, or start a new run")
+
+
+def _row_numbers(plan: WindowPlan, catalog: Catalog) -> Ints:
+    """The number of each row of a window, in visiting order: its place among the rows of the catalog."""
+    pieces = plan.pieces
+    firsts = catalog.row_starts[pieces.group] + pieces.start
+    picks = pieces.picks or [np.arange(count) for count in pieces.stop - pieces.start]
+    as_read = np.concatenate([first + rows for first, rows in zip(firsts, picks, strict=True)])
+    numbers = np.empty_like(as_read)
+    numbers[shuffled(np.uint64(plan.shuffle_key), len(as_read))] = as_read
+    return numbers
 
 
 class _GroupDamaged(Exception):

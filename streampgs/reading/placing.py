@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from streampgs.encoding.encoding import Encoding
 from streampgs.kernels.placing_loop import place_dense, place_sparse, repeat_table
 from streampgs.reading.bad_rows import bad_row_error
-from streampgs.reading.window import Window
+from streampgs.reading.window import RowShape, Window
 from streampgs.table.catalog import Shard
 from streampgs.table.layout import Columns, RowArrays, rows_of
 
@@ -35,6 +35,10 @@ class RowRules:
     def unrepeated(self) -> bool:
         """Whether rows are encoded in a way that no index can come twice."""
         return isinstance(self.columns.encoding, Encoding) and not self.columns.encoding.unbounded
+
+    def shape(self, sparse: bool) -> RowShape:
+        columns = self.columns
+        return RowShape(sparse, max(1, len(columns.labels)), columns.weighted, columns.offset is not None)
 
 
 @dataclass
@@ -134,6 +138,8 @@ class RowPlacer:
             window.labels[slots] = arrays.labels[rows]
         if window.weights.size and arrays.weights is not None:
             window.weights[slots] = arrays.weights[rows]
+        if window.offsets.size and arrays.score_offsets is not None:
+            window.offsets[slots] = arrays.score_offsets[rows]
         bad = np.flatnonzero(reasons)
         if bad.size:
             if not self.rules.skip_bad_rows:

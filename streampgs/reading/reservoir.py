@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from streampgs.kernels.randomness import key_of
 from streampgs.kernels.reservoir_loop import COUNTS, END, FILLED, LIVE, SIZE, offer_rows
-from streampgs.reading.stream_rows import RowShape, StreamRows
+from streampgs.reading.stream_rows import StreamRows
+from streampgs.reading.window import RowShape
 
 Ints = NDArray[np.int64]
 _SLOT_BYTES = 24  # where a row is, how long, and how long it may be

@@ -14,7 +14,7 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError
 from streampgs.kernels.reservoir_loop import copy_rows
 from streampgs.reading.placing import Found, RowPlacer, RowRules
-from streampgs.reading.window import Window
+from streampgs.reading.window import RowShape, Window
 from streampgs.table.catalog import Shard
 from streampgs.table.layout import SPARSE, RowArrays
 
@@ -24,31 +24,6 @@ _PIECE_BYTES = 1 << 23
 _FILE_BATCH_BYTES = 1 << 23
 _FILE_BATCH_ROWS = 1 << 16
 _NO_INTS = np.empty(0, np.int64)
-
-
-@dataclass(frozen=True)
-class RowShape:
-    """What rows of a run consist of."""
-
-    sparse: bool
-    labels: int
-    weighted: bool
-
-    @property
-    def entry_bytes(self) -> int:
-        return 8 if self.sparse else 4
-
-    @property
-    def cell_bytes(self) -> int:
-        """Label and weight."""
-        return 8 * (self.labels + self.weighted)
-
-    def entry_arrays(self, entries: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
-        """Room for them, which takes memory when it is written to."""
-        return np.empty(entries if self.sparse else 0, np.uint32), np.empty(entries, np.float32)
-
-    def cell_arrays(self, rows: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        return np.empty((rows, self.labels)), np.empty(rows if self.weighted else 0)
 
 
 @dataclass
@@ -61,7 +36,7 @@ class StreamRows:
     starts: Ints
     stops: Ints
     labels: NDArray[np.float64]
-    """A column for each."""
+    """A column for each, and one for the offset where rows have one."""
     weights: NDArray[np.float64]
     indices: NDArray[np.uint32]
     values: NDArray[np.float32]
@@ -117,7 +92,7 @@ class StreamEncoder:
     def __init__(self, shard: Shard, rules: RowRules) -> None:
         """`shard`: it stands for the stream, and has its layout."""
         layout = shard.layout
-        self.shape = RowShape(layout.kind == SPARSE, max(1, len(rules.columns.labels)), rules.columns.weighted)
+        self.shape = rules.shape(layout.kind == SPARSE)
         self._shard = shard
         self.rules = rules
         width = None if self.shape.sparse else layout.width or rules.features or 0
@@ -140,7 +115,7 @@ class StreamEncoder:
         window, count = self._window, batch.num_rows
         arrays = self._arrays(batch, first)
         lengths = np.diff(arrays.offsets)
-        window.make_room(count, int(lengths.sum()), self.shape.sparse, self.shape.weighted, self.shape.labels)
+        window.make_room(count, int(lengths.sum()), self.shape)
         slots = np.arange(count)
         window.lay_out_next(lengths, slots)
         found = Found()
@@ -150,9 +125,11 @@ class StreamEncoder:
             bad = np.concatenate(found.dropped)
             reasons = np.concatenate(found.reasons).astype(np.int64)
             window.drop(bad)
+        labels = window.labels.reshape(window.rows, self.shape.labels)
+        cells = np.column_stack([labels, window.offsets]) if self.shape.offset else labels
         return StreamRows(
             first + count, first + np.delete(slots, bad), window.starts, window.stops,
-            window.labels.reshape(window.rows, self.shape.labels), window.weights, window.indices, window.values,
+            cells, window.weights, window.indices, window.values,
             first + bad, reasons,
         )  # fmt: skip
 
@@ -163,7 +140,7 @@ class StreamEncoder:
             batch.validate(full=True)
             if self._encoder is not None:
                 read = dict(zip(batch.schema.names, batch.columns, strict=True))
-                batch = self._encoder.encode(read, batch.num_rows, columns.labels, columns.weight)
+                batch = self._encoder.encode(read, batch.num_rows, columns.labels, columns.weight, columns.offset)
         except pa.ArrowException as fault:
             raise DataError(
                 f"rows {first:,} to {first + batch.num_rows - 1:,} of the stream are damaged: {fault}",
@@ -180,7 +157,7 @@ def file_schema(shape: RowShape) -> pa.Schema:
     required = {
         "part": pa.uint8(),
         "number": pa.int64(),
-        "labels": pa.list_(pa.float64(), shape.labels),
+        "labels": pa.list_(pa.float64(), shape.cells),
         **({"weight": pa.float64()} if shape.weighted else {}),
         **({"indices": pa.list_(pa.uint32())} if shape.sparse else {}),
         "values": pa.list_(pa.float32()),
@@ -205,7 +182,7 @@ def _file_batch(rows: StreamRows, part: int, shape: RowShape) -> pa.RecordBatch:
     arrays = [
         pa.array(np.full(len(rows), part, np.uint8)),
         pa.array(rows.numbers),
-        pa.FixedSizeListArray.from_arrays(pa.array(rows.labels.ravel()), shape.labels),
+        pa.FixedSizeListArray.from_arrays(pa.array(rows.labels.ravel()), shape.cells),
         *([pa.array(rows.weights)] if shape.weighted else []),
         *([pa.ListArray.from_arrays(offsets, pa.array(rows.indices))] if shape.sparse else []),
         pa.ListArray.from_arrays(offsets, pa.array(rows.values)),
@@ -223,7 +200,7 @@ def rows_of_file(batch: pa.RecordBatch, shape: RowShape) -> tuple[int, StreamRow
         numbers,
         offsets[:-1],
         offsets[1:],
-        np.array(batch.column("labels").values).reshape(len(numbers), shape.labels),
+        np.array(batch.column("labels").values).reshape(len(numbers), shape.cells),
         np.array(batch.column("weight")) if shape.weighted else np.empty(0),
         np.array(batch.column("indices").values) if shape.sparse else np.empty(0, np.uint32),
         np.array(values.values),

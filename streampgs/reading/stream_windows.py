@@ -16,17 +16,21 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Meta
 from numpy.typing import NDArray
 
+from streampgs.checks import Count, Positive, require
 from streampgs.errors import DataError, RunError
 from streampgs.kernels.randomness import key_of, permuted, shuffled
 from streampgs.kernels.reservoir_loop import copy_rows
+from streampgs.options import MOST_REPLAY
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Pieces, WindowPlan
 from streampgs.reading.blocks import Stopped
@@ -34,7 +38,6 @@ from streampgs.reading.prefetch import ReadyWindows, StopAsked
 from streampgs.reading.reservoir import Reservoir
 from streampgs.reading.stream_input import StreamInput
 from streampgs.reading.stream_rows import (
-    RowShape,
     StreamEncoder,
     StreamRows,
     empty_rows,
@@ -42,7 +45,7 @@ from streampgs.reading.stream_rows import (
     file_schema,
     rows_of_file,
 )
-from streampgs.reading.window import Window
+from streampgs.reading.window import RowShape, Window
 
 Ints = NDArray[np.int64]
 RESERVOIR, WINDOW, WAITING = 0, 1, 2
@@ -55,13 +58,17 @@ _ROW_BYTES = 40  # its number, and where it begins and ends, as it came and in t
 class StreamSizes:
     """What decides which rows of a stream are trained on when: recorded with the run."""
 
-    window_bytes: int
+    window_bytes: Positive
     """Of new rows."""
-    replay: float
+    replay: Annotated[float, Meta(ge=0, le=MOST_REPLAY)]
     """Rows from the reservoir for each new one."""
-    reservoir_bytes: int
-    horizon: int
+    reservoir_bytes: Count
+    horizon: Positive
     """Rows that stand for an epoch where the weight of the regularizer is looked for."""
+
+    def __post_init__(self) -> None:
+        least = 2 * self.window_bytes if self.replay else 0  # room for the longest row of a window
+        require(least <= self.reservoir_bytes, f"a reservoir of {self.reservoir_bytes} bytes")
 
     def row_bytes(self, shape: RowShape) -> int:
         """What a row of a window takes, beside its entries."""
@@ -144,9 +151,12 @@ class Room:
         for name, array in (("starts", self._starts), ("stops", self._stops), ("weights", self._weights)):
             if array.size:
                 window.reserve(name, self.rows)[slots] = array[: self.rows]
-        labels = np.empty((self.rows, self.shape.labels))
-        labels[slots] = self._labels[: self.rows]
-        window.labels = labels if self.shape.labels > 1 else labels.ravel()
+        cells, several = np.empty((self.rows, self.shape.cells)), self.shape.labels > 1
+        cells[slots] = self._labels[: self.rows]
+        labels = np.ascontiguousarray(cells[:, : self.shape.labels])
+        window.labels = labels if several else labels.ravel()
+        window.offsets = cells[:, -1].copy() if self.shape.offset else np.empty(0)
+        window.number_rows = partial(self._numbers_of, slots)
         window.seen = np.zeros(self.rows, np.bool_)
         window.seen[slots[self.fresh :]] = True
         window.values = self._values[: self._entries]
@@ -157,6 +167,13 @@ class Room:
             window.largest_index = self._entries // self.rows - 1
         window.skipped = Counter(self.bad_reasons.tolist())
         return window
+
+    def _numbers_of(self, slots: Ints) -> Ints:
+        """Of the window's rows; those that are replayed have none."""
+        numbers = np.empty(len(slots), np.int64)
+        numbers[slots[: self.fresh]] = self._numbers[: self.fresh]
+        numbers[slots[self.fresh :]] = -1
+        return numbers
 
     def contents(self, first: int, stop: int) -> StreamRows:
         """Rows as they came: the new ones, then those from the reservoir."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,37 @@ from streampgs.order.schedule import WindowPlan
 
 _GROWTH = 1.25
 _MOST_GROWTH, _FEW_ENTRIES = 4, 1 << 18
+
+
+@dataclass(frozen=True)
+class RowShape:
+    """What the rows of a run consist of."""
+
+    sparse: bool
+    labels: int
+    weighted: bool
+    offset: bool = False
+
+    @property
+    def cells(self) -> int:
+        """Labels and offset."""
+        return self.labels + self.offset
+
+    @property
+    def entry_bytes(self) -> int:
+        return 8 if self.sparse else 4
+
+    @property
+    def cell_bytes(self) -> int:
+        """Labels, offset and weight."""
+        return 8 * (self.cells + self.weighted)
+
+    def entry_arrays(self, entries: int) -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
+        """Memory is used when they are written to."""
+        return np.empty(entries if self.sparse else 0, np.uint32), np.empty(entries, np.float32)
+
+    def cell_arrays(self, rows: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        return np.empty((rows, self.cells)), np.empty(rows if self.weighted else 0)
 
 
 class Window:
@@ -41,6 +73,10 @@ class Window:
         self.stops: NDArray[np.int64] = np.empty(0, np.int64)
         self.labels: NDArray[np.float64] = np.empty(0)
         self.weights: NDArray[np.float64] = np.empty(0)
+        self.offsets: NDArray[np.float64] = np.empty(0)
+        """Added to the rows' scores; empty: none."""
+        self.number_rows: Callable[[], NDArray[np.int64]] | None = None
+        """Computes the numbers of all rows asked for, in their order."""
         self.indices: NDArray[np.uint32] = np.empty(0, np.uint32)
         self.values: NDArray[np.float32] = np.empty(0, np.float32)
         self._room: dict[str, NDArray[Any]] = {}
@@ -62,28 +98,34 @@ class Window:
         setattr(self, name, room[:size])
         return room[:size]
 
-    def lay_out(
-        self, lengths: NDArray[np.int64], slots: NDArray[np.int64], sparse: bool, weighted: bool, labels: int = 1
-    ) -> None:
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The global number of each row, computed when it is asked for: its place among all rows of the catalog, or in
+        the stream. -1: a replayed row of a stream, whose number is not kept. A sample has no numbers."""
+        assert self.number_rows is not None, "the rows of a sample have no numbers"
+        numbers = self.number_rows()
+        return numbers if self.kept is None else numbers[self.kept]
+
+    def lay_out(self, lengths: NDArray[np.int64], slots: NDArray[np.int64], shape: RowShape) -> None:
         """Give each slot its place, in visiting order; lengths[k] is the length of the row that goes to slots[k]."""
-        self.make_room(len(lengths), int(lengths.sum()), sparse, weighted, labels)
+        self.make_room(len(lengths), int(lengths.sum()), shape)
         self.stops[slots] = lengths
         np.cumsum(self.stops, out=self.stops)
         if self.rows:
             self.starts[0] = 0
             self.starts[1:] = self.stops[:-1]
 
-    def make_room(self, rows: int, entries: int, sparse: bool, weighted: bool, labels: int = 1) -> None:
-        """For so many rows, of so many labels each, with so many entries at most in all; their places are to be told
-        by `lay_out_at`."""
+    def make_room(self, rows: int, entries: int, shape: RowShape) -> None:
+        """For so many rows with at most so many entries in all. `lay_out_next` gives them their places."""
         self.reserve("starts", rows)
         self.reserve("stops", rows)
-        self.labels = self.reserve("labels", rows * labels)
-        if labels > 1:
-            self.labels = self.labels.reshape(rows, labels)
-        self.reserve("weights", rows if weighted else 0)
+        self.labels = self.reserve("labels", rows * shape.labels)
+        if shape.labels > 1:
+            self.labels = self.labels.reshape(rows, shape.labels)
+        self.reserve("weights", rows if shape.weighted else 0)
+        self.reserve("offsets", rows if shape.offset else 0)
         self.reserve("values", entries)
-        self.reserve("indices", entries if sparse else 0)
+        self.reserve("indices", entries if shape.sparse else 0)
         self.rows = rows
         self.kept = None
         self._foretold, self._taken = entries, 0
@@ -142,7 +184,7 @@ class Window:
         keep[slots] = False
         self.kept = keep
         self.rows = int(np.count_nonzero(keep))
-        for name in ("starts", "stops", "labels", "weights"):
+        for name in ("starts", "stops", "labels", "weights", "offsets"):
             array = getattr(self, name)
             if array.size:
                 array[: self.rows] = array[keep]
@@ -156,7 +198,7 @@ class Window:
 def joined(windows: Iterable[Window]) -> Window:
     """The rows of all of them, in one window; each may be used again as soon as the next is asked for."""
     parts: dict[str, list[NDArray[Any]]] = {
-        name: [] for name in ("starts", "stops", "labels", "weights", "indices", "values")
+        name: [] for name in ("starts", "stops", "labels", "weights", "offsets", "indices", "values")
     }
     whole, entries = Window(), 0
     for window in windows:

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.checks import require, understanding
+from streampgs.checks import decode, require, understanding
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import RunError
 from streampgs.files import append_line, open_regular, remove_leftovers
@@ -140,7 +140,7 @@ class RunFolder:
     def run_record(self) -> RunRecord:
         record = self.record()
         with understanding(self._record_path):
-            return RunRecord.from_json(record)
+            return decode(RunRecord, record)
 
     def write_catalog(self, catalog: Catalog) -> None:
         table = catalog.to_table()

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from streampgs.checks import require, typed, understanding
+from streampgs.checks import decode, encode, require, typed, understanding
 from streampgs.data.budget import Forecast
 from streampgs.data.open import columns_of
 from streampgs.data.refresh import Standing
@@ -152,7 +152,7 @@ class Session:
             self._check_lanes_of_these_rows(self.solver)
         self.contest.validation = self._validation_window(self.solver.features)
         self.checkpoint = checkpoint.path
-        saved = self.totals.rows, Cursor.from_json(record["cursor"])
+        saved = self.totals.rows, decode(Cursor, record["cursor"])
         self.saved_at = *saved, tuple(record.get("sources", ())), record.get("changes_sigma", False)
         self._begin_counting()
 
@@ -566,13 +566,13 @@ class Session:
         vectors, solver = self.solver.to_record()
         self.totals.seconds_waiting = self._seconds_waiting()
         record = {
-            "options": self.options.to_json(),
+            "options": encode(self.options),
             "encoding": None if self.encoding is None else self.encoding.digest,
             "decoder_bytes": self.record.decoder_bytes,
             "settings": [settings.to_json() for settings in self.solver.settings],
             "contest": self.contest.to_json(),
             "sizes": asdict(self.record.sizes),
-            "cursor": self.cursor.to_json(),
+            "cursor": encode(self.cursor),
             "catalog_digest": self.catalog.digest(self.cursor.arrivals[-1].shards),
             "totals": self.totals.to_json(),
             "limits": asdict(self.limits),

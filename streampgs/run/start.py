@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from streampgs.checks import require, typed, understanding
+from streampgs.checks import decode, encode, require, understanding
 from streampgs.data.budget import as_laid_out, check_fits, choose_sizes, group_sizes
 from streampgs.data.open import open_table
 from streampgs.data.refresh import Grower, Standing, refuse_impossible, wait_for_the_first
@@ -86,7 +86,7 @@ def train(
         if cache is not None and limits.or_default().epochs != 1:
             _refuse_without_room(cached_bytes, resources.cache or run)
         catalog = Catalog(shards)
-        sizes = choose_sizes(group_sizes(catalog, options.weighted), resources, table.decoder_bytes)
+        sizes = choose_sizes(group_sizes(catalog, options.row_values), resources, table.decoder_bytes)
         record = RunRecord(
             options,
             tuple(absolute(source) for source in sources),
@@ -101,7 +101,7 @@ def train(
         refuse_unreadable(catalog, schedule_of(record, catalog))
         if encoding is not None:
             folder.write_encoding(encoding)
-        folder.create(record.to_json(), catalog)
+        folder.create(encode(record), catalog)
         record = _with_cache_in_place(record, run, observer)
         standing = Standing(folder, record, catalog, _beginning(catalog), encoding)
         standing.event(STARTED, shards=len(catalog.shards), table_rows=catalog.rows, **_choices(record))
@@ -206,9 +206,9 @@ def _standing(folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | Non
         return Standing(folder, record, catalog, _beginning(catalog), folder.encoding(record.encoding))
     saved = checkpoint.record
     with understanding(checkpoint.path):
-        cursor = Cursor.from_json(saved["cursor"])
+        cursor = decode(Cursor, saved["cursor"])
         check_cursor(cursor, catalog)
-        record = typed(record.as_of(saved))
+        record = record.as_of(saved)
         steps, rows = _steps(saved), int(saved["totals"]["rows"])
     known = cursor.arrivals[-1].shards
     catalog = catalog.first(known)
@@ -247,7 +247,7 @@ def _run(
 
     def session_on(standing: Standing) -> Session:
         record, catalog = standing.record, standing.catalog
-        _, sizes = as_laid_out(catalog, group_sizes(catalog, record.options.weighted), record.sizes)
+        _, sizes = as_laid_out(catalog, group_sizes(catalog, record.options.row_values), record.sizes)
         check_fits(sizes, resources, record.decoder_bytes)
         source = ShardSource(standing.record, standing.catalog, standing.cursor, resources)
         session = Session(

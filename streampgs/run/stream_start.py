@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from streampgs.checks import require, typed, understanding
+from streampgs.checks import decode, encode, require, understanding
 from streampgs.data.budget import check_stream_fits, stream_batch_bytes, stream_sizes
 from streampgs.data.open import STREAM_NAME, columns_of, open_stream
 from streampgs.data.stream import StreamSource
@@ -77,7 +77,7 @@ def start(
             companion.unlink()
         if table.encoding is not None:
             folder.write_encoding(table.encoding)
-        folder.create(record.to_json(), catalog)
+        folder.create(encode(record), catalog)
         folder.append_event(STARTED, 0, 0, shards=1, stream_rows=0, loss=table.options.loss)
         source = StreamSource(folder, record, catalog, resources, stream)
         cursor = Cursor((Arrival(0, 0, 1, 0),))
@@ -116,8 +116,8 @@ def resume(
         if checkpoint is not None:
             with understanding(checkpoint.path):
                 saved = checkpoint.record
-                record = typed(record.as_of(saved))
-                cursor = Cursor.from_json(saved["cursor"])
+                record = record.as_of(saved)
+                cursor = decode(Cursor, saved["cursor"])
                 check_cursor(cursor, catalog)
                 companion, taken = saved["companion"], rows_taken(saved["stream_rows"])
         if limits.given:

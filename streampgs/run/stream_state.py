@@ -20,8 +20,9 @@ from streampgs.order.cursor import Cursor
 from streampgs.reading.bad_rows import REASONS
 from streampgs.reading.placing import LARGEST_INDEX
 from streampgs.reading.reservoir import entries_beside, most_slots
-from streampgs.reading.stream_rows import RowShape, StreamEncoder, StreamRows, file_schema, rows_of_file
+from streampgs.reading.stream_rows import StreamEncoder, StreamRows, file_schema, rows_of_file
 from streampgs.reading.stream_windows import RESERVOIR, WAITING, WINDOW, StreamSizes
+from streampgs.reading.window import RowShape
 
 Ints = NDArray[np.int64]
 _MOST_ROWS = 1 << 48
@@ -129,7 +130,7 @@ def _check_columns(batch: pa.RecordBatch, shape: RowShape) -> None:
         inner = column.values if name in ("labels", "indices", "values") else column
         require(column.null_count == 0 and inner.null_count == 0, f"nulls in column '{name}'")
     labels, entries = len(batch.column("labels").values), batch.column("values")
-    require(labels == batch.num_rows * shape.labels, f"{labels} labels of {batch.num_rows} rows")
+    require(labels == batch.num_rows * shape.cells, f"{labels} labels of {batch.num_rows} rows")
     if shape.sparse:
         indices = batch.column("indices")
         require(indices.offsets.equals(entries.offsets), "rows whose indices and values differ in number")
@@ -147,7 +148,7 @@ def _check_rows(rows: StreamRows, encoder: StreamEncoder) -> None:
     if encoder.rules.classifies:
         classes = encoder.rules.columns.classes or ()
         known = np.arange(len(classes)) if len(classes) > 2 else [-1, 1]
-        require(bool(np.isin(rows.labels, known).all()), "a label of an unknown class")
+        require(bool(np.isin(rows.labels[:, : encoder.shape.labels], known).all()), "a label of an unknown class")
     require(bool((np.isfinite(rows.weights) & (rows.weights >= 0.0)).all()), "a weight that is none")
 
 

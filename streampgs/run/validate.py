@@ -15,10 +15,10 @@ import pyarrow as pa
 from streampgs.checks import conforms, require, typed
 from streampgs.encoding.encoding import HASHED, EncodedColumn, Encoding, number_width
 from streampgs.encoding.plan import LIST, NUMBER, VECTOR
-from streampgs.kernels.losses import LOSSES
 from streampgs.kernels.pgs_loop import REGULARIZER_TALLY, SCALARS
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.pgs import RETURNS, PgsSettings
+from streampgs.losses import LOSSES
 from streampgs.options import MOST_BATCH, MOST_HASH_BITS, MOST_THREADS, SMALLEST_P
 from streampgs.order.cursor import MOST_COPIES, Cursor
 from streampgs.table.catalog import Catalog

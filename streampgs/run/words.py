@@ -64,7 +64,9 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
         words = sum(len(generation.words) for generation in encoding.generations)
         known = f"{words:,} known words, the others " if words else ""
         parts.append(f"{known}hashed to {encoding.hashed_features:,} features")
-    left_out = {name: reason for name, reason in encoding.left_out.items() if reason not in ("label", "weight")}
+    left_out = {
+        name: reason for name, reason in encoding.left_out.items() if reason not in ("label", "weight", "offset")
+    }
     choices = {"columns": ", ".join(parts)}
     if left_out:
         choices["left out"] = _shortened(f"{name} ({reason})" for name, reason in left_out.items())

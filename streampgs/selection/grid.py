@@ -3,19 +3,17 @@ rows of the first window."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from streampgs.kernels.losses import LOSSES, loss_values
 from streampgs.kernels.placing_loop import squared_norms
 from streampgs.learn.lane_spec import LaneSpec, Target
-from streampgs.learn.learner import Learner, learner_named
-from streampgs.learn.norms import Euclid, PNorm
+from streampgs.learn.learner import learner_named
+from streampgs.learn.norms import EUCLID, PNorm
+from streampgs.losses import LOSSES
 from streampgs.options import ModelOptions
 from streampgs.reading.window import Window
 
@@ -48,7 +46,17 @@ def candidates_of(
 
 def _base(options: ModelOptions, loss: str, shape: float, layout: str) -> LaneSpec:
     return LaneSpec(
-        options.solver, loss, shape, Euclid(), 0.0, Target(""), options.seed, options.batch, options.intercept, layout, None
+        options.solver,
+        loss,
+        shape,
+        EUCLID,
+        0.0,
+        Target(""),
+        options.seed,
+        options.batch,
+        options.intercept,
+        layout,
+        None,
     )
 
 
@@ -57,28 +65,13 @@ def lanes_of(candidates: Sequence[LaneSpec], targets: Sequence[Target]) -> list[
     return [replace(candidate, target=target) for candidate in candidates for target in targets]
 
 
-def learner_of(options: ModelOptions) -> type[Learner]:
-    return learner_named(options.solver)
-
-
 def warm_up(options: ModelOptions, layout: str) -> None:
     """Load, or compile, the loops of the first step, as far as they are known without any rows."""
-    learner, targets = learner_of(options), len(targets_of(options))
-    window = Window()
+    learner, targets = learner_named(options.solver), len(targets_of(options))
     for loss in options.losses:
-        scale = RowScale(options, window, loss, 1, 1, targets)
-        for one in learner.warm_up_specs(options, _base(options, loss, scale.shape, layout)):
-            lanes = min(learner.most_lanes(one.norm), learner.candidate_count(options, targets) * targets)
-            learner.warm_up(one, lanes)
-
-
-def _spread(labels: NDArray[np.float64]) -> float:
-    """The mean distance of labels from their median, the largest if there are several; 1 if it is 0."""
-    columns = labels if labels.ndim == 2 else labels[:, np.newaxis]
-    if not len(columns):
-        return 1.0
-    spread = float(np.abs(columns - np.median(columns, axis=0)).mean(axis=0).max())
-    return spread if spread > 0.0 and math.isfinite(spread) else 1.0
+        for spec in learner.specs_to_warm_up(options, _base(options, loss, 0.0, layout)):
+            lanes = learner.candidate_count(options, targets) * targets
+            learner.warm_up(spec, min(learner.most_lanes(spec.norm), lanes))
 
 
 class RowScale:
@@ -88,15 +81,11 @@ class RowScale:
         self, options: ModelOptions, window: Window, loss: str, rows: int, features: int, targets: int
     ) -> None:
         self._options, self._window = options, window
-        self.loss, self.rows, self.features, self.targets = loss, rows, features, targets
-        self.steepness, self.lipschitz = LOSSES[loss].steepness, LOSSES[loss].lipschitz
+        self.loss, self.rows, self.features, self.targets = LOSSES[loss], rows, features, targets
         self._sample = slice(0, min(window.rows, _SAMPLE_ROWS))
         self._labels = window.labels[self._sample]
-        self.label_spread = 1.0 if options.classifies else _spread(self._labels)
-        shape = options.quantile if loss == "quantile" else options.huber_width
-        if shape is None:
-            shape = self.label_spread if loss == "huber" else LOSSES[loss].default_shape
-        self.shape = shape
+        self.label_unit = self.loss.unit(self._labels)
+        self.shape = self.loss.shape(self._labels, options.loss_parameter(loss))
 
     def mean_squared_norm(self, norm: PNorm) -> float:
         """‖x‖_q², the constant of the intercept included."""
@@ -110,6 +99,6 @@ class RowScale:
         labels = self._labels if self._labels.ndim == 2 else self._labels[:, np.newaxis]
         if self._options.multiclass:
             labels = np.ones_like(labels)  # to each class a row is +1 or -1, and the losses of classes are symmetric
-        values = loss_values(LOSSES[self.loss])(0.0, labels, self.shape)
+        values = self.loss.values(0.0, labels, self.shape)
         weights: Any = self._window.weights[self._sample, np.newaxis] if self._window.weights.size else 1.0
         return float(np.mean(values * weights, axis=0).max())

@@ -99,6 +99,11 @@ class Catalog:
         self.shard_starts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
         """Number of the first group of each shard, and behind the last the number of groups."""
 
+    @cached_property
+    def row_starts(self) -> NDArray[np.int64]:
+        """Number of the first row of each group, and behind the last the number of rows."""
+        return np.concatenate([[0], np.cumsum(self.group_rows)]).astype(np.int64)
+
     @property
     def rows(self) -> int:
         return int(self.group_rows.sum())

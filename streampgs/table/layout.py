@@ -23,6 +23,7 @@ from streampgs.encoding.encoder import (
     FEATURES,
     INDICES,
     LENGTHS_DIFFER,
+    OFFSET,
     VALUES,
     WEIGHT,
     WIDTH_DIFFERS,
@@ -42,6 +43,7 @@ LABEL_NO_CLASS = 18
 WEIGHT_BAD = 19
 FEATURES_NULL = 20
 LABEL_UNKNOWN_CLASS = 23
+OFFSET_BAD = 24
 
 
 @dataclass(frozen=True)
@@ -59,6 +61,8 @@ class Columns:
     """Of the classes in this order, the negative one first; none: all weigh the same."""
     encoding: Encoding | Plan | None = None
     """How columns become features, where they are not lists of features already; before anything is learnt: a plan."""
+    offset: str | None = None
+    """A number that is added to a row's score."""
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -71,12 +75,22 @@ class Columns:
         return self.weight is not None or bool(self.class_weights)
 
     @property
+    def roles(self) -> list[tuple[str, str]]:
+        """(role, name) of each column that is not a feature."""
+        others = (("weight", self.weight), ("offset", self.offset))
+        return [
+            *(("label", name) for name in self.labels),
+            *((role, name) for role, name in others if name is not None),
+        ]
+
+    @property
     def of_rows(self) -> Columns:
         """The same for rows as they are read: an encoder gives columns names of its own."""
         if self.encoding is None:
             return self
         labels = tuple(label_name(number) for number in range(len(self.labels)))
-        return replace(self, label=labels or None, weight=None if self.weight is None else WEIGHT)
+        weight, offset = (None if self.weight is None else WEIGHT), (None if self.offset is None else OFFSET)
+        return replace(self, label=labels or None, weight=weight, offset=offset)
 
 
 class Constant(NamedTuple):
@@ -109,7 +123,7 @@ class Layout:
 
     kind: str
     columns: tuple[str, ...]
-    """All that are read, label and weight first."""
+    """All that are read: label, weight and offset first."""
     has_values: bool = True
     width: int | None = None
     """Features of a dense row, where the schema fixes it."""
@@ -141,9 +155,7 @@ def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
     """The layout of a table that has its features in lists."""
     names = schema.names
     used = []
-    for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
-        if name is None:
-            continue
+    for role, name in columns.roles:
         if names.count(name) != 1:
             raise DataError(
                 f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
@@ -207,12 +219,11 @@ def _encoded_layout(
     has must be of the expected sort."""
     partitions = partitions_of(shard, schema) if says is None else says.lacking(schema)
     leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
-    for role, name in (*(("label", name) for name in columns.labels), ("weight", columns.weight)):
-        if name is not None:
-            _check_role(role, name, leaves, shard)
+    for role, name in columns.roles:
+        _check_role(role, name, leaves, shard)
     for name, coding in zip(columns.labels, encoding.labels if isinstance(encoding, Encoding) else (), strict=False):
         _check_label_kind(name, leaves[name], bool(coding.values), shard)
-    needed = {*columns.labels, *([columns.weight] if columns.weight else [])}
+    needed = {name for _, name in columns.roles}
     for column in encoding.all_columns if isinstance(encoding, Encoding) else encoding.columns:
         for name in column.sources:
             if name not in leaves:
@@ -353,6 +364,7 @@ class RowArrays:
     raw_labels: NDArray[np.float64] | None
     """As the table has them."""
     weights: NDArray[np.float64] | None
+    score_offsets: NDArray[np.float64] | None
     offsets: NDArray[np.int64]
     """Row r has entries [offsets[r], offsets[r+1])."""
     indices: NDArray[Any]
@@ -390,6 +402,10 @@ def rows_of(
     if columns.weight is not None and columns.weight in arrays:
         weights = _float64(arrays[columns.weight])
         reasons[~(np.isfinite(weights) & (weights >= 0.0))] = WEIGHT_BAD
+    score_offsets = None
+    if columns.offset is not None and columns.offset in arrays:
+        score_offsets = _float64(arrays[columns.offset])
+        reasons[~np.isfinite(score_offsets)] = OFFSET_BAD
     labels = raw_labels = None
     if columns.labels and columns.labels[0] in arrays:
         raw = [_float64(arrays[name]) for name in columns.labels]
@@ -401,7 +417,7 @@ def rows_of(
         if columns.class_weights and classifies:
             factors = _class_factors(labels, columns)
             weights = factors if weights is None else weights * factors
-    return RowArrays(reasons, labels, raw_labels, weights, offsets, indices, values)
+    return RowArrays(reasons, labels, raw_labels, weights, score_offsets, offsets, indices, values)
 
 
 def _labels(

@@ -63,30 +63,30 @@ PLAIN = groups_of([1000], 100.0)
 def test_bytes_of_a_row_are_those_of_the_window_arrays():
     """Start, stop and label are 8 bytes each; an entry is a float32, and for sparse rows an index of 4 bytes besides."""
     catalog = Catalog([shard(SPARSE, [10, 4], [70, 0], decoded=True), shard(SPARSE, [2], [6])])
-    assert group_sizes(catalog, weighted=False).row_bytes.tolist() == [24 + 8 * 7, 24, 24 + 8 * 3]
-    assert group_sizes(catalog, weighted=True).row_bytes.tolist() == [32 + 8 * 7, 32, 32 + 8 * 3]
-    assert group_sizes(Catalog([shard(DENSE, [10], [280])]), weighted=False).row_bytes.tolist() == [24 + 4 * 28]
+    assert group_sizes(catalog).row_bytes.tolist() == [24 + 8 * 7, 24, 24 + 8 * 3]
+    assert group_sizes(catalog, row_values=1).row_bytes.tolist() == [32 + 8 * 7, 32, 32 + 8 * 3]
+    assert group_sizes(Catalog([shard(DENSE, [10], [280])])).row_bytes.tolist() == [24 + 4 * 28]
 
 
 def test_what_comes_later_changes_no_size_of_what_is_there():
     """The sizes of groups decide the order of rows, in the middle of an epoch, too."""
     dense, sparse = shard(DENSE, [10, 20], [30, 60]), shard(SPARSE, [5], [10])
-    before = group_sizes(Catalog([dense]), weighted=False).row_bytes.tolist()
-    assert group_sizes(Catalog([dense, sparse]), weighted=False).row_bytes.tolist() == [*before, 24 + 8 * 2]
+    before = group_sizes(Catalog([dense])).row_bytes.tolist()
+    assert group_sizes(Catalog([dense, sparse])).row_bytes.tolist() == [*before, 24 + 8 * 2]
 
 
 def test_dense_rows_beside_sparse_ones_are_counted_as_they_are_laid_out():
     mixed = Catalog([shard(DENSE, [10**6], [10**7]), shard(SPARSE, [10**6], [10**6])])
-    groups, sizes = group_sizes(mixed, weighted=False), Sizes(1 << 20, 1 << 16)
+    groups, sizes = group_sizes(mixed), Sizes(1 << 20, 1 << 16)
     laid_out, needed = as_laid_out(mixed, groups, sizes)
     assert laid_out.row_bytes.tolist() == [24 + 8 * 10, 24 + 8]
     assert needed.window_bytes == int((24 + 80) / (24 + 40) * (1 << 20))
     assert needed.block_bytes == sizes.block_bytes
     little = Catalog([shard(DENSE, [10], [100]), shard(SPARSE, [10], [10])])  # less than a window in all
-    assert as_laid_out(little, group_sizes(little, weighted=False), sizes)[1] == sizes
+    assert as_laid_out(little, group_sizes(little), sizes)[1] == sizes
     for kind in (DENSE, SPARSE):
         alike = Catalog([shard(kind, [10], [30])])
-        groups = group_sizes(alike, weighted=False)
+        groups = group_sizes(alike)
         assert as_laid_out(alike, groups, sizes) == (groups, sizes)
 
 
@@ -94,14 +94,14 @@ def test_groups_know_their_shards():
     catalog = Catalog([
         shard(SPARSE, [1, 2], [0, 0], decoded=True, cached=True), shard(SPARSE, [3], [0]), shard(SPARSE, [4, 5], [0, 0], decoded=True),
     ])  # fmt: skip
-    sizes = group_sizes(catalog, weighted=False)
+    sizes = group_sizes(catalog)
     assert sizes.rows.tolist() == [1, 2, 3, 4, 5]
     assert sizes.decoded.tolist() == [True, True, False, True, True]
     assert sizes.cached.tolist() == [True, True, False, False, False]
 
 
 def test_groups_without_rows_have_a_size():
-    sizes = group_sizes(Catalog([shard(SPARSE, [0, 1], [0, 1])]), weighted=False)
+    sizes = group_sizes(Catalog([shard(SPARSE, [0, 1], [0, 1])]))
     assert np.isfinite(sizes.row_bytes).all()
 
 
@@ -120,14 +120,14 @@ def test_windows_fit_the_budget(catalog, memory, weighted):
 
 @given(catalogs(), MEMORY)
 def test_blocks_are_of_a_good_size_and_many_in_a_window(catalog, memory):
-    sizes = choose_sizes(group_sizes(catalog, weighted=False), Resources(memory=memory))
+    sizes = choose_sizes(group_sizes(catalog), Resources(memory=memory))
     assert SMALLEST_BLOCK <= sizes.block_bytes <= LARGEST_BLOCK
     assert sizes.window_bytes >= BLOCKS_NEEDED * sizes.block_bytes
 
 
 @given(catalogs(), MEMORY, MEMORY)
 def test_more_memory_never_gives_a_smaller_window(catalog, one, other):
-    groups = group_sizes(catalog, weighted=False)
+    groups = group_sizes(catalog)
     small, large = (choose_sizes(groups, Resources(memory=memory)) for memory in sorted([one, other]))
     assert small.window_bytes <= large.window_bytes
     assert small.block_bytes <= large.block_bytes
@@ -135,7 +135,7 @@ def test_more_memory_never_gives_a_smaller_window(catalog, one, other):
 
 @given(catalogs(), MEMORY, st.integers(1, 1 << 40))
 def test_window_that_is_asked_for_is_taken_or_refused(catalog, memory, window):
-    groups = group_sizes(catalog, weighted=False)
+    groups = group_sizes(catalog)
     fitting = (memory - (24 << 20)) / ((3 if (groups.decoded & ~groups.cached).any() else 2) * ROOM_TO_GROW)
     if 2 * window > memory:
         with pytest.raises(OptionError, match="--memory"):
@@ -192,7 +192,7 @@ def test_smaller_budget_than_the_window_needs_is_refused():
 
 @given(catalogs(), MEMORY, st.integers(0, 10**8), st.integers(0, 100))
 def test_forecast_stays_in_the_budget_beside_process_and_model(catalog, memory, features, feature_bytes):
-    groups = group_sizes(catalog, weighted=False)
+    groups = group_sizes(catalog)
     sizes = choose_sizes(groups, Resources(memory=memory))
     found = forecast(groups, sizes, 200 * 10**6, features, feature_bytes)
     assert found.windows + found.reading <= memory

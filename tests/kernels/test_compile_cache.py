@@ -11,9 +11,10 @@ SCORES = """
 import sys
 import numpy as np
 from streampgs.kernels.judge_loop import loss_sum_for
+from streampgs.losses import LOSSES
 
 for name in sys.argv[1:]:
-    print(name, loss_sum_for(name)(np.array([0.3, -2.0]), np.array([1.0, 1.0]), np.empty(0), 0.25))
+    print(name, loss_sum_for(LOSSES[name])(np.array([0.3, -2.0]), np.array([1.0, 1.0]), np.empty(0), 0.25))
 """
 LOSSES = ["hinge", "squared", "absolute", "huber", "quantile", "squared-hinge"]
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize_scalar
 
 from streampgs.kernels.judge_loop import loss_sum_for, scaled_logistic_loss
-from streampgs.kernels.losses import LOSSES
+from streampgs.losses import LOSSES
 
 SCORES = np.array([0.0, 0.5, -2.0, 1e6, 3.0])
 LABELS = np.array([1.0, -1.0, 1.0, -1.0, 1.0])
@@ -23,12 +23,12 @@ def test_loss_sum_is_the_weighted_sum_of_values(weights):
     expected = math.fsum(
         w * value(s, y, 0.0) for w, s, y in zip(weights if weights.size else np.ones(5), SCORES, LABELS, strict=True)
     )
-    assert loss_sum_for("logistic")(SCORES, LABELS, weights, 0.0) == pytest.approx(expected, rel=1e-14)
+    assert loss_sum_for(LOSSES["logistic"])(SCORES, LABELS, weights, 0.0) == pytest.approx(expected, rel=1e-14)
 
 
 def test_loss_sum_of_nothing_is_zero():
     nothing = np.empty(0)
-    assert loss_sum_for("logistic")(nothing, nothing, nothing, 0.0) == 0.0
+    assert loss_sum_for(LOSSES["logistic"])(nothing, nothing, nothing, 0.0) == 0.0
 
 
 # The logistic loss at the best scale.

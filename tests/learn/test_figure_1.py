@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from streampgs.kernels.losses import LOSSES
 from streampgs.learn.pgs import PgsSettings
+from streampgs.losses import LOSSES
 
 from .plain_pgs import PlainPgs
 from .windows import last_iterate, settings, started, tallies_of, window

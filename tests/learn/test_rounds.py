@@ -8,9 +8,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streampgs.kernels.losses import LOSSES
 from streampgs.learn import rounds
 from streampgs.learn.pgs import Pgs
+from streampgs.losses import LOSSES
 
 from .windows import bits, settings, started, through_a_checkpoint, window
 

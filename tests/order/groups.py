@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from hypothesis import strategies as st
 
+from streampgs.checks import decode, encode
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Pieces, Schedule, Sizes, WindowPlan
 
@@ -62,7 +63,7 @@ def windows(schedule: Schedule, cursor: Cursor, epochs: int) -> Iterator[WindowP
 
 
 def through_json(cursor: Cursor) -> Cursor:
-    return Cursor.from_json(json.loads(json.dumps(cursor.to_json())))
+    return decode(Cursor, json.loads(json.dumps(encode(cursor))))
 
 
 def window_bytes(groups: GroupSizes, plan: WindowPlan) -> float:

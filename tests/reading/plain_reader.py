@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import duckdb
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streampgs.data.budget import group_sizes
+from streampgs.encoding.encoding import Encoding
 from streampgs.kernels.randomness import shuffled
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes, WindowPlan
@@ -180,6 +181,7 @@ class Setup:
     block_bytes: int = 1_000
     sampling: str = "epoch"
     weighted: bool = False
+    offset: str | None = None
     skip_bad_rows: bool = False
     features: int | None = None
     classifies: bool = True
@@ -189,7 +191,7 @@ class Setup:
 
     @property
     def columns(self) -> Columns:
-        return Columns("label", "weight" if self.weighted else None, self.positive, self.classes)
+        return Columns("label", "weight" if self.weighted else None, self.positive, self.classes, offset=self.offset)
 
     def catalog(self) -> Catalog:
         catalog, _ = build_catalog([str(self.source)], self.columns)
@@ -197,7 +199,9 @@ class Setup:
 
     def schedule(self, catalog: Catalog) -> Schedule:
         sizes = Sizes(self.window_bytes, self.block_bytes)
-        return Schedule(self.seed, group_sizes(catalog, self.weighted), sizes, self.sampling)
+        return Schedule(
+            self.seed, group_sizes(catalog, self.weighted + (self.offset is not None)), sizes, self.sampling
+        )
 
     def reader(self, catalog: Catalog | None = None) -> Reader:
         return Reader(self, catalog or self.catalog())
@@ -206,12 +210,14 @@ class Setup:
 class Reader:
     """A filler with its schedule. The catalog may be older than the files, as it is when they change."""
 
-    def __init__(self, setup: Setup, catalog: Catalog) -> None:
+    def __init__(self, setup: Setup, catalog: Catalog, encoding: Encoding | None = None) -> None:
         self.setup = setup
         self.catalog = catalog
         self.schedule = setup.schedule(catalog)
         self.cache = BlockCache(setup.cache) if setup.cache else None
-        rules = RowRules(setup.columns, setup.classifies, setup.skip_bad_rows, setup.features)
+        rules = RowRules(
+            replace(setup.columns, encoding=encoding), setup.classifies, setup.skip_bad_rows, setup.features
+        )
         self.filler = WindowFiller(catalog, self.schedule.slice_rows, rules, self.cache)
 
     def __enter__(self) -> Reader:

@@ -37,6 +37,7 @@ class Case:
 
 L, R = row_layout, row_loops
 WEIGHTED = {"weighted": True}
+OFFSET = {"offset": "exposure"}
 CLASSES = {"classes": (-1.0, 0.0, 1.0)}
 
 CASES = {
@@ -87,6 +88,9 @@ CASES = {
     "more features": Case(L.WIDTH_DIFFERS, {"features": [1.0, 2.0, 3.0]}, "another number of features than", table="variable"),
     "no features at all": Case(L.WIDTH_DIFFERS, {"features": []}, "another number of features than", table="variable"),
     "label of a dense row": Case(L.LABEL_NO_CLASS, {"label": -2.0}, "outside {-1, 0, 1}: -2.0", "--positive", table="fixed"),
+    "null offset": Case(L.OFFSET_BAD, {"exposure": None}, "an offset that is null or not finite: nan", setup=OFFSET),
+    "infinite offset": Case(L.OFFSET_BAD, {"exposure": math.inf}, "null or not finite: inf", setup=OFFSET),
+    "offset of a dense row": Case(L.OFFSET_BAD, {"exposure": math.nan}, "finite: nan", table="variable", setup=OFFSET),
     "weight of a dense row": Case(L.WEIGHT_BAD, {"weight": None}, "or not finite: nan", table="variable", setup=WEIGHTED),
 }  # fmt: skip
 
@@ -101,7 +105,7 @@ HOW = [("arrow", False), ("arrow, zstd", False), ("arrow, zstd", True), ("parque
 
 def good_row(number: int, table: str) -> dict[str, Any]:
     """A row that tells its number by its last value."""
-    row = {"label": float(number % 2), "weight": number / 4}
+    row = {"label": float(number % 2), "weight": number / 4, "exposure": number / 8}
     if table == "sparse":
         return {**row, "indices": [5, number % 5], "values": [0.5, float(number)]}
     return {**row, "features": [0.5, float(number)]}
@@ -111,7 +115,7 @@ def write_rows(folder: Path, case: Case, bad: set[int], writer: str) -> Path:
     """Two shards of three groups each, with the fault in the rows of these numbers."""
     folder.mkdir()
     rows = [{**good_row(n, case.table), **(case.changes if n in bad else {})} for n in range(ROWS)]
-    schema = pa.schema({"label": pa.float64(), "weight": pa.float64(), **LISTS[case.table]})
+    schema = pa.schema({"label": pa.float64(), "weight": pa.float64(), "exposure": pa.float64(), **LISTS[case.table]})
     for shard, first in enumerate(range(0, ROWS, SHARD_ROWS)):
         table = pa.Table.from_pylist(rows[first : first + SHARD_ROWS], schema)
         WRITERS[writer](table, folder / f"{shard}.{'parquet' if writer == 'parquet' else 'arrow'}", GROUP_ROWS)
@@ -182,7 +186,7 @@ def test_several_faults_are_counted_apart(tmp_path):
     rows[4] |= {"weight": -1.0}
     rows[7] |= {"indices": [4, 4]}
     rows[9] |= {"indices": [4, 4], "values": [1.0]}
-    schema = pa.schema({"label": pa.float64(), "weight": pa.float64(), **LISTS["sparse"]})
+    schema = pa.schema({"label": pa.float64(), "weight": pa.float64(), "exposure": pa.float64(), **LISTS["sparse"]})
     WRITERS["arrow"](pa.Table.from_pylist(rows, schema), tmp_path / "data/a.arrow", 5)
     setup = Setup(tmp_path / "data", window_bytes=1 << 20, weighted=True, skip_bad_rows=True)
     with setup.reader() as reader:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from streampgs.reading.reservoir import Reservoir
-from streampgs.reading.stream_rows import RowShape, StreamRows, file_batches, rows_of_file
+from streampgs.reading.stream_rows import StreamRows, file_batches, rows_of_file
+from streampgs.reading.window import RowShape
 
-SHAPES = [RowShape(True, 1, False), RowShape(True, 2, True), RowShape(False, 1, True)]
+SHAPES = [RowShape(True, 1, False), RowShape(True, 2, True), RowShape(False, 1, True), RowShape(True, 1, True, True)]
 _NOBODY = np.empty(0, np.int64)
 
 
@@ -19,7 +20,7 @@ def rows_of(shape: RowShape, first: int, count: int, longest: int = 9) -> Stream
     stops = np.cumsum(lengths)
     entries = np.repeat(numbers, lengths)
     return StreamRows(
-        first + count, numbers, stops - lengths, stops, np.repeat(numbers[:, None], shape.labels, axis=1).astype(float),
+        first + count, numbers, stops - lengths, stops, np.repeat(numbers[:, None], shape.cells, axis=1).astype(float),
         numbers.astype(float) if shape.weighted else np.empty(0),
         entries.astype(np.uint32) if shape.sparse else np.empty(0, np.uint32), entries.astype(np.float32),
         _NOBODY, _NOBODY,

@@ -12,9 +12,9 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from streampgs.errors import OptionError
-from streampgs.kernels.losses import LOSSES
 from streampgs.learn.pgs import automatic_radius, automatic_t0
-from streampgs.options import LOSS_NAMES, MOST_CANDIDATES, ModelOptions
+from streampgs.losses import LOSSES
+from streampgs.options import MOST_CANDIDATES, ModelOptions
 from streampgs.reading.window import Window
 from streampgs.selection.grid import Target, candidates_of, lanes_of, sigma_count, targets_of
 
@@ -69,7 +69,7 @@ def test_a_grid_has_each_combination_once(losses, powers, sigmas, balls):
     assert len(set(found)) == len(found) == len(losses) * len(powers) * len(sigmas) * len(balls)
 
 
-@pytest.mark.parametrize("loss", LOSS_NAMES)
+@pytest.mark.parametrize("loss", LOSSES)
 def test_what_is_not_said_is_found_out_of_the_rows(loss):
     window = window_of()
     options = ModelOptions(loss=loss, sigma=1e-3, intercept=0.5, returns="average", batch=3, seed=7)
@@ -78,7 +78,7 @@ def test_what_is_not_said_is_found_out_of_the_rows(loss):
     spread = np.abs(window.labels - np.median(window.labels)).mean()
     stretch = spread if loss in ("absolute", "quantile") else 1.0
     assert one.t0 == pytest.approx(automatic_t0(loss, 1e-3 * stretch, norms.mean() + 0.25), rel=1e-9)
-    shape = spread if loss == "huber" else LOSSES[loss].default_shape
+    shape = spread if loss == "huber" else LOSSES[loss].shape(window.labels)
     if LOSSES[loss].lipschitz:
         assert one.radius == math.inf
     else:
@@ -121,7 +121,7 @@ def test_the_ladder_descends_by_the_root_of_ten_around_its_unit():
     assert found == sorted(found, reverse=True)
     np.testing.assert_allclose(np.divide(found[:-1], found[1:]), math.sqrt(10.0), rtol=1e-12)
     norms = (window_of().values.astype(float).reshape(ROWS, FEATURES) ** 2).sum(axis=1)
-    unit = LOSSES["logistic"].steepness * norms.mean() / 10_000
+    unit = LOSSES["logistic"].curvature * norms.mean() / 10_000
     assert min(abs(sigma / unit - 1.0) for sigma in found) < 1e-9
     assert found[0] > 100 * unit
     assert found[-1] < 0.2 * unit
@@ -138,15 +138,15 @@ def test_the_ladder_goes_as_the_squared_norm(scale):
     np.testing.assert_allclose(found, [sigma * scale * scale for sigma in sigmas()], rtol=1e-12)
 
 
-@pytest.mark.parametrize("loss", LOSS_NAMES)
-def test_the_ladder_goes_as_the_steepness_of_the_loss(loss):
+@pytest.mark.parametrize("loss", LOSSES)
+def test_the_ladder_goes_as_the_curvature_of_the_loss(loss):
     """And against the spread of the labels, where slopes do not grow with it."""
-    steepness = LOSSES[loss].steepness / LOSSES["logistic"].steepness
+    curvature = LOSSES[loss].curvature / LOSSES["logistic"].curvature
     if loss in ("absolute", "quantile"):
         labels = window_of().labels
-        steepness /= np.abs(labels - np.median(labels)).mean()
+        curvature /= np.abs(labels - np.median(labels)).mean()
     found = sigmas(ModelOptions(loss=loss, intercept=0.0))
-    np.testing.assert_allclose(found, np.multiply(sigmas(), steepness), rtol=1e-12)
+    np.testing.assert_allclose(found, np.multiply(sigmas(), curvature), rtol=1e-12)
 
 
 def test_the_constant_of_the_intercept_is_a_feature_of_every_row():

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from streampgs.kernels.losses import LOSSES
 from streampgs.learn.pgs import PgsSettings
+from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
 from streampgs.selection.grid import Target, lanes_of
 from streampgs.selection.race import Contest, Heat, Mark, heats_for, meant_labels
@@ -368,7 +368,7 @@ def test_losses_of_different_kinds_are_compared_by_one_yardstick():
 @pytest.mark.parametrize("loss", ["squared", "huber", "absolute", "quantile"])
 def test_the_merit_of_a_regression_is_its_loss(loss):
     window = noisy_window(classes=False)
-    own = replace(candidate(loss=loss), shape=LOSSES[loss].default_shape)
+    own = replace(candidate(loss=loss), shape=LOSSES[loss].shape(np.array([-1.0, 1.0])))
     mark = judge_once([own], [off_by(0.1)], window)
     assert mark["merits"] == mark["losses"]
     assert mark["accuracies"] == [None]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import streampgs
+from streampgs.checks import decode
 from streampgs.errors import DataError, OptionError
 from streampgs.options import ModelOptions
 from streampgs.stores import patience
@@ -112,4 +113,4 @@ def test_sources_are_recorded_as_they_were_given(folders: Path, store: Moto, tmp
     streampgs.train(f"{address}/part-*", run=tmp_path / "run", rows=100, validation=address, **SMALL)
     record = streampgs.run.folder.RunFolder(tmp_path / "run").record()
     assert record["sources"] == [f"{address}/part-*"]
-    assert ModelOptions.from_json(record["options"]).validation == (address,)
+    assert decode(ModelOptions, record["options"]).validation == (address,)

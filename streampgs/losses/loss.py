@@ -1,0 +1,106 @@
+"""What a loss declares about itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Vector = NDArray[np.float64]
+Formula = Callable[[float, float, float], float]
+"""Of score, label and shape. Formulas are module-level functions of different names: compiled code is kept by name."""
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """The number that some losses carry, called `shape` in formulas."""
+
+    name: str
+    default: Callable[[Vector], float]
+    """From a sample of the labels."""
+    above: float = 0.0
+    below: float = math.inf
+    is_option: bool = True
+    """Whether a user may choose it, with the option of its name."""
+
+    @property
+    def option(self) -> str:
+        return "--" + self.name.replace("_", "-")
+
+    @property
+    def range_text(self) -> str:
+        upper = "" if math.isinf(self.below) else f" and below {self.below:g}"
+        return f"a number above {self.above:g}{upper}"
+
+    def accepts(self, value: float) -> bool:
+        return self.above < value < self.below
+
+
+def _identity(scores: Vector) -> Vector:
+    return scores
+
+
+def _one(labels: Vector) -> float:
+    return 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """A convex function of the score, for each label. Labels of classification are -1 and +1.
+
+    Formulas never give NaN for a finite score, and only those that grow as a square may overflow.
+    """
+
+    name: str
+    value: Formula
+    slope: Formula
+    """dvalue/dscore; at a kink any slope between those of both sides."""
+    classifies: bool
+    curvature: float
+    """The first step is 1/(curvature·mean ‖x‖²): the largest second derivative, or the best measured value (logistic,
+    and losses without curvature)."""
+    lipschitz: bool
+    """Whether the slope is bounded on the whole line; the others need a ball."""
+    minimiser: Callable[[Vector, Vector, float], float]
+    """The constant score with the smallest mean loss, from labels, weights and shape."""
+    parameter: Parameter | None = None
+    unit: Callable[[Vector], float] = _one
+    """The unit of the labels, from a sample: steps are multiplied by it. Not 1 where slopes do not grow with the labels
+    (absolute), or where the curvature depends on them."""
+    lowest_label: float = -math.inf
+    probability: Callable[[Vector], Vector] | None = None
+    """The probability of the positive class, from scores; None if the loss estimates none."""
+    prediction: Callable[[Vector], Vector] = _identity
+    """The predicted number, from scores. Classes are predicted by the sign of the score."""
+
+    def shape(self, labels: Vector, chosen: float | None = None) -> float:
+        """The loss's parameter: as chosen, or from a sample of the labels; 0 if it has none."""
+        if self.parameter is None:
+            return 0.0
+        return self.parameter.default(labels) if chosen is None else chosen
+
+    def base(self, labels: Vector, weights: Vector, shape: float) -> float:
+        """The score of a row without features that fits these labels best; 0 if no row counts."""
+        return self.minimiser(labels, weights, shape) if weights.sum() > 0.0 else 0.0
+
+    def values(self, scores: Vector | float, labels: Vector, shape: float) -> Vector:
+        """The value for each label, in plain Python: for a few numbers."""
+        return np.asarray(np.vectorize(self.value, otypes=[np.float64])(scores, labels, shape))
+
+
+def spread(labels: Vector) -> float:
+    """The mean distance of labels from their median, the largest of several columns; 1 if it is 0."""
+    columns = labels if labels.ndim == 2 else labels[:, np.newaxis]
+    if not len(columns):
+        return 1.0
+    found = float(np.abs(columns - np.median(columns, axis=0)).mean(axis=0).max())
+    return found if found > 0.0 and math.isfinite(found) else 1.0
+
+
+def weighted_quantile(labels: Vector, weights: Vector, quantile: float) -> float:
+    order = np.argsort(labels, kind="stable")
+    below = np.cumsum(weights[order])
+    return float(labels[order[np.searchsorted(below, quantile * below[-1])]])

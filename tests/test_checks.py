@@ -1,0 +1,86 @@
+"""Records that are read back hold what their dataclass declares, or the error names the field."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Literal
+
+import numpy as np
+import pytest
+from msgspec import Meta
+
+from streampgs.checks import MAY_BE_INFINITE, Count, decode, encode
+
+
+@dataclass(frozen=True)
+class Inner:
+    spans: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Outer:
+    size: Count
+    share: Annotated[float, Meta(ge=0, le=1)] = 0.5
+    sigma: float | Literal["auto"] | tuple[float, ...] = "auto"
+    merit: list[float] = field(default_factory=list, metadata=MAY_BE_INFINITE)
+    counts: dict[int, int] = field(default_factory=dict)
+    inner: Inner | None = None
+
+    def __post_init__(self) -> None:
+        if self.size == 13:
+            raise ValueError("13 is unlucky")
+
+
+VALUE = Outer(3, 1.0, (0.5, 0.25), [math.inf, 1.0], {7: 2}, Inner(((1, 2), (3, 4))))
+
+
+def test_decode_reads_what_encode_wrote():
+    assert decode(Outer, encode(VALUE)) == VALUE
+    assert encode(VALUE)["inner"] == {"spans": ((1, 2), (3, 4))}
+
+
+@pytest.mark.parametrize("number", [np.float32(0.5), np.float64(0.5)])
+def test_numpy_numbers_are_written_as_plain_numbers(number: Any):
+    assert encode(Outer(np.int64(3), number)) == encode(Outer(3, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("changes", "field_name"),
+    [
+        ({"size": -1}, "size"),
+        ({"size": 1.0}, "size"),
+        ({"size": True}, "size"),
+        ({"size": None}, "size"),
+        ({"size": 1 << 62}, "size"),
+        ({"share": 1.5}, "share"),
+        ({"share": "0.5"}, "share"),
+        ({"sigma": "none"}, "sigma"),
+        ({"sigma": [1.0, "auto"]}, "sigma"),
+        ({"sigma": math.inf}, "sigma"),
+        ({"sigma": [1.0, math.nan]}, "sigma"),
+        ({"merit": [math.nan]}, "merit"),
+        ({"counts": {"seven": 2}}, "counts"),
+        ({"counts": {"7": 1 << 62}}, "counts"),
+        ({"inner": {"spans": [[1, 2, 3]]}}, "inner.spans"),
+        ({"inner": {"spans": [[1, 1 << 62]]}}, "inner.spans"),
+        ({"size": 13}, "13 is unlucky"),
+    ],
+    ids=str,
+)
+def test_wrong_values_are_refused_by_the_name_of_their_field(changes: dict[str, Any], field_name: str):
+    with pytest.raises(ValueError, match=r"^Outer") as refused:
+        decode(Outer, {**encode(VALUE), **changes})
+    assert field_name in str(refused.value)
+
+
+@pytest.mark.parametrize("record", [None, 3, "size", [], {}, {"share": 0.5}])
+def test_records_without_required_fields_are_refused(record: Any):
+    with pytest.raises(ValueError, match="Outer"):
+        decode(Outer, record)
+
+
+@pytest.mark.parametrize("value", [Outer(3, math.nan), Outer(3, math.inf), Outer(1 << 62)])
+def test_values_that_could_not_be_read_back_are_not_written(value: Outer):
+    with pytest.raises(ValueError, match="Outer"):
+        encode(value)
