@@ -1,16 +1,16 @@
-"""Seconds to one accuracy: streampgs and its peers on the same rows, in one run. Or, with --quick, ratios only.
+"""Seconds to a target accuracy: streampgs and its peers on the same rows, in one run. With --quick: speed ratios only.
 
     python scripts/bench.py [--rows 800000 | --train DIR --test DIR] [--peers a,b,c] [--repeats 3]
     python scripts/bench.py --quick
 
-The target is the best test accuracy of converged linear models (LIBLINEAR: L1-SVM, L2-SVM and logistic regression over
-a few C) minus 0.005. Each peer runs in a process of its own, with files in the page cache, and with the best setting of
-a small grid (found beforehand, once, and not counted); streampgs runs with its default options. Seconds are those of
-loading and training from the files on; imports, compiling and measuring the accuracy are told apart. A peer that is not
-installed (`pip install '.[bench]'` installs them), fails or takes too long is a row that says so.
+The target is the best test accuracy of converged linear models (LIBLINEAR: L1-SVM, L2-SVM and logistic regression for
+several C) minus 0.005. Each peer runs in its own process, with its files in the page cache and with the best setting of a
+small grid (searched in advance and not counted); streampgs runs with its default options. Seconds count loading and
+training from the files; imports, compiling and measuring the accuracy are reported separately. A peer that is not
+installed (`pip install '.[bench]'` installs all), fails or takes too long gets a row that says so.
 
-Writes bench.json (everything) and bench.png (accuracy against seconds) into --out, and prints a Markdown table. Run it
-when nothing else runs, and compare rows of one run only.
+Writes bench.json (everything) and bench.png (accuracy over seconds) to --out, and prints a Markdown table. Run it on an
+idle machine, and compare rows of one run only.
 """
 
 from __future__ import annotations
@@ -25,10 +25,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from bench_peers import machine
 from bench_peers.peers import CONVERGED, PEERS
 from bench_peers.trial import Task, Trial
-
-_OURS = ("numba", "numpy", "pyarrow", "scipy", "streampgs")
 
 
 def main() -> None:
@@ -43,32 +42,34 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--quick", action="store_true", help="ratios that guard against regressions, in a minute")
+    parser.add_argument("--quick", action="store_true", help="ratios that show regressions, in a minute")
     parser.add_argument("--rows", type=int, help="synthetic rows (default: 800,000; 200,000 with --quick)")
-    parser.add_argument("--train", type=Path, help="a folder of sparse shards instead of synthetic rows")
-    parser.add_argument("--test", type=Path, help="the test rows that go with --train")
-    parser.add_argument("--target", type=float, help="an accuracy (default: of converged models, minus 0.005)")
+    parser.add_argument("--train", type=Path, help="folder of sparse shards, instead of synthetic rows")
+    parser.add_argument("--test", type=Path, help="folder of test rows for --train")
+    parser.add_argument("--target", type=float, help="target accuracy (default: that of converged models, minus 0.005)")
     parser.add_argument("--peers", help=f"some of {','.join(PEERS)}")
-    parser.add_argument("--repeats", type=int, default=1, help="the median run of each peer is shown")
-    parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a peer adds no more points")
-    parser.add_argument("--data", type=Path, default=Path("bench-data"), help="where what is made is kept and reused")
-    parser.add_argument("--out", type=Path, help="where results go (default: bench-out; with --quick nowhere)")
+    parser.add_argument("--repeats", type=int, default=1, help="runs of each peer; the median is shown")
+    parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a peer stops")
+    parser.add_argument(
+        "--data", type=Path, default=Path("bench-data"), help="folder of generated data, which is reused"
+    )
+    parser.add_argument("--out", type=Path, help="folder of the results (default: bench-out; none with --quick)")
     parser.add_argument("--peer", help=argparse.SUPPRESS)
     parser.add_argument("--task", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if (arguments.train is None) != (arguments.test is None):
-        parser.error("--train and --test go together")
+        parser.error("--train and --test need each other")
     if arguments.train is not None and (arguments.rows is not None or arguments.quick):
-        parser.error("--train and --test go neither with --rows nor with --quick")
+        parser.error("--train and --test exclude --rows and --quick")
     arguments.peers = arguments.peers.split(",") if arguments.peers else list(PEERS)
     for name in arguments.peers:
         if name not in PEERS:
-            parser.error(f"no peer '{name}'; there are {', '.join(PEERS)}")
+            parser.error(f"unknown peer '{name}'; choose from {', '.join(PEERS)}")
     return arguments
 
 
 def _be_peer(task: Task) -> None:
-    """In the peer's own process: one JSON object on standard output, whatever else the peer's library prints."""
+    """Runs in the process of the peer. Prints one JSON object; other output of the peer's library goes to standard error."""
     result = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     trial = Trial(task)
@@ -81,11 +82,15 @@ def _be_peer(task: Task) -> None:
 
 
 def _quick(arguments: argparse.Namespace) -> None:
-    from bench_peers import quick, report
+    from bench_peers import quick
 
     with tempfile.TemporaryDirectory() as folder:
         figures = quick.measure(Path(folder), arguments.rows or 200_000)
-    result = {"machine": report.machine(), "versions": report.versions([*_OURS, "scikit-learn"]), **figures}
+    result = {
+        "machine": machine.machine(),
+        "versions": machine.versions([*machine.PACKAGES, "scikit-learn"]),
+        **figures,
+    }
     print(json.dumps(result, indent=1))
     if arguments.out is not None:
         arguments.out.mkdir(parents=True, exist_ok=True)
@@ -119,8 +124,8 @@ def _bench(arguments: argparse.Namespace) -> None:
     rows += [{"peer": name, "failed": f"{package} is not installed"} for name, package in absent.items()]
     packages = {peer.package for peer in PEERS.values() if peer.package is not None}
     result = {
-        "machine": report.machine(),
-        "versions": report.versions([*_OURS, *packages]),
+        "machine": machine.machine(),
+        "versions": machine.versions([*machine.PACKAGES, *packages]),
         "data": {"train": dataset.train["parquet"].name, "rows": dataset.rows, "features": dataset.features},
         "target": supervisor.target,
         "found_beforehand": dataset.notebook.facts,

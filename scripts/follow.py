@@ -1,11 +1,11 @@
-"""The law of --follow: a writer appends shards at random times, some of them slowly and in place; the trainer that
-follows is killed now and then and started again; in the end every row has been trained on once an epoch, and the model
-is, bit for bit, that of a quiet run whose shards came at the same rows.
+"""Test --follow with real processes: a writer appends shards at random times, some of them slowly and in place, while the
+trainer is killed and resumed several times. At the end each row must have been trained on once per epoch, and the model
+must have the same bits as a quiet run in which the shards arrive at the same rows.
 
     python scripts/follow.py --shards 50 --kills 5 --seed 1
 
-Each row has a feature of its own and a label out of reach, so that every visit adds exactly 1 to the feature's dual:
-the vector that is trained counts the visits.
+Each row has its own feature and a label that no score reaches, so that each visit adds exactly 1 to λ of this feature:
+the trained vector counts the visits.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import os
 import random
 import shutil
 import signal
@@ -73,7 +72,7 @@ def content_of(table: pa.Table, suffix: str) -> bytes:
 
 
 def write(path: Path, content: bytes, slowly: float) -> None:
-    """Under its own name from the first byte on, if slowly; else under another one first."""
+    """Slowly: in place under the final name. Otherwise under a temporary name that is then changed."""
     if slowly <= 0.0:
         hidden = path.with_name(f".{path.name}.tmp")
         hidden.write_bytes(content)
@@ -87,13 +86,13 @@ def write(path: Path, content: bytes, slowly: float) -> None:
 
 
 def append_shards(folder: Path, sizes: list[int], first: int, seed: int, pause: float) -> None:
-    """What another process does to the table: appends, and now and then renames a shard, or writes it anew."""
+    """Runs in another process: appends shards and sometimes renames or rewrites one."""
     chance = random.Random(seed)
     for number, rows in enumerate(sizes):
         time.sleep(chance.expovariate(1.0 / pause))
         suffix = chance.choice(["arrow", "parquet"])
         slowly = chance.choice([0.0, 0.0, 0.1, 0.5])
-        # Names are no order of arrival: some come before what is there.
+        # Shards do not arrive in the order of their names.
         path = folder / f"{chance.choice('abc')}-{number:03d}.{suffix}"
         write(path, content_of(table_of(first, rows), suffix), slowly)
         first += rows
@@ -104,7 +103,7 @@ def append_shards(folder: Path, sizes: list[int], first: int, seed: int, pause: 
 
 
 class Trainer:
-    """The command line, following."""
+    """The command line with --follow."""
 
     def __init__(self, *words: str) -> None:
         command = [sys.executable, "-m", "streampgs", *words, "--follow", "--poll", _POLL, "--checkpoint-every", "0.2s"]
@@ -121,9 +120,9 @@ class Trainer:
             raise SystemExit(f"the trainer ended with {self.process.returncode}:\n{err.decode()}")
         return dict(json.loads(out))
 
-    def refuse_to_be_dead(self) -> None:
+    def check_alive(self) -> None:
         if self.process.poll() is not None:
-            raise SystemExit(f"the trainer ended by itself:\n{self.process.communicate()[1].decode()}")
+            raise SystemExit(f"the trainer exited early:\n{self.process.communicate()[1].decode()}")
 
 
 def dual_of(run: Path) -> np.ndarray:
@@ -133,13 +132,13 @@ def dual_of(run: Path) -> np.ndarray:
 
 
 def rows_of(run: Path) -> int:
-    """Saved by now."""
+    """Rows in the newest checkpoint."""
     saved = sorted(run.glob("checkpoint-*.arrows"))
     return int(saved[-1].stem.split("-")[1]) if saved else 0
 
 
 def quiet_run(events: list[dict[str, Any]], table: Path, folder: Path, epochs: int) -> str:
-    """The same shards at the same rows, with nobody in a hurry. They are told apart by their names' numbers."""
+    """Train with the same shards arriving at the same rows, without kills. Shards are identified by the number in their name."""
     data, run = folder / "quiet-table", folder / "quiet-run"
     data.mkdir()
     by_name = {path.name.removeprefix("renamed-"): path for path in table.iterdir()}
@@ -165,7 +164,7 @@ def quiet_run(events: list[dict[str, Any]], table: Path, folder: Path, epochs: i
         command = ["resume", str(run)]
         if event is not None:
             if report["rows"] != event["rows"]:
-                raise SystemExit(f"the quiet run stands at row {report['rows']:,}, not at {event['rows']:,}")
+                raise SystemExit(f"the quiet run is at row {report['rows']:,} instead of {event['rows']:,}")
             bring(event["added"])
     return str(report["dual_sha256"])
 
@@ -184,7 +183,9 @@ def follow(folder: Path, shards: int, kills: int, rows: int, epochs: int, seed: 
     killed = 0
     began = time.monotonic()
     while rows_of(run) < total * epochs:
-        trainer.refuse_to_be_dead()
+        trainer.check_alive()
+        if writer.exitcode:
+            raise SystemExit(f"the writer ended with {writer.exitcode}")
         there = len(list(table.glob("[!.]*")))
         if killed < kills and there > moments[killed] and rows_of(run) > 0:
             time.sleep(chance.random())
@@ -195,7 +196,7 @@ def follow(folder: Path, shards: int, kills: int, rows: int, epochs: int, seed: 
             raise SystemExit(f"{rows_of(run):,} of {total * epochs:,} rows after {_PATIENCE_SECONDS} s")
         time.sleep(0.05)
     writer.join()
-    time.sleep(1.0)  # nothing may be trained on twice when all is there
+    time.sleep(1.0)  # time to train on rows twice by mistake
     report = trainer.end()
     visits = dual_of(run)
     right = len(visits) == total and bool((visits == epochs).all())
@@ -209,19 +210,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--shards", type=int, default=50)
     parser.add_argument("--kills", type=int, default=5)
-    parser.add_argument("--rows", type=int, default=200_000, help="at most so many in a shard")
+    parser.add_argument("--rows", type=int, default=200_000, help="most rows of a shard")
     parser.add_argument("--epochs", type=int, default=1)
     parser.add_argument("--pause", type=float, default=1.0, help="mean seconds between two shards")
     parser.add_argument("--seed", type=int, default=1)
     chosen = parser.parse_args()
+    from bench_peers.machine import machine_line  # tests import this file as scripts.follow
+
+    print(machine_line())
     with tempfile.TemporaryDirectory() as folder:
         outcome = follow(Path(folder), **vars(chosen))
     print(
         f"{outcome.shards} shards, {outcome.rows:,} rows, {chosen.epochs} epochs, {outcome.arrivals} arrivals, trainer "
-        f"killed {outcome.kills} times ({os.cpu_count()} cores, load {os.getloadavg()[0]:.1f})"
+        f"killed {outcome.kills} times"
     )
-    print(f"every row seen once an epoch: {'yes' if outcome.visits_are_right else 'NO'}")
-    print(f"the bits of the quiet run: {'yes' if outcome.same_as_quiet else 'NO'}")
+    print(f"each row visited once per epoch: {'yes' if outcome.visits_are_right else 'NO'}")
+    print(f"same bits as the quiet run: {'yes' if outcome.same_as_quiet else 'NO'}")
     sys.exit(0 if outcome.holds else 1)
 
 

@@ -1,19 +1,17 @@
-"""What to do when a table has grown: rows until the objective is within 1e-3 of the optimum on all rows, for both growth
-policies and for training from scratch, when the new rows are 10 %, 100 % and 900 % of the old, and follow the same law
-or another one.
+"""Compare the growth policies after new rows arrived: rows until the objective is within 1e-3 of the optimum on all rows,
+for both policies and for training from scratch. The new rows are 10 %, 100 % and 900 % of the old rows and follow the same
+distribution or another one.
 
     python scripts/growth.py [--old-rows 30000] [--seeds 3] [--plot growth.png]
 
-A model is trained for 3 epochs on the old rows; then the new shards come, and it goes on. Before every look the objective
-on the union is computed in full precision; its optimum is found by L-BFGS. "night" is what a plain `streampgs resume`
-does: rows that it trains on, and how far above the optimum the model then is.
+A model is trained for 3 epochs on the old rows; then new shards arrive and it is resumed. The objective on the union of
+all rows is computed in full precision at growing intervals; L-BFGS finds its optimum. "night" is one plain `streampgs
+resume`: the rows that it trains on, and how far above the optimum the model is afterwards.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import shutil
 import statistics
 import tempfile
@@ -26,6 +24,7 @@ from scipy.optimize import minimize
 from scipy.sparse import csr_matrix, hstack
 
 import streampgs
+from bench_peers.machine import machine_line
 from streampgs.synth import write_dataset
 
 _SIGMA = 1e-4
@@ -41,7 +40,7 @@ _NO_END = 1_000_000
 
 @dataclass
 class Course:
-    """How one way of training came nearer."""
+    """Distance from the optimum by trained rows."""
 
     rows: list[int] = field(default_factory=list)
     above: list[float] = field(default_factory=list)
@@ -53,7 +52,7 @@ class Course:
 
 
 class Union:
-    """The objective on all rows."""
+    """The objective on all rows, old and new."""
 
     def __init__(self, table: pa.Table) -> None:
         table = table.combine_chunks()
@@ -92,7 +91,7 @@ def made(folder: Path, rows: int, seed: int) -> pa.Table:
 
 
 def shifted(table: pa.Table, seed: int) -> pa.Table:
-    """Another law: where the first feature's number is even, a third of the labels are turned round."""
+    """Rows of another distribution: a third of the labels are flipped where the number of the first feature is even."""
     firsts = np.array([row[0] if row else 1 for row in table["indices"].to_pylist()])
     turned = (firsts % 2 == 0) & (np.random.default_rng(seed).random(len(firsts)) < 1 / 3)
     labels = table["label"].to_numpy()
@@ -163,21 +162,27 @@ def main() -> None:
     parser.add_argument("--plot", type=Path, default=None)
     chosen = parser.parse_args()
     print(
-        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores; {chosen.old_rows:,} old rows, "
+        f"{machine_line()}; {chosen.old_rows:,} old rows, "
         f"sigma {_SIGMA:g}, medians of {chosen.seeds} seeds; rows to within {_WITHIN:g} of the union's optimum\n"
     )
-    print("| new rows | law | " + " | ".join(_POLICIES) + " | " + " | ".join(f"night: {p}" for p in _POLICIES) + " |")
+    print(
+        "| new rows | distribution | "
+        + " | ".join(_POLICIES)
+        + " | "
+        + " | ".join(f"night: {p}" for p in _POLICIES)
+        + " |"
+    )
     print("|---" * (2 + 2 * len(_POLICIES)) + "|")
     drawn = {}
     with tempfile.TemporaryDirectory() as folder:
         for shifts in (False, True):
             for share in _SHARES:
                 found = [measure(Path(folder), chosen.old_rows, share, shifts, seed) for seed in range(chosen.seeds)]
-                law = "another" if shifts else "the same"
+                distribution = "another" if shifts else "the same"
                 middles = [statistics.median(courses[policy].arrived for courses, _ in found) for policy in _POLICIES]
                 cells = [f"{middle:,.0f}" for middle in middles] + [found[0][1][policy] for policy in _POLICIES]
-                print(f"| {share:.0%} | {law} | " + " | ".join(cells) + " |", flush=True)
-                drawn[law, share] = found[0][0]
+                print(f"| {share:.0%} | {distribution} | " + " | ".join(cells) + " |", flush=True)
+                drawn[distribution, share] = found[0][0]
     if chosen.plot is not None:
         draw(drawn, chosen.plot)
 
@@ -186,12 +191,12 @@ def draw(drawn: dict[tuple[str, float], dict[str, Course]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(2, len(_SHARES), figsize=(13, 7), sharey=True)
-    for place, ((law, share), courses) in zip(axes.ravel(), drawn.items(), strict=True):
+    for place, ((distribution, share), courses) in zip(axes.ravel(), drawn.items(), strict=True):
         for policy, one in courses.items():
             place.loglog(one.rows, np.maximum(one.above, 1e-5), label=policy)
         place.axhline(_WITHIN, color="grey", linewidth=0.8)
-        place.set_title(f"{share:.0%} new rows, {law} law")
-        place.set_xlabel("rows since the append (or the start)")
+        place.set_title(f"{share:.0%} new rows, {distribution} distribution")
+        place.set_xlabel("rows since the arrival (or the start)")
     for row in axes:
         row[0].set_ylabel("objective above the union's optimum")
     axes[0][0].legend()

@@ -1,6 +1,6 @@
-"""Rows/s of the bare loop on rows in memory, laid out in visiting order: by averaging, p, lanes and threads; beside
-scikit-learn's SGD on the same rows, and beside the speed at which one core reads memory. Each figure is the best of some
-turns, which alternate. Run it when nothing else runs.
+"""Rows/s of the bare training loop on rows in memory, stored in visiting order: by averaging, p, lanes and threads,
+compared with scikit-learn's SGD on the same rows and with the memory bandwidth of one core. Each figure is the best of
+several alternating turns. Run it on an idle machine.
 
     python scripts/loop.py DATA [DATA …] [--turns 5] [--memory 1GB]
 """
@@ -8,8 +8,6 @@ turns, which alternate. Run it when nothing else runs.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import time
 from collections.abc import Callable
 from functools import partial
@@ -17,6 +15,7 @@ from functools import partial
 import numpy as np
 
 from bench_peers.loop import bare_rows_per_second, windows_in_memory
+from bench_peers.machine import machine_line
 from bench_peers.quick import matrix, sklearn_speed
 from streampgs.options import Resources, parse_size
 from streampgs.reading.window import Window
@@ -47,7 +46,7 @@ def measured(windows: list[Window], layout: str) -> dict[str, Speed]:
 
 
 def read_bandwidth() -> float:
-    """Bytes/s of one core that sums up numbers."""
+    """Bytes/s at which one core adds up numbers."""
     numbers = np.ones(1 << 26, np.float32)
     best = 0.0
     for _ in range(5):
@@ -61,12 +60,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="+")
     parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--memory", default="1GB", help="what is read of the data")
+    parser.add_argument("--memory", default="1GB", help="memory budget; the first window under it is measured")
     arguments = parser.parse_args()
-    print(
-        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}, "
-        f"one core reads {read_bandwidth() / 1e9:.1f} GB/s"
-    )
+    print(f"{machine_line()}, one core reads {read_bandwidth() / 1e9:.1f} GB/s")
     for data in arguments.data:
         layout = build_catalog([data], Columns())[0].kind
         windows = windows_in_memory(data, Resources(memory=parse_size(arguments.memory)), count=1)

@@ -1,8 +1,7 @@
-"""Pause = no pause, shown: train once without a pause and once interrupted at random moments, and compare the bits of λ.
+"""Pauses change no bit: train once without a pause and once with interruptions at random moments, and compare λ.
 
-Each interrupted run is stopped by a mixture of SIGINT, SIGTERM, SIGKILL and row limits, resumed each time with another
-memory budget and checkpoint cadence, now and then with its cache deleted. Prints a line for each case and exits 1 if
-any case differs.
+Runs are interrupted by SIGINT, SIGTERM, SIGKILL and row limits. Each resume has another memory budget and checkpoint
+interval, and sometimes the cache was deleted. Prints a line for each case and exits with 1 if one differs.
 
     python scripts/pause_law.py [--pauses 20] [--rows 200000] [--seed 1]
 """
@@ -11,8 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import random
 import shutil
 import signal
@@ -24,8 +21,10 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from bench_peers.machine import machine_line
+
 STREAMPGS = [sys.executable, "-m", "streampgs"]
-# Small windows, so that a run has many of them and pauses fall everywhere.
+# Small windows, so that a run has many of them and is paused at many positions.
 WINDOW = ["--window", "6MB"]
 CASES = [
     (kind, file_format, p, extra)
@@ -50,7 +49,7 @@ def finish(*words: str) -> dict[str, Any]:
 def interrupted(
     run: Path, start: list[str], epochs: str, total_rows: int, pauses: int, chance: random.Random
 ) -> tuple[str, Counter[str]]:
-    """Train to the end with `pauses` interruptions; the final dual's digest and how often each kind struck."""
+    """Train to the end with `pauses` interruptions; returns the digest of λ and the number of interruptions by kind."""
     struck: Counter[str] = Counter()
     for number in range(pauses):
         words = [*start] if not (run / "run.arrows").exists() else ["resume", str(run)]
@@ -90,9 +89,7 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    print(
-        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-    )
+    print(machine_line())
     chance = random.Random(arguments.seed)
     differing = 0
     with tempfile.TemporaryDirectory() as folder:

@@ -1,7 +1,7 @@
-"""Rows/s of training from shards on disk over rows/s of the bare loop on rows in memory, in one run.
+"""Rows/s of training from shards on disk, divided by rows/s of the bare training loop on rows in memory.
 
-The bare loop steps over windows that were read beforehand, laid out in visiting order. Reads the data once before
-timing, so that the page cache is warm. Run it when nothing else runs.
+The bare loop trains on windows that were loaded in advance, stored in visiting order. The data are read once before timing,
+so that they are in the page cache. Run it on an idle machine.
 
     python scripts/pipeline.py DATA [DATA …] [--repeats 3]
 """
@@ -9,12 +9,11 @@ timing, so that the page cache is warm. Run it when nothing else runs.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import tempfile
 from pathlib import Path
 
 from bench_peers.loop import bare_rows_per_second, windows_in_memory
+from bench_peers.machine import machine_line
 from streampgs.options import Limits, ModelOptions, Resources
 from streampgs.run import start as trainer
 from streampgs.table.catalog import build_catalog
@@ -28,9 +27,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--p", type=float, default=2.0)
     arguments = parser.parse_args()
-    print(
-        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-    )
+    print(machine_line())
     resources = Resources()
     for data in arguments.data:
         catalog, _ = build_catalog([data], Columns())
@@ -43,7 +40,7 @@ def main() -> None:
                     [data], run, ModelOptions(p=arguments.p, sigma=1e-6), Limits(epochs=arguments.epochs), resources
                 )
                 if repeat == 0:
-                    continue  # warms the page cache and the compiled loops
+                    continue  # warms up the page cache and the compiled loops
                 print(
                     f"{data}: bare loop {bare / 1e6:.2f}M rows/s, training {report.rows_per_second / 1e6:.2f}M rows/s, "
                     f"ratio {report.rows_per_second / bare:.2f} (waiting {report.seconds_reading_wait:.2f} s of "

@@ -1,7 +1,7 @@
-"""How accuracy after some epochs depends on σ and on the first step, by exhaustive search, and what --sigma auto chooses.
+"""How the accuracy depends on σ and on the first step, by exhaustive search, and which σ `--sigma auto` chooses.
 
-Trains a lane for each σ of a wide grid, all in one pass over rows in memory, and judges the averaged weights on test rows
-after fractions of an epoch; then lets `--sigma auto` choose, as a run from the shards. Prints Markdown, one table for each
+Trains a lane for each σ of a wide grid in the same passes over rows in memory, and evaluates the averaged weights on test
+rows after fractions of an epoch. Then trains a run from the shards with `--sigma auto`. Prints a Markdown table for each
 data set and loss.
 
     python scripts/sigma.py DATA:TEST [DATA:TEST …] [--losses logistic,hinge] [--first-steps 1]
@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import argparse
 import math
-import os
-import platform
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +19,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bench_peers.machine import machine_line
 from streampgs.data.budget import group_sizes
 from streampgs.evaluation import evaluate
 from streampgs.kernels.placing_loop import score_rows, squared_norms
@@ -88,7 +87,7 @@ def searched(train: Window, test: Window, loss: str, layout: str, first_step: fl
 
 
 def chosen(data: str, test: str, loss: str) -> tuple[float, float]:
-    """σ and test accuracy after three epochs of a run that finds σ by itself."""
+    """σ and test accuracy of a run of three epochs with `--sigma auto`."""
     with tempfile.TemporaryDirectory() as folder:
         report = trainer.train([data], Path(folder) / "run", ModelOptions(loss=loss), Limits(epochs=3), Resources())
         assert report.chosen is not None
@@ -97,13 +96,13 @@ def chosen(data: str, test: str, loss: str) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", nargs="+", help="training and test shards, with a colon between them")
+    parser.add_argument("data", nargs="+", help="training shards and test shards, separated by a colon")
     parser.add_argument("--losses", default="logistic,hinge")
     parser.add_argument("--first-steps", default="1", help="multiples of the usual first step")
     parser.add_argument("--returns", default="suffix", choices=("suffix", "average", "last"))
     parser.add_argument("--plot", type=Path)
     arguments = parser.parse_args()
-    print(f"{platform.platform()}, Python {platform.python_version()}, load {os.getloadavg()[0]:.1f}")
+    print(machine_line())
     plotted = []
     for pair in arguments.data:
         data, _, test = pair.partition(":")
@@ -144,7 +143,7 @@ def plot(found: list[tuple[str, list[Curve]]], path: Path) -> None:
         )
     axes.set_ylim(-0.02, 0.001)
     axes.set_xlabel("σ · rows / (curvature · mean ‖x‖²)")
-    axes.set_ylabel("test accuracy after 3 epochs, less the best")
+    axes.set_ylabel("test accuracy after 3 epochs, minus the best")
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
     figure.tight_layout()

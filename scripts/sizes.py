@@ -1,8 +1,8 @@
-"""Seconds from the start of training to a fixed accuracy, by the number of rows there are: with more data it must not
-take longer (the paper's inverse time dependency, catalogue, first window and checkpoints included).
+"""Seconds from the start of training to a fixed accuracy, by the number of rows in the table. More data must not take
+longer, including the catalog, the first window and checkpoints (the inverse time dependency of the paper).
 
-Makes synthetic sparse tables of the given sizes in --data (kept and used again) and trains on each with default options
-until validation rows of the same kind reach the target. Run it when nothing else runs.
+Creates synthetic sparse tables of the given sizes in --data (reused if they exist) and trains on each with default options
+until synthetic validation rows reach the target. Run it on an idle machine.
 
     python scripts/sizes.py [--sizes 50000,200000,800000,3200000,12800000] [--target 0.8] [--repeats 3] [--data sizes-data]
 """
@@ -10,13 +10,12 @@ until validation rows of the same kind reach the target. Run it when nothing els
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import tempfile
 import time
 from pathlib import Path
 
 import streampgs
+from bench_peers.machine import machine_line
 from streampgs.evaluation import evaluate
 from streampgs.synth import write_dataset
 
@@ -32,10 +31,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--data", type=Path, default=Path("sizes-data"))
     arguments = parser.parse_args()
-    print(
-        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
-        f"target {arguments.target}\n"
-    )
+    print(f"{machine_line()}; target {arguments.target}\n")
     print("| rows | seconds | rows used | passes | test accuracy | ended by |\n|---|---|---|---|---|---|")
     test = arguments.data / "test-test"
     if not test.exists():
@@ -53,7 +49,7 @@ def main() -> None:
                 )
                 seconds = time.perf_counter() - began
                 accuracy = evaluate(streampgs.Model.load(run), [str(test)])["accuracy"]
-            if repeat:  # the first round warms the page cache and the compiled loops
+            if repeat:  # the first round warms up the page cache and the compiled loops
                 print(
                     f"| {rows:,} | {seconds:.2f} | {report.rows:,} | {report.rows / rows:.2f} | {accuracy:.4f} | "
                     f"{report.stopped_by} |",

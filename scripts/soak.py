@@ -1,16 +1,15 @@
-"""Train for a long time at full speed and watch the process: its resident memory and its open files must not grow.
+"""Train for a long time at full speed; the resident memory and the number of open files must not grow.
 
     python scripts/soak.py DATA [--minutes 30] [--memory 512MB]
 
-Prints a line a minute and at the end the slope of resident memory, by least squares over all but the first tenth, in
-which windows and caches fill.
+Prints a line each minute and at the end the slope of the resident memory, by least squares without the first tenth, in
+which windows and caches fill up.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import platform
 import signal
 import subprocess
 import sys
@@ -19,6 +18,8 @@ import time
 from pathlib import Path
 
 import numpy as np
+
+from bench_peers.machine import machine_line
 
 _MOST_SLOPE_MB = 1.0
 
@@ -34,7 +35,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--memory", default="512MB")
     chosen = parser.parse_args()
-    print(f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores")
+    print(machine_line())
     with tempfile.TemporaryDirectory() as folder:
         command = ["train", chosen.data, "--run", f"{folder}/run", "--memory", chosen.memory, "--epochs", "1000000"]
         child = subprocess.Popen(

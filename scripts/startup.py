@@ -1,7 +1,7 @@
-"""How long until the first step: of a start on many shards, and of a resume on a large dataset.
+"""Seconds until the first training step, for a start on many shards and for a resume on a large data set.
 
-Imports and the loading of compiled loops are measured apart, as they do not depend on the data. Prints a line for each
-dataset; run it when nothing else runs.
+Imports and the loading of compiled loops are measured separately, because they do not depend on the data. Prints a line
+for each data set. Run it on an idle machine.
 
     python scripts/startup.py DATA [DATA …]
 """
@@ -9,26 +9,25 @@ dataset; run it when nothing else runs.
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import tempfile
 import time
 from pathlib import Path
 
 IMPORTED = time.perf_counter()
 
+from bench_peers.machine import machine_line  # noqa: E402
 from streampgs.learn.pgs import Pgs  # noqa: E402
 from streampgs.options import Limits, ModelOptions, Resources  # noqa: E402
 from streampgs.reading.loader import WindowFiller  # noqa: E402
 from streampgs.reading.window import Window  # noqa: E402
-from streampgs.run import start as trainer  # noqa: E402 (the import is what is measured)
+from streampgs.run import start as trainer  # noqa: E402 (the imports are measured)
 from streampgs.run.report import Silent  # noqa: E402
 
 _ROWS = 1_000_000
 
 
 class FirstStep(Silent):
-    """Notes when the choices were announced, which is right before the first step."""
+    """Measures the time until the choices are printed, which happens right before the first step."""
 
     def __init__(self) -> None:
         self.called = time.perf_counter()
@@ -39,7 +38,7 @@ class FirstStep(Silent):
 
 
 class Fills:
-    """Seconds that the first fill of a window took."""
+    """Measures the seconds of the first fill of a window."""
 
     def __init__(self) -> None:
         self.first: float | None = None
@@ -59,9 +58,7 @@ def main() -> None:
     parser.add_argument("data", nargs="+")
     parser.add_argument("--memory", type=int, default=512, help="MB")
     arguments = parser.parse_args()
-    print(
-        f"{platform.platform()}, Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}"
-    )
+    print(machine_line())
     print(f"imports {time.perf_counter() - IMPORTED:.2f} s")
     began = time.perf_counter()
     Pgs.warm_up("logistic", 2.0, "sparse", "suffix")
@@ -81,7 +78,7 @@ def main() -> None:
                 size = sum(file.stat().st_size for file in Path(data).rglob("*") if file.is_file()) / 1e9
                 print(
                     f"{name:11} {data}: {size:.1f} GB, first step after {observer.seconds:.2f} s, of which the first "
-                    f"window {fill:.2f} s and all else {observer.seconds - fill:.2f} s"
+                    f"window {fill:.2f} s and everything else {observer.seconds - fill:.2f} s"
                 )
 
 

@@ -1,9 +1,9 @@
-"""How much replay is best: accuracy on held-out rows at the end of a stream, for the table in docs/streams.md.
+"""Test accuracy at the end of a stream by --replay, for the table in docs/streams.md.
 
     python scripts/streams.py [--rows 400000] [--seeds 3]
 
-Streams of synthetic sparse rows, mixed and sorted by label; and streams that drift: dense rows whose true weights turn, by a
-right angle or a third of it while the stream lasts, judged on rows as they are at its end. Means over seeds.
+The streams are synthetic sparse rows, mixed or sorted by label, and dense rows that drift: their true weights turn by 30° or
+90° during the stream, and the test rows are drawn at its end. Prints means over seeds.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bench_peers.machine import machine_line
 from streampgs.synth import write_dataset
 
 RATIOS = (0.0, 0.5, 1.0, 2.0, 4.0)
@@ -48,7 +49,7 @@ def stored(folder: Path, rows: int, seed: int, ordered: bool) -> Stream:
 
 
 def turned(angles: NDArray[np.float64], seed: int) -> pa.RecordBatch:
-    """Rows whose true weights stand at these angles."""
+    """Rows whose true weights have these angles."""
     random = np.random.default_rng(seed)
     features = random.standard_normal((len(angles), FEATURES)).astype(np.float32)
     half = FEATURES // 2
@@ -92,11 +93,12 @@ def accuracy(stream: Stream, replay: float, seed: int, run: Path) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=400_000)
     parser.add_argument("--seeds", type=int, default=3)
     arguments = parser.parse_args()
     rows, right = arguments.rows, np.pi / 2
+    print(f"{machine_line()}\n")
     print(f"| stream of {rows:,} rows | " + " | ".join(f"replay {ratio:g}" for ratio in RATIOS) + " |")
     print("|---|" + "---|" * len(RATIOS))
     kinds: dict[str, Callable[[Path, int], Stream]] = {

@@ -1,11 +1,11 @@
-"""A wide table of mixed columns: how fast it is decoded, encoded and trained on, next to what pyarrow takes to decode it.
+"""Speed on a wide table of mixed columns: decoding, encoding and training, compared with decoding by pyarrow alone.
 
     python scripts/wide.py make OUT [--rows N] [--files N] [--group-rows N]
     python scripts/wide.py measure TABLE [--memory SIZE] [--epochs N]
 
 The table has 200 columns, as Spark would write them (Snappy, dictionaries, pages of 1 MB and of 20,000 rows at most):
 120 floats of all scales, 30 integers, 10 booleans, 10 timestamps and dates, 2 decimals, 28 strings of 10 to 100,000
-different values; some have nulls. The label depends on a few of them.
+different values; some have nulls. The label depends on a few columns.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from bench_peers.machine import machine_line
+
 _CARDINALITIES = [10, 50, 200, 1_000, 5_000, 20_000, 100_000]
-_PIECE_ROWS = 50_000
+_BATCH_ROWS = 50_000
 
 
 def columns_of(rows: int, seed: int) -> dict[str, pa.Array]:
@@ -65,18 +67,18 @@ def columns_of(rows: int, seed: int) -> dict[str, pa.Array]:
 
 def make(out: Path, rows: int, files: int, group_rows: int) -> None:
     out.mkdir(parents=True)
-    schema, piece = None, 0
+    schema, seed = None, 0
     for number in range(files):
         table_rows, writer, waiting = rows // files, None, []
-        for first in range(0, table_rows, _PIECE_ROWS):
-            batch = pa.table(columns_of(min(_PIECE_ROWS, table_rows - first), piece))
-            piece += 1
+        for first in range(0, table_rows, _BATCH_ROWS):
+            batch = pa.table(columns_of(min(_BATCH_ROWS, table_rows - first), seed))
+            seed += 1
             schema = schema or batch.schema
             if writer is None:
                 path = out / f"part-{number:05}.snappy.parquet"
                 writer = pq.ParquetWriter(path, schema, compression="snappy", data_page_size=1 << 20)
             waiting.append(batch)
-            if sum(part.num_rows for part in waiting) >= group_rows or first + _PIECE_ROWS >= table_rows:
+            if sum(part.num_rows for part in waiting) >= group_rows or first + _BATCH_ROWS >= table_rows:
                 writer.write_table(pa.concat_tables(waiting), row_group_size=group_rows)
                 waiting = []
         assert writer is not None
@@ -85,7 +87,7 @@ def make(out: Path, rows: int, files: int, group_rows: int) -> None:
 
 
 def decode(table: Path, threads: bool) -> float:
-    """Rows a second of pyarrow alone, all columns, in batches."""
+    """Rows/s of pyarrow alone: all columns, in batches."""
     rows, began = 0, time.perf_counter()
     for path in sorted(table.glob("*.parquet")):
         with pq.ParquetFile(path, pre_buffer=False) as file:
@@ -120,6 +122,7 @@ def main() -> None:
     if arguments.command == "make":
         make(arguments.out, arguments.rows, arguments.files, arguments.group_rows)
         return
+    print(machine_line())
     with tempfile.TemporaryDirectory(dir=arguments.table.parent) as folder:
         one, two = decode(arguments.table, False), decode(arguments.table, True)
         print(f"pyarrow alone: {one / 1e3:,.0f}k rows/s with one thread, {two / 1e3:,.0f}k with all")

@@ -130,7 +130,7 @@ def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) 
     """rows and loss; accuracy and auc of a classification, mse and r2 of a regression; of several labels the means,
     and under `labels` the same for each."""
     options = model.options
-    columns = replace(columns_of(options, model.encoding), class_weights=())
+    columns = columns_of(replace(options, class_weight=None), model.encoding)
     several = len(options.labels) > 1
     sums = [_LabelSums(model) for _ in options.labels]
     classes = _ClassSums(model) if options.multiclass else None

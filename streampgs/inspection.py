@@ -13,13 +13,13 @@ import numpy as np
 from streampgs.checks import decode, understanding
 from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.open import columns_of, open_table
+from streampgs.data.sampling import sampled_labels
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.pgs import PgsSettings
 from streampgs.model import Model, lanes_from, newest_checkpoint
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
-from streampgs.reading.label_sample import sampled_labels
 from streampgs.run.folder import Checkpoint, RunFolder
 from streampgs.run.validate import check_cursor
 from streampgs.run.words import encoding_choices

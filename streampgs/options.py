@@ -167,6 +167,8 @@ class ModelOptions:
     """The labels, of two classes the negative one first; None: found in a sample of the labels."""
     joined_classes: int = 0
     """Of the classes the last ones, in the order of their coming: the data had none of them when the run started."""
+    label_pairs: tuple[tuple[str, str] | None, ...] = ()
+    """With several label columns: the strings of each, the negative one first; None: it holds numbers."""
     weight: str | None = None
     offset: str | None = None
     """A column of numbers that are added to the rows' scores."""
@@ -182,6 +184,8 @@ class ModelOptions:
         for name in ("loss", "p", "sigma", "ball", "label", "classes", "class_weight", "validation"):
             if isinstance(getattr(self, name), list):
                 object.__setattr__(self, name, tuple(getattr(self, name)))
+        pairs = tuple(None if pair is None else tuple(pair) for pair in self.label_pairs)
+        object.__setattr__(self, "label_pairs", pairs)
         if isinstance(self.classes, float | int | str):  # a list of one
             object.__setattr__(self, "classes", (self.classes,))
         for loss in self.losses:

@@ -1,4 +1,4 @@
-"""What all tests share: how Hypothesis searches, and one way to say that draws are uniform."""
+"""Shared by all tests: the Hypothesis profile, a check that draws are uniform, and the order of the tests."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, settings
 from numpy.typing import ArrayLike
 from scipy.stats import chi2
 
-# The first call of a compiled loop takes a second, hence no deadline; the same examples on every machine and in every
-# run, so that a red test stays red until it is mended.
+# No deadline, because the first call of a compiled loop takes a second. The same examples on every machine and in every
+# run, so that a failing test keeps failing until it is fixed.
 settings.register_profile(
     "house",
     deadline=None,
@@ -23,7 +23,7 @@ settings.register_profile(
 )
 settings.load_profile("house")
 
-# The seeds are fixed, so this is not how often a right program fails but how sure one is that a wrong one is wrong.
+# The seeds are fixed, so correct code never fails now and then; this is the certainty with which wrong code fails.
 _CHANCE_OF_A_FALSE_ALARM = 1e-4
 
 
@@ -34,7 +34,7 @@ def assert_uniform() -> Callable[[ArrayLike], None]:
     def check(counts: ArrayLike) -> None:
         counts = np.asarray(counts, dtype=float).ravel()
         expected = counts.sum() / counts.size
-        assert expected >= 5.0, "too few draws for the chi-square distribution to be a fair yardstick"
+        assert expected >= 5.0, "too few draws for the chi-square approximation"
         statistic = float(((counts - expected) ** 2).sum() / expected)
         bound = float(chi2.ppf(1.0 - _CHANCE_OF_A_FALSE_ALARM, counts.size - 1))
         assert statistic <= bound, f"chi-square {statistic:.1f} > {bound:.1f} over {counts.size} outcomes"
@@ -43,5 +43,6 @@ def assert_uniform() -> Callable[[ArrayLike], None]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Those that fork this process come first: a child of one that has threads may wait for a lock that nobody holds."""
-    items.sort(key=lambda item: "faults" not in item.path.parts)
+    """First the tests that fork this process: a forked child of a process with threads can deadlock. Then the slow ones,
+    so that with several workers the last test to finish is a short one."""
+    items.sort(key=lambda item: ("faults" not in item.path.parts, item.get_closest_marker("slow") is None))

@@ -1,4 +1,4 @@
-"""The house: what a wheel holds, what the lock pins, and that no file knows the machine it was made on."""
+"""The contents of the wheel, the pins of the locks, and that no file depends on the machine it was written on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCKS = {name: (ROOT / f"requirements-{name}.lock").read_text() for name in ("dev", "moto")}
 
-# A path that exists on one machine only, or an address from which one machine gets its packages.
+# A path that exists on one machine only, or the package index of one machine.
 OF_ONE_MACHINE = re.compile(
     r"(^|[^A-Za-z0-9_.])/(work|farm|root|home|Users)/"
     r"|https?://[^ ]*/simple"
@@ -28,19 +28,19 @@ OF_ONE_MACHINE = re.compile(
 
 
 def locked(name: str) -> list[tuple[Requirement, list[str]]]:
-    """Each requirement of the lock with its hashes."""
+    """Each requirement of a lock with its hashes."""
     entries = re.sub(r"\s*\\\n\s*", " ", LOCKS[name]).splitlines()
     parts = [re.split(r"\s+--hash=", entry) for entry in entries if not entry.lstrip().startswith("#")]
     return [(Requirement(requirement), hashes) for requirement, *hashes in parts]
 
 
 def project_files() -> list[Path]:
-    """What git tracks or would add, so that a fault is seen before it is committed."""
+    """The files that git tracks or would add, so that a violation is found before it is committed."""
     listing = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
     try:
         found = subprocess.run(listing, cwd=ROOT, check=True, capture_output=True).stdout
     except (OSError, subprocess.CalledProcessError):
-        pytest.skip("not a git work tree: which files belong to the project is unknown")
+        pytest.skip("not a git work tree, so the files of the project are unknown")
     files = [ROOT / os.fsdecode(name) for name in found.split(b"\0") if name]
     return [file for file in files if file.is_file()]
 
@@ -55,14 +55,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Iterator[zipfile.ZipFile]
         yield opened
 
 
-def test_wheel_holds_every_module_and_the_typing_marker(wheel):
+def test_wheel_contains_every_module_and_the_typing_marker(wheel):
     package = ROOT / "streampgs"
     modules = {file.relative_to(ROOT).as_posix() for file in package.rglob("*.py")}
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == modules | {"streampgs/py.typed"}
 
 
-def test_wheel_offers_the_command_and_carries_the_licence(wheel):
+def test_wheel_has_the_command_and_the_licence(wheel):
     (entry_points,) = (name for name in wheel.namelist() if name.endswith(".dist-info/entry_points.txt"))
     assert "streampgs = streampgs.cli:main" in wheel.read(entry_points).decode()
     assert any(name.endswith("/licenses/LICENSE") for name in wheel.namelist())
@@ -86,7 +86,7 @@ def test_lock_has_no_address(name):
     assert options == {"--hash"}
 
 
-def test_lock_honours_the_project():
+def test_lock_satisfies_the_project():
     pinned = {requirement.name: Version(str(requirement.specifier)[2:]) for requirement, _ in locked("dev")}
     asked = PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"]
     for requirement in map(Requirement, asked):
@@ -94,7 +94,7 @@ def test_lock_honours_the_project():
         assert pinned[requirement.name] in requirement.specifier, f"{requirement}: run ./scripts/lock"
 
 
-def test_no_file_knows_one_machine():
+def test_no_file_depends_on_one_machine():
     found = []
     for file in project_files():
         content = file.read_bytes()
@@ -106,7 +106,7 @@ def test_no_file_knows_one_machine():
     assert not found, "\n".join(found)
 
 
-def test_scripts_have_the_run_bit():
+def test_scripts_are_executable():
     files = [file for file in project_files() if file.parent in (ROOT / ".ci", ROOT / "scripts")]
     scripts = [file for file in files if file.read_bytes().startswith(b"#!")]
     assert {ROOT / ".ci/run", ROOT / "scripts/test"} <= set(scripts)

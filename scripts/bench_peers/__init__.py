@@ -1,10 +1,11 @@
-"""What `scripts/bench.py` measures, a room each.
+"""The parts of `scripts/bench.py`.
 
-data           the rows, in every form that a peer reads
-trial          what one peer does in one process: its task, its clock, its curve
-peers          who takes part; their code is in streampgs_runs, streaming, vowpal_wabbit, in_memory and loading
-converged      the best accuracy that there is to reach
+data           the rows, in every format that a peer reads
+trial          one peer in one process: its task, its clock, its curve
+peers          the list of peers; their code is in streampgs_runs, streaming, vowpal_wabbit, in_memory and loading
+converged      the best accuracy of linear models
 supervision    starts the processes, chooses settings, repeats
-report         the machine, the table, the plot
-quick          ratios instead of seconds, from the bare loop in loop
+machine        the machine and the versions of packages
+report         the table and the plot
+quick          ratios of speeds, with the bare training loop in loop
 """

@@ -1,4 +1,4 @@
-"""The best accuracy that converged linear models reach: L1-SVM, L2-SVM and logistic regression by LIBLINEAR."""
+"""The best accuracy of converged linear models: L1-SVM, L2-SVM and logistic regression by LIBLINEAR."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def search(task: Task, trial: Trial) -> None:
 
     def reached(model: Any) -> float:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the hinge is never quite done
+            warnings.simplefilter("ignore")  # the hinge loss never fully converges
             model.fit(features, labels)
         return accuracy(model.decision_function, task.test, task.features)
 
@@ -38,7 +38,7 @@ def search(task: Task, trial: Trial) -> None:
 
 
 def climb(value: Callable[[float], float]) -> dict[float, float]:
-    """Values at 1 and on from there by factors, up and if that is no use down, until they fall."""
+    """Values at 1 and at growing factors until they fall; if the first step up does not help, at shrinking factors."""
     found = {1.0: value(1.0)}
     for factor in (_FACTOR, 1 / _FACTOR):
         place = 1.0

@@ -1,4 +1,4 @@
-"""The rows that all peers get, in every form that one of them reads, made once and kept."""
+"""The rows for all peers, in every format that a peer reads; written once and reused."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Dataset:
 
 
 class Notebook:
-    """What was found out about a data set, kept in a JSON file."""
+    """Facts about a data set, kept in a JSON file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -47,7 +47,7 @@ class Notebook:
 
 
 def synthetic(folder: Path, rows: int) -> Dataset:
-    """The sparse set of `streampgs synth`, of both formats."""
+    """Synthetic sparse rows, in both formats."""
     train, test = {}, {}
     for file_format in _FORMATS:
         name = f"sparse-{rows}-{file_format}"
@@ -65,7 +65,7 @@ def synthetic(folder: Path, rows: int) -> Dataset:
 
 
 def given(folder: Path, train: Path, test: Path) -> Dataset:
-    """Any folders of sparse rows; the format that is missing is made."""
+    """Given folders of sparse rows; the missing format is written."""
     return _described(folder, _both_formats(folder, train), _both_formats(folder, test))
 
 
@@ -150,7 +150,7 @@ def _described(folder: Path, train: dict[str, Path], test: dict[str, Path]) -> D
 
 
 def _counted(shards: Path) -> tuple[int, int]:
-    """Rows, and the largest index."""
+    """The number of rows and the largest index."""
     rows = largest = 0
     for batch in arrow_batches(str(shards)):
         rows += batch.num_rows
@@ -163,6 +163,6 @@ def files_in(place: Path) -> list[Path]:
 
 
 def _identity(folder: Path) -> str:
-    """Tells folders of one name apart, and a folder from what it was before."""
+    """A digest that differs for folders of the same name and for changed contents."""
     states = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files_in(folder)]
     return f"{zlib.crc32(repr(states).encode()):08x}"

@@ -1,7 +1,7 @@
-"""Peers that want all rows in memory. What they share is how the rows get there: Parquet, pyarrow, one sparse matrix.
+"""Peers that need all rows in memory. All load them in the same way: Parquet, pyarrow, one sparse matrix.
 
-Each point of the curve is a fit from scratch with more effort. A user cannot know beforehand which effort will do: to be
-credited with the least that reaches the target is more than fair to these peers.
+Each point of the curve is a fit from scratch with more effort. A user does not know in advance which effort is enough, so
+counting only the smallest effort that reaches the target favours these peers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _fit_with_growing_effort(
 ) -> None:
     for effort in efforts:
         with Stopwatch() as fitting, warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # ending before convergence is the point
+            warnings.simplefilter("ignore")  # the fit is meant to end before convergence
             model = fit(effort)
         rows = effort * task.rows if efforts_are_passes else None
         score = accuracy(decide(model), task.test, task.features)
@@ -115,7 +115,7 @@ def cyanure(task: Task, trial: Trial) -> None:
             solver=task.settings["solver"],
             max_iter=int(passes),
             tol=1e-9,
-            duality_gap_interval=1000,  # looking at the gap costs as much as a pass
+            duality_gap_interval=1000,  # computing the gap costs as much as a pass
             n_threads=task.threads,
             verbose=False,
         )

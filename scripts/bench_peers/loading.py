@@ -1,4 +1,4 @@
-"""No learning at all: what it takes to get the rows out of the files. Nobody who reads them all can be faster."""
+"""Reading the rows without learning: a lower bound for every trainer that reads them all."""
 
 from __future__ import annotations
 

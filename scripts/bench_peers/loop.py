@@ -1,4 +1,4 @@
-"""The bare loop: steps over windows that were read beforehand, in one thread, with nothing else going on."""
+"""The bare training loop: steps over windows that were loaded in advance, in one thread."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PIECE_ROWS = 8192
 
 
 def windows_in_memory(data: str, resources: Resources, count: int) -> list[Window]:
-    """The first windows of a run on `data`, or all of its first epoch if they are fewer."""
+    """The first windows of a run on `data`, at most those of the first epoch."""
     catalog, _ = build_catalog([data], Columns())
     groups = group_sizes(catalog)
     schedule = Schedule(0, groups, choose_sizes(groups, resources))
@@ -44,8 +44,7 @@ def bare_rows_per_second(
     lanes: int = 1,
     threads: int = 1,
 ) -> float:
-    """Of logistic regression, once the loops are loaded and threads work in rounds; with several lanes, each row counts
-    once."""
+    """Rows/s of logistic regression, after the loops are loaded; with several lanes each row counts once."""
     settings = [
         PgsSettings(
             "logistic", 0.0, p, 1e-6 * 2.0**lane, 5e5, float("inf"), 1, 0.1, returns, 0, layout, workers=threads

@@ -1,4 +1,4 @@
-"""Who takes part, what each reads, and the small grid from which a peer other than streampgs gets its best setting."""
+"""The peers, their input formats, and the small grid of settings for each peer other than streampgs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Peer:
     function: str
     """module:name; the module is imported in the peer's own process only."""
     package: str | None = None
-    """As pip names it; None: streampgs's own dependencies suffice."""
+    """Name for pip; None: the dependencies of streampgs are enough."""
     module: str | None = None
     grid: tuple[Settings, ...] = ({},)
     all_cores: bool = False
@@ -28,7 +28,7 @@ def _grid(**choices: list[Any]) -> tuple[Settings, ...]:
     return tuple(dict(zip(choices, values, strict=True)) for values in product(*choices.values()))
 
 
-# The middle comes first: once one setting has reached the target, a worse one is given up sooner.
+# The middle of the grid comes first: after one setting has reached the target, worse ones are stopped earlier.
 _ALPHAS = [1e-6, 3e-7, 3e-6, 1e-7, 1e-5, 3e-5]
 _C = [1, 3, 0.3, 10, 0.1]
 _LIBLINEAR = _grid(loss=["hinge", "squared_hinge", "logistic"], C=_C)
@@ -81,4 +81,4 @@ PEERS = {
 }  # fmt: skip
 
 CONVERGED = Peer("", "", "converged:search", "scikit-learn", "sklearn")
-"""No peer: finds the accuracy that all of them are to come near to."""
+"""Not a peer: finds the accuracy from which the target is derived."""

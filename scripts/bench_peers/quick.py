@@ -1,7 +1,7 @@
-"""Ratios that tell in a minute whether something has become slower.
+"""Ratios of speeds that show within a minute whether something became slower.
 
-A ratio is of two speeds that were measured in turns on the same rows in the same process, so that what else the machine
-does weighs on both; of several turns the middle one counts. Larger is better throughout.
+The two speeds of a ratio are measured in turns on the same rows in the same process, so that other load on the machine
+affects both; the median of the turns counts. Larger is always better.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LANES = 16
 
 Ratios = dict[str, float]
 Speed = Callable[[], float]
-"""Rows a second."""
+"""Rows/s."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ def _workload(folder: Path, kind: str, rows: int) -> Workload:
 
 
 def _ratio(speed: Speed, reference: Speed) -> float:
-    speed(), reference()  # compiles, and fills the caches
+    speed(), reference()  # compiles and warms up the caches
     return statistics.median(speed() / reference() for _ in range(_TURNS))
 
 
@@ -78,9 +78,9 @@ def _ratio(speed: Speed, reference: Speed) -> float:
 
 
 def loop_over_sklearn(workloads: Workloads) -> Ratios:
-    """Logistic regression in one thread on the same rows in memory, in visiting order; with averaging and without.
+    """Logistic regression in one thread on the same rows in memory, in visiting order, with and without averaging.
 
-    Left to itself scikit-learn shuffles, which jumps about in memory and costs it half its speed: these are ratios, too.
+    By default scikit-learn shuffles, which causes random memory access and costs it half its speed; with ratios for both.
     """
     windows = workloads.sparse.windows
     features = max(window.largest_index for window in windows) + 1
@@ -96,7 +96,7 @@ def loop_over_sklearn(workloads: Workloads) -> Ratios:
 
 
 def pipeline_over_loop(workloads: Workloads) -> Ratios:
-    """Training from Arrow shards, files in the page cache, over the same steps on rows in memory."""
+    """Training from Arrow shards in the page cache, relative to the same steps on rows in memory."""
     return {
         f"pipeline_over_loop_{workload.kind}": _ratio(
             partial(_training_speed, workload), partial(bare_rows_per_second, workload.windows, workload.kind)
@@ -106,7 +106,7 @@ def pipeline_over_loop(workloads: Workloads) -> Ratios:
 
 
 def lanes_over_one_lane(workloads: Workloads) -> Ratios:
-    """Rows a second of many models on the same rows over those of one, without averages."""
+    """Rows/s of many models on the same rows relative to one model, without averages."""
     speed = partial(bare_rows_per_second, workloads.sparse.windows, "sparse", returns="last")
     return {f"lanes_{_LANES}_over_1": _ratio(partial(speed, lanes=_LANES), speed)}
 

@@ -1,12 +1,8 @@
-"""What the bench tells: the machine, a Markdown table, a plot."""
+"""The report of the benchmark: a Markdown table and a plot."""
 
 from __future__ import annotations
 
-import os
-import platform
 from collections.abc import Iterable
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +11,9 @@ import numpy as np
 from bench_peers.peers import PEERS
 
 Row = dict[str, Any]
-"""A peer in the report: its name, its outcomes and their summary; or why there are none."""
+"""A peer in the report: its name, outcome and summary, or the reason why there is none."""
 
-# How much of the plot lies below the target.
+# The share of the plot below the target.
 _LEAST_BELOW, _MOST_BELOW = 0.03, 0.06
 
 _HEAD = (
@@ -34,52 +30,20 @@ _HEAD = (
 )
 
 
-def machine() -> dict[str, Any]:
-    return {
-        "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "cpu": _cpu_model(),
-        "cores": os.cpu_count(),
-        "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
-        "system": platform.platform(),
-        "python": platform.python_version(),
-        "load_average": os.getloadavg(),
-    }
-
-
-def versions(packages: Iterable[str]) -> dict[str, str]:
-    found = {}
-    for package in sorted(set(packages)):
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor()
-    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-
-
 def markdown(result: dict[str, Any]) -> str:
-    """The table, the fastest to the target first, with what it takes to read it."""
+    """The table, fastest peer first, with the explanation of its columns and notes."""
     machine, data, target, rows = result["machine"], result["data"], result["target"], result["peers"]
     text_seconds = result["found_beforehand"].get("seconds_converting_to_text")
     notes = [
         f"{data['rows']:,} rows, {data['features']:,} features ({data['train']}); target accuracy {target:.4f}. "
         f"{machine['cpu']}, {machine['cores']} cores, {machine['memory_gb']} GB, {machine['system']}, "
-        f"Python {machine['python']}, {machine['date'][:10]}; files in the page cache. `start` is imports and the loading of "
-        "compiled code; it is no part of the total."
+        f"Python {machine['python']}, {machine['date'][:10]}; files in the page cache. `start` is the time of imports and of "
+        "loading compiled code; the total does not include it."
     ]
     lines = [_line(_HEAD), _line(["---"] * len(_HEAD)), *(_line(_cells(row)) for row in sorted(rows, key=_place))]
     notes_below = [_own_stop(row) for row in rows if "own_stop" in row.get("outcome", {}).get("notes", {})]
     if text_seconds is not None:
-        notes_below.append(
-            f"Writing the text that Vowpal Wabbit reads took {text_seconds:.1f} s, which is not counted."
-        )
+        notes_below.append(f"Writing the text input of Vowpal Wabbit took {text_seconds:.1f} s, which is not counted.")
     return "\n".join([*notes, "", *lines, "", *(f"- {note}" for note in notes_below)])
 
 
@@ -124,14 +88,14 @@ def _line(cells: Iterable[str]) -> str:
 def _own_stop(row: Row) -> str:
     peer, stop = PEERS[row["peer"]], row["outcome"]["notes"]["own_stop"]
     return (
-        f"{peer.title} from {peer.reads}, told the target: ended by {stop['stopped_by']} after {stop['passes']:.2f} passes "
-        f"and {stop['seconds']:.2f} s ({stop['seconds_of_command']:.2f} s the whole command) with accuracy "
-        f"{stop['accuracy']:.4f}."
+        f"{peer.title} from {peer.reads} with `--target-accuracy`: ended by {stop['stopped_by']} after "
+        f"{stop['passes']:.2f} passes and {stop['seconds']:.2f} s ({stop['seconds_of_command']:.2f} s for the whole command) "
+        f"with accuracy {stop['accuracy']:.4f}."
     )
 
 
 def plot(rows: list[Row], target: float, path: Path) -> None:
-    """Accuracy against seconds, a line a peer."""
+    """Accuracy over seconds, a line for each peer."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -1,4 +1,4 @@
-"""Sparse rows from Parquet and Arrow shards, the way that anyone would read them with pyarrow."""
+"""Sparse rows from Parquet and Arrow shards, read with plain pyarrow."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from scipy.sparse import csr_matrix
 COLUMNS = ["label", "indices", "values"]
 
 Decide = Callable[[csr_matrix], Any]
-"""Scores of rows: above 0 is the positive class."""
+"""Gives the scores of rows; above 0 means the positive class."""
 
 
 class Rows(NamedTuple):
     labels: NDArray[np.float64]
-    """1 and -1."""
+    """Labels as 1 and -1."""
     features: csr_matrix
 
 
@@ -57,7 +57,7 @@ def arrow_batches(folder: str) -> Iterator[pa.RecordBatch]:
 
 
 def accuracy(decide: Decide, test: str, features: int) -> float:
-    """On the rows of an Arrow folder, a batch at a time: what is measured here shall not be a peer's peak memory."""
+    """Accuracy on the rows of an Arrow folder, a batch at a time, so that it does not raise the peak memory of the peer."""
     right = count = 0
     for batch in arrow_batches(test):
         labels, matrix = rows_of(batch, features)

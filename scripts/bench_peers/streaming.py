@@ -1,4 +1,4 @@
-"""scikit-learn plus twelve lines of pyarrow: the streaming trainer that anyone can write."""
+"""scikit-learn and twelve lines of pyarrow: the simplest streaming trainer."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """streampgs with its default options, from the call of `train` to the saved model.
 
-Each point of the curve is a run of its own that ends there: its seconds hold everything, from the catalogue to the last
-checkpoint and, from Parquet, the writing of the cache. No setting is searched for.
+Each point of the curve is a separate run that ends there. Its seconds include everything from the catalog to the last
+checkpoint, for Parquet also writing the cache. No settings are searched.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _train(task: Task, trial: Trial, data: str) -> None:
             streampgs.train(few_rows, run=Path(folder) / "preparing", epochs=1)
         for passes in _PASSES:
             run = Path(folder) / f"{passes:g}"
-            # Beyond a limit of epochs nothing is read ahead, beyond one of rows the next window is.
+            # Nothing is read ahead past a limit of epochs; past a limit of rows the next window is.
             limit: dict[str, Any] = (
                 {"epochs": int(passes)} if passes == int(passes) else {"rows": math.ceil(passes * task.rows)}
             )
@@ -54,7 +54,7 @@ def _train(task: Task, trial: Trial, data: str) -> None:
 
 
 def _few_rows(task: Task, folder: Path) -> Path:
-    """A run on them compiles, or loads, all that a run on many needs."""
+    """A table of a few rows; training on it compiles or loads all loops."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -66,7 +66,7 @@ def _few_rows(task: Task, folder: Path) -> Path:
 
 
 def _own_stop(data: str, run: Path, task: Task) -> dict[str, Any]:
-    """What the command does that is told the target: when it ends by itself, and how good its model is then."""
+    """The command with --target-accuracy: when it stops, and the accuracy of its model."""
     target = ["--target-accuracy", str(task.target), "--validation", task.test, "--seconds", _LONGEST_OWN_STOP]
     with Stopwatch() as command:
         report = _streampgs("train", data, "--run", str(run), *target, "--quiet")

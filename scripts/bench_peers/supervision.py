@@ -1,4 +1,4 @@
-"""Starts peers, each in a process of its own, one after the other; finds their settings; repeats."""
+"""Runs the peers one after the other, each in its own process; searches their settings; repeats."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BELOW_CONVERGED = 0.005
 _READ_BYTES = 1 << 22
 
 Outcome = dict[str, Any]
-"""What a trial came to; or `failed` and why."""
+"""The result of a trial, or `failed` with the reason."""
 
 
 class Supervisor:
@@ -36,7 +36,7 @@ class Supervisor:
         self.target = target if target is not None else self._converged() - _BELOW_CONVERGED
 
     def settings(self, name: str) -> dict[str, Any]:
-        """The setting of the peer's grid that gets to the target first; it is searched for once."""
+        """The setting of the peer's grid that reaches the target first; searched once."""
         peer, facts = PEERS[name], self.dataset.notebook.facts
         key = f"{name} to {self.target:.4f}"
         if len(peer.grid) == 1:
@@ -106,7 +106,7 @@ def missing_package(name: str) -> str | None:
 
 
 def median(name: str, outcomes: list[Outcome], target: float, rows: int) -> dict[str, Any]:
-    """The peer's row of the table: its middle outcome, failures counting as the slowest."""
+    """The row of a peer: its median outcome; failures count as slowest."""
 
     def goodness(outcome: Outcome) -> tuple[bool, float]:
         if "failed" not in outcome and not outcome["curve"]:
@@ -120,7 +120,7 @@ def median(name: str, outcomes: list[Outcome], target: float, rows: int) -> dict
 
 
 def summary(outcome: Outcome, target: float, rows: int) -> dict[str, Any]:
-    """Of a curve, the first point at the target; without one, the last point."""
+    """The first point of the curve that reaches the target, otherwise the last point."""
     if "failed" in outcome:
         return {"reached": False, "failed": outcome["failed"]}
     if not outcome["curve"]:
@@ -138,13 +138,13 @@ def summary(outcome: Outcome, target: float, rows: int) -> dict[str, Any]:
 
 
 def _goodness(found: dict[str, Any]) -> tuple[bool, float]:
-    """Sorts the fastest to the target first; of those that did not get there, the nearest."""
+    """Sort key: the fastest to the target first, then those that came closest to it."""
     return (not found["reached"], found["seconds"] if found["reached"] else -found.get("best_accuracy", 0.0))
 
 
 def _in_own_process(task: Task, timeout: float) -> Outcome:
     command = [sys.executable, str(_BENCH), "--peer", task.peer, "--task", json.dumps(asdict(task))]
-    # A session of its own, so that what the peer itself has started ends with it.
+    # A separate session, so that processes that the peer has started end with it.
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
@@ -163,7 +163,7 @@ def _in_own_process(task: Task, timeout: float) -> Outcome:
 
 
 def _read_all(places: Iterable[Path]) -> None:
-    """Into the page cache, for all peers alike."""
+    """Reads the files into the page cache, as for all peers."""
     for place in places:
         for path in files_in(place):
             with path.open("rb", buffering=0) as file:

@@ -1,4 +1,4 @@
-"""One peer in one process: what it is asked, what its clock says, how accurate it was when.
+"""One peer in one process: its task, its clock and its accuracy over time.
 
 Nothing heavy is imported here, so that a peer's imports and memory are its own.
 """
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from streampgs.run.memory import peak_rss_bytes
 
-# A curve goes on for this many times the seconds that the target took, to show where it leads.
+# A curve continues for this many times the seconds to the target.
 _BEYOND_TARGET = 2.0
 
 Item = TypeVar("Item")
@@ -34,15 +34,15 @@ class Task:
     target: float
     settings: dict[str, Any]
     seconds_limit: float
-    """When the process is this old, its curve ends."""
+    """The curve ends at this age of the process."""
     seconds_of_use: float
-    """A point that takes longer than this is of no use, and those after it take longer still."""
+    """A point that takes longer ends the curve, because later points take even longer."""
     threads: int
 
 
 @dataclass
 class Stopwatch:
-    """Adds up the seconds spent inside `with` blocks, of the clock and of all the process's threads."""
+    """Adds up wall-clock and CPU seconds spent inside `with` blocks."""
 
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -59,7 +59,7 @@ class Stopwatch:
         return Stopwatch(self.seconds + other.seconds, self.cpu_seconds + other.cpu_seconds)
 
     def each(self, items: Iterator[Item]) -> Iterator[Item]:
-        """The same items; what is timed is how long each takes to come."""
+        """The same items; measures the time to get each item."""
         while True:
             with self:
                 item = next(items, None)
@@ -70,32 +70,32 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Point:
-    """How far a peer was after some time; what it takes to measure the accuracy is not counted."""
+    """The state of a peer after some time; measuring the accuracy is not counted."""
 
     seconds: float
     seconds_loading: float
-    """The part of them that passed in waiting for rows."""
+    """The part of these seconds spent waiting for rows."""
     cores: float
-    """Seconds of all threads per second of the clock."""
+    """CPU seconds of all threads per second."""
     rows: float | None
-    """Seen so far; None where a peer does not tell."""
+    """Rows seen so far; None if the peer does not report them."""
     accuracy: float
 
 
 @dataclass
 class Trial:
-    """What a peer has to show; filled in by its function."""
+    """The results of a peer, filled in by its function."""
 
     task: Task
     importing: Stopwatch = field(default_factory=Stopwatch)
     preparing: Stopwatch = field(default_factory=Stopwatch)
-    """Compiling, or loading what was compiled before."""
+    """Compiling loops or loading compiled loops."""
     loading: Stopwatch = field(default_factory=Stopwatch)
-    """Getting rows into memory, where that is a thing of its own."""
+    """Loading rows into memory, if that is a separate step."""
     curve: list[Point] = field(default_factory=list)
     notes: dict[str, Any] = field(default_factory=dict)
     peak_rss_mb: float | None = None
-    """None: that of the process when all is done."""
+    """None: the peak of the process at its end."""
     began: float = field(default_factory=time.perf_counter)
 
     def add(self, spent: Stopwatch, seconds_loading: float, rows: float | None, accuracy: float) -> None:
@@ -104,7 +104,7 @@ class Trial:
 
     @property
     def is_over(self) -> bool:
-        """Whether the curve is long enough, or has taken too long."""
+        """Whether the curve is long enough or took too long."""
         if time.perf_counter() - self.began > self.task.seconds_limit:
             return True
         if self.curve and self.curve[-1].seconds > self.task.seconds_of_use:

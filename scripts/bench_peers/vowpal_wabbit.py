@@ -1,6 +1,6 @@
-"""Vowpal Wabbit reads its own text format; from the second pass on, the cache that it writes in the first.
+"""Vowpal Wabbit reads its own text format in the first pass and its cache file in later ones.
 
-Each point of the curve is a run of its own. No numpy here: the peak memory is then Vowpal Wabbit's.
+Each point of the curve is a separate run. This module does not import numpy, so that the peak memory is Vowpal Wabbit's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _LEAST_HASH_BITS = 18
 def vowpal_wabbit(task: Task, trial: Trial) -> None:
     with trial.importing:
         from vowpalwabbit import Workspace
-    # Names that are numbers are not hashed: with room for all of them none collide.
+    # Numeric names are not hashed, so with enough bits none collide.
     bits = max(_LEAST_HASH_BITS, task.features.bit_length())
     settings = " ".join(f"--{name} {value}" for name, value in task.settings.items())
     with tempfile.TemporaryDirectory() as folder:

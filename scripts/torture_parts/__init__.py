@@ -1,1 +1,1 @@
-"""What scripts/torture.py and tests/faults are made of."""
+"""The parts of scripts/torture.py and tests/faults."""

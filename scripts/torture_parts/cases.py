@@ -1,4 +1,4 @@
-"""Small runs of every kind: enough windows, checkpoints and decoded groups that a kill finds something to interrupt."""
+"""Small runs of every kind, with enough windows, checkpoints and decoded groups for a kill to interrupt."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _SMALL = {"memory": "60MB", "window": "60kB", "epochs": 3}
 
 @dataclass(frozen=True)
 class Case:
-    """A kind of run."""
+    """A table and the options of runs on it."""
 
     name: str
     make: Callable[[Path], None]
-    """Writes its shards, in the order of their names, into a folder."""
+    """Writes the shards into a folder, in the order of their names."""
     options: dict[str, Any] = field(default_factory=dict)
     rows: int = 1500
     rows_before_more: int = 0
-    """The last shard comes when so many rows are trained on; 0: it is there from the start."""
+    """The last shard arrives after this many rows; 0: it is there from the start."""
 
     def train(self, data: Path, run: Path, **more: Any) -> Any:
         return streampgs.train(data, run=run, **{**_SMALL, **self.options, **more})
@@ -34,7 +34,7 @@ class Case:
         return streampgs.resume(run, **{"epochs": _SMALL["epochs"], **more})
 
     def words(self) -> list[str]:
-        """The same as options of the command line."""
+        """The options of `train` on the command line."""
         words = []
         for name, value in {**_SMALL, **self.options}.items():
             words += [
@@ -67,8 +67,8 @@ CASES = (
 )
 
 
-class Ground:
-    """A case with its data in a folder, and what its undisturbed run comes to."""
+class Subject:
+    """A case with its data in a folder, and the digest that its undisturbed run ends with."""
 
     def __init__(self, case: Case, folder: Path) -> None:
         self.case, self.folder = case, folder.resolve()
@@ -82,25 +82,25 @@ class Ground:
             shutil.copy2(shard, self.data)
         self._runs = 0
         self.start = self.new_run()
-        """Of a growing case: as it stands when the last shard comes. Else nothing."""
+        """For a growing case: the run at the moment when the last shard arrives. Otherwise an unused path."""
         if case.rows_before_more:
             case.train(self.data, self.start, rows=case.rows_before_more)
             shutil.copy2(self.shards[-1], self.data)
         self.expected = self.undisturbed()
 
     def undisturbed(self) -> str:
-        return str(self.go_on(self.new_run()).dual_sha256)
+        return str(self.start_or_resume(self.new_run()).dual_sha256)
 
     def new_run(self) -> Path:
-        """A folder for another run of the case, as far as it goes without anything being tortured."""
+        """The path of another run of the case; for a growing case a copy of `start`."""
         self._runs += 1
         run = self.folder / f"run-{self._runs}"
         if self._runs > 1 and self.case.rows_before_more:
             shutil.copytree(self.start, run, symlinks=True)
         return run
 
-    def go_on(self, run: Path, **more: Any) -> Any:
-        """Start it or resume it."""
+    def start_or_resume(self, run: Path, **more: Any) -> Any:
+        """Start the run, or resume it if its record exists."""
         if (run / "run.arrows").exists():
             return self.case.resume(run, **more)
         return self.case.train(self.data, run, **more)

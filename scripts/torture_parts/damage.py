@@ -1,7 +1,7 @@
-"""Files of a paused run and its shards, changed in all ways that a disk or a careless hand may change them.
+"""Damage the files of a paused run and its shards as a disk or a careless user may damage them.
 
-What must come of it: the resume ends with the bits of the undisturbed run, or it refuses with an error that names the
-file. In the second case the file is put back, and then the resume must end with those bits.
+The resume must end with the bits of the undisturbed run, or refuse with an error that names the file. If it refuses, the
+file is restored, and then the resume must end with those bits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from scripts.torture_parts.cases import Ground
+from scripts.torture_parts.cases import Subject
 from scripts.torture_parts.forks import Ended, in_child
 from scripts.torture_parts.tally import LOST, REFUSED, SURVIVED, Tally
 
@@ -37,7 +37,7 @@ def _cut(data: bytes, chance: random.Random) -> bytes:
 
 
 def _zeros(data: bytes, chance: random.Random) -> bytes:
-    """As of a block that never reached the disk."""
+    """Like a block that never reached the disk."""
     first = chance.randrange(len(data))
     size = min(len(data) - first, chance.choice((1, 512, 4096)))
     return data[:first] + bytes(size) + data[first + size :]
@@ -64,20 +64,22 @@ KINDS = ("checkpoint", "catalog", "run", "encoding", "metrics", "history", "lock
 
 
 class Paused:
-    """A run of a case, paused in the middle, to be copied as often as wanted."""
+    """A run of a case, paused in the middle, to be copied for each attempt."""
 
-    def __init__(self, ground: Ground) -> None:
-        self.ground = ground
-        self.run = ground.new_run()
-        # In the second epoch: decoded groups are in the cache, and wanted again.
-        rows = ground.case.rows * 3 // 2
-        ended = in_child(lambda: ground.go_on(self.run, epochs=None, rows=rows, checkpoint_seconds=0.0).stopped_by)
+    def __init__(self, subject: Subject) -> None:
+        self.subject = subject
+        self.run = subject.new_run()
+        # In the second epoch decoded groups are in the cache and are read again.
+        rows = subject.case.rows * 3 // 2
+        ended = in_child(
+            lambda: subject.start_or_resume(self.run, epochs=None, rows=rows, checkpoint_seconds=0.0).stopped_by
+        )
         if not ended.finished:
-            raise RuntimeError(ended.told)
+            raise RuntimeError(ended.message)
         self.files = sorted(path for path in self.run.rglob("*") if path.is_file())
 
     def copied(self) -> Path:
-        copy = self.ground.folder / "damaged"
+        copy = self.subject.folder / "damaged"
         shutil.rmtree(copy, ignore_errors=True)
         shutil.copytree(self.run, copy, symlinks=True)
         return copy
@@ -91,14 +93,14 @@ def kind_of(path: Path) -> str:
 
 
 class Damager:
-    def __init__(self, ground: Ground, tally: Tally, seed: int) -> None:
-        self.ground, self.tally = ground, tally
+    def __init__(self, subject: Subject, tally: Tally, seed: int) -> None:
+        self.subject, self.tally = subject, tally
         self.chance = random.Random(seed)
-        self.paused = Paused(ground)
+        self.paused = Paused(subject)
 
     def damage(self, times: int) -> None:
-        """Each kind of file as often as the others, whatever their number."""
-        shards = sorted(path for path in self.ground.data.iterdir() if path.is_file())
+        """Each kind of file equally often, however many files of it there are."""
+        shards = sorted(path for path in self.subject.data.iterdir() if path.is_file())
         by_kind: dict[str, list[Path]] = {}
         for path in [*self.paused.files, *shards]:
             by_kind.setdefault(kind_of(path), []).append(path)
@@ -120,12 +122,12 @@ class Damager:
             whole = file.read_bytes()
             file.write_bytes(CHANGES[change](whole, self.chance) if whole else b"\0")
         ended = self._resume(run)
-        outcome, told = self._judged(ended, files)
+        outcome, message = self._judged(ended, files)
         if outcome == REFUSED:
             for file, original in zip(files, originals, strict=True):
                 shutil.copy2(original, file)
-            outcome, told = self._after_restoring(run, told)
-        self.tally.note(f"damage, {kind_of(originals[0])} {change}", outcome, f"{self.ground.case.name}: {told}")
+            outcome, message = self._after_restoring(run, message)
+        self.tally.note(f"damage, {kind_of(originals[0])} {change}", outcome, f"{self.subject.case.name}: {message}")
 
     def _damage_shard(self, shard: Path, change: str) -> None:
         run, whole, status = self.paused.copied(), shard.read_bytes(), shard.stat()
@@ -136,25 +138,25 @@ class Damager:
         finally:
             shard.write_bytes(whole)
             os.utime(shard, ns=(status.st_atime_ns, status.st_mtime_ns))
-        outcome, told = self._judged(ended, [shard])
+        outcome, message = self._judged(ended, [shard])
         if outcome == REFUSED:
-            outcome, told = self._after_restoring(run, told)
+            outcome, message = self._after_restoring(run, message)
         elif outcome == SURVIVED:
-            outcome, told = LOST, "a shard that was written to was read as if nothing were"
-        self.tally.note(f"damage, shard {change}", outcome, f"{self.ground.case.name}: {told}")
+            outcome, message = LOST, "a changed shard was read without an error"
+        self.tally.note(f"damage, shard {change}", outcome, f"{self.subject.case.name}: {message}")
 
     def _resume(self, run: Path) -> Ended:
-        return in_child(lambda: str(self.ground.go_on(run).dual_sha256))
+        return in_child(lambda: str(self.subject.start_or_resume(run).dual_sha256))
 
     def _judged(self, ended: Ended, files: list[Path]) -> tuple[str, str]:
         if ended.finished:
-            same = ended.result == self.ground.expected
-            return (SURVIVED, "") if same else (LOST, "other bits, and not a word")
-        named = ended.refused and any(file.name in ended.told for file in files)
-        return (REFUSED, ended.told) if named else (LOST, ended.told)
+            same = ended.result == self.subject.expected
+            return (SURVIVED, "") if same else (LOST, "other bits, without an error")
+        named = ended.refused and any(file.name in ended.message for file in files)
+        return (REFUSED, ended.message) if named else (LOST, ended.message)
 
-    def _after_restoring(self, run: Path, told: str) -> tuple[str, str]:
+    def _after_restoring(self, run: Path, message: str) -> tuple[str, str]:
         again = self._resume(run)
-        if again.finished and again.result == self.ground.expected:
-            return REFUSED, told
-        return LOST, f"after it was put back: {again.told}"
+        if again.finished and again.result == self.subject.expected:
+            return REFUSED, message
+        return LOST, f"after the file was restored: {again.message}"

@@ -1,7 +1,7 @@
-"""Faults at the n-th passage of a point where a process touches the disk.
+"""Cause a fault at the n-th call of a function that accesses the disk.
 
-In a child, the functions of Python that touch the disk are wrapped: each passage through one has a name ("sync
-checkpoint"), and one of them is struck. Nothing of it is in streampgs itself.
+A child process wraps Python's functions that access the disk. Each call passes a named point ("before sync checkpoint"), and
+one passage of one point fails. streampgs itself contains no code for this.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KINDS = ("checkpoint", "catalog", "run", "encoding", "metrics", "history")
 
 @dataclass(frozen=True)
 class Strike:
-    """What happens at the n-th passage of the named point (0: at every one, from the first on)."""
+    """The fault at the n-th passage of the named point (0: at each passage)."""
 
     point: str
     number: int
@@ -34,16 +34,16 @@ class Strike:
 
 
 class Failpoints:
-    """`inside`: only files below this folder count."""
+    """Watches files below the folder `inside` only."""
 
     def __init__(self, inside: Path, strike: Strike | None = None) -> None:
         self.inside = os.fspath(inside.resolve())
         self.strike = strike
         self.passages: Counter[str] = Counter()
-        """How often each point was passed."""
+        """Passages by point."""
 
     def passed(self, action: str, path: str) -> str | None:
-        """Count it; the fault that is due, if it is one for the caller to play."""
+        """Count the passage and cause the fault; returns a fault that the caller must simulate."""
         if not path.startswith(self.inside):
             return None
         point = f"{action} {_kind(path)}"
@@ -139,7 +139,7 @@ def _shortened_buffers(buffers: Any, *rest: Any) -> tuple[Any, ...]:
 
 
 class _Watched:
-    """A file that is written to without a buffer, so that a kill leaves what was written before it."""
+    """A file without a write buffer, so that a kill leaves the bytes written before it."""
 
     def __init__(self, file: Any, path: str, points: Failpoints) -> None:
         self._file, self._path, self._points = file, path, points
@@ -168,7 +168,7 @@ class _Watched:
 
 
 def _kind(path: str) -> str:
-    """What the file is to a run."""
+    """The role of the file in a run."""
     name = os.path.basename(path).lstrip(".")
     if name == "lock" or "." not in name:
         return name if name == "lock" else "folder"

@@ -1,5 +1,5 @@
-"""Work in a child that is forked from this warm process: imports and compiled loops are there already, so that a killed
-trainer costs a tenth of a second and not two."""
+"""Run work in a child forked from this process: imports and compiled loops are loaded already, so that a killed trainer
+costs a tenth of a second instead of two."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ REFUSED, CRASHED = 1, 70
 
 @dataclass(frozen=True)
 class Ended:
-    """How a child ended."""
+    """The end of a child."""
 
     code: int
-    """Negative: by that signal."""
+    """Exit code; negative: the signal that killed it."""
     result: Any
-    """What the work gave; of an error of ours, its two texts; of any other, the trace."""
+    """Result of the work; for a StreampgsError its texts; for any other exception the traceback."""
     hung: bool = False
 
     @property
@@ -40,27 +40,27 @@ class Ended:
 
     @property
     def refused(self) -> bool:
-        """With an error of ours that says what to do."""
+        """Ended with a StreampgsError that has a remedy."""
         return self.code == REFUSED and bool(self.result["remedy"])
 
     @property
-    def told(self) -> str:
+    def message(self) -> str:
         if self.hung:
-            return "it hung"
+            return "the child hung"
         if isinstance(self.result, dict) and "found" in self.result:
             return str(self.result["found"])
         return f"code {self.code}: {self.result}"
 
 
 def address_space() -> int:
-    """What this process has reserved."""
+    """Bytes of address space that this process has reserved."""
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
 def in_child(
     work: Callable[[], Any], seconds: float = 60.0, kill_after: float | None = None, by: int = signal.SIGKILL
 ) -> Ended:
-    """Run `work` in a child; `kill_after`: a signal so many seconds later, if it is still alive."""
+    """Run `work` in a child. After `kill_after` seconds it gets the signal `by`; after `seconds` it is killed as hung."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
@@ -114,6 +114,6 @@ def _outcome(child: int, reading: int, seconds: float, kill_after: float | None,
     text = b"".join(parts)
     try:
         result = json.loads(text) if text else None
-    except ValueError:  # it was killed while it told of itself
+    except ValueError:  # it was killed while it wrote its result
         result = None
     return Ended(code, result, hung)

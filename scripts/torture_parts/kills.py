@@ -1,4 +1,4 @@
-"""Trainers killed with SIGKILL: at every passage of every point where they touch the disk, and at random moments."""
+"""Kill trainers with SIGKILL at the points where they access the disk, and at random moments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scripts.torture_parts.cases import Ground
+from scripts.torture_parts.cases import Subject
 from scripts.torture_parts.failpoints import KILL, Failpoints, Strike
 from scripts.torture_parts.forks import Ended, in_child
 from scripts.torture_parts.tally import LOST, SURVIVED, Moment, Tally
@@ -28,7 +28,7 @@ _PROGRESS = struct.Struct("qd")
 
 
 class Progress:
-    """How far a child has come, readable after its death."""
+    """Rows that a child has trained on, readable after its death."""
 
     def __init__(self) -> None:
         self._shared = mmap.mmap(-1, _PROGRESS.size)
@@ -37,7 +37,7 @@ class Progress:
         _PROGRESS.pack_into(self._shared, 0, 0, 0.0)
 
     def watch(self) -> None:
-        """To be called in the child."""
+        """Count the rows of this process. Call it in the child."""
         advance = Lanes.advance
 
         def watched(lanes: Lanes, rows: Any, first: int, stop: int, end: int | None = None) -> int:
@@ -57,25 +57,25 @@ class Progress:
         return float(_PROGRESS.unpack_from(self._shared)[1])
 
 
-def points_of(ground: Ground) -> dict[str, int]:
-    """How often an undisturbed run passes each point."""
-    run = ground.new_run()
+def points_of(subject: Subject) -> dict[str, int]:
+    """Passages of an undisturbed run by point."""
+    run = subject.new_run()
 
     def work() -> dict[str, int]:
-        points = Failpoints(ground.folder)
+        points = Failpoints(subject.folder)
         with points.installed():
-            ground.go_on(run, checkpoint_seconds=0.0)
+            subject.start_or_resume(run, checkpoint_seconds=0.0)
         return dict(points.passages)
 
     ended = in_child(work)
     shutil.rmtree(run)
     if not ended.finished:
-        raise RuntimeError(ended.told)
+        raise RuntimeError(ended.message)
     return {point: count for point, count in ended.result.items() if not point.startswith("read ")}
 
 
 def chosen_strikes(points: dict[str, int], count: int, chance: random.Random) -> Iterator[Strike]:
-    """Every point at its first and last passage, and then any passages at random."""
+    """Each point at its first and last passage, then random passages."""
     strikes = [Strike(point, number, KILL) for point, most in points.items() for number in sorted({1, most})]
     chance.shuffle(strikes)
     yield from strikes[:count]
@@ -85,20 +85,19 @@ def chosen_strikes(points: dict[str, int], count: int, chance: random.Random) ->
 
 
 class Killer:
-    """Kills the runs of one case. Each life of a run ends by a kill until the run reaches its end by itself, or has died
-    often enough."""
+    """Kills the runs of one case. Each run is killed and resumed up to `lives` times, unless it finishes first."""
 
-    def __init__(self, ground: Ground, tally: Tally, seed: int, lives: int = 4) -> None:
-        self.ground, self.tally, self.lives = ground, tally, lives
+    def __init__(self, subject: Subject, tally: Tally, seed: int, lives: int = 4) -> None:
+        self.subject, self.tally, self.lives = subject, tally, lives
         self.chance = random.Random(seed)
         self.progress = Progress()
-        self.points = points_of(ground)
+        self.points = points_of(subject)
         self.seconds = self._undisturbed_seconds()
 
     def _undisturbed_seconds(self) -> float:
-        run = self.ground.new_run()
+        run = self.subject.new_run()
         began = time.perf_counter()
-        in_child(lambda: str(self.ground.go_on(run, checkpoint_seconds=0.0).dual_sha256))
+        in_child(lambda: str(self.subject.start_or_resume(run, checkpoint_seconds=0.0).dual_sha256))
         shutil.rmtree(run)
         return time.perf_counter() - began
 
@@ -106,7 +105,7 @@ class Killer:
         strikes = chosen_strikes(self.points, kills - kills // 3, self.chance)
         done = 0
         while done < kills:
-            run, struck = self.ground.new_run(), []
+            run, struck = self.subject.new_run(), []
             for _ in range(min(self.lives, kills - done)):
                 strike = next(strikes, None) if self.chance.random() < 0.7 or not done else None
                 where = self._one_life(run, strike)
@@ -118,16 +117,16 @@ class Killer:
             shutil.rmtree(run, ignore_errors=True)
 
     def _one_life(self, run: Path, strike: Strike | None) -> str | None:
-        """Where it was killed; None if it came to its end."""
+        """Start or resume the run and kill it; returns the moment of the kill, None if the run finished first."""
         before = newest_rows(run)
         ended = self._session(run, strike)
         if not ended.killed:
             if not ended.finished:
-                self.tally.note(f"kill, {self.ground.case.name}", LOST, f"before any strike: {ended.told}")
+                self.tally.note(f"kill, {self.subject.case.name}", LOST, f"before any strike: {ended.message}")
             return None
         where = f"{strike.point}, passage {strike.number}" if strike else "a random moment"
         done = before + self.progress.rows
-        self._lost = (f"{self.ground.case.name}, {where}", max(0, done - newest_rows(run)), done)
+        self._lost = (f"{self.subject.case.name}, {where}", max(0, done - newest_rows(run)), done)
         return where
 
     def _session(self, run: Path, strike: Strike | None) -> Ended:
@@ -137,46 +136,46 @@ class Killer:
 
         def work() -> str:
             self.progress.watch()
-            points = Failpoints(self.ground.folder, strike)
+            points = Failpoints(self.subject.folder, strike)
             with points.installed():
-                return str(self.ground.go_on(run, checkpoint_seconds=cadence, memory=memory).dual_sha256)
+                return str(self.subject.start_or_resume(run, checkpoint_seconds=cadence, memory=memory).dual_sha256)
 
         return in_child(work, kill_after=kill_after)
 
     def _finish(self, run: Path, struck: list[str]) -> None:
-        """Resume to the end: the bits must be those of the undisturbed run."""
+        """Resume to the end; the bits must be those of the undisturbed run."""
         self.progress.reset()
 
         def work() -> str:
             self.progress.watch()
-            return str(self.ground.go_on(run).dual_sha256)
+            return str(self.subject.start_or_resume(run).dual_sha256)
 
         began = time.monotonic()
         ended = in_child(work)
-        sound = ended.finished and ended.result == self.ground.expected
+        sound = ended.finished and ended.result == self.subject.expected
         left = leftovers(run)
         for where in struck:
             kind = f"kill, {where.partition(',')[0]}"
             if sound and not left:
                 self.tally.note(kind, SURVIVED)
             else:
-                told = f"left behind: {left}" if sound else ended.told
-                self.tally.note(kind, LOST, f"{self.ground.case.name}: {struck}: {told}")
+                message = f"left behind: {left}" if sound else ended.message
+                self.tally.note(kind, LOST, f"{self.subject.case.name}: {struck}: {message}")
         if struck and sound:
             recovery = self.progress.first_step - began if self.progress.first_step else 0.0
             self.tally.moments.append(Moment(*self._lost, recovery))
 
 
-def kill_processes(ground: Ground, tally: Tally, kills: int, seed: int) -> None:
-    """The same with real processes of the command line, killed at random moments of their whole lives."""
+def kill_processes(subject: Subject, tally: Tally, kills: int, seed: int) -> None:
+    """Kill real processes of the command line at random moments, from start to exit."""
     chance = random.Random(seed)
     done = 0
     while done < kills:
-        run, lives = ground.new_run(), 0
+        run, lives = subject.new_run(), 0
         for _ in range(min(3, kills - done)):
             words = ["resume", str(run), "--epochs", "3"]
             if not (run / "run.arrows").exists():
-                words = ["train", str(ground.data), "--run", str(run), *ground.case.words()]
+                words = ["train", str(subject.data), "--run", str(run), *subject.case.words()]
             words += ["--quiet", "--checkpoint-every", "0s"]
             process = subprocess.Popen(
                 [sys.executable, "-m", "streampgs", *words],
@@ -189,10 +188,10 @@ def kill_processes(ground: Ground, tally: Tally, kills: int, seed: int) -> None:
             if process.wait() == -signal.SIGKILL:
                 lives += 1
         done += lives
-        ended = in_child(lambda run=run: str(ground.go_on(run).dual_sha256))  # type: ignore[misc]
-        sound = ended.finished and ended.result == ground.expected and not leftovers(run)
+        ended = in_child(lambda run=run: str(subject.start_or_resume(run).dual_sha256))  # type: ignore[misc]
+        sound = ended.finished and ended.result == subject.expected and not leftovers(run)
         for _ in range(lives):
-            tally.note("kill, a process of the command line", SURVIVED if sound else LOST, ended.told)
+            tally.note("kill, a process of the command line", SURVIVED if sound else LOST, ended.message)
         shutil.rmtree(run, ignore_errors=True)
 
 
@@ -202,5 +201,5 @@ def newest_rows(run: Path) -> int:
 
 
 def leftovers(run: Path) -> list[str]:
-    """Halves of files that nobody would ever remove."""
+    """Incomplete files that no later start would remove."""
     return sorted(str(path.relative_to(run)) for path in run.rglob(".*") if path.is_file())

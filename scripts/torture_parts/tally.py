@@ -1,42 +1,42 @@
-"""What became of what was tried."""
+"""Counts of attempts by result."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
 
-SURVIVED, REFUSED, LOST = "survived", "refused with a named error", "lost"
+SURVIVED, REFUSED, LOST = "survived", "refused", "lost"
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A kill: where it struck, and what it cost."""
+    """A kill: its moment and its cost."""
 
     where: str
     rows_lost: int
-    """Trained on, but in no checkpoint."""
+    """Trained on, but not in a checkpoint."""
     rows_done: int
     seconds_to_recover: float
-    """From the start of the resume until it has trained on a row again (0: nothing was left to train on)."""
+    """From the start of the resume to its first trained row (0: no row was left)."""
 
     def __str__(self) -> str:
         return (
-            f"{self.where}: {self.rows_lost:,} of {self.rows_done:,} rows to be trained on again, "
-            f"{1000 * self.seconds_to_recover:.0f} ms until training went on"
+            f"{self.where}: {self.rows_lost:,} of {self.rows_done:,} rows are trained on again, "
+            f"{1000 * self.seconds_to_recover:.0f} ms until the first row after the resume"
         )
 
 
 @dataclass
 class Tally:
     outcomes: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(what was tried, what became of it) → how often."""
+    """(attempt, result) → count."""
     losses: list[str] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
 
-    def note(self, tried: str, outcome: str, told: str = "") -> None:
+    def note(self, tried: str, outcome: str, message: str = "") -> None:
         self.outcomes[tried, outcome] += 1
         if outcome == LOST:
-            self.losses.append(f"{tried}: {told}")
+            self.losses.append(f"{tried}: {message}")
 
     def tried(self, *kinds: str) -> int:
         return sum(count for (kind, _), count in self.outcomes.items() if not kinds or kind.startswith(kinds))
@@ -50,13 +50,16 @@ class Tally:
         self.moments += other.moments
 
     def worst(self, most: int = 5) -> list[Moment]:
-        """Those that cost the most: first the share of rows, then the time."""
+        """The most expensive kills: by share of rows, then by time."""
         return sorted(self.moments, key=lambda m: (-m.rows_lost / max(1, m.rows_done), -m.seconds_to_recover))[:most]
 
     def table(self) -> str:
-        """Markdown: a line for each kind of what was tried."""
+        """Markdown with a line for each kind of attempt."""
         kinds = sorted({kind for kind, _ in self.outcomes})
-        lines = ["| tried | times | survived | refused with a named error | lost |", "|---|---|---|---|---|"]
+        lines = [
+            "| attempt | times | survived | refused with an error that names the file | lost |",
+            "|---|---|---|---|---|",
+        ]
         for kind in kinds:
             figures = [self.outcomes[kind, outcome] for outcome in (SURVIVED, REFUSED, LOST)]
             lines.append(f"| {kind} | {sum(figures):,} | " + " | ".join(f"{figure:,}" for figure in figures) + " |")

@@ -1,5 +1,5 @@
-"""All that may go wrong beside kills and damage: disks that are full, broken, slow or cannot be written to, memory that
-runs out, clocks that jump, shards that shrink while they are read, and two trainers at once."""
+"""Other faults: full, broken, slow and read-only disks, too little memory, clocks that jump, shards that shrink while they
+are read, and two trainers of one run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from scripts.torture_parts.cases import Ground
+from scripts.torture_parts.cases import Subject
 from scripts.torture_parts.failpoints import BROKEN, FULL, READ_ONLY, SHORT, SLOW, Failpoints, Strike
 from scripts.torture_parts.forks import Ended, address_space, in_child
 from scripts.torture_parts.kills import leftovers
@@ -27,21 +27,20 @@ _MEGABYTE = 1 << 20
 
 
 class Trials:
-    """Of one case: what is tried on a new run each time; then it is resumed undisturbed, and must end as if nothing
-    had been."""
+    """Disturbs runs of one case, a new run for each attempt, then resumes them undisturbed and compares the result."""
 
-    def __init__(self, ground: Ground, tally: Tally, seed: int) -> None:
-        self.ground, self.tally = ground, tally
+    def __init__(self, subject: Subject, tally: Tally, seed: int) -> None:
+        self.subject, self.tally = subject, tally
         self.chance = random.Random(seed)
         self.points = self._points()
 
     def _points(self) -> dict[str, int]:
-        run = self.ground.new_run()
+        run = self.subject.new_run()
 
         def work() -> dict[str, int]:
-            points = Failpoints(self.ground.folder)
+            points = Failpoints(self.subject.folder)
             with points.installed():
-                self.ground.go_on(run, checkpoint_seconds=0.0)
+                self.subject.start_or_resume(run, checkpoint_seconds=0.0)
             return dict(points.passages)
 
         found: dict[str, int] = in_child(work).result
@@ -49,33 +48,35 @@ class Trials:
         return found
 
     def _try(self, name: str, work: Callable[[Path], Any], seconds: float = 60.0) -> None:
-        """The trial itself may end in any way but a crash without words; what comes after it must be right."""
-        run = self.ground.new_run()
+        """The disturbed run may end with any result or a clear error; the resume after it must be right."""
+        run = self.subject.new_run()
         ended = in_child(lambda: work(run), seconds)
         self._judge(name, run, ended)
 
     def _judge(self, name: str, run: Path, ended: Ended) -> None:
-        again = in_child(lambda: str(self.ground.go_on(run).dual_sha256))
-        sound = again.finished and again.result == self.ground.expected and not leftovers(run)
-        named = ended.refused and "'" in ended.told
-        right = ended.finished and ended.result in (None, self.ground.expected)
+        again = in_child(lambda: str(self.subject.start_or_resume(run).dual_sha256))
+        sound = again.finished and again.result == self.subject.expected and not leftovers(run)
+        named = ended.refused and "'" in ended.message
+        right = ended.finished and ended.result in (None, self.subject.expected)
         outcome = LOST if not (sound and (named or right)) else REFUSED if named else SURVIVED
-        told = ended.told if not (named or right) else again.told if again.code else f"left behind: {leftovers(run)}"
-        self.tally.note(name, outcome, f"{self.ground.case.name}: {told}")
+        message = (
+            ended.message if not (named or right) else again.message if again.code else f"left behind: {leftovers(run)}"
+        )
+        self.tally.note(name, outcome, f"{self.subject.case.name}: {message}")
         shutil.rmtree(run, ignore_errors=True)
 
     def _struck(self, strike: Strike) -> Callable[[Path], str]:
         def work(run: Path) -> str:
-            points = Failpoints(self.ground.folder, strike)
+            points = Failpoints(self.subject.folder, strike)
             with points.installed():
-                return str(self.ground.go_on(run, checkpoint_seconds=0.0).dual_sha256)
+                return str(self.subject.start_or_resume(run, checkpoint_seconds=0.0).dual_sha256)
 
         return work
 
     # Disks.
 
     def disks(self, times: int) -> None:
-        """An error at one passage, as of a disk that is full for a moment, or at all from some time on."""
+        """An error at one passage or at all of them, like a disk that is full for a moment or for good."""
         writing = [point for point in self.points if "read" not in point and not point.startswith("after")]
         for _ in range(times):
             fault, point = self.chance.choice((FULL, BROKEN, READ_ONLY)), self.chance.choice(writing)
@@ -91,19 +92,19 @@ class Trials:
             self._try(f"reads {fault}", self._struck(Strike(point, number, fault)))
 
     def sizes(self, times: int) -> None:
-        """The system itself lets no file become larger (RLIMIT_FSIZE)."""
+        """The operating system limits the size of files (RLIMIT_FSIZE)."""
         for _ in range(times):
             most = self.chance.randint(0, 12_000)
 
             def work(run: Path, most: int = most) -> str:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (most, most))
-                return str(self.ground.go_on(run, checkpoint_seconds=0.0).dual_sha256)
+                return str(self.subject.start_or_resume(run, checkpoint_seconds=0.0).dual_sha256)
 
             self._try("files may not grow", work)
 
     def small_disk(self, times: int) -> None:
-        """A file system that is really full, where one can be mounted."""
-        place = self.ground.folder / "small-disk"
+        """A file system that is really full, if this process may mount one."""
+        place = self.subject.folder / "small-disk"
         place.mkdir(exist_ok=True)
         for _ in range(times):
             size = self.chance.randint(8, 160) << 10
@@ -112,7 +113,7 @@ class Trials:
                 return
             try:
                 ended = in_child(lambda: self._on(place / "run"))
-                moved = self.ground.new_run()
+                moved = self.subject.new_run()
                 if (place / "run" / "run.arrows").exists():
                     shutil.rmtree(moved, ignore_errors=True)
                     shutil.copytree(place / "run", moved)
@@ -121,18 +122,18 @@ class Trials:
                 subprocess.run(["umount", str(place)], check=True)
 
     def _on(self, run: Path) -> str:
-        if self.ground.case.rows_before_more:
+        if self.subject.case.rows_before_more:
             try:
-                shutil.copytree(self.ground.start, run)
+                shutil.copytree(self.subject.start, run)
             except (OSError, shutil.Error):
                 shutil.rmtree(run, ignore_errors=True)
-                return self.ground.expected  # it does not even hold the beginning
-        return str(self.ground.go_on(run, checkpoint_seconds=0.0).dual_sha256)
+                return self.subject.expected  # the disk is too small for the start of the run
+        return str(self.subject.start_or_resume(run, checkpoint_seconds=0.0).dual_sha256)
 
     # Memory and time.
 
     def memory(self, times: int) -> None:
-        """The system gives only so much more memory than the process has."""
+        """The operating system limits the address space."""
         for _ in range(times):
             more = self.chance.randint(-8, 320) * _MEGABYTE
 
@@ -140,23 +141,23 @@ class Trials:
                 pa.set_cpu_count(1)
                 resource.setrlimit(resource.RLIMIT_AS, (address_space() + more, resource.RLIM_INFINITY))
                 try:
-                    return str(self.ground.go_on(run, checkpoint_seconds=0.0).dual_sha256)
+                    return str(self.subject.start_or_resume(run, checkpoint_seconds=0.0).dual_sha256)
                 except (MemoryError, RuntimeError) as error:
                     if isinstance(error, RuntimeError) and "thread" not in str(error):
                         raise
                     resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)
-                    # What the command line makes of it; a process of its own shows that it does.
-                    raise RunError(f"'memory': {error}", "give more") from error
+                    # As the command line reports it (test_out_of_memory_is_an_error checks that it does).
+                    raise RunError(f"'memory': {error}", "raise the limit") from error
 
-            run = self.ground.new_run()
+            run = self.subject.new_run()
             ended = in_child(lambda run=run, work=work: work(run), seconds=15.0)  # type: ignore[misc]
             kind = "out of memory"
-            if ended.hung:  # Python waits forever for a thread that has no memory to begin with: kill -9 is left
+            if ended.hung:  # Python waits forever for a thread that got no memory to start; only kill -9 helps
                 kind, ended = "out of memory, killed as Python hung", Ended(0, None)
             self._judge(kind, run, ended)
 
     def clocks(self, times: int) -> None:
-        """Clocks that jump ahead and back at every look; and files from the future."""
+        """Clocks that jump forward and back at each call, and files from the future."""
         for _ in range(times):
             jumps = random.Random(self.chance.random())
 
@@ -164,7 +165,7 @@ class Trials:
                 for name in ("time", "monotonic", "perf_counter"):
                     setattr(time, name, _jumping(getattr(time, name), jumps))
                 time.time_ns = lambda: int(time.time() * 1e9)
-                result = str(self.ground.go_on(run, checkpoint_seconds=0.5).dual_sha256)
+                result = str(self.subject.start_or_resume(run, checkpoint_seconds=0.5).dual_sha256)
                 for path in run.rglob("*"):
                     os.utime(path, (4e9, 4e9))
                 return result
@@ -174,30 +175,30 @@ class Trials:
     # Others.
 
     def shrinking(self, times: int) -> None:
-        """A shard becomes shorter while it is read: no signal may kill the process, and the error names it."""
-        shards = sorted(path for path in self.ground.data.iterdir() if path.is_file())
+        """A shard becomes shorter while it is read: no signal may kill the process, and the error must name the shard."""
+        shards = sorted(path for path in self.subject.data.iterdir() if path.is_file())
         for _ in range(times):
             shard, share = self.chance.choice(shards), self.chance.random()
             passage = self.chance.randint(1, 40)
 
             def work(run: Path, shard: Path = shard, share: float = share, passage: int = passage) -> str:
                 _shorten_at(passage, shard, int(share * shard.stat().st_size))
-                return str(self.ground.go_on(run, checkpoint_seconds=0.0).dual_sha256)
+                return str(self.subject.start_or_resume(run, checkpoint_seconds=0.0).dual_sha256)
 
-            run = self.ground.new_run()
+            run = self.subject.new_run()
             ended = in_child(lambda run=run, work=work: work(run))  # type: ignore[misc]
-            shutil.copy2(self.ground.full / shard.name, shard)
-            if ended.refused and shard.name not in ended.told:
-                ended = Ended(70, {"found": f"an error that does not name {shard.name}: {ended.told}", "remedy": ""})
+            shutil.copy2(self.subject.full / shard.name, shard)
+            if ended.refused and shard.name not in ended.message:
+                ended = Ended(70, {"found": f"an error that does not name {shard.name}: {ended.message}", "remedy": ""})
             self._judge("shard shortened while read", run, ended)
 
     def two_trainers(self, times: int) -> None:
-        """Two on one run at the same time: one trains, the other is told so."""
+        """Two trainers of one run at the same time: one trains, the other ends with an error."""
         for _ in range(times):
-            run = self.ground.new_run()
+            run = self.subject.new_run()
 
             def second(run: Path = run) -> str:
-                return str(self.ground.go_on(run, checkpoint_seconds=0.0).dual_sha256)
+                return str(self.subject.start_or_resume(run, checkpoint_seconds=0.0).dual_sha256)
 
             def both(run: Path = run) -> str:
                 other = os.fork()
@@ -221,7 +222,7 @@ def _jumping(clock: Callable[[], float], chance: random.Random) -> Callable[[], 
 
 
 def _shorten_at(passage: int, shard: Path, size: int) -> None:
-    """Of the child: at the n-th read of any block, by whatever way blocks are read."""
+    """In the child: shorten the shard at the n-th read of any block, raw or decoded."""
     passed = [0]
 
     def count() -> None:

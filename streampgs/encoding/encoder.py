@@ -3,7 +3,7 @@ and weights as numbers. Whatever is slow is compiled; strings are hashed once wh
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -20,10 +20,10 @@ from streampgs.encoding.encoding import (
     NULL_TEXT,
     EncodedColumn,
     Encoding,
-    LabelCoding,
     hash_text,
     second_seed,
 )
+from streampgs.encoding.labels import LabelSpec
 from streampgs.encoding.plan import CATEGORY, CROSS, LIST, NUMBER, TOKENS, VECTOR, WEIGHED_TOKENS
 from streampgs.kernels.encoder_loop import (
     BINARY,
@@ -112,15 +112,15 @@ class Encoder:
         self,
         columns: dict[str, pa.Array],
         rows: int,
-        labels: tuple[str, ...],
+        labels: Sequence[tuple[str, LabelSpec]],
         weight: str | None,
         offset: str | None = None,
     ) -> pa.RecordBatch:
         """`labels`, `weight` and `offset` are columns to be taken along; those that are not there are left out."""
         faults = np.zeros(rows, np.uint8)
         arrays: dict[str, pa.Array] = {}
-        for number, name in enumerate(labels):
-            arrays[label_name(number)] = coded_labels(types.leaf(columns, name), self.encoding.labels[number])
+        for number, (name, spec) in enumerate(labels):
+            arrays[label_name(number)] = spec.codes(types.leaf(columns, name))
         if weight is not None:
             arrays[WEIGHT] = _as_float64(types.leaf(columns, weight))
         if offset is not None:
@@ -503,16 +503,6 @@ def _indices(array: pa.Array) -> NDArray[np.int64]:
 def _with_nan(array: pa.Array) -> NDArray[Any]:
     values, nulls = types.numbers_of(array), types.nulls_of(array)
     return values if nulls is None else np.where(nulls, np.nan, values)
-
-
-def coded_labels(array: pa.Array, coding: LabelCoding) -> pa.Array:
-    """Labels as float64: numbers as they are, strings by their place among the known ones."""
-    array = types.undictionaried(array)
-    if not coding.values:
-        return _as_float64(array)
-    places = pc.index_in(array.cast(pa.large_string()), pa.array(coding.values, pa.large_string()))
-    codes = places.cast(pa.float64()).fill_null(coding.others).to_numpy(zero_copy_only=False)
-    return pa.array(codes, mask=types.nulls_of(array))
 
 
 def _as_float64(array: pa.Array) -> pa.Array:

@@ -53,15 +53,6 @@ class EncodedColumn:
         return tuple(CYCLES) if self.cyclic else ()
 
 
-@dataclass(frozen=True)
-class LabelCoding:
-    """How a label column becomes numbers; `values`: strings in the order of their numbers, none if it holds numbers."""
-
-    values: tuple[str, ...] = ()
-    others: float = -2.0
-    """What a string that is none of them becomes; -2 is no class."""
-
-
 @dataclass(frozen=True, eq=False)
 class Encoding:
     """A table's columns may become more: what is learnt of those that come later is an encoding that stands on the one
@@ -71,7 +62,6 @@ class Encoding:
     options: EncodingOptions
     columns: tuple[EncodedColumn, ...]
     left_out: dict[str, str]
-    labels: tuple[LabelCoding, ...]
     numbers: int
     """Features that columns of numbers have; the first ones."""
     hashed_first: int
@@ -197,7 +187,6 @@ class Encoding:
             "options": asdict(self.options),
             "columns": [asdict(column) for column in self.columns],
             "left_out": self.left_out,
-            "labels": [asdict(label) for label in self.labels],
             "numbers": self.numbers,
             "hashed_first": self.hashed_first,
             "unbounded_first": self.unbounded_first,
@@ -223,7 +212,6 @@ class Encoding:
             decode(EncodingOptions, record["options"]),
             columns,
             record["left_out"],
-            tuple(LabelCoding(**_tuples(label)) for label in record["labels"]),
             record["numbers"],
             record["hashed_first"],
             record["unbounded_first"],

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.encoding import types
-from streampgs.encoding.encoding import Encoding, LabelCoding
+from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import MOST_FEATURES, Columns, arrays_of, known_numbers, learn
 from streampgs.encoding.plan import LIST, NUMBER, VECTOR, Plan, PlannedColumn, plan_more
 from streampgs.errors import OptionError
@@ -34,16 +34,14 @@ def plan_growth(schema: pa.Schema, encoding: Encoding, taken: dict[str, str]) ->
     return Plan(tuple(column for column in plan.columns if column.name not in out), {**plan.left_out, **out})
 
 
-def grown(
-    encoding: Encoding, plan: Plan, sample: Sequence[Columns], labels: tuple[LabelCoding, ...]
-) -> tuple[Encoding, dict[str, str]]:
+def grown(encoding: Encoding, plan: Plan, sample: Sequence[Columns]) -> tuple[Encoding, dict[str, str]]:
     """The encoding with the plan's columns behind its own, learnt from rows that have them; and which columns of the
     table it leaves out, with the reasons."""
     empty = {c.name: "has nothing but nulls in the sample" for c in plan.columns if not _has_values(c, sample)}
     plan = Plan(tuple(c for c in plan.columns if c.name not in empty), {**plan.left_out, **empty})
-    if not plan.columns and labels == encoding.labels:
+    if not plan.columns:
         return encoding, plan.left_out
-    more = _learnt(encoding, plan, sample) if plan.columns else _nothing(encoding)
+    more = _learnt(encoding, plan, sample)
     if encoding.first_feature + encoding.unbounded_first + more.unbounded_first > MOST_FEATURES:
         names = ", ".join(column.name for column in plan.columns)
         raise OptionError(f"new columns {names}: more than {MOST_FEATURES:,} features", "start a new run without them")
@@ -53,7 +51,6 @@ def grown(
             more,
             options=encoding.options,
             left_out={name: why for name, why in {**encoding.left_out, **plan.left_out}.items() if name not in new},
-            labels=labels,
             dense=encoding.dense and more.dense,
             entries_per_row=encoding.entries_per_row + more.entries_per_row,
             tokens_per_row=encoding.tokens_per_row + more.tokens_per_row,
@@ -67,11 +64,7 @@ def grown(
 def _learnt(encoding: Encoding, plan: Plan, sample: Sequence[Columns]) -> Encoding:
     # A hash of the usual size for each generation would soon be most of the model.
     options = replace(encoding.options, hash_bits=None, cross=())
-    return learn(plan, options, sample, (), encoding.options.hash_bits or MOST_HASH_BITS)
-
-
-def _nothing(encoding: Encoding) -> Encoding:
-    return Encoding(encoding.options, (), {}, (), 0, 0, 0, 1, True, 0.0)
+    return learn(plan, options, sample, encoding.options.hash_bits or MOST_HASH_BITS)
 
 
 def _has_values(column: PlannedColumn, sample: Sequence[Columns]) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
@@ -19,7 +18,6 @@ from streampgs.encoding.encoding import (
     HASHED,
     EncodedColumn,
     Encoding,
-    LabelCoding,
     number_width,
     placed,
     second_seed,
@@ -50,7 +48,6 @@ def learn(
     plan: Plan,
     options: EncodingOptions,
     sample: Sequence[Columns],
-    labels: tuple[LabelCoding, ...],
     most_hash_bits: int = MOST_HASH_BITS,
 ) -> Encoding:
     """`sample`: batches of rows, as arrays by column; `most_hash_bits`: where the options leave their number open."""
@@ -75,7 +72,7 @@ def learn(
         )
     dense = not hashed and not vectors
     bits = options.hash_bits or _USUAL_HASH_BITS
-    encoding = Encoding(options, tuple(columns), plan.left_out, labels, numbers, first, first, bits, dense, 1.0)
+    encoding = Encoding(options, tuple(columns), plan.left_out, numbers, first, first, bits, dense, 1.0)
     if hashed and options.hash_bits is None:
         encoding = replace(encoding, hash_bits=min(most_hash_bits, _fitting_bits(encoding, sample)))
     if hashed and options.vocabulary:
@@ -397,10 +394,3 @@ def _shown_value(text: pa.Array) -> str:
 def _shown(token: bytes) -> str:
     marked = token.replace(bytes([TEXT_START]), b"^").replace(bytes([TEXT_END]), b"$")
     return marked.decode(errors="replace")
-
-
-def distinct_labels(arrays: Sequence[pa.Array]) -> pa.Array:
-    """The different values among labels, without null and NaN."""
-    plain = [types.undictionaried(types.plain(array)) for array in arrays]
-    found = pc.unique(pa.chunked_array(plain))
-    return found.drop_null()

@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.encoding import labels as label_layout
 from streampgs.encoding.encoder import LENGTHS_DIFFER, WIDTH_DIFFERS
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.labels import LabelSpec
 from streampgs.encoding.plan import LIST, VECTOR
 from streampgs.errors import DataError
 from streampgs.kernels import placing_loop as row_loops
 from streampgs.table import layout as row_layout
-from streampgs.table.layout import RowArrays
+from streampgs.table.layout import Columns, RowArrays
 
 _SKIP = "mend the data, or leave such rows out with --on-bad-row skip"
 
@@ -34,14 +36,14 @@ REASONS: dict[int, tuple[str, str, str]] = {
         "a feature beyond the range of float32",
         f"scale the column down, or {_SKIP}",
     ),
-    row_layout.LABEL_NULL: ("label null", "no label", _SKIP),
-    row_layout.LABEL_NOT_FINITE: ("label not finite", "a label that is NaN or infinite", _SKIP),
-    row_layout.LABEL_NO_CLASS: (
+    label_layout.LABEL_NULL: ("label null", "no label", _SKIP),
+    label_layout.LABEL_NOT_FINITE: ("label not finite", "a label that is NaN or infinite", _SKIP),
+    label_layout.LABEL_NO_CLASS: (
         "label no class",
         "a label outside {-1, 0, 1}",
         f"name the positive class with --positive VALUE, list more than two with --classes A,B,C, or {_SKIP}",
     ),
-    row_layout.LABEL_UNKNOWN_CLASS: (
+    label_layout.LABEL_UNKNOWN_CLASS: (
         "label of an unknown class",
         "a label that is none of the classes",
         f"in a new run list all of them with --classes A,B,…, or name one against all others with --positive VALUE; or {_SKIP}",
@@ -63,7 +65,7 @@ def bad_row_error(
     arrays: RowArrays,
     reasons: NDArray[np.uint8],
     rows: NDArray[np.int64],
-    encoding: Encoding | None = None,
+    columns: Columns,
 ) -> DataError:
     """The error for the first bad row of a block; `rows` are the block's rows that `reasons` speaks of. Where columns are
     encoded, features are called by what they come from."""
@@ -72,24 +74,22 @@ def bad_row_error(
     alike = int(np.count_nonzero(reasons == reason))
     _, fault, remedy = REASONS[reason]
     many = f" ({alike} such rows in this block)" if alike > 1 else ""
-    unknown = (
-        None if encoding is None or arrays.raw_labels is None else _unknown_string(encoding, arrays.raw_labels[row])
-    )
-    if unknown is not None and reason in (row_layout.LABEL_NO_CLASS, row_layout.LABEL_UNKNOWN_CLASS):
-        fault, remedy = unknown, REASONS[row_layout.LABEL_UNKNOWN_CLASS][2]
-        found = ""
+    unknown = _unknown_string(columns, arrays, row) if reason == label_layout.LABEL_UNKNOWN_CLASS else None
+    if unknown is not None:
+        fault, found = unknown, ""
+    elif isinstance(columns.encoding, Encoding):
+        found = _found_in_column(reason, arrays, row, columns.encoding)
     else:
-        found = _found(reason, arrays, row) if encoding is None else _found_in_column(reason, arrays, row, encoding)
+        found = _found(reason, arrays, row)
     return DataError(f"{name_of_row(row)}: {fault}{found}{many}", remedy)
 
 
-def _unknown_string(encoding: Encoding, labels: Any) -> str | None:
-    """What is wrong with a row's labels if one of them is a string that the model does not know."""
-    for label, coding in zip(np.atleast_1d(labels), encoding.labels, strict=True):
-        if coding.values and label == coding.others:
-            known = ", ".join(f"'{value}'" for value in coding.values[:6])
-            return f"a label that is none of {known}{', …' if len(coding.values) > 6 else ''}"
-    return None
+def _unknown_string(columns: Columns, arrays: RowArrays, row: int) -> str | None:
+    """The fault of a row one of whose labels is a string that the model does not know."""
+    if arrays.raw_labels is None:
+        return None
+    texts = map(LabelSpec.unknown_text, columns.specs, np.atleast_1d(arrays.raw_labels[row]).tolist())
+    return next((text for text in texts if text is not None), None)
 
 
 def _found_in_column(reason: int, arrays: RowArrays, row: int, encoding: Encoding) -> str:
@@ -125,9 +125,9 @@ def _found(reason: int, arrays: RowArrays, row: int) -> str:
     if (
         reason
         in (
-            row_layout.LABEL_NOT_FINITE,
-            row_layout.LABEL_NO_CLASS,
-            row_layout.LABEL_UNKNOWN_CLASS,
+            label_layout.LABEL_NOT_FINITE,
+            label_layout.LABEL_NO_CLASS,
+            label_layout.LABEL_UNKNOWN_CLASS,
         )
         and arrays.raw_labels is not None
     ):

@@ -111,7 +111,7 @@ def _encoded(shard: Shard, group: int, rows: int, columns: Columns, reusing: boo
         parts = math.ceil(read_bytes(read) / longest)
         try:
             if parts <= 1:
-                yield encoder.encode(read, batch.num_rows, columns.labels, columns.weight, columns.offset)
+                yield encoder.encode(read, batch.num_rows, columns.labelled, columns.weight, columns.offset)
             else:
                 yield _in_parts(batch, parts, shard, columns)
         except pa.ArrowException as fault:
@@ -129,7 +129,7 @@ def _in_parts(batch: pa.RecordBatch, parts: int, shard: Shard, columns: Columns)
     return pa.concat_batches(
         [
             encoder.encode(
-                columns_of_batch(piece, shard), piece.num_rows, columns.labels, columns.weight, columns.offset
+                columns_of_batch(piece, shard), piece.num_rows, columns.labelled, columns.weight, columns.offset
             )
             for piece in pieces
         ]

@@ -143,10 +143,7 @@ class RowPlacer:
         bad = np.flatnonzero(reasons)
         if bad.size:
             if not self.rules.skip_bad_rows:
-                encoding = self.rules.columns.encoding
-                raise bad_row_error(
-                    origin.name_of, arrays, reasons, rows, encoding if isinstance(encoding, Encoding) else None
-                )
+                raise bad_row_error(origin.name_of, arrays, reasons, rows, self.rules.columns)
             found.skipped.update(reasons[bad].tolist())
             found.dropped.append(slots[bad])
             found.reasons.append(reasons[bad])

@@ -140,7 +140,7 @@ class StreamEncoder:
             batch.validate(full=True)
             if self._encoder is not None:
                 read = dict(zip(batch.schema.names, batch.columns, strict=True))
-                batch = self._encoder.encode(read, batch.num_rows, columns.labels, columns.weight, columns.offset)
+                batch = self._encoder.encode(read, batch.num_rows, columns.labelled, columns.weight, columns.offset)
         except pa.ArrowException as fault:
             raise DataError(
                 f"rows {first:,} to {first + batch.num_rows - 1:,} of the stream are damaged: {fault}",

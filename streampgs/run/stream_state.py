@@ -146,8 +146,8 @@ def _check_rows(rows: StreamRows, encoder: StreamEncoder) -> None:
         require(bool(np.isfinite(rows.values).all()), "a feature that is no finite number")
     require(bool(np.isfinite(rows.labels).all()), "a label that is no finite number")
     if encoder.rules.classifies:
-        classes = encoder.rules.columns.classes or ()
-        known = np.arange(len(classes)) if len(classes) > 2 else [-1, 1]
+        count = encoder.rules.columns.class_count or 2
+        known = np.arange(count) if count > 2 else [-1, 1]
         require(bool(np.isin(rows.labels[:, : encoder.shape.labels], known).all()), "a label of an unknown class")
     require(bool((np.isfinite(rows.weights) & (rows.weights >= 0.0)).all()), "a weight that is none")
 

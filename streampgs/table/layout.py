@@ -30,19 +30,16 @@ from streampgs.encoding.encoder import (
     label_name,
 )
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.labels import LABEL_NOT_FINITE, LABEL_NULL, LabelSpec
 from streampgs.encoding.plan import CROSS, Plan, refuse_doubles
 from streampgs.errors import DataError
 
 SPARSE, DENSE = "sparse", "dense"
 _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
-# Why a row cannot be used, beyond the reasons of arithmetic.rows; 0 is a good row.
-LABEL_NULL = 16
-LABEL_NOT_FINITE = 17
-LABEL_NO_CLASS = 18
+# Why a row cannot be used, in addition to the reasons of kernels.placing_loop and of labels; 0 is a good row.
 WEIGHT_BAD = 19
 FEATURES_NULL = 20
-LABEL_UNKNOWN_CLASS = 23
 OFFSET_BAD = 24
 
 
@@ -53,12 +50,8 @@ class Columns:
     label: str | tuple[str, ...] | None = "label"
     """Several: each is learnt by a model of its own."""
     weight: str | None = None
-    positive: float | None = None
-    """The label value of the positive class; None: 1, with 0 and -1 as the negative one."""
-    classes: tuple[float, ...] | None = None
-    """The classes' labels. A row's label becomes its class's number, the place in this order; of two classes -1 or 1."""
-    class_weights: tuple[float, ...] = ()
-    """Of the classes in this order, the negative one first; none: all weigh the same."""
+    label_specs: tuple[LabelSpec, ...] = ()
+    """One for each label column; empty: the default for all."""
     encoding: Encoding | Plan | None = None
     """How columns become features, where they are not lists of features already; before anything is learnt: a plan."""
     offset: str | None = None
@@ -72,7 +65,21 @@ class Columns:
 
     @property
     def weighted(self) -> bool:
-        return self.weight is not None or bool(self.class_weights)
+        return self.weight is not None or any(spec.weights for spec in self.label_specs)
+
+    @property
+    def specs(self) -> tuple[LabelSpec, ...]:
+        return self.label_specs or (LabelSpec(),) * len(self.labels)
+
+    @property
+    def labelled(self) -> tuple[tuple[str, LabelSpec], ...]:
+        return tuple(zip(self.labels, self.specs, strict=True))
+
+    @property
+    def class_count(self) -> int | None:
+        """How many classes are known; None where the labels are not listed, or with several label columns."""
+        classes = self.specs[0].classes if len(self.labels) == 1 else None
+        return None if classes is None else len(classes)
 
     @property
     def roles(self) -> list[tuple[str, str]]:
@@ -148,7 +155,7 @@ def find_layout(schema: pa.Schema, columns: Columns, shard: str, says: TableSays
         found = _encoded_layout(schema, columns, columns.encoding, shard, says)
     else:
         found = _ready_layout(schema, columns, shard)
-    return found if columns.classes is None else replace(found, classes=len(columns.classes))
+    return replace(found, classes=columns.class_count)
 
 
 def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
@@ -221,8 +228,8 @@ def _encoded_layout(
     leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
     for role, name in columns.roles:
         _check_role(role, name, leaves, shard)
-    for name, coding in zip(columns.labels, encoding.labels if isinstance(encoding, Encoding) else (), strict=False):
-        _check_label_kind(name, leaves[name], bool(coding.values), shard)
+    for name, spec in zip(columns.labels, columns.specs, strict=True) if isinstance(encoding, Encoding) else ():
+        _check_label_kind(name, leaves[name], spec.textual, shard)
     needed = {name for _, name in columns.roles}
     for column in encoding.all_columns if isinstance(encoding, Encoding) else encoding.columns:
         for name in column.sources:
@@ -410,48 +417,32 @@ def rows_of(
     if columns.labels and columns.labels[0] in arrays:
         raw = [_float64(arrays[name]) for name in columns.labels]
         meant = [
-            _labels(arrays[name], as_read, columns, classifies, layout.classes, reasons)
-            for name, as_read in zip(columns.labels, raw, strict=True)
+            _labels(arrays[name], as_read, spec if classifies else None, layout.classes, reasons)
+            for name, as_read, spec in zip(columns.labels, raw, columns.specs, strict=True)
         ]
         raw_labels, labels = _side_by_side(raw), _side_by_side(meant)
-        if columns.class_weights and classifies:
-            factors = _class_factors(labels, columns)
+        if columns.specs[0].weights and classifies:
+            factors = columns.specs[0].factors(labels)
             weights = factors if weights is None else weights * factors
     return RowArrays(reasons, labels, raw_labels, weights, score_offsets, offsets, indices, values)
 
 
 def _labels(
     array: pa.Array,
-    labels: NDArray[np.float64],
-    columns: Columns,
-    classifies: bool,
+    codes: NDArray[np.float64],
+    spec: LabelSpec | None,
     known_classes: int | None,
     reasons: NDArray[np.uint8],
 ) -> NDArray[np.float64]:
-    finite = np.isfinite(labels)
+    finite = np.isfinite(codes)
     reasons[~finite] = LABEL_NOT_FINITE
     if array.null_count:
         reasons[array.is_null().to_numpy(zero_copy_only=False)] = LABEL_NULL
-    if not classifies:
-        return labels
-    if columns.classes is not None:
-        classes = np.array(columns.classes)
-        order = np.argsort(classes)
-        numbers = order[np.minimum(np.searchsorted(classes, labels, sorter=order), len(classes) - 1)]
-        # What was no class when the shard came is none for ever: the rows of a window must not change under it.
-        unknown = (classes[numbers] != labels) | (numbers >= (known_classes or len(classes)))
-        reasons[finite & unknown] = LABEL_UNKNOWN_CLASS
-        return np.asarray(numbers * 2.0 - 1.0 if len(classes) == 2 else numbers, np.float64)
-    if columns.positive is not None:
-        return np.where(labels == columns.positive, 1.0, -1.0)
-    known = (labels == 1.0) | (labels == 0.0) | (labels == -1.0)
-    reasons[finite & ~known] = LABEL_NO_CLASS
-    return np.where(labels == 1.0, 1.0, -1.0)
-
-
-def _class_factors(labels: NDArray[np.float64], columns: Columns) -> NDArray[np.float64]:
-    numbers = labels > 0.0 if len(columns.class_weights) == 2 else labels
-    return np.array(columns.class_weights)[numbers.astype(np.intp)]
+    if spec is None:
+        return codes
+    targets, unknown, reason = spec.targets(codes, known_classes)
+    reasons[finite & unknown] = reason
+    return targets
 
 
 def _side_by_side(columns: list[NDArray[np.float64]]) -> NDArray[np.float64]:

@@ -37,6 +37,7 @@ def test_the_record_has_every_case() -> None:
     assert list(RECORDED) == list(CASES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_bits_are_as_recorded(name: str, found: dict[str, str]) -> None:
     assert found[name] == RECORDED[name]

@@ -357,8 +357,8 @@ def feature_at(encoding: Encoding, index: int) -> Feature:
     return column.name, index - column.first
 
 
-def learnt(table: Table, options: EncodingOptions, labels: tuple[Any, ...] = ()) -> Encoding:
-    return learn(planned(table, options), options, [table.arrays], labels)
+def learnt(table: Table, options: EncodingOptions) -> Encoding:
+    return learn(planned(table, options), options, [table.arrays])
 
 
 def planned(table: Table, options: EncodingOptions) -> Plan:

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampgs.encoding.encoder import Encoder, coded_labels
-from streampgs.encoding.encoding import Encoding, LabelCoding
+from streampgs.encoding.encoder import Encoder
+from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.labels import LabelSpec
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
 from streampgs.options import EncodingOptions
@@ -176,7 +177,7 @@ def test_ids_are_the_same_category_whatever_type_of_number_holds_them(kind):
     ids = [0, 1, 16_777_215, *([10**10, 1_234_567_890_123, 2**53] if kind.bit_width >= 64 else [])]
     table = pa.table({"id": pa.array(ids, pa.int64())})
     options = EncodingOptions(category=("id",), vocabulary=True)
-    encoding = learn(plan_columns(table.schema, options, {}, "a table"), options, [{"id": table["id"]}], ())
+    encoding = learn(plan_columns(table.schema, options, {}, "a table"), options, [{"id": table["id"]}])
     expected = encoded(encoding, {"id": table["id"]}, len(ids))
     assert len(set(expected)) == len(ids)
     assert encoded(encoding, {"id": table["id"].cast(kind)}, len(ids)) == expected
@@ -190,11 +191,11 @@ def test_ids_are_the_same_category_whatever_type_of_number_holds_them(kind):
 def test_an_encoding_survives_its_record(table, data):
     """Through JSON, as it is kept; with the same digest and the same rows."""
     options = data.draw(choices(table))
-    encoding = learnt(table, options, (LabelCoding(("no", "yes"), others=0.0), LabelCoding()))
+    encoding = learnt(table, options)
     record, arrays = encoding.to_record()
     again = Encoding.from_record(json.loads(json.dumps(record)), {name: array.copy() for name, array in arrays.items()})
     assert again.digest == encoding.digest
-    assert (again.options, again.columns, again.labels) == (encoding.options, encoding.columns, encoding.labels)
+    assert (again.options, again.columns) == (encoding.options, encoding.columns)
     assert encoded(again, table.arrays, table.rows) == encoded(encoding, table.arrays, table.rows)
     features = [encoding.name_of(feature) for feature in range(encoding.unbounded_first + 3)]
     assert [again.name_of(feature) for feature in range(encoding.unbounded_first + 3)] == features
@@ -202,9 +203,8 @@ def test_an_encoding_survives_its_record(table, data):
 
 @given(table=tables(most_rows=3), data=st.data())
 def test_the_digest_knows_every_part_of_the_encoding(table, data):
-    encoding = learnt(table, data.draw(choices(table)), (LabelCoding(("no", "yes")),))
+    encoding = learnt(table, data.draw(choices(table)))
     others = [
-        replace(encoding, labels=(LabelCoding(("yes", "no")),)),
         replace(encoding, hash_bits=encoding.hash_bits + 1),
         replace(encoding, options=replace(encoding.options, hash_seed=77)),
         replace(encoding, columns=(replace(encoding.columns[0], centre=(1e-300,)), *encoding.columns[1:])),
@@ -224,7 +224,7 @@ def test_no_rows_are_encoded_to_no_rows():
     for names in (["n"], ["n", "l"], ["n", "c"], ["c", "t"], list(arrays)):
         some = {name: arrays[name] for name in names}
         options = EncodingOptions(features=tuple(names))
-        encoding = learn(plan_columns(schema, options, {}, "a table"), options, [some], ())
+        encoding = learn(plan_columns(schema, options, {}, "a table"), options, [some])
         assert encoded(encoding, {name: array[:0] for name, array in some.items()}, 0) == []
 
 
@@ -236,24 +236,11 @@ def test_one_text_that_is_no_utf8_leaves_the_others_as_they_are():
     bad = pa.StringArray.from_buffers(len(texts), buffers[1], buffers[2])
     good = pa.array([None if text == texts[1] else text.decode() for text in texts])
     options = EncodingOptions(text=("t",), hash_bits=20)
-    encoding = learn(plan_columns(pa.schema([("t", pa.string())]), options, {}, "a table"), options, [{"t": good}], ())
+    encoding = learn(plan_columns(pa.schema([("t", pa.string())]), options, {}, "a table"), options, [{"t": good}])
     found, expected = (encoded(encoding, {"t": array}, len(texts)) for array in (bad, good))
     assert [found[0], *found[2:]] == [expected[0], *expected[2:]]
     assert len(found[1]) == 2
     assert [encoded(encoding, {"t": bad[r : r + 1]}, 1)[0] for r in range(len(texts))] == found
-
-
-# Labels and weights on their way.
-
-
-@pytest.mark.parametrize(
-    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
-)
-def test_string_labels_become_the_numbers_of_the_known_ones(kind):
-    labels = ["no", "yes", None, "maybe", "", "yes"]
-    array = pa.array(labels).cast(kind) if not pa.types.is_dictionary(kind) else pa.array(labels).dictionary_encode()
-    assert coded_labels(array[1:], LabelCoding(("no", "yes"))).to_pylist() == [1.0, None, -2.0, -2.0, 1.0]
-    assert coded_labels(array, LabelCoding(("", "yes"), others=0.0)).to_pylist() == [0.0, 1.0, None, 0.0, 0.0, 1.0]
 
 
 def test_labels_and_weights_go_along():
@@ -264,8 +251,8 @@ def test_labels_and_weights_go_along():
     }
     options = EncodingOptions(features=("x",))
     schema = pa.schema([(name, array.type) for name, array in arrays.items()])
-    encoding = learn(plan_columns(schema, options, {}, "a table"), options, [arrays], (LabelCoding(),))
-    batch = Encoder(encoding).encode(arrays, 3, ("y",), "w")
+    encoding = learn(plan_columns(schema, options, {}, "a table"), options, [arrays])
+    batch = Encoder(encoding).encode(arrays, 3, [("y", LabelSpec())], "w")
     assert batch["label 0"].to_pylist() == [1.0, None, 0.0]
     assert batch["weight"].to_pylist() == [1.0, 2.0, None]
 
@@ -301,7 +288,7 @@ def test_dictionaries_may_change_from_batch_to_batch():
     words = [word for batch in batches for word in batch]
     options = EncodingOptions(vocabulary=True)
     plan = plan_columns(pa.schema([("c", pa.string())]), options, {}, "a table")
-    encoding = learn(plan, options, [{"c": pa.array(words)}], ())
+    encoding = learn(plan, options, [{"c": pa.array(words)}])
     expected = iter(encoded(encoding, {"c": pa.array(words)}, len(words)))
     encoder = Encoder(encoding)
     for batch in batches:

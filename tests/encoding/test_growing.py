@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampgs.encoding import types
-from streampgs.encoding.encoding import Encoding, LabelCoding
+from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.growing import grown, plan_growth
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
@@ -29,8 +29,8 @@ def part(table: Table, columns: tuple[Column, ...]) -> Table:
     return Table(columns, table.rows)
 
 
-def grown_by(encoding: Encoding, table: Table, labels: tuple[LabelCoding, ...] = ()) -> Encoding:
-    found, _ = grown(encoding, plan_growth(table.schema, encoding, {}), [table.arrays], labels)
+def grown_by(encoding: Encoding, table: Table) -> Encoding:
+    found, _ = grown(encoding, plan_growth(table.schema, encoding, {}), [table.arrays])
     return found
 
 
@@ -52,7 +52,7 @@ def learnt_of(old: Table, whole: Table, options: EncodingOptions) -> Encoding:
     own = old.options()
     first = replace(options, text=own.text, category=own.category, cyclic=own.cyclic, **_grams(own, options))
     plan = plan_columns(old.schema, first, {}, "a table")
-    return learn(plan, options, [old.arrays], ())
+    return learn(plan, options, [old.arrays])
 
 
 def _grams(own: EncodingOptions, options: EncodingOptions) -> dict[str, Any]:
@@ -163,10 +163,10 @@ def test_generation_follows_upon_generation():
     """Each behind the one before; a row is read by what was known when it came."""
     tables = [numbers(a=[1.0, 2.0]), numbers(a=[1.0, 2.0], b=["x", "y"]), numbers(b=["x", "y"], c=[[1, 2], [3, 4]])]
     options = EncodingOptions(standardize="off", hash_bits=4)
-    encoding = learn(plan_columns(schema_of(tables[0]), options, {}, "a table"), options, [tables[0]], ())
+    encoding = learn(plan_columns(schema_of(tables[0]), options, {}, "a table"), options, [tables[0]])
     ends = [encoding.features]
     for table in tables[1:]:
-        encoding, _ = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table], ())
+        encoding, _ = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table])
         ends.append(encoding.features)
     assert ends == [1, 17, 19]
     assert [column.name for column in encoding.all_columns] == ["a", "b", "c"]
@@ -183,7 +183,7 @@ def schema_of(table: dict[str, pa.Array]) -> pa.Schema:
 
 def first_encoding(table: dict[str, pa.Array], **options: Any) -> Encoding:
     chosen = EncodingOptions(**options)
-    return learn(plan_columns(schema_of(table), chosen, {}, "a table"), chosen, [table], ())
+    return learn(plan_columns(schema_of(table), chosen, {}, "a table"), chosen, [table])
 
 
 @pytest.mark.parametrize(
@@ -199,9 +199,9 @@ def first_encoding(table: dict[str, pa.Array], **options: Any) -> Encoding:
     ],
 )
 def test_what_becomes_no_feature_is_told_with_the_reason(options, column, reason):
-    encoding = learn(plan_columns(pa.schema({"old": pa.int64()}), EncodingOptions(), {}, "a table"), EncodingOptions(**options), [numbers(old=[1, 2])], ())  # fmt: skip
+    encoding = learn(plan_columns(pa.schema({"old": pa.int64()}), EncodingOptions(), {}, "a table"), EncodingOptions(**options), [numbers(old=[1, 2])])  # fmt: skip
     table = {"old": pa.array([1, 2]), "new-column": column}
-    after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table], ())
+    after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table])
     assert after is encoding
     assert reason in left_out["new-column"]
 
@@ -210,7 +210,7 @@ def test_no_feature_comes_behind_a_vector_without_end():
     vector = {"v": pa.array([[(0, 1.0)], [(5, 2.0)]], pa.map_(pa.int32(), pa.float64()))}
     encoding = first_encoding(vector)
     table = vector | numbers(more=[1, 2])
-    after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table], ())
+    after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table])
     assert after is encoding
     assert "behind those of vector 'v'" in left_out["more"]
 
@@ -219,7 +219,7 @@ def test_one_vector_may_come_later_and_goes_behind_all_else():
     encoding = first_encoding(numbers(old=[1.0, 2.0]), standardize="off")
     vectors = {name: pa.array([[(0, 1.0)], [(7, 2.0)]], pa.map_(pa.int32(), pa.float64())) for name in ("v", "w")}
     table = numbers(old=[1.0, 2.0], more=[3.0, 4.0]) | vectors
-    after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table], ())
+    after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table])
     assert list(left_out) == ["w"]
     assert after.features is None
     rows = encoded(after, table, 2)
@@ -229,22 +229,8 @@ def test_one_vector_may_come_later_and_goes_behind_all_else():
 
 def test_hashes_of_new_columns_are_as_small_as_their_strings_allow():
     encoding = first_encoding(numbers(old=["a", "b"]), hash_bits=20)
-    after, _ = grown(
-        encoding, plan_growth(pa.schema({"new": pa.string()}), encoding, {}), [numbers(new=["c", "d"])], ()
-    )
+    after, _ = grown(encoding, plan_growth(pa.schema({"new": pa.string()}), encoding, {}), [numbers(new=["c", "d"])])
     assert after.hash_bits < 20
     few = first_encoding(numbers(old=["a", "b"]), hash_bits=3)
-    after, _ = grown(few, plan_growth(pa.schema({"new": pa.string()}), few, {}), [numbers(new=["c", "d"])], ())
+    after, _ = grown(few, plan_growth(pa.schema({"new": pa.string()}), few, {}), [numbers(new=["c", "d"])])
     assert after.hash_bits == 3
-
-
-def test_labels_that_are_new_make_a_generation_of_their_own():
-    encoding = replace(first_encoding(numbers(old=[1.0, 2.0])), labels=(LabelCoding(("a", "b", "c")),))
-    table = numbers(old=[1.0, 2.0])
-    plan = plan_growth(schema_of(table), encoding, {})
-    after, _ = grown(encoding, plan, [table], (LabelCoding(("a", "b", "c", "aa")),))
-    assert after.labels[0].values == ("a", "b", "c", "aa")
-    then = after.as_of(encoding.digest)
-    assert then is not None
-    assert then.labels[0].values == ("a", "b", "c")
-    assert encoded(after, table, 2) == encoded(encoding, table, 2)

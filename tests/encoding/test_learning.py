@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.learning import distinct_labels, learn
+from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
 from streampgs.errors import DataError, OptionError
 from streampgs.options import EncodingOptions
@@ -24,7 +24,7 @@ from tests.encoding.tables import Table, encoded, feature_at, learnt, tables
 def taught(arrays: dict[str, pa.Array], **options: Any) -> Encoding:
     chosen = EncodingOptions(**options)
     schema = pa.schema([(name, array.type) for name, array in arrays.items()])
-    return learn(plan_columns(schema, chosen, {}, "a table"), chosen, [arrays], ())
+    return learn(plan_columns(schema, chosen, {}, "a table"), chosen, [arrays])
 
 
 def matrix_of(encoding: Encoding, arrays: dict[str, pa.Array]) -> np.ndarray:
@@ -289,11 +289,3 @@ def test_lists_have_names_whether_they_are_scaled_or_not(flags, standardize):
     encoding = taught({"l": pa.array([[1.0, 2.0], [3.0, 5.0]])}, null_flags=flags, standardize=standardize)
     names = [encoding.name_of(feature) for feature in range(encoding.unbounded_first)]
     assert names == ["l[0]", "l[1]", *(["l is null"] if flags else [])]
-
-
-@given(labels=st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", ""])), max_size=9))
-@example(labels=[None])
-def test_distinct_labels(labels):
-    array = pa.array(labels, pa.string())
-    found = distinct_labels([array[:3], array[3:].cast(pa.large_string()).cast(pa.string())])
-    assert sorted(found.to_pylist()) == sorted({label for label in labels if label is not None})

@@ -73,7 +73,7 @@ def test_strings_that_are_no_utf8(tmp_path: Path, options: dict[str, Any]) -> No
 
 
 def test_labels_that_are_no_utf8(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="label column 'label' holds a string that is no UTF-8"):
+    with pytest.raises(DataError, match="label column 'label' holds a string that is not valid UTF-8"):
         rows_trained(tmp_path, pa.table({"label": NO_UTF8, "x": LABELS}))
 
 

@@ -336,7 +336,7 @@ def test_a_new_class_is_learnt_and_predicted(tmp_path: Path) -> None:
     assert evaluate(model, [str(file)])["accuracy"] == pytest.approx(
         np.mean(found == test["label"].to_numpy(zero_copy_only=False))
     )
-    assert any("2 new classes ('a', 'aa'), beside 3" in note for note in noted.notes)
+    assert any("2 new classes ('a', 'aa') in addition to 3" in note for note in noted.notes)
     shown = inspect_run(run, top=1)
     assert {one["target"] for one in shown["top"]} == {"b", "c", "d", "a", "aa"}
     steps = [group.steps for group in lanes_from(newest_checkpoint(run)).groups]
@@ -466,7 +466,7 @@ def test_rows_of_new_classes_weigh_one_each(tmp_path: Path) -> None:
     weights = streampgs.Model.load(run).options.class_weight
     assert isinstance(weights, tuple)
     assert weights[3] == 1.0 != weights[0]
-    assert any("weigh 1 each" in note for note in noted.notes)
+    assert any("have weight 1" in note for note in noted.notes)
 
 
 @pytest.mark.parametrize("case", ["columns of all sorts", "dense becomes sparse", "classes by name", "p below 2"])

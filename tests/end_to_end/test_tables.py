@@ -517,7 +517,9 @@ def test_a_label_that_no_sampled_row_had_is_named(tmp_path: Path) -> None:
     labels = sides("a", "b").to_pylist()
     labels[1_500] = "zebra"
     other = write(with_label(pa.array(labels)), tmp_path / "other.parquet", "parquet")
-    with pytest.raises(DataError, match=r"other\.parquet.*row 1500 of the file.*: a label that is none of 'a', 'b'\n"):
+    with pytest.raises(
+        DataError, match=r"other\.parquet.*row 1500 of the file.*: a label that is not one of 'a', 'b'\n"
+    ):
         evaluate(streampgs.Model.load(tmp_path / "run"), [str(other)])
 
 

@@ -5,19 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from scripts.torture_parts.cases import CASES, Ground
+from scripts.torture_parts.cases import CASES, Subject
 
 
 @pytest.fixture(scope="session")
-def ground(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Ground]:
-    """A kind of run by name, its data and what its undisturbed run comes to; made once, with all its loops compiled."""
-    made: dict[str, Ground] = {}
+def subject(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Subject]:
+    """The subject of a case by name. Each is made once, which also compiles its loops."""
+    made: dict[str, Subject] = {}
 
-    def of(name: str) -> Ground:
+    def of(name: str) -> Subject:
         if name not in made:
             case = next(case for case in CASES if case.name == name)
             folder: Path = tmp_path_factory.mktemp(name)
-            made[name] = Ground(case, folder)
+            made[name] = Subject(case, folder)
         return made[name]
 
     return of

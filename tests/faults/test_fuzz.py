@@ -1,6 +1,6 @@
-"""Bytes that we did not write, near to what is right: rows, or an error of ours; no crash, no endless loop, no memory that a
-number in them asks for. (Of Arrow's metadata see tests/table/test_arrow_damage.py, of Parquet's footer test_parquet_footer.py,
-of text in any bytes tests/packing/test_text.py.)"""
+"""Mutated valid files give rows or a StreampgsError: no crash, no endless loop, and no allocation as large as a number in
+them. (Arrow metadata: tests/table/test_arrow_damage.py; Parquet footers: test_parquet_footer.py; arbitrary bytes as text:
+tests/packing/test_text.py.)"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.torture_parts.hostile import VALUES, changed, places, without
+from scripts.torture_parts.forgery import VALUES, changed, places, without
 from streampgs.checks import decode, encode
 from streampgs.errors import StreampgsError
 from streampgs.options import EncodingOptions, Limits, ModelOptions
@@ -56,7 +56,7 @@ def mutated(draw: st.DataObject, data: bytes) -> bytes:
 
 @pytest.mark.parametrize("name", TEXTS)
 @given(data=st.data())
-def test_text_is_rows_or_an_error_of_ours(name: str, data: st.DataObject) -> None:
+def test_text_gives_rows_or_a_clear_error(name: str, data: st.DataObject) -> None:
     text = mutated(data, TEXTS[name])
     before = peak_rss_bytes()
     with tempfile.TemporaryDirectory() as folder:
@@ -72,7 +72,7 @@ def test_text_is_rows_or_an_error_of_ours(name: str, data: st.DataObject) -> Non
 
 
 @given(data=st.data())
-def test_a_journal_is_what_was_saved_or_an_error_of_ours(data: st.DataObject) -> None:
+def test_a_journal_gives_its_saved_contents_or_a_clear_error(data: st.DataObject) -> None:
     folder = Path(tempfile.mkdtemp())
     try:
         journal = Journal([{"path": "a", "sets": []}], {"kind": None}, 10**8)
@@ -87,7 +87,7 @@ def test_a_journal_is_what_was_saved_or_an_error_of_ours(data: st.DataObject) ->
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_pass_for_a_sealed_file(content: bytes) -> None:
+def test_random_bytes_are_not_a_sealed_file(content: bytes) -> None:
     with tempfile.NamedTemporaryFile() as file:
         Path(file.name).write_bytes(content)
         with pytest.raises(SealBroken):
@@ -106,7 +106,7 @@ RECORDS = [
 
 
 def lists(value: object) -> object:
-    """As JSON gives it back."""
+    """The value as JSON returns it: with lists for tuples."""
     if isinstance(value, dict):
         return {name: lists(part) for name, part in value.items()}
     return [lists(part) for part in value] if isinstance(value, list | tuple) else value
@@ -114,19 +114,19 @@ def lists(value: object) -> object:
 
 @pytest.mark.parametrize("number", range(len(RECORDS)))
 @given(data=st.data())
-def test_a_record_is_of_the_declared_kinds_or_refused(number: int, data: st.DataObject) -> None:
-    """A record that is accepted is read back as it was written."""
+def test_a_record_has_the_declared_types_or_is_refused(number: int, data: st.DataObject) -> None:
+    """An accepted record is encoded to an equal record."""
     kind, record = RECORDS[number]
     record = lists(record)
     where = data.draw(st.sampled_from([place for place in places(record) if place]))
     value = data.draw(st.sampled_from(VALUES))
-    said = (
+    claim = (
         without(record, where)
         if isinstance(where[-1], str) and data.draw(st.booleans())
         else changed(record, where, value)
     )
     try:
-        found = decode(kind, said)
+        found = decode(kind, claim)
     except ValueError as error:
         assert kind.__name__ in str(error)
     else:

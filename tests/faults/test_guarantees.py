@@ -1,4 +1,4 @@
-"""docs/guarantees.md names a test for each promise, and each that it names exists."""
+"""docs/guarantees.md names a test for each guarantee, and these tests exist."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs" / "guarantees.md").read_text()
 NAMED = re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", PAGE)
 
 
-def test_each_test_that_is_named_exists() -> None:
+def test_each_named_test_exists() -> None:
     assert len(NAMED) > 15
     for file, name in NAMED:
         written = (ROOT / file).read_text()
@@ -18,9 +18,9 @@ def test_each_test_that_is_named_exists() -> None:
         assert found, f"{file}::{name}"
 
 
-def test_each_promise_names_a_test() -> None:
-    promised, _, _ = PAGE.partition("## Not promised")
-    promises = [part for part in promised.split("\n\n") if part.startswith("**")]
-    assert len(promises) > 10
-    for promise in promises:
-        assert "\nShown by `tests/" in promise, promise
+def test_each_guarantee_names_a_test() -> None:
+    guaranteed, _, _ = PAGE.partition("## Not guaranteed")
+    guarantees = [part for part in guaranteed.split("\n\n") if part.startswith("**")]
+    assert len(guarantees) > 10
+    for guarantee in guarantees:
+        assert "\nShown by `tests/" in guarantee, guarantee

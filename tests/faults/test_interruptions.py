@@ -1,4 +1,4 @@
-"""An exception in the middle of a step, from Ctrl-C in a program or for want of memory, leaves the last whole state."""
+"""After an exception in the middle of a step (Ctrl-C in a program, no more memory) the last complete state remains."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ import pyarrow as pa
 import pytest
 
 import streampgs
-from scripts.torture_parts.cases import Ground
+from scripts.torture_parts.cases import Subject
 from streampgs.learn.pgs import Pgs
 from streampgs.run.session import Session
 from streampgs.selection.race import Contest
 
-INSIDE_OF_A_STEP = [(Pgs, "_check_finite"), (Pgs, "_handle_events"), (Pgs, "_restart_stretch"), (Pgs, "grow")]
+INSIDE_A_STEP = [(Pgs, "_check_finite"), (Pgs, "_handle_events"), (Pgs, "_restart_stretch"), (Pgs, "grow")]
 
 
 class Interrupted(BaseException):
-    """As KeyboardInterrupt, which pytest would take for its own."""
+    """Stands for KeyboardInterrupt, which pytest would handle itself."""
 
 
 def interrupt_at(patch: pytest.MonkeyPatch, owner: type, name: str, passage: int) -> None:
-    """Raise at the n-th passage, when the function's work is done but nobody has heard of it."""
+    """Raise at the n-th call, after the function has done its work and before its caller gets the result."""
     real, passed = getattr(owner, name), [0]
 
     def interrupted(self: object, *words: object) -> object:
@@ -34,31 +34,31 @@ def interrupt_at(patch: pytest.MonkeyPatch, owner: type, name: str, passage: int
     patch.setattr(owner, name, interrupted)
 
 
-def interrupted_run(ground: Ground, patch: pytest.MonkeyPatch, owner: type, name: str, passage: int) -> str:
-    """The digest of a run that is interrupted twice, and resumed."""
-    run = ground.new_run()
+def interrupted_run(subject: Subject, patch: pytest.MonkeyPatch, owner: type, name: str, passage: int) -> str:
+    """The digest of a run that is interrupted twice and resumed."""
+    run = subject.new_run()
     for _ in range(2):
         with patch.context() as patched:
             interrupt_at(patched, owner, name, passage)
             with pytest.raises(Interrupted):
-                ground.go_on(run)  # with a checkpoint at its end only: what is saved is saved because of the exception
-    return str(ground.go_on(run).dual_sha256)
+                subject.start_or_resume(run)  # without periodic checkpoints: the exception causes the save
+    return str(subject.start_or_resume(run).dual_sha256)
 
 
-@pytest.mark.parametrize(("owner", "name"), INSIDE_OF_A_STEP, ids=lambda part: getattr(part, "__name__", part))
+@pytest.mark.parametrize(("owner", "name"), INSIDE_A_STEP, ids=lambda part: getattr(part, "__name__", part))
 @pytest.mark.parametrize("passage", [1, 3])
-def test_what_a_step_left_half_done_is_not_saved(ground: Callable[[str], Ground], monkeypatch, owner, name, passage):
-    sparse = ground("sparse-arrow")
+def test_a_half_done_step_is_not_saved(subject: Callable[[str], Subject], monkeypatch, owner, name, passage):
+    sparse = subject("sparse-arrow")
     assert interrupted_run(sparse, monkeypatch, owner, name, passage) == sparse.expected
 
 
 @pytest.mark.parametrize("passage", [1, 2])
-def test_what_a_judgement_left_half_done_is_not_saved(ground: Callable[[str], Ground], monkeypatch, passage):
-    contest = ground("contest")
+def test_a_half_done_evaluation_is_not_saved(subject: Callable[[str], Subject], monkeypatch, passage):
+    contest = subject("contest")
     assert interrupted_run(contest, monkeypatch, Contest, "judge", passage) == contest.expected
 
 
-def test_a_skipped_row_is_counted_once_however_often_its_window_is_begun(tmp_path, monkeypatch):
+def test_a_skipped_row_is_counted_once_if_its_window_is_started_again(tmp_path, monkeypatch):
     labels = [float("nan") if row % 10 == 3 else float(row % 2) for row in range(20_000)]
     table = pa.table({"label": labels, "indices": [[row % 7] for row in range(20_000)]})
     with pa.ipc.new_file(tmp_path / "a.arrow", table.schema) as writer:

@@ -1,4 +1,4 @@
-"""A pack's journal may be damaged or a stranger's: nothing is believed that does not check out, nothing else touched."""
+"""A journal of `pack` may be damaged or untrusted: its contents are validated, and no other files are changed."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def again(out: Path) -> None:
     pack(out.parent / "rows.svm", out, rows_per_shard=30)
 
 
-def with_a_new_sum(out: Path, **changed: Any) -> None:
+def reseal(out: Path, **changed: Any) -> None:
     record = {**json.loads((out / NAME).read_text()), **changed}
     del record["sha256"]
     total = hashlib.sha256(json.dumps(record, sort_keys=True).encode()).hexdigest()
     (out / NAME).write_text(json.dumps({"sha256": total, **record}))
 
 
-def test_any_changed_byte_of_a_journal_is_noticed(out: Path) -> None:
-    """Numbers in it say where to go on: one digit would lose rows, or take some twice."""
+def test_any_changed_byte_of_a_journal_is_detected(out: Path) -> None:
+    """Its numbers say where to resume: a wrong digit would lose or repeat rows."""
     whole = (out / NAME).read_bytes()
     record = load(out)
     for place in range(len(whole)):
@@ -44,14 +44,14 @@ def test_any_changed_byte_of_a_journal_is_noticed(out: Path) -> None:
         changed[place] ^= 1
         (out / NAME).write_bytes(changed)
         try:
-            assert load(out) == record  # white space is nobody's loss
+            assert load(out) == record  # only white space changed
         except DataError as refused:
             assert NAME in refused.found
 
 
 @pytest.mark.parametrize("name", ["../treasure", "/etc/passwd", "a/b", "..", ""])
-def test_a_journal_speaks_of_files_in_its_folder_only(out: Path, name: str) -> None:
-    with_a_new_sum(out, shards=[{"name": name, "rows": 1, "file_bytes": 4}])
+def test_a_journal_may_only_name_files_in_its_folder(out: Path, name: str) -> None:
+    reseal(out, shards=[{"name": name, "rows": 1, "file_bytes": 4}])
     with pytest.raises(DataError, match=r"cannot be read|is gone"):
         again(out)
 
@@ -64,19 +64,19 @@ def test_a_journal_speaks_of_files_in_its_folder_only(out: Path, name: str) -> N
     ],
     ids=str,
 )  # fmt: skip
-def test_a_journal_of_other_kinds_of_values_is_refused(out: Path, changed: dict[str, Any]) -> None:
-    with_a_new_sum(out, **changed)
+def test_a_journal_with_values_of_other_types_is_refused(out: Path, changed: dict[str, Any]) -> None:
+    reseal(out, **changed)
     with pytest.raises(DataError, match=rf"'.*{NAME}' cannot be read"):
         again(out)
 
 
-def test_files_behind_a_link_are_not_tidied_up(out: Path, tmp_path: Path) -> None:
+def test_files_behind_a_link_are_not_deleted(out: Path, tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir()
     (home / "run-00000.arrow").write_text("held")
     (home / "thesis.tex").write_text("years")
     (out / RUNS).symlink_to(home)
-    with_a_new_sum(out, runs=[{"name": "run-00000.arrow", "rows": 1, "bytes": 4, "file_bytes": 4}], done=False)
+    reseal(out, runs=[{"name": "run-00000.arrow", "rows": 1, "bytes": 4, "file_bytes": 4}], done=False)
     with pytest.raises(DataError, match="is a link to another place"):
         again(out)
     assert sorted(os.listdir(home)) == ["run-00000.arrow", "thesis.tex"]
@@ -91,7 +91,7 @@ def test_a_shard_is_not_written_through_a_link(tmp_path: Path) -> None:
     assert (tmp_path / "treasure").read_text() == "gold"
 
 
-def test_labels_that_are_shortened_while_in_use_are_an_error(tmp_path: Path) -> None:
+def test_labels_that_shrink_while_in_use_are_an_error(tmp_path: Path) -> None:
     np.save(tmp_path / "labels.npy", np.arange(100_000.0))
     labels = Labels(tmp_path / "labels.npy", 10**8)
     assert labels.column(99_990, 10).to_pylist() == list(range(99_990, 100_000))

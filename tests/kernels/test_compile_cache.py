@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 SCORES = """
 import sys
 import numpy as np
@@ -30,6 +32,7 @@ def printed(process: subprocess.Popen[str]) -> set[str]:
     return set(out.splitlines())
 
 
+@pytest.mark.slow
 def test_processes_that_compile_at_once_each_get_their_own_loop(tmp_path: Path) -> None:
     alone = set.union(*(printed(started(tmp_path / f"{number}", name)) for number, name in enumerate(LOSSES[:2])))
     shared = tmp_path / "shared"
@@ -60,6 +63,7 @@ for p, lanes in ((2.0, 1), (2.0, 4), (1.8, 1)):
 """
 
 
+@pytest.mark.slow
 def test_the_loops_of_the_solver_are_found_again_by_the_next_process(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     files = []

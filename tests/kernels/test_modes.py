@@ -1,7 +1,8 @@
-"""The loops once more without the compiler, and once more with every index checked.
+"""The tests of the compiled loops again without the compiler, and again with bounds checks.
 
-Compiled code is silent where Python is not: an index out of bounds reads or writes what happens to lie there, an
-overflow gives an infinity. So the twins' tests run again in processes of their own, in both of Numba's other modes.
+Compiled code does not report errors that Python reports: an index out of bounds reads or writes other memory, an overflow
+gives infinity. So the tests that compare loops with their plain twins also run in Numba's two other modes, each in its own
+process.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 ENCODING = ("hashing", "grams", "encoded_rows")
 
-# A loop of the project's own that is told of more entries than there are.
+# A loop of the project with more entries than the arrays have: shows that bounds are really checked.
 PROBE = """
 import numpy as np
 import pytest
@@ -42,15 +45,17 @@ def run_tests(tests: list[str], chosen: str, environment: dict[str, str]) -> Non
     assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_plain_python_gives_the_same():
     tests = [f"tests/kernels/test_{name}.py" for name in ("randomness", "rows", "scoring", "text_rows", *ENCODING)]
     run_tests([*tests, "tests/learn/test_figure_1.py"], "not likely and not pattern", {"NUMBA_DISABLE_JIT": "1"})
 
 
+@pytest.mark.slow
 def test_no_index_is_out_of_bounds(tmp_path):
     probe = tmp_path / "test_probe.py"
     probe.write_text(PROBE)
-    # Code compiled without the checks must not be taken from the cache, nor code with them be put there.
+    # A separate cache: code with checks and code without them must not be mixed.
     environment = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
     tests = [f"tests/kernels/test_{name}.py" for name in ("rows", "text_rows", *ENCODING)]
     tests += ["tests/learn/test_figure_1.py", str(probe)]

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from streampgs.data.budget import group_sizes
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.labels import LabelSpec
 from streampgs.kernels.randomness import shuffled
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes, WindowPlan
@@ -191,7 +192,8 @@ class Setup:
 
     @property
     def columns(self) -> Columns:
-        return Columns("label", "weight" if self.weighted else None, self.positive, self.classes, offset=self.offset)
+        labels = LabelSpec(self.classes, self.positive)
+        return Columns("label", "weight" if self.weighted else None, (labels,), offset=self.offset)
 
     def catalog(self) -> Catalog:
         catalog, _ = build_catalog([str(self.source)], self.columns)

@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streampgs.encoding import labels
 from streampgs.errors import DataError
 from streampgs.kernels import placing_loop as row_loops
 from streampgs.reading.bad_rows import REASONS, counts_by_name
@@ -35,7 +36,7 @@ class Case:
     setup: dict[str, Any] = field(default_factory=dict)
 
 
-L, R = row_layout, row_loops
+L, R, Y = row_layout, row_loops, labels
 WEIGHTED = {"weighted": True}
 OFFSET = {"offset": "exposure"}
 CLASSES = {"classes": (-1.0, 0.0, 1.0)}
@@ -60,11 +61,11 @@ CASES = {
         R.VALUE_TOO_LARGE, {"values": [1.0, 1e39]}, "beyond the range of float32: 1e+39 at entry 1", "scale the column down"
     ),
     "value just beyond float32": Case(R.VALUE_TOO_LARGE, {"values": [1.0, 3.402823466385289e38]}, "at entry 1", "scale"),
-    "null label": Case(L.LABEL_NULL, {"label": None}, "no label"),
-    "NaN label": Case(L.LABEL_NOT_FINITE, {"label": math.nan}, "a label that is NaN or infinite: nan"),
-    "infinite label": Case(L.LABEL_NOT_FINITE, {"label": math.inf}, "a label that is NaN or infinite: inf"),
-    "label of no class": Case(L.LABEL_NO_CLASS, {"label": 2.0}, "a label outside {-1, 0, 1}: 2.0", "--positive VALUE"),
-    "unknown class": Case(L.LABEL_UNKNOWN_CLASS, {"label": 2.0}, "none of the classes: 2.0", "--classes", setup=CLASSES),
+    "null label": Case(Y.LABEL_NULL, {"label": None}, "no label"),
+    "NaN label": Case(Y.LABEL_NOT_FINITE, {"label": math.nan}, "a label that is NaN or infinite: nan"),
+    "infinite label": Case(Y.LABEL_NOT_FINITE, {"label": math.inf}, "a label that is NaN or infinite: inf"),
+    "label of no class": Case(Y.LABEL_NO_CLASS, {"label": 2.0}, "a label outside {-1, 0, 1}: 2.0", "--positive VALUE"),
+    "unknown class": Case(Y.LABEL_UNKNOWN_CLASS, {"label": 2.0}, "none of the classes: 2.0", "--classes", setup=CLASSES),
     "null weight": Case(L.WEIGHT_BAD, {"weight": None}, "a weight that is null, negative or not finite: nan", setup=WEIGHTED),
     "NaN weight": Case(L.WEIGHT_BAD, {"weight": math.nan}, "a weight that is null, negative or not finite: nan", setup=WEIGHTED),
     "negative weight": Case(L.WEIGHT_BAD, {"weight": -0.5}, "negative or not finite: -0.5", setup=WEIGHTED),
@@ -87,7 +88,7 @@ CASES = {
     "fewer features": Case(L.WIDTH_DIFFERS, {"features": [1.0]}, "another number of features than", table="variable"),
     "more features": Case(L.WIDTH_DIFFERS, {"features": [1.0, 2.0, 3.0]}, "another number of features than", table="variable"),
     "no features at all": Case(L.WIDTH_DIFFERS, {"features": []}, "another number of features than", table="variable"),
-    "label of a dense row": Case(L.LABEL_NO_CLASS, {"label": -2.0}, "outside {-1, 0, 1}: -2.0", "--positive", table="fixed"),
+    "label of a dense row": Case(Y.LABEL_NO_CLASS, {"label": -2.0}, "outside {-1, 0, 1}: -2.0", "--positive", table="fixed"),
     "null offset": Case(L.OFFSET_BAD, {"exposure": None}, "an offset that is null or not finite: nan", setup=OFFSET),
     "infinite offset": Case(L.OFFSET_BAD, {"exposure": math.inf}, "null or not finite: inf", setup=OFFSET),
     "offset of a dense row": Case(L.OFFSET_BAD, {"exposure": math.nan}, "finite: nan", table="variable", setup=OFFSET),

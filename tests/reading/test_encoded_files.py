@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
+from streampgs.data.sampling import sampled_rows
 from streampgs.encoding.encoder import FAULTS, FEATURES, INDICES, VALUES
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import Plan, plan_columns
 from streampgs.options import EncodingOptions
 from streampgs.reading.decode import columns_of_batch, decoded_slices, raw_slices
-from streampgs.reading.table_sample import sampled_rows
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
 from tests.encoding.tables import KINDS, encoded, learnt, planned, tables
@@ -132,7 +132,7 @@ def test_dictionaries_that_grow_from_batch_to_batch(file_format: str, tmp_path: 
     words = [f"w{number // 3}" for number in range(30)]
     options = EncodingOptions(hash_bits=12)
     plan = plan_columns(pa.schema([("c", pa.string())]), options, {}, "a table")
-    encoding = learn(plan, options, [{"c": pa.array(words)}], ())
+    encoding = learn(plan, options, [{"c": pa.array(words)}])
     path = tmp_path / f"table.{'parquet' if file_format == 'parquet' else 'arrow'}"
     kind = pa.dictionary(pa.int16(), pa.string())
     if file_format == "parquet":
@@ -167,7 +167,7 @@ def test_the_sample_of_a_small_table_is_all_of_it(file_format: str, tmp_path: Pa
     sample = sampled_rows(catalog, columns, 0, 1 << 25).batches
     assert sum(len(next(iter(batch.values()))) for batch in sample) == table.rows
     # All but the names, which are those of some batches only.
-    found, expected = learn(plan, options, sample, ()), learnt(table, options)
+    found, expected = learn(plan, options, sample), learnt(table, options)
     assert (found.columns, found.hash_bits, found.entries_per_row) == (
         expected.columns,
         expected.hash_bits,

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streampgs.encoding.labels import LABEL_NULL, LabelSpec
 from streampgs.errors import DataError
 from streampgs.table import layout as row_layout
 from streampgs.table.layout import Columns, find_layout, rows_of
@@ -83,7 +84,7 @@ def test_labels_of_every_number_type_and_bool(kind, nulls):
     arrays = rows(sparse(labels=column([None if nulls else 1, 0, 1, 0], kind)))
     assert arrays.labels.tolist()[1:] == [-1.0, 1.0, -1.0]
     assert arrays.labels.dtype == np.float64
-    assert arrays.reasons.tolist() == [row_layout.LABEL_NULL if nulls else 0, 0, 0, 0]
+    assert arrays.reasons.tolist() == [LABEL_NULL if nulls else 0, 0, 0, 0]
 
 
 @pytest.mark.parametrize("kind", [*NUMBERS, pa.bool_()], ids=str)
@@ -209,7 +210,7 @@ def test_classes_are_minus_one_or_nought_and_one(labels, expected):
 
 
 def test_positive_class_by_value():
-    arrays = rows(sparse(labels=pa.array([3, 4, 4, 0])), Columns(positive=4.0))
+    arrays = rows(sparse(labels=pa.array([3, 4, 4, 0])), Columns(label_specs=(LabelSpec(positive=4.0),)))
     assert arrays.labels.tolist() == [-1, 1, 1, -1]
     assert not arrays.reasons.any()
 

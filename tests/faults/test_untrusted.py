@@ -1,4 +1,4 @@
-"""A run's folder from a stranger: what it may have us read, write and delete."""
+"""An untrusted run folder: what it may make streampgs read, write and delete."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import streampgs
-from scripts.torture_parts.cases import Ground
-from scripts.torture_parts.hostile import changed, seal
+from scripts.torture_parts.cases import Subject
+from scripts.torture_parts.forgery import changed, seal
 from streampgs.errors import RunError, StreampgsError
 from streampgs.inspection import inspect_run
 from streampgs.model import Model
@@ -25,18 +25,18 @@ from streampgs.run.cache_place import mark
 from streampgs.run.folder import RunFolder
 from streampgs.run.seal import read_sealed
 
-Grounds = Callable[[str], Ground]
+Subjects = Callable[[str], Subject]
 
 
-def paused(ground: Ground, **more: object) -> Path:
-    run = ground.new_run()
-    ground.case.train(ground.data, run, rows=ground.case.rows, **more)
+def paused(subject: Subject, **more: object) -> Path:
+    run = subject.new_run()
+    subject.case.train(subject.data, run, rows=subject.case.rows, **more)
     return run
 
 
-def say(path: Path, **said: object) -> None:
+def forge(path: Path, **claims: object) -> None:
     table, record = read_sealed(path)
-    seal(path, table, {**record, **said})
+    seal(path, table, {**record, **claims})
 
 
 class Notes:
@@ -50,25 +50,25 @@ class Notes:
         return lambda *_: None
 
 
-# Where a cache may lie.
+# The place of the cache.
 
 
-def test_a_cache_in_another_folder_is_not_used_on_a_record_s_word_alone(ground: Grounds, tmp_path: Path) -> None:
-    parquet, home = ground("sparse-parquet"), tmp_path / "home"
+def test_a_cache_elsewhere_is_not_used_because_a_record_names_it(subject: Subjects, tmp_path: Path) -> None:
+    parquet, home = subject("sparse-parquet"), tmp_path / "home"
     run = paused(parquet)
     home.mkdir()
-    say(run / "run.arrows", cache=str(home))
+    forge(run / "run.arrows", cache=str(home))
     notes = Notes()
     assert parquet.case.resume(run, observer=notes).dual_sha256 == parquet.expected
     assert os.listdir(home) == []
     assert any("is not marked as one: now it is in the run's folder" in note for note in notes.notes)
-    say(run / "run.arrows", cache="../../home")
+    forge(run / "run.arrows", cache="../../home")
     parquet.case.resume(run)
     assert os.listdir(home) == []
 
 
-def test_a_cache_that_somebody_has_asked_for_here_is_used_again(ground: Grounds, tmp_path: Path) -> None:
-    parquet, cache = ground("sparse-parquet"), tmp_path / "cache"
+def test_a_cache_that_a_user_has_chosen_is_used_again(subject: Subjects, tmp_path: Path) -> None:
+    parquet, cache = subject("sparse-parquet"), tmp_path / "cache"
     run = paused(parquet, cache=cache)
     files = {path.name for path in cache.iterdir()}
     assert len(files) > 1
@@ -78,8 +78,8 @@ def test_a_cache_that_somebody_has_asked_for_here_is_used_again(ground: Grounds,
     assert not (run / "cache").exists()
 
 
-def test_a_run_s_own_cache_moves_with_it(ground: Grounds, tmp_path: Path) -> None:
-    parquet = ground("sparse-parquet")
+def test_the_cache_in_a_run_folder_moves_with_it(subject: Subjects, tmp_path: Path) -> None:
+    parquet = subject("sparse-parquet")
     run = paused(parquet)
     shutil.move(run, tmp_path / "moved")
     notes = Notes()
@@ -89,10 +89,10 @@ def test_a_run_s_own_cache_moves_with_it(ground: Grounds, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("link", ["cache", "cache/shards"])
-def test_a_cache_that_is_a_link_is_refused_unless_its_place_is_marked(
-    ground: Grounds, tmp_path: Path, link: str
+def test_a_cache_that_is_a_link_is_refused_unless_its_target_is_marked(
+    subject: Subjects, tmp_path: Path, link: str
 ) -> None:
-    parquet, home = ground("sparse-parquet"), tmp_path / "home"
+    parquet, home = subject("sparse-parquet"), tmp_path / "home"
     run = paused(parquet)
     home.mkdir()
     if link == "cache":
@@ -105,10 +105,10 @@ def test_a_cache_that_is_a_link_is_refused_unless_its_place_is_marked(
     assert parquet.case.resume(run).dual_sha256 == parquet.expected
 
 
-# What a program's rows may replace.
+# Folders that rows from memory may replace.
 
 
-def test_rows_of_a_program_do_not_replace_a_folder_that_was_there(tmp_path: Path) -> None:
+def test_rows_from_memory_do_not_replace_an_existing_folder(tmp_path: Path) -> None:
     (tmp_path / "project" / "data").mkdir(parents=True)
     (tmp_path / "project" / "data" / "years.csv").write_text("of work")
     with pytest.raises(RunError, match="is there already, and not from a start that was interrupted"):
@@ -116,7 +116,7 @@ def test_rows_of_a_program_do_not_replace_a_folder_that_was_there(tmp_path: Path
     assert (tmp_path / "project" / "data" / "years.csv").read_text() == "of work"
 
 
-def test_a_start_with_rows_of_a_program_that_was_killed_is_begun_anew(tmp_path: Path) -> None:
+def test_a_killed_start_with_rows_from_memory_starts_again(tmp_path: Path) -> None:
     run = tmp_path / "run"
     (run / "data").mkdir(parents=True)
     (run / "data" / ".part-00000.arrow.writing").write_bytes(b"half")
@@ -125,18 +125,18 @@ def test_a_start_with_rows_of_a_program_that_was_killed_is_begun_anew(tmp_path: 
     assert report.rows == 4
 
 
-# What is said by who looks at it only.
+# Commands that only read a run.
 
 
 @pytest.mark.parametrize(
-    "said",
+    "claim",
     [{"settings": []}, {"contest": {}}, {"options": {"p": 7}}, {"cursor": None}, {"totals": "many"}, {"solver": [{}]}],
     ids=str,
 )
-def test_who_only_looks_is_told_the_file_as_well(ground: Grounds, said: dict[str, object]) -> None:
-    run = paused(ground("sparse-arrow"))
+def test_reading_a_forged_checkpoint_is_an_error_that_names_it(subject: Subjects, claim: dict[str, object]) -> None:
+    run = paused(subject("sparse-arrow"))
     newest = RunFolder(run).checkpoints()[-1]
-    say(newest, **said)
+    forge(newest, **claim)
     for look in (inspect_run, Model.load):
         try:
             look(run)
@@ -146,8 +146,8 @@ def test_who_only_looks_is_told_the_file_as_well(ground: Grounds, said: dict[str
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_nan_never_enters_the_model(ground: Grounds, number: float) -> None:
-    sparse = ground("sparse-arrow")
+def test_nan_never_enters_the_model(subject: Subjects, number: float) -> None:
+    sparse = subject("sparse-arrow")
     run = paused(sparse)
     newest = RunFolder(run).checkpoints()[-1]
     table, record = read_sealed(newest)
@@ -161,8 +161,8 @@ def test_nan_never_enters_the_model(ground: Grounds, number: float) -> None:
 # The rest.
 
 
-def test_memory_that_the_system_does_not_give_is_said(ground: Grounds, tmp_path: Path) -> None:
-    sparse = ground("sparse-arrow")
+def test_out_of_memory_is_an_error(subject: Subjects, tmp_path: Path) -> None:
+    sparse = subject("sparse-arrow")
     words = [
         "train",
         str(sparse.data),
@@ -180,7 +180,7 @@ def test_memory_that_the_system_does_not_give_is_said(ground: Grounds, tmp_path:
     assert "Traceback" not in done.stderr
 
 
-def test_no_source_runs_what_it_reads() -> None:
+def test_no_source_executes_data() -> None:
     forbidden = {"eval", "exec", "pickle", "marshal", "shelve", "__import__", "popen"}
     for source in Path(streampgs.__file__).parent.rglob("*.py"):
         tokens = list(tokenize.tokenize(io.BytesIO(source.read_bytes()).readline))
@@ -189,8 +189,8 @@ def test_no_source_runs_what_it_reads() -> None:
         assert not {"subprocess", "system"} & names, source
 
 
-def test_a_shard_that_cannot_be_looked_at_is_named(ground: Grounds) -> None:
-    sparse = ground("sparse-arrow")
+def test_a_shard_with_an_impossible_path_is_named(subject: Subjects) -> None:
+    sparse = subject("sparse-arrow")
     run = paused(sparse)
     table, record = read_sealed(run / "catalog.arrows")
     paths = table.column("path").to_pylist()
@@ -201,7 +201,7 @@ def test_a_shard_that_cannot_be_looked_at_is_named(ground: Grounds) -> None:
         sparse.case.resume(run)
 
 
-SAID_BEFORE = [
+FORGED_BEFORE = [
     ("run.arrows", ("sizes", "block_bytes"), 1 << 31),
     ("checkpoint", ("averages_anew",), 0.5),
     ("checkpoint", ("settings", 0, "batch"), 1 << 32),
@@ -209,11 +209,11 @@ SAID_BEFORE = [
 ]
 
 
-@pytest.mark.parametrize(("name", "place", "value"), SAID_BEFORE, ids=str)
-def test_what_once_ended_in_a_traceback_is_refused_or_harmless(
-    ground: Grounds, name: str, place: tuple, value: object
+@pytest.mark.parametrize(("name", "place", "value"), FORGED_BEFORE, ids=str)
+def test_values_that_once_ended_in_a_traceback_are_refused_or_harmless(
+    subject: Subjects, name: str, place: tuple, value: object
 ) -> None:
-    growing = ground("growing")
+    growing = subject("growing")
     run = growing.new_run()
     growing.case.resume(run, rows=growing.case.rows * 3 // 2)
     path = RunFolder(run).checkpoints()[-1] if name == "checkpoint" else run / name

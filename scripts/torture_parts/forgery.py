@@ -1,7 +1,7 @@
-"""Runs from a stranger: files that are sealed as ours are, and say what no run of ours would say.
+"""Untrusted runs: files with a valid seal and contents that streampgs would never write.
 
-What must come of it: an error that names the file, or a run that goes on as if the number had always been this one; no
-crash, no endless loop, no memory without bound, and nothing outside of the run's folder written to or deleted.
+The resume must end with an error that names the file, or continue with the forged value. It must not crash, loop forever,
+use unlimited memory, or write to or delete anything outside the run folder.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ VALUES: tuple[Any, ...] = (
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Where there is something in a record that could be something else."""
+    """The paths of all values in a record."""
     yield path
     parts = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, part in parts:
@@ -74,37 +74,37 @@ def seal(path: Path, table: pa.Table, record: Any) -> None:
     path.write_bytes(content + b"spgseal1" + hashlib.sha256(content).digest())
 
 
-class Stranger(Damager):
-    """Changes what sealed files say, and seals them anew."""
+class Forger(Damager):
+    """Changes the contents of sealed files and seals them again."""
 
-    def offer(self, times: int) -> None:
-        # The oldest two checkpoints go: it is the newest that is read.
+    def forge(self, times: int) -> None:
+        # Of the checkpoints only the newest is read.
         by_kind = {kind_of(path): path for path in self.paused.files if kind_of(path) in _SEALED}
         outside = self._outside()
         for number in range(times):
             kind = sorted(by_kind)[number % len(by_kind)]
             run = self.paused.copied()
             path = run / by_kind[kind].name
-            said = self._say_something_else(path)
-            ended = self._gone_on_with(run)
-            outcome, told = self._outcome(ended, path)
+            claim = self._change(path)
+            ended = self._resume_with_limits(run)
+            outcome, message = self._outcome(ended, path)
             if self._outside() != outside:
-                outcome, told = LOST, "files outside of the run were touched"
-            self.tally.note(f"a stranger's {kind}", outcome, f"{self.ground.case.name}: {said}: {told}")
+                outcome, message = LOST, "files outside the run were changed"
+            self.tally.note(f"forged {kind}", outcome, f"{self.subject.case.name}: {claim}: {message}")
 
-    def _say_something_else(self, path: Path) -> str:
+    def _change(self, path: Path) -> str:
         table, record = read_sealed(path)
         wheres = [place for place in places(record) if place and place != ("format",)]
         if not wheres or (table.num_columns and self.chance.random() < 0.3):
-            table, said = self._other_column(table)
+            table, claim = self._other_column(table)
         else:
             where = self.chance.choice(wheres)
             value = self.chance.choice(VALUES)
             missing = self.chance.random() < 0.1 and isinstance(where[-1], str)
             record = without(record, where) if missing else changed(record, where, value)
-            said = f"{'.'.join(map(str, where))} = {'absent' if missing else repr(value)[:60]}"
+            claim = f"{'.'.join(map(str, where))} = {'absent' if missing else repr(value)[:60]}"
         seal(path, table, record)
-        return said
+        return claim
 
     def _other_column(self, table: pa.Table) -> tuple[pa.Table, str]:
         place = self.chance.randrange(table.num_columns)
@@ -123,24 +123,24 @@ class Stranger(Damager):
             value = "nulls"
         return table.set_column(place, name, column), f"column {name}, row {row}: {value!r:.60}"
 
-    def _gone_on_with(self, run: Path) -> Ended:
+    def _resume_with_limits(self, run: Path) -> Ended:
         def work() -> str:
-            most = address_space() + _MORE_MEMORY  # whoever forks may have much reserved already
+            most = address_space() + _MORE_MEMORY  # the forking process may have reserved much already
             resource.setrlimit(resource.RLIMIT_AS, (most, most))
-            return str(self.ground.go_on(run, rows=self.ground.case.rows * 2).dual_sha256)
+            return str(self.subject.start_or_resume(run, rows=self.subject.case.rows * 2).dual_sha256)
 
         return in_child(work, SECONDS)
 
     def _outcome(self, ended: Ended, path: Path) -> tuple[str, str]:
         if ended.finished:
             return SURVIVED, ""
-        return (REFUSED, ended.told) if ended.refused else (LOST, ended.told)
+        return (REFUSED, ended.message) if ended.refused else (LOST, ended.message)
 
     def _outside(self) -> dict[str, tuple[int, int]]:
-        """What there is outside of the run that is offered."""
+        """Size and time stamp of each file outside the forged run."""
         kept = [
             path
-            for path in self.ground.folder.rglob("*")
-            if self.ground.folder / "damaged" not in (path, *path.parents)
+            for path in self.subject.folder.rglob("*")
+            if self.subject.folder / "damaged" not in (path, *path.parents)
         ]
         return {str(path): (path.lstat().st_size, path.lstat().st_mtime_ns) for path in kept}

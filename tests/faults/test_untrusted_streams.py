@@ -1,4 +1,4 @@
-"""A companion of a checkpoint from a stranger: it is refused by name, or what it says could have been so."""
+"""An untrusted companion of a checkpoint: its contents are valid, or an error names the file."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from scripts.torture_parts.forgery import VALUES, changed, places, seal, without
 from scripts.torture_parts.forks import in_child
-from scripts.torture_parts.hostile import VALUES, changed, places, seal, without
 from streampgs.options import EncodingOptions, Limits
 from streampgs.run.folder import RunFolder
 from streampgs.run.seal import read_sealed
@@ -33,7 +33,7 @@ RESERVOIR, WINDOW, WAITING = 0, 1, 2
 
 
 class Paused:
-    """A run with rows in the reservoir, in the window and behind it, and the stream that it is on."""
+    """A paused run with rows in the reservoir, in the window and waiting after it, and its stream."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         if kind == "mixed":
@@ -50,10 +50,10 @@ class Paused:
         self.companion = RunFolder(self.run).companions()[-1].name
         self.contents, self.record = read_sealed(self.run / self.companion)
         self.taken = self.record["taken"]
-        self.expected = self.goes_on(self.run).result
+        self.expected = self.resumed(self.run).result
 
-    def goes_on(self, run: Path) -> Any:
-        """To the end of the stream, in a process of its own: loops that reach out of their arrays end it."""
+    def resumed(self, run: Path) -> Any:
+        """Resume to the end of the stream, in a child process: a loop that leaves its arrays would crash it."""
 
         def work() -> str:
             data = written(self.table.slice(self.taken), [500])
@@ -69,7 +69,7 @@ class Paused:
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(self.run, run)
         seal(run / self.companion, table, record)
-        return self.goes_on(run)
+        return self.resumed(run)
 
 
 @pytest.fixture(scope="module")
@@ -85,19 +85,19 @@ def paused(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Paused]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_companion_that_is_sealed_anew_is_used_as_it_was(
+def test_a_companion_that_is_sealed_again_gives_the_same_bits(
     kind: str, paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     run = paused(kind)
     parts = run.contents.column("part").to_numpy()
     assert set(parts) == {RESERVOIR, WINDOW, WAITING}
     ended = run.with_companion(tmp_path, run.contents, run.record)
-    assert ended.finished, ended.told
+    assert ended.finished, ended.message
     assert ended.result == run.expected
 
 
 def refused(ended: Any, companion: str) -> bool:
-    """By name; what is no JSON, as NaN, counts as damage, for which there may be a copy."""
+    """With an error that names the file. Values that JSON does not allow, such as NaN, count as damage."""
     advice = ("do not trust it", "restore one from a copy")
     return bool(
         ended.refused
@@ -112,11 +112,11 @@ def record_places(record: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 HARMLESS = {("reservoir", "largest_key"), ("reservoir", "counts", 2), ("reservoir", "counts", 3), ("reservoir", "counts", 4),
             ("reservoir", "counts", 5)}  # fmt: skip
-"""Numbers that could have been others: which row is kept next, and how many have passed."""
+"""Numbers that may have any value: which row is kept next, and how many rows have passed."""
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_numbers_of_a_stranger_are_refused_by_the_file_s_name(
+def test_forged_numbers_are_an_error_that_names_the_file(
     kind: str, paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     run, chance = paused(kind), random.Random(kind)
@@ -124,13 +124,13 @@ def test_numbers_of_a_stranger_are_refused_by_the_file_s_name(
     for number in range(3 * len(wheres)):
         where, value = wheres[number % len(wheres)], chance.choice(VALUES)
         if isinstance(where[-1], str) and number >= 2 * len(wheres):
-            record, said = without(run.record, where), "absent"
+            record, claim = without(run.record, where), "absent"
         else:
-            record, said = changed(run.record, where, value), repr(value)[:60]
+            record, claim = changed(run.record, where, value), repr(value)[:60]
         ended = run.with_companion(tmp_path, run.contents, record)
         same = record == run.record and ended.finished and ended.result == run.expected
         used = where in HARMLESS and ended.finished
-        assert refused(ended, run.companion) or same or used, (where, said, ended.told)
+        assert refused(ended, run.companion) or same or used, (where, claim, ended.message)
 
 
 def replaced(table: pa.Table, name: str, row: int, value: Any) -> pa.Table:
@@ -140,7 +140,7 @@ def replaced(table: pa.Table, name: str, row: int, value: Any) -> pa.Table:
 
 
 def other_lengths(table: pa.Table) -> pa.Table:
-    """Indices of other lengths than the values."""
+    """A row with more indices than values."""
     return replaced(table, "indices", 7, [*table.column("indices")[7].as_py(), 1])
 
 
@@ -204,7 +204,7 @@ OF_DENSE: dict[str, Callable[[pa.Table], pa.Table]] = {
 
 
 def one_by_one(table: pa.Table, run: Paused) -> pa.Table:
-    """In batches that have rows of one part each, as they were where the length is the same."""
+    """The table in the batches of the original, if it has as many rows: each batch has rows of one part."""
     if table.num_rows != run.contents.num_rows:
         return table
     table, cuts = table.combine_chunks(), np.cumsum([0, *(batch.num_rows for batch in run.contents.to_batches())])
@@ -215,48 +215,48 @@ def one_by_one(table: pa.Table, run: Paused) -> pa.Table:
     ("kind", "change"),
     [*(("sparse", name) for name in (*CHANGES, *OF_SPARSE)), *(("dense", name) for name in (*CHANGES, *OF_DENSE))],
 )
-def test_rows_of_a_stranger_are_refused_by_the_file_s_name(
+def test_forged_rows_are_an_error_that_names_the_file(
     kind: str, change: str, paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     run = paused(kind)
     table = {**CHANGES, **OF_SPARSE, **OF_DENSE}[change](run.contents)
     ended = run.with_companion(tmp_path, one_by_one(table, run), run.record)
-    assert refused(ended, run.companion), ended.told
+    assert refused(ended, run.companion), ended.message
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "claim"),
     [
         ("companion", "../../etc/passwd"), ("companion", None), ("companion", 7), ("stream_rows", -1), ("stream_rows", "x"),
         ("stream_rows", 2**70), ("stream_rows", 17), ("cursor", None), ("cursor", {}), ("limits", "none"), ("options", {"p": 7}),
     ],
 )  # fmt: skip
-def test_a_checkpoint_of_a_stream_from_a_stranger_is_refused_by_name(
-    name: str, said: Any, paused: Callable[[str], Paused], tmp_path: Path
+def test_a_forged_checkpoint_of_a_stream_is_an_error_that_names_the_file(
+    name: str, claim: Any, paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     source, run = paused("sparse"), tmp_path / "run"
     shutil.copytree(source.run, run)
     newest = RunFolder(run).checkpoints()[-1]
     table, record = read_sealed(newest)
-    seal(newest, table, {**record, name: said})
-    ended = source.goes_on(run)
-    assert ended.refused, ended.told
+    seal(newest, table, {**record, name: claim})
+    ended = source.resumed(run)
+    assert ended.refused, ended.message
     assert newest.name in ended.result["found"] or source.companion in ended.result["found"]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "claim",
     [{"window_bytes": 0}, {"window_bytes": 2**61}, {"replay": -1.0}, {"replay": 1e300}, {"replay": math.inf},
      {"reservoir_bytes": 100}, {"reservoir_bytes": -5}, {"horizon": 0}, {"horizon": "x"}],
     ids=str,
 )  # fmt: skip
-def test_sizes_of_a_stream_from_a_stranger_are_refused(
-    said: dict[str, Any], paused: Callable[[str], Paused], tmp_path: Path
+def test_forged_sizes_of_a_stream_are_refused(
+    claim: dict[str, Any], paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     source, run = paused("sparse"), tmp_path / "run"
     shutil.copytree(source.run, run)
     table, record = read_sealed(run / "run.arrows")
-    seal(run / "run.arrows", table, {**record, "stream": {**record["stream"], **said}})
-    ended = source.goes_on(run)
-    assert ended.refused, ended.told
+    seal(run / "run.arrows", table, {**record, "stream": {**record["stream"], **claim}})
+    ended = source.resumed(run)
+    assert ended.refused, ended.message
     assert "run.arrows" in ended.result["found"] or "--memory" in ended.result["found"]

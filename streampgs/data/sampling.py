@@ -1,0 +1,204 @@
+"""Random samples of a table: the labels of some hundred blocks, and rows as the files have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.encoding import types
+from streampgs.encoding.learning import read_bytes
+from streampgs.encoding.plan import Plan
+from streampgs.formats.arrow_columns import read_column
+from streampgs.formats.remote import opened_groups
+from streampgs.formats.shard_files import ArrowFile, ArrowGroups
+from streampgs.order.schedule import Schedule
+from streampgs.reading.decode import columns_of_batch, raw_slices
+from streampgs.stores.access import ASKERS, RemoteObject
+from streampgs.table.catalog import Catalog, Shard
+from streampgs.table.layout import Columns
+
+_SAMPLED_BLOCKS = 256
+_SAMPLED_GROUPS = 32  # of groups that must be decoded whole
+_DECODED_ROWS = 1 << 16
+_BLOCKS_PER_OPEN = 8  # of one shard; of an object store several such lots are read at a time
+
+_MOST_ROWS, _FEWEST_ROWS = 1 << 16, 1 << 13
+_MOST_CELLS = 1 << 23
+_MOST_GROUPS, _FEWEST_GROUPS = 8, 4
+_MOST_CHUNKS = 1 << 10  # columns × groups: opening each takes as long as reading a page
+_BATCH_ROWS = 1 << 11
+_FIRST_LOOK_ROWS = 8
+
+# Labels.
+
+_Slice = tuple[int, int, int, int]
+"""Number of the shard, number of the group in it, rows [start, stop)."""
+
+
+def sampled_labels(catalog: Catalog, schedule: Schedule, columns: Columns) -> Iterator[NDArray[np.float64]]:
+    """The finite labels of each sampled block; each different string becomes a number."""
+    known: dict[str, int] = {}
+    for labels in sampled_label_arrays(catalog, schedule, columns):
+        yield _finite(labels, known)
+
+
+def sampled_label_arrays(catalog: Catalog, schedule: Schedule, columns: Columns, label: int = 0) -> Iterator[pa.Array]:
+    """The values of a label column in each sampled block."""
+    reads = list(_reads(catalog, schedule, columns, columns.labels[label]))
+    if not catalog.remote:
+        for read in reads:
+            yield from read()
+        return
+    with ThreadPoolExecutor(ASKERS, "streampgs-labels") as pool:
+        for blocks in pool.map(lambda read: read(), reads):
+            yield from blocks
+
+
+def _reads(
+    catalog: Catalog, schedule: Schedule, columns: Columns, label: str
+) -> Iterator[Callable[[], list[pa.Array]]]:
+    """Functions that read the labels of one shard's sampled blocks."""
+    groups = schedule.groups
+    random = np.random.default_rng(0)
+    decoded = np.flatnonzero(groups.decoded & (groups.rows > 0))
+    for group in np.sort(random.permutation(decoded)[:_SAMPLED_GROUPS]).tolist():
+        number, in_file = catalog.shard_of(group)
+        yield partial(_of_group, catalog.shards[number], in_file, columns, label, int(schedule.slice_rows[group]))
+    sliced = np.flatnonzero(~groups.decoded & (groups.rows > 0))
+    blocks = np.repeat(sliced, schedule.slices[sliced])
+    together: list[_Slice] = []
+    for place in np.sort(random.permutation(len(blocks))[:_SAMPLED_BLOCKS]).tolist():
+        group = int(blocks[place])
+        part = place - int(np.searchsorted(blocks, group))
+        start = part * int(schedule.slice_rows[group])
+        stop = min(start + int(schedule.slice_rows[group]), int(groups.rows[group]))
+        number, in_file = catalog.shard_of(group)
+        if together and (together[0][0] != number or len(together) == _BLOCKS_PER_OPEN):
+            yield partial(_of_slices, catalog.shards[together[0][0]], together, columns, label)
+            together = []
+        together.append((number, in_file, start, stop))
+    if together:
+        yield partial(_of_slices, catalog.shards[together[0][0]], together, columns, label)
+
+
+def _of_slices(shard: Shard, slices: list[_Slice], columns: Columns, label: str) -> list[pa.Array]:
+    with _opened(shard, columns) as file:
+
+        def labels(in_file: int, start: int, stop: int) -> pa.Array:
+            body = file.body_offset(in_file)
+
+            def read(offset: int, size: int) -> NDArray[np.uint8]:
+                return np.frombuffer(file.read(size, body + offset), np.uint8)
+
+            return read_column(file.places[label], file.metadata(in_file), start, stop, read)
+
+        return [labels(*rows) for _, *rows in slices]
+
+
+def _opened(shard: Shard, columns: Columns) -> AbstractContextManager[ArrowGroups]:
+    if isinstance(shard.path, RemoteObject):
+        return opened_groups(shard.path, shard.fingerprint, columns)
+    return ArrowFile(shard.path, shard.fingerprint, columns)
+
+
+def _of_group(shard: Shard, in_file: int, columns: Columns, label: str, slice_rows: int) -> list[pa.Array]:
+    """Decode the label column of a whole group."""
+    top = next((column for column in shard.layout.columns if label == column or label.startswith(column + ".")), None)
+    needed = (top,) if top is not None else shard.layout.columns[:1]  # the label is in the folders' names
+    only = Columns(label if top is not None else None, encoding=Plan((), {}))
+    alone = replace(shard, layout=replace(shard.layout, columns=needed))
+    batches = raw_slices(alone, in_file, _DECODED_ROWS, only if top is not None else columns)
+    parts = [types.leaf(columns_of_batch(batch, shard), label) for batch in batches]
+    labels = types.plain(pa.chunked_array(parts)) if parts else pa.nulls(0)
+    return [labels[first : first + slice_rows] for first in range(0, len(labels), slice_rows)]
+
+
+def _finite(array: pa.Array, known: dict[str, int]) -> NDArray[np.float64]:
+    array = types.undictionaried(array).drop_null()
+    if types.class_of(array.type) == types.STRING:
+        return np.array([known.setdefault(text, len(known)) for text in array.to_pylist()], np.float64)
+    labels = np.asarray(types.numbers_of(array), np.float64)
+    return labels[np.isfinite(labels)]
+
+
+# Rows.
+
+
+@dataclass
+class TableSample:
+    batches: list[dict[str, pa.Array]] = field(default_factory=list)
+    decoder_bytes: int = 0
+    """The most memory that decoding a group took in addition to its rows."""
+
+
+def sampled_rows(catalog: Catalog, columns: Columns, seed: int, most_bytes: int) -> TableSample:
+    """Batches of rows in the order of the table: the first rows of some random groups; all rows of a small table."""
+    wide = max(1, max(len(shard.layout.columns) for shard in catalog.shards))
+    wanted = max(_FEWEST_ROWS, min(_MOST_ROWS, _MOST_CELLS // wide))
+    groups = max(_FEWEST_GROUPS, min(_MOST_GROUPS, _MOST_CHUNKS // wide))
+    each = max(_BATCH_ROWS, wanted // groups)
+    filled = np.flatnonzero(catalog.group_rows > 0)
+    if catalog.rows <= wanted:
+        chosen, each = filled, wanted
+    else:
+        drawn = np.random.default_rng(seed).permutation(filled)
+        reach = np.cumsum(np.minimum(catalog.group_rows[drawn], each))
+        few = drawn[: int(np.searchsorted(reach, each * groups)) + 1]
+        chosen = np.sort(np.concatenate([few, _of_other_columns(catalog, few, filled)]))
+    sample = TableSample()
+    room = most_bytes
+    for place, group in enumerate(chosen.tolist()):
+        room -= _take_first_rows(sample, catalog, columns, group, each, room // (len(chosen) - place))
+    return sample
+
+
+def _of_other_columns(catalog: Catalog, drawn: NDArray[np.int64], filled: NDArray[np.int64]) -> NDArray[np.int64]:
+    """More groups, so that every column is in the sample."""
+
+    def columns_of(group: int) -> set[str]:
+        layout = catalog.shards[catalog.shard_of(group)[0]].layout
+        return {*layout.columns, *(constant.name for constant in layout.partitions)}
+
+    found = set().union(*(columns_of(group) for group in drawn.tolist()))
+    more = []
+    for group in filled.tolist():
+        if not columns_of(group) <= found:
+            found |= columns_of(group)
+            more.append(group)
+    return np.array(more, np.int64)
+
+
+def _rows_at_once(sample: TableSample, shard: Shard, group: int, columns: Columns, most_bytes: int) -> int:
+    """Rows of a batch of about `most_bytes`, by the size of the rows read so far or of a few first ones."""
+    rows = sum(len(next(iter(batch.values()))) for batch in sample.batches)
+    size = sum(read_bytes(batch) for batch in sample.batches)
+    if not rows:
+        for batch in raw_slices(shard, group, _FIRST_LOOK_ROWS, columns):
+            rows, size = batch.num_rows, read_bytes(columns_of_batch(batch, shard))
+            break
+    return max(1, min(_BATCH_ROWS, int(most_bytes * max(1, rows) / max(1, size))))
+
+
+def _take_first_rows(
+    sample: TableSample, catalog: Catalog, columns: Columns, group: int, rows: int, most_bytes: int
+) -> int:
+    """Take about the first `rows` rows of a group; returns their bytes."""
+    number, in_file = catalog.shard_of(group)
+    shard = catalog.shards[number]
+    taken = size = 0
+    before = pa.total_allocated_bytes()
+    for batch in raw_slices(shard, in_file, _rows_at_once(sample, shard, in_file, columns, most_bytes), columns):
+        sample.batches.append(columns_of_batch(batch, shard))
+        taken += batch.num_rows
+        size += batch.nbytes
+        sample.decoder_bytes = max(sample.decoder_bytes, pa.total_allocated_bytes() - before - size)
+        if taken >= rows or size >= most_bytes:
+            break
+    return size

@@ -1,0 +1,228 @@
+"""Labels: which classes a column has, the number of each label, and what later classes change."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from streampgs.encoding.labels import (
+    LABEL_NO_CLASS,
+    LABEL_UNKNOWN_CLASS,
+    LabelCounts,
+    LabelSpec,
+    extend_labels,
+    label_specs,
+    learn_labels,
+)
+from streampgs.errors import DataError, OptionError
+from streampgs.options import ModelOptions
+
+
+def counts(*values: Any, column: str = "label") -> LabelCounts:
+    return LabelCounts.of(column, [pa.array(values)])
+
+
+def learnt(options: ModelOptions, *values: Any) -> ModelOptions:
+    return learn_labels(options, [counts(*values)])[0]
+
+
+def targets(spec: LabelSpec, values: list[Any], known: int | None = None) -> list[float | None]:
+    """What a classifier learns from these labels; None: the row cannot be used."""
+    found, bad, _ = spec.targets(np.array(spec.codes(pa.array(values)).to_pylist(), np.float64), known)
+    return [None if fault else target for target, fault in zip(found.tolist(), bad.tolist(), strict=True)]
+
+
+# Codes and targets.
+
+
+@pytest.mark.parametrize(
+    "kind", [pa.string(), pa.large_string(), pa.string_view(), pa.dictionary(pa.int8(), pa.string())]
+)
+def test_a_string_becomes_its_place_among_the_known_strings(kind):
+    labels = ["no", "yes", None, "maybe", "", "yes"]
+    array = pa.array(labels).cast(kind) if not pa.types.is_dictionary(kind) else pa.array(labels).dictionary_encode()
+    assert LabelSpec(("no", "yes")).codes(array[1:]).to_pylist() == [1.0, None, -2.0, -2.0, 1.0]
+    assert LabelSpec(positive="yes").codes(array).to_pylist() == [0.0, 1.0, None, 0.0, 0.0, 1.0]
+
+
+@given(
+    classes=st.lists(st.integers(-9, 9), min_size=2, max_size=6, unique=True).map(sorted),
+    labels=st.lists(st.integers(-10, 10), max_size=20),
+    textual=st.booleans(),
+)
+def test_a_label_becomes_the_number_of_its_class(classes, labels, textual):
+    make = str if textual else float
+    spec = LabelSpec(tuple(make(label) for label in classes))
+    numbers = {label: (number * 2 - 1 if len(classes) == 2 else number) for number, label in enumerate(classes)}
+    assert targets(spec, [make(label) for label in labels]) == [numbers.get(label) for label in labels]
+
+
+def test_without_listed_classes_one_is_positive_and_zero_and_minus_one_are_negative():
+    assert targets(LabelSpec(), [1.0, 0.0, -1.0, 2.0]) == [1.0, -1.0, -1.0, None]
+    assert targets(LabelSpec(positive=2.0), [1.0, 0.0, 2.0]) == [-1.0, -1.0, 1.0]
+    assert targets(LabelSpec(positive="a"), ["a", "", "b"]) == [1.0, -1.0, -1.0]
+
+
+def test_the_reason_for_a_bad_label_says_whether_the_classes_are_listed():
+    assert LabelSpec().targets(np.array([7.0]))[2] == LABEL_NO_CLASS
+    assert LabelSpec((1.0, 2.0)).targets(np.array([7.0]))[2] == LABEL_UNKNOWN_CLASS
+
+
+@pytest.mark.parametrize("classes", [(3.0, 5.0, 9.0), ("c", "d", "e")])
+def test_a_shard_does_not_know_the_classes_that_joined_after_it(classes):
+    assert targets(LabelSpec(classes), list(classes), known=2) == [0.0, 1.0, None]
+
+
+def test_rows_are_weighted_by_their_class():
+    assert LabelSpec(weights=(2.0, 5.0)).factors(np.array([-1.0, 1.0])).tolist() == [2.0, 5.0]
+    assert LabelSpec(weights=(2.0, 5.0, 7.0)).factors(np.array([2.0, 0.0])).tolist() == [7.0, 2.0]
+
+
+# Counts.
+
+
+@given(labels=st.lists(st.one_of(st.none(), st.sampled_from(["a", "b", ""])), max_size=9))
+def test_strings_are_counted_without_nulls_however_they_are_stored(labels):
+    array = pa.array(labels, pa.string())
+    parts = [array[:3], array[3:].cast(pa.large_string()), pa.array(labels).dictionary_encode(), pa.nulls(2)]
+    found = LabelCounts.of("label", parts)
+    known = [label for label in labels if label is not None]
+    assert dict(zip(found.values, found.counts.tolist(), strict=True)) == {x: 2 * known.count(x) for x in known}
+    assert list(found.values) == sorted(set(known))
+
+
+def test_nan_and_infinity_are_not_classes():
+    found = counts(1.0, float("nan"), None, float("inf"), 0.0, 1.0)
+    assert (found.values, found.counts.tolist()) == ((0.0, 1.0), [1, 2])
+
+
+def test_a_column_of_strings_and_numbers_is_refused():
+    with pytest.raises(DataError, match="strings in some shards and numbers in others"):
+        LabelCounts.of("y", [pa.array(["a"]), pa.array([1.0])])
+
+
+def test_labels_that_are_not_utf8_are_refused():
+    bad = pa.StringArray.from_buffers(1, pa.py_buffer(np.array([0, 2], np.int32)), pa.py_buffer(b"\xff\xc4"))
+    with pytest.raises(DataError, match="'y' holds a string that is not valid UTF-8"):
+        LabelCounts.of("y", [bad])
+
+
+# The classes of a new run.
+
+
+@pytest.mark.parametrize(
+    ("values", "classes"),
+    [
+        ((0.0, 1.0), (0.0, 1.0)),
+        ((-1.0, 1.0), None),
+        ((-1.0, 0.0, 1.0), None),
+        ((3.0, 7.0), (3.0, 7.0)),
+        ((0.5, 0.7), (0.5, 0.7)),
+        ((1, 2, 4), (1.0, 2.0, 4.0)),
+        (("b", "a", "b"), ("a", "b")),
+        ((True, False), (0.0, 1.0)),
+        ((1.0,), None),
+        ((None, float("nan")), None),
+        ((*[0.0, 1.0] * 100, 7.0), (0.0, 1.0)),
+    ],
+)
+def test_the_values_of_the_sample_decide_the_classes(values, classes):
+    assert learnt(ModelOptions(), *values).classes == classes
+
+
+def test_numbers_that_are_not_whole_are_not_classes():
+    with pytest.raises(OptionError, match=r"needs classes, but label column 'label' has 3 different values .* 0\.5"):
+        learnt(ModelOptions(), 0.5, 1.0, 2.0)
+
+
+def test_a_regression_takes_numbers_as_they_are():
+    options = ModelOptions(loss="squared")
+    assert learnt(options, 0.5, 1.0, 2.0) == options
+    with pytest.raises(OptionError, match="predicts numbers, but label column 'label' holds strings"):
+        learnt(options, "a", "b")
+
+
+def test_the_positive_class_of_strings():
+    assert learnt(ModelOptions(positive="a"), "a", "b").classes == ("b", "a")
+    several = learnt(ModelOptions(positive=2.0), "1", "2", "3")
+    assert (several.classes, several.positive) == (None, "2")
+    with pytest.raises(DataError, match="no sampled row has the label 'x'; the labels are 'a', 'b'"):
+        learnt(ModelOptions(positive="x"), "a", "b")
+    with pytest.raises(DataError, match="holds numbers, not strings like 'x'"):
+        learnt(ModelOptions(positive="x"), 1.0, 2.0)
+    with pytest.raises(DataError, match="only one value in the sample: 'a'"):
+        learnt(ModelOptions(), "a", "a")
+
+
+def test_numbers_on_the_command_line_match_strings_in_the_table():
+    assert learnt(ModelOptions(classes=(1.0, 2.5)), "1", "2.5").classes == ("1", "2.5")
+
+
+def test_several_label_columns_have_two_classes_each():
+    options = ModelOptions(label=("a", "b"))
+    found, _ = learn_labels(options, [counts("x", "y", column="a"), counts(0.0, 1.0, column="b")])
+    assert label_specs(found) == (LabelSpec(("x", "y")), LabelSpec())
+    with pytest.raises(DataError, match="'a' holds 3 different strings"):
+        learn_labels(options, [counts("x", "y", "z", column="a"), counts(0.0, column="b")])
+
+
+@pytest.mark.parametrize(
+    ("values", "weights"),
+    [((0, 1, 1, 1), (2.0, 2 / 3)), ((-1, 1, 1, 0), (1.0, 1.0)), (("a", "b", "c", "c"), (4 / 3, 4 / 3, 2 / 3))],
+)
+def test_balanced_classes_have_equal_weight_in_the_sample(values, weights):
+    assert learnt(ModelOptions(class_weight="balanced"), *values).class_weight == pytest.approx(weights, rel=1e-15)
+
+
+def test_one_weight_for_each_class():
+    with pytest.raises(OptionError, match="a number above 0 for each class"):
+        learnt(ModelOptions(class_weight=(1.0, 2.0)), 1, 2, 3)
+    with pytest.raises(OptionError, match=r"1\.0,2\.0,3\.0 for two classes"):
+        learnt(ModelOptions(class_weight=(1.0, 2.0, 3.0)), -1, 1)
+    with pytest.raises(DataError, match="a class has no row"):
+        learnt(ModelOptions(class_weight="balanced", classes=(1.0, 5.0)), 1.0, 1.0)
+
+
+# Classes that appear later.
+
+
+@given(st.data())
+def test_a_class_keeps_its_number_when_others_join(data):
+    make = data.draw(st.sampled_from([str, float]))
+    old = data.draw(st.lists(st.integers(0, 9), min_size=3, max_size=6, unique=True))
+    new = data.draw(st.lists(st.integers(0, 15), max_size=6))
+    options = learnt(ModelOptions(), *(make(label) for label in old))
+    grown, _ = extend_labels(options, [counts(*(make(label) for label in new))] if new else [counts(None)])
+    assert options.classes is not None
+    assert grown.classes is not None
+    assert grown.classes[: len(options.classes)] == options.classes
+    joined = sorted({make(label) for label in new} - set(options.classes))
+    assert list(grown.classes[len(options.classes) :]) == joined
+    assert grown.joined_classes == len(joined)
+    for label in options.classes:
+        assert targets(label_specs(grown)[0], [label]) == targets(label_specs(options)[0], [label])
+
+
+def test_new_classes_weigh_one():
+    options = learnt(ModelOptions(class_weight=(1.0, 2.0, 3.0)), "a", "b", "c")
+    grown, notes = extend_labels(options, [counts("a", "d")])
+    assert grown.class_weight == (1.0, 2.0, 3.0, 1.0)
+    assert "weight 1" in notes[0]
+
+
+def test_two_classes_do_not_become_three():
+    options = learnt(ModelOptions(), "a", "b")
+    with pytest.raises(DataError, match=r"other labels in column 'label' than the run knows \('a', 'b'\): 'c'"):
+        extend_labels(options, [counts("a", "c")])
+    skipping = replace(options, on_bad_row="skip")
+    assert extend_labels(skipping, [counts("a", "c")]) == (skipping, [])
+    with pytest.raises(DataError, match=r"the run knows \(two classes\): '7.0'"):
+        extend_labels(ModelOptions(), [counts(1.0, 7.0)])
+    one_of_many = learnt(ModelOptions(positive="b"), "a", "b", "c")
+    assert extend_labels(one_of_many, [counts("z")]) == (one_of_many, [])
