@@ -82,4 +82,4 @@ class LaneSpec:
     @staticmethod
     def from_json(record: Mapping[str, Any], own_kind: type) -> LaneSpec:
         """From the record that `encode` gave; raises ValueError for a model that no run can have."""
-        return replace(decode(LaneSpec, record), own=decode(own_kind, record["own"]))
+        return replace(decode(LaneSpec, {**record, "own": None}), own=decode(own_kind, record["own"]))

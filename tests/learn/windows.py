@@ -35,6 +35,9 @@ class Window:
     weights: NDArray[np.float64]
     offsets: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
+    def __len__(self) -> int:
+        return len(self.starts)
+
     @property
     def numbers(self) -> NDArray[np.int64]:
         return np.arange(len(self.starts))
@@ -87,9 +90,7 @@ def changed(spec: LaneSpec, **changes: Any) -> LaneSpec:
     own = {name: changes.pop(name) for name in list(changes) if name in asdict(spec.own)}
     target = {name: changes.pop(name) for name in list(changes) if name in ("column", "positive", "joined")}
     norm = PNorm(changes.pop("p")) if "p" in changes else spec.norm
-    return replace(
-        spec, own=replace(spec.own, **own), target=replace(spec.target, **target), norm=norm, **changes
-    )
+    return replace(spec, own=replace(spec.own, **own), target=replace(spec.target, **target), norm=norm, **changes)
 
 
 def window(
