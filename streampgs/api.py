@@ -13,7 +13,8 @@ import numpy as np
 from streampgs.errors import OptionError, RunError
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, parse_size
 from streampgs.run import start as trainer
-from streampgs.run.folder import RunFolder, RunLock
+from streampgs.run.folder import RunFolder
+from streampgs.run.lock import RunLock
 from streampgs.run.report import Observer, Report, StopRequest
 from streampgs.stores.addresses import absolute
 
@@ -87,7 +88,7 @@ def _spooled(data: Any, labels: Any, run: Path) -> str:
         raise OptionError("a matrix without labels", "give them behind it: streampgs.train(X, y, run=…)")
     folder = RunFolder(run)
     folder.refuse_if_taken()
-    if folder.data.exists() and not folder.was_begun:
+    if folder.data.exists() and not folder.was_started:
         raise RunError(
             f"'{folder.data}' is there already, and not from a start that was interrupted",
             "name a new folder for the run, apart from the data",

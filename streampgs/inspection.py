@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from streampgs.checks import decode, understanding
+from streampgs.checks import decode, encode, understanding
 from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.open import columns_of, open_table
 from streampgs.data.sampling import sampled_labels
@@ -20,7 +20,9 @@ from streampgs.model import Model, lanes_from, newest_checkpoint
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
-from streampgs.run.folder import Checkpoint, RunFolder
+from streampgs.reading.stream_windows import rows_taken
+from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.folder import RunFolder
 from streampgs.run.validate import check_cursor
 from streampgs.run.words import encoding_choices
 from streampgs.selection.race import Contest
@@ -37,7 +39,9 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
     checkpoint = newest_checkpoint(run)
     lanes, catalog = lanes_from(checkpoint), RunFolder(run).catalog()
     with understanding(checkpoint.path):
-        contest, cursor = Contest.from_json(checkpoint.record["contest"]), decode(Cursor, checkpoint.record["cursor"])
+        sections = checkpoint.sections
+        contest = Contest.from_json(sections["race"].values)
+        cursor = decode(Cursor, sections["worker"].values["cursor"])
         contest.check(lanes)
         check_cursor(cursor, catalog)
         return _of_run(run, checkpoint, lanes, contest, cursor, catalog.first(cursor.arrivals[-1].shards), top)
@@ -46,7 +50,8 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
 def _of_run(
     run: Path, checkpoint: Checkpoint, lanes: Lanes, contest: Contest, cursor: Cursor, catalog: Catalog, top: int
 ) -> dict[str, Any]:
-    record = checkpoint.record
+    sections = checkpoint.sections
+    record, totals = RunFolder(run).run_record().as_of(sections["run"]), sections["meter"].values
     targets = len(contest.targets)
     leading = range(contest.leader() * targets, (contest.leader() + 1) * targets)
     table = [_lane_summary(lanes, lane, contest) for lane in range(len(lanes))]
@@ -54,13 +59,13 @@ def _of_run(
         "run": str(run),
         "checkpoint": str(checkpoint.path),
         "damaged_checkpoints": [f"{path.name}: {why}" for path, why in checkpoint.damaged],
-        "options": record["options"],
-        "settings": record["settings"][leading.start],
-        "limits": record["limits"],
+        "options": encode(record.options),
+        "settings": lanes.settings[leading.start].to_json(),
+        "limits": asdict(record.limits),
         "t": lanes.steps,
-        "rows": record["totals"]["rows"],
+        "rows": totals["rows"],
         "epoch": cursor.epoch,
-        "stream_rows": record["stream_rows"],
+        "stream_rows": rows_taken(sections["source"]) if "source" in sections else None,
         "features": lanes.features,
         "dual_sha256": lanes.dual_sha256(),
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
@@ -72,8 +77,8 @@ def _of_run(
             for number, fate in contest.standing.dropped.items()
         ],
         "judged": contest.standing.marks[-1] if contest.standing.marks else None,
-        "seconds_training": record["totals"]["seconds_training"],
-        "sizes": record["sizes"],
+        "seconds_training": totals["seconds_training"],
+        "sizes": asdict(record.sizes),
         "catalog": summary(catalog),
         "arrivals": [asdict(arrival) for arrival in cursor.arrivals],
     }

@@ -17,9 +17,11 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, OptionError, RunError
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.pgs import PgsSettings
-from streampgs.options import ModelOptions
+from streampgs.options import Limits, ModelOptions
+from streampgs.order.cursor import Cursor
 from streampgs.reading.placing import LARGEST_INDEX
-from streampgs.run.folder import Checkpoint, RunFolder
+from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.folder import RunFolder
 from streampgs.run.validate import check_lanes, check_settings
 from streampgs.selection.race import Contest
 from streampgs.table.layout import Columns, find_layout, refuse_missing
@@ -55,20 +57,20 @@ class Model:
         checkpoint = newest_checkpoint(Path(run))
         lanes = lanes_from(checkpoint)
         with understanding(checkpoint.path):
-            contest = Contest.from_json(checkpoint.record["contest"])
+            contest = Contest.from_json(checkpoint.sections["race"].values)
             contest.check(lanes)
-            options = decode(ModelOptions, checkpoint.record["options"])
-            rows, paused = int(checkpoint.record["totals"]["rows"]), _paused(checkpoint.record, run)
+            record = folder.run_record().as_of(checkpoint.sections["run"])
+            rows = int(checkpoint.sections["meter"].values["rows"])
+            paused = _paused(record.limits, decode(Cursor, checkpoint.sections["worker"].values["cursor"]).epoch, run)
         first = contest.leader() * len(contest.targets)
         settings = lanes.settings[first]
         vectors = [lanes.weights(first + target) for target in range(len(contest.targets))]
         intercepts = np.array([vector[0] for vector in vectors]) * settings.intercept
         single = len(vectors) == 1
-        assert checkpoint.path is not None
         return Model(
             vectors[0][1:] if single else np.stack([vector[1:] for vector in vectors]),
             float(intercepts[0]) if single else intercepts,
-            options,
+            record.options,
             settings,
             tuple(target.name for target in contest.targets),
             lanes.steps,
@@ -76,7 +78,7 @@ class Model:
             checkpoint.path,
             tuple(f"{path.name} ({why})" for path, why in checkpoint.damaged),
             paused,
-            folder.encoding(encoding_digest(checkpoint.record, folder.record())),
+            folder.encoding(record.encoding),
         )
 
     def __repr__(self) -> str:
@@ -218,34 +220,27 @@ def _rows_with_repeats(rows: NDArray[np.int64], indices: NDArray[np.uint32]) -> 
     return np.asarray(keys[1:][keys[1:] == keys[:-1]] >> np.uint64(32), np.int64)
 
 
-def _paused(record: dict[str, Any], run: str | Path) -> str | None:
-    limits, epoch = record["limits"], record["cursor"]["epoch"]
-    only_epochs = limits["epochs"] is not None and not any(value for name, value in limits.items() if name != "epochs")
-    if not only_epochs or epoch >= limits["epochs"]:
+def _paused(limits: Limits, epoch: int, run: str | Path) -> str | None:
+    if limits.epochs is None or limits != Limits(epochs=limits.epochs) or epoch >= limits.epochs:
         return None
-    return f"training was paused in epoch {epoch + 1} of {limits['epochs']}; go on with: streampgs resume {run}"
+    return f"training was paused in epoch {epoch + 1} of {limits.epochs}; continue with: streampgs resume {run}"
 
 
 def newest_checkpoint(run: Path) -> Checkpoint:
     folder = RunFolder(run)
     record = folder.record()
     checkpoint = folder.newest_checkpoint()
-    if checkpoint is None:
+    if checkpoint is None or "lanes" not in checkpoint.sections:
         resume = f"streampgs resume {run}" if record.get("stream") is None else f"producer | streampgs resume {run} -"
-        raise RunError(f"run '{run}' has no checkpoint yet", f"let it train on: {resume}")
+        raise RunError(f"run '{run}' has no model yet", f"let it train on: {resume}")
     return checkpoint
-
-
-def encoding_digest(checkpoint: dict[str, Any], run: dict[str, Any]) -> str | None:
-    """Of the encoding that a checkpoint's weights belong to, by its record and the run's."""
-    digest: str | None = checkpoint.get("encoding", run["encoding"])
-    return digest
 
 
 def lanes_from(checkpoint: Checkpoint) -> Lanes:
     with understanding(checkpoint.path):
-        settings = [PgsSettings.from_json(lane) for lane in checkpoint.record["settings"]]
+        section = checkpoint.sections["lanes"]
+        settings = [PgsSettings.from_json(lane) for lane in section.values["settings"]]
         check_settings(settings)
-        lanes = Lanes.from_record(settings, checkpoint.vectors, checkpoint.record["solver"])
+        lanes = Lanes.from_record(settings, section.arrays, section.values["solver"])
         check_lanes(lanes)
         return lanes

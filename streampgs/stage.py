@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -15,6 +16,8 @@ class Bundle:
     values: dict[str, Any] = field(default_factory=dict)
     """What JSON can hold."""
     arrays: dict[str, NDArray[Any]] = field(default_factory=dict)
+    joined: dict[str, Sequence[NDArray[Any]]] = field(default_factory=dict)
+    """Arrays that are scattered in memory. Each is written as one array and is read back in `arrays`."""
 
 
 class Stage(Protocol):

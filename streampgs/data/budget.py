@@ -9,7 +9,7 @@ import numpy as np
 from streampgs.errors import OptionError
 from streampgs.options import SMALLEST_MEMORY, Resources
 from streampgs.order.schedule import GroupSizes, Sizes
-from streampgs.reading.stream_windows import StreamSizes
+from streampgs.reading.mixed_window import StreamSizes
 from streampgs.stores.copies import DOWNLOAD_BYTES
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import SPARSE

@@ -4,7 +4,7 @@ that a cursor can name."""
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from streampgs.data.budget import (
     BLOCKS_NEEDED,
@@ -24,10 +24,10 @@ from streampgs.reading.loader import RowRules, WindowFiller, refuse_unreadable
 from streampgs.reading.prefetch import Pipeline
 from streampgs.reading.remote import copies_folder, copies_of
 from streampgs.reading.window import Window
-from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord
 from streampgs.run.report import StopRequest
 from streampgs.run.words import cache_choice, data_choice, window_choice
+from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 
 
@@ -77,8 +77,8 @@ class Source(Protocol):
     def has_unsaved(self) -> bool:
         """Whether there is more to save than when `save` was last called, though training has come no further."""
 
-    def save(self, folder: RunFolder, rows: int) -> dict[str, Any]:
-        """Write what the checkpoint of so many rows needs of the source; gives what the checkpoint is to say of it."""
+    def state(self) -> Bundle | None:
+        """Its section of a checkpoint; None: the cursor is enough."""
 
 
 class ShardSource:
@@ -174,8 +174,8 @@ class ShardSource:
     def has_unsaved(self) -> bool:
         return False
 
-    def save(self, folder: RunFolder, rows: int) -> dict[str, Any]:
-        return {"companion": None, "stream_rows": None}
+    def state(self) -> Bundle | None:
+        return None
 
     def _is_all(self, window: Window) -> bool:
         """Whether the window is a whole epoch."""

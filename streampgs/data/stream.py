@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from pathlib import Path
 
-import pyarrow as pa
-
+from streampgs.checks import understanding
 from streampgs.data.budget import Forecast, stream_forecast
 from streampgs.errors import DataError
 from streampgs.options import Resources
@@ -14,13 +12,12 @@ from streampgs.order.cursor import Cursor
 from streampgs.reading.loader import RowRules
 from streampgs.reading.stream_input import StreamInput
 from streampgs.reading.stream_rows import StreamEncoder
-from streampgs.reading.stream_windows import StreamWindows, warm_up
+from streampgs.reading.stream_windows import StreamWindows, rows_taken, warm_up
 from streampgs.reading.window import Window
-from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord
 from streampgs.run.report import StopRequest
-from streampgs.run.stream_state import check_companion
 from streampgs.run.words import stream_choices
+from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 
 
@@ -29,27 +26,26 @@ class StreamSource:
 
     def __init__(
         self,
-        folder: RunFolder,
         record: RunRecord,
         catalog: Catalog,
         resources: Resources,
         stream: StreamInput,
-        companion: str | None = None,
+        section: Bundle | None = None,
+        path: Path | None = None,
     ) -> None:
-        """`companion`: the file to go on from."""
+        """`section` of the checkpoint at `path`: to continue from."""
         assert record.stream is not None
         self.sizes = record.stream
         self.epoch_rows = record.stream.horizon
-        self._folder = folder
         self._record = record
         self._shard = catalog.shards[0]
         self._resources = resources
         self._stream = stream
-        self._companion = companion
+        self._section, self._path = section, path
         self._encoder: StreamEncoder | None = None
         self._windows: StreamWindows | None = None
         self._saved = -1
-        self._had_rows = companion is not None
+        self._had_rows = section is not None
 
     @property
     def seconds_waiting(self) -> float:
@@ -63,11 +59,10 @@ class StreamSource:
     def start(self, cursor: Cursor) -> None:
         assert self._encoder is not None
         self._windows = StreamWindows(self._stream, self._encoder, self.sizes, self._record.options.seed, cursor)
-        if self._companion is not None:
-            with self._folder.companion(self._companion) as (batches, record):
-                check_companion(record, batches, self._encoder, self.sizes, cursor, self._stream.given)
-                self._windows.restore(record, iter(batches), cursor)
-                self._saved = record["taken"]
+        if self._section is not None:
+            with understanding(self._path):
+                self._windows.restore(self._section)
+            self._saved, self._section = rows_taken(self._section), None
         self._windows.start()
 
     def next(self, stop: StopRequest) -> Window | None:
@@ -114,15 +109,9 @@ class StreamSource:
     def has_unsaved(self) -> bool:
         return self._windows is not None and self._windows.closed and self.taken != self._saved
 
-    def save(self, folder: RunFolder, rows: int) -> dict[str, Any]:
+    def state(self) -> Bundle | None:
         if self._windows is None or not self.taken:
-            return {"companion": None, "stream_rows": 0}
-        written: dict[str, Any] = {}
-
-        def write(batches: Iterator[pa.RecordBatch], schema: pa.Schema, record: dict[str, Any]) -> None:
-            self._saved = record["taken"]
-            written["companion"] = folder.write_companion(rows, self._saved, batches, schema, record)
-            written["stream_rows"] = self._saved
-
-        self._windows.save(write)
-        return written
+            return None
+        bundle = self._windows.state()
+        self._saved = rows_taken(bundle)
+        return bundle

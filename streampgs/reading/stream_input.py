@@ -1,5 +1,5 @@
-"""An Arrow IPC stream on a pipe: record batches as they come, in pieces of as many rows as are wanted. Nothing that has
-been read is lost when reading is broken off."""
+"""An Arrow IPC stream on a pipe, as batches of as many rows as are wanted. No row that was read is lost when reading is
+interrupted."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ class StreamInput:
 
     def pass_over(self, rows: int) -> None:
         """Rows that were taken in a session before; they are counted."""
-        while rows and (piece := self.next_piece(rows)) is not None:
+        while rows and (piece := self.next_batch(rows)) is not None:
             rows -= piece[0].num_rows
         if rows:
             raise DataError(
@@ -164,7 +164,7 @@ class StreamInput:
             first, rows = first - skipped, rows - parts[-1].num_rows
         return pa.Table.from_batches(parts, self.schema)
 
-    def next_piece(self, rows: int) -> tuple[pa.RecordBatch, int] | None:
+    def next_batch(self, rows: int) -> tuple[pa.RecordBatch, int] | None:
         """The next rows, so many at most, with the number of the first; None at the end."""
         # Small batches come together; the rest of a large one goes alone, lest two large ones be held.
         while not self._held or (

@@ -1,29 +1,32 @@
-"""Rows of a stream on their way: encoded and checked, numbered from the stream's first row, and as parts of a file."""
+"""Rows of a stream: encoded, checked and numbered from the first row of the stream; and as arrays of a checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.checks import require
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError
+from streampgs.kernels.placing_loop import place_sparse, repeat_table
 from streampgs.kernels.reservoir_loop import copy_rows
-from streampgs.reading.placing import Found, RowPlacer, RowRules
+from streampgs.reading.bad_rows import REASONS
+from streampgs.reading.placing import LARGEST_INDEX, Found, RowPlacer, RowRules
 from streampgs.reading.window import RowShape, Window
 from streampgs.table.catalog import Shard
 from streampgs.table.layout import SPARSE, RowArrays
 
 Ints = NDArray[np.int64]
-_MOST_PIECE_ROWS = 1 << 12
-_PIECE_BYTES = 1 << 23
-_FILE_BATCH_BYTES = 1 << 23
-_FILE_BATCH_ROWS = 1 << 16
+_MOST_BATCH_ROWS = 1 << 12
+_BATCH_BYTES = 1 << 23
 _NO_INTS = np.empty(0, np.int64)
+_NAMES = ("numbers", "lengths", "labels", "weights", "indices", "values", "bad_numbers", "bad_reasons")
 
 
 @dataclass
@@ -48,7 +51,7 @@ class StreamRows:
         return len(self.numbers)
 
     def rows(self, first: int, stop: int) -> StreamRows:
-        """Some of them, without those left out."""
+        """A slice of them, without the list of rows that were left out."""
         cut = slice(first, stop)
         return replace(
             self, numbers=self.numbers[cut], starts=self.starts[cut], stops=self.stops[cut], labels=self.labels[cut],
@@ -56,7 +59,7 @@ class StreamRows:
         )  # fmt: skip
 
     def copied(self, shape: RowShape) -> StreamRows:
-        """In memory of their own, one behind the other."""
+        """A copy whose entries are in the order of the rows, without gaps."""
         lengths = self.stops - self.starts
         stops = np.cumsum(lengths)
         indices, values = shape.entry_arrays(int(lengths.sum()))
@@ -76,8 +79,8 @@ def empty_rows(shape: RowShape, stop: int) -> StreamRows:
 
 
 @dataclass(frozen=True)
-class _Place:
-    """Where rows come from: the stream, from its row `first` on."""
+class _Origin:
+    """Rows of the stream from row `first` on."""
 
     shard: Shard
     first: int
@@ -87,10 +90,10 @@ class _Place:
 
 
 class StreamEncoder:
-    """Record batches to rows; these are there until the next batch is encoded."""
+    """Turns record batches into rows; these are valid until the next batch is encoded."""
 
     def __init__(self, shard: Shard, rules: RowRules) -> None:
-        """`shard`: it stands for the stream, and has its layout."""
+        """`shard` stands for the stream: it has its layout."""
         layout = shard.layout
         self.shape = rules.shape(layout.kind == SPARSE)
         self._shard = shard
@@ -101,7 +104,7 @@ class StreamEncoder:
         encoding = rules.columns.encoding
         self._encoder = Encoder(encoding, reusing=True) if isinstance(encoding, Encoding) else None
         bytes_per_row = encoding.work_bytes_per_row if isinstance(encoding, Encoding) else 1.0
-        self.piece_rows = max(1, int(min(_MOST_PIECE_ROWS, _PIECE_BYTES / bytes_per_row)))
+        self.batch_rows = max(1, int(min(_MOST_BATCH_ROWS, _BATCH_BYTES / bytes_per_row)))
 
     @property
     def width(self) -> int | None:
@@ -111,6 +114,37 @@ class StreamEncoder:
     def warm_up(self) -> None:
         self._placer.warm_up()
 
+    def check(self, rows: StreamRows) -> None:
+        """Raise ValueError unless these rows, read from a checkpoint, could have come from the stream: compiled loops copy
+        them without looking at bounds. Their entries are in the order of the rows, without gaps."""
+        lengths = rows.stops - rows.starts
+        if self.shape.sparse:
+            self._check_entries(rows)
+        else:
+            require(bool((lengths == self.width).all()), f"rows of other lengths than {self.width}")
+            require(bool(np.isfinite(rows.values).all()), "a feature that is not a finite number")
+        require(bool(np.isfinite(rows.labels).all()), "a label that is not a finite number")
+        if self.rules.classifies:
+            count = self.rules.columns.class_count or 2
+            known = np.arange(count) if count > 2 else [-1, 1]
+            require(bool(np.isin(rows.labels[:, : self.shape.labels], known).all()), "a label of an unknown class")
+        require(bool((np.isfinite(rows.weights) & (rows.weights >= 0.0)).all()), "a weight that is not valid")
+        reasons = np.unique(rows.bad_reasons).tolist()
+        require(set(reasons) <= set(REASONS), f"rows left out for the reasons {reasons!r:.100}")
+
+    def _check_entries(self, rows: StreamRows) -> None:
+        """With the loop that checks rows of the stream."""
+        reasons, offsets = np.zeros(len(rows), np.uint8), np.append(rows.starts, rows.stops[-1:])
+        places, longest = np.arange(len(rows)), int((rows.stops - rows.starts).max(initial=0))
+        if len(rows):
+            place_sparse(
+                places, places, offsets, rows.indices, rows.values, rows.starts, np.empty_like(rows.indices),
+                np.empty_like(rows.values), np.uint64(self.rules.features or LARGEST_INDEX + 1), reasons,
+                repeat_table(longest), False,
+            )  # fmt: skip
+        bad = reasons[np.flatnonzero(reasons)]
+        require(not bad.size, f"a row with {REASONS[int(bad[0])][1] if bad.size else None}")
+
     def rows(self, batch: pa.RecordBatch, first: int) -> StreamRows:
         window, count = self._window, batch.num_rows
         arrays = self._arrays(batch, first)
@@ -119,7 +153,7 @@ class StreamEncoder:
         slots = np.arange(count)
         window.lay_out_next(lengths, slots)
         found = Found()
-        self._placer.place(arrays, None, slots, window, _Place(self._shard, first), found)
+        self._placer.place(arrays, None, slots, window, _Origin(self._shard, first), found)
         bad, reasons = _NO_INTS, _NO_INTS
         if found.dropped:
             bad = np.concatenate(found.dropped)
@@ -144,66 +178,53 @@ class StreamEncoder:
         except pa.ArrowException as fault:
             raise DataError(
                 f"rows {first:,} to {first + batch.num_rows - 1:,} of the stream are damaged: {fault}",
-                "mend the producer",
+                "fix the producer",
             ) from fault
         read = dict(zip(batch.schema.names, batch.columns, strict=True))
         return self._placer.arrays(read, self._shard)
 
 
-# Rows in a file.
+# Rows in a checkpoint.
 
 
-def file_schema(shape: RowShape) -> pa.Schema:
-    required = {
-        "part": pa.uint8(),
-        "number": pa.int64(),
-        "labels": pa.list_(pa.float64(), shape.cells),
-        **({"weight": pa.float64()} if shape.weighted else {}),
-        **({"indices": pa.list_(pa.uint32())} if shape.sparse else {}),
-        "values": pa.list_(pa.float32()),
-    }
-    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in required.items()])
+def rows_state(blocks: Sequence[StreamRows]) -> dict[str, list[NDArray[Any]]]:
+    """Arrays of the rows of all blocks; the entries of a block must be in the order of its rows, without gaps."""
+    parts: dict[str, list[NDArray[Any]]] = {name: [] for name in _NAMES}
+    for rows in blocks:
+        first, stop = (int(rows.starts[0]), int(rows.stops[-1])) if len(rows) else (0, 0)
+        sparse = slice(first, stop) if rows.indices.size else slice(0, 0)
+        found: tuple[NDArray[Any], ...] = (
+            rows.numbers, rows.stops - rows.starts, rows.labels, rows.weights, rows.indices[sparse],
+            rows.values[first:stop], rows.bad_numbers, rows.bad_reasons,
+        )  # fmt: skip
+        for name, array in zip(_NAMES, found, strict=True):
+            parts[name].append(array)
+    return parts
 
 
-def file_batches(rows: StreamRows, part: int, shape: RowShape) -> Iterator[pa.RecordBatch]:
-    """A few megabytes at a time."""
-    ends = np.cumsum((rows.stops - rows.starts) * shape.entry_bytes)
-    first = 0
-    while first < len(rows):
-        reached = int(ends[first - 1]) if first else 0
-        stop = int(np.searchsorted(ends, reached + _FILE_BATCH_BYTES, side="right"))
-        stop = min(max(stop, first + 1), first + _FILE_BATCH_ROWS)
-        yield _file_batch(rows.rows(first, stop).copied(shape), part, shape)
-        first = stop
-
-
-def _file_batch(rows: StreamRows, part: int, shape: RowShape) -> pa.RecordBatch:
-    offsets = pa.array(np.concatenate([[0], rows.stops]).astype(np.int32))
-    arrays = [
-        pa.array(np.full(len(rows), part, np.uint8)),
-        pa.array(rows.numbers),
-        pa.FixedSizeListArray.from_arrays(pa.array(rows.labels.ravel()), shape.cells),
-        *([pa.array(rows.weights)] if shape.weighted else []),
-        *([pa.ListArray.from_arrays(offsets, pa.array(rows.indices))] if shape.sparse else []),
-        pa.ListArray.from_arrays(offsets, pa.array(rows.values)),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=file_schema(shape))
-
-
-def rows_of_file(batch: pa.RecordBatch, shape: RowShape) -> tuple[int, StreamRows]:
-    """The part that a batch belongs to, and its rows; in arrays that can be written to, for which loops are compiled."""
-    values = batch.column("values")
-    offsets = values.offsets.to_numpy().astype(np.int64)
-    numbers = np.array(batch.column("number"))
-    return batch.column("part")[0].as_py(), StreamRows(
-        int(numbers[-1]) + 1,
-        numbers,
-        offsets[:-1],
-        offsets[1:],
-        np.array(batch.column("labels").values).reshape(len(numbers), shape.cells),
-        np.array(batch.column("weight")) if shape.weighted else np.empty(0),
-        np.array(batch.column("indices").values) if shape.sparse else np.empty(0, np.uint32),
-        np.array(values.values),
-        _NO_INTS,
-        _NO_INTS,
+def rows_of_state(arrays: Mapping[str, NDArray[Any]], shape: RowShape, stop: int) -> StreamRows:
+    """The rows, whose arrays have the right types and sizes; `stop`: the number of the first row behind them."""
+    lengths = arrays["lengths"]
+    rows, entries = len(lengths), len(arrays["values"])
+    labels, weights = shape.cell_arrays(rows)
+    indices, values = shape.entry_arrays(entries)
+    left_out = arrays["bad_numbers"]
+    wanted: tuple[NDArray[Any], ...] = (
+        np.empty(rows, np.int64),
+        np.empty(rows, np.int64),
+        labels,
+        weights,
+        indices,
+        values,
     )
+    for name, like in zip(_NAMES, (*wanted, np.empty(len(left_out), np.int64), left_out), strict=True):
+        array = arrays[name]
+        require(array.dtype == like.dtype and array.shape == like.shape, f"{name} of type {array.dtype}, {array.shape}")
+    require(left_out.dtype == np.int64, "numbers of rows that are not whole")
+    stops = np.cumsum(lengths)
+    require(bool((lengths >= 0).all()) and bool((stops >= 0).all()), "rows of negative lengths")
+    require(int(stops[-1] if rows else 0) == entries, f"{entries} entries of rows of other lengths")
+    return StreamRows(
+        stop, arrays["numbers"], stops - lengths, stops, arrays["labels"], arrays["weights"], arrays["indices"],
+        arrays["values"], left_out, arrays["bad_reasons"],
+    )  # fmt: skip

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
-from streampgs.checks import Count, decode
+from streampgs.checks import Count, decode, encode
 from streampgs.encoding.encoding import Encoding
 from streampgs.options import Limits, ModelOptions
 from streampgs.order.schedule import Sizes
-from streampgs.reading.stream_windows import StreamSizes
+from streampgs.reading.mixed_window import StreamSizes
+from streampgs.stage import Bundle
+
+_CHANGING = ("options", "limits", "sources", "encoding", "decoder_bytes")
 
 
 @dataclass(frozen=True)
@@ -29,16 +31,13 @@ class RunRecord:
     stream: StreamSizes | None = None
     """Of a run on a stream; None: it trains on shards."""
 
-    def as_of(self, checkpoint: dict[str, Any]) -> RunRecord:
-        """With what has changed since the start, by the record of a checkpoint."""
-        return replace(
-            self,
-            options=decode(ModelOptions, checkpoint["options"]),
-            limits=decode(Limits, checkpoint["limits"]),
-            sources=tuple(checkpoint.get("sources", self.sources)),
-            encoding=checkpoint.get("encoding", self.encoding),
-            decoder_bytes=checkpoint.get("decoder_bytes", self.decoder_bytes),
-        )
+    def changes(self) -> Bundle:
+        """The section of a checkpoint: what may have changed since the start."""
+        return Bundle({name: encode(getattr(self, name)) for name in _CHANGING})
+
+    def as_of(self, section: Bundle) -> RunRecord:
+        """With what has changed since the start, by the section of a checkpoint."""
+        return decode(RunRecord, {**encode(self), **{name: section.values[name] for name in _CHANGING}})
 
     def grown(self, options: ModelOptions, encoding: Encoding | None, decoder_bytes: int) -> RunRecord:
         """With what new shards have brought."""

@@ -1,7 +1,7 @@
-"""Files that are either whole and unaltered, or recognised as not: an Arrow IPC stream followed by a SHA-256 of all
-that precedes it. Any Arrow reader can open one; this one also verifies it.
+"""Sealed files: an Arrow IPC stream followed by the SHA-256 of everything before it, so that damage is always detected.
+Any Arrow reader can open one; this one also verifies it.
 
-The single place where a run's files are written: to a temporary name, synced, renamed, and the folder synced.
+This is the only place where files of a run are written: to a temporary name, synced, renamed, and the folder synced.
 """
 
 from __future__ import annotations
@@ -23,6 +23,8 @@ from streampgs.files import new_file, open_regular
 from streampgs.formats.arrow_metadata import MetadataDamaged, read_batch_metadata
 from streampgs.run.memory import available_bytes
 
+FORMAT = 2
+"""Of a run's files. It changes whenever an older program could not read them, or they could not be read by a newer one."""
 _MAGIC = b"spgseal1"
 _TRAILER_BYTES = len(_MAGIC) + hashlib.sha256().digest_size
 _JSON_KEY = b"streampgs"
@@ -30,7 +32,15 @@ _HASH_BYTES = 1 << 22
 
 
 class SealBroken(Exception):
-    """The file is not what was once written."""
+    """The file is not what was written."""
+
+
+def refuse_other_format(path: Path, record: dict[str, Any]) -> None:
+    if record.get("format") != FORMAT:
+        raise RunError(
+            f"'{path}' is of format {record.get('format')}; this version reads format {FORMAT}",
+            "start a new run, or use the version of streampgs that wrote this one",
+        )
 
 
 class _HashingFile:
@@ -51,7 +61,7 @@ class _HashingFile:
 
 
 def write_sealed(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema, record: dict[str, Any]) -> None:
-    """Write batches and a JSON record under the name `path`, or leave what was there before."""
+    """Write batches and a JSON record to `path`. If that fails, the file that was there before is unchanged."""
     schema = schema.with_metadata({_JSON_KEY: json.dumps(record, allow_nan=False).encode()})
     temporary = path.with_name(f".{path.name}.writing")
     try:
@@ -70,7 +80,7 @@ def write_sealed(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schem
             temporary.unlink()
         raise RunError(
             f"'{path}' cannot be written: {error.strerror or error}",
-            "free some space or mend the permissions, then resume: what was there before is intact",
+            "free some space or fix the permissions, then resume: the file that was there before is intact",
         ) from error
 
 
@@ -83,7 +93,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """The table and the record, after the whole file was verified: the very bytes that are used."""
+    """The table and the record, from the bytes that were verified: the file is read once."""
     data = _verified_bytes(path)
     try:
         table = _table_in(data)
@@ -92,14 +102,14 @@ def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     except (
         pa.ArrowException, MetadataDamaged, OSError, StopIteration, TypeError, KeyError, ValueError, RecursionError,
     ) as error:  # fmt: skip
-        raise SealBroken(f"its seal is whole, but not what is in it: {error!r}") from error
+        raise SealBroken(f"its seal is intact, but its contents are not: {error!r}") from error
     if not isinstance(record, dict):
-        raise SealBroken("its seal is whole, but its record is none")
+        raise SealBroken("its seal is intact, but it has no record")
     return table, record
 
 
 def _finite(text: str) -> float:
-    """We write no others."""
+    """NaN and infinity are never written."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"the number {text}")
@@ -107,20 +117,20 @@ def _finite(text: str) -> float:
 
 
 def _verified_bytes(path: Path) -> pa.Buffer:
-    """All that stands before the seal."""
+    """Everything before the seal."""
     with open(open_regular(path), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         available = available_bytes()
         if size < _TRAILER_BYTES:
             raise SealBroken("it is too short")
         if available is not None and size > available:
-            raise SealBroken(f"its {size:,} bytes are more than the {available:,} that are free in memory")
+            raise SealBroken(f"its {size:,} bytes are more than the {available:,} bytes of free memory")
         data = np.empty(size, np.uint8)
         digest, done, content = hashlib.sha256(), 0, size - _TRAILER_BYTES
         while done < size:
             got = file.readinto(data[done : done + _HASH_BYTES].data)
             if not got:
-                raise SealBroken("it became shorter while it was read")
+                raise SealBroken("it was truncated while it was read")
             digest.update(data[done : min(done + got, content)].data)
             done += got
         if data[content:].tobytes() != _MAGIC + digest.digest():
@@ -129,13 +139,13 @@ def _verified_bytes(path: Path) -> pa.Buffer:
 
 
 def _table_in(data: pa.Buffer) -> pa.Table:
-    """The stream's table. Its parts lie in `data`: nothing is asked for that a number in the file could make large."""
+    """The stream's table, as views of `data`: no number in the file can make it allocate memory."""
     reader = pa.ipc.MessageReader.open_stream(pa.BufferReader(data))
     schema = pa.ipc.read_schema(reader.read_next_message())
     batches = []
     for message in reader:
         if message.type != "record batch" or _is_compressed(message):
-            raise MetadataDamaged(f"a {message.type} that is not as we write them")
+            raise MetadataDamaged(f"an unexpected or compressed {message.type}")
         batches.append(pa.ipc.read_record_batch(message, schema))
     return pa.Table.from_batches(batches, schema)
 

@@ -30,7 +30,8 @@ from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.loader import RowRules, WindowFiller
 from streampgs.reading.remote import one_by_one
 from streampgs.reading.window import Window
-from streampgs.run.folder import Checkpoint, RunFolder
+from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.folder import RunFolder
 from streampgs.run.history import CHOSEN, SIGMA, STOPPED
 from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
 from streampgs.run.record import RunRecord
@@ -38,6 +39,7 @@ from streampgs.run.report import Observer, Report, Status, StopRequest
 from streampgs.run.words import chosen_text, encoding_choices, memory_choice, model_choice
 from streampgs.selection.grid import candidates_of, lanes_of, sigma_count, targets_of
 from streampgs.selection.race import Contest, heats_for
+from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog, build_catalog
 
 # A loop call is this much work: short enough for Ctrl-C, long enough to cost nothing. Targets are looked at where
@@ -135,25 +137,25 @@ class Session:
         """Whether averages are to begin anew with the next window: they speak of much less data than there are by now."""
 
     def restore(self, checkpoint: Checkpoint, changes_sigma: bool = False) -> None:
-        record = checkpoint.record
+        sections = checkpoint.sections
         with understanding(checkpoint.path):
-            told = {name: record.get(name, False) for name in ("changes_sigma", "averages_anew")}
+            told = {name: sections["models"].values[name] for name in ("changes_sigma", "averages_anew")}
             require(all(isinstance(value, bool) for value in told.values()), f"{told!r:.100}")
         self.changes_sigma = changes_sigma or told["changes_sigma"]
         self.averages_anew |= told["averages_anew"]
         self.solver = lanes_from(checkpoint)
         with understanding(checkpoint.path):
-            self.contest = Contest.from_json(record["contest"])
+            self.contest = Contest.from_json(sections["race"].values)
             self.contest.check(self.solver)
-            self.totals = Totals.from_json(record["totals"])
+            self.totals = Totals.from_json(sections["meter"].values)
             _check_totals(self.totals)
         self._take_in_growth(self.solver, self.contest)
         with understanding(checkpoint.path):
             self._check_lanes_of_these_rows(self.solver)
         self.contest.validation = self._validation_window(self.solver.features)
         self.checkpoint = checkpoint.path
-        saved = self.totals.rows, decode(Cursor, record["cursor"])
-        self.saved_at = *saved, tuple(record.get("sources", ())), record.get("changes_sigma", False)
+        saved = self.totals.rows, decode(Cursor, sections["worker"].values["cursor"])
+        self.saved_at = *saved, tuple(sections["run"].values["sources"]), told["changes_sigma"]
         self._begin_counting()
 
     def _check_lanes_of_these_rows(self, solver: Lanes) -> None:
@@ -560,30 +562,25 @@ class Session:
     def _save(self) -> None:
         if self.saved_at == self._savable and not self.source.has_unsaved:
             return
-        of_source = self.source.save(self.folder, self.totals.rows)
-        if self.solver is None or self.contest is None:
-            return
-        vectors, solver = self.solver.to_record()
+        sections = {}
+        of_source = self.source.state()
+        if of_source is not None:
+            sections["source"] = of_source
         self.totals.seconds_waiting = self._seconds_waiting()
-        record = {
-            "options": encode(self.options),
-            "encoding": None if self.encoding is None else self.encoding.digest,
-            "decoder_bytes": self.record.decoder_bytes,
-            "settings": [settings.to_json() for settings in self.solver.settings],
-            "contest": self.contest.to_json(),
-            "sizes": asdict(self.record.sizes),
-            "cursor": encode(self.cursor),
-            "catalog_digest": self.catalog.digest(self.cursor.arrivals[-1].shards),
-            "totals": self.totals.to_json(),
-            "limits": asdict(self.limits),
-            "sources": list(self.record.sources),
-            "changes_sigma": self.changes_sigma,
-            "averages_anew": self.averages_anew,
-            "solver": solver,
-            "dual_sha256": self.solver.dual_sha256(),
-            **of_source,
-        }
-        self.checkpoint = self.folder.write_checkpoint(vectors, record, self.totals.rows)
+        if self.solver is not None and self.contest is not None:
+            vectors, solver = self.solver.to_record()
+            settings = [settings.to_json() for settings in self.solver.settings]
+            sections["lanes"] = Bundle({"settings": settings, "solver": solver}, dict(vectors))
+            sections["race"] = Bundle(self.contest.to_json())
+        elif of_source is None:
+            return
+        sections["run"] = self.record.changes()
+        sections["meter"] = Bundle(self.totals.to_json())
+        shards = self.cursor.arrivals[-1].shards
+        place = {"cursor": encode(self.cursor), "catalog_digest": self.catalog.digest(shards)}
+        sections["worker"] = Bundle(place)
+        sections["models"] = Bundle({"changes_sigma": self.changes_sigma, "averages_anew": self.averages_anew})
+        self.checkpoint = self.folder.write_checkpoint(sections, self.totals.rows)
         self.saved_at = self._savable
         self.observer.saved(str(self.checkpoint))
 

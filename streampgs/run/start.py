@@ -20,8 +20,10 @@ from streampgs.reading.loader import refuse_unreadable
 from streampgs.reading.remote import refuse_remote
 from streampgs.run import cache_place
 from streampgs.run import stream_start as streams
-from streampgs.run.folder import Checkpoint, RunFolder, RunLock
+from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.folder import RunFolder
 from streampgs.run.history import RESUMED, STARTED
+from streampgs.run.lock import RunLock
 from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, Report, Silent, StopRequest
 from streampgs.run.session import LOOK, Session
@@ -204,15 +206,15 @@ def _standing(folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | Non
     if checkpoint is None:
         catalog = catalog.as_at_the_start()
         return Standing(folder, record, catalog, _beginning(catalog), folder.encoding(record.encoding))
-    saved = checkpoint.record
+    saved = checkpoint.sections
     with understanding(checkpoint.path):
-        cursor = decode(Cursor, saved["cursor"])
+        cursor = decode(Cursor, saved["worker"].values["cursor"])
         check_cursor(cursor, catalog)
-        record = record.as_of(saved)
-        steps, rows = _steps(saved), int(saved["totals"]["rows"])
+        record = record.as_of(saved["run"])
+        steps, rows = _steps(checkpoint), int(saved["meter"].values["rows"])
     known = cursor.arrivals[-1].shards
     catalog = catalog.first(known)
-    if len(catalog.shards) < known or catalog.digest() != saved["catalog_digest"]:
+    if len(catalog.shards) < known or catalog.digest() != saved["worker"].values["catalog_digest"]:
         raise RunError(
             f"the catalog of run '{folder.path}' is not the one of its checkpoint", "restore catalog.arrows from a copy"
         )
@@ -222,8 +224,8 @@ def _standing(folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | Non
     return Standing(folder, record, catalog, cursor, folder.encoding(record.encoding), rows, steps)
 
 
-def _steps(saved: dict[str, Any]) -> int:
-    return int(saved["solver"][0]["steps"])
+def _steps(checkpoint: Checkpoint) -> int:
+    return int(checkpoint.sections["lanes"].values["solver"][0]["steps"])
 
 
 def _choices(record: RunRecord) -> dict[str, Any]:

@@ -21,12 +21,13 @@ from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.stream_input import StreamInput
-from streampgs.run.folder import RunFolder, RunLock
+from streampgs.reading.stream_windows import rows_taken
+from streampgs.run.folder import RunFolder
 from streampgs.run.history import RESUMED, STARTED
+from streampgs.run.lock import RunLock
 from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, Report, StopRequest
 from streampgs.run.session import Session
-from streampgs.run.stream_state import rows_taken
 from streampgs.run.validate import check_cursor
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import Columns, Layout, find_layout
@@ -73,13 +74,11 @@ def start(
             digest,
             stream=sizes,
         )
-        for companion in folder.companions():  # of a run that never trained a row
-            companion.unlink()
         if table.encoding is not None:
             folder.write_encoding(table.encoding)
         folder.create(encode(record), catalog)
         folder.append_event(STARTED, 0, 0, shards=1, stream_rows=0, loss=table.options.loss)
-        source = StreamSource(folder, record, catalog, resources, stream)
+        source = StreamSource(record, catalog, resources, stream)
         cursor = Cursor((Arrival(0, 0, 1, 0),))
         return Session(folder, record, catalog, cursor, observer, stop, resources, table.encoding, source).run()
 
@@ -104,22 +103,19 @@ def resume(
         encoding, catalog = folder.encoding(record.encoding), folder.catalog()
         with understanding(folder.path / "catalog.arrows"):
             require([shard.kind for shard in catalog.shards] == ["stream"], "shards in a run on a stream")
-        checkpoint = folder.newest_checkpoint(with_companion=True)
+        checkpoint = folder.newest_checkpoint()
         for path, why in checkpoint.damaged if checkpoint else ():
             observer.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")
         cursor = Cursor((Arrival(0, 0, 1, 0),))
-        companion, taken = None, 0
-        if checkpoint is None and folder.companions():
-            companion = folder.companions()[-1].name
-            with folder.companion(companion) as (_, kept):
-                taken = rows_taken(kept["taken"])
+        section, taken = None, 0
         if checkpoint is not None:
             with understanding(checkpoint.path):
-                saved = checkpoint.record
-                record = record.as_of(saved)
-                cursor = decode(Cursor, saved["cursor"])
+                saved = checkpoint.sections
+                record = record.as_of(saved["run"])
+                cursor = decode(Cursor, saved["worker"].values["cursor"])
                 check_cursor(cursor, catalog)
-                companion, taken = saved["companion"], rows_taken(saved["stream_rows"])
+                section = saved["source"]
+                taken = rows_taken(section)
         if limits.given:
             record = replace(record, limits=limits)
         if on_bad_row is not None:
@@ -134,12 +130,13 @@ def resume(
                     f"{taken:,} rows of the stream were taken before: the first one that comes now is taken to be row "
                     f"{taken:,}, counted from 0. Where the stream begins again at its first row, give --skip-taken"
                 )
-        source = StreamSource(folder, record, catalog, resources, stream, companion)
+        source = StreamSource(record, catalog, resources, stream, section, checkpoint.path if checkpoint else None)
         session = Session(folder, record, catalog, cursor, observer, stop, resources, encoding, source)
         rows = steps = 0
-        if checkpoint is not None:
+        if checkpoint is not None and "lanes" in checkpoint.sections:
             session.restore(checkpoint)
-            rows, steps = checkpoint.record["totals"]["rows"], checkpoint.record["solver"][0]["steps"]
+            assert session.solver is not None
+            rows, steps = session.totals.rows, session.solver.steps
         folder.append_event(RESUMED, rows, steps, shards=1, stream_rows=taken)
         return session.run()
 

@@ -11,7 +11,7 @@ from streampgs.encoding.plan import CATEGORY, CROSS, TOKENS, WEIGHED_TOKENS
 from streampgs.learn.pgs import PgsSettings
 from streampgs.options import ModelOptions
 from streampgs.order.schedule import Sizes
-from streampgs.reading.stream_windows import StreamSizes
+from streampgs.reading.mixed_window import StreamSizes
 from streampgs.table.catalog import Catalog
 
 _NAMES_SHOWN = 6

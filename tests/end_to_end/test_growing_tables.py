@@ -128,7 +128,7 @@ def test_a_damaged_checkpoint_leaves_one_that_still_knows_its_columns_and_classe
     streampgs.resume(run, rows=1_000)
     for path in sorted(run.glob("checkpoint-*"))[1:]:
         path.write_bytes(path.read_bytes()[:-1000])
-    assert streampgs.Model.load(run).rows == newest_checkpoint(run).record["totals"]["rows"] == ENDS[0]
+    assert streampgs.Model.load(run).rows == newest_checkpoint(run).sections["meter"].values["rows"] == ENDS[0]
     assert streampgs.resume(run, rows=1_300).dual_sha256 == expected
 
 
@@ -278,7 +278,7 @@ def lane_bits(run: Path) -> dict[str, bytes]:
     """Of each class's model in the leading candidate."""
     checkpoint = newest_checkpoint(run)
     lanes = lanes_from(checkpoint)
-    targets = [target["name"] for target in checkpoint.record["contest"]["targets"]]
+    targets = [target["name"] for target in checkpoint.sections["race"].values["targets"]]
     return {name: lanes.weights(number).tobytes() for number, name in enumerate(targets)}
 
 
@@ -353,8 +353,8 @@ def test_new_classes_are_learnt_by_all_candidates_that_are_left(tmp_path: Path) 
     arrive("classes by name", 1, data)
     streampgs.resume(run, rows=1_500)
     checkpoint = newest_checkpoint(run)
-    assert len(checkpoint.record["settings"]) == 4 * 4
-    assert [group["steps"] for group in checkpoint.record["solver"]] == [1_500, 800, 1_500, 800]
+    assert len(checkpoint.sections["lanes"].values["settings"]) == 4 * 4
+    assert [group["steps"] for group in checkpoint.sections["lanes"].values["solver"]] == [1_500, 800, 1_500, 800]
 
 
 @pytest.mark.parametrize("sigma", [1e-3, "auto"])
@@ -491,7 +491,7 @@ def test_a_run_that_waits_for_more_comes_to_what_one_comes_to_that_is_resumed(ca
                     path.rename(other / path.name)
 
         def saved(self, path: str) -> None:
-            if newest_checkpoint(tmp_path / "followed").record["totals"]["rows"] >= expected.rows:
+            if newest_checkpoint(tmp_path / "followed").sections["meter"].values["rows"] >= expected.rows:
                 stop.ask("stop")
 
     report = streampgs.train(

@@ -145,7 +145,7 @@ def visits(run: Path) -> list[int]:
     """How often each row has been trained on."""
     checkpoint = RunFolder(run).newest_checkpoint()
     assert checkpoint is not None
-    return [int(visit) for visit in checkpoint.vectors["dual"][1:]]
+    return [int(visit) for visit in checkpoint.sections["lanes"].arrays["dual"][1:]]
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "parquet"])
@@ -212,7 +212,7 @@ def test_averages_begin_anew_when_the_table_has_grown_by_a_twentieth(rows: int, 
     streampgs.resume(run, rows=580)
     checkpoint = RunFolder(run).newest_checkpoint()
     assert checkpoint is not None
-    assert checkpoint.record["solver"][0]["stretch_began"] == (570 if anew else 512)
+    assert checkpoint.sections["lanes"].values["solver"][0]["stretch_began"] == (570 if anew else 512)
     streampgs.resume(run, epochs=2)
     assert visits(run) == [2] * (COUNTED_ROWS + rows)
 

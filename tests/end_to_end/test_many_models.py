@@ -29,9 +29,9 @@ SMALL = {"memory": "60MB", "window": "500kB"}
 def said(run: Path, report: Report) -> dict[str, Any]:
     """What a run has come to, to be compared for equality."""
     model = streampgs.Model.load(run)
-    record = RunFolder(run).newest_checkpoint()
-    assert record is not None
-    contest = record.record["contest"]
+    checkpoint = RunFolder(run).newest_checkpoint()
+    assert checkpoint is not None
+    contest = checkpoint.sections["race"].values
     return {
         "digest": report.dual_sha256,
         "chosen": report.chosen,
@@ -162,7 +162,7 @@ def test_the_chosen_one_of_a_grid_is_the_best_by_the_contest(grid: tuple[Path, R
     assert report.lanes == 24
     checkpoint = RunFolder(run).newest_checkpoint()
     assert checkpoint is not None
-    contest = Contest.from_json(checkpoint.record["contest"])
+    contest = Contest.from_json(checkpoint.sections["race"].values)
     marks = contest.standing.marks
     merits = np.mean([mark["merits"] for mark in marks[len(marks) // 2 :]], axis=0)
     chosen = contest.leader()

@@ -24,7 +24,6 @@ from streampgs.errors import DataError, RunError
 from streampgs.inspection import inspect_run
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
 from streampgs.run import start as trainer
-from streampgs.run.folder import RunFolder
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.seal import read_sealed
 from tests.end_to_end.conftest import ROWS, Tables
@@ -185,49 +184,40 @@ def test_rows_that_came_before_a_first_window_are_kept_by_a_pause(tmp_path: Path
         pausing.start()
         report = trainer.train(["-"], run, ModelOptions(), Limits(), SMALL, stop=stop)
         pausing.join()
-    assert (report.rows, report.checkpoint, report.stopped_by) == (0, None, "SIGTERM")
+    assert (report.rows, report.dual_sha256, report.stopped_by) == (0, None, "SIGTERM")
     taken = report.stream_rows
     assert taken == 2_500
+    with pytest.raises(RunError, match="has no model yet"):
+        streampgs.Model.load(run)
+    with pytest.raises(RunError, match="exists already"):  # its rows may not come again
+        train(written(table, [100]), run)
     report = resume(written(table.slice(taken), [100]), run)
     assert (report.dual_sha256, report.stream_rows) == (expected.dual_sha256, 6_000)
 
 
-def kept_files(run: Path) -> tuple[set[str], set[str]]:
-    names = [path.name.split("-")[:2] for path in run.glob("*-*.arrows")]
-    return (
-        {rows.removesuffix(".arrows") for kind, rows in names if kind == "checkpoint"},
-        {rows for kind, rows in names if kind == "companion"},
-    )
-
-
-def test_checkpoints_and_their_reservoirs_come_and_go_together(
+def test_three_checkpoints_with_their_reservoirs_are_kept(
     tables: Tables, unpaused: dict[str, streampgs.run.report.Report], tmp_path: Path
 ) -> None:
     table, run = table_of(tables, "sparse"), tmp_path / "run"
     train(written(table, [500]), run, Limits(rows=4_000))
-    checkpoints, companions = kept_files(run)
-    assert checkpoints == companions
-    assert len(checkpoints) == 3
-    folder = RunFolder(run)
-    for path in run.glob("checkpoint-*"):  # whatever the reading thread was about when it was written
-        _, record = read_sealed(path)
-        with folder.companion(record["companion"]) as (_, kept):
-            assert record["cursor"]["position"] in (kept["window"]["start"], kept["window"]["next"])
-            assert record["stream_rows"] == kept["taken"]
-    newest = max(run.glob("checkpoint-*"))
-    newest.unlink()  # as if the process had been killed between the two
+    paths = sorted(run.glob("checkpoint-*"))
+    assert len(paths) == 3
+    for path in paths:  # whatever the reading thread was doing when it was written
+        sections = read_sealed(path)[1]["sections"]
+        window = sections["source"]["values"]["window"]
+        assert sections["worker"]["values"]["cursor"]["position"] in (window["start"], window["next"])
+    paths[-1].unlink()
     report = resume(written(table, [500]), run, skip_taken=True)
     assert report.dual_sha256 == unpaused["sparse"].dual_sha256
-    checkpoints, companions = kept_files(run)
-    assert checkpoints == companions
+    assert len(list(run.glob("checkpoint-*"))) == 3
 
 
-def test_a_damaged_reservoir_is_not_used(
+def test_a_damaged_checkpoint_is_not_used(
     tables: Tables, unpaused: dict[str, streampgs.run.report.Report], tmp_path: Path
 ) -> None:
     table, run = table_of(tables, "sparse"), tmp_path / "run"
     train(written(table, [500]), run, Limits(rows=4_000))
-    path = max(run.glob("companion-*"))
+    path = max(run.glob("checkpoint-*"))
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
     path.write_bytes(data)
@@ -358,10 +348,6 @@ def test_a_shorter_stream_than_was_taken_is_not_passed_over(tables: Tables, tmp_
         resume(written(table.slice(0, 600), [500]), run, skip_taken=True)
     with pytest.raises(DataError, match="no column 'label'"):
         resume(written(table.drop_columns(["label"]), [500]), run)
-    with pytest.raises(RunError, match=r"no checkpoint of run .* is sound"):
-        for path in run.glob("companion-*"):
-            path.unlink()
-        resume(written(table, [500]), run)
 
 
 def test_a_model_of_a_stream_is_a_model_like_any_other(tables: Tables, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""An untrusted companion of a checkpoint: its contents are valid, or an error names the file."""
+"""The stream section of a checkpoint from an untrusted run: it is refused by the file's name, or it could have been ours."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 import random
 import shutil
 from collections.abc import Callable
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from scripts.torture_parts.forks import in_child
 from streampgs.options import EncodingOptions, Limits
 from streampgs.run.folder import RunFolder
 from streampgs.run.seal import read_sealed
+from streampgs.stage import Bundle
 from streampgs.synth import write_dataset
 from tests.end_to_end.mixed_tables import mixed
 from tests.end_to_end.streaming import resume, train, written
@@ -29,7 +29,6 @@ KINDS: dict[str, dict[str, Any]] = {
     "mixed": {"sigma": 1e-3, "encoding": EncodingOptions(text=("text",))},
 }
 ROWS = 5_000
-RESERVOIR, WINDOW, WAITING = 0, 1, 2
 
 
 class Paused:
@@ -47,9 +46,11 @@ class Paused:
         train(written(self.table.slice(0, ROWS - 500), [500]), self.run, Limits(rows=3_500), **options)
         for old in RunFolder(self.run).checkpoints()[:-1]:
             old.unlink()
-        self.companion = RunFolder(self.run).companions()[-1].name
-        self.contents, self.record = read_sealed(self.run / self.companion)
-        self.taken = self.record["taken"]
+        [path] = RunFolder(self.run).checkpoints()
+        self.name = path.name
+        self.contents, self.record = read_sealed(path)
+        self.section = RunFolder(self.run).newest_checkpoint().sections["source"]
+        self.taken = self.section.values["taken"]
         self.expected = self.resumed(self.run).result
 
     def resumed(self, run: Path) -> Any:
@@ -64,11 +65,21 @@ class Paused:
 
         return in_child(work, 60.0)
 
-    def with_companion(self, folder: Path, table: pa.Table, record: Any) -> Any:
+    def with_values(self, folder: Path, values: Any) -> Any:
         run = folder / "run"
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(self.run, run)
-        seal(run / self.companion, table, record)
+        seal(run / self.name, self.contents, changed(self.record, ("sections", "source", "values"), values))
+        return self.resumed(run)
+
+    def with_arrays(self, folder: Path, arrays: dict[str, np.ndarray]) -> Any:
+        run = folder / "run"
+        shutil.rmtree(run, ignore_errors=True)
+        shutil.copytree(self.run, run)
+        checkpoint = RunFolder(run).newest_checkpoint()
+        sections = {**checkpoint.sections, "source": Bundle(self.section.values, arrays)}
+        rows = int(self.name.removeprefix("checkpoint-").removesuffix(".arrows"))
+        assert RunFolder(run).write_checkpoint(sections, rows).name == self.name
         return self.resumed(run)
 
 
@@ -85,29 +96,22 @@ def paused(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Paused]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_companion_that_is_sealed_again_gives_the_same_bits(
+def test_a_section_that_is_written_again_gives_the_same_bits(
     kind: str, paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     run = paused(kind)
-    parts = run.contents.column("part").to_numpy()
-    assert set(parts) == {RESERVOIR, WINDOW, WAITING}
-    ended = run.with_companion(tmp_path, run.contents, run.record)
+    assert all(len(run.section.arrays[f"{part}.values"]) for part in ("reservoir", "window", "waiting"))
+    ended = run.with_arrays(tmp_path, run.section.arrays)
     assert ended.finished, ended.message
     assert ended.result == run.expected
 
 
-def refused(ended: Any, companion: str) -> bool:
+def refused(ended: Any, name: str) -> bool:
     """With an error that names the file. Values that JSON does not allow, such as NaN, count as damage."""
     advice = ("do not trust it", "restore one from a copy")
     return bool(
-        ended.refused
-        and companion in ended.result["found"]
-        and any(words in ended.result["remedy"] for words in advice)
+        ended.refused and name in ended.result["found"] and any(words in ended.result["remedy"] for words in advice)
     )
-
-
-def record_places(record: dict[str, Any]) -> list[tuple[Any, ...]]:
-    return [place for place in places(record) if place and place != ("format",)]
 
 
 HARMLESS = {("reservoir", "largest_key"), ("reservoir", "counts", 2), ("reservoir", "counts", 3), ("reservoir", "counts", 4),
@@ -120,128 +124,117 @@ def test_forged_numbers_are_an_error_that_names_the_file(
     kind: str, paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     run, chance = paused(kind), random.Random(kind)
-    wheres = record_places(run.record)
+    values = run.section.values
+    wheres = [place for place in places(values) if place]
     for number in range(3 * len(wheres)):
         where, value = wheres[number % len(wheres)], chance.choice(VALUES)
         if isinstance(where[-1], str) and number >= 2 * len(wheres):
-            record, claim = without(run.record, where), "absent"
+            record, claim = without(values, where), "absent"
         else:
-            record, claim = changed(run.record, where, value), repr(value)[:60]
-        ended = run.with_companion(tmp_path, run.contents, record)
-        same = record == run.record and ended.finished and ended.result == run.expected
+            record, claim = changed(values, where, value), repr(value)[:60]
+        ended = run.with_values(tmp_path, record)
+        same = record == values and ended.finished and ended.result == run.expected
         used = where in HARMLESS and ended.finished
-        assert refused(ended, run.companion) or same or used, (where, claim, ended.message)
+        assert refused(ended, run.name) or same or used, (where, claim, ended.message)
 
 
-def replaced(table: pa.Table, name: str, row: int, value: Any) -> pa.Table:
-    place, values = table.schema.get_field_index(name), table.column(name).to_pylist()
-    values[row] = value
-    return table.set_column(place, table.schema.field(place), pa.array(values, table.schema.field(place).type))
+Arrays = dict[str, np.ndarray]
 
 
-def other_lengths(table: pa.Table) -> pa.Table:
-    """A row with more indices than values."""
-    return replaced(table, "indices", 7, [*table.column("indices")[7].as_py(), 1])
+def with_item(name: str, value: Any, row: int = 3) -> Callable[[Arrays], Arrays]:
+    def change(arrays: Arrays) -> Arrays:
+        array = arrays[name].copy()
+        array[row] = value
+        return {**arrays, name: array}
+
+    return change
 
 
-def swapped(table: pa.Table) -> pa.Table:
-    return table.select([1, 0, *range(2, table.num_columns)])
+def with_array(name: str, change: Callable[[np.ndarray], np.ndarray]) -> Callable[[Arrays], Arrays]:
+    return lambda arrays: {**arrays, name: change(arrays[name])}
 
 
-def of_type(table: pa.Table, name: str, kind: pa.DataType) -> pa.Table:
-    place = table.schema.get_field_index(name)
-    return table.set_column(place, pa.field(name, kind, nullable=False), table.column(name).cast(kind))
+def longer_row(arrays: Arrays) -> Arrays:
+    """One row of the window has as many entries as two windows hold."""
+    lengths, count = arrays["window.lengths"].copy(), 60_000
+    entries = np.arange(count - int(lengths[0])).astype(np.uint32)
+    lengths[0] = count
+    more = {"window.lengths": lengths}
+    for name in ("window.indices", "window.values"):
+        if arrays[name].size:
+            more[name] = np.concatenate([entries.astype(arrays[name].dtype), arrays[name]])
+    return {**arrays, **more}
 
 
-def first_of(table: pa.Table, part: int) -> int:
-    return int(np.argmax(table.column("part").to_numpy() == part))
-
-
-def longest(count: int) -> list[int]:
-    return list(range(count))
-
-
-CHANGES: dict[str, Callable[[pa.Table], pa.Table]] = {
-    "no rows": lambda table: table.slice(0, 0),
-    "the last row less": lambda table: table.slice(0, table.num_rows - 1),
-    "the first row less": lambda table: table.slice(1),
-    "rows twice": lambda table: pa.concat_tables([table, table]),
-    "backwards": lambda table: table.take(list(range(table.num_rows))[::-1]),
-    "columns swapped": swapped,
-    "a column less": lambda table: table.drop_columns(["number"]),
-    "no values": lambda table: table.drop_columns(["values"]),
-    "values of another type": lambda table: of_type(table, "values", pa.list_(pa.float64())),
-    "numbers of another type": lambda table: of_type(table, "number", pa.int32()),
-    "labels of another type": lambda table: of_type(table, "labels", pa.list_(pa.float64())),
-    "another part": lambda table: replaced(table, "part", first_of(table, WINDOW), 7),
-    "parts mixed": lambda table: replaced(table, "part", first_of(table, WINDOW) + 3, RESERVOIR),
-    "a number from elsewhere": lambda table: replaced(table, "number", first_of(table, WAITING), 2**62),
-    "a negative number": lambda table: replaced(table, "number", first_of(table, WINDOW), -1),
-    "no label": lambda table: replaced(table, "labels", first_of(table, RESERVOIR), [math.nan]),
-    "another label": lambda table: replaced(table, "labels", first_of(table, WAITING), [0.25]),
-    "an infinite value": lambda table: replaced(
-        table, "values", 2, [math.inf] * len(table.column("values")[2])
-    ),
+CHANGES: dict[str, Callable[[Arrays], Arrays]] = {
+    "no window": lambda arrays: {name: a[:0] if name.startswith("window") else a for name, a in arrays.items()},
+    "no rows waiting": lambda arrays: {name: a[:0] if name.startswith("waiting") else a for name, a in arrays.items()},
+    "an array less": lambda arrays: {name: a for name, a in arrays.items() if name != "waiting.numbers"},
+    "the last row less": with_array("window.numbers", lambda a: a[:-1]),
+    "rows twice": with_array("window.lengths", lambda a: np.concatenate([a, a])),
+    "backwards": with_array("waiting.numbers", lambda a: a[::-1]),
+    "fewer values": with_array("window.values", lambda a: a[:-1]),
+    "fewer values in the reservoir": with_array("reservoir.values", lambda a: a[:-1]),
+    "values of another type": with_array("waiting.values", lambda a: a.astype(np.float64)),
+    "numbers of another type": with_array("waiting.numbers", lambda a: a.astype(np.int32)),
+    "labels of another shape": with_array("window.labels", lambda a: a.reshape(-1)),
+    "a number of another place": with_item("waiting.numbers", 2**62),
+    "a negative number": with_item("window.numbers", -1),
+    "no label": with_item("window.labels", math.nan),
+    "another label": with_item("waiting.labels", 0.25),
+    "no label in the reservoir": with_item("reservoir.labels", math.nan),
+    "an infinite value": with_item("window.values", math.inf),
+    "an infinite value in the reservoir": with_array("reservoir.values", lambda a: np.full_like(a, math.inf)),
+    "a negative length": with_item("window.lengths", -1),
+    "an unbounded length": with_item("waiting.lengths", 2**62),
+    "rows that overlap": with_array("reservoir.starts", lambda a: a * 0),
+    "rows outside of the reservoir": with_item("reservoir.starts", 2**62),
+    "rows before the reservoir": with_item("reservoir.starts", -1),
+    "longer than its slot": with_item("reservoir.lengths", 10**6),
+    "a slot of any size": with_item("reservoir.capacities", 2**62),
+    "left out for no reason": lambda arrays: {
+        **arrays, "waiting.bad_numbers": arrays["waiting.numbers"][:1], "waiting.bad_reasons": np.array([99]),
+    },
+    "a row longer than a window": longer_row,
 }  # fmt: skip
-OF_SPARSE: dict[str, Callable[[pa.Table], pa.Table]] = {
-    "indices of another length": other_lengths,
-    "an index out of range": lambda table: replaced(
-        table, "indices", 3, [2**32 - 1] * len(table.column("indices")[3])
-    ),
-    "an index twice": lambda table: replaced(table, "indices", 4, [5] * len(table.column("indices")[4])),
-    "a row longer than a window": lambda table: replaced(
-        replaced(table, "indices", first_of(table, WINDOW), longest(30_000)),
-        "values", first_of(table, WINDOW), [1.0] * 30_000,
-    ),
-    "a row longer than the arena": lambda table: replaced(
-        replaced(table, "indices", 0, longest(3_000_000)), "values", 0, [1.0] * 3_000_000
-    ),
-}  # fmt: skip
-OF_DENSE: dict[str, Callable[[pa.Table], pa.Table]] = {
-    "a longer row": lambda table: replaced(table, "values", first_of(table, WINDOW), [1.0] * 5_000),
-    "a shorter row": lambda table: replaced(table, "values", first_of(table, WAITING), [1.0]),
+OF_SPARSE: dict[str, Callable[[Arrays], Arrays]] = {
+    "fewer indices": with_array("window.indices", lambda a: a[:-1]),
+    "an index out of range": with_item("window.indices", 2**32 - 1),
+    "an index twice": with_array("waiting.indices", lambda a: a * 0 + 5),
+    "indices out of range in the reservoir": with_array("reservoir.indices", lambda a: a * 0 + 2**31),
 }
 
 
-def one_by_one(table: pa.Table, run: Paused) -> pa.Table:
-    """The table in the batches of the original, if it has as many rows: each batch has rows of one part."""
-    if table.num_rows != run.contents.num_rows:
-        return table
-    table, cuts = table.combine_chunks(), np.cumsum([0, *(batch.num_rows for batch in run.contents.to_batches())])
-    return pa.concat_tables(table.slice(first, stop - first) for first, stop in pairwise(cuts))
-
-
 @pytest.mark.parametrize(
-    ("kind", "change"),
-    [*(("sparse", name) for name in (*CHANGES, *OF_SPARSE)), *(("dense", name) for name in (*CHANGES, *OF_DENSE))],
+    ("kind", "change"), [*(("sparse", name) for name in (*CHANGES, *OF_SPARSE)), *(("dense", name) for name in CHANGES)]
 )
 def test_forged_rows_are_an_error_that_names_the_file(
     kind: str, change: str, paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     run = paused(kind)
-    table = {**CHANGES, **OF_SPARSE, **OF_DENSE}[change](run.contents)
-    ended = run.with_companion(tmp_path, one_by_one(table, run), run.record)
-    assert refused(ended, run.companion), ended.message
+    ended = run.with_arrays(tmp_path, {**CHANGES, **OF_SPARSE}[change](run.section.arrays))
+    assert refused(ended, run.name), ended.message
 
 
 @pytest.mark.parametrize(
-    ("name", "claim"),
+    ("place", "claim"),
     [
-        ("companion", "../../etc/passwd"), ("companion", None), ("companion", 7), ("stream_rows", -1), ("stream_rows", "x"),
-        ("stream_rows", 2**70), ("stream_rows", 17), ("cursor", None), ("cursor", {}), ("limits", "none"), ("options", {"p": 7}),
+        (("source",), None), (("source", "values"), None), (("source", "values", "taken"), -1),
+        (("source", "values", "taken"), "x"), (("source", "values", "taken"), 2**70), (("source", "values", "taken"), 17),
+        (("worker", "values", "cursor"), None), (("worker", "values", "cursor"), {}), (("run", "values", "limits"), "none"),
+        (("run", "values", "options"), {"p": 7}), (("lanes", "arrays"), {}),
     ],
+    ids=str,
 )  # fmt: skip
 def test_a_forged_checkpoint_of_a_stream_is_an_error_that_names_the_file(
-    name: str, claim: Any, paused: Callable[[str], Paused], tmp_path: Path
+    place: tuple[str, ...], claim: Any, paused: Callable[[str], Paused], tmp_path: Path
 ) -> None:
     source, run = paused("sparse"), tmp_path / "run"
     shutil.copytree(source.run, run)
-    newest = RunFolder(run).checkpoints()[-1]
-    table, record = read_sealed(newest)
-    seal(newest, table, {**record, name: claim})
+    seal(run / source.name, source.contents, changed(source.record, ("sections", *place), claim))
     ended = source.resumed(run)
     assert ended.refused, ended.message
-    assert newest.name in ended.result["found"] or source.companion in ended.result["found"]
+    assert source.name in ended.result["found"]
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The reservoir keeps rows as they were, in the memory it was given, and goes on from a file as if nothing had been."""
+"""The reservoir keeps rows as they were, in the memory it was given, and continues from a checkpoint as if there had been no pause."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from streampgs.reading.reservoir import Reservoir
-from streampgs.reading.stream_rows import StreamRows, file_batches, rows_of_file
+from streampgs.reading.stream_rows import StreamRows
 from streampgs.reading.window import RowShape
 
 SHAPES = [RowShape(True, 1, False), RowShape(True, 2, True), RowShape(False, 1, True), RowShape(True, 1, True, True)]
@@ -59,7 +59,7 @@ def test_memory_is_what_was_given(shape: RowShape) -> None:
     reservoir = Reservoir(1, shape, 200_000, 10_000)
     for first in range(0, 20_000, 500):  # rows that are ten times as long, later
         reservoir.offer(rows_of(shape, first, 500, 9 if first < 5_000 or not shape.sparse else 90))
-    arrays = [reservoir.starts, reservoir._lengths, reservoir._rooms, reservoir.labels, reservoir.weights]
+    arrays = [reservoir.starts, reservoir._lengths, reservoir._capacities, reservoir.labels, reservoir.weights]
     arrays += [reservoir.indices, reservoir.values]
     assert 150_000 < sum(array.nbytes for array in arrays) <= 200_000
     assert reservoir.filled > 100
@@ -67,15 +67,15 @@ def test_memory_is_what_was_given(shape: RowShape) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_a_reservoir_of_a_file_goes_on_as_the_one_that_was_written(shape: RowShape) -> None:
+def test_a_restored_reservoir_continues_like_the_one_that_was_saved(shape: RowShape) -> None:
     kept = Reservoir(3, shape, 30_000, 1_000)
     for first in range(0, 3_000, 300):
         kept.offer(rows_of(shape, first, 300))
-    batches = list(file_batches(kept.rows(), 0, shape))
-    read = Reservoir(3, shape, 30_000, 1_000)
-    read.restore(kept.record(), (rows for _, rows in (rows_of_file(batch, shape) for batch in batches)))
+    read, checked = Reservoir(3, shape, 30_000, 1_000), []
+    read.restore(kept.state(), checked.append)
+    assert sum(len(rows) for rows in checked) == kept.filled
     assert contents(read) == contents(kept)
     for reservoir in (kept, read):
         reservoir.offer(rows_of(shape, 3_000, 2_000))
     assert contents(read) == contents(kept)
-    assert {**read.record(), "counts": None} == {**kept.record(), "counts": None}
+    assert read.state().values == kept.state().values

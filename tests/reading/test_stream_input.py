@@ -46,7 +46,7 @@ def opened(data: bytes, stopping: Callable[[], bool] = lambda: False, ends: bool
 
 def pieces(stream: StreamInput, rows: int) -> list[tuple[pa.RecordBatch, int]]:
     found = []
-    while (piece := stream.next_piece(rows)) is not None:
+    while (piece := stream.next_batch(rows)) is not None:
         found.append(piece)
     return found
 
@@ -88,11 +88,11 @@ def test_a_stop_loses_nothing_that_came_whole() -> None:
     table, stopping = mixed(1_000), threading.Event()
     whole, more = written(table.slice(0, 900), [90], ends=False), written(table, [90], ends=False)
     with opened(more[: len(whole) + 100], stopping.is_set, ends=False) as stream:
-        given = stream.next_piece(850)
+        given = stream.next_batch(850)
         assert given is not None
         threading.Timer(0.3, stopping.set).start()
         with pytest.raises(Stopped):
-            while (piece := stream.next_piece(850)) is not None:
+            while (piece := stream.next_batch(850)) is not None:
                 given = pa.concat_batches([given[0], piece[0]]), 0
         rest = [batch for batch, _ in stream.rest(30)]
         assert given[0].num_rows + sum(batch.num_rows for batch in rest) == 900

@@ -1,0 +1,144 @@
+"""Checkpoints: one sealed file with a section for each stage of the run, and which files to keep.
+
+The file is an Arrow stream of bytes: the arrays of all sections, one after the other, in parts of bounded size. The
+record in its metadata holds the values of each section, and the type and shape of each array.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.checks import require, understanding
+from streampgs.errors import RunError
+from streampgs.run.seal import FORMAT, SealBroken, read_sealed, refuse_other_format, write_sealed
+from streampgs.stage import Bundle, Stage
+
+_KEPT = 3
+_PART_BYTES = 1 << 20
+_TYPES = ("<f8", "<f4", "<i8", "<i4", "<u8", "<u4", "|u1", "|i1")
+_SCHEMA = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)])
+
+
+@dataclass
+class Checkpoint:
+    sections: dict[str, Bundle]
+    path: Path
+    damaged: list[tuple[Path, str]] = field(default_factory=list)
+    """Newer checkpoints that could not be used, and why."""
+
+    def restore(self, stage: Stage) -> None:
+        """Hand its section to a stage; an invalid section is an error that names the file."""
+        with understanding(self.path):
+            stage.restore(self.sections[stage.name])
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Oldest first."""
+    return sorted(folder.glob("checkpoint-*.arrows"))
+
+
+def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int) -> Path:
+    path = folder / f"checkpoint-{rows:015d}.arrows"
+    record = {name: {"values": bundle.values, "arrays": _types_of(bundle)} for name, bundle in sections.items()}
+    write_sealed(path, _batches(sections), _SCHEMA, {"format": FORMAT, "sections": record})
+    # A file named after more rows is damaged, otherwise training would have continued from it: it does not count.
+    until_now = [old for old in checkpoints_in(folder) if old.name <= path.name]
+    for old in until_now[:-_KEPT]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """The newest undamaged one; None if there is none at all. If all are damaged, an error."""
+    damaged: list[tuple[Path, str]] = []
+    for path in reversed(checkpoints_in(folder)):
+        try:
+            table, record = read_sealed(path)
+        except (SealBroken, OSError, pa.ArrowInvalid) as error:
+            damaged.append((path, str(error)))
+            continue
+        refuse_other_format(path, record)
+        with understanding(path):
+            return Checkpoint(_sections(record["sections"], table), path, damaged)
+    if damaged:
+        listed = "; ".join(f"{path.name}: {why}" for path, why in damaged)
+        raise RunError(
+            f"all checkpoints of run '{folder}' are damaged ({listed})",
+            "restore one from a copy, or start a new run",
+        )
+    return None
+
+
+def _arrays_of(bundle: Bundle) -> dict[str, list[NDArray[Any]]]:
+    return {name: [array] for name, array in bundle.arrays.items()} | {n: list(a) for n, a in bundle.joined.items()}
+
+
+def _types_of(bundle: Bundle) -> dict[str, Any]:
+    return {
+        name: [parts[0].dtype.str, [sum(len(part) for part in parts), *parts[0].shape[1:]]]
+        for name, parts in _arrays_of(bundle).items()
+    }
+
+
+def _batches(sections: Mapping[str, Bundle]) -> Iterator[pa.RecordBatch]:
+    for bundle in sections.values():
+        for parts in _arrays_of(bundle).values():
+            for part in parts:
+                yield from _parts_of(part)
+
+
+def _parts_of(array: NDArray[Any]) -> Iterator[pa.RecordBatch]:
+    rows = max(1, _PART_BYTES // max(1, array.itemsize * math.prod(array.shape[1:])))
+    for first in range(0, len(array), rows):
+        part = np.ascontiguousarray(array[first : first + rows]).reshape(-1).view(np.uint8)
+        yield pa.RecordBatch.from_arrays([pa.array(part)], schema=_SCHEMA)
+
+
+def _sections(record: dict[str, Any], table: pa.Table) -> dict[str, Bundle]:
+    require(table.schema.equals(_SCHEMA) and table.column(0).null_count == 0, f"columns {table.column_names!r:.200}")
+    content = _Content(table.column(0))
+    sections = {}
+    for name, section in record.items():
+        require(isinstance(section["values"], dict), f"section {name!r:.100} without values")
+        arrays = {of: content.array(*described) for of, described in section["arrays"].items()}
+        sections[name] = Bundle(section["values"], arrays)
+    require(content.left == 0, f"{content.left} bytes of no array")
+    return sections
+
+
+class _Content:
+    """The bytes of all arrays, read in their order."""
+
+    def __init__(self, column: pa.ChunkedArray) -> None:
+        self.left = len(column)
+        self._chunks = (chunk.to_numpy(zero_copy_only=True) for chunk in column.chunks)
+        self._chunk: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    def array(self, dtype: str, shape: list[int]) -> NDArray[Any]:
+        """The next array. No more memory is allocated than there are bytes in the file."""
+        require(dtype in _TYPES and 1 <= len(shape) <= 4, f"an array of type {dtype!r:.20} and shape {shape!r:.100}")
+        require(all(type(size) is int and size >= 0 for size in shape), f"an array of shape {shape!r:.100}")
+        size = math.prod(shape) * np.dtype(dtype).itemsize
+        require(size <= self.left, f"an array of {size} bytes where {self.left} are left")
+        array = np.empty(shape, dtype)
+        self._fill(array.reshape(-1).view(np.uint8))
+        self.left -= size
+        return array
+
+    def _fill(self, into: NDArray[np.uint8]) -> None:
+        done = 0
+        while done < len(into):
+            if not len(self._chunk):
+                self._chunk = next(self._chunks)
+            got = self._chunk[: len(into) - done]
+            into[done : done + len(got)] = got
+            self._chunk = self._chunk[len(got) :]
+            done += len(got)
