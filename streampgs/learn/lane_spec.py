@@ -70,14 +70,14 @@ class LaneSpec:
         return (*common, self.target.joined, *shared)
 
     @property
-    def choices(self) -> dict[str, float]:
-        """The numbers that tell candidates apart, by name."""
+    def choices(self) -> dict[str, float | None]:
+        """The numbers that tell candidates apart, by name; None for a bound that is not there."""
         return {name: self._number(name) for name in self.own.varies}
 
-    def _number(self, name: str) -> float:
-        if name == "p":
-            return self.norm.p
-        return float(getattr(self.own if hasattr(self.own, name) else self, name))
+    def _number(self, name: str) -> float | None:
+        owner = next(owner for owner in (self.own, self.norm, self) if hasattr(owner, name))
+        number = getattr(owner, name)
+        return None if number is None else float(number)
 
     @staticmethod
     def from_json(record: Mapping[str, Any], own_kind: type) -> LaneSpec:

@@ -145,6 +145,12 @@ class Lanes:
         group, column = self._places[lane]
         return self.groups[group].learner.weights(self.groups[group].state, column, at)
 
+    def predictor(self, lane: int) -> tuple[Vector, float]:
+        """The weights of the features and the constant that predict in the unit of the labels."""
+        weights, spec = self.weights(lane), self.specs[lane]
+        weights = weights if spec.scale == 1.0 else weights * spec.scale
+        return weights[1:], float(weights[0]) * spec.intercept + spec.base
+
     def certificate(self, lane: int) -> float | None:
         group, column = self._places[lane]
         return self.groups[group].learner.certificate(self.groups[group].state, column)
@@ -161,6 +167,11 @@ class Lanes:
             for first in range(0, len(learned), _PART):
                 digest.update(learned[first : first + _PART].tobytes())
         return digest.hexdigest()
+
+    @staticmethod
+    def steps_of(section: Bundle) -> int:
+        """The step count in a section of a checkpoint."""
+        return int(section.arrays["0.steps"][0])
 
     # Memory.
 

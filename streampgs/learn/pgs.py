@@ -99,7 +99,8 @@ class Pgs(Learner):
         rows = np.empty((loops.PARAMETERS, self.width))
         for column in range(self.width):
             s = self.specs[min(column, len(self.specs) - 1)]
-            rows[[loops.SIGMA, loops.T0, loops.RADIUS, loops.SHAPE], column] = s.sigma, s.own.t0, s.own.radius, s.shape
+            radius = math.inf if s.own.ball is None else s.own.ball
+            rows[[loops.SIGMA, loops.T0, loops.RADIUS, loops.SHAPE], column] = s.sigma, s.own.t0, radius, s.shape
             rows[[loops.UNIT, loops.BASE], column] = 1.0 / s.scale, s.base / s.scale
             rows[loops.LABEL, column] = s.target.column
             rows[loops.CLASS, column] = math.nan if s.target.positive is None else s.target.positive
@@ -261,7 +262,7 @@ class Pgs(Learner):
         if tallies.steps == 0:
             return math.inf
         change = s.norm.dual_distance(state["dual"][:, lane], start[:, lane])
-        return expected_gap(s.norm, s.sigma, s.own.radius, tallies, change)
+        return expected_gap(s.norm, s.sigma, float(self.parameters[loops.RADIUS, lane]), tallies, change)
 
     def learned(self, state: State, lane: int) -> Vector:
         """λ."""

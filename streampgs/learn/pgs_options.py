@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from streampgs.checks import MAY_BE_INFINITE, require
+from streampgs.checks import require
 from streampgs.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Scale
@@ -29,14 +29,17 @@ P_LADDER = (2.0, 1.8, 1.5, 1.2)
 class PgsOptions:
     t0: float
     """Steps that count as taken before the first one; negative where σ was changed during training."""
-    radius: float = field(metadata=MAY_BE_INFINITE)
-    """B of the ball; infinite for none."""
+    ball: float | None
+    """Its radius B; None for no ball."""
     returns: str
-    varies: ClassVar[tuple[str, ...]] = ("p", "sigma", "t0", "radius")
+    varies: ClassVar[tuple[str, ...]] = ("p", "sigma", "t0", "ball")
     shared: ClassVar[tuple[str, ...]] = ("returns",)
 
     def __post_init__(self) -> None:
-        require(self.radius > 0.0 and self.returns in RETURNS, f"radius {self.radius}, return {self.returns!r:.50}")
+        require(
+            (self.ball is None or self.ball > 0.0) and self.returns in RETURNS,
+            f"ball {self.ball}, return {self.returns!r:.50}",
+        )
 
 
 def automatic_t0(loss: Loss, sigma: float, mean_squared_norm: float) -> float:
@@ -54,7 +57,7 @@ def norms_of(options: ModelOptions, features: int) -> list[PNorm]:
 
 def specs_to_warm_up(options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
     norms = [EUCLID] if options.p == "auto" else norms_of(options, 0)
-    own = PgsOptions(1.0, math.inf, options.returns)
+    own = PgsOptions(1.0, None, options.returns)
     return [replace(base, norm=norm, sigma=1.0, own=own) for norm in norms]
 
 
@@ -107,12 +110,11 @@ def _own(
             f"sigma {sigma:g} with rows of mean squared norm {norms:g} gives t0 {t0:g}, ball {radius:g}",
             "scale the features, or give another --sigma, --t0 or --ball",
         )
-    return PgsOptions(t0, radius, options.returns)
+    return PgsOptions(t0, None if math.isinf(radius) else radius, options.returns)
 
 
 def narrowed(options: ModelOptions, leader: LaneSpec) -> ModelOptions:
-    radius = leader.own.radius
-    kept: float | Literal["none"] = "none" if math.isinf(radius) else radius
+    kept: float | Literal["none"] = "none" if leader.own.ball is None else leader.own.ball
     ball = kept if isinstance(options.ball, tuple) else options.ball
     return replace(options, loss=leader.loss, p=leader.norm.p, ball=ball)
 

@@ -23,6 +23,7 @@ from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
 
 _FEWEST_ROWS, _MOST_ROWS = 512, 1 << 15
+_WORST = 1e300  # for scores that left the range; finite, so that it can be saved
 _SHARE = 32  # of the rows of a heat, one in so many is judged at a mark
 
 
@@ -105,4 +106,4 @@ def labels_for(labels: NDArray[np.float64], spec: LaneSpec) -> NDArray[np.float6
 
 
 def _finite_or_worst(value: float) -> float:
-    return value if math.isfinite(value) else math.inf
+    return value if math.isfinite(value) else _WORST

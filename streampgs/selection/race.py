@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from streampgs.checks import MAY_BE_INFINITE, Count, Positive, decode, encode, require
+from streampgs.checks import Count, Positive, decode, encode, require
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import lane_spec
@@ -48,8 +48,8 @@ class Mark:
     rows: int
     judged: Positive
     """Rows that were judged: fewer than usual where a window ends."""
-    losses: list[float] = field(metadata=MAY_BE_INFINITE)
-    merits: list[float] = field(metadata=MAY_BE_INFINITE)
+    losses: list[float]
+    merits: list[float]
     """What candidates are compared by; the smaller, the better."""
     accuracies: list[float | None]
 
@@ -65,7 +65,7 @@ class Dropped:
     """When a candidate was dropped, and its last merit."""
 
     rows: int
-    merit: float = field(metadata=MAY_BE_INFINITE)
+    merit: float
 
 
 @dataclass
@@ -110,7 +110,12 @@ class Race:
         self.progress = Progress([], [])
 
     def begin(
-        self, candidates: Sequence[LaneSpec], targets: Sequence[Target], heats: Sequence[Heat], judges_on: bool, rows: int = 0
+        self,
+        candidates: Sequence[LaneSpec],
+        targets: Sequence[Target],
+        heats: Sequence[Heat],
+        judges_on: bool,
+        rows: int = 0,
     ) -> None:
         """Heats begin after `rows` rows."""
         self.candidates, self.targets, self.judges_on = list(candidates), list(targets), judges_on
@@ -154,7 +159,7 @@ class Race:
             judged, rows = self.validation, np.arange(min(self.validation.rows, wanted))
         judge = Judge(self.lanes, self.targets, judged, rows)
         results = [judge.judgement(place) for place in range(len(now.left))]
-        mark = Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))  # type: ignore[arg-type]
+        mark = Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))
         now.marks = [*now.marks, mark][-_KEPT_MARKS:]
         narrows = heat is not None and rows_done >= heat.stop_rows
         if heat is not None and narrows:
@@ -241,8 +246,12 @@ class Race:
         candidates = [lane_spec(record) for record in values["candidates"]]
         targets = [decode(Target, record) for record in values["targets"]]
         now, count = decode(Progress, values["progress"]), len(candidates)
-        require(0 < len(set(now.left)) == len(now.left) and set(now.left) <= set(range(count)), f"candidates {now.left}")
-        require(len(self.lanes) == len(now.left) * len(targets), f"{len(self.lanes)} lanes of {len(now.left)} candidates")
+        require(
+            0 < len(set(now.left)) == len(now.left) and set(now.left) <= set(range(count)), f"candidates {now.left}"
+        )
+        require(
+            len(self.lanes) == len(now.left) * len(targets), f"{len(self.lanes)} lanes of {len(now.left)} candidates"
+        )
         require(now.heat <= len(now.heats) and set(map(int, now.dropped)) <= set(range(count)), f"heat {now.heat}")
         require(all(heat.marks <= _MOST_MARKS for heat in now.heats), "heats of too many marks")
         for mark in now.marks:

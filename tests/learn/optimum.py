@@ -20,7 +20,7 @@ from scipy.special import entr
 from streampgs.learn.lane_spec import LaneSpec
 
 from .plain_pgs import conjugate, link, loss_value, norm
-from .windows import Window
+from .windows import Window, radius_of
 
 Vector = NDArray[np.float64]
 
@@ -65,7 +65,8 @@ class Problem:
         s = self.settings
         w = link(self._theta(u), s.norm.p)
         length = norm(w, s.norm.p)
-        return w * (s.own.radius / length) if length > s.own.radius else w
+        radius = radius_of(s)
+        return w * (radius / length) if length > radius else w
 
     def _theta(self, u: Vector) -> Vector:
         return -(u @ self.x) / (len(u) * self.settings.sigma)
@@ -73,7 +74,7 @@ class Problem:
     def _dual(self, u: Vector) -> tuple[float, Vector]:
         s, m = self.settings, len(u)
         conjugates, slopes = self._loss_conjugates(u)
-        value = -float(conjugates.mean()) - s.sigma * conjugate(self._theta(u), s.norm.p, s.own.radius)
+        value = -float(conjugates.mean()) - s.sigma * conjugate(self._theta(u), s.norm.p, radius_of(s))
         return value, (self.x @ self._primal(u) - slopes) / m
 
     def _loss_conjugates(self, u: Vector) -> tuple[Vector, Vector]:

@@ -117,6 +117,10 @@ class PlainPgs:
         self.duals = [np.zeros(self.features + 1)]
         self.iterates = [np.zeros(self.features + 1)]
 
+    @property
+    def radius(self) -> float:
+        return math.inf if self.settings.own.ball is None else self.settings.own.ball
+
     def step(self, rows: list[PlainRow]) -> None:
         s = self.settings
         w = self.iterates[-1]
@@ -135,7 +139,7 @@ class PlainPgs:
         t = len(self.steps)
         w = link(self.duals[-1] / ((t + s.own.t0) * s.sigma), s.norm.p)
         length = norm(w, s.norm.p)
-        self.iterates.append(w * (s.own.radius / length) if length > s.own.radius else w)
+        self.iterates.append(w * (self.radius / length) if length > self.radius else w)
 
     def first_covered(self) -> int:
         """The averages and the certificate speak of the steps from here on (counted from 0)."""
@@ -159,4 +163,4 @@ class PlainPgs:
         covered = self.steps[first:]
         mean = math.fsum(step.regularizer + step.linear for step in covered) / len(covered)
         change = (self.duals[-1] - self.duals[first]) / (len(covered) * s.sigma)
-        return mean + s.sigma * conjugate(change, s.norm.p, s.own.radius)
+        return mean + s.sigma * conjugate(change, s.norm.p, self.radius)

@@ -34,11 +34,11 @@ def test_training_reaches_the_optimum(loss, p, ball):
     assert norm(best, p) <= radius
     if ball:
         radius = 0.5 * norm(best, p)
-        chosen = changed(chosen, radius=radius)
+        chosen = changed(chosen, ball=radius)
         best, least = Problem.of(chosen, rows, FEATURES).optimum()
         assert norm(best, p) == pytest.approx(radius, rel=1e-6)
     elif loss == "squared":
-        chosen = changed(chosen, radius=radius)
+        chosen = changed(chosen, ball=radius)
 
     problem = Problem.of(chosen, rows, FEATURES)
     rng = np.random.default_rng(0)
@@ -53,4 +53,4 @@ def test_training_reaches_the_optimum(loss, p, ball):
     excess = problem.value(solver.weights()) - least
     assert -1e-6 * least <= excess <= CLOSE * least
     assert at_zero - least > 0.05 * at_zero, "the start is close already: the case shows nothing"
-    assert norm(solver.weights(), p) <= radius * (1.0 + 1e-9) or math.isinf(chosen.own.radius)
+    assert norm(solver.weights(), p) <= radius * (1.0 + 1e-9) or chosen.own.ball is None

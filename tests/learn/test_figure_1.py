@@ -27,7 +27,7 @@ class Case:
 
     def __str__(self) -> str:
         s = self.settings
-        ball = "whole-space" if math.isinf(s.own.radius) else "ball"
+        ball = "whole-space" if s.own.ball is None else "ball"
         return f"{s.loss}-{s.norm.p}-{s.layout}-{ball}-{s.own.returns}-batch{s.batch}"
 
 
@@ -60,9 +60,9 @@ def test_pgs_is_figure_1(case):
         if solver.steps in STEP_COUNTS_LOOKED_AT or stop == ROWS:
             assert_same(solver, plain)
     assert solver.steps == len(plain.steps) == -(-ROWS // s.batch)
-    if not math.isinf(s.own.radius):
+    if s.own.ball is not None:
         lengths = [np.linalg.norm(w, s.norm.p) for w in plain.iterates]
-        assert max(lengths) == pytest.approx(s.own.radius), "the ball was never reached: the case shows nothing of it"
+        assert max(lengths) == pytest.approx(s.own.ball), "the ball was never reached: the case shows nothing of it"
 
 
 def assert_same(solver, plain):

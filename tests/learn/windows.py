@@ -81,8 +81,12 @@ def settings(
     intercept: float = 0.1,
     seed: int = 0,
 ) -> LaneSpec:
-    own = PgsOptions(t0, radius, returns)
+    own = PgsOptions(t0, None if math.isinf(radius) else radius, returns)
     return LaneSpec("pgs", loss, shape, PNorm(p), sigma, Target("label"), seed, batch, intercept, layout, own)
+
+
+def radius_of(spec: LaneSpec) -> float:
+    return math.inf if spec.own.ball is None else spec.own.ball
 
 
 def changed(spec: LaneSpec, **changes: Any) -> LaneSpec:
