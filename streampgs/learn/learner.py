@@ -1,8 +1,8 @@
-"""What a learner is, and which there are.
+"""What a learner is.
 
 A learner holds specs and compiled loops; everything that changes is in its state (see state.py). It declares `fields` and
 needs `step` and `weights`. The rest has defaults. A new learner is one file with a class like TruncatedGradient, and one
-line in LEARNERS.
+line in solvers.py.
 """
 
 from __future__ import annotations
@@ -33,12 +33,7 @@ from streampgs.learn.state import (
 )
 from streampgs.losses import Loss
 from streampgs.options import ModelOptions
-
-LEARNERS = {
-    "pgs": "streampgs.learn.pgs:Pgs",
-    "truncated-gradient": "streampgs.learn.truncated:TruncatedGradient",
-}
-"""Name → where its class is; imported when it is used, as it compiles loops."""
+from streampgs.solvers import SOLVERS
 
 Vector = NDArray[np.float64]
 Each = Callable[[Callable[[int], None], int], None]
@@ -46,9 +41,9 @@ Each = Callable[[Callable[[int], None], int], None]
 
 
 def learner_named(name: str) -> type[Learner]:
-    if name not in LEARNERS:
+    if name not in SOLVERS:
         raise ValueError(f"solver {name!r:.50}")
-    module, _, own = LEARNERS[name].partition(":")
+    module, _, own = SOLVERS[name].path.partition(":")
     return getattr(import_module(module), own)  # type: ignore[no-any-return]
 
 
