@@ -129,14 +129,14 @@ def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
 
 
 def summary(catalog: Catalog) -> dict[str, Any]:
-    kinds = sorted({shard.kind for shard in catalog.shards})
+    formats = sorted({shard.format for shard in catalog.shards})
     return {
         "shards": len(catalog.shards),
         "rows": catalog.rows,
         "groups": catalog.groups,
         "entries": int(catalog.group_entries.sum()),
         "bytes": sum(shard.fingerprint.size for shard in catalog.shards),
-        "formats": kinds,
+        "formats": formats,
         "layout": catalog.kind,
         "columns": list(dict.fromkeys(name for shard in catalog.shards for name in shard.layout.columns)),
         "digest": catalog.digest(),

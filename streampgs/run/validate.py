@@ -12,6 +12,7 @@ import pyarrow as pa
 from streampgs.checks import require, typed
 from streampgs.encoding.encoding import HASHED, EncodedColumn, Encoding, number_width
 from streampgs.encoding.plan import LIST, NUMBER, VECTOR
+from streampgs.formats.registry import FORMATS
 from streampgs.options import MOST_HASH_BITS
 from streampgs.order.cursor import MOST_COPIES, Cursor
 from streampgs.table.catalog import Catalog
@@ -38,6 +39,7 @@ def check_catalog(catalog: Catalog) -> None:
         typed(layout)
     for shard in catalog.shards:
         require("\0" not in str(shard.path), f"a shard called {shard.path!s:.100}")
+        require(shard.format in FORMATS or shard.format == "stream", f"shard '{shard.path}' in an unknown format")
         require(len(shard.group_rows) == len(shard.group_entries), f"shard '{shard.path}' with groups of unknown size")
     for counts in (catalog.group_rows, catalog.group_entries):
         require(bool((counts >= 0).all()) and counts.sum(dtype=np.float64) < _MOST_ROWS, "groups of impossible sizes")
