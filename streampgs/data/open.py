@@ -18,14 +18,13 @@ from streampgs.encoding.labels import LabelCounts, extend_labels, label_specs, l
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import CATEGORY, LIST, Plan, PlannedColumn, plan_columns
 from streampgs.errors import DataError
-from streampgs.formats.remote import remote_schema
-from streampgs.formats.shard_files import schema_of
+from streampgs.formats.format import ShardPath
+from streampgs.formats.registry import schema_of
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.schedule import Schedule
-from streampgs.stores.access import RemoteObject
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
 from streampgs.table.layout import DENSE, Columns, Layout, TableSays, find_layout, holds_features
-from streampgs.table.locate import Located, ShardPath
+from streampgs.table.locate import Located
 
 STREAM_NAME = "standard input"
 _NO_FEATURES = Plan((), {})
@@ -161,7 +160,7 @@ def grown_table(
 def _schema_of(shard: ShardPath, says: Mapping[ShardPath, TableSays]) -> pa.Schema:
     if shard in says:
         return says[shard].schema
-    return remote_schema(shard) if isinstance(shard, RemoteObject) else schema_of(shard)
+    return schema_of(shard)
 
 
 def _wanted(

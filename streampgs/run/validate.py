@@ -6,20 +6,14 @@ have a compiled loop reach out of its arrays is looked at before it is used.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-
 import numpy as np
 import pyarrow as pa
 
-from streampgs.checks import conforms, require, typed
+from streampgs.checks import require, typed
 from streampgs.encoding.encoding import HASHED, EncodedColumn, Encoding, number_width
 from streampgs.encoding.plan import LIST, NUMBER, VECTOR
-from streampgs.kernels.pgs_loop import REGULARIZER_TALLY, SCALARS
-from streampgs.learn.lanes import Lanes
-from streampgs.learn.pgs import RETURNS, PgsSettings
-from streampgs.losses import LOSSES
-from streampgs.options import MOST_BATCH, MOST_HASH_BITS, MOST_THREADS, SMALLEST_P
+from streampgs.formats.registry import FORMATS
+from streampgs.options import MOST_HASH_BITS
 from streampgs.order.cursor import MOST_COPIES, Cursor
 from streampgs.table.catalog import Catalog
 
@@ -45,6 +39,7 @@ def check_catalog(catalog: Catalog) -> None:
         typed(layout)
     for shard in catalog.shards:
         require("\0" not in str(shard.path), f"a shard called {shard.path!s:.100}")
+        require(shard.format in FORMATS or shard.format == "stream", f"shard '{shard.path}' in an unknown format")
         require(len(shard.group_rows) == len(shard.group_entries), f"shard '{shard.path}' with groups of unknown size")
     for counts in (catalog.group_rows, catalog.group_entries):
         require(bool((counts >= 0).all()) and counts.sum(dtype=np.float64) < _MOST_ROWS, "groups of impossible sizes")
@@ -68,42 +63,6 @@ def check_cursor(cursor: Cursor, catalog: Catalog) -> None:
         for first, stop in arrival.retired:
             require(0 <= first <= stop <= arrival.groups, f"retired groups {first} to {stop}")
         known = arrival.shards
-
-
-def check_settings(settings: Sequence[PgsSettings]) -> None:
-    """Of lanes: what the loops are made for."""
-    require(0 < len(settings) <= _MOST_LANES, f"{len(settings)} models")
-    for lane in settings:
-        typed(lane)
-        require(
-            lane.loss in LOSSES and lane.returns in RETURNS, f"loss {lane.loss!r:.50} or return {lane.returns!r:.50}"
-        )
-        require(lane.layout in ("sparse", "dense") and lane.column >= 0, f"rows of layout {lane.layout!r:.50}")
-        require(SMALLEST_P <= lane.p <= 2.0, f"p {lane.p}")
-        require(
-            1 <= lane.workers <= MOST_THREADS and 1 <= lane.batch <= MOST_BATCH,
-            f"{lane.workers} threads, batch {lane.batch}",
-        )
-        # Where σ was changed, t0 may be below zero: (t + t0)σ goes on from where it was.
-        require(0.0 < lane.sigma < math.inf and math.isfinite(lane.t0) and lane.radius > 0.0, "numbers of no model")
-        require(math.isfinite(lane.shape) and math.isfinite(lane.intercept), "numbers of no model")
-
-
-def check_lanes(lanes: Lanes) -> None:
-    """No number of the state is NaN or infinite, and all parts have room for the same features."""
-    for group in lanes.groups:
-        vectors, numbers = group.to_record()
-        whole = {name: numbers[name] for name in ("steps", "stretch_began", "earlier_steps", "kept_count", "next_kept")}
-        require(all(conforms(number, int) and number >= 0 for number in whole.values()), f"counts {whole}")
-        require(group.stretch_began <= group.steps and group.next_kept >= 1, f"counts {whole}")
-        shape, sums = (SCALARS, group.width), (SCALARS - REGULARIZER_TALLY, group.width)
-        require(group.scalars.shape == shape and group.earlier.sums.shape == sums, "sums of another shape")
-        arrays = [group.scalars, group.earlier.sums, *vectors.values()]
-        require(
-            all(array.dtype == np.float64 and np.isfinite(array).all() for array in arrays), "a number that is none"
-        )
-        require(group.features == lanes.features, "models that are not side by side")
-        require(all(group.steps + lane.t0 >= 0.0 for lane in group.lanes), "a model before its first step")
 
 
 # Only what the loops rely on is looked at of an encoding; its names and texts are anything.

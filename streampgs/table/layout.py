@@ -141,6 +141,11 @@ class Layout:
     classes: int | None = None
     """How many of the classes were known when the shard came; None: there are none to be known."""
 
+    @property
+    def lists(self) -> str:
+        """The column whose lists are the rows' features."""
+        return INDICES if self.kind == SPARSE else FEATURES
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
