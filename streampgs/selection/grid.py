@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streampgs.kernels.placing_loop import squared_norms
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.learner import learner_named
 from streampgs.learn.norms import EUCLID, PNorm
-from streampgs.losses import LOSSES
+from streampgs.losses import LOSSES, Loss
 from streampgs.options import ModelOptions
 from streampgs.reading.window import Window
 
@@ -65,6 +66,22 @@ def lanes_of(candidates: Sequence[LaneSpec], targets: Sequence[Target]) -> list[
     return [replace(candidate, target=target) for candidate in candidates for target in targets]
 
 
+def with_bases(lanes: Sequence[LaneSpec], window: Window) -> list[LaneSpec]:
+    """If a loss asks for it, lanes start from the constant score that fits the first rows best."""
+    labels = window.labels if window.labels.ndim == 2 else window.labels[:, np.newaxis]
+    return [
+        replace(lane, base=_base_of(LOSSES[lane.loss], lane.shape, labels[:, lane.target.column], window))
+        for lane in lanes
+    ]
+
+
+def _base_of(loss: Loss, shape: float, labels: NDArray[np.float64], window: Window) -> float:
+    if not loss.starts_at_base:
+        return 0.0
+    sample = slice(0, _SAMPLE_ROWS)
+    return loss.base(labels[sample], window.weights[sample], window.offsets[sample], shape)
+
+
 def warm_up(options: ModelOptions, layout: str) -> None:
     """Load, or compile, the loops of the first step, as far as they are known without any rows."""
     learner, targets = learner_named(options.solver), len(targets_of(options))
@@ -95,10 +112,12 @@ class RowScale:
         return float(np.mean(norms)) + self._options.intercept**2
 
     def mean_loss_at_zero(self) -> float:
-        """Of weights that are zero; the largest of the labels' means."""
+        """The mean loss of weights that are zero; of several labels the largest."""
         labels = self._labels if self._labels.ndim == 2 else self._labels[:, np.newaxis]
         if self._options.multiclass:
             labels = np.ones_like(labels)  # to each class a row is +1 or -1, and the losses of classes are symmetric
-        values = self.loss.values(0.0, labels, self.shape)
+        offsets: Any = self._window.offsets[self._sample, np.newaxis] if self._window.offsets.size else 0.0
+        bases = np.array([_base_of(self.loss, self.shape, column, self._window) for column in labels.T])
+        values = self.loss.values(offsets + bases, labels, self.shape)
         weights: Any = self._window.weights[self._sample, np.newaxis] if self._window.weights.size else 1.0
         return float(np.mean(values * weights, axis=0).max())
