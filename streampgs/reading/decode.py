@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.learning import read_bytes
-from streampgs.encoding.plan import CATEGORY
 from streampgs.errors import DataError
 from streampgs.formats.format import OpenShard
 from streampgs.formats.registry import open_shard
@@ -176,7 +176,7 @@ def _categories(columns: Columns) -> frozenset[str]:
     """Columns to be read with each different string once, unless strings are so long that a set of them is large."""
     if not isinstance(columns.encoding, Encoding) or columns.encoding.bytes_per_row > _LONG_ROW:
         return frozenset()
-    return frozenset(column.name for column in columns.encoding.all_columns if column.kind == CATEGORY)
+    return frozenset(column.name for column in columns.encoding.all_columns if kind_of(column).reads_dictionaries)
 
 
 def _evened(batches: Iterator[pa.RecordBatch], slice_rows: int) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from streampgs.data.budget import Forecast
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.plan import CATEGORY, CROSS, TOKENS, WEIGHED_TOKENS
+from streampgs.encoding.kinds import KINDS
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import learner_named
 from streampgs.options import ModelOptions
@@ -55,7 +55,10 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
     by_kind: dict[str, list[str]] = {}
     for column in encoding.all_columns:
         by_kind.setdefault(column.kind, []).append(column.name)
-    parts = [f"{_counted(len(names), kind)} ({_shortened(names)})" for kind, names in by_kind.items()]
+    parts = [
+        f"{len(names)} {kind if len(names) == 1 else KINDS[kind].plural} ({_shortened(names)})"
+        for kind, names in by_kind.items()
+    ]
     if any(column.scale for column in encoding.all_columns):
         parts.append("numbers standardized")
     if encoding.has_hashed:
@@ -69,16 +72,6 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
     if left_out:
         choices["left out"] = _shortened(f"{name} ({reason})" for name, reason in left_out.items())
     return choices
-
-
-_SINGULARS = {TOKENS: "column of tokens", WEIGHED_TOKENS: "map"}
-_PLURALS = {CATEGORY: "categories", CROSS: "crosses", TOKENS: "columns of tokens", WEIGHED_TOKENS: "maps"}
-
-
-def _counted(count: int, kind: str) -> str:
-    if count == 1:
-        return f"1 {_SINGULARS.get(kind, kind)}"
-    return f"{count} {_PLURALS.get(kind, kind + 's')}"
 
 
 def _label_text(label: float | str) -> str:

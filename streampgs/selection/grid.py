@@ -14,9 +14,10 @@ from streampgs.kernels.placing_loop import squared_norms
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.learner import learner_named
 from streampgs.learn.norms import EUCLID, PNorm
-from streampgs.losses import LOSSES, Loss
+from streampgs.losses import LOSSES
 from streampgs.options import ModelOptions
 from streampgs.reading.window import Window
+from streampgs.selection.judge import labels_for
 
 _SAMPLE_ROWS = 1 << 14  # of the first window
 
@@ -67,19 +68,16 @@ def lanes_of(candidates: Sequence[LaneSpec], targets: Sequence[Target]) -> list[
 
 
 def with_bases(lanes: Sequence[LaneSpec], window: Window) -> list[LaneSpec]:
-    """If a loss asks for it, lanes start from the constant score that fits the first rows best."""
-    labels = window.labels if window.labels.ndim == 2 else window.labels[:, np.newaxis]
-    return [
-        replace(lane, base=_base_of(LOSSES[lane.loss], lane.shape, labels[:, lane.target.column], window))
-        for lane in lanes
-    ]
-
-
-def _base_of(loss: Loss, shape: float, labels: NDArray[np.float64], window: Window) -> float:
-    if not loss.starts_at_base:
-        return 0.0
-    sample = slice(0, _SAMPLE_ROWS)
-    return loss.base(labels[sample], window.weights[sample], window.offsets[sample], shape)
+    """Lanes that start from the best constant score, where their loss wants that."""
+    sample = slice(0, min(window.rows, _SAMPLE_ROWS))
+    based = []
+    for spec in lanes:
+        loss, base = LOSSES[spec.loss], 0.0
+        if loss.starts_at_base:
+            labels = labels_for(window.labels[sample], spec)
+            base = loss.base(labels, window.weights[sample], window.offsets[sample], spec.shape)
+        based.append(replace(spec, base=base))
+    return based
 
 
 def warm_up(options: ModelOptions, layout: str) -> None:
@@ -117,7 +115,12 @@ class RowScale:
         if self._options.multiclass:
             labels = np.ones_like(labels)  # to each class a row is +1 or -1, and the losses of classes are symmetric
         offsets: Any = self._window.offsets[self._sample, np.newaxis] if self._window.offsets.size else 0.0
-        bases = np.array([_base_of(self.loss, self.shape, column, self._window) for column in labels.T])
-        values = self.loss.values(offsets + bases, labels, self.shape)
+        values = self.loss.values(offsets + self._bases(labels), labels, self.shape)
         weights: Any = self._window.weights[self._sample, np.newaxis] if self._window.weights.size else 1.0
         return float(np.mean(values * weights, axis=0).max())
+
+    def _bases(self, labels: NDArray[np.float64]) -> list[float]:
+        if not self.loss.starts_at_base:
+            return [0.0] * labels.shape[1]
+        weights, offsets = self._window.weights[self._sample], self._window.offsets[self._sample]
+        return [self.loss.base(column, weights, offsets, self.shape) for column in labels.T]
