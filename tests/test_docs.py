@@ -1,4 +1,4 @@
-"""What the documents tell people to type works as it stands."""
+"""The commands and code in the documents work, and their links and options exist."""
 
 from __future__ import annotations
 
