@@ -48,6 +48,7 @@ REASONS: dict[int, tuple[str, str, str]] = {
         "a label that is none of the classes",
         f"in a new run list all of them with --classes A,B,…, or name one against all others with --positive VALUE; or {_SKIP}",
     ),
+    label_layout.LABEL_TOO_LOW: ("negative label", "a negative label, but the loss is for counts", _SKIP),
     row_layout.WEIGHT_BAD: ("bad weight", "a weight that is null, negative or not finite", _SKIP),
     row_layout.OFFSET_BAD: ("bad offset", "an offset that is null or not finite", _SKIP),
     row_layout.FEATURES_NULL: ("features null", "null in place of a list of features", _SKIP),
@@ -128,6 +129,7 @@ def _found(reason: int, arrays: RowArrays, row: int) -> str:
             label_layout.LABEL_NOT_FINITE,
             label_layout.LABEL_NO_CLASS,
             label_layout.LABEL_UNKNOWN_CLASS,
+            label_layout.LABEL_TOO_LOW,
         )
         and arrays.raw_labels is not None
     ):

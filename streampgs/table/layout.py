@@ -30,7 +30,7 @@ from streampgs.encoding.encoder import (
     label_name,
 )
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.labels import LABEL_NOT_FINITE, LABEL_NULL, LabelSpec
+from streampgs.encoding.labels import LABEL_NOT_FINITE, LABEL_NULL, LABEL_TOO_LOW, LabelSpec
 from streampgs.encoding.plan import CROSS, Plan, refuse_doubles
 from streampgs.errors import DataError
 
@@ -417,7 +417,7 @@ def rows_of(
     if columns.labels and columns.labels[0] in arrays:
         raw = [_float64(arrays[name]) for name in columns.labels]
         meant = [
-            _labels(arrays[name], as_read, spec if classifies else None, layout.classes, reasons)
+            _labels(arrays[name], as_read, spec, classifies, layout.classes, reasons)
             for name, as_read, spec in zip(columns.labels, raw, columns.specs, strict=True)
         ]
         raw_labels, labels = _side_by_side(raw), _side_by_side(meant)
@@ -430,7 +430,8 @@ def rows_of(
 def _labels(
     array: pa.Array,
     codes: NDArray[np.float64],
-    spec: LabelSpec | None,
+    spec: LabelSpec,
+    classifies: bool,
     known_classes: int | None,
     reasons: NDArray[np.uint8],
 ) -> NDArray[np.float64]:
@@ -438,7 +439,8 @@ def _labels(
     reasons[~finite] = LABEL_NOT_FINITE
     if array.null_count:
         reasons[array.is_null().to_numpy(zero_copy_only=False)] = LABEL_NULL
-    if spec is None:
+    if not classifies:
+        reasons[finite & (codes < spec.lowest)] = LABEL_TOO_LOW
         return codes
     targets, unknown, reason = spec.targets(codes, known_classes)
     reasons[finite & unknown] = reason

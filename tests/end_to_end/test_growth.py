@@ -588,7 +588,7 @@ def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
         "1",
         "stopped",
     ]
-    assert "1 shard with 40 rows joined in (catch-up)" in lines[3]
+    assert "1 shard with 40 rows joined (catch-up)" in lines[3]
 
 
 def test_an_event_that_somebody_else_has_written_is_told_by_its_name() -> None:

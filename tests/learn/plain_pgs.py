@@ -36,6 +36,10 @@ def loss_value(name: str, shape: float, s: float, y: float) -> float:
             return abs(s - y)
         case "quantile":
             return shape * (y - s) if y >= s else (1.0 - shape) * (s - y)
+        case "poisson":
+            bound = math.log(shape + y)
+            rate = math.exp(s) if s <= bound else (shape + y) * (1.0 + s - bound)
+            return rate - y * s + (y * math.log(y) if y > 0.0 else 0.0) - y
     raise AssertionError(name)
 
 
@@ -58,6 +62,8 @@ def loss_slope(name: str, shape: float, s: float, y: float) -> float:
             return float(np.sign(s - y))
         case "quantile":
             return 1.0 - shape if s > y else -shape if s < y else 0.0
+        case "poisson":
+            return math.exp(min(s, math.log(shape + y))) - y
     raise AssertionError(name)
 
 

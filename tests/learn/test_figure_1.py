@@ -44,6 +44,7 @@ CASES = [
     Case(settings("squared-hinge", 1.3, "dense", "last", radius=1.5, batch=3)),
     Case(settings("logistic", 1.1, "sparse", "suffix", radius=0.3, batch=3)),
     Case(settings("huber", 1.1, "dense", "last", shape=0.5), classes=False, weighted=True),
+    Case(settings("poisson", 2.0, "dense", "suffix", shape=4.0), classes=False),
 ]
 
 
@@ -51,6 +52,7 @@ CASES = [
 def test_pgs_is_figure_1(case):
     s = case.settings
     rows = window(ROWS, FEATURES, s.layout, classes=case.classes, weighted=case.weighted)
+    rows.labels[:] = np.abs(rows.labels) if LOSSES[s.loss].lowest_label == 0.0 else rows.labels
     plain_rows = rows.plain_rows(FEATURES, s.intercept)
     solver, plain = started(s, FEATURES), PlainPgs(s, FEATURES)
     for first in range(0, ROWS, s.batch):  # the last batch is a short one for 7
