@@ -159,22 +159,8 @@ def quiet_run(events: list[dict[str, Any]], table: Path, folder: Path, epochs: i
     command = ["train", str(data), "--run", str(run), *_OPTIONS]
     for event in [*arrivals, None]:
         limit = [] if event is None else ["--rows", str(event["rows"])]
-        ended = subprocess.run(
-            [
-                sys.executable,
-                "-m",
-                "streampgs",
-                *command,
-                *_GROWTH,
-                "--epochs",
-                str(epochs),
-                *limit,
-                "--json",
-                "--quiet",
-            ],
-            capture_output=True,
-            check=False,
-        )
+        words = [*command, *_GROWTH, "--epochs", str(epochs), *limit, "--json", "--quiet"]
+        ended = subprocess.run([sys.executable, "-m", "streampgs", *words], capture_output=True, check=False)
         if ended.returncode:
             raise SystemExit(f"the quiet run ended with {ended.returncode}:\n{ended.stderr.decode()}")
         report = json.loads(ended.stdout)
