@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 from streampgs.checks import decode, understanding
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import OptionError, RunError
+from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
-from streampgs.learn.pgs import PgsSettings
 from streampgs.losses import LOSSES, Vector
 from streampgs.metrics import Task
 from streampgs.options import Limits, ModelOptions
 from streampgs.order.cursor import Cursor
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
-from streampgs.run.validate import check_lanes, check_settings
 from streampgs.scoring import Scorer
-from streampgs.selection.race import Contest
+from streampgs.selection.race import Race
 
 
 @dataclass(frozen=True, repr=False)
@@ -31,7 +30,7 @@ class Model:
     """One number a feature; of several classes or labels: a row for each."""
     intercept_: float | Vector
     options: ModelOptions
-    settings: PgsSettings
+    settings: LaneSpec
     """Of the best candidate (of its first target)."""
     targets: tuple[str, ...]
     """The classes of more than two, or the labels of several."""
@@ -50,24 +49,21 @@ class Model:
         """The model of a run's newest sound checkpoint; of several candidates the best."""
         folder = RunFolder(Path(run))
         checkpoint = newest_checkpoint(Path(run))
-        lanes = lanes_from(checkpoint)
+        race = race_from(checkpoint)
         with understanding(checkpoint.path):
-            contest = Contest.from_json(checkpoint.sections["race"].values)
-            contest.check(lanes)
             record = folder.run_record().as_of(checkpoint.sections["run"])
             rows = int(checkpoint.sections["meter"].values["rows"])
             paused = _paused(record.limits, decode(Cursor, checkpoint.sections["worker"].values["cursor"]).epoch, run)
-        first = contest.leader() * len(contest.targets)
-        settings = lanes.settings[first]
-        vectors = [lanes.weights(first + target) for target in range(len(contest.targets))]
-        intercepts = np.array([vector[0] for vector in vectors]) * settings.intercept
-        single = len(vectors) == 1
+        lanes, leading = race.lanes, race.leading_lanes()
+        predictors = [lanes.predictor(lane) for lane in leading]
+        intercepts = np.array([constant for _, constant in predictors])
+        single = len(leading) == 1
         return Model(
-            vectors[0][1:] if single else np.stack([vector[1:] for vector in vectors]),
+            predictors[0][0] if single else np.stack([weights for weights, _ in predictors]),
             float(intercepts[0]) if single else intercepts,
             record.options,
-            settings,
-            tuple(target.name for target in contest.targets),
+            lanes.specs[leading.start],
+            tuple(target.name for target in race.targets),
             lanes.steps,
             rows,
             checkpoint.path,
@@ -167,11 +163,9 @@ def newest_checkpoint(run: Path) -> Checkpoint:
     return checkpoint
 
 
-def lanes_from(checkpoint: Checkpoint) -> Lanes:
-    with understanding(checkpoint.path):
-        section = checkpoint.sections["lanes"]
-        settings = [PgsSettings.from_json(lane) for lane in section.values["settings"]]
-        check_settings(settings)
-        lanes = Lanes.from_record(settings, section.arrays, section.values["solver"])
-        check_lanes(lanes)
-        return lanes
+def race_from(checkpoint: Checkpoint) -> Race:
+    """The race and its lanes."""
+    race = Race(Lanes())
+    checkpoint.restore(race.lanes)
+    checkpoint.restore(race)
+    return race

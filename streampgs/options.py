@@ -37,6 +37,7 @@ from streampgs.option_fields import (
     size_text,
 )
 from streampgs.option_fields import values_of as values_of
+from streampgs.solvers import SOLVERS
 
 RETURN_NAMES = ("suffix", "average", "last", "random")
 SAMPLING_NAMES = ("epoch", "independent")
@@ -166,6 +167,7 @@ class ModelOptions:
         "trained for each combination in the same pass, and the best one is kept.",
         COMMON,
     )
+    solver: str = option("pgs", Choice(SOLVERS), "How the model is trained; docs/solvers.md compares them.", MODEL)
     p: float | Literal["auto"] | tuple[float, ...] = option(
         2.0,
         Listed(
@@ -195,6 +197,18 @@ class ModelOptions:
         shown="auto for losses that need it ("
         + ", ".join(n for n, one in LOSSES.items() if not one.lipschitz)
         + "), else none",
+    )
+    l1: float | tuple[float, ...] | None = option(
+        None,
+        Listed(Number("X", 0.0, remedy="1e-5 is a start; larger values set more weights to zero")),
+        "For --solver truncated-gradient: weight of the sum of all |w|. With several values the best one is returned.",
+        MODEL,
+    )
+    step: float | Literal["auto"] | tuple[float, ...] = option(
+        "auto",
+        Listed(Number("ETA", 0.0, above=True, words=("auto",)), alone=("auto",)),
+        "For --solver truncated-gradient: size of the steps. auto: from the norms of the rows.",
+        MODEL,
     )
     t0: float | Literal["auto"] = option(
         "auto",
@@ -306,12 +320,23 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         settle(self)
+        self._check_solver()
         self._check_losses()
         self._check_candidates()
         if self.classes is not None:
             self._check_classes(self.classes)
         if self.class_weight is not None:
             self._check_class_weight()
+
+    def _check_solver(self) -> None:
+        taken = SOLVERS[self.solver].options
+        for name, solver in SOLVERS.items():
+            for option_of in set(solver.options) - set(taken):
+                if getattr(self, option_of) != type(self).__dataclass_fields__[option_of].default:
+                    flag = "--return" if option_of == "returns" else f"--{option_of}"
+                    raise OptionError(
+                        f"{flag} with --solver {self.solver}", f"use it with --solver {name}, or leave it out"
+                    )
 
     def _check_losses(self) -> None:
         if 0 < sum(loss in CLASSIFYING for loss in self.losses) < len(self.losses):
@@ -328,10 +353,11 @@ class ModelOptions:
                 )
 
     def _check_candidates(self) -> None:
-        combinations = math.prod(len(values_of(choice)) for choice in (self.loss, self.p, self.sigma, self.ball))
+        listed = (self.loss, self.p, self.sigma, self.ball, self.l1, self.step)
+        combinations = math.prod(len(values_of(choice)) for choice in listed)
         if combinations > MOST_CANDIDATES:
             raise OptionError(
-                f"{combinations} combinations of --loss, --p, --sigma and --ball",
+                f"{combinations} combinations of --loss and the numbers of the solver",
                 f"give at most {MOST_CANDIDATES} combinations",
             )
 

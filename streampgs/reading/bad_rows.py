@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.encoding import labels as label_layout
-from streampgs.encoding.encoder import LENGTHS_DIFFER, WIDTH_DIFFERS
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.kinds import kind_of
+from streampgs.encoding.kinds.kind import LENGTHS_DIFFER, WIDTH_DIFFERS
 from streampgs.encoding.labels import LabelSpec
-from streampgs.encoding.plan import LIST, VECTOR
 from streampgs.errors import DataError
 from streampgs.kernels import placing_loop as row_loops
 from streampgs.table import layout as row_layout
@@ -102,10 +102,9 @@ def _found_in_column(reason: int, arrays: RowArrays, row: int, encoding: Encodin
     if reason == row_loops.REPEATED_INDEX:
         unique, counts = np.unique(arrays.indices[start:stop], return_counts=True)
         return f": '{encoding.name_of(int(unique[counts > 1][0]))}'"
-    kind = {WIDTH_DIFFERS: LIST, LENGTHS_DIFFER: VECTOR}.get(reason)
-    if kind is not None:
-        names = ", ".join(f"'{column.name}'" for column in encoding.all_columns if column.kind == kind)
-        return f", in {names}"
+    columns = [f"'{column.name}'" for column in encoding.all_columns if kind_of(column).fault == reason]
+    if columns:
+        return f", in {', '.join(columns)}"
     return _found(reason, arrays, row)
 
 

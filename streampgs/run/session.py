@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -20,11 +20,10 @@ from streampgs.data.open import columns_of
 from streampgs.data.refresh import Standing
 from streampgs.data.shards import Source
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataError, Diverged
-from streampgs.learn.lanes import Lanes, state_bytes_per_feature
-from streampgs.learn.pgs import TRANSIENT_FEATURE_BYTES, Pgs, PgsSettings, most_lanes
-from streampgs.model import lanes_from
-from streampgs.options import ModelOptions, Resources, values_of
+from streampgs.engine.engine import Engine
+from streampgs.errors import DataError, Diverged, OptionError
+from streampgs.learn.lanes import Lanes
+from streampgs.options import Resources
 from streampgs.order.cursor import Cursor
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.loader import RowRules, WindowFiller
@@ -37,8 +36,9 @@ from streampgs.run.memory import available_bytes, peak_rss_bytes, rss_bytes
 from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, Report, Status, StopRequest
 from streampgs.run.words import chosen_text, encoding_choices, memory_choice, model_choice
-from streampgs.selection.grid import candidates_of, lanes_of, sigma_count, targets_of
-from streampgs.selection.race import Contest, heats_for
+from streampgs.selection.entries import enter_first, enter_other_sigmas, take_in_growth
+from streampgs.selection.grid import warm_up
+from streampgs.selection.race import Race
 from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog, build_catalog
 
@@ -57,10 +57,6 @@ _FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
 
 LOOK = "look"
 """What is said to have stopped a session that is to look for more data at an epoch's end."""
-
-
-def _ball_of(settings: PgsSettings) -> float | Literal["none"]:
-    return "none" if math.isinf(settings.radius) else settings.radius
 
 
 @dataclass
@@ -115,8 +111,9 @@ class Session:
         self.observer = observer
         self.stop = stop
         self.resources = resources
-        self.solver: Lanes | None = None
-        self.contest: Contest | None = None
+        self.lanes = Lanes()
+        self.race = Race(self.lanes)
+        self.engine = Engine(self.lanes, self.options.threads)
         self.looked: tuple[float, float | None] | None = None
         self.totals = Totals()
         self.checkpoint: Path | None = None
@@ -136,6 +133,11 @@ class Session:
         self.averages_anew = False
         """Whether averages are to begin anew with the next window: they speak of much less data than there are by now."""
 
+    @property
+    def solver(self) -> Lanes | None:
+        """None before the first window."""
+        return self.lanes if len(self.lanes) else None
+
     def restore(self, checkpoint: Checkpoint, changes_sigma: bool = False) -> None:
         sections = checkpoint.sections
         with understanding(checkpoint.path):
@@ -143,34 +145,30 @@ class Session:
             require(all(isinstance(value, bool) for value in told.values()), f"{told!r:.100}")
         self.changes_sigma = changes_sigma or told["changes_sigma"]
         self.averages_anew |= told["averages_anew"]
-        self.solver = lanes_from(checkpoint)
+        checkpoint.restore(self.lanes)
+        checkpoint.restore(self.race)
         with understanding(checkpoint.path):
-            self.contest = Contest.from_json(sections["race"].values)
-            self.contest.check(self.solver)
             self.totals = Totals.from_json(sections["meter"].values)
             _check_totals(self.totals)
-        self._take_in_growth(self.solver, self.contest)
+        self._take_in_growth()
         with understanding(checkpoint.path):
-            self._check_lanes_of_these_rows(self.solver)
-        self.contest.validation = self._validation_window(self.solver.features)
+            self._check_lanes_of_these_rows()
+        self.race.validation = self._validation_window(self.lanes.features)
         self.checkpoint = checkpoint.path
         saved = self.totals.rows, decode(Cursor, sections["worker"].values["cursor"])
         self.saved_at = *saved, tuple(sections["run"].values["sources"]), told["changes_sigma"]
         self._begin_counting()
 
-    def _check_lanes_of_these_rows(self, solver: Lanes) -> None:
-        for lane in solver.settings:
+    def _check_lanes_of_these_rows(self) -> None:
+        for lane in self.lanes.specs:
+            column = lane.target.column
             require(lane.layout == self.catalog.kind, f"a model of {lane.layout} rows for {self.catalog.kind} ones")
-            require(lane.column < len(self.options.labels), f"label {lane.column} of {len(self.options.labels)}")
+            require(column < len(self.options.labels), f"label {column} of {len(self.options.labels)}")
 
     def take_over(self, before: Session) -> None:
         """Go on with the models of a session of this process, on other data."""
-        self.solver, self.contest, self.totals, self.looked = (
-            before.solver,
-            before.contest,
-            before.totals,
-            before.looked,
-        )
+        self.lanes, self.race, self.engine = before.lanes, before.race, before.engine
+        self.totals, self.looked = before.totals, before.looked
         self.totals.seconds_waiting = before._seconds_waiting()
         self.checkpoint, self.saved_at = before.checkpoint, before.saved_at
         self.changes_sigma = before.changes_sigma
@@ -179,17 +177,15 @@ class Session:
         self.rows_at_start, self.seconds_at_start = before.rows_at_start, before.seconds_at_start
         self.waited_before = self.totals.seconds_waiting
         grown = self.encoding is not before.encoding or self.options.classes != before.options.classes
-        if grown and self.solver is not None and self.contest is not None:
-            self._take_in_growth(self.solver, self.contest)
-            self.contest.validation = self._validation_window(self.solver.features)
+        if grown and self.solver is not None:
+            self._take_in_growth()
+            self.race.validation = self._validation_window(self.lanes.features)
 
-    def _take_in_growth(self, solver: Lanes, contest: Contest) -> None:
+    def _take_in_growth(self) -> None:
         """Columns and classes that came with the data since these models stepped last."""
-        solver = solver.with_layout(self.catalog.kind)  # sparse from now on, if columns have come that rows seldom have
-        contest.candidates = [replace(candidate, layout=self.catalog.kind) for candidate in contest.candidates]
+        take_in_growth(self.race, self.options, self.catalog.kind)
         if self._feature_count is not None:
-            self._grow(solver, self._feature_count)
-        self.solver = contest.take_in(targets_of(self.options), solver)
+            self._grow(self._feature_count)
 
     def standing(self, before: Standing) -> Standing:
         """Where the run stands by now."""
@@ -286,12 +282,7 @@ class Session:
 
     def _warm_up_first_lanes(self) -> None:
         """Load, or compile, the loops that the first step will need, as far as can be told without any rows."""
-        options = self.options
-        targets = len(targets_of(options))
-        for loss in options.losses:
-            for p in (2.0,) if options.p == "auto" else values_of(options.p):
-                lanes = min(most_lanes(p), sigma_count(options, targets) * targets)
-                Pgs.warm_up(loss, p, self.catalog.kind, options.returns, lanes)
+        warm_up(self.options, self.catalog.kind)
 
     # The loop.
 
@@ -322,13 +313,13 @@ class Session:
             if self.cursor.epoch > first_epoch + 1:
                 raise DataError("a whole epoch had no usable row", "mend the data; streampgs inspect DATA tells more")
         if self.solver is None:
-            self.solver = self._new_solver(window)
+            self._begin_lanes(window)
         elif self.changes_sigma:
-            self.solver = self._with_other_sigma(window, self.solver)
-        elif self.averages_anew and self.contest is not None and not self.contest.is_searching:
-            self.solver.begin_averages_anew()
+            self._change_sigma(window)
+        elif self.averages_anew and not self.race.is_searching:
+            self.lanes.restart_averages()
         self.averages_anew = self.changes_sigma = False
-        self._grow(self.solver, window.largest_index + 1)
+        self._grow(window.largest_index + 1)
         if self.forecast is None:
             self._announce_choices(window)
         return window
@@ -345,8 +336,8 @@ class Session:
             with self._whole_or_not_saved():
                 self._judge_if_due(window, row)
             until = min(window.rows, (row // piece + 1) * piece)
-            if self.contest is not None and self.contest.next_mark is not None:
-                until = min(until, row + self.contest.next_mark - self.totals.rows)
+            if self.race.next_mark is not None:
+                until = min(until, row + self.race.next_mark - self.totals.rows)
             at_piece_end = True
             if self.limits.rows is not None:
                 last = row + max(1, self.limits.rows - self.totals.rows)
@@ -354,7 +345,7 @@ class Session:
                 until = min(until, last)
             began = time.perf_counter()
             with self._whole_or_not_saved():
-                until = self.solver.advance(window, row, until, window.rows)
+                until = self.engine.advance(window, row, until, window.rows)
                 now = time.perf_counter()
                 self.totals.seconds_training += now - began
                 self.totals.rows += until - row
@@ -394,25 +385,22 @@ class Session:
             accuracy = self._accuracy_to_go_by()
             if accuracy is not None and accuracy >= limits.target_accuracy:
                 return "target-accuracy"
-        if limits.target_gap is not None and self._gap(self.solver) <= limits.target_gap:
+        gap = self._gap() if limits.target_gap is not None else None
+        if limits.target_gap is not None and gap is not None and gap <= limits.target_gap:
             return "target-gap"
         return None
 
     # Several models, and how good they are.
 
     def _judge_if_due(self, window: Window, row: int) -> None:
-        contest, solver = self.contest, self.solver
-        if contest is None or solver is None or contest.next_mark is None or self.totals.rows < contest.next_mark:
+        race = self.race
+        if race.next_mark is None or self.totals.rows < race.next_mark:
             return
-        kept = contest.judge(solver, window, row, self.totals.rows, self.source.epoch_rows)
-        if kept is not None:
-            self.solver = solver.with_lanes(kept)
-            if len(contest.standing.left) == 1:
-                chosen = contest.candidates[contest.standing.left[0]]
-                self.observer.note(
-                    f"after {self.totals.rows:,} rows {chosen_text(chosen)} is the best of the candidates"
-                )
-                self._event(CHOSEN, **(self._chosen() or {}))
+        if race.judge(window, row, self.totals.rows, self.source.epoch_rows) and len(race.progress.left) == 1:
+            self.observer.note(
+                f"after {self.totals.rows:,} rows {chosen_text(race.leading())} is the best of the candidates"
+            )
+            self._event(CHOSEN, **(self._chosen() or {}))
 
     def _accuracy_to_go_by(self) -> float | None:
         """What --target-accuracy is compared with; None: nothing new is known."""
@@ -420,27 +408,21 @@ class Session:
         if not self.options.validation:
             return self._judged()[1] if self.options.multiclass else progressive
         looks = int(math.log(max(self.totals.rows / _FIRST_LOOK, 1.0), _LOOK_GROWTH))
-        if looks == self.totals.looks or self.solver is None or self.contest is None:
+        if looks == self.totals.looks or self.solver is None:
             return None
         self.totals.looks = looks
         target = self.limits.target_accuracy
         if progressive is not None and target is not None and progressive < target - _NEAR_TARGET:
             return None
-        self.looked = self.contest.look(self.solver)
+        self.looked = self.race.look()
         return self.looked[1]
-
-    def _leading_lanes(self) -> range:
-        assert self.contest is not None
-        targets = len(self.contest.targets)
-        first = self.contest.leader() * targets
-        return range(first, first + targets)
 
     def _progressive(self) -> tuple[float | None, float | None]:
         """Loss and accuracy of the leading model over its steps, each row before it was trained on; the mean over
         targets. Of more than two classes the accuracy is not known."""
         if self.solver is None:
             return None, None
-        tallies = [self.solver.tallies(lane) for lane in self._leading_lanes()]
+        tallies = [self.solver.tallies(lane) for lane in self.race.leading_lanes()]
         weight = sum(part.weight for part in tallies)
         if not weight:
             return None, None
@@ -450,20 +432,23 @@ class Session:
 
     def _judged(self) -> tuple[float | None, float | None]:
         # What was said of a winner long ago, when the contest ended, is not what it has come to.
-        latest = self.contest.latest() if self.contest is not None and self.contest.next_mark is not None else None
+        latest = self.race.latest() if self.race.next_mark is not None else None
         return self.looked or latest or (None, None)
 
-    def _gap(self, solver: Lanes) -> float:
-        """The mean over targets."""
-        lanes = self._leading_lanes()
-        return sum(solver.gap(lane) for lane in lanes) / len(lanes)
+    def _gap(self) -> float | None:
+        """The mean over targets; None if the solver has no certificate, or before the first step."""
+        if not self.lanes.steps:
+            return None
+        found = [self.lanes.certificate(lane) for lane in self.race.leading_lanes()]
+        known = [gap for gap in found if gap is not None]
+        return sum(known) / len(known) if known else None
 
     def _seconds_waiting(self) -> float:
         return self.waited_before + self.source.seconds_waiting
 
-    def _grow(self, solver: Lanes, features: int) -> None:
+    def _grow(self, features: int) -> None:
         """Room for the features of the next window, unless a stray index asks for more memory than there is."""
-        needed = (features - solver.features) * state_bytes_per_feature(solver.settings)
+        needed = (features - self.lanes.features) * self.lanes.bytes_per_feature(self.options.threads)
         available = available_bytes()
         if available is not None and needed > available:
             raise DataError(
@@ -472,58 +457,37 @@ class Session:
                 "give --feature-count N with the true number: rows with larger indices are then named, or skipped",
             )
         with self._whole_or_not_saved():
-            solver.grow(features)
+            self.lanes.grow(features)
 
     # The first window.
 
-    def _new_solver(self, window: Window) -> Lanes:
-        """A lane for each candidate and target, with what is to be found out found out from the first window's rows."""
+    def _begin_lanes(self, window: Window) -> None:
+        """A lane for each candidate and target; what is to be found is found from the first window's rows."""
         features = self._feature_count or window.largest_index + 1
-        self.contest = self._new_contest(self.options, window, features)
-        solver = Lanes(lanes_of(self.contest.candidates, self.contest.targets))
+        enter_first(self.race, self.options, window, self.catalog.kind, self.source.epoch_rows, features)
+        if self.limits.target_gap is not None and self.lanes.certificate(0) is None:
+            raise OptionError(f"--target-gap with --solver {self.options.solver}", "this solver has no certificate")
+        self.race.validation = self._validation_window(features)
         if self._feature_count is not None:
-            solver.grow(self._feature_count)
-        return solver
+            self.lanes.grow(self._feature_count)
 
-    def _new_contest(self, options: ModelOptions, window: Window, features: int) -> Contest:
-        rows = self.source.epoch_rows
-        targets = targets_of(options) if self.contest is None else self.contest.targets
-        candidates = candidates_of(options, window, self.catalog.kind, rows, features, len(targets))
-        searching = "auto" in (options.sigma, options.p)
-        heats = heats_for(len(candidates), rows, searching, features)
-        judges_on = options.multiclass or (len(candidates) > 1 and not searching)
-        validation = self._validation_window(features)
-        return Contest(candidates, targets, heats, judges_on, validation, self.totals.rows)
-
-    def _with_other_sigma(self, window: Window, solver: Lanes) -> Lanes:
-        """The leading model goes on with what the options say of σ by now; if that is to be found out, in a new contest
-        of models that begin with its weights."""
-        assert self.contest is not None
-        lanes = self._leading_lanes()
-        leader = solver.settings[lanes.start]
-        ball = self.options.ball if not isinstance(self.options.ball, tuple) else _ball_of(leader)
-        options = replace(self.options, loss=leader.loss, p=leader.p, ball=ball)
-        self.contest = self._new_contest(options, window, solver.features)
-        after = [candidate.sigma for candidate in self.contest.candidates]
-        self._event(SIGMA, before=leader.sigma, after=after)
+    def _change_sigma(self, window: Window) -> None:
+        """The leading model continues with the sigma that the options have by now."""
+        rows, layout = self.source.epoch_rows, self.catalog.kind
+        leader = enter_other_sigmas(self.race, self.options, window, layout, rows, self.totals.rows)
+        self._event(SIGMA, before=leader.sigma, after=[candidate.sigma for candidate in self.race.candidates])
         self.looked = None
-        settings = lanes_of(self.contest.candidates, self.contest.targets)
-        continued = solver.started_from(settings, [lanes.start + lane % len(lanes) for lane in range(len(settings))])
-        self.contest.candidates = list(continued.settings[:: len(lanes)])
-        return continued
 
     def _announce_choices(self, window: Window) -> None:
         assert self.solver is not None
-        state_bytes = state_bytes_per_feature(self.solver.settings)
-        racing = len(self.solver) > 1 and self.contest is not None and self.contest.next_mark is not None
-        # While lanes are dropped, those that stay are there twice.
-        feature_bytes = state_bytes + max(TRANSIENT_FEATURE_BYTES, state_bytes // 2 if racing else 0)
-        self.forecast = self.source.forecast(self.process_bytes, self.solver.features, feature_bytes)
+        racing = len(self.lanes) > 1 and self.race.next_mark is not None
+        feature_bytes = self.lanes.peak_bytes_per_feature(self.options.threads, racing)
+        self.forecast = self.source.forecast(self.process_bytes, self.lanes.features, feature_bytes)
         of_source = self.source.choices(window, self.solver.features, self._epochs_left())
         choices = {
             "data": of_source.pop("data"),
             **({} if self.encoding is None else encoding_choices(self.encoding)),
-            "model": model_choice(self.solver.settings, self.options, len(self._leading_lanes())),
+            "model": model_choice(self.lanes.specs, self.options, len(self.race.targets)),
             **of_source,
             "memory": memory_choice(self.forecast),
         }
@@ -567,11 +531,8 @@ class Session:
         if of_source is not None:
             sections["source"] = of_source
         self.totals.seconds_waiting = self._seconds_waiting()
-        if self.solver is not None and self.contest is not None:
-            vectors, solver = self.solver.to_record()
-            settings = [settings.to_json() for settings in self.solver.settings]
-            sections["lanes"] = Bundle({"settings": settings, "solver": solver}, dict(vectors))
-            sections["race"] = Bundle(self.contest.to_json())
+        if self.solver is not None:
+            sections["lanes"], sections["race"] = self.lanes.state(), self.race.state()
         elif of_source is None:
             return
         sections["run"] = self.record.changes()
@@ -609,7 +570,7 @@ class Session:
             rows_per_second=self._rows_per_second(),
             loss=loss,
             accuracy=accuracy,
-            gap=self._gap(self.solver) if self.solver.steps else None,
+            gap=self._gap(),
             lanes=len(self.solver),
             stream_rows=self.source.taken,
             seconds=seconds,
@@ -630,16 +591,16 @@ class Session:
 
     def _chosen(self) -> dict[str, Any] | None:
         """What the leading candidate is."""
-        if self.contest is None:
+        if self.solver is None:
             return None
-        leader = self.contest.candidates[self.contest.standing.left[self.contest.leader()]].to_json()
-        return {name: leader[name] for name in ("loss", "p", "sigma", "t0", "radius")}
+        leader = self.race.leading()
+        return {"loss": leader.loss, **leader.choices}
 
     def _report(self, stopped_by: str) -> Report:
         solver = self.solver
         progressive_loss, progressive_accuracy = self._progressive()
-        if self.options.validation and solver is not None and self.contest is not None:
-            self.looked = self.contest.look(solver)
+        if self.options.validation and solver is not None:
+            self.looked = self.race.look()
         judged_loss, judged_accuracy = self._judged()
         return Report(
             run=str(self.folder.path),
@@ -655,9 +616,9 @@ class Session:
             judged_accuracy=judged_accuracy,
             chosen=self._chosen(),
             lanes=len(solver) if solver else 0,
-            gap=self._gap(solver) if solver and solver.steps else None,
+            gap=self._gap(),
             sampling=self.options.sampling,
-            dual_sha256=solver.dual_sha256() if solver else None,
+            dual_sha256=solver.digest() if solver else None,
             checkpoint=str(self.checkpoint) if self.checkpoint else None,
             stopped_by=stopped_by,
             stream_rows=self.source.taken,

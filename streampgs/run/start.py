@@ -14,6 +14,7 @@ from streampgs.data.open import open_table
 from streampgs.data.refresh import Grower, Standing, refuse_impossible, wait_for_the_first
 from streampgs.data.shards import ShardSource, schedule_of
 from streampgs.errors import DataError, OptionError, RunError
+from streampgs.learn.lanes import Lanes
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, StreamOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.reading.loader import refuse_unreadable
@@ -225,7 +226,7 @@ def _standing(folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | Non
 
 
 def _steps(checkpoint: Checkpoint) -> int:
-    return int(checkpoint.sections["lanes"].values["solver"][0]["steps"])
+    return Lanes.steps_of(checkpoint.sections["lanes"])
 
 
 def _choices(record: RunRecord) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from streampgs.data.budget import check_stream_fits, stream_batch_bytes, stream_
 from streampgs.data.open import STREAM_NAME, columns_of, open_stream
 from streampgs.data.stream import StreamSource
 from streampgs.errors import DataError, OptionError, RunError
-from streampgs.formats.shard_files import Fingerprint
+from streampgs.formats.format import Fingerprint
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, StreamOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Sizes
@@ -102,7 +102,7 @@ def resume(
         check_stream_fits(record.stream, resources)
         encoding, catalog = folder.encoding(record.encoding), folder.catalog()
         with understanding(folder.path / "catalog.arrows"):
-            require([shard.kind for shard in catalog.shards] == ["stream"], "shards in a run on a stream")
+            require([shard.format for shard in catalog.shards] == ["stream"], "shards in a run on a stream")
         checkpoint = folder.newest_checkpoint()
         for path, why in checkpoint.damaged if checkpoint else ():
             observer.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from streampgs.data.budget import Forecast
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.plan import CATEGORY, CROSS, TOKENS, WEIGHED_TOKENS
-from streampgs.learn.pgs import PgsSettings
+from streampgs.encoding.kinds import KINDS
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.learner import learner_named
 from streampgs.options import ModelOptions
 from streampgs.order.schedule import Sizes
 from streampgs.reading.mixed_window import StreamSizes
@@ -22,18 +22,16 @@ def data_choice(catalog: Catalog, features: int) -> str:
     return f"{shards}, {catalog.rows:,} rows, {catalog.kind}, {features:,} features"
 
 
-def model_choice(lanes: Sequence[PgsSettings], options: ModelOptions, targets: int) -> str:
+def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int) -> str:
     first = lanes[0]
     candidates = lanes[::targets]
     parts = [
+        *([] if first.learner == "pgs" else [first.learner]),
         _listed("", (lane.loss for lane in candidates)),
-        _listed("p ", (f"{lane.p:g}" for lane in candidates)),
-        _range("sigma", [lane.sigma for lane in candidates]),
-        _range("t0", [lane.t0 for lane in candidates]),
-        "no ball" if math.isinf(first.radius) else _range("ball", [lane.radius for lane in candidates]),
+        *(_numbers(name, [lane.choices[name] for lane in candidates]) for name in first.choices),
         f"batch {first.batch}",
         f"intercept {first.intercept:g}",
-        f"return {first.returns}",
+        *(f"{name} {getattr(first.own, name)}" for name in first.own.shared),
         f"seed {first.seed}",
     ]
     if options.classes is not None and options.multiclass:
@@ -43,13 +41,13 @@ def model_choice(lanes: Sequence[PgsSettings], options: ModelOptions, targets: i
     elif targets > 1:
         parts.append(f"{targets} labels ({_shortened(options.labels)})")
     if len(candidates) > 1:
-        search = ", to be narrowed to the best" if "auto" in (options.sigma, options.p) else ""
+        search = ", to be narrowed to the best" if learner_named(options.solver).searches(options) else ""
         parts.insert(0, f"{len(candidates)} candidates{search}")
     return ", ".join(parts)
 
 
-def chosen_text(settings: PgsSettings) -> str:
-    return f"{settings.loss}, p {settings.p:g}, sigma {settings.sigma:.4g}"
+def chosen_text(spec: LaneSpec) -> str:
+    return ", ".join([spec.loss, *(f"{name} {value:.4g}" for name, value in spec.choices.items() if value is not None)])
 
 
 def encoding_choices(encoding: Encoding) -> dict[str, str]:
@@ -57,7 +55,10 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
     by_kind: dict[str, list[str]] = {}
     for column in encoding.all_columns:
         by_kind.setdefault(column.kind, []).append(column.name)
-    parts = [f"{_counted(len(names), kind)} ({_shortened(names)})" for kind, names in by_kind.items()]
+    parts = [
+        f"{len(names)} {kind if len(names) == 1 else KINDS[kind].plural} ({_shortened(names)})"
+        for kind, names in by_kind.items()
+    ]
     if any(column.scale for column in encoding.all_columns):
         parts.append("numbers standardized")
     if encoding.has_hashed:
@@ -73,16 +74,6 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
     return choices
 
 
-_SINGULARS = {TOKENS: "column of tokens", WEIGHED_TOKENS: "map"}
-_PLURALS = {CATEGORY: "categories", CROSS: "crosses", TOKENS: "columns of tokens", WEIGHED_TOKENS: "maps"}
-
-
-def _counted(count: int, kind: str) -> str:
-    if count == 1:
-        return f"1 {_SINGULARS.get(kind, kind)}"
-    return f"{count} {_PLURALS.get(kind, kind + 's')}"
-
-
 def _label_text(label: float | str) -> str:
     return f"'{label}'" if isinstance(label, str) else f"{label:g}"
 
@@ -91,8 +82,15 @@ def _listed(name: str, values: Iterable[str]) -> str:
     return name + "/".join(dict.fromkeys(values))
 
 
-def _range(name: str, values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
+def _numbers(name: str, values: Sequence[float | None]) -> str:
+    """A few values in full, or their range."""
+    known = [value for value in values if value is not None]
+    different = sorted(set(known))
+    if not known:
+        return f"no {name}"
+    if name == "p":
+        return _listed("p ", (f"{value:g}" for value in known))
+    low, high = different[0], different[-1]
     return f"{name} {low:.6g}" if low == high else f"{name} {low:.3g} to {high:.3g}"
 
 

@@ -20,7 +20,7 @@ from streampgs.data.budget import (
     group_sizes,
 )
 from streampgs.errors import OptionError
-from streampgs.formats.shard_files import Fingerprint
+from streampgs.formats.format import Fingerprint
 from streampgs.options import SMALLEST_MEMORY, Resources
 from streampgs.order.schedule import GroupSizes, Sizes
 from streampgs.table.catalog import Catalog, Shard
