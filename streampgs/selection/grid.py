@@ -16,6 +16,7 @@ from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.losses import LOSSES
 from streampgs.options import ModelOptions
 from streampgs.reading.window import Window
+from streampgs.selection.judge import labels_for
 
 _SAMPLE_ROWS = 1 << 14  # of the first window
 
@@ -63,6 +64,19 @@ def _base(options: ModelOptions, loss: str, shape: float, layout: str) -> LaneSp
 def lanes_of(candidates: Sequence[LaneSpec], targets: Sequence[Target]) -> list[LaneSpec]:
     """Candidate by candidate, a lane for each target."""
     return [replace(candidate, target=target) for candidate in candidates for target in targets]
+
+
+def with_bases(lanes: Sequence[LaneSpec], window: Window) -> list[LaneSpec]:
+    """Lanes that start from the best constant score, where their loss wants that."""
+    sample = slice(0, min(window.rows, _SAMPLE_ROWS))
+    based = []
+    for spec in lanes:
+        loss, base = LOSSES[spec.loss], 0.0
+        if loss.starts_at_base:
+            labels = labels_for(window.labels[sample], spec)
+            base = loss.base(labels, window.weights[sample], window.offsets[sample], spec.shape)
+        based.append(replace(spec, base=base))
+    return based
 
 
 def warm_up(options: ModelOptions, layout: str) -> None:
