@@ -220,7 +220,7 @@ class Grower:
         encoding, notes = standing.encoding, list[str]()
         new: list[Shard] = []
         if look.changes.new:
-            table = grown_table(look.changes.new, look.located.says, record.options, encoding)
+            table = grown_table(look.changes.new, look.located.logs, record.options, encoding)
             new, encoding, notes = _with_cache(record, catalog, table.shards), table.encoding, table.notes
             record = record.grown(table.options, encoding, table.decoder_bytes)
         grown = catalog.appended(new)
