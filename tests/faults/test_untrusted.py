@@ -111,7 +111,7 @@ def test_a_cache_that_is_a_link_is_refused_unless_its_target_is_marked(
 def test_rows_from_memory_do_not_replace_an_existing_folder(tmp_path: Path) -> None:
     (tmp_path / "project" / "data").mkdir(parents=True)
     (tmp_path / "project" / "data" / "years.csv").write_text("of work")
-    with pytest.raises(RunError, match="is there already, and not from a start that was interrupted"):
+    with pytest.raises(RunError, match="exists already, but not from an interrupted start"):
         streampgs.train(np.eye(4), [0, 1, 0, 1], run=tmp_path / "project")
     assert (tmp_path / "project" / "data" / "years.csv").read_text() == "of work"
 
