@@ -1,17 +1,16 @@
-"""The Python interface: what the commands do, as functions of plain arguments."""
+"""The Python interface: the commands as functions with keywords."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from streampgs.errors import OptionError, RunError
-from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, parse_size
+from streampgs.option_fields import build
+from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
 from streampgs.run import start as trainer
 from streampgs.run.folder import RunFolder
 from streampgs.run.lock import RunLock
@@ -30,46 +29,47 @@ def train(
     stop: StopRequest | None = None,
     **options: Any,
 ) -> Report:
-    """Start a run on files, folders or globs of shards and train until a limit.
+    """Start a run in the folder `run` and train until a limit.
 
-    Or on rows that the program holds: a table of polars, pandas, DuckDB, pyarrow, …, an iterator of record batches, a
-    NumPy matrix or a SciPy sparse matrix; `labels`, where they are apart, are numbers or strings, one for each row. Such
-    rows are written into the run's folder first, so that it can be resumed like any other.
+    `data` are files, folders, globs or addresses of shards, or '-' for an Arrow stream on standard input. Or rows in
+    memory: a table of polars, pandas, DuckDB or pyarrow, an iterator of record batches, a NumPy or SciPy sparse matrix,
+    with `labels` for each row if the table has none. Rows in memory are first written to the run's folder, so that the
+    run can be resumed.
 
-    Options are those of `streampgs train`, as keywords: loss, p, sigma, ball, epochs, rows, memory, text, … (the fields
-    of `ModelOptions`, `EncodingOptions`, `Limits` and `Resources` in streampgs.options).
+    Options are those of `streampgs train`: loss, sigma, epochs, memory, text, … docs/reference.md lists their names.
     """
-    model, limits, resources, encoding, growth = _split(
-        options, ModelOptions, Limits, Resources, EncodingOptions, Growth
-    )
-    if "validation" in model:  # a resume may be started elsewhere
-        model["validation"] = tuple(absolute(source) for source in _listed(model["validation"]))
+    model, encoding, limits, resources, growth, stream = build("train", options, *TRAIN_OPTIONS)
+    # Absolute, as a resume may start in another folder.
+    model = replace(model, validation=tuple(absolute(source) for source in model.validation))
     return trainer.train(
         _listed(data) if _are_paths(data) and labels is None else [_spooled(data, labels, Path(run))],
         Path(run),
-        ModelOptions(**model),
-        Limits(**limits),
-        Resources(**resources),
+        model,
+        limits,
+        resources,
         observer,
         stop,
-        EncodingOptions(**encoding),
-        Growth(**growth),
+        encoding,
+        growth,
+        stream if "replay" in options else None,
     )
 
 
 def resume(
     run: str | Path,
+    stream: str | None = None,
     *,
     observer: Observer | None = None,
     stop: StopRequest | None = None,
-    on_bad_row: str | None = None,
     **options: Any,
 ) -> Report:
-    """Go on with a run until its limit, or until a new one (epochs, rows, seconds, …), with the shards that have come to
-    its data; `add` names more. Options are those of `streampgs resume`."""
-    limits, resources, growth = _split(options, Limits, Resources, Growth)
+    """Continue a run until its limit or a new one, with the shards that arrived since.
+
+    `stream` is '-' for a run on a stream. Options are those of `streampgs resume`: epochs, add, sigma, …
+    """
+    limits, resources, growth, changes = build("resume", options, *RESUME_OPTIONS)
     return trainer.resume(
-        Path(run), Limits(**limits), Resources(**resources), observer, stop, on_bad_row, Growth(**growth)
+        Path(run), limits, resources, observer, stop, changes.on_bad_row, growth, stream, changes.skip_taken
     )
 
 
@@ -79,42 +79,29 @@ def _are_paths(data: Any) -> bool:
     return isinstance(data, str | Path)
 
 
-def _spooled(data: Any, labels: Any, run: Path) -> str:
-    """The folder of shards, inside the run's, that the rows were written to."""
-    from streampgs.packing.in_memory import batches_of
-    from streampgs.packing.shards import write_shards
-
-    if labels is None and (isinstance(data, np.ndarray) or hasattr(data, "tocsr")):
-        raise OptionError("a matrix without labels", "give them behind it: streampgs.train(X, y, run=…)")
-    folder = RunFolder(run)
-    folder.refuse_if_taken()
-    if folder.data.exists() and not folder.was_started:
-        raise RunError(
-            f"'{folder.data}' is there already, and not from a start that was interrupted",
-            "name a new folder for the run, apart from the data",
-        )
-    folder.make()
-    with RunLock(run):  # another trainer may be using what is there
-        folder.refuse_if_taken()
-        shutil.rmtree(folder.data, ignore_errors=True)
-        write_shards(batches_of(data, labels), folder.data)
-    return str(folder.data)
-
-
 def _listed(data: Sources) -> list[str]:
     return [str(data)] if isinstance(data, str | Path) else [str(source) for source in data]
 
 
-def _split(options: dict[str, Any], *kinds: type) -> list[dict[str, Any]]:
-    """The options that belong to each kind."""
-    options = dict(options)
-    for name in ("memory", "window", "cache_limit"):
-        if options.get(name) is not None:
-            options[name] = parse_size(options[name])
-    if options.get("cache") is not None:
-        options["cache"] = Path(options["cache"])
-    parts = [{f.name: options.pop(f.name) for f in fields(kind) if f.name in options} for kind in kinds]
-    if options:
-        known = ", ".join(f.name for kind in kinds for f in fields(kind))
-        raise OptionError(f"unknown option '{next(iter(options))}'", f"the options are {known}")
-    return parts
+def _spooled(data: Any, labels: Any, run: Path) -> str:
+    """Write rows in memory to shards in the run's folder."""
+    import numpy as np
+
+    from streampgs.packing.in_memory import batches_of
+    from streampgs.packing.shards import write_shards
+
+    if labels is None and (isinstance(data, np.ndarray) or hasattr(data, "tocsr")):
+        raise OptionError("a matrix without labels", "pass them as the second argument: streampgs.train(X, y, run=…)")
+    folder = RunFolder(run)
+    folder.refuse_if_taken()
+    if folder.data.exists() and not folder.was_started:
+        raise RunError(
+            f"'{folder.data}' exists already, but not from an interrupted start",
+            "choose a new folder for the run, outside the data",
+        )
+    folder.make()
+    with RunLock(run):  # another trainer may be using the folder
+        folder.refuse_if_taken()
+        shutil.rmtree(folder.data, ignore_errors=True)
+        write_shards(batches_of(data, labels), folder.data)
+    return str(folder.data)

@@ -1,8 +1,7 @@
-"""What a run has come to, and what a dataset looks like before a run is started on it."""
+"""The state of a run, and what a dataset looks like before a run is started on it."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -10,22 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from streampgs.checks import decode, encode, understanding
+from streampgs.checks import encode
 from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.open import columns_of, open_table
 from streampgs.data.sampling import sampled_labels
-from streampgs.learn.lanes import Lanes
-from streampgs.learn.pgs import PgsSettings
-from streampgs.model import Model, lanes_from, newest_checkpoint
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.model import Model
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
-from streampgs.reading.stream_windows import rows_taken
-from streampgs.run.checkpoint import Checkpoint
-from streampgs.run.folder import RunFolder
-from streampgs.run.validate import check_cursor
+from streampgs.run.saved import SavedRun, saved_run
 from streampgs.run.words import encoding_choices
-from streampgs.selection.race import Contest
+from streampgs.selection.race import Race
 from streampgs.table.catalog import Catalog, with_cache
 from streampgs.table.layout import Columns
 
@@ -36,51 +31,36 @@ _INDEPENDENT_BLOCKS_NEEDED = 32
 
 def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
     """`top`: so many features with the largest weights, for each target."""
-    checkpoint = newest_checkpoint(run)
-    lanes, catalog = lanes_from(checkpoint), RunFolder(run).catalog()
-    with understanding(checkpoint.path):
-        sections = checkpoint.sections
-        contest = Contest.from_json(sections["race"].values)
-        cursor = decode(Cursor, sections["worker"].values["cursor"])
-        contest.check(lanes)
-        check_cursor(cursor, catalog)
-        return _of_run(run, checkpoint, lanes, contest, cursor, catalog.first(cursor.arrivals[-1].shards), top)
-
-
-def _of_run(
-    run: Path, checkpoint: Checkpoint, lanes: Lanes, contest: Contest, cursor: Cursor, catalog: Catalog, top: int
-) -> dict[str, Any]:
-    sections = checkpoint.sections
-    record, totals = RunFolder(run).run_record().as_of(sections["run"]), sections["meter"].values
-    targets = len(contest.targets)
-    leading = range(contest.leader() * targets, (contest.leader() + 1) * targets)
-    table = [_lane_summary(lanes, lane, contest) for lane in range(len(lanes))]
+    saved = saved_run(run)
+    race, record, checkpoint = saved.race, saved.record, saved.checkpoint
+    lanes, progress, leading = race.lanes, race.progress, race.leading_lanes()
+    table = [_lane_summary(race, lane) for lane in range(len(lanes))]
     return {
         "run": str(run),
         "checkpoint": str(checkpoint.path),
         "damaged_checkpoints": [f"{path.name}: {why}" for path, why in checkpoint.damaged],
         "options": encode(record.options),
-        "settings": lanes.settings[leading.start].to_json(),
+        "settings": _settings(lanes.specs[leading.start]),
         "limits": asdict(record.limits),
         "t": lanes.steps,
-        "rows": totals["rows"],
-        "epoch": cursor.epoch,
-        "stream_rows": rows_taken(sections["source"]) if "source" in sections else None,
+        "rows": saved.meter.rows,
+        "epoch": saved.cursor.epoch,
+        "stream_rows": saved.rows_taken,
         "features": lanes.features,
-        "dual_sha256": lanes.dual_sha256(),
+        "dual_sha256": lanes.digest(),
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
         "nonzeros": sum(table[lane]["nonzeros"] for lane in leading),
         "lanes": table,
         **({"top": strongest(Model.load(run), top)} if top else {}),
         "dropped": [
-            {**_candidate_summary(contest.candidates[int(number)]), **fate}
-            for number, fate in contest.standing.dropped.items()
+            {"loss": race.candidates[int(number)].loss, **race.candidates[int(number)].choices, **asdict(dropped)}
+            for number, dropped in progress.dropped.items()
         ],
-        "judged": contest.standing.marks[-1] if contest.standing.marks else None,
-        "seconds_training": totals["seconds_training"],
+        "judged": asdict(progress.marks[-1]) if progress.marks else None,
+        "seconds_training": saved.meter.seconds_training,
         "sizes": asdict(record.sizes),
-        "catalog": summary(catalog),
-        "arrivals": [asdict(arrival) for arrival in cursor.arrivals],
+        "catalog": _saved_summary(saved),
+        "arrivals": [asdict(arrival) for arrival in saved.cursor.arrivals],
     }
 
 
@@ -111,37 +91,47 @@ def _mean(values: list[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _candidate_summary(settings: PgsSettings) -> dict[str, Any]:
-    radius = None if math.isinf(settings.radius) else settings.radius
-    return {"loss": settings.loss, "p": settings.p, "sigma": settings.sigma, "t0": settings.t0, "ball": radius}
+def _settings(spec: LaneSpec) -> dict[str, Any]:
+    shared = {name: getattr(spec.own, name) for name in spec.own.shared}
+    return {"solver": spec.learner, "loss": spec.loss, **spec.choices, "batch": spec.batch, **shared}
 
 
-def _lane_summary(lanes: Lanes, lane: int, contest: Contest) -> dict[str, Any]:
-    settings, tallies, weights = lanes.settings[lane], lanes.tallies(lane), lanes.weights(lane)
-    place, target = divmod(lane, len(contest.targets))
-    known = tallies.weight > 0.0
+def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
+    spec, tallies, weights = race.lanes.specs[lane], race.lanes.tallies(lane), race.lanes.weights(lane)
+    place, marks, known = lane // len(race.targets), race.progress.marks, tallies.weight > 0.0
     return {
-        "target": contest.targets[target].name,
-        **_candidate_summary(settings),
-        "leads": place == contest.leader(),
+        "target": spec.target.name,
+        "loss": spec.loss,
+        **spec.choices,
+        "leads": place == race.leader(),
         "progressive_loss": tallies.loss / tallies.weight if known else None,
         "progressive_accuracy": tallies.correct / tallies.weight if known else None,
-        "merit": contest.standing.marks[-1]["merits"][place] if contest.standing.marks else None,
-        "gap": lanes.gap(lane) if lanes.steps else None,
+        "merit": marks[-1].merits[place] if marks else None,
+        "gap": race.lanes.certificate(lane) if race.lanes.steps else None,
         "nonzeros": int(np.count_nonzero(weights[1:])),
-        "intercept": float(weights[0]) * settings.intercept,
+        "intercept": float(weights[0]) * spec.intercept,
     }
 
 
+def _saved_summary(saved: SavedRun) -> dict[str, Any]:
+    catalog = saved.catalog()
+    if catalog is not None:
+        return summary(catalog)
+    assert saved.record.stream is not None
+    layout = saved.record.stream.layout
+    counts = dict.fromkeys(("shards", "rows", "groups", "entries", "bytes"), 0)
+    return {**counts, "formats": [], "layout": layout.kind, "columns": list(layout.columns), "digest": None}
+
+
 def summary(catalog: Catalog) -> dict[str, Any]:
-    kinds = sorted({shard.kind for shard in catalog.shards})
+    formats = sorted({shard.format for shard in catalog.shards})
     return {
         "shards": len(catalog.shards),
         "rows": catalog.rows,
         "groups": catalog.groups,
         "entries": int(catalog.group_entries.sum()),
         "bytes": sum(shard.fingerprint.size for shard in catalog.shards),
-        "formats": kinds,
+        "formats": formats,
         "layout": catalog.kind,
         "columns": list(dict.fromkeys(name for shard in catalog.shards for name in shard.layout.columns)),
         "digest": catalog.digest(),

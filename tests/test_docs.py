@@ -1,4 +1,4 @@
-"""What the documents tell people to type works as it stands."""
+"""The commands in the documents run as printed, links lead to files, and the reference matches the command line."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_links_lead_somewhere(document: Path) -> None:
         assert (document.parent / target).exists(), target
 
 
-def test_options_named_in_the_documents_exist() -> None:
+def test_options_in_the_documents_exist() -> None:
     from streampgs.cli.main import cli
 
     known = {name for command in cli.commands.values() for option in command.params for name in option.opts}
@@ -47,7 +47,19 @@ def test_options_named_in_the_documents_exist() -> None:
             assert option in known | {"--help", "--version"}, f"{document.name}: {option}"
 
 
-def test_every_room_is_in_the_architecture() -> None:
+def test_the_reference_is_generated_from_the_command_line() -> None:
+    from streampgs.cli.reference import reference
+
+    message = "run: python -m streampgs.cli.reference > docs/reference.md"
+    assert (ROOT / "docs" / "reference.md").read_text() == reference(), message
+
+
+def test_the_index_links_every_page() -> None:
+    text = (ROOT / "docs" / "README.md").read_text()
+    assert [page.name for page in (ROOT / "docs").glob("[a-z]*.md") if f"({page.name})" not in text] == []
+
+
+def test_every_module_is_in_the_architecture() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     for entry in (ROOT / "streampgs").iterdir():
         if entry.name.startswith("__") or entry.suffix not in ("", ".py"):

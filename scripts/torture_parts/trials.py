@@ -21,7 +21,7 @@ from scripts.torture_parts.forks import Ended, address_space, in_child
 from scripts.torture_parts.kills import leftovers
 from scripts.torture_parts.tally import LOST, REFUSED, SURVIVED, Tally
 from streampgs.errors import RunError
-from streampgs.formats.shard_files import ParquetShard
+from streampgs.formats.parquet import ParquetShard
 
 _MEGABYTE = 1 << 20
 
@@ -230,17 +230,17 @@ def _shorten_at(passage: int, shard: Path, size: int) -> None:
         if passed[0] == passage:
             os.truncate(shard, size)
 
-    read_block, slices = os.preadv, ParquetShard.decoded_slices
+    read_block, slices = os.preadv, ParquetShard.decode
 
     def reading(*words: Any) -> int:
         count()
         return read_block(*words)
 
-    def decoding(self: ParquetShard, group: int, slice_rows: int) -> Iterator[pa.RecordBatch]:
+    def decoding(self: ParquetShard, group: int, slice_rows: int, *more: Any) -> Iterator[pa.RecordBatch]:
         count()
-        for batch in slices(self, group, max(1, slice_rows // 4)):
+        for batch in slices(self, group, max(1, slice_rows // 4), *more):
             yield batch
             count()
 
     os.preadv = reading  # type: ignore[assignment]
-    ParquetShard.decoded_slices = decoding  # type: ignore[method-assign]
+    ParquetShard.decode = decoding  # type: ignore[method-assign]

@@ -1,4 +1,4 @@
-"""The command line: words in, words and JSON out. Everything else happens elsewhere."""
+"""The command line: parses options, calls the Python API, prints results."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 
 
 def main() -> None:
-    # Arrow's usual allocator gives memory back between one batch of columns and the next, and fetches it anew: a third of
-    # the time of reading a wide table.
+    # Arrow's default allocator returns memory between batches and requests it again: a third of the time of reading a
+    # wide table.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
     try:
         from streampgs.cli.main import run_commands
 
         run_commands()
-    except KeyboardInterrupt:  # in the first moments, while Python still reads its files
+    except KeyboardInterrupt:  # while Python still imports modules
         sys.exit(130)

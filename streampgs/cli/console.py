@@ -1,4 +1,4 @@
-"""What people see: on standard error, one live line in a terminal, plain lines elsewhere."""
+"""Output: JSON on standard output; text on standard error, as one live line in a terminal and as plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from streampgs.errors import StreampgsError
+from streampgs.option_fields import OUTPUT, Flag, option
 
 if TYPE_CHECKING:
     from streampgs.run.report import Status, StopRequest
@@ -20,8 +23,27 @@ if TYPE_CHECKING:
 _PLAIN_SECONDS = 5.0
 
 
+@dataclass(frozen=True)
+class AsJson:
+    json: bool = option(False, Flag(), "Print the result as JSON on standard output.", OUTPUT)
+
+
+@dataclass(frozen=True)
+class Output(AsJson):
+    quiet: bool = option(False, Flag(), "Do not print progress or a summary.", OUTPUT)
+
+
 def say(message: str = "") -> None:
     click.echo(message, err=True)
+
+
+def say_note(message: str) -> None:
+    say(click.style("note: ", fg="yellow") + message)
+
+
+def say_skipped(rows_by_fault: Mapping[str, int]) -> None:
+    for fault, rows in rows_by_fault.items():
+        say(click.style("skipped: ", fg="yellow") + f"{rows:,} rows: {fault}")
 
 
 def print_json(record: Any) -> None:
@@ -51,9 +73,9 @@ def duration(seconds: float) -> str:
 
 
 def status_text(status: Status) -> str:
-    come = f"epoch {status.epoch + status.epoch_fraction:.2f}"
+    epoch = f"epoch {status.epoch + status.epoch_fraction:.2f}"
     parts = [
-        come if status.stream_rows is None else f"{count(status.stream_rows)} of the stream",
+        epoch if status.stream_rows is None else f"{count(status.stream_rows)} of the stream",
         f"{count(status.rows)} rows",
         f"{count(status.rows_per_second)} rows/s",
     ]
@@ -71,7 +93,7 @@ def status_text(status: Status) -> str:
 
 
 class TerminalObserver:
-    """Shows a session's progress. Use as a context manager, so that the live line ends whatever happens."""
+    """Shows the progress of training. A context manager, so that the live line always ends."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
@@ -97,7 +119,7 @@ class TerminalObserver:
             self._start_live()
 
     def note(self, message: str) -> None:
-        say(click.style("note: ", fg="yellow") + message)
+        say_note(message)
 
     def saved(self, checkpoint: str) -> None:
         pass
@@ -127,11 +149,11 @@ class TerminalObserver:
 
 
 def stop_on_signals(stop: StopRequest) -> None:
-    """The first SIGINT, SIGTERM or SIGHUP asks for a stop at the next piece of work; a second SIGINT leaves at once."""
+    """The first SIGINT, SIGTERM or SIGHUP requests a stop; a second SIGINT exits at once."""
 
     def ask(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and stop.reason is not None:
-            os.write(2, b"\nleft at once; the last checkpoint is intact\n")
+            os.write(2, b"\nexited at once; the last checkpoint is intact\n")
             os._exit(130)
         stop.ask(signal.Signals(number).name)
 
@@ -140,7 +162,7 @@ def stop_on_signals(stop: StopRequest) -> None:
 
 
 def end_of_signals() -> None:
-    """The work is done and its exit code stands: a signal that comes now must not change it."""
+    """Ignore signals from now on: the work is done, and they must not change its exit code."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 

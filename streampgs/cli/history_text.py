@@ -1,4 +1,4 @@
-"""A run's history in words."""
+"""The history of a run as text."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _LISTED = 3
 
 
 def history_text(events: Sequence[Mapping[str, Any]]) -> str:
-    """A line an event: when, at which row and step, what."""
+    """A line per event: time, rows and steps so far, what happened."""
     if not events:
-        return "nothing was written down yet"
+        return "no events yet"
     rows = [(event["time"], f"{event['rows']:,}", f"{event['t']:,}", _what(event)) for event in events]
     head = ("time", "rows", "t", "")
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(3)]
@@ -26,24 +26,24 @@ def history_text(events: Sequence[Mapping[str, Any]]) -> str:
 
 def _what(event: Mapping[str, Any]) -> str:
     try:
-        said = _SAID.get(event["event"], _named)(event)
-    except (TypeError, ValueError, AttributeError, KeyError):  # a line that somebody else has written
-        said = _named(event)
-    return f"{said} (undone by the next start: it was not saved)" if event.get("lost") else said
+        text = _TEXTS.get(event["event"], _name)(event)
+    except (TypeError, ValueError, AttributeError, KeyError):  # a line that another program wrote
+        text = _name(event)
+    return f"{text} (lost: not saved before the next start)" if event.get("lost") else text
 
 
-def _named(event: Mapping[str, Any]) -> str:
+def _name(event: Mapping[str, Any]) -> str:
     return str(event["event"])
 
 
 def _started(event: Mapping[str, Any]) -> str:
     if "stream_rows" in event:
-        return f"{event['event']} on a stream of which {event['stream_rows']:,} rows are taken"
+        return f"{event['event']} on a stream, after {event['stream_rows']:,} of its rows"
     limits = ", ".join(f"{name} {value:g}" for name, value in event.get("limits", {}).items())
     size = f"{event['table_rows']:,} rows in " if "table_rows" in event else ""
     return (
         f"{event['event']} on {size}{_shards(event.get('shards', 0))}: loss {_listed(event.get('loss'))}, "
-        f"p {_listed(event.get('p'))}, sigma {_listed(event.get('sigma'))}; until {limits or 'stopped'}"
+        f"p {_listed(event.get('p'))}, sigma {_listed(event.get('sigma'))}; limits: {limits or 'none'}"
     )
 
 
@@ -57,15 +57,15 @@ def _stopped(event: Mapping[str, Any]) -> str:
 def _appended(event: Mapping[str, Any]) -> str:
     names = event.get("added", [])
     return (
-        f"{_shards(len(names))} with {event.get('added_rows', 0):,} rows joined in ({event.get('on_growth')}): "
-        f"{_names(names)}; {event.get('table_rows', 0):,} rows in {_shards(event.get('shards', 0))} in all"
+        f"{_shards(len(names))} with {event.get('added_rows', 0):,} rows joined ({event.get('on_growth')}): "
+        f"{_names(names)}; now {event.get('table_rows', 0):,} rows in {_shards(event.get('shards', 0))}"
     )
 
 
 def _changed(event: Mapping[str, Any]) -> str:
-    again = "; the epoch began again" if event.get("begins_again") else ""
+    again = "; the epoch started again" if event.get("begins_again") else ""
     names = event.get("lost_shards", [])
-    return f"{_shards(len(names))} gone or replaced: {_names(names)}{again}"
+    return f"{_shards(len(names))} deleted or replaced: {_names(names)}{again}"
 
 
 def _chosen(event: Mapping[str, Any]) -> str:
@@ -79,13 +79,11 @@ def _chosen(event: Mapping[str, Any]) -> str:
 def _sigma(event: Mapping[str, Any]) -> str:
     before, after = _listed(event.get("before")), event.get("after") or [None]
     if len(after) == 1:
-        return f"sigma changes from {before} to {_listed(after)}"
-    return (
-        f"sigma was {before} and is found anew, among {len(after)} from {_listed(min(after))} to {_listed(max(after))}"
-    )
+        return f"sigma changed from {before} to {_listed(after)}"
+    return f"search for a new sigma from {_listed(min(after))} to {_listed(max(after))}; it was {before}"
 
 
-_SAID: dict[str, Callable[[Mapping[str, Any]], str]] = {
+_TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     STARTED: _started,
     RESUMED: _started,
     STOPPED: _stopped,

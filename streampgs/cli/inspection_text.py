@@ -39,12 +39,11 @@ def _label_text(options: dict[str, Any]) -> str:
 
 def run_text(result: dict[str, Any]) -> str:
     options, settings = result["options"], result["settings"]
-    ball = "no ball" if settings["radius"] is None else f"ball {settings['radius']:.4g}"
+    model = [f"no {name}" if value is None else f"{name} {_short(value)}" for name, value in list(settings.items())[2:]]
     pairs = {
         "run": f"{result['run']} (checkpoint {result['checkpoint']})",
         "trained": f"{result['rows']:,} rows, {result['t']:,} steps, {_progress_text(result)}",
-        "model": f"{settings['loss']}, p {settings['p']:g}, sigma {settings['sigma']:g}, t0 {settings['t0']:.6g}, {ball}, "
-        f"batch {settings['batch']}, return {settings['returns']}",
+        "model": ", ".join([settings["solver"], settings["loss"], *model]),
         "weights": f"{result['nonzeros']:,} of {result['features']:,} features are not zero, intercept {result['intercept']:.6g}",
         "dual": f"sha256 {result['dual_sha256']}",
         "data": f"{_source_text(result)}, {_label_text(options)}",
@@ -55,7 +54,9 @@ def run_text(result: dict[str, Any]) -> str:
     if len(result["lanes"]) > 1:
         pairs["models"] = f"{len(result['lanes'])} in training; the one that leads is marked *"
     if result["progressive_loss"] is not None:
-        pairs["progress"] = f"loss {result['progressive_loss']:.5f}, certified gap {result['gap']:.3g}"
+        pairs["progress"] = f"loss {result['progressive_loss']:.5f}" + (
+            "" if result["gap"] is None else f", certified gap {result['gap']:.3g}"
+        )
     if result["stream_rows"] is not None:
         pairs["goes on"] = (
             f"from row {result['stream_rows']:,} on, counted from 0: producer | streampgs resume {result['run']} -   "
@@ -72,15 +73,14 @@ def run_text(result: dict[str, Any]) -> str:
 
 
 def _lane_table(lanes: list[dict[str, Any]]) -> str:
-    head = ["", "target", "loss", "p", "sigma", "ball", "prog. loss", "accuracy", "merit", "gap", "nonzeros"]
+    choices = _choices(lanes[0])
+    head = ["", "target", "loss", *choices, "prog. loss", "accuracy", "merit", "gap", "nonzeros"]
     rows = [
         [
             "*" if lane["leads"] else "",
             lane["target"],
             lane["loss"],
-            f"{lane['p']:g}",
-            f"{lane['sigma']:.3g}",
-            _number(lane["ball"]),
+            *(_number(lane[name]) for name in choices),
             _number(lane["progressive_loss"], ".5f"),
             _number(lane["progressive_accuracy"], ".5f"),
             _number(lane["merit"], ".5f"),
@@ -100,12 +100,23 @@ def _top_table(top: list[dict[str, Any]]) -> str:
 
 
 def _dropped_table(dropped: list[dict[str, Any]]) -> str:
-    head = ["dropped", "p", "sigma", "after rows", "merit"]
+    choices = _choices(dropped[0])
+    head = ["dropped", *choices, "after rows", "merit"]
     rows = [
-        [one["loss"], f"{one['p']:g}", f"{one['sigma']:.3g}", f"{one['rows']:,}", _number(one["merit"], ".5f")]
+        [one["loss"], *(_number(one[name]) for name in choices), f"{one['rows']:,}", _number(one["merit"], ".5f")]
         for one in dropped
     ]
     return _table(head, rows)
+
+
+def _choices(summary: dict[str, Any]) -> list[str]:
+    """The names of the numbers by which candidates differ: those after the loss."""
+    names = list(summary)[list(summary).index("loss") + 1 :]
+    return names[: next(place for place, name in enumerate(names) if name in ("leads", "rows"))]
+
+
+def _short(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _number(value: float | None, form: str = ".3g") -> str:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from streampgs.cli.console import EXIT_CODES, count, duration, print_json, say, stop_on_signals
-from streampgs.cli.options import SIZE
+from streampgs.cli.options import Word
+from streampgs.option_fields import Size
 
 if TYPE_CHECKING:
     from streampgs.packing.packer import PackReport, PackStatus
@@ -36,7 +37,7 @@ def _delimiter(ctx: click.Context, param: click.Parameter, text: str | None) -> 
     return "\t" if text == "\\t" else text
 
 
-@click.command()
+@click.command(short_help="Convert files to shards.")
 @click.argument("inputs", metavar="IN...", nargs=-1)
 @click.argument("out", type=click.Path(path_type=Path))
 @click.option(
@@ -84,12 +85,14 @@ def _delimiter(ctx: click.Context, param: click.Parameter, text: str | None) -> 
 )
 @click.option("--format", "file_format", type=click.Choice(("arrow", "parquet")), default="arrow", show_default=True)
 @click.option("--rows-per-shard", type=int, default=None, metavar="N", help="Default: as many as make 134MB.")
-@click.option("--block-bytes", type=SIZE, default="1MiB", show_default=True, help="What a record batch holds.")
+@click.option("--block-bytes", type=Word(Size()), default="1MiB", show_default=True, help="What a record batch holds.")
 @click.option(
     "--shuffle", is_flag=True, help="Write the rows in a random order: of data that are sorted, say by label."
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides the order of --shuffle.")
-@click.option("--memory", type=SIZE, default="512MB", show_default=True, help="Budget for rows; Python comes on top.")
+@click.option(
+    "--memory", type=Word(Size()), default="512MB", show_default=True, help="Budget for rows; Python comes on top."
+)
 @click.option("--overwrite", is_flag=True, help="Start anew in a folder that was packed into before.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object on standard output at the end.")
 @click.option("--quiet", is_flag=True, help="No progress and no summary.")

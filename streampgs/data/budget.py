@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from streampgs.errors import OptionError
+from streampgs.formats.registry import FORMATS
 from streampgs.options import SMALLEST_MEMORY, Resources
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
 from streampgs.reading.mixed_window import StreamSizes
@@ -136,7 +137,7 @@ def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0,
         return 0
     if decoder_bytes:
         return max(_DECODING_BYTES, int(_FRAGMENTED * decoders_for(decoder_bytes, memory) * decoder_bytes))
-    compressed = catalog.per_group(shard.decoded and shard.kind == "arrow" for shard in catalog.shards)
+    compressed = catalog.per_group(s.decoded and FORMATS[s.format].decodes_whole_groups for s in catalog.shards)
     if not compressed.any():
         return _DECODING_BYTES
     # A compressed batch comes whole, with what it was read from.

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -14,24 +13,23 @@ from streampgs.data.sampling import TableSample, sampled_label_arrays, sampled_r
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.growing import grown, plan_growth
+from streampgs.encoding.kinds import kind_of
+from streampgs.encoding.kinds.list import List
 from streampgs.encoding.labels import LabelCounts, extend_labels, label_specs, learn_labels
 from streampgs.encoding.learning import learn
-from streampgs.encoding.plan import CATEGORY, LIST, Plan, PlannedColumn, plan_columns
+from streampgs.encoding.plan import Plan, plan_columns
 from streampgs.errors import DataError
-from streampgs.formats.remote import remote_schema
-from streampgs.formats.shard_files import schema_of
+from streampgs.formats.format import ShardPath
+from streampgs.formats.registry import schema_of
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.schedule import Schedule
-from streampgs.stores.access import RemoteObject
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
 from streampgs.table.layout import DENSE, Columns, Layout, TableSays, find_layout, holds_features
-from streampgs.table.locate import Located, ShardPath
+from streampgs.table.locate import Located
 
 STREAM_NAME = "standard input"
 _NO_FEATURES = Plan((), {})
 _SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
-_MANY_WORDS, _MOSTLY_DIFFERENT = 5.0, 0.5
-_ENOUGH_VALUES, _NEARLY_ALL = 500, 0.95
 
 
 @dataclass
@@ -138,8 +136,7 @@ def grown_table(
         options, notes = extend_labels(options, _sampled_labels(options, Catalog(shards), None))
         return GrownTable(_shards(surveyed, columns_of(options, None)), options, None, 0, notes)
     plan = plan_growth(_all_columns(surveyed), encoding, _taken(options))
-    known = tuple(PlannedColumn(c.name, c.kind, c.holds, c.parts) for c in encoding.all_columns)
-    whole = Plan((*known, *plan.columns), {})
+    whole = Plan((*encoding.all_columns, *plan.columns), {})
     catalog = Catalog(_shards(surveyed, columns_of(options, whole)))
     options, notes = extend_labels(options, _sampled_labels(options, catalog, whole))
     sample = TableSample()
@@ -161,7 +158,7 @@ def grown_table(
 def _schema_of(shard: ShardPath, says: Mapping[ShardPath, TableSays]) -> pa.Schema:
     if shard in says:
         return says[shard].schema
-    return remote_schema(shard) if isinstance(shard, RemoteObject) else schema_of(shard)
+    return schema_of(shard)
 
 
 def _wanted(
@@ -244,7 +241,7 @@ def _may_be_ready(plan: Plan, encoding_options: EncodingOptions, options: ModelO
     """Whether the rows are lists of features that need no encoding unless their scales differ."""
     if encoding_options.given or any(spec.textual for spec in label_specs(options)):
         return False
-    return len(plan.columns) == 1 and plan.columns[0].kind == LIST and plan.columns[0].name == "features"
+    return len(plan.columns) == 1 and plan.columns[0].kind == List.name and plan.columns[0].name == "features"
 
 
 def _learnt(
@@ -277,22 +274,5 @@ def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str]
 
 
 def _hints(encoding: Encoding, sample: Sequence[dict[str, pa.Array]]) -> list[str]:
-    """What a user may have overlooked."""
-    hints: list[str] = []
-    for column in encoding.columns:
-        if column.holds == types.STRING and column.kind == CATEGORY:
-            arrays = (types.leaf_if_there(batch, column.name) for batch in sample)
-            texts = types.undictionaried(next(array for array in arrays if array is not None)).drop_null()[:1000]
-            data, bounds = types.bytes_of(texts)
-            known = [data[start:stop].tobytes() for start, stop in pairwise(bounds.tolist())]  # may be no UTF-8
-            words = float(np.mean([len(text.split()) for text in known])) if known else 0.0
-            if len(known) >= _ENOUGH_VALUES and len(set(known)) > _NEARLY_ALL * len(known) and words < _MANY_WORDS:
-                hints.append(
-                    f"nearly every row has a value of its own in column '{column.name}', which is taken as a category: "
-                    f"--ignore {column.name} leaves it out"
-                )
-            if words >= _MANY_WORDS and len(set(known)) > _MOSTLY_DIFFERENT * len(known):
-                hints.append(
-                    f"column '{column.name}' looks like text, but is taken as a category: --text {column.name} takes its words"
-                )
-    return hints
+    """What the user may have overlooked."""
+    return [hint for column in encoding.columns for hint in kind_of(column).hints(column, sample)]

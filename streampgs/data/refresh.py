@@ -18,7 +18,7 @@ from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.reading.prefetch import StopAsked
 from streampgs.stores.addresses import absolute
-from streampgs.table.catalog import Catalog, Shard, decoded_bytes, whole_shards, with_cache
+from streampgs.table.catalog import Catalog, decoded_bytes, whole_shards, with_cache
 from streampgs.table.changes import Changes, Watch
 from streampgs.table.delta import TableChange, change_of
 from streampgs.table.locate import Located, locate

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -15,12 +14,9 @@ from numpy.typing import NDArray
 from streampgs.encoding import types
 from streampgs.encoding.learning import read_bytes
 from streampgs.encoding.plan import Plan
-from streampgs.formats.arrow_columns import read_column
-from streampgs.formats.remote import opened_groups
-from streampgs.formats.shard_files import ArrowFile, ArrowGroups
 from streampgs.order.schedule import Schedule
-from streampgs.reading.decode import columns_of_batch, raw_slices
-from streampgs.stores.access import ASKERS, RemoteObject
+from streampgs.reading.decode import columns_of_batch, opened, raw_slices
+from streampgs.stores.access import ASKERS
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import Columns
 
@@ -81,31 +77,23 @@ def _reads(
         stop = min(start + int(schedule.slice_rows[group]), int(groups.rows[group]))
         number, in_file = catalog.shard_of(group)
         if together and (together[0][0] != number or len(together) == _BLOCKS_PER_OPEN):
-            yield partial(_of_slices, catalog.shards[together[0][0]], together, columns, label)
+            yield partial(_of_slices, catalog.shards[together[0][0]], together, label)
             together = []
         together.append((number, in_file, start, stop))
     if together:
-        yield partial(_of_slices, catalog.shards[together[0][0]], together, columns, label)
+        yield partial(_of_slices, catalog.shards[together[0][0]], together, label)
 
 
-def _of_slices(shard: Shard, slices: list[_Slice], columns: Columns, label: str) -> list[pa.Array]:
-    with _opened(shard, columns) as file:
+def _of_slices(shard: Shard, slices: list[_Slice], label: str) -> list[pa.Array]:
+    with opened(shard) as file:
 
         def labels(in_file: int, start: int, stop: int) -> pa.Array:
-            body = file.body_offset(in_file)
-
-            def read(offset: int, size: int) -> NDArray[np.uint8]:
-                return np.frombuffer(file.read(size, body + offset), np.uint8)
-
-            return read_column(file.places[label], file.metadata(in_file), start, stop, read)
+            columns = file.slices(in_file, [label]).columns(
+                file.file, start, stop, lambda size: np.empty(size, np.uint8)
+            )
+            return columns[label]
 
         return [labels(*rows) for _, *rows in slices]
-
-
-def _opened(shard: Shard, columns: Columns) -> AbstractContextManager[ArrowGroups]:
-    if isinstance(shard.path, RemoteObject):
-        return opened_groups(shard.path, shard.fingerprint, columns)
-    return ArrowFile(shard.path, shard.fingerprint, columns)
 
 
 def _of_group(shard: Shard, in_file: int, columns: Columns, label: str, slice_rows: int) -> list[pa.Array]:

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from streampgs.checks import require
+from streampgs.checks import require, typed
 from streampgs.data.budget import decoders_for, group_sizes
 from streampgs.errors import RunError
 from streampgs.options import ModelOptions
-from streampgs.order.cursor import Arrival, Cursor
+from streampgs.order.cursor import MOST_COPIES, Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.loader import RowRules, WindowFiller
@@ -133,11 +133,33 @@ def beginning(catalog: Catalog) -> Cursor:
 
 def catalog_at(bundle: Bundle, cursor: Cursor, catalog: Catalog) -> Catalog:
     """The part of the run's catalog that was known when a checkpoint was written, by the worker's section."""
-    known = cursor.arrivals[-1].shards
-    catalog = catalog.first(known)
-    if len(catalog.shards) < known or catalog.digest() != bundle.values["catalog_digest"]:
-        raise RunError("the run's catalog is not the one of its checkpoint", "restore catalog.arrows from a copy")
-    return catalog
+    _check_cursor(cursor, catalog)
+    known = catalog.first(cursor.arrivals[-1].shards)
+    if known.digest() != bundle.values["catalog_digest"]:
+        raise RunError("the catalog of the run is not the one of its checkpoint", "restore catalog.arrows from a copy")
+    return known
+
+
+def _check_cursor(cursor: Cursor, catalog: Catalog) -> None:
+    """It is about shards of the catalog, in the order in which they joined."""
+    typed(cursor)
+    require(min(cursor.epoch, cursor.part, cursor.position, cursor.slice, cursor.row) >= 0, f"place {cursor.place}")
+    require(len(cursor.arrivals) > 0, "no arrival of shards")
+    places = [arrival.place for arrival in cursor.arrivals]
+    # They need not be in order: shards that came when an epoch was over may belong to it, and earlier ones to the next.
+    require(min(map(min, places)) >= 0, "arrivals at a negative place")
+    require(places[0] <= cursor.place, "a place before the first arrival")
+    known = 0
+    for arrival in cursor.arrivals:
+        require(known <= arrival.shards <= len(catalog.shards), f"an arrival of shards up to {arrival.shards}")
+        require(arrival.groups == int(catalog.shard_starts[arrival.shards]), f"an arrival of {arrival.groups} groups")
+        require(
+            1 <= arrival.copies <= MOST_COPIES and 0 <= arrival.since <= arrival.groups,
+            "an arrival with invalid counts",
+        )
+        for first, stop in arrival.retired:
+            require(0 <= first <= stop <= arrival.groups, f"retired groups {first} to {stop}")
+        known = arrival.shards
 
 
 def check_row(schedule: Schedule, cursor: Cursor) -> None:

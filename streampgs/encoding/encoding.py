@@ -1,92 +1,92 @@
-"""What was learnt about a table's columns: all that it takes to turn rows of such tables into features, and no data."""
+"""What was learned about a table's columns: all that turns rows of such tables into features, without any data."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import decode
-from streampgs.encoding.plan import CATEGORY, CROSS, LIST, NUMBER, TEXT, TOKENS, VECTOR, WEIGHED_TOKENS, PlannedColumn
-from streampgs.kernels.hashing import hash_spans, lookup_table
-from streampgs.options import EncodingOptions
+from streampgs.checks import decode, require
+from streampgs.encoding.codebook import Codebook
+from streampgs.encoding.kinds import kind_of, of_family
+from streampgs.encoding.kinds.kind import COMPACT, HASHED, LARGEST_FEATURE, Column, NumberKind, StringKind
+from streampgs.encoding.kinds.vector import Vector
+from streampgs.options import MOST_HASH_BITS, EncodingOptions
 
-HASHED = (CATEGORY, CROSS, TEXT, TOKENS, WEIGHED_TOKENS)
-BAGS = (TEXT, TOKENS, WEIGHED_TOKENS)
-NULL_TEXT = b"\x00"
-"""Stands for null among the values of a category."""
-_SECOND_HASH = 0x9E3779B9
-_TOKEN_BYTES = 32  # its span, hash and code, and as an entry
-CYCLES = {"hour of day": 86400.0, "day of week": 7 * 86400.0, "day of year": 365.2425 * 86400.0}
-
-
-@dataclass(frozen=True)
-class EncodedColumn:
-    """A column and where its features are."""
-
-    name: str
-    kind: str
-    holds: str
-    parts: tuple[str, ...] = ()
-    first: int = 0
-    """Its first feature; of hashed columns: what they share begins here."""
-    width: int = 1
-    """Features of a row; of a list: how many numbers each has."""
-    centre: tuple[float, ...] = ()
-    scale: tuple[float, ...] = ()
-    """value → (value − centre)·scale; empty: as it is."""
-    null_flag: bool = False
-    cyclic: bool = False
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The table's columns that it is made of."""
-        return self.parts or (self.name,)
-
-    @property
-    def cycles(self) -> tuple[str, ...]:
-        return tuple(CYCLES) if self.cyclic else ()
+_TOKEN_BYTES = 32  # its span, hash and code, and its entry
+_LARGEST_SIZE = float(1 << 62)
 
 
 @dataclass(frozen=True, eq=False)
 class Encoding:
-    """A table's columns may become more: what is learnt of those that come later is an encoding that stands on the one
-    before. Its columns have features behind all features of that one; what is said of features here counts from there,
-    unless it is of whole rows."""
+    """The columns of one generation and their features.
+
+    Columns that join later make a new generation. The one before stays as it is, and the new features come after all of
+    its features. Within a generation features are counted from its own first one.
+    """
 
     options: EncodingOptions
-    columns: tuple[EncodedColumn, ...]
+    columns: tuple[Column, ...]
+    """In the order of their sections: see `Kind.section`."""
     left_out: dict[str, str]
-    numbers: int
-    """Features that columns of numbers have; the first ones."""
-    hashed_first: int
-    """Where the features of categories and tokens begin: first the known words, then the hashed ones."""
-    unbounded_first: int
-    """Where the features of a vector column of unknown width begin; all others are below."""
     hash_bits: int
-    dense: bool
-    """Every row has a number for every feature."""
-    entries_per_row: float
-    """In the sample, as are the next two; of whole rows, as is what comes before."""
+    entries_per_row: float = 1.0
+    """In the sample, for whole rows, earlier generations included; so are the next two."""
     tokens_per_row: float = 0.0
-    """Words or runs of characters of a row's texts and lists, before equal ones are counted."""
+    """Words or runs of characters, before equal ones are counted."""
     bytes_per_row: float = 0.0
     """Of the columns as they are read."""
     rarities: dict[str, NDArray[np.float32]] = field(default_factory=dict)
-    """Of a text column: how rare each feature is, from `hashed_first` on."""
     words: NDArray[np.uint64] = field(default_factory=lambda: np.empty(0, np.uint64))
-    """Keys of the words that have features of their own."""
+    """Keys of the strings that have their own features."""
     named: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
-    """Features of categories and tokens whose names are known, ascending."""
+    """Features of strings whose names are known, ascending."""
     names: tuple[str, ...] = ()
     signs: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
-    """Of the values that these features have."""
+    """The signs of these features' values."""
     before: Encoding | None = None
+
+    # Where features are.
+
+    @cached_property
+    def first_of(self) -> dict[str, int]:
+        """The first feature of each column that has its own ones."""
+        firsts, first = {}, 0
+        for column, _ in of_family(self.columns, NumberKind):
+            firsts[column.name] = first
+            first += column.width
+        return firsts | {column.name: self.unbounded_first for column, _ in of_family(self.columns, Vector)}
+
+    @cached_property
+    def numbers(self) -> int:
+        """Features of the columns in section COMPACT, which come first."""
+        return sum(c.width for c, kind in of_family(self.columns, NumberKind) if kind.section == COMPACT)
+
+    @cached_property
+    def hashed_first(self) -> int:
+        """The first feature of strings."""
+        return sum(column.width for column, _ in of_family(self.columns, NumberKind))
+
+    @cached_property
+    def unbounded_first(self) -> int:
+        """The first feature of a vector; all others are below."""
+        return self.hashed_first + (self.book.size if of_family(self.columns, StringKind) else 0)
+
+    @cached_property
+    def book(self) -> Codebook:
+        return Codebook(self.options, self.hashed_first, self.hash_bits, self.words, self.rarities)
+
+    @cached_property
+    def first_feature(self) -> int:
+        """The number of this generation's first feature."""
+        return 0 if self.before is None else self.before.first_feature + self.before.unbounded_first
+
+    # Whole rows.
 
     @cached_property
     def generations(self) -> tuple[Encoding, ...]:
@@ -94,55 +94,68 @@ class Encoding:
         return (self,) if self.before is None else (self, *self.before.generations)
 
     @property
-    def all_columns(self) -> tuple[EncodedColumn, ...]:
-        """In the order of their features, which count from where those of their generation begin."""
+    def all_columns(self) -> tuple[Column, ...]:
+        """Of all generations, the oldest first."""
         return tuple(column for generation in reversed(self.generations) for column in generation.columns)
 
-    @cached_property
-    def first_feature(self) -> int:
-        """Where its columns' features begin among all."""
-        return 0 if self.before is None else self.before.first_feature + self.before.unbounded_first
-
     def as_of(self, digest: str) -> Encoding | None:
-        """What there was of it when shards came that were read by the encoding of this digest: so they stay."""
+        """The generation of this digest: a shard is always read with the columns that were known when it joined."""
         return next((generation for generation in self.generations if generation.digest == digest), None)
+
+    @cached_property
+    def dense(self) -> bool:
+        """Whether every row has a number for every feature."""
+        return len(of_family(self.all_columns, NumberKind)) == len(self.all_columns)
 
     @property
     def unbounded(self) -> bool:
-        return any(column.kind == VECTOR for column in self.all_columns)
+        return bool(of_family(self.all_columns, Vector))
 
     @property
     def features(self) -> int | None:
-        """How many; None: what rows name decides."""
+        """None: the indices of vectors decide."""
         return None if self.unbounded else self.first_feature + self.unbounded_first
 
     @property
     def work_bytes_per_row(self) -> float:
-        """What a row takes while it is encoded."""
+        """Memory for a row while it is encoded."""
         return self.bytes_per_row + _TOKEN_BYTES * self.tokens_per_row + 8.0 * self.entries_per_row + 24.0
 
     @property
     def has_hashed(self) -> bool:
-        return any(column.kind in HASHED for column in self.all_columns)
+        return bool(of_family(self.all_columns, StringKind))
 
     @property
     def hashed_features(self) -> int:
-        """Beside those of known words, in all generations."""
-        hashing = (one for one in self.generations if any(column.kind in HASHED for column in one.columns))
-        return sum(one.hash_mask + 1 for one in hashing)
+        """In all generations, without known words."""
+        return sum(one.book.mask + 1 for one in self.generations if of_family(one.columns, StringKind))
 
-    @property
-    def hash_mask(self) -> int:
-        return (1 << self.hash_bits) - 1
+    # Names.
 
-    @property
-    def slots_first(self) -> int:
-        """Where hashed features begin, behind those of known words."""
-        return self.hashed_first + len(self.words)
+    def name_of(self, feature: int) -> str:
+        """The name of a feature, as far as it is known."""
+        if self.before is not None and feature < self.first_feature:
+            return self.before.name_of(feature)
+        feature -= self.first_feature
+        for column in self.columns:
+            first = self.first_of.get(column.name)
+            if first is not None and 0 <= feature - first < (column.width if first < self.hashed_first else np.inf):
+                return kind_of(column).name_of(column, feature - first)
+        place = self._named_place(feature)
+        return f"hashed {feature - self.book.slots_first}" if place is None else self.names[place]
 
-    @cached_property
-    def word_table(self) -> NDArray[np.int64]:
-        return np.asarray(lookup_table(self.words, 1 << max(4, int(2 * len(self.words)).bit_length())))
+    def sign_of(self, feature: int) -> int:
+        """The sign of the value of a row with the feature's string, as far as it is known."""
+        if self.before is not None and feature < self.first_feature:
+            return self.before.sign_of(feature)
+        place = self._named_place(feature - self.first_feature)
+        return 1 if place is None else int(self.signs[place])
+
+    def _named_place(self, feature: int) -> int | None:
+        place = int(np.searchsorted(self.named, feature))
+        return place if place < len(self.named) and self.named[place] == feature else None
+
+    # Stored form.
 
     @cached_property
     def digest(self) -> str:
@@ -152,51 +165,15 @@ class Encoding:
             digest.update(name.encode() + np.ascontiguousarray(arrays[name]).tobytes())
         return digest.hexdigest()[:32]
 
-    def seed_of(self, column: str) -> np.uint64:
-        """Each column hashes by a seed of its own: the hash of its name."""
-        return np.uint64(hash_text(column.encode(), np.uint64(self.options.hash_seed)))
-
-    def name_of(self, feature: int) -> str:
-        """The name of a feature, as far as it is known."""
-        if self.before is not None and feature < self.first_feature:
-            return self.before.name_of(feature)
-        feature -= self.first_feature
-        for column in self.columns:
-            if column.kind in HASHED:
-                continue
-            if column.kind == VECTOR and feature >= column.first:
-                return f"{column.name}[{feature - column.first}]"
-            if column.first <= feature < column.first + column.width:
-                return _name_within(column, feature - column.first)
-        place = int(np.searchsorted(self.named, feature))
-        if place < len(self.named) and self.named[place] == feature:
-            return self.names[place]
-        return f"hashed {feature - self.slots_first}"
-
-    def sign_of(self, feature: int) -> int:
-        """Of the value that a row with the feature's name has, as far as it is known: hashing decides it."""
-        if self.before is not None and feature < self.first_feature:
-            return self.before.sign_of(feature)
-        feature -= self.first_feature
-        place = int(np.searchsorted(self.named, feature))
-        return int(self.signs[place]) if place < len(self.named) and self.named[place] == feature else 1
-
     def to_record(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-        """Plain values, and arrays by name."""
-        record = {
+        """JSON values, and arrays by name."""
+        plain = ("options", "columns", "left_out", "hash_bits", "entries_per_row", "tokens_per_row", "bytes_per_row")
+        values = {name: getattr(self, name) for name in plain}
+        record = values | {
             "options": asdict(self.options),
             "columns": [asdict(column) for column in self.columns],
-            "left_out": self.left_out,
-            "numbers": self.numbers,
-            "hashed_first": self.hashed_first,
-            "unbounded_first": self.unbounded_first,
-            "hash_bits": self.hash_bits,
-            "dense": self.dense,
-            "entries_per_row": self.entries_per_row,
-            "tokens_per_row": self.tokens_per_row,
-            "bytes_per_row": self.bytes_per_row,
             "names": list(self.names),
-            **({} if self.before is None else {"before": self.before.digest}),
+            "before": None if self.before is None else self.before.digest,
         }
         arrays: dict[str, NDArray[Any]] = {"words": self.words, "named": self.named, "signs": self.signs}
         return record, arrays | {f"rarity {name}": array for name, array in self.rarities.items()}
@@ -205,57 +182,48 @@ class Encoding:
     def from_record(
         record: dict[str, Any], arrays: dict[str, NDArray[Any]], before: Encoding | None = None
     ) -> Encoding:
-        """`before`: the encoding whose digest the record names."""
-        columns = tuple(EncodedColumn(**_tuples(column)) for column in record["columns"])
+        """`before`: the encoding whose digest the record names. ValueError if rows cannot be encoded safely."""
+        stored = decode(_Stored, record)
         rarities = {name.removeprefix("rarity "): array for name, array in arrays.items() if name.startswith("rarity ")}
-        return Encoding(
-            decode(EncodingOptions, record["options"]),
-            columns,
-            record["left_out"],
-            record["numbers"],
-            record["hashed_first"],
-            record["unbounded_first"],
-            record["hash_bits"],
-            record["dense"],
-            record["entries_per_row"],
-            record["tokens_per_row"],
-            record["bytes_per_row"],
-            rarities,
-            arrays["words"],
-            arrays["named"],
-            tuple(record["names"]),
-            arrays["signs"],
-            before,
+        encoding = Encoding(
+            **{one.name: getattr(stored, one.name) for one in fields(_Stored)},
+            rarities=rarities,
+            words=arrays["words"],
+            named=arrays["named"],
+            signs=arrays["signs"],
+            before=before,
         )
+        encoding.check()
+        return encoding
+
+    def check(self) -> None:
+        """ValueError unless the compiled loops can rely on this generation; names and texts may be anything."""
+        require(1 <= self.hash_bits <= MOST_HASH_BITS, f"{self.hash_bits} bits of hashes")
+        for column in self.columns:
+            kind_of(column).check(column)
+        sections = [kind_of(column).section for column in self.columns]
+        require(sections == sorted(sections), "columns in the wrong order")
+        require(len(of_family(self.columns, Vector)) <= 1, "several vectors")
+        require(self.unbounded_first <= LARGEST_FEATURE, f"{self.unbounded_first} features")
+        sizes = (self.entries_per_row, self.tokens_per_row, self.bytes_per_row)
+        require(all(0.0 <= size < _LARGEST_SIZE for size in sizes), f"rows of sizes {sizes}")
+        for array, dtype in ((self.words, np.uint64), (self.named, np.int64), (self.signs, np.int8)):
+            require(array.ndim == 1 and array.dtype == dtype, f"numbers of type {array.dtype}, not {np.dtype(dtype)}")
+        for name, rarity in self.rarities.items():
+            sound = rarity.dtype == np.float32 and rarity.shape == (self.book.size,) and bool(np.isfinite(rarity).all())
+            require(sound and HASHED in sections, f"rarities of column '{name}' that do not fit")
+        require(len(self.named) == len(self.names) == len(self.signs), "names that do not fit")
 
 
-def second_seed(seed: np.uint64) -> np.uint64:
-    return np.uint64(int(seed) ^ _SECOND_HASH)
+@dataclass(frozen=True)
+class _Stored:
+    """The JSON values of an encoding."""
 
-
-def hash_text(text: bytes, seed: np.uint64) -> int:
-    data = np.frombuffer(text, np.uint8)
-    return int(hash_spans(data, np.zeros(1, np.int32), np.full(1, len(data), np.int32), seed)[0])
-
-
-def placed(planned: PlannedColumn, **where: Any) -> EncodedColumn:
-    return EncodedColumn(planned.name, planned.kind, planned.holds, planned.parts, **where)
-
-
-def number_width(cyclic: bool, null_flag: bool) -> int:
-    return 1 + 2 * len(CYCLES) * cyclic + null_flag
-
-
-def _name_within(column: EncodedColumn, place: int) -> str:
-    if column.kind == LIST:
-        flag = column.null_flag and place == column.width - 1
-        return f"{column.name} is null" if flag else f"{column.name}[{place}]"
-    assert column.kind == NUMBER
-    if place == 0:
-        return column.name
-    names = [f"{column.name} {wave} of {cycle}" for cycle in column.cycles for wave in ("sine", "cosine")]
-    return [*names, f"{column.name} is null"][place - 1]
-
-
-def _tuples(record: dict[str, Any]) -> dict[str, Any]:
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in record.items()}
+    options: EncodingOptions
+    columns: tuple[Column, ...]
+    left_out: dict[str, str]
+    hash_bits: int
+    entries_per_row: float
+    tokens_per_row: float
+    bytes_per_row: float
+    names: tuple[str, ...]

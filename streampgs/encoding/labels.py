@@ -6,6 +6,7 @@ appended, so that a class keeps its number.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,11 +18,11 @@ from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.errors import DataError, OptionError
-from streampgs.losses import CLASSIFYING
+from streampgs.losses import CLASSIFYING, LOSSES
 from streampgs.options import ModelOptions
 
 # Why a row's label cannot be used: see table.layout for the other reasons.
-LABEL_NULL, LABEL_NOT_FINITE, LABEL_NO_CLASS, LABEL_UNKNOWN_CLASS = 16, 17, 18, 23
+LABEL_NULL, LABEL_NOT_FINITE, LABEL_NO_CLASS, LABEL_UNKNOWN_CLASS, LABEL_TOO_LOW = 16, 17, 18, 23, 25
 
 _UNKNOWN = -2.0  # the code of a string that is not a class
 _DEFAULT_LABELS = (-1.0, 0.0, 1.0)
@@ -43,6 +44,8 @@ class LabelSpec:
     """This class against all others."""
     weights: tuple[float, ...] = ()
     """A factor for the rows of each class; empty: 1."""
+    lowest: float = -math.inf
+    """Of labels that are numbers: smaller ones are refused."""
 
     @property
     def textual(self) -> bool:
@@ -96,7 +99,8 @@ class LabelSpec:
 def label_specs(options: ModelOptions) -> tuple[LabelSpec, ...]:
     """One for each label column."""
     if not options.classifies:
-        return tuple(LabelSpec() for _ in options.labels)
+        lowest = max(LOSSES[loss].lowest_label for loss in options.losses)
+        return tuple(LabelSpec(lowest=lowest) for _ in options.labels)
     if len(options.labels) > 1:
         return tuple(LabelSpec(pair) for pair in options.label_pairs or (None,) * len(options.labels))
     weights = options.class_weight if isinstance(options.class_weight, tuple) else ()

@@ -1,135 +1,97 @@
-"""Which columns become features, and as what: told from a schema and the user's choices, before any row is read."""
+"""Which columns become features, and of which kind: decided from a schema and the user's choices, before rows are read."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Container, Iterable
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from streampgs.encoding import types
+from streampgs.encoding.kinds import KINDS, of_family
+from streampgs.encoding.kinds.kind import Column, Kind
+from streampgs.encoding.kinds.vector import Vector
+from streampgs.encoding.patterns import matches
 from streampgs.errors import DataError, OptionError
 from streampgs.options import EncodingOptions
 
-NUMBER, CATEGORY, TEXT, TOKENS, WEIGHED_TOKENS = "number", "category", "text", "tokens", "weighed tokens"
-LIST, VECTOR, CROSS = "list", "vector", "cross"
-
-_KINDS = {
-    types.NUMBER: NUMBER,
-    types.TIME: NUMBER,
-    types.STRING: CATEGORY,
-    types.TOKENS: TOKENS,
-    types.WEIGHED_TOKENS: WEIGHED_TOKENS,
-    types.LIST: LIST,
-    types.VECTOR: VECTOR,
-}
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
-_PAIR = ("indices", "values")
-
-
-@dataclass(frozen=True)
-class PlannedColumn:
-    """One source of features."""
-
-    name: str
-    """Of fields of structs with the struct's name and a dot before it."""
-    kind: str
-    holds: str
-    """What sort of things: one of the words of `types`. Another shard's column must hold the same."""
-    parts: tuple[str, ...] = ()
-    """Of a cross: the two columns; of a vector in two columns: their names."""
-
-    @property
-    def sources(self) -> tuple[str, ...]:
-        """The table's columns that it is made of."""
-        return self.parts or (self.name,)
 
 
 @dataclass(frozen=True)
 class Plan:
-    columns: tuple[PlannedColumn, ...]
+    columns: tuple[Column, ...]
     left_out: dict[str, str]
-    """Columns that are no features, each with the reason."""
+    """Columns that are not features, each with the reason."""
 
-    def of_kind(self, *kinds: str) -> list[PlannedColumn]:
-        return [column for column in self.columns if column.kind in kinds]
+    def of_family(self, family: type[Kind]) -> list[Column]:
+        return [column for column, _ in of_family(self.columns, family)]
+
+    def without(self, left_out: dict[str, str]) -> Plan:
+        columns = tuple(column for column in self.columns if column.name not in left_out)
+        return Plan(columns, {**self.left_out, **left_out})
 
 
 def plan_columns(schema: pa.Schema, options: EncodingOptions, taken: dict[str, str], shard: str) -> Plan:
     """`taken`: columns that have another role, by name."""
     leaves = dict(types.leaves_of(schema))
-    _refuse_strangers(options, leaves, shard)
-    columns, left_out = _told_apart(leaves, options, taken)
-    known = {column.name: column for column in columns}
-    for first, second in options.cross:
-        for name in (first, second):
-            if name not in known or known[name].kind != CATEGORY:
-                raise OptionError(
-                    f"--cross {first},{second}: column '{name}' is no category",
-                    "cross columns of strings, or of numbers that are named with --category",
-                )
-        columns.append(PlannedColumn(f"{first}×{second}", CROSS, types.STRING, (first, second)))
-    refuse_doubles(schema, (*known, *taken), shard)
-    if not columns:
-        listed = ", ".join(f"{name} ({reason})" for name, reason in left_out.items())
+    _refuse_unmatched(options, leaves, shard)
+    plan = _planned(leaves, options, taken)
+    refuse_doubles(schema, (*(name for column in plan.columns for name in column.sources), *taken), shard)
+    if not plan.columns:
+        listed = ", ".join(f"{name} ({reason})" for name, reason in plan.left_out.items())
         raise DataError(
-            f"shard '{shard}': no column that could be a feature: {listed or 'it has none at all'}",
+            f"shard '{shard}': no column can be a feature: {listed or 'there are no columns'}",
             "name columns with --features, or write a table with numbers, strings or lists",
         )
-    return Plan(tuple(columns), left_out)
+    return plan
 
 
-def plan_more(schema: pa.Schema, options: EncodingOptions, taken: dict[str, str], known: Container[str]) -> Plan:
-    """Of the columns that are not known yet, in a table that has grown."""
+def plan_more(schema: pa.Schema, options: EncodingOptions, known: Container[str], taken: dict[str, str]) -> Plan:
+    """Plan the columns of new shards that are not known yet."""
     leaves = {name: kind for name, kind in types.leaves_of(schema) if name not in known}
-    columns, left_out = _told_apart(leaves, options, taken)
-    return Plan(tuple(columns), left_out)
+    return _planned(leaves, replace(options, cross=()), taken)
 
 
-def _told_apart(
-    leaves: dict[str, pa.DataType], options: EncodingOptions, taken: dict[str, str]
-) -> tuple[list[PlannedColumn], dict[str, str]]:
-    """What becomes features, and what is left out with the reason."""
-    columns: list[PlannedColumn] = []
+def _planned(leaves: dict[str, pa.DataType], options: EncodingOptions, taken: dict[str, str]) -> Plan:
+    columns: list[Column] = []
     left_out: dict[str, str] = {}
     for name, kind in leaves.items():
         if name in taken:
             left_out[name] = taken[name]
         elif _PANDAS_INDEX.fullmatch(name):
-            left_out[name] = "pandas' index"
+            left_out[name] = "index of pandas"
         elif matches(name, options.ignore) or (options.features and not _is_wanted(name, options)):
-            left_out[name] = "not asked for" if options.features else "ignored"
+            left_out[name] = "not in --features" if options.features else "ignored"
         else:
-            planned = _planned(name, kind, options)
-            if isinstance(planned, str):
-                left_out[name] = planned
+            column = _column(name, kind, options)
+            if isinstance(column, str):
+                left_out[name] = column
             else:
-                columns.append(planned)
-    return _with_pair(columns), left_out
+                columns.append(column)
+    for one in KINDS.values():
+        columns = one.combined(columns, options)
+    return Plan(tuple(columns), left_out)
 
 
 def refuse_doubles(schema: pa.Schema, names: Iterable[str], shard: str) -> None:
-    """Of two columns of one name either could be meant."""
+    """Two columns of the same name are ambiguous."""
     counts = Counter(name for name, _ in types.leaves_of(schema))
     for name in names:
         if counts[name] > 1:
             raise DataError(f"shard '{shard}': {counts[name]} columns are called '{name}'", "rename all but one")
 
 
-def matches(name: str, patterns: tuple[str, ...]) -> bool:
-    """A pattern that names a struct means all its fields."""
-    return any(fnmatchcase(name, pattern) or name == pattern or name.startswith(pattern + ".") for pattern in patterns)
-
-
 def _is_wanted(name: str, options: EncodingOptions) -> bool:
-    return matches(name, (*options.features, *options.text, *options.category))
+    chosen = (getattr(options, kind.option) for kind in KINDS.values() if kind.option)
+    return any(matches(name, patterns) for patterns in (options.features, *chosen))
 
 
-def _refuse_strangers(options: EncodingOptions, leaves: dict[str, pa.DataType], shard: str) -> None:
-    for option in ("features", "ignore", "text", "category", "cyclic"):
+def _refuse_unmatched(options: EncodingOptions, leaves: dict[str, pa.DataType], shard: str) -> None:
+    of_kinds = (name for kind in KINDS.values() for name in (kind.option, *kind.modifiers) if name)
+    for option in ("features", "ignore", *of_kinds):
         for pattern in getattr(options, option):
             if not any(matches(name, (pattern,)) for name in leaves):
                 raise DataError(
@@ -138,29 +100,25 @@ def _refuse_strangers(options: EncodingOptions, leaves: dict[str, pa.DataType], 
                 )
 
 
-def _planned(name: str, kind: pa.DataType, options: EncodingOptions) -> PlannedColumn | str:
-    """The column's part, or the reason why it has none."""
+def _column(name: str, kind: pa.DataType, options: EncodingOptions) -> Column | str:
+    """The column, or the reason why it is not a feature."""
     holds = types.class_of(kind)
-    if matches(name, options.text):
-        if holds in (types.STRING, types.BINARY):
-            return PlannedColumn(name, TEXT, str(holds))
-        raise OptionError(f"--text {name}: the column is of type {kind}", "text is in columns of strings")
-    if matches(name, options.category):
-        if holds in (types.NUMBER, types.STRING):
-            return PlannedColumn(name, CATEGORY, str(holds))
-        raise OptionError(f"--category {name}: the column is of type {kind}", "categories are strings or numbers")
-    if matches(name, options.cyclic) and holds != types.TIME:
-        raise OptionError(f"--cyclic {name}: the column is of type {kind}", "it is for dates and timestamps")
-    if holds is None or holds == types.BINARY:
-        return f"of type {kind}" + (": --text takes it as text" if holds == types.BINARY else "")
+    for one in KINDS.values():
+        if one.option and matches(name, getattr(options, one.option)):
+            if holds in one.allowed:
+                return Column(name, one.name, str(holds))
+            raise OptionError(f"--{one.option} {name}: the column is of type {kind}", one.remedy)
+    for one in KINDS.values():
+        for option, (needed, remedy) in one.modifiers.items():
+            if matches(name, getattr(options, option)) and holds != needed:
+                raise OptionError(f"--{option} {name}: the column is of type {kind}", remedy)
     if holds == types.NULL:
-        return "has nothing but nulls"
-    return PlannedColumn(name, _KINDS[holds], holds)
+        return "has only nulls"
+    for one in KINDS.values():
+        if holds in one.takes:
+            return Column(name, one.name, str(holds))
+    return f"of type {kind}" + (": --text uses it as text" if holds == types.BINARY else "")
 
 
-def _with_pair(columns: list[PlannedColumn]) -> list[PlannedColumn]:
-    """Lists `indices` and `values` beside each other are one vector."""
-    lists = [column for column in columns if column.name in _PAIR and column.kind == LIST]
-    if len(lists) < 2:
-        return columns
-    return [c for c in columns if c not in lists] + [PlannedColumn("values", VECTOR, types.LIST, _PAIR)]
+def vectors_of(columns: Iterable[Column]) -> list[str]:
+    return [column.name for column, _ in of_family(columns, Vector)]

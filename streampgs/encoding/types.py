@@ -11,13 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 NUMBER, TIME, STRING, BINARY, NULL = "number", "time", "string", "binary", "null"
-LIST, TOKENS, VECTOR, WEIGHED_TOKENS, STRUCT = (
-    "list of numbers",
-    "list of strings",
-    "vector",
-    "weighed strings",
-    "struct",
-)
+LIST, TOKENS, VECTOR, MAP, STRUCT = "list of numbers", "list of strings", "vector", "map", "struct"
 
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6}
 _VECTOR_FIELDS = {"type", "size", "indices", "values"}
@@ -70,7 +64,7 @@ def _class_of_pairs(key: pa.DataType, value: pa.DataType) -> str | None:
         return None
     if pa.types.is_integer(storage_of(key)):
         return VECTOR
-    return WEIGHED_TOKENS if class_of(key) == STRING else None
+    return MAP if class_of(key) == STRING else None
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -207,6 +201,32 @@ def _seconds(ticks: NDArray[Any], unit: str) -> NDArray[np.float64]:
         return np.asarray(ticks / _PER_SECOND[unit])
     whole = ticks // 10**9
     return np.asarray(whole + (ticks - whole * 10**9) / 1e9)
+
+
+def as_float64(array: pa.Array) -> pa.Array:
+    """Numbers as float64; null stays null."""
+    array = undictionaried(array)
+    return pa.array(np.asarray(numbers_of(array), np.float64), mask=nulls_of(array))
+
+
+def as_text(array: pa.Array) -> pa.Array:
+    """Numbers as text. Whole numbers get the same text whatever their type."""
+    if class_of(array.type) != NUMBER:
+        return array
+    if pa.types.is_float16(array.type):
+        array = array.cast(pa.float32())
+    if pa.types.is_decimal(array.type):
+        written = array.cast(pa.string())
+        if array.type.scale <= 0:
+            return written
+        return pc.replace_substring_regex(written, r"^(?:-?(0)E.*|([^.E]*)(?:\.0*|(\.[0-9]*[1-9])0*))$", r"\1\2\3")
+    if not pa.types.is_floating(array.type):
+        return array.cast(pa.string())
+    values = numbers_of(array)
+    whole = (np.abs(values) < 2.0**63) & (values == np.floor(values))
+    integers = pa.array(np.where(whole, values, 0.0).astype(np.int64)).cast(pa.string())
+    written = integers if whole.all() else pc.if_else(pa.array(whole), integers, array.cast(pa.string()))
+    return written if not array.null_count else pc.if_else(array.is_null(), None, written)
 
 
 def raw_values(array: pa.Array) -> NDArray[Any]:

@@ -10,8 +10,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.formats.arrow_metadata import BatchMetadata, MetadataDamaged
+from streampgs.formats.format import Bytes
 
-Bytes = NDArray[np.uint8]
 ReadBody = Callable[[int, int], Bytes]
 """(offset in the body, bytes) → the bytes."""
 

@@ -1,8 +1,8 @@
 """The metadata of Arrow IPC files and messages, read straight from their flatbuffers.
 
-pyarrow hands out a record batch only with its body: read whole from an ordinary file, or mapped. Mapped pages count as
-resident memory without bound, and a file that shrinks under a mapping kills the process. What is needed is where each
-buffer of a batch lies, so that slices can be fetched by positional reads; that is a few fields of a stable format
+pyarrow gives a record batch only with its body: read whole from an ordinary file, or mapped. Mapped pages count as
+resident memory without bound, and a file that shrinks under a mapping kills the process. Slices can be fetched by
+positional reads once the places of a batch's buffers are known; they are in a few fields of a stable format
 (https://arrow.apache.org/docs/format/Columnar.html). Every offset is bounds-checked by `struct`, so damaged metadata
 raises MetadataDamaged and nothing else.
 """
@@ -13,13 +13,15 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from streampgs.formats.format import Damaged
+
 _CONTINUATION = 0xFFFFFFFF
 _RECORD_BATCH_HEADER = 3
 _LITTLE_ENDIAN = 0
 _MOST_ENTRIES = 1 << 28
 
 
-class MetadataDamaged(Exception):
+class MetadataDamaged(Damaged):
     pass
 
 
@@ -42,7 +44,7 @@ class BatchMetadata:
     compressed: bool
     body_bytes: int
     view_data: tuple[int, ...] = ()
-    """Data buffers of each column of view type, which stand among `buffers`."""
+    """Data buffers of each column of view type, which are among `buffers`."""
 
 
 class _Flatbuffer:
@@ -100,7 +102,7 @@ def read_footer(footer: bytes) -> list[FileBlock]:
 
 
 def metadata_length(prefix: bytes) -> int:
-    """Bytes from a message's start to its body, told by its first 8 bytes."""
+    """Bytes from a message's start to its body, given by its first 8 bytes."""
     first, second = struct.unpack("<II", prefix[:8])
     return 8 + int(second) if first == _CONTINUATION else 4 + int(first)
 
@@ -112,7 +114,7 @@ def read_batch_metadata(message: bytes) -> BatchMetadata:
         buffer = _Flatbuffer(message[start:])
         root = buffer.root()
         if buffer.scalar(root, 1, "B") != _RECORD_BATCH_HEADER:
-            raise MetadataDamaged("the message is no record batch")
+            raise MetadataDamaged("the message is not a record batch")
         batch = buffer.child(root, 2)
         if batch is None:
             raise MetadataDamaged("the message has no header")

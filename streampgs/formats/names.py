@@ -1,17 +1,10 @@
-"""Which names are those of shards, and which are passed over, on disk as in object stores."""
+"""Names that are passed over, on disk as in object stores."""
 
 from __future__ import annotations
 
 import glob
 from collections.abc import Sequence
 from itertools import takewhile
-from pathlib import PurePosixPath
-
-_SUFFIXES = {".arrow", ".ipc", ".feather", ".parquet", ".pq"}
-
-
-def is_shard_name(name: str) -> bool:
-    return PurePosixPath(name).suffix.lower() in _SUFFIXES
 
 
 def is_ignored(name: str) -> bool:

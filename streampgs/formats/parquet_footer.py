@@ -1,13 +1,15 @@
 """How many values a column has in each row group, read straight from a Parquet footer.
 
-pyarrow tells as well, but ends the process where what a damaged footer says of a column does not fit together. The footer is
-a struct of Thrift's compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md);
-every read is bounds-checked, so damaged bytes raise FooterDamaged and nothing else.
+pyarrow knows the counts as well, but aborts the process if a damaged footer contradicts itself. The footer is a struct
+of Thrift's compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md); every
+read is bounds-checked, so damaged bytes raise FooterDamaged and nothing else.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+
+from streampgs.formats.format import Damaged
 
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _INTEGERS = (_I16, _I32, _I64)
@@ -18,7 +20,7 @@ _LONGEST_VARINT = 70  # bits
 _ROW_GROUPS, _COLUMNS, _META_DATA, _NUM_VALUES = 4, 1, 3, 5
 
 
-class FooterDamaged(Exception):
+class FooterDamaged(Damaged):
     pass
 
 
@@ -71,7 +73,7 @@ class _Compact:
 
     def skip(self, kind: int, depth: int = 0, in_list: bool = False) -> None:
         if depth > _DEEPEST:
-            raise FooterDamaged("structs within structs without end")
+            raise FooterDamaged("structs nested too deeply")
         if kind in (_TRUE, _FALSE):
             self.forward(in_list)
         elif kind == _BYTE:
@@ -107,7 +109,7 @@ class _Compact:
         """How many there are in the list of structs that comes next."""
         size, of = self.elements() if kind == _LIST else (0, 0)
         if kind != _LIST or (size and of != _STRUCT):
-            raise FooterDamaged("no list of structs where one is expected")
+            raise FooterDamaged("not a list of structs where one is expected")
         return size
 
 

@@ -1,126 +1,95 @@
-"""Shards read where they lie, in an object store: their footers, and single ranges. Their rows are read from copies."""
+"""Shards in an object store, read by ranges: footers and samples. The rows of an epoch are read from local copies."""
 
 from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
-from streampgs.formats.shard_files import (
-    ArrowGroups,
-    Fingerprint,
-    ReadAt,
-    ShardFacts,
-    arrow_facts,
-    fingerprint,
-    parquet_facts,
-    read_whole_footer,
-    schema_in,
-)
+from streampgs.formats.format import Bytes, Fingerprint, ShardFile
 from streampgs.stores.access import ASKERS, RemoteFile, RemoteObject, looked_up, opened
 from streampgs.stores.patience import Absent
-from streampgs.table.layout import Columns, TableSays
-from streampgs.table.locate import ARROW, ShardPath
 
-# Most footers lie in a tail of this size, and small files altogether: one request instead of several.
+# Most footers are in a tail of this size, and so are small files: one request instead of several.
 _TAIL_BYTES = 1 << 16
-_SMALL_BATCH_BYTES, _SPAN_BYTES = 1 << 16, 1 << 20
+# Ranges as near as this are fetched together, up to so many bytes.
+_NEAR_BYTES, _SPAN_BYTES = 1 << 16, 1 << 20
 
 
-def read_remote_facts(
-    objects: Sequence[RemoteObject], columns: Columns, says: Mapping[ShardPath, TableSays]
-) -> list[tuple[RemoteObject, ShardFacts]]:
-    """The objects as they are now, and what their footers tell."""
-    # Two pools: who waits for batches must not keep a place that those need.
-    with ThreadPoolExecutor(ASKERS, "streampgs-footers") as pool, ThreadPoolExecutor(ASKERS) as batches:
-        return list(pool.map(lambda remote: _facts(remote.address, columns, batches, says.get(remote)), objects))
+class RemoteShardFile(ShardFile):
+    """One version of an object."""
 
+    def __init__(self, remote: RemoteObject) -> None:
+        self.path: RemoteObject = remote
+        self.size = remote.size
+        with ExitStack() as stack:
+            self._source: RemoteFile = stack.enter_context(opened(remote))
+            self._tail_start = max(0, self.size - _TAIL_BYTES)
+            self._tail = self._fetch(self.size - self._tail_start, self._tail_start)
+            self._closing = stack.pop_all()
 
-def _facts(
-    address: str, columns: Columns, batches: Executor, says: TableSays | None
-) -> tuple[RemoteObject, ShardFacts]:
-    remote = looked_up(address)
-    with opened(remote) as source:
-        read = _with_tail(source)
-        kind, footer = read_whole_footer(read, remote.size, remote)
-        found = fingerprint(remote, remote.size, 0, footer)
-        if kind != ARROW:
-            return remote, parquet_facts(remote, found, footer, columns, says)
-        file = _RemoteGroups(remote, remote.size, footer, columns, read)
-        if _are_small(file):
-            file.read = _ahead(file, read)
-            return remote, arrow_facts(found, file, [file.metadata(group) for group in range(file.groups)])
-        return remote, arrow_facts(found, file, list(batches.map(file.metadata, range(file.groups))))
+    @property
+    def stamp(self) -> tuple[object, ...]:
+        return self.size, self.path.version
 
+    def fingerprint(self, footer_digest: str) -> Fingerprint:
+        return Fingerprint(self.size, 0, footer_digest, self.path.version)
 
-def _with_tail(source: RemoteFile) -> ReadAt:
-    """Reads of the object, its tail fetched once."""
-    first = max(0, source.size - _TAIL_BYTES)
-    tail = source.read(source.size - first, first) if source.size else b""
+    def _fetch(self, size: int, offset: int) -> bytes:
+        return self._source.read(size, offset) if size else b""
 
-    def read(size: int, offset: int) -> bytes:
-        return tail[offset - first : offset - first + size] if offset >= first else source.read(size, offset)
+    def read(self, size: int, offset: int) -> bytes:
+        if offset >= self._tail_start:
+            return self._tail[offset - self._tail_start : offset - self._tail_start + size]
+        return self._fetch(size, offset)
 
-    return read
+    def read_all(self, ranges: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Neighbours in one request, and several requests at a time."""
+        spans: list[tuple[int, int]] = []
+        for size, offset in sorted(ranges, key=lambda one: one[1]):
+            first, stop = spans[-1] if spans else (0, -_NEAR_BYTES - 1)
+            if offset - stop <= _NEAR_BYTES and offset + size - first <= _SPAN_BYTES:
+                spans[-1] = first, max(stop, offset + size)
+            else:
+                spans.append((offset, offset + size))
+        with (
+            ThreadPoolExecutor(min(ASKERS, len(spans)), "streampgs-ranges") if len(spans) > 1 else nullcontext() as pool
+        ):
+            fetched = (pool.map if pool else map)(lambda span: self.read(span[1] - span[0], span[0]), spans)
+            found = list(fetched)
+        starts = [first for first, _ in spans]
 
+        def part(size: int, offset: int) -> bytes:
+            number = int(np.searchsorted(starts, offset, side="right")) - 1
+            return found[number][offset - starts[number] : offset - starts[number] + size]
 
-def _are_small(file: ArrowGroups) -> bool:
-    return file.size <= _SMALL_BATCH_BYTES * file.groups
+        return [part(*one) for one in ranges]
 
+    def read_into(self, target: Bytes, offset: int) -> None:
+        target[:] = np.frombuffer(self.read(len(target), offset), np.uint8)
 
-def _ahead(file: ArrowGroups, read: ReadAt) -> ReadAt:
-    """Reads that fetch many small record batches at a time, for the sake of their metadata."""
-    held, start = b"", 0
+    def announce(self, offset: int, size: int) -> None:
+        """Stores do not read ahead."""
 
-    def read_ahead(size: int, offset: int) -> bytes:
-        nonlocal held, start
-        if not start <= offset <= offset + size <= start + len(held):
-            start = offset
-            held = read(min(max(size, _SPAN_BYTES), file.size - offset), offset)
-        return held[offset - start : offset - start + size]
-
-    return read_ahead
-
-
-@contextmanager
-def opened_groups(remote: RemoteObject, expected: Fingerprint, columns: Columns) -> Iterator[ArrowGroups]:
-    """An Arrow file's footer and single ranges, where it lies."""
-    with opened(remote) as source:
-        read = _with_tail(source)
-        _, footer = read_whole_footer(read, expected.size, remote)
-        yield _RemoteGroups(remote, expected.size, footer, columns, read)
-
-
-class _RemoteGroups(ArrowGroups):
     @contextmanager
-    def _native(self) -> Iterator[Any]:
-        assert isinstance(self.path, RemoteObject)
-        with remote_source(self.path) as file, pa.PythonFile(file, mode="r") as native:
+    def native(self) -> Iterator[Any]:
+        with _Seekable(self) as file, pa.PythonFile(file, mode="r") as native:
             yield native
 
-
-def what_changed(remote: RemoteObject) -> str | None:
-    """In words, if the store does not have this version any more."""
-    try:
-        now = looked_up(remote.address)
-    except Absent:
-        return f"'{remote.address}' is missing"
-    if now.size != remote.size:
-        return f"'{remote.address}' has {now.size:,} bytes; it had {remote.size:,}"
-    if now.version != remote.version:
-        return f"'{remote.address}' was replaced: its version is {now.version} and was {remote.version}"
-    return None
+    def close(self) -> None:
+        self._closing.close()
 
 
 class _Seekable(io.RawIOBase):
-    """An object for decoders that want a file; each read is asked again by itself where the store fails."""
+    """An object for decoders that need a file. Each read is retried on its own where the store fails."""
 
-    def __init__(self, source: RemoteFile) -> None:
+    def __init__(self, source: RemoteShardFile) -> None:
         self._source = source
         self._place = 0
 
@@ -144,15 +113,14 @@ class _Seekable(io.RawIOBase):
         return len(data)
 
 
-def remote_schema(remote: RemoteObject) -> pa.Schema:
-    """The columns of a shard, which need not have been catalogued."""
-    remote = looked_up(remote.address)
-    with opened(remote) as source:
-        return schema_in(remote, *read_whole_footer(_with_tail(source), remote.size, remote))
-
-
-@contextmanager
-def remote_source(remote: RemoteObject) -> Iterator[Any]:
-    """An object as a file, for decoders that want one."""
-    with opened(remote) as source, _Seekable(source) as file:
-        yield file
+def what_changed(remote: RemoteObject) -> str | None:
+    """In words, if the store no longer has this version."""
+    try:
+        now = looked_up(remote.address)
+    except Absent:
+        return f"'{remote.address}' is missing"
+    if now.size != remote.size:
+        return f"'{remote.address}' has {now.size:,} bytes; it had {remote.size:,}"
+    if now.version != remote.version:
+        return f"'{remote.address}' was replaced: its version is {now.version} and was {remote.version}"
+    return None

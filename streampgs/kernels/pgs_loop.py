@@ -47,8 +47,12 @@ SHAPE = 3
 LABEL = 4
 """The column of the labels."""
 CLASS = 5
-"""The label that is +1 to this lane, all others being -1; NaN: labels are meant as they are."""
-PARAMETERS = 6
+"""The label that is +1 to this lane, all others being -1; NaN: labels are used as they are."""
+UNIT = 6
+"""By which labels and offsets are multiplied."""
+BASE = 7
+"""Added to each score."""
+PARAMETERS = 8
 
 LANE_WIDTHS = (1, 4, 8, 16)
 
@@ -98,7 +102,7 @@ def _label_of(labels, r, lane, parameters):  # type: ignore[no-untyped-def]
     label = labels[r, np.int64(parameters[LABEL, lane])]
     wanted = parameters[CLASS, lane]
     if wanted != wanted:
-        return label
+        return label * parameters[UNIT, lane]
     return 1.0 if label == wanted else -1.0
 
 
@@ -111,8 +115,8 @@ def _prefetch_features(coordinates, indices, start, stop, columns):  # type: ign
 
 
 @inlinable
-def _tally(scalars, lane, score, label, slope, loss, weight, share):  # type: ignore[no-untyped-def]
-    scalars[LINEAR_TALLY, lane] += share * slope * score
+def _tally(scalars, lane, product, score, label, slope, loss, weight, share):  # type: ignore[no-untyped-def]
+    scalars[LINEAR_TALLY, lane] += share * slope * product
     scalars[LOSS_TALLY, lane] += weight * loss
     scalars[CORRECT_TALLY, lane] += weight if (score > 0.0) == (label > 0.0) else 0.0
     scalars[WEIGHT_TALLY, lane] += weight
@@ -253,7 +257,7 @@ def _euclidean_advance(loss: LossFormulas, layout: str, lanes: int, averaging: b
     @compiled
     def advance(  # type: ignore[no-untyped-def]
         coordinates, scalars, parameters, starts, stops, indices, values, labels, weights,
-        first, stop, batch, t, copies, intercept,
+        offsets, first, stop, batch, t, copies, intercept,
     ):  # fmt: skip
         multipliers = np.empty(lanes)
         sums = np.empty(lanes)
@@ -261,6 +265,7 @@ def _euclidean_advance(loss: LossFormulas, layout: str, lanes: int, averaging: b
         slopes = np.empty((batch, lanes))
         steps = np.zeros(columns)
         weighted = weights.size > 0
+        shifted = offsets.size > 0
         prefetching = sparse and columns >= _LINE_NUMBERS and coordinates.size > _PREFETCHED_STATE
         scattered = _are_scattered(starts, stops, first, stop)
         for batch_first in range(first, stop, batch):
@@ -288,15 +293,17 @@ def _euclidean_advance(loss: LossFormulas, layout: str, lanes: int, averaging: b
                     _prefetch_features(coordinates, indices, starts[ahead], stops[ahead], columns)
                 dot(coordinates, indices, values, starts[r], stops[r], sums)
                 weight = weights[r] if weighted else 1.0
+                offset = offsets[r] if shifted else 0.0
                 for lane in range(lanes):
                     lane_labels[lane] = _label_of(labels, r, lane, parameters)
                 for lane in range(lanes):
                     label = lane_labels[lane]
                     sums[lane] += coordinates[0, lane] * intercept
-                    score = multipliers[lane] * sums[lane]
+                    product = multipliers[lane] * sums[lane]
+                    score = product + (parameters[BASE, lane] + offset * parameters[UNIT, lane])
                     slope = weight * slope_of(score, label, parameters[SHAPE, lane])
                     loss_here = value_of(score, label, parameters[SHAPE, lane])
-                    _tally(scalars, lane, score, label, slope, loss_here, weight, share)
+                    _tally(scalars, lane, product, score, label, slope, loss_here, weight, share)
                     slopes[r - batch_first, lane] = slope
 
             for r in range(batch_first, batch_stop):
@@ -453,7 +460,7 @@ def _general_advance(loss: LossFormulas, p: float, layout: str, averaging: bool)
     @compiled
     def advance(  # type: ignore[no-untyped-def]
         coordinates, scalars, parameters, starts, stops, indices, values, labels, weights,
-        first, stop, batch, t, copies, intercept,
+        offsets, first, stop, batch, t, copies, intercept,
     ):  # fmt: skip
         sigma, t0, radius, shape = (
             parameters[SIGMA, 0], parameters[T0, 0], parameters[RADIUS, 0], parameters[SHAPE, 0],
@@ -465,6 +472,7 @@ def _general_advance(loss: LossFormulas, p: float, layout: str, averaging: bool)
         steps = np.empty(batch)
         features = coordinates[1:]
         weighted = weights.size > 0
+        shifted = offsets.size > 0
         scattered = _are_scattered(starts, stops, first, stop)
         for batch_first in range(first, stop, batch):
             batch_stop = min(batch_first + batch, stop)
@@ -493,12 +501,14 @@ def _general_advance(loss: LossFormulas, p: float, layout: str, averaging: bool)
             for r in range(batch_first, batch_stop):
                 if scattered:
                     _prefetch_entries(r + _ENTRIES_AHEAD, starts, stops, indices, values)
-                product = _general_dot(features, indices, values, starts[r], stops[r], sparse)
-                score = multiplier * (product + coordinates[0, 1] * intercept)
+                total = _general_dot(features, indices, values, starts[r], stops[r], sparse)
+                product = multiplier * (total + coordinates[0, 1] * intercept)
+                offset = offsets[r] if shifted else 0.0
+                score = product + (parameters[BASE, 0] + offset * parameters[UNIT, 0])
                 label = _label_of(labels, r, 0, parameters)
                 weight = weights[r] if weighted else 1.0
                 slope = weight * slope_of(score, label, shape)
-                _tally(scalars, 0, score, label, slope, value_of(score, label, shape), weight, share)
+                _tally(scalars, 0, product, score, label, slope, value_of(score, label, shape), weight, share)
                 steps[r - batch_first] = -share * copies * slope
 
             for r in range(batch_first, batch_stop):

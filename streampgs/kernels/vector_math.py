@@ -56,6 +56,12 @@ def exp_of_negative(x: float) -> float:
     return float_of(bits_of(_exp_of_small(r)) + (bits_of(shifted) << 52))
 
 
+def exp_of(x: float) -> float:
+    """e^x; beyond ±708 that of ±708, which is finite and not 0."""
+    shrunk = exp_of_negative(-abs(x))
+    return shrunk if x <= 0.0 else 1.0 / shrunk
+
+
 def _atanh_start(w: float) -> float:
     """1/25 + w/27 + … + w⁴/33, where w may be as large as 1/9."""
     total = 1.0 / 33.0
@@ -98,6 +104,11 @@ def log2_of(x: float) -> float:
     return whole + (2.0 * _LOG2_E) * (z + z * w * _atanh_rest(0.0, w))  # w is at most 0.03
 
 
+def log_of(x: float) -> float:
+    """log x; for x below the smallest normal number that of this number."""
+    return log2_of(max(x, _SMALLEST_NORMAL)) * _LN_2
+
+
 def exp2_of(y: float) -> float:
     """2^y for y below 1023; 0 where that is no normal number."""
     clipped = max(y, _LOWEST_POWER_OF_TWO)
@@ -116,10 +127,12 @@ def power_of(x: float, exponent: float) -> float:
 FUNCTIONS = (
     _exp_of_small,
     exp_of_negative,
+    exp_of,
     _atanh_start,
     _atanh_rest,
     log1p_of_unit,
     log2_of,
+    log_of,
     exp2_of,
     power_of,
 )

@@ -1,179 +1,231 @@
-"""All models of a run, side by side: in groups that the loops can take together, each group stepping on the same rows."""
+"""All models of a run, next to each other: in groups that a loop takes together, each group stepping on the same rows."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.checks import encode, require
+from streampgs.learn import state as states
 from streampgs.learn.averaging import Tallies
-from streampgs.learn.pgs import Pgs, PgsSettings, Rows, Vector, bytes_per_feature, most_lanes
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.learner import Vector, lane_spec, learner_named
+from streampgs.learn.state import State
+from streampgs.stage import Bundle
+
+_MOST_LANES = 1 << 20
+_PART = 1 << 18  # coordinates that are hashed together
+# Reading out the weights of one lane takes three vectors for a moment.
+_READING_BYTES = 24
+
+Places = list[tuple[State, int]]
+
+
+class Group:
+    """Lanes that one call of a learner steps together."""
+
+    def __init__(self, specs: Sequence[LaneSpec]) -> None:
+        self.learner = learner_named(specs[0].learner)(specs)
+        self.state: State = {}
+        """Another object after every change that is not a step: copies for other workers are made again."""
+
+    def begin_from(self, places: Places, coordinates: int) -> None:
+        """Columns that only fill the loop's width repeat the last lane."""
+        filled = places + places[-1:] * (self.learner.width - len(places))
+        self.state = states.gather(self.learner.fields, filled, coordinates)
 
 
 class Lanes:
-    """A lane has a number, in the order in which the settings were given; which group it is in is nobody's business."""
+    """A lane has a number, in the order of the specs; its group is an implementation detail."""
 
-    def __init__(self, settings: Sequence[PgsSettings]) -> None:
-        self._join([Pgs(*group) for group in _grouped(settings)], settings)
+    name = "lanes"
 
-    def _join(self, groups: list[Pgs], settings: Sequence[PgsSettings]) -> None:
-        self.groups = groups
-        self.settings = tuple(settings)
-        self._places = _places(settings)
+    def __init__(self, specs: Sequence[LaneSpec] = (), features: int = 0) -> None:
+        self.specs: tuple[LaneSpec, ...] = ()
+        self.groups: list[Group] = []
+        self.features = features
+        self._places: list[tuple[int, int]] = []
+        self.begin(specs)
+
+    def begin(self, specs: Sequence[LaneSpec]) -> None:
+        """Lanes of these specs before their first step."""
+        self._become(specs, lambda group, _: self._begin(group))
+
+    def _begin(self, group: Group) -> None:
+        group.state = group.learner.init(self.features + 1)
+
+    def _become(self, specs: Sequence[LaneSpec], fill: Callable[[Group, list[int]], None]) -> None:
+        """Make the groups of these specs; `fill` gives each its state. Nothing changes if it fails."""
+        groups = []
+        for numbers in _grouped(specs):
+            groups.append(Group([specs[number] for number in numbers]))
+            fill(groups[-1], numbers)
+        self._set(specs, groups)
+
+    def _set(self, specs: Sequence[LaneSpec], groups: list[Group]) -> None:
+        self.specs, self.groups = tuple(specs), groups
+        places = {}
+        for group, numbers in enumerate(_grouped(specs)):
+            places.update({number: (group, column) for column, number in enumerate(numbers)})
+        self._places = [places[number] for number in range(len(specs))]
 
     def __len__(self) -> int:
-        return len(self.settings)
+        return len(self.specs)
 
     @property
     def steps(self) -> int:
-        return self.groups[0].steps
+        """Of the lanes that the run started with."""
+        return int(self.groups[0].state["steps"]) if self.groups else 0
 
-    @property
-    def features(self) -> int:
-        return self.groups[0].features
-
-    @property
-    def nbytes(self) -> int:
-        return sum(group.nbytes for group in self.groups)
+    # Changes between steps.
 
     def grow(self, features: int) -> None:
+        """Make room for more features; the lanes have not seen them, so nothing else changes."""
+        if features <= self.features:
+            return
         for group in self.groups:
-            group.grow(features)
+            learner = group.learner
+            group.state = states.grow(learner.fields, group.state, learner.sizes(features + 1))
+        self.features = features
 
-    def advance(self, rows: Rows, first: int, stop: int, end: int | None = None) -> int:
-        """As of a group: all reach the row that the first one does, whose last round may take it further."""
+    def keep(self, lanes: Sequence[int]) -> None:
+        """Drop all lanes but these, which stay the same to the last bit."""
+        self._gather([self.specs[lane] for lane in lanes], lanes)
+
+    def _gather(self, specs: Sequence[LaneSpec], lanes: Sequence[int]) -> None:
+        """Lanes of these specs, each with the state of one of the present lanes."""
+        places = [self._place(lane) for lane in lanes]
+        self._become(specs, lambda group, numbers: group.begin_from([places[n] for n in numbers], self.features + 1))
+
+    def _place(self, lane: int) -> tuple[State, int]:
+        group, column = self._places[lane]
+        return self.groups[group].state, column
+
+    def join(self, specs: Sequence[LaneSpec], kept: Sequence[int | None]) -> None:
+        """Add lanes that begin now; `kept`: for each spec the present lane that continues, or None. The new lanes' targets
+        have joined later, and so are in groups of their own."""
+        groups = []
+        for numbers in _grouped(specs):
+            lane = kept[numbers[0]]
+            if lane is None:
+                groups.append(Group([specs[number] for number in numbers]))
+                self._begin(groups[-1])
+            else:
+                groups.append(self.groups[self._places[lane][0]])
+        self._set(specs, groups)
+
+    def relayout(self, layout: str) -> None:
+        """Continue with rows of this layout."""
+        if any(spec.layout != layout for spec in self.specs):
+            self._gather([replace(spec, layout=layout) for spec in self.specs], range(len(self)))
+
+    def continue_from(self, specs: Sequence[LaneSpec], lanes: Sequence[int]) -> None:
+        """Replace the lanes by others, each with the weights and at the step of one of the present lanes; averages and
+        certificates begin again."""
+        continued = []
+        for spec, lane in zip(specs, lanes, strict=True):
+            steps = int(self._place(lane)[0]["steps"])
+            continued.append(learner_named(spec.learner).continued(spec, self.specs[lane], steps))
+        self._gather(continued, lanes)
+        self.restart_averages()
+
+    def restart_averages(self) -> None:
         for group in self.groups:
-            stop = group.advance(rows, first, stop, end)
-        return stop
+            group.state = dict(group.state)
+            group.learner.restart_averages(group.state)
 
-    def weights(self, lane: int, coordinates: NDArray[np.int64] | None = None) -> Vector:
-        group, column = self._places[lane]
-        return self.groups[group].weights(column, coordinates)
+    # Results.
 
-    def gap(self, lane: int) -> float:
+    def weights(self, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
+        """All weights, the intercept's coordinate first, or those of some coordinates."""
         group, column = self._places[lane]
-        return self.groups[group].gap(column)
+        return self.groups[group].learner.weights(self.groups[group].state, column, at)
+
+    def predictor(self, lane: int) -> tuple[Vector, float]:
+        """The weights of the features and the constant that predict in the unit of the labels."""
+        weights, spec = self.weights(lane), self.specs[lane]
+        weights = weights if spec.scale == 1.0 else weights * spec.scale
+        return weights[1:], float(weights[0]) * spec.intercept + spec.base
+
+    def certificate(self, lane: int) -> float | None:
+        group, column = self._places[lane]
+        return self.groups[group].learner.certificate(self.groups[group].state, column)
 
     def tallies(self, lane: int) -> Tallies:
         group, column = self._places[lane]
-        return self.groups[group].tallies(column)
+        return self.groups[group].learner.tallies(self.groups[group].state, column)
 
-    def dual_sha256(self) -> str:
-        """Of λ of all lanes, one after the other."""
+    def digest(self) -> str:
+        """The SHA-256 of what all lanes learned, one after the other."""
         digest = hashlib.sha256()
         for group, column in self._places:
-            for part in self.groups[group].dual_bytes(column):
-                digest.update(part)
+            learned = self.groups[group].learner.learned(self.groups[group].state, column)
+            for first in range(0, len(learned), _PART):
+                digest.update(learned[first : first + _PART].tobytes())
         return digest.hexdigest()
 
-    def with_lanes(self, kept: Sequence[int]) -> Lanes:
-        """The lanes of these numbers only, as they are to the last bit."""
-        fewer = Lanes([self.settings[lane] for lane in kept])
-        fewer.grow(self.features)
-        for lane, (group, column) in zip(kept, fewer._places, strict=True):
-            own_group, own_column = self._places[lane]
-            fewer.groups[group].take_over(column, self.groups[own_group], own_column)
-        return fewer
-
-    def joined_by(self, settings: Sequence[PgsSettings], kept: Sequence[int | None]) -> Lanes:
-        """These lanes, in their groups as they are, beside new ones: of each of the settings which lane goes on, or None.
-        The new ones' settings tell that they joined later, and so keep them out of the others' groups."""
-        groups = []
-        for numbers in _order(settings):
-            lane = kept[numbers[0]]
-            groups.append(Pgs(*[settings[n] for n in numbers]) if lane is None else self.groups[self._places[lane][0]])
-            groups[-1].grow(self.features)
-        lanes = Lanes.__new__(Lanes)
-        lanes._join(groups, settings)
-        return lanes
-
-    def with_layout(self, layout: str) -> Lanes:
-        """The same lanes for rows that are laid out in this way."""
-        if all(lane.layout == layout for lane in self.settings):
-            return self
-        return Lanes.from_record([replace(lane, layout=layout) for lane in self.settings], *self.to_record())
-
-    def begin_averages_anew(self) -> None:
-        for group in self.groups:
-            group.begin_averages_anew()
-
-    def started_from(self, settings: Sequence[PgsSettings], lanes: Sequence[int]) -> Lanes:
-        """Models of other σ, each with the duals, the weights and at the step of one of these lanes. What the regularizer
-        weighed until now it weighs on: (t + t0)σ, by which λ is divided, goes on from where it is, and grows by the new σ
-        a step."""
-        others = Lanes([self._continued(one, lane) for one, lane in zip(settings, lanes, strict=True)])
-        others.grow(self.features)
-        for group, numbers in zip(others.groups, _order(others.settings), strict=True):
-            places = [self._places[lanes[number]] for number in numbers]
-            group.start_from([(self.groups[own], column) for own, column in places])
-        return others
-
-    def _continued(self, settings: PgsSettings, lane: int) -> PgsSettings:
-        before, steps = self.settings[lane], self.groups[self._places[lane][0]].steps
-        return replace(settings, t0=(steps + before.t0) * before.sigma / settings.sigma - steps)
-
-    def to_record(self) -> tuple[dict[str, Vector], list[dict[str, Any]]]:
-        """The vectors are views: to be written before the next step."""
-        vectors, numbers = {}, []
-        for number, group in enumerate(self.groups):
-            own, counts = group.to_record()
-            vectors.update({_name_in_group(name, number): vector for name, vector in own.items()})
-            numbers.append(counts)
-        return vectors, numbers
-
     @staticmethod
-    def from_record(
-        settings: Sequence[PgsSettings], vectors: dict[str, Vector], numbers: list[dict[str, Any]]
-    ) -> Lanes:
-        groups = []
-        for number, (group, counts) in enumerate(zip(_grouped(settings), numbers, strict=True)):
-            suffix = _name_in_group("", number)
-            own = {name.removesuffix(suffix): vector for name, vector in vectors.items() if _group_of(name) == number}
-            groups.append(Pgs.from_record(group, own, counts))
-        lanes = Lanes.__new__(Lanes)
-        lanes._join(groups, settings)
-        return lanes
+    def steps_of(section: Bundle) -> int:
+        """The step count in a section of a checkpoint."""
+        return int(section.arrays["0.steps"][0])
+
+    # Memory.
+
+    @property
+    def nbytes(self) -> int:
+        return sum(states.nbytes(group.learner.fields, group.state) for group in self.groups)
+
+    def bytes_per_feature(self, workers: int = 1) -> int:
+        """What one feature takes in the state of all lanes."""
+        return sum(states.bytes_per_feature(g.learner.fields, g.learner.width, workers) for g in self.groups)
+
+    def peak_bytes_per_feature(self, workers: int, racing: bool) -> int:
+        """With what saving and judging take for a moment. While lanes are dropped, those that stay are there twice."""
+        own = self.bytes_per_feature(workers)
+        return own + max(_READING_BYTES, own // 2 if racing else 0)
+
+    # The section of the checkpoint.
+
+    def state(self) -> Bundle:
+        arrays = {}
+        for number, group in enumerate(self.groups):
+            own = states.arrays_to_save(group.learner.fields, group.state, len(group.learner.specs))
+            arrays.update({f"{number}.{name}": array for name, array in own.items()})
+        return Bundle({"specs": [encode(spec) for spec in self.specs], "features": self.features}, arrays)
+
+    def restore(self, bundle: Bundle) -> None:
+        specs, features = [lane_spec(record) for record in bundle.values["specs"]], bundle.values["features"]
+        require(0 < len(specs) <= _MOST_LANES, f"{len(specs)} models")
+        require(type(features) is int and features >= 0, f"{features!r:.50} features")
+        groups: list[Group] = []
+        taken: set[str] = set()
+        for number, lanes in enumerate(_grouped(specs)):
+            group = Group([specs[lane] for lane in lanes])
+            own = {name: f"{number}.{name}" for name in group.learner.fields}
+            require(set(own.values()) <= bundle.arrays.keys(), f"arrays of {len(groups)} groups only")
+            saved = {name: bundle.arrays[full] for name, full in own.items()}
+            sizes = {states.COORDINATE: features + 1, states.LANE: len(lanes)}
+            arrays = states.from_saved(group.learner.fields, saved, sizes)
+            group.begin_from([(arrays, column) for column in range(len(lanes))], features + 1)
+            group.learner.check(group.state)
+            groups.append(group)
+            taken |= set(own.values())
+        require(taken == bundle.arrays.keys(), f"arrays of no model: {sorted(bundle.arrays.keys() - taken)}")
+        self.features = features
+        self._set(specs, groups)
 
 
-def _name_in_group(name: str, group: int) -> str:
-    return f"{name}@{group}" if group else name
-
-
-def _group_of(name: str) -> int:
-    return int(name.partition("@")[2] or 0)
-
-
-def _order(settings: Sequence[PgsSettings]) -> list[list[int]]:
-    """The numbers of the lanes of each group: lanes of one kind together, as many as the widest loop takes."""
-    kinds: dict[tuple[object, ...], list[int]] = {}
-    for number, lane in enumerate(settings):
-        kinds.setdefault(lane.kind, []).append(number)
+def _grouped(specs: Sequence[LaneSpec]) -> list[list[int]]:
+    """The numbers of the lanes of each group: lanes with everything in common, as many as the widest loop takes."""
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for number, spec in enumerate(specs):
+        alike.setdefault(spec.group, []).append(number)
     groups = []
-    for numbers in kinds.values():
-        most = most_lanes(settings[numbers[0]].p)
+    for numbers in alike.values():
+        most = learner_named(specs[numbers[0]].learner).most_lanes(specs[numbers[0]].norm)
         groups += [numbers[first : first + most] for first in range(0, len(numbers), most)]
     return groups
-
-
-def _grouped(settings: Sequence[PgsSettings]) -> list[list[PgsSettings]]:
-    return [[settings[number] for number in group] for group in _order(settings)]
-
-
-def _places(settings: Sequence[PgsSettings]) -> list[tuple[int, int]]:
-    """The group and the column of each lane."""
-    places = {}
-    for group, numbers in enumerate(_order(settings)):
-        for column, number in enumerate(numbers):
-            places[number] = (group, column)
-    return [places[number] for number in range(len(settings))]
-
-
-def state_bytes_per_feature(settings: Sequence[PgsSettings]) -> int:
-    """What one feature takes in the state of all lanes."""
-    return sum(
-        bytes_per_feature(group[0].p, group[0].returns, len(group), group[0].workers) for group in _grouped(settings)
-    )

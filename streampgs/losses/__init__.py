@@ -5,7 +5,7 @@ Nothing here imports Numba: the command line lists the losses, and loops compile
 
 from __future__ import annotations
 
-from streampgs.losses import classification, regression
+from streampgs.losses import classification, poisson, regression
 from streampgs.losses.loss import Formula, Loss, Parameter, Vector
 
 __all__ = ["CLASSIFYING", "LOSSES", "Formula", "Loss", "Parameter", "Vector"]
@@ -21,6 +21,7 @@ LOSSES: dict[str, Loss] = {
         regression.HUBER,
         regression.ABSOLUTE,
         regression.QUANTILE,
+        poisson.POISSON,
     )
 }
 

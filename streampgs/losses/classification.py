@@ -10,7 +10,7 @@ from streampgs.kernels.vector_math import exp_of_negative, log1p_of_unit
 from streampgs.losses.loss import Loss, Vector
 
 
-def mean_label(labels: Vector, weights: Vector, shape: float) -> float:
+def mean_label(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> float:
     return float(np.average(labels, weights=weights))
 
 
@@ -22,8 +22,8 @@ def hinge_slope(s: float, y: float, shape: float) -> float:
     return -y if y * s < 1.0 else 0.0
 
 
-def _larger_class(labels: Vector, weights: Vector, shape: float) -> float:
-    return float(np.sign(mean_label(labels, weights, shape)))
+def _larger_class(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> float:
+    return float(np.sign(mean_label(labels, weights, offsets, shape)))
 
 
 HINGE = Loss("hinge", hinge_value, hinge_slope, classifies=True, curvature=1.0, lipschitz=True, minimiser=_larger_class)
@@ -85,7 +85,7 @@ def _logistic_probability(scores: Vector) -> Vector:
     return np.asarray(np.where(scores >= 0.0, 1.0, shrunk) / (1.0 + shrunk))
 
 
-def _log_odds(labels: Vector, weights: Vector, shape: float) -> float:
+def _log_odds(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> float:
     """A class that no row has counts as half a row, so that the odds are finite."""
     share = float(weights[labels > 0.0].sum() / weights.sum())
     least = 0.5 / len(labels)

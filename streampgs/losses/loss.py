@@ -64,8 +64,9 @@ class Loss:
     and losses without curvature)."""
     lipschitz: bool
     """Whether the slope is bounded on the whole line; the others need a ball."""
-    minimiser: Callable[[Vector, Vector, float], float]
-    """The constant score with the smallest mean loss, from labels, weights and shape."""
+    minimiser: Callable[[Vector, Vector, Vector, float], float]
+    """The constant score with the smallest mean loss, from labels, weights, offsets and shape. Losses of classes ignore
+    the offsets: with offsets their constant has no closed form."""
     parameter: Parameter | None = None
     unit: Callable[[Vector], float] = _one
     """The unit of the labels, from a sample: steps are multiplied by it. Not 1 where slopes do not grow with the labels
@@ -75,6 +76,9 @@ class Loss:
     """The probability of the positive class, from scores; None if the loss estimates none."""
     prediction: Callable[[Vector], Vector] = _identity
     """The predicted number, from scores. Classes are predicted by the sign of the score."""
+    starts_at_base: bool = False
+    """Whether a model starts from the best constant score, because the loss has no scale of its own: a score of 0 may
+    be too far off."""
 
     def shape(self, labels: Vector, chosen: float | None = None) -> float:
         """The loss's parameter: as chosen, or from a sample of the labels; 0 if it has none."""
@@ -82,9 +86,12 @@ class Loss:
             return 0.0
         return self.parameter.default(labels) if chosen is None else chosen
 
-    def base(self, labels: Vector, weights: Vector, shape: float) -> float:
-        """The score of a row without features that fits these labels best; 0 if no row counts."""
-        return self.minimiser(labels, weights, shape) if weights.sum() > 0.0 else 0.0
+    def base(self, labels: Vector, weights: Vector, offsets: Vector, shape: float) -> float:
+        """The score that fits labels best if it is the same for all rows, up to their offsets. Empty weights mean ones,
+        empty offsets zeros; 0 if no row counts."""
+        weights = weights if weights.size else np.ones(len(labels))
+        offsets = offsets if offsets.size else np.zeros(len(labels))
+        return self.minimiser(labels, weights, offsets, shape) if weights.sum() > 0.0 else 0.0
 
     def values(self, scores: Vector | float, labels: Vector, shape: float) -> Vector:
         """The value for each label, in plain Python: for a few numbers."""

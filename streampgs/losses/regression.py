@@ -15,8 +15,8 @@ def squared_slope(s: float, y: float, shape: float) -> float:
     return 2.0 * (s - y)
 
 
-def _mean(labels: Vector, weights: Vector, shape: float) -> float:
-    return float(np.average(labels, weights=weights))
+def _mean(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> float:
+    return float(np.average(labels - offsets, weights=weights))
 
 
 SQUARED = Loss(
@@ -38,8 +38,9 @@ def huber_slope(s: float, y: float, shape: float) -> float:
 _HALVINGS = 60
 
 
-def _huber_centre(labels: Vector, weights: Vector, shape: float) -> float:
+def _huber_centre(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> float:
     """The root of the mean slope, which rises with the score."""
+    labels = labels - offsets
     low, high = float(labels.min()), float(labels.max())
     for _ in range(_HALVINGS):
         middle = 0.5 * (low + high)
@@ -66,8 +67,8 @@ def absolute_slope(s: float, y: float, shape: float) -> float:
     return -1.0 if s < y else 0.0
 
 
-def _median(labels: Vector, weights: Vector, shape: float) -> float:
-    return weighted_quantile(labels, weights, 0.5)
+def _median(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> float:
+    return weighted_quantile(labels - offsets, weights, 0.5)
 
 
 ABSOLUTE = Loss(
@@ -86,11 +87,15 @@ def quantile_slope(s: float, y: float, shape: float) -> float:
     return -shape if s < y else 0.0
 
 
+def _quantile(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> float:
+    return weighted_quantile(labels - offsets, weights, shape)
+
+
 def _one_half(labels: Vector) -> float:
     return 0.5
 
 
 QUANTILE = Loss(
     "quantile", quantile_value, quantile_slope, classifies=False, curvature=1.0, lipschitz=True,
-    minimiser=weighted_quantile, parameter=Parameter("quantile", default=_one_half, below=1.0), unit=spread,
+    minimiser=_quantile, parameter=Parameter("quantile", default=_one_half, below=1.0), unit=spread,
 )  # fmt: skip

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
-from streampgs.options import parse_size
+from streampgs.option_fields import parse_size
 from streampgs.packing import journal as journals
 from streampgs.packing.ahead import ahead
 from streampgs.packing.inputs import Input, Value, find_inputs

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.encoding import labels as label_layout
-from streampgs.encoding.encoder import LENGTHS_DIFFER, WIDTH_DIFFERS
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.kinds import kind_of
+from streampgs.encoding.kinds.kind import LENGTHS_DIFFER, WIDTH_DIFFERS
 from streampgs.encoding.labels import LabelSpec
-from streampgs.encoding.plan import LIST, VECTOR
 from streampgs.errors import DataError
 from streampgs.kernels import placing_loop as row_loops
 from streampgs.table import layout as row_layout
@@ -48,6 +48,7 @@ REASONS: dict[int, tuple[str, str, str]] = {
         "a label that is none of the classes",
         f"in a new run list all of them with --classes A,B,…, or name one against all others with --positive VALUE; or {_SKIP}",
     ),
+    label_layout.LABEL_TOO_LOW: ("negative label", "a negative label, but the loss is for counts", _SKIP),
     row_layout.WEIGHT_BAD: ("bad weight", "a weight that is null, negative or not finite", _SKIP),
     row_layout.OFFSET_BAD: ("bad offset", "an offset that is null or not finite", _SKIP),
     row_layout.FEATURES_NULL: ("features null", "null in place of a list of features", _SKIP),
@@ -101,10 +102,9 @@ def _found_in_column(reason: int, arrays: RowArrays, row: int, encoding: Encodin
     if reason == row_loops.REPEATED_INDEX:
         unique, counts = np.unique(arrays.indices[start:stop], return_counts=True)
         return f": '{encoding.name_of(int(unique[counts > 1][0]))}'"
-    kind = {WIDTH_DIFFERS: LIST, LENGTHS_DIFFER: VECTOR}.get(reason)
-    if kind is not None:
-        names = ", ".join(f"'{column.name}'" for column in encoding.all_columns if column.kind == kind)
-        return f", in {names}"
+    columns = [f"'{column.name}'" for column in encoding.all_columns if kind_of(column).fault == reason]
+    if columns:
+        return f", in {', '.join(columns)}"
     return _found(reason, arrays, row)
 
 
@@ -128,6 +128,7 @@ def _found(reason: int, arrays: RowArrays, row: int) -> str:
             label_layout.LABEL_NOT_FINITE,
             label_layout.LABEL_NO_CLASS,
             label_layout.LABEL_UNKNOWN_CLASS,
+            label_layout.LABEL_TOO_LOW,
         )
         and arrays.raw_labels is not None
     ):

@@ -17,12 +17,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
-from streampgs.formats.arrow_columns import list_offsets, read_column
-from streampgs.formats.arrow_metadata import BatchMetadata
-from streampgs.formats.shard_files import ArrowFile, announce, read_into
+from streampgs.formats.format import OpenShard, Slices
 from streampgs.order.schedule import WindowPlan
 from streampgs.reading.cache import BlockCache, CacheFile
-from streampgs.reading.decode import UndecodedGroup, decoded_slices
+from streampgs.reading.decode import UndecodedGroup, decoded_slices, opened
 from streampgs.reading.scratch import Scratch
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.copies import Copies
@@ -32,7 +30,6 @@ from streampgs.table.layout import Columns
 # A window may mix hundreds of files: opening each anew for its lengths and its rows would cost more than reading it.
 # At most this many stay open, and half of what the process may open.
 _OPEN_FILES = 1024
-_WORTH_READING_WHOLE = 0.75
 
 
 class Stopped(Exception):
@@ -47,79 +44,33 @@ class Block:
     start: int
     stop: int
     picks: NDArray[np.int64] | None
-    source: ArrowGroup | CachedSlice | DecodedRows
+    source: InPlace | CachedSlice | DecodedRows
 
     def count(self) -> int:
         return self.stop - self.start if self.picks is None else len(self.picks)
 
 
 @dataclass
-class ArrowGroup:
-    opened: Callable[[], ArrowFile]
+class InPlace:
+    """A group that is read where it is."""
+
+    opened: Callable[[], OpenShard]
+    """The file may be closed between two blocks."""
     number: int
-
-    @property
-    def file(self) -> ArrowFile:
-        return self.opened()
+    needed: tuple[str, ...]
 
     @cached_property
-    def batch(self) -> BatchMetadata:
-        return self.file.metadata(self.number)
-
-    def _read(self, scratch: Scratch) -> Any:
-        file = self.file
-        body = file.body_offset(self.number)
-
-        def read(offset: int, size: int) -> NDArray[np.uint8]:
-            target = scratch.take(size)
-            read_into(file.fd, target, body + offset, file.path)
-            return target
-
-        return read
-
-    def _is_whole(self, start: int, stop: int) -> bool:
-        """Whether the rows are the batch's, all of them, and its needed buffers most of what lies between them."""
-        first, last, needed = self._span
-        return stop - start == self.batch.rows and needed >= _WORTH_READING_WHOLE * (last - first)
-
-    @cached_property
-    def _span(self) -> tuple[int, int, int]:
-        """Where in the body the needed buffers begin and end, and their bytes together."""
-        parts = [self.batch.buffers[number] for place in self.file.places.values() for number in place.all_buffers()]
-        parts = [part for part in parts if part[1]]
-        if not parts:
-            return 0, 0, 0
-        return min(p[0] for p in parts), max(p[0] + p[1] for p in parts), sum(p[1] for p in parts)
+    def slices(self) -> Slices:
+        return self.opened().slices(self.number, self.needed)
 
     def announce(self, start: int, stop: int) -> None:
-        """Ask for the rows' bytes, as near as can be told without reading anything."""
-        file = self.file
-        body, rows = file.body_offset(self.number), max(1, self.batch.rows)
-        if self._is_whole(start, stop):
-            begin, end, _ = self._span
-            announce(file.fd, body + begin, end - begin)
-            return
-        for place in file.places.values():
-            for buffer in place.all_buffers():
-                offset, size = self.batch.buffers[buffer]
-                first, last = size * start // rows, -(-size * stop // rows)
-                if last > first:
-                    announce(file.fd, body + offset + first, last - first)
+        self.slices.announce(self.opened().file, start, stop)
 
     def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
-        offsets = list_offsets(self.file.places[lists], self.batch, start, stop, self._read(scratch))
-        return np.diff(offsets)
+        return self.slices.lengths(self.opened().file, start, stop, lists, scratch.take)
 
     def columns(self, start: int, stop: int, scratch: Scratch) -> dict[str, pa.Array]:
-        read = self._read(scratch)
-        if self._is_whole(start, stop):
-            begin, end, _ = self._span
-            whole: NDArray[np.uint8] = read(begin, end - begin)
-
-            def read(offset: int, size: int) -> NDArray[np.uint8]:
-                return whole[offset - begin : offset - begin + size]
-
-        return {name: read_column(place, self.batch, start, stop, read) for name, place in self.file.places.items()}
+        return self.slices.columns(self.opened().file, start, stop, scratch.take)
 
 
 @dataclass
@@ -262,7 +213,7 @@ class BlockFinder:
     def _close_copy(self, remote: RemoteObject) -> None:
         """A deleted file that is still open takes its place on the disk."""
         for key, file in list(self._open.items()):
-            if key[0] == "arrow" and file.path == remote:
+            if key[0] == "shard" and file.file.path == remote:
                 del self._open[key]
                 file.close()
 
@@ -286,35 +237,24 @@ class BlockFinder:
         group, start, stop = int(pieces.group[piece]), int(pieces.start[piece]), int(pieces.stop[piece])
         picks = pieces.picks[piece] if pieces.picks is not None else None
         if not shard.decoded:
-            yield Block(group, start, stop, picks, self._arrow_group(number, in_file))
+            yield Block(group, start, stop, picks, self._in_place(number, in_file))
             return
         slice_rows = int(self.slice_rows[group])
-        opened = partial(self._cache_file, group, shard, in_file, slice_rows)
+        cached = partial(self._cache_file, group, shard, in_file, slice_rows)
         for first in range(start, stop, slice_rows):
             last = min(first + slice_rows, stop)
-            yield Block(group, first, last, picks, CachedSlice(opened, first // slice_rows))
+            yield Block(group, first, last, picks, CachedSlice(cached, first // slice_rows))
 
-    def _arrow_group(self, number: int, in_file: int) -> ArrowGroup:
-        return ArrowGroup(partial(self._arrow_file, number), in_file)
-
-    def _arrow_file(self, number: int) -> ArrowFile:
+    def _in_place(self, number: int, in_file: int) -> InPlace:
         shard = self.catalog.shards[number]
+        return InPlace(partial(self._shard_file, number), in_file, shard.layout.columns)
 
-        def opened() -> ArrowFile:
-            file = ArrowFile(shard.path, shard.fingerprint, self.columns)
-            if file.groups != len(shard.group_rows):
-                file.close()
-                raise DataError(
-                    f"shard '{shard.path}' has {file.groups} record batches and not {len(shard.group_rows)} as catalogued",
-                    "restore it, or start a new run",
-                )
-            return file
-
-        file: ArrowFile = self._kept_open(("arrow", number), opened)
+    def _shard_file(self, number: int) -> OpenShard:
+        file: OpenShard = self._kept_open(("shard", number), partial(opened, self.catalog.shards[number]))
         return file
 
     def _cache_file(self, group: int, shard: Shard, in_file: int, slice_rows: int) -> CacheFile:
-        def opened() -> CacheFile:
+        def opened_file() -> CacheFile:
             assert self.cache is not None
             file = self.cache.open(shard, in_file, slice_rows)
             if file is None:  # gone or damaged since it was looked for
@@ -328,16 +268,16 @@ class BlockFinder:
                 )
             return file
 
-        file: CacheFile = self._kept_open(("cache", group), opened)
+        file: CacheFile = self._kept_open(("cache", group), opened_file)
         return file
 
-    def _kept_open(self, key: tuple[str, int], opened: Callable[[], Any]) -> Any:
+    def _kept_open(self, key: tuple[str, int], open_file: Callable[[], Any]) -> Any:
         """An open file, of which only so many are kept: a window may mix more files than a process may open."""
         file = self._open.get(key)
         if file is None:
             while len(self._open) >= self._most_open:
                 self._open.popitem(last=False)[1].close()
-            file = self._open[key] = opened()
+            file = self._open[key] = open_file()
         self._open.move_to_end(key)
         return file
 
@@ -408,4 +348,4 @@ class BlockFinder:
                 first += batch.num_rows
         else:
             for first in range(0, rows, slice_rows):
-                yield Block(group, first, min(first + slice_rows, rows), None, self._arrow_group(number, in_file))
+                yield Block(group, first, min(first + slice_rows, rows), None, self._in_place(number, in_file))

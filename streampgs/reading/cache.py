@@ -19,10 +19,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError, RunError
-from streampgs.files import new_file, open_regular, remove_leftovers
-from streampgs.formats.arrow_columns import Bytes, ColumnPlace, check_places, column_places, list_offsets, read_column
+from streampgs.files import new_file, remove_leftovers
+from streampgs.formats.arrow_columns import ColumnPlace, check_places, column_places, list_offsets, read_column
 from streampgs.formats.arrow_metadata import MetadataDamaged, metadata_length, read_batch_metadata
-from streampgs.formats.shard_files import announce, read_exactly, read_into
+from streampgs.formats.format import Bytes
+from streampgs.formats.local import LocalFile
 from streampgs.kernels.randomness import checksum
 from streampgs.reading.scratch import Scratch
 from streampgs.table.catalog import Shard
@@ -42,7 +43,7 @@ class CacheFile:
     """One decoded group, open for reading."""
 
     path: Path
-    fd: int
+    file: LocalFile
     index: NDArray[np.void]
     places: dict[str, ColumnPlace]
 
@@ -56,7 +57,7 @@ class CacheFile:
     def announce(self, number: int) -> None:
         """Ask for the bytes of slice `number`."""
         entry = self.index[number + 1]
-        announce(self.fd, int(entry["offset"]), int(entry["bytes"]))
+        self.file.announce(int(entry["offset"]), int(entry["bytes"]))
 
     def lengths(self, number: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
         """Lengths of the rows of slice `number` in the named list column; not yet checked against damage."""
@@ -92,13 +93,13 @@ class CacheFile:
     def _read(self, offset: int, size: int, scratch: Scratch) -> Bytes:
         target = scratch.take(size)
         try:
-            read_into(self.fd, target, offset, self.path)
+            self.file.read_into(target, offset)
         except (OSError, DataError) as error:
             raise CacheDamaged(str(error)) from error
         return target
 
     def close(self) -> None:
-        os.close(self.fd)
+        self.file.close()
 
 
 class BlockCache:
@@ -116,14 +117,13 @@ class BlockCache:
         """The group's cache file; None if there is none that is sound."""
         path = self.path(shard, group, slice_rows)
         try:
-            fd = open_regular(path)
+            file = LocalFile(path)
         except FileNotFoundError:
             return None
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         try:
-            return _open(path, fd, shard, group, slice_rows)
+            return _open(path, file, shard, group, slice_rows)
         except (CacheDamaged, OSError, DataError, pa.ArrowInvalid):
-            os.close(fd)
+            file.close()
             self.discard(path)
             return None
 
@@ -169,24 +169,24 @@ def _of(index: NDArray[np.void]) -> int:
     return int(checksum(np.frombuffer(index.tobytes(), np.uint8)))
 
 
-def _open(path: Path, fd: int, shard: Shard, group: int, slice_rows: int) -> CacheFile:
-    size = os.fstat(fd).st_size
+def _open(path: Path, file: LocalFile, shard: Shard, group: int, slice_rows: int) -> CacheFile:
+    size = file.size
     if size < _TAIL.itemsize:
         raise CacheDamaged("too short")
-    tail = np.frombuffer(read_exactly(fd, _TAIL.itemsize, size - _TAIL.itemsize, path), np.uint8)
+    tail = np.frombuffer(file.read(_TAIL.itemsize, size - _TAIL.itemsize), np.uint8)
     (messages, index_checksum, magic) = tail.view(_TAIL)[0]
     index_bytes = int(messages) * _INDEX.itemsize
     if magic != _MAGIC or index_bytes + _TAIL.itemsize > size:
         raise CacheDamaged("no index at its end")
-    raw = read_exactly(fd, index_bytes, size - _TAIL.itemsize - index_bytes, path)
+    raw = file.read(index_bytes, size - _TAIL.itemsize - index_bytes)
     index = np.frombuffer(raw, _INDEX)
     rows = shard.group_rows[group]
     expected = [min(slice_rows, rows - start) for start in range(0, rows, slice_rows)]
     if _of(index) != int(index_checksum) or index["rows"][1:].tolist() != expected:
         raise CacheDamaged("an index that does not match")
-    schema_bytes = read_exactly(fd, int(index["bytes"][0]), int(index["offset"][0]), path)
+    schema_bytes = file.read(int(index["bytes"][0]), int(index["offset"][0]))
     if checksum(np.frombuffer(schema_bytes, np.uint8)) != index["checksum"][0]:
         raise CacheDamaged("a schema that does not match")
     schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
     kept = schema.names if shard.layout.encoding is not None else list(shard.layout.columns)
-    return CacheFile(path, fd, index, column_places(schema, kept))
+    return CacheFile(path, file, index, column_places(schema, kept))

@@ -5,23 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeGuard
 
 import pyarrow as pa
 
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.learning import read_bytes
-from streampgs.encoding.plan import CATEGORY
-from streampgs.errors import DataChanged, DataError
-from streampgs.formats.remote import opened_groups, remote_source
-from streampgs.formats.shard_files import ArrowFile, ParquetShard, fingerprint_of
-from streampgs.stores.access import RemoteObject
+from streampgs.errors import DataError
+from streampgs.formats.format import OpenShard
+from streampgs.formats.registry import open_shard
 from streampgs.table.catalog import Shard
 from streampgs.table.layout import Columns, partition_columns
-from streampgs.table.locate import ShardPath
 
 # Less at a time costs more in calls than in decoding.
 _BATCH_BYTES = 1 << 20
@@ -152,49 +149,34 @@ def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]
 
 
 def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """The same with the columns as the file has them; of a remote shard that has no place here, where it lies."""
-    if not _is_far(shard.path) and fingerprint_of(shard.path) != shard.fingerprint:
-        raise DataChanged(f"shard '{shard.path}' was replaced while in use", "restore it, or start a new run")
+    """A group in slices of exactly `slice_rows` rows but for the last, with the columns as the file has them."""
     rows, expected = 0, shard.group_rows[group]
-    for batch in _decoded(shard, group, slice_rows, columns):
-        rows += batch.num_rows
-        if rows > expected:
-            break
-        yield batch
-    if rows != expected:  # decoders may end without a word at a page that they do not understand
+    constants = {constant.name for constant in shard.layout.partitions}  # the file has no such columns
+    with opened(shard) as file:
+        batches = file.decode(group, slice_rows, shard.layout.columns, _categories(columns) - constants)
+        for batch in _evened(batches, slice_rows):
+            rows += batch.num_rows
+            if rows > expected:
+                break
+            yield batch
+    if rows != expected:  # decoders may stop silently at a page that they do not understand
         many = "more" if rows > expected else f"{rows:,}"
         raise DataError(
-            f"shard '{shard.path}', {shard.group_name} {group}: {many} rows, but the footer tells of {expected:,}",
+            f"shard '{shard.path}', {shard.group_name} {group}: {many} rows; the footer says {expected:,}",
             "it is damaged or changed: restore it, or write it again and start a new run",
         )
 
 
-def _is_far(path: ShardPath) -> TypeGuard[RemoteObject]:
-    return isinstance(path, RemoteObject) and path.folder is None
-
-
-def _decoded(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
-    if shard.kind == "parquet":
-        with remote_source(shard.path) if _is_far(shard.path) else nullcontext() as source:
-            told = {constant.name for constant in shard.layout.partitions}  # the file has no such column
-            parquet = ParquetShard(shard.path, shard.layout, source, _categories(columns) - told)
-            try:
-                yield from _evened(parquet.decoded_slices(group, slice_rows), slice_rows)
-            finally:
-                parquet.close()
-    elif _is_far(shard.path):
-        with opened_groups(shard.path, shard.fingerprint, columns) as groups:
-            yield from groups.decoded_slices(group, slice_rows)
-    else:
-        with ArrowFile(shard.path, shard.fingerprint, columns) as file:
-            yield from file.decoded_slices(group, slice_rows)
+def opened(shard: Shard) -> OpenShard:
+    """A catalogued shard: its local copy, or where there is none the object in its store."""
+    return open_shard(shard.path, shard.fingerprint)
 
 
 def _categories(columns: Columns) -> frozenset[str]:
     """Columns to be read with each different string once, unless strings are so long that a set of them is large."""
     if not isinstance(columns.encoding, Encoding) or columns.encoding.bytes_per_row > _LONG_ROW:
         return frozenset()
-    return frozenset(column.name for column in columns.encoding.all_columns if column.kind == CATEGORY)
+    return frozenset(column.name for column in columns.encoding.all_columns if kind_of(column).reads_dictionaries)
 
 
 def _evened(batches: Iterator[pa.RecordBatch], slice_rows: int) -> Iterator[pa.RecordBatch]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streampgs.formats.arrow_columns import Bytes
+from streampgs.formats.format import Bytes
 
 _ALIGNMENT = 64
 

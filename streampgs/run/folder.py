@@ -22,7 +22,7 @@ from streampgs.run.history import append_event, read_events
 from streampgs.run.lock import UNFINISHED
 from streampgs.run.record import RunRecord
 from streampgs.run.seal import FORMAT, SealBroken, read_sealed, refuse_other_format, write_sealed
-from streampgs.run.validate import check_catalog, check_columns, check_encoding
+from streampgs.run.validate import check_catalog, check_columns
 from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 
@@ -163,7 +163,6 @@ class RunFolder:
             before = self.encoding(record["encoding"].get("before"))
             arrays = {row["name"]: np.frombuffer(row["data"], np.dtype(row["type"])) for row in table.to_pylist()}
             encoding = Encoding.from_record(record["encoding"], arrays, before)
-            check_encoding(encoding)
         if encoding.digest != digest:
             raise RunError(f"'{path}' is not the encoding of this run", "restore it from a copy, or start a new run")
         return encoding

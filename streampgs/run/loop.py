@@ -37,7 +37,9 @@ class Loop:
         self.models, self.meter, self.worker, self.saver = models, meter, worker, saver
         self.limits, self.stop, self.until_epoch = limits, stop, until_epoch
 
-    def run(self, prepare: Callable[[Window], None], judge: Callable[[Window, int], None], after: Callable[[], None]) -> str:
+    def run(
+        self, prepare: Callable[[Window], None], judge: Callable[[Window, int], None], after: Callable[[], None]
+    ) -> str:
         """Train until a limit or a stop, and return the reason. `prepare` is called with each new window, `judge` before
         each stretch of rows, `after` after each."""
         while True:
@@ -50,9 +52,7 @@ class Loop:
                 return reached
             self.worker.release()
 
-    def _train_on(
-        self, window: Window, judge: Callable[[Window, int], None], after: Callable[[], None]
-    ) -> str | None:
+    def _train_on(self, window: Window, judge: Callable[[Window, int], None], after: Callable[[], None]) -> str | None:
         """The reason to end, or None when the window is used up."""
         stretch, row = self._stretch(window), self.worker.cursor.row
         while row < window.rows:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from streampgs.checks import Count, decode, require
+from streampgs.checks import decode, require
 from streampgs.data.source import Source
 from streampgs.engine.worker import Worker
 from streampgs.options import Limits

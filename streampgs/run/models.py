@@ -124,12 +124,12 @@ class Models:
     # How good the leader is.
 
     def gap(self) -> float | None:
-        """The certificate: the mean over targets."""
+        """The mean certificate over targets; None if the solver has none, or before the first step."""
         if not self.started or not self.lanes.steps:
             return None
         gaps = [self.lanes.certificate(lane) for lane in self.race.leading_lanes()]
         known = [gap for gap in gaps if gap is not None]
-        return sum(known) / len(gaps) if len(known) == len(gaps) else None
+        return sum(known) / len(known) if known else None
 
     def progressive(self) -> Judged:
         """Loss and accuracy over the leader's steps, each row before it was trained on; the mean over targets. With more

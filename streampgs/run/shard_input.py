@@ -27,7 +27,6 @@ from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, StopRequest
-from streampgs.run.validate import check_cursor
 from streampgs.run.words import few_blocks_hint, shard_choices
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, with_cache
@@ -162,8 +161,7 @@ def resume_on_shards(
         with understanding(checkpoint.path):
             section = checkpoint.sections["worker"]
             cursor = cursor_in(section)
-            check_cursor(cursor, catalog)
-        catalog = catalog_at(section, cursor, catalog)
+            catalog = catalog_at(section, cursor, catalog)
     table = record.table(catalog, cursor, folder.encoding(record.encoding))
     with understanding(None if checkpoint is None else checkpoint.path):
         check_row(table.schedule, cursor)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 
 from streampgs.data.budget import BLOCKS_NEEDED, Forecast
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.plan import CATEGORY, CROSS, TOKENS, WEIGHED_TOKENS
+from streampgs.encoding.kinds import KINDS
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import learner_named
 from streampgs.options import ModelOptions
@@ -57,9 +56,7 @@ def few_blocks_hint(schedule: Schedule, window: Window) -> str | None:
     )
 
 
-def announced(
-    models: Models, encoding: Encoding | None, data: dict[str, str], forecast: Forecast
-) -> dict[str, str]:
+def announced(models: Models, encoding: Encoding | None, data: dict[str, str], forecast: Forecast) -> dict[str, str]:
     """Every choice, in the order in which it is printed."""
     rest = dict(data)
     return {
@@ -113,7 +110,10 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
     by_kind: dict[str, list[str]] = {}
     for column in encoding.all_columns:
         by_kind.setdefault(column.kind, []).append(column.name)
-    parts = [f"{_counted(len(names), kind)} ({_shortened(names)})" for kind, names in by_kind.items()]
+    parts = [
+        f"{len(names)} {kind if len(names) == 1 else KINDS[kind].plural} ({_shortened(names)})"
+        for kind, names in by_kind.items()
+    ]
     if any(column.scale for column in encoding.all_columns):
         parts.append("numbers standardized")
     if encoding.has_hashed:
@@ -127,16 +127,6 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
     if left_out:
         choices["left out"] = _shortened(f"{name} ({reason})" for name, reason in left_out.items())
     return choices
-
-
-_SINGULARS = {TOKENS: "column of tokens", WEIGHED_TOKENS: "map"}
-_PLURALS = {CATEGORY: "categories", CROSS: "crosses", TOKENS: "columns of tokens", WEIGHED_TOKENS: "maps"}
-
-
-def _counted(count: int, kind: str) -> str:
-    if count == 1:
-        return f"1 {_SINGULARS.get(kind, kind)}"
-    return f"{count} {_PLURALS.get(kind, kind + 's')}"
 
 
 def _label_text(label: float | str) -> str:
@@ -181,9 +171,7 @@ def _cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None)
     if not catalog.remote:
         return _decoded_choice(catalog, folder, epochs_left)
     size = sum(remote.size for remote in catalog.remote)
-    copies = (
-        f"copies of {len(catalog.remote):,} remote shards ({size / 1e6:,.1f} MB) are downloaded to {folder} when they are needed"
-    )
+    copies = f"{len(catalog.remote):,} remote shards ({size / 1e6:,.1f} MB) are copied to {folder} when they are needed"
     decoded = any(shard.decoded for shard in catalog.shards)
     return f"{copies}; {_decoded_choice(catalog, folder, epochs_left)}" if decoded else copies
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,9 +21,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, Unfinished
-from streampgs.formats.remote import read_remote_facts, what_changed
-from streampgs.formats.shard_files import Fingerprint, ShardFacts, encoded_entries, fingerprint_of, read_facts
+from streampgs.formats.format import Fingerprint, ShardPath
+from streampgs.formats.local import unreadable
+from streampgs.formats.registry import FORMATS, fingerprint_of, open_shard, present_version, suffixes
+from streampgs.formats.remote import what_changed
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.content import content_digest
@@ -37,7 +41,7 @@ from streampgs.table.layout import (
     refuse_missing,
     with_partitions,
 )
-from streampgs.table.locate import Located, ShardPath, locate
+from streampgs.table.locate import Located, locate
 
 _READERS = 4  # threads; for the latency of disks: on files in memory more of them only contend for the interpreter
 
@@ -45,7 +49,8 @@ _READERS = 4  # threads; for the latency of disks: on files in memory more of th
 @dataclass(frozen=True)
 class Shard:
     path: ShardPath
-    kind: str
+    format: str
+    """The name of its format."""
     fingerprint: Fingerprint
     layout: Layout
     decoded: bool
@@ -68,12 +73,18 @@ class Shard:
     @property
     def group_name(self) -> str:
         """What its format calls a group."""
-        return "row group" if self.kind == "parquet" else "record batch"
+        return FORMATS[self.format].group_name
 
     @cached_property
     def content_identity(self) -> str:
         """The same without the time stamp, which copying changes."""
-        facts = [self.fingerprint.size, self.fingerprint.footer_digest, self.kind, self.group_rows, self.group_entries]
+        facts = [
+            self.fingerprint.size,
+            self.fingerprint.footer_digest,
+            self.format,
+            self.group_rows,
+            self.group_entries,
+        ]
         return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
 
     @property
@@ -82,7 +93,7 @@ class Shard:
         the same time, may share it."""
         facts = [
             asdict(self.fingerprint),
-            self.kind,
+            self.format,
             self.layout.to_json(),
             self.group_rows,
             self.group_entries,
@@ -237,7 +248,7 @@ class Catalog:
         records: list[dict[str, Any]] = [
             {
                 "path": str(s.path),
-                "kind": s.kind,
+                "format": s.format,
                 **asdict(s.fingerprint),
                 "layout": json.dumps(s.layout.to_json()),
                 "decoded": s.decoded,
@@ -257,7 +268,7 @@ class Catalog:
             path, size, version = record["path"], record["size"], record.get("version", "")
             return Shard(
                 RemoteObject(path, size, version) if is_address(path) else Path(path),
-                record["kind"],
+                record["format"],
                 Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
                 Layout.from_json(layout),
                 record["decoded"],
@@ -273,7 +284,7 @@ class Catalog:
 _SCHEMA = pa.schema(
     {
         "path": pa.string(),
-        "kind": pa.string(),
+        "format": pa.string(),
         "size": pa.int64(),
         "modified_ns": pa.int64(),
         "footer_digest": pa.string(),
@@ -311,51 +322,39 @@ class Surveyed:
     def laid_out(self, columns: Columns) -> Shard:
         """The shard with these columns, which are to be encoded: nothing has to be read again for that."""
         layout = find_layout(self.schema, columns, str(self.shard.path), self.says)
-        entries = tuple(encoded_entries(rows, columns) for rows in self.shard.group_rows)
+        entries = _encoded_entries(self.shard.group_rows, columns)
         return replace(self.shard, layout=layout, decoded=True, group_entries=entries)
 
 
 def survey(paths: Sequence[ShardPath], columns: Columns, says: Mapping[ShardPath, TableSays]) -> list[Surveyed]:
     """The shards at these paths, by their footers, read in parallel, and by what the logs of tables say (`Located`)."""
-    facts: dict[ShardPath, tuple[ShardPath, ShardFacts]] = {}
-    alike: dict[pa.Schema, pa.Schema] = {}
+    remote = any(isinstance(path, RemoteObject) for path in paths)
+    with ThreadPoolExecutor(ASKERS if remote else _READERS, "streampgs-footers") as pool:
+        found = list(pool.map(lambda path: surveyed(path, columns, says.get(path)), paths))
+    alike: dict[pa.Schema, pa.Schema] = {}  # a thousand shards of one schema hold it once
+    return [replace(one, schema=alike.setdefault(one.schema, one.schema)) for one in found]
 
-    def sparing(found: ShardFacts) -> ShardFacts:
-        """A thousand shards of one schema are to hold it once."""
-        schema = found.schema.remove_metadata()
-        return replace(found, schema=alike.setdefault(schema, schema))
 
-    files = [path for path in paths if isinstance(path, Path)]
-    with ThreadPoolExecutor(_READERS) as pool:
-        facts.update(
-            zip(
-                files,
-                pool.map(lambda path: (path, sparing(read_facts(path, columns, says.get(path)))), files),
-                strict=True,
-            )
-        )
-        contents: dict[ShardPath, str] = dict(zip(files, pool.map(content_digest, files), strict=True))
-    objects = [path for path in paths if isinstance(path, RemoteObject)]
-    if objects:
-        facts.update(zip(objects, read_remote_facts(objects, columns, says), strict=True))
-    return [
-        Surveyed(
-            Shard(
-                path,
-                f.kind,
-                f.fingerprint,
-                f.layout,
-                f.decoded,
-                False,
-                f.group_rows,
-                f.group_entries,
-                contents.get(name, ""),
-            ),
-            sparing(f).schema,
-            says.get(name),
-        )
-        for name, (path, f) in ((path, facts[path]) for path in paths)
-    ]
+def surveyed(path: ShardPath, columns: Columns, says: TableSays | None = None) -> Surveyed:
+    """One shard, in its present version."""
+    path = present_version(path)
+    try:
+        with open_shard(path) as file:
+            layout = find_layout(file.schema, columns, str(path), says)
+            rows, encoded = file.group_rows(layout.columns), columns.encoding is not None
+            entries = _encoded_entries(rows, columns) if encoded else file.group_values(layout.lists)
+            decoded = encoded or file.must_decode()
+            content = content_digest(path) if isinstance(path, Path) else ""
+            shard = Shard(path, file.format.name, file.fingerprint, layout, decoded, False, rows, entries, content)
+            return Surveyed(shard, file.schema.remove_metadata(), says)
+    except OSError as error:
+        raise unreadable(path, error) from error
+
+
+def _encoded_entries(rows: Iterable[int], columns: Columns) -> tuple[int, ...]:
+    """Estimates of the entries that groups of so many rows will have."""
+    each = columns.encoding.entries_per_row if isinstance(columns.encoding, Encoding) else 1.0
+    return tuple(math.ceil(count * each) for count in rows)
 
 
 def located_shards(sources: Sequence[str]) -> Located:
@@ -364,7 +363,7 @@ def located_shards(sources: Sequence[str]) -> Located:
     if not located.paths:
         raise DataError(
             f"no shards in {', '.join(sources)}",
-            "shards end in .parquet, .pq, .arrow, .ipc or .feather; other files become shards by: streampgs pack IN… OUT",
+            f"shards end in {', '.join(suffixes())}; other files become shards by: streampgs pack IN… OUT",
         )
     return located
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from streampgs.errors import DataError, Unfinished
-from streampgs.formats.shard_files import Fingerprint, fingerprint_of
+from streampgs.formats.format import Fingerprint, ShardPath
+from streampgs.formats.registry import fingerprint_of
 from streampgs.table.catalog import Catalog
 from streampgs.table.content import content_digest, same_content, stamp_of
-from streampgs.table.locate import ShardPath
 
 Stamp = tuple[int, int, int]
 """Size, time of the last change and inode of a file."""

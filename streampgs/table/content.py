@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from streampgs.files import open_regular
-from streampgs.formats.shard_files import read_exactly, unreadable
+from streampgs.formats.local import LocalFile, unreadable
 
 _PIECES, _PIECE_BYTES = 4, 4096
 _COMPARED_BYTES = 1 << 20
@@ -37,12 +37,15 @@ def content_digest(path: Path) -> str:
     """Of the whole file if it is small, else of pieces from all over it; with its footer it tells shards apart unless
     they differ in a few bytes only."""
     digest = hashlib.sha256()
-    with _named(path), open(open_regular(path), "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        whole = size <= _PIECES * _PIECE_BYTES
-        places = [0] if whole else [(size - _PIECE_BYTES) * place // (_PIECES - 1) for place in range(_PIECES)]
-        for place in places:
-            digest.update(read_exactly(file.fileno(), size if whole else _PIECE_BYTES, place, path))
+    with _named(path):
+        file = LocalFile(path)
+        try:
+            whole = file.size <= _PIECES * _PIECE_BYTES
+            places = [0] if whole else [(file.size - _PIECE_BYTES) * place // (_PIECES - 1) for place in range(_PIECES)]
+            for place in places:
+                digest.update(file.read(file.size if whole else _PIECE_BYTES, place))
+        finally:
+            file.close()
     return digest.hexdigest()[:32]
 
 

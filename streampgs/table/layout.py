@@ -18,20 +18,12 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
-from streampgs.encoding.encoder import (
-    FAULTS,
-    FEATURES,
-    INDICES,
-    LENGTHS_DIFFER,
-    OFFSET,
-    VALUES,
-    WEIGHT,
-    WIDTH_DIFFERS,
-    label_name,
-)
+from streampgs.encoding.encoder import FAULTS, FEATURES, INDICES, OFFSET, VALUES, WEIGHT, label_name
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.labels import LABEL_NOT_FINITE, LABEL_NULL, LabelSpec
-from streampgs.encoding.plan import CROSS, Plan, refuse_doubles
+from streampgs.encoding.kinds import kind_of
+from streampgs.encoding.kinds.kind import LENGTHS_DIFFER, WIDTH_DIFFERS
+from streampgs.encoding.labels import LABEL_NOT_FINITE, LABEL_NULL, LABEL_TOO_LOW, LabelSpec
+from streampgs.encoding.plan import Plan, refuse_doubles
 from streampgs.errors import DataError
 
 SPARSE, DENSE = "sparse", "dense"
@@ -141,6 +133,11 @@ class Layout:
     classes: int | None = None
     """How many of the classes were known when the shard came; None: there are none to be known."""
 
+    @property
+    def lists(self) -> str:
+        """The column whose lists are the rows' features."""
+        return INDICES if self.kind == SPARSE else FEATURES
+
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
 
@@ -236,7 +233,7 @@ def _encoded_layout(
             if name not in leaves:
                 continue
             found = types.class_of(leaves[name])
-            if not column.kind == CROSS and found not in (column.holds, types.NULL):
+            if not kind_of(column).fits(column, found):
                 raise DataError(
                     f"shard '{shard}': column '{name}' is of type {leaves[name]}; a {column.holds} is expected",
                     f"write it as in the data that were trained on, or train without it (train --ignore {name})",
@@ -417,7 +414,7 @@ def rows_of(
     if columns.labels and columns.labels[0] in arrays:
         raw = [_float64(arrays[name]) for name in columns.labels]
         meant = [
-            _labels(arrays[name], as_read, spec if classifies else None, layout.classes, reasons)
+            _labels(arrays[name], as_read, spec, classifies, layout.classes, reasons)
             for name, as_read, spec in zip(columns.labels, raw, columns.specs, strict=True)
         ]
         raw_labels, labels = _side_by_side(raw), _side_by_side(meant)
@@ -430,7 +427,8 @@ def rows_of(
 def _labels(
     array: pa.Array,
     codes: NDArray[np.float64],
-    spec: LabelSpec | None,
+    spec: LabelSpec,
+    classifies: bool,
     known_classes: int | None,
     reasons: NDArray[np.uint8],
 ) -> NDArray[np.float64]:
@@ -438,7 +436,8 @@ def _labels(
     reasons[~finite] = LABEL_NOT_FINITE
     if array.null_count:
         reasons[array.is_null().to_numpy(zero_copy_only=False)] = LABEL_NULL
-    if spec is None:
+    if not classifies:
+        reasons[finite & (codes < spec.lowest)] = LABEL_TOO_LOW
         return codes
     targets, unknown, reason = spec.targets(codes, known_classes)
     reasons[finite & unknown] = reason

@@ -8,19 +8,15 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streampgs.errors import DataError, Unfinished
-from streampgs.formats.names import is_hidden, is_ignored, is_shard_name
+from streampgs.errors import DataError
+from streampgs.formats.format import ShardPath
+from streampgs.formats.names import is_hidden, is_ignored
+from streampgs.formats.registry import is_shard_name
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.delta import LOG, DeltaListing, list_table, part_of_table
 from streampgs.table.layout import TableSays
 from streampgs.table.locate_objects import holds_log, objects_at
-
-ARROW, PARQUET = "arrow", "parquet"
-_ARROW_MAGIC, _PARQUET_MAGIC = b"ARROW1", b"PAR1"
-
-ShardPath = Path | RemoteObject
-"""What a shard is read from. `str` of it is for people; `os.fspath` names a file on this disk."""
 
 
 @dataclass
@@ -128,29 +124,3 @@ def _refuse_parts_of_tables(source: str, files: Iterable[Path]) -> None:
         table = table_above(Path(os.path.abspath(file)))
         if table is not None:
             raise part_of_table(source, table)
-
-
-def kind_of(path: ShardPath, head: bytes) -> str:
-    """Arrow or Parquet, told by the first bytes and not by the name."""
-    if head.startswith(_ARROW_MAGIC):
-        return ARROW
-    if head.startswith(_PARQUET_MAGIC):
-        return PARQUET
-    if head.startswith(b"\xff\xff\xff\xff"):
-        raise DataError(
-            f"shard '{path}' is an Arrow stream, not a file",
-            "rewrite it with pyarrow.ipc.new_file: a file has the index that random reading needs",
-        )
-    if head.startswith(b"FEA1"):
-        raise DataError(
-            f"shard '{path}' is in the Feather V1 format",
-            "rewrite it as Feather V2 (which is Arrow IPC) or Parquet",
-        )
-    if not head:
-        raise Unfinished(f"shard '{path}' is empty", "remove it, or let its writer finish")
-    if len(head) < len(_ARROW_MAGIC) or not any(head):
-        raise Unfinished(f"shard '{path}' has no beginning yet", "remove it, or let its writer finish")
-    raise DataError(
-        f"shard '{path}' is neither Arrow nor Parquet",
-        "make shards of CSV, JSON, svmlight and other files by: streampgs pack FILE OUT",
-    )

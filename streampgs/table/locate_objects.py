@@ -12,7 +12,8 @@ from fnmatch import fnmatchcase
 from itertools import takewhile
 
 from streampgs.errors import DataError
-from streampgs.formats.names import is_hidden, is_ignored, is_shard_name
+from streampgs.formats.names import is_hidden, is_ignored
+from streampgs.formats.registry import is_shard_name
 from streampgs.stores.access import is_object, keys_below
 from streampgs.stores.addresses import Address, parse
 from streampgs.table.delta import LOG, part_of_table

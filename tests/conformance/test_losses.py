@@ -132,12 +132,16 @@ def second_derivative(loss: Loss, s: float, y: float, shape: float, h: float = 1
 
 @every_loss
 def test_curvature_is_a_bound_of_the_second_derivative(loss):
-    """So the first step, 1/(curvature·mean ‖x‖²), does not overshoot."""
+    """So the first step, 1/(curvature·mean ‖x‖²), does not overshoot. If a loss has no such bound, models start at the
+    base, and this is the curvature there."""
     found, h = sample_labels(loss), 1e-3
     shape, y = loss.shape(found), float(found[0])
-    bends = [second_derivative(loss, h * (place + 0.5), y, shape) for place in range(-4000, 4000)]
+    places = [h * (place + 0.5) for place in range(-4000, 4000)]
+    if loss.starts_at_base:
+        places = [loss.base(found, np.empty(0), np.empty(0), shape) - h]
     assert loss.curvature > 0.0
-    assert max(bends) <= loss.curvature / loss.unit(found) * (1.0 + 1e-6)
+    bend = max(second_derivative(loss, s, y, shape) for s in places)
+    assert bend <= loss.curvature / loss.unit(found) * (1.0 + 1e-6)
 
 
 @every_loss
@@ -152,25 +156,35 @@ def test_classes_are_mirror_images_and_numbers_may_be_moved(loss, data):
 
 
 @every_loss
-@pytest.mark.parametrize("weighted", [False, True])
-def test_no_constant_score_has_a_smaller_mean_loss_than_the_base(loss, weighted):
-    found = sample_labels(loss)
-    weights = np.random.default_rng(8).uniform(0.0, 3.0, len(found)) if weighted else np.ones(len(found))
+@pytest.mark.parametrize("weighted", [False, True], ids=["ones", "weights"])
+@pytest.mark.parametrize("shifted", [False, True], ids=["no offsets", "offsets"])
+def test_no_constant_score_has_a_smaller_mean_loss_than_the_base(loss, weighted, shifted):
+    found, random = sample_labels(loss), np.random.default_rng(8)
+    weights = random.uniform(0.0, 3.0, len(found)) if weighted else np.empty(0)
+    offsets = random.normal(0.0, 0.3, len(found)) if shifted and not loss.classifies else np.empty(0)
+    counted = weights if weighted else np.ones(len(found))
+
+    def mean_loss(s: float) -> float:
+        return float(counted @ loss.values(s + (offsets if offsets.size else 0.0), found, shape))
+
+    # The default and larger shapes: the rate of a Poisson model must be in the range where it is exponential.
     for shape in shapes(loss):
-        base = loss.base(found, weights, shape)
-        least = float(weights @ loss.values(base, found, shape))
+        if loss.starts_at_base and shape < loss.shape(found):
+            continue
+        base = loss.base(found, weights, offsets, shape)
         for distance in (1e-6, 1e-3, 0.1, 1.0, 10.0):
             for s in (base - distance, base + distance):
-                assert float(weights @ loss.values(s, found, shape)) >= least * (1.0 - 1e-12)
+                assert mean_loss(s) >= mean_loss(base) * (1.0 - 1e-12)
 
 
 @every_loss
 def test_base_is_finite_for_labels_of_one_value_and_zero_without_rows(loss):
     shape, value = shapes(loss)[0], max(1.0, loss.lowest_label)
-    assert math.isfinite(loss.base(np.full(5, value), np.ones(5), shape))
+    nothing = np.empty(0)
+    assert math.isfinite(loss.base(np.full(5, value), nothing, nothing, shape))
     if math.isfinite(loss.lowest_label):
-        assert math.isfinite(loss.base(np.full(5, loss.lowest_label), np.ones(5), shape))
-    assert loss.base(np.ones(3), np.zeros(3), shape) == loss.base(np.empty(0), np.empty(0), shape) == 0.0
+        assert math.isfinite(loss.base(np.full(5, loss.lowest_label), nothing, nothing, shape))
+    assert loss.base(np.ones(3), np.zeros(3), nothing, shape) == loss.base(nothing, nothing, nothing, shape) == 0.0
 
 
 @every_loss

@@ -349,12 +349,12 @@ def feature_at(encoding: Encoding, index: int) -> Feature:
     if index >= encoding.hashed_first:
         place = index - encoding.hashed_first
         return ("word", place) if place < len(encoding.words) else ("slot", place - len(encoding.words))
-    (column,) = (
-        column
+    (found,) = (
+        (column.name, index - encoding.first_of[column.name])
         for column in encoding.columns
-        if column.kind in ("number", "list") and column.first <= index < column.first + column.width
+        if column.kind in ("number", "list") and 0 <= index - encoding.first_of[column.name] < column.width
     )
-    return column.name, index - column.first
+    return found
 
 
 def learnt(table: Table, options: EncodingOptions) -> Encoding:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.kinds.text import normalized
 from streampgs.encoding.labels import LabelSpec
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
@@ -268,8 +269,8 @@ DELICATE = (
 def test_the_length_of_a_row_does_not_depend_on_whether_it_is_the_last():
     row = np.array(DELICATE, np.uint32).view(np.float32)
     places = np.arange(len(row), dtype=np.uint32)
-    _, _, alone = Encoder._normalised((np.array([0, 16]), places, row))
-    _, _, twice = Encoder._normalised((np.array([0, 0, 16, 16, 32, 32]), np.tile(places, 2), np.tile(row, 2)))
+    _, _, alone = normalized((np.array([0, 16]), places, row))
+    _, _, twice = normalized((np.array([0, 0, 16, 16, 32, 32]), np.tile(places, 2), np.tile(row, 2)))
     assert alone.dtype == np.float32
     assert twice.tobytes() == alone.tobytes() * 2
     expected = row / math.sqrt(math.fsum(float(value) ** 2 for value in row))
@@ -278,7 +279,7 @@ def test_the_length_of_a_row_does_not_depend_on_whether_it_is_the_last():
 
 def test_rows_without_any_entry_have_no_length_but_do_no_harm():
     offsets = np.array([0, 0, 2, 2, 3, 3])
-    _, _, values = Encoder._normalised((offsets, np.arange(3, dtype=np.uint32), np.array([3, -4, 0], np.float32)))
+    _, _, values = normalized((offsets, np.arange(3, dtype=np.uint32), np.array([3, -4, 0], np.float32)))
     assert values == pytest.approx([0.6, -0.8, 0.0])
 
 

@@ -196,8 +196,8 @@ def test_the_vocabulary_is_the_most_frequent_strings(table, bits):
     plain = plain_learn(table.specs, options, table.values)
     assert [(int(key) >> 32, int(key) % 2**32) for key in encoding.words] == list(plain.words)
     assert len(encoding.words) <= 2**bits
-    assert encoding.slots_first == encoding.hashed_first + len(encoding.words)
-    assert encoding.unbounded_first == encoding.slots_first + 2**bits
+    assert encoding.book.slots_first == encoding.hashed_first + len(encoding.words)
+    assert encoding.unbounded_first == encoding.book.slots_first + 2**bits
 
 
 def test_known_words_share_their_features_with_no_one():

@@ -12,10 +12,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from streampgs import api
-from streampgs.encoding.encoder import as_text
-from streampgs.encoding.types import leaf
+from streampgs.encoding.types import as_text, leaf
 from streampgs.errors import DataError
-from streampgs.formats.shard_files import _check_dictionaries
+from streampgs.formats.parquet import _check_dictionaries
 from streampgs.model import Model
 
 ROWS = 60

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from streampgs.encoding.plan import Plan, matches, plan_columns
+from streampgs.encoding.patterns import matches
+from streampgs.encoding.plan import Plan, plan_columns
 from streampgs.encoding.types import leaves_of
 from streampgs.errors import DataError, OptionError
 from streampgs.options import EncodingOptions
@@ -62,8 +63,8 @@ def test_every_type_has_its_part_or_its_reason():
         "seen": "number",
         "name": "category",
         "city": "category",
-        "tags": "tokens",
-        "counts": "weighed tokens",
+        "tags": "token list",
+        "counts": "map",
         "wide": "list",
         "vector": "vector",
         "user.id": "number",
@@ -73,9 +74,9 @@ def test_every_type_has_its_part_or_its_reason():
     }
     assert found.left_out == {
         "label": "label",
-        "raw": "of type binary: --text takes it as text",
+        "raw": "of type binary: --text uses it as text",
         "four": "of type fixed_size_binary[4]",
-        "nothing": "has nothing but nulls",
+        "nothing": "has only nulls",
         "nested": "of type list<item: list<item: int8>>",
         "months": "of type month_day_nano_interval",
     }
@@ -86,12 +87,12 @@ def test_every_type_has_its_part_or_its_reason():
     [
         (pa.map_(pa.int32(), pa.float32()), "vector"),
         (pa.map_(pa.int32(), pa.string()), None),
-        (pa.map_(pa.large_string(), pa.bool_()), "weighed tokens"),
+        (pa.map_(pa.large_string(), pa.bool_()), "map"),
         (pa.list_(pa.struct([("index", pa.int64()), ("value", pa.float32())])), "vector"),
         (pa.list_(pa.struct([("value", pa.float32()), ("index", pa.uint8())])), "vector"),
-        (pa.large_list(pa.struct([("word", pa.string()), ("weight", pa.float32())])), "weighed tokens"),
+        (pa.large_list(pa.struct([("word", pa.string()), ("weight", pa.float32())])), "map"),
         (pa.list_(pa.struct([("a", pa.int8()), ("b", pa.int8()), ("c", pa.int8())])), None),
-        (pa.list_(pa.dictionary(pa.int8(), pa.string())), "tokens"),
+        (pa.list_(pa.dictionary(pa.int8(), pa.string())), "token list"),
         (pa.list_(pa.timestamp("s")), None),
         (pa.list_(pa.bool_()), "list"),
         (pa.struct([("indices", pa.list_(pa.int8())), ("values", pa.large_list(pa.int8()))]), "vector"),
@@ -138,13 +139,13 @@ def test_indices_and_values_beside_each_other_are_one_vector():
 )
 def test_patterns_name_columns_and_structs_with_all_that_is_below_them(options, expected):
     if not expected:
-        with pytest.raises(DataError, match=r"no column that could be a feature"):
+        with pytest.raises(DataError, match=r"no column can be a feature"):
             plan(**options)
         return
     found = plan(**options)
     assert set(kinds(found)) == expected
     assert set(kinds(found)) | set(found.left_out) == {name for name, _ in leaves_of(SCHEMA)}
-    assert set(found.left_out.values()) == {"label", "not asked for"}
+    assert set(found.left_out.values()) == {"label", "not in --features"}
 
 
 def test_what_is_ignored_says_so():
@@ -190,12 +191,12 @@ def test_categories_texts_cycles_and_crosses():
         (dict(text="nested"), OptionError, r"--text nested"),
         (dict(category="tags"), OptionError, r"--category tags: .*\n.*strings or numbers"),
         (dict(cyclic="age"), OptionError, r"--cyclic age: the column is of type int32\n.*dates and timestamps"),
-        (dict(cross="age,city"), OptionError, r"--cross age,city: column 'age' is no category\n.*--category"),
-        (dict(cross="city,town"), OptionError, r"--cross city,town: column 'town' is no category"),
-        (dict(cross="city,name", text="name"), OptionError, r"column 'name' is no category"),
-        (dict(cross="city,name", ignore="city"), OptionError, r"column 'city' is no category"),
+        (dict(cross="age,city"), OptionError, r"--cross age,city: column 'age' is not a category\n.*--category"),
+        (dict(cross="city,town"), OptionError, r"--cross city,town: column 'town' is not a category"),
+        (dict(cross="city,name", text="name"), OptionError, r"column 'name' is not a category"),
+        (dict(cross="city,name", ignore="city"), OptionError, r"column 'city' is not a category"),
         (dict(cross="city"), OptionError, r"--cross .*city.*\n.*two columns"),
-        (dict(ignore="*"), DataError, r"no column that could be a feature: .*age \(ignored\)(.|\n)*--features"),
+        (dict(ignore="*"), DataError, r"no column can be a feature: .*age \(ignored\)(.|\n)*--features"),
     ],
     ids=str,
 )
@@ -205,14 +206,14 @@ def test_refusals_say_what_to_do(options, error, message):
 
 
 def test_a_table_of_nothing_but_its_label_is_refused():
-    with pytest.raises(DataError, match=r"no column that could be a feature: label \(label\)"):
+    with pytest.raises(DataError, match=r"no column can be a feature: label \(label\)"):
         plan(pa.schema([("label", pa.int8())]))
 
 
 def test_the_index_that_pandas_writes_is_no_feature():
     found = plan(pa.schema([("x", pa.int8()), ("__index_level_0__", pa.int64())]))
     assert kinds(found) == {"x": "number"}
-    assert found.left_out == {"__index_level_0__": "pandas' index"}
+    assert found.left_out == {"__index_level_0__": "index of pandas"}
 
 
 def test_two_columns_of_one_name_are_refused():

@@ -6,14 +6,12 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from sklearn.metrics import roc_auc_score
 
 import streampgs
-from streampgs.evaluation import _Ranks, evaluate
+from streampgs.evaluation import evaluate
 from streampgs.run.report import Silent
 from tests.end_to_end.conftest import ROWS, Tables
 from tests.end_to_end.conftest import streampgs as command
@@ -137,20 +135,6 @@ def test_a_target_that_a_loss_does_not_have_is_refused(tables: Tables, tmp_path:
     done = command(*words, "--target-accuracy", 0.9)
     assert done.code == 2
     assert "--target-gap" in done.err
-
-
-@pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e-4, -4.3), (1e-12, 0.0), (1e6, 1e3)])
-@pytest.mark.parametrize("exact_rows", [10**9, 4_000])
-def test_the_area_under_the_curve_at_every_scale(scale: float, shift: float, exact_rows: int) -> None:
-    random = np.random.default_rng(4)
-    positive = random.random(20_000) < 0.1
-    scores = shift + scale * np.round(random.normal(size=20_000) + positive, 4)
-    weights = random.uniform(0.5, 2.0, 20_000)
-    ranks = _Ranks(exact_rows)
-    for part in np.array_split(np.arange(20_000), 13):
-        ranks.add(scores[part], positive[part], weights[part])
-    expected = roc_auc_score(positive, scores, sample_weight=weights)
-    assert ranks.area() == pytest.approx(expected, abs=1e-9 if exact_rows > 20_000 else 1e-3)
 
 
 def test_all_rows_are_counted_whatever_the_order_of_arrival(tables: Tables, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_the_index_of_pandas_is_no_feature(tmp_path):
     encoding = streampgs.Model.load(tmp_path / "run").encoding
     assert encoding is not None
     assert [column.name for column in encoding.columns] == ["x"]
-    assert encoding.left_out["__index_level_0__"] == "pandas' index"
+    assert encoding.left_out["__index_level_0__"] == "index of pandas"
 
 
 def test_a_frequent_string_lends_its_name_to_a_shared_feature(tmp_path):

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize
 from scipy.special import entr
 
-from streampgs.learn.pgs import PgsSettings
+from streampgs.learn.lane_spec import LaneSpec
 
 from .plain_pgs import conjugate, link, loss_value, norm
-from .windows import Window
+from .windows import Window, radius_of
 
 Vector = NDArray[np.float64]
 
@@ -29,12 +29,12 @@ Vector = NDArray[np.float64]
 class Problem:
     """F(w) = σ·‖w‖_p²/(2(p-1)) + mean loss, the intercept's coordinate first."""
 
-    settings: PgsSettings
+    settings: LaneSpec
     x: NDArray[np.float64]
     labels: Vector
 
     @staticmethod
-    def of(settings: PgsSettings, rows: Window, features: int) -> Problem:
+    def of(settings: LaneSpec, rows: Window, features: int) -> Problem:
         x = np.array([row.x for row in rows.plain_rows(features, settings.intercept)])
         return Problem(settings, x, rows.labels)
 
@@ -43,7 +43,7 @@ class Problem:
         losses = [
             loss_value(s.loss, s.shape, float(score), y) for score, y in zip(self.x @ w, self.labels, strict=True)
         ]
-        return s.sigma * norm(w, s.p) ** 2 / (2.0 * (s.p - 1.0)) + math.fsum(losses) / len(losses)
+        return s.sigma * norm(w, s.norm.p) ** 2 / (2.0 * (s.norm.p - 1.0)) + math.fsum(losses) / len(losses)
 
     def optimum(self) -> tuple[Vector, float]:
         """(w, a proven lower bound of F that F(w) reaches but for a millionth)."""
@@ -63,9 +63,10 @@ class Problem:
 
     def _primal(self, u: Vector) -> Vector:
         s = self.settings
-        w = link(self._theta(u), s.p)
-        length = norm(w, s.p)
-        return w * (s.radius / length) if length > s.radius else w
+        w = link(self._theta(u), s.norm.p)
+        length = norm(w, s.norm.p)
+        radius = radius_of(s)
+        return w * (radius / length) if length > radius else w
 
     def _theta(self, u: Vector) -> Vector:
         return -(u @ self.x) / (len(u) * self.settings.sigma)
@@ -73,7 +74,7 @@ class Problem:
     def _dual(self, u: Vector) -> tuple[float, Vector]:
         s, m = self.settings, len(u)
         conjugates, slopes = self._loss_conjugates(u)
-        value = -float(conjugates.mean()) - s.sigma * conjugate(self._theta(u), s.p, s.radius)
+        value = -float(conjugates.mean()) - s.sigma * conjugate(self._theta(u), s.norm.p, radius_of(s))
         return value, (self.x @ self._primal(u) - slopes) / m
 
     def _loss_conjugates(self, u: Vector) -> tuple[Vector, Vector]:

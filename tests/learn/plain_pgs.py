@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.learn.pgs import PgsSettings
+from streampgs.learn.lane_spec import LaneSpec
 
 Vector = NDArray[np.float64]
 
@@ -36,6 +36,10 @@ def loss_value(name: str, shape: float, s: float, y: float) -> float:
             return abs(s - y)
         case "quantile":
             return shape * (y - s) if y >= s else (1.0 - shape) * (s - y)
+        case "poisson":
+            bound = math.log(shape + y)
+            rate = math.exp(s) if s <= bound else (shape + y) * (1.0 + s - bound)
+            return rate - y * s + (y * math.log(y) if y > 0.0 else 0.0) - y
     raise AssertionError(name)
 
 
@@ -58,6 +62,8 @@ def loss_slope(name: str, shape: float, s: float, y: float) -> float:
             return float(np.sign(s - y))
         case "quantile":
             return 1.0 - shape if s > y else -shape if s < y else 0.0
+        case "poisson":
+            return math.exp(min(s, math.log(shape + y))) - y
     raise AssertionError(name)
 
 
@@ -105,7 +111,7 @@ class Step:
 
 @dataclass
 class PlainPgs:
-    settings: PgsSettings
+    settings: LaneSpec
     features: int
     duals: list[Vector] = field(default_factory=list)
     """λ_0, λ_1, …"""
@@ -117,11 +123,15 @@ class PlainPgs:
         self.duals = [np.zeros(self.features + 1)]
         self.iterates = [np.zeros(self.features + 1)]
 
+    @property
+    def radius(self) -> float:
+        return math.inf if self.settings.own.ball is None else self.settings.own.ball
+
     def step(self, rows: list[PlainRow]) -> None:
         s = self.settings
         w = self.iterates[-1]
         gradient = np.zeros_like(w)
-        here = Step(s.sigma * norm(w, s.p) ** 2 / (2.0 * (s.p - 1.0)), 0.0, 0.0, 0.0, 0.0)
+        here = Step(s.sigma * norm(w, s.norm.p) ** 2 / (2.0 * (s.norm.p - 1.0)), 0.0, 0.0, 0.0, 0.0)
         for row in rows:
             score = math.fsum(w * row.x)
             slope = row.weight * loss_slope(s.loss, s.shape, score, row.y)
@@ -133,14 +143,14 @@ class PlainPgs:
         self.steps.append(here)
         self.duals.append(self.duals[-1] - gradient)
         t = len(self.steps)
-        w = link(self.duals[-1] / ((t + s.t0) * s.sigma), s.p)
-        length = norm(w, s.p)
-        self.iterates.append(w * (s.radius / length) if length > s.radius else w)
+        w = link(self.duals[-1] / ((t + s.own.t0) * s.sigma), s.norm.p)
+        length = norm(w, s.norm.p)
+        self.iterates.append(w * (self.radius / length) if length > self.radius else w)
 
     def first_covered(self) -> int:
         """The averages and the certificate speak of the steps from here on (counted from 0)."""
         t = len(self.steps)
-        if self.settings.returns == "average":
+        if self.settings.own.returns == "average":
             return 0
         power_of_two = 1 << (t.bit_length() - 1)
         return power_of_two // 2 if t < 1.5 * power_of_two else power_of_two
@@ -159,4 +169,4 @@ class PlainPgs:
         covered = self.steps[first:]
         mean = math.fsum(step.regularizer + step.linear for step in covered) / len(covered)
         change = (self.duals[-1] - self.duals[first]) / (len(covered) * s.sigma)
-        return mean + s.sigma * conjugate(change, s.p, s.radius)
+        return mean + s.sigma * conjugate(change, s.norm.p, self.radius)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
 from .optimum import Problem
 from .plain_pgs import norm
-from .windows import settings, started, window
+from .windows import changed, settings, started, window
 
 FEATURES = 3
 ROWS = 30
@@ -25,7 +23,7 @@ def test_mean_gap_is_no_less_than_the_mean_excess(loss, p, ball, returns):
     chosen = settings(loss, p, returns=returns, sigma=0.1, t0=30.0)
     best, least = Problem.of(chosen, rows, FEATURES).optimum()
     if ball:
-        chosen = replace(chosen, radius=0.6 * norm(best, p))
+        chosen = changed(chosen, ball=0.6 * norm(best, p))
         best, least = Problem.of(chosen, rows, FEATURES).optimum()
     problem = Problem.of(chosen, rows, FEATURES)
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from streampgs.learn.pgs import automatic_radius, automatic_t0
+from streampgs.learn.norms import PNorm
+from streampgs.learn.pgs_options import automatic_t0
+from streampgs.losses import LOSSES
 
 from .optimum import Problem
 from .plain_pgs import norm
-from .windows import settings, started, window
+from .windows import changed, settings, started, window
 
 FEATURES = 4
 ROWS = 50
@@ -29,25 +28,27 @@ def test_training_reaches_the_optimum(loss, p, ball):
     best, least = Problem.of(chosen, rows, FEATURES).optimum()
     at_zero = Problem.of(chosen, rows, FEATURES).value(np.zeros(FEATURES + 1))
     # The ball that users get by default holds the optimum; half as large as that, it is another problem.
-    radius = automatic_radius(at_zero, p, chosen.sigma)
+    radius = PNorm(p).radius_of_optimum(at_zero, chosen.sigma)
     assert norm(best, p) <= radius
     if ball:
         radius = 0.5 * norm(best, p)
-        chosen = replace(chosen, radius=radius)
+        chosen = changed(chosen, ball=radius)
         best, least = Problem.of(chosen, rows, FEATURES).optimum()
         assert norm(best, p) == pytest.approx(radius, rel=1e-6)
     elif loss == "squared":
-        chosen = replace(chosen, radius=radius)
+        chosen = changed(chosen, ball=radius)
 
     problem = Problem.of(chosen, rows, FEATURES)
     rng = np.random.default_rng(0)
     order = np.concatenate([rng.permutation(ROWS) for _ in range(PASSES)])
     q = p / (p - 1.0)
-    chosen = replace(chosen, t0=automatic_t0(loss, chosen.sigma, float(np.mean([norm(x, q) ** 2 for x in problem.x]))))
+    chosen = changed(
+        chosen, t0=automatic_t0(LOSSES[loss], chosen.sigma, float(np.mean([norm(x, q) ** 2 for x in problem.x])))
+    )
     solver = started(chosen, FEATURES)
     solver.advance(rows.visited(order), 0, len(order))
 
     excess = problem.value(solver.weights()) - least
     assert -1e-6 * least <= excess <= CLOSE * least
     assert at_zero - least > 0.05 * at_zero, "the start is close already: the case shows nothing"
-    assert norm(solver.weights(), p) <= radius * (1.0 + 1e-9) or math.isinf(chosen.radius)
+    assert norm(solver.weights(), p) <= radius * (1.0 + 1e-9) or chosen.own.ball is None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from streampgs.learn.pgs import PgsSettings
+from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES
 
 from .plain_pgs import PlainPgs
@@ -21,14 +21,14 @@ STEP_COUNTS_LOOKED_AT = {1, 2, 3, 5, 6, 8, 11, 47, 48, 64, 95, 96, 100}
 
 @dataclass(frozen=True)
 class Case:
-    settings: PgsSettings
+    settings: LaneSpec
     classes: bool = True
     weighted: bool = False
 
     def __str__(self) -> str:
         s = self.settings
-        ball = "whole-space" if math.isinf(s.radius) else "ball"
-        return f"{s.loss}-{s.p}-{s.layout}-{ball}-{s.returns}-batch{s.batch}"
+        ball = "whole-space" if s.own.ball is None else "ball"
+        return f"{s.loss}-{s.norm.p}-{s.layout}-{ball}-{s.own.returns}-batch{s.batch}"
 
 
 # Chosen to cover every value of everything and the likelier pairs, not the product: each line is a compilation.
@@ -44,6 +44,7 @@ CASES = [
     Case(settings("squared-hinge", 1.3, "dense", "last", radius=1.5, batch=3)),
     Case(settings("logistic", 1.1, "sparse", "suffix", radius=0.3, batch=3)),
     Case(settings("huber", 1.1, "dense", "last", shape=0.5), classes=False, weighted=True),
+    Case(settings("poisson", 2.0, "dense", "suffix", shape=4.0), classes=False),
 ]
 
 
@@ -51,6 +52,7 @@ CASES = [
 def test_pgs_is_figure_1(case):
     s = case.settings
     rows = window(ROWS, FEATURES, s.layout, classes=case.classes, weighted=case.weighted)
+    rows.labels[:] = np.abs(rows.labels) if LOSSES[s.loss].lowest_label == 0.0 else rows.labels
     plain_rows = rows.plain_rows(FEATURES, s.intercept)
     solver, plain = started(s, FEATURES), PlainPgs(s, FEATURES)
     for first in range(0, ROWS, s.batch):  # the last batch is a short one for 7
@@ -60,18 +62,18 @@ def test_pgs_is_figure_1(case):
         if solver.steps in STEP_COUNTS_LOOKED_AT or stop == ROWS:
             assert_same(solver, plain)
     assert solver.steps == len(plain.steps) == -(-ROWS // s.batch)
-    if not math.isinf(s.radius):
-        lengths = [np.linalg.norm(w, s.p) for w in plain.iterates]
-        assert max(lengths) == pytest.approx(s.radius), "the ball was never reached: the case shows nothing of it"
+    if s.own.ball is not None:
+        lengths = [np.linalg.norm(w, s.norm.p) for w in plain.iterates]
+        assert max(lengths) == pytest.approx(s.own.ball), "the ball was never reached: the case shows nothing of it"
 
 
 def assert_same(solver, plain):
-    assert_close(solver.duals[:, 0], plain.duals[-1])
+    assert_close(solver.dual(), plain.duals[-1])
     assert_close(last_iterate(solver), plain.iterates[-1])
     assert tallies_of(solver) == pytest.approx(plain.tallies(), rel=1e-9, abs=1e-9)
     # The certificate is a difference of sums that nearly cancel.
     assert solver.gap() == pytest.approx(plain.gap(), rel=1e-9, abs=1e-9)
-    expected = plain.iterates[-1] if solver.settings.returns == "last" else plain.average()
+    expected = plain.iterates[-1] if solver.settings.own.returns == "last" else plain.average()
     assert_close(solver.weights(), expected)
 
 

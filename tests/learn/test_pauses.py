@@ -6,17 +6,13 @@ to different models.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from streampgs.learn.pgs import bytes_per_feature
-
-from .windows import advance_in_pieces, bits, last_iterate, settings, started, through_a_checkpoint, window
+from .windows import advance_in_pieces, bits, changed, last_iterate, settings, started, window
 
 FEATURES = 12
 ROWS = 400
@@ -29,7 +25,7 @@ CASES = [
     settings("absolute", 2.0, "sparse", "last", batch=3),
     settings("huber", 1.1, "dense", "random", shape=0.5),
 ]
-every_case = pytest.mark.parametrize("chosen", CASES, ids=lambda s: f"{s.loss}-{s.p}-{s.layout}-{s.returns}")
+every_case = pytest.mark.parametrize("chosen", CASES, ids=lambda s: f"{s.loss}-{s.norm.p}-{s.layout}-{s.own.returns}")
 # A row count to stop at; made a multiple of the batch by the tests.
 places = st.integers(1, ROWS - 1)
 
@@ -64,7 +60,7 @@ def test_checkpoints_change_nothing(chosen, saves):
     for save in at_batches(chosen, saves):
         whole.advance(rows, row, save)
         resumed.advance(rows, row, save)
-        resumed = through_a_checkpoint(resumed)
+        resumed = resumed.again()
         assert bits(resumed) == bits(whole)
         row = save
     whole.advance(rows, row, ROWS)
@@ -97,11 +93,13 @@ def test_rebuilding_after_many_steps_is_bound_to_the_step_and_not_to_the_call(ch
     cuts = [near // 3 // chosen.batch * chosen.batch, near - chosen.batch, near + 7 * chosen.batch]
     for first, stop in zip([0, *cuts], [*cuts, total], strict=True):
         cut.advance(rows, first, stop)
-        cut = through_a_checkpoint(cut)
+        cut = cut.again()
     assert bits(cut) == bits(whole)
 
 
-@pytest.mark.parametrize("chosen", [case for case in CASES if case.layout == "sparse"], ids=lambda s: f"{s.loss}-{s.p}")
+@pytest.mark.parametrize(
+    "chosen", [case for case in CASES if case.layout == "sparse"], ids=lambda s: f"{s.loss}-{s.norm.p}"
+)
 @given(grow_at=places, half_way=st.integers(FEATURES, 3 * FEATURES))
 @hypothesis_settings(max_examples=25)
 def test_features_that_come_late_are_features_that_were_always_there(chosen, grow_at, half_way):
@@ -111,7 +109,7 @@ def test_features_that_come_late_are_features_that_were_always_there(chosen, gro
     late.advance(few, 0, stop)
     early.advance(few, 0, stop)
     late.grow(half_way)
-    late = through_a_checkpoint(late)
+    late = late.again()
     late.grow(3 * FEATURES)
     late.grow(FEATURES)  # never shrinks
     assert late.features == early.features == 3 * FEATURES
@@ -123,11 +121,11 @@ def test_features_that_come_late_are_features_that_were_always_there(chosen, gro
 @pytest.mark.parametrize("returns", ["suffix", "average", "last", "random"])
 @pytest.mark.parametrize("p", [2.0, 1.5])
 def test_bytes_per_feature_counts_every_array(p, returns):
-    small, large = (started(replace(CASES[0], p=p, returns=returns), features) for features in (10, 1010))
+    small, large = (started(changed(CASES[0], p=p, returns=returns), features) for features in (10, 1010))
 
     def bytes_held(solver):
-        arrays = [solver.coordinates, solver.stretch_start, solver.kept]
-        arrays += [solver.earlier.start_dual, solver.earlier.iterate_sum]
-        return sum(array.nbytes for array in arrays)
+        names = [name for name, array in solver.state.items() if name == "coordinates" or array.ndim == 2]
+        packed = {"dual", "raised", "iterate_sum", "scalars", "tallies", "earlier_tallies"}
+        return sum(solver.state[name].nbytes for name in names if name not in packed)
 
-    assert bytes_held(large) - bytes_held(small) == 1000 * bytes_per_feature(p, returns)
+    assert bytes_held(large) - bytes_held(small) == 1000 * small.bytes_per_feature()

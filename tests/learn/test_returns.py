@@ -52,10 +52,10 @@ def test_random_goes_on_replacing_for_long(assert_uniform):
     for seed in range(800):
         solver = started(settings("huber", 1.1, shape=0.5, returns="random", seed=seed), FEATURES)
         replaced = []
-        while solver.next_kept <= 4096:
-            replaced.append(solver.next_kept)
-            solver.advance(no_rows, solver.steps, solver.next_kept)
-        assert solver.kept_count == len(replaced)
+        while (following := int(solver.state["next_kept"])) <= 4096:
+            replaced.append(following)
+            solver.advance(no_rows, solver.steps, following)
+        assert solver.state["kept_count"] == len(replaced)
         kept_at.append(replaced[-1])
     assert_uniform(np.histogram(kept_at, bins=16, range=(0.5, 4096.5))[0])
 
@@ -84,6 +84,6 @@ def test_suffix_covers_between_one_and_two_thirds_of_the_steps():
     assert tallies_of(solver)[0] == 1  # of one step, the one
     for row in range(1, 5000):
         solver.advance(rows, row, row + 1)
-        covered = tallies_of(solver)[0]
+        covered, began = tallies_of(solver)[0], int(solver.state["stretch_began"])
         assert solver.steps / 3 <= covered <= solver.steps * 2 / 3, solver.steps
-        assert solver.steps - covered in (solver.stretch_began, solver.stretch_began // 2)
+        assert solver.steps - covered in (began, began // 2)

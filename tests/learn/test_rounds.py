@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from streampgs.learn import rounds
-from streampgs.learn.pgs import Pgs
+from streampgs.engine import rounds
 from streampgs.losses import LOSSES
 
-from .windows import bits, settings, started, through_a_checkpoint, window
+from .windows import Training, bits, settings, started, window
 
 FEATURES = 12
 ROWS = 3000
@@ -36,7 +34,7 @@ CASES = [
 ]
 
 
-def reached(solver: Pgs, rows, edges: list[int]) -> list[int]:
+def reached(solver: Training, rows, edges: list[int]) -> list[int]:
     """The rows at which calls that are to stop at `edges` do stop."""
     places, row = [], 0
     for edge in edges:
@@ -49,22 +47,22 @@ def reached(solver: Pgs, rows, edges: list[int]) -> list[int]:
 @pytest.mark.parametrize(("p", "layout", "returns", "batch", "workers"), CASES)
 def test_calls_and_checkpoints_change_no_bit(p, layout, returns, batch, workers):
     rows = window(ROWS, FEATURES, layout)
-    chosen = replace(settings("logistic", p, layout, returns, batch=batch, radius=50.0), workers=workers)
-    whole = started(chosen, FEATURES)
+    chosen = settings("logistic", p, layout, returns, batch=batch, radius=50.0)
+    whole = started(chosen, FEATURES, workers)
     assert whole.advance(rows, 0, ROWS) == ROWS
-    cut = started(chosen, FEATURES)
+    cut = started(chosen, FEATURES, workers)
     row = 0
     for edge in [1, 20, 333, 334, 900, 1500, 1501, 2222, ROWS]:
         if row < edge:
             row = cut.advance(rows, row, edge, ROWS)
-            cut = through_a_checkpoint(cut)
+            cut = cut.again()
     assert row == ROWS
     assert bits(cut) == bits(whole)
 
 
 def test_a_round_is_finished_beyond_the_row_that_was_asked_for():
     rows = window(ROWS, FEATURES, "sparse")
-    solver = started(replace(settings("hinge", 2.0, "sparse"), workers=2), FEATURES)
+    solver = started(settings("hinge", 2.0, "sparse"), FEATURES, 2)
     places = reached(solver, rows, [100, 1000, 1001, 2000, 2999])
     assert all(place >= edge for place, edge in zip(places, [100, 1000, 1001, 2000, 2999], strict=True))
     assert places[0] == 100  # before rounds begin, one worker goes alone
@@ -76,10 +74,10 @@ def test_a_round_is_finished_beyond_the_row_that_was_asked_for():
 def test_the_dual_is_the_sum_of_all_gradients_and_the_average_that_of_all_iterates(p, workers):
     """One round done by hand: each worker alone from the same state, each of its gradients counted for all."""
     rows = window(ROWS, FEATURES, "dense")
-    chosen = replace(settings("logistic", p, "dense", "average", sigma=0.05), workers=workers)
-    solver = started(chosen, FEATURES)
+    chosen = settings("logistic", p, "dense", "average", sigma=0.05)
+    solver = started(chosen, FEATURES, workers)
     row = solver.advance(rows, 0, rounds.first_round(workers, FEATURES), ROWS)
-    start, t = solver.duals[:, 0].copy(), solver.steps
+    start, t = solver.dual().copy(), solver.steps
     iterates = solver.weights() * t
     share = rounds.share_of(t, workers, FEATURES)
     x = np.column_stack([np.full(ROWS, chosen.intercept), rows.values.reshape(ROWS, FEATURES).astype(float)])
@@ -89,7 +87,7 @@ def test_the_dual_is_the_sum_of_all_gradients_and_the_average_that_of_all_iterat
     for worker in range(workers):
         dual = start.copy()
         for h in range(share):
-            theta = dual / ((t + workers * h + chosen.t0) * chosen.sigma)
+            theta = dual / ((t + workers * h + chosen.own.t0) * chosen.sigma)
             size = float(np.sum(np.abs(theta) ** q)) ** (1.0 / q)
             w = (p - 1.0) * size ** (2.0 - q) * np.abs(theta) ** (q - 1.0) * np.sign(theta)
             total += w
@@ -98,7 +96,7 @@ def test_the_dual_is_the_sum_of_all_gradients_and_the_average_that_of_all_iterat
         ends.append(dual)
     after = solver.advance(rows, row, row + 1, ROWS)
     assert after == row + workers * share
-    np.testing.assert_allclose(solver.duals[:, 0], np.mean(ends, axis=0), rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(solver.dual(), np.mean(ends, axis=0), rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(solver.weights() * solver.steps, iterates + total, rtol=1e-7, atol=1e-9)
 
 
@@ -106,7 +104,7 @@ def test_rows_are_worth_nearly_as_much_as_in_sequence():
     rows = window(ROWS, FEATURES, "dense")
     losses = []
     for workers in (1, 4):
-        solver = started(replace(settings("logistic", 2.0, "dense", sigma=1e-3, t0=500.0), workers=workers), FEATURES)
+        solver = started(settings("logistic", 2.0, "dense", sigma=1e-3, t0=500.0), FEATURES, workers)
         for _ in range(3):
             solver.advance(rows, 0, ROWS)
         weights = solver.weights()

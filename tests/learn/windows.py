@@ -1,24 +1,31 @@
-"""Small windows of rows, and how to run a solver over them."""
+"""Windows of rows made in memory, and lanes that train on them."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, astuple, dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from streampgs.learn.pgs import Pgs, PgsSettings
+from streampgs.engine.engine import Engine
+from streampgs.learn.averaging import Tallies
+from streampgs.learn.lane_spec import LaneSpec, Target
+from streampgs.learn.lanes import Lanes
+from streampgs.learn.norms import PNorm
+from streampgs.learn.pgs_options import PgsOptions
+from streampgs.stage import Bundle
 
 from .plain_pgs import PlainRow
 
 
-@dataclass
+@dataclass(frozen=True)
 class Window:
-    """The arrays that the loop reads."""
+    """Rows as a learner takes them."""
 
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
@@ -26,16 +33,27 @@ class Window:
     values: NDArray[np.float32]
     labels: NDArray[np.float64]
     weights: NDArray[np.float64]
+    offsets: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
     def __len__(self) -> int:
         return len(self.starts)
 
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        return np.arange(len(self.starts))
+
     def visited(self, order: ArrayLike) -> Window:
-        """The same rows in another order, any of them as often as you like."""
+        """The same rows in this order; a row may come several times."""
         order = np.asarray(order)
         weights = self.weights[order] if self.weights.size else self.weights
+        offsets = self.offsets[order] if self.offsets.size else self.offsets
         return replace(
-            self, starts=self.starts[order], stops=self.stops[order], labels=self.labels[order], weights=weights
+            self,
+            starts=self.starts[order],
+            stops=self.stops[order],
+            labels=self.labels[order],
+            weights=weights,
+            offsets=offsets,
         )
 
     def plain_rows(self, features: int, intercept: float) -> list[PlainRow]:
@@ -62,8 +80,21 @@ def settings(
     batch: int = 1,
     intercept: float = 0.1,
     seed: int = 0,
-) -> PgsSettings:
-    return PgsSettings(loss, shape, p, sigma, t0, radius, batch, intercept, returns, seed, layout)
+) -> LaneSpec:
+    own = PgsOptions(t0, None if math.isinf(radius) else radius, returns)
+    return LaneSpec("pgs", loss, shape, PNorm(p), sigma, Target("label"), seed, batch, intercept, layout, own)
+
+
+def radius_of(spec: LaneSpec) -> float:
+    return math.inf if spec.own.ball is None else spec.own.ball
+
+
+def changed(spec: LaneSpec, **changes: Any) -> LaneSpec:
+    """Another lane; options of the learner and of its target are named like the others."""
+    own = {name: changes.pop(name) for name in list(changes) if name in asdict(spec.own)}
+    target = {name: changes.pop(name) for name in list(changes) if name in ("column", "positive", "joined")}
+    norm = PNorm(changes.pop("p")) if "p" in changes else spec.norm
+    return replace(spec, own=replace(spec.own, **own), target=replace(spec.target, **target), norm=norm, **changes)
 
 
 def window(
@@ -96,44 +127,100 @@ def dense_window(x: ArrayLike, labels: ArrayLike, weights: ArrayLike = ()) -> Wi
     )
 
 
-def started(chosen: PgsSettings, features: int) -> Pgs:
-    solver = Pgs(chosen)
-    solver.grow(features)
-    return solver
+class Training:
+    """Lanes and the engine that steps them."""
+
+    def __init__(self, specs: Sequence[LaneSpec], features: int = 0, workers: int = 1) -> None:
+        self.lanes = Lanes(specs, features)
+        self.workers = workers
+        self.engine = Engine(self.lanes, workers)
+
+    def __len__(self) -> int:
+        return len(self.lanes)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.lanes, name)
+
+    def advance(self, rows: Any, first: int, stop: int, end: int | None = None) -> int:
+        return self.engine.advance(rows, first, stop, end)
+
+    @property
+    def settings(self) -> LaneSpec:
+        return self.specs[0]
+
+    @property
+    def state(self) -> dict[str, NDArray[Any]]:
+        return self.groups[0].state
+
+    def dual(self, lane: int = 0) -> NDArray[np.float64]:
+        group, column = self._places[lane]
+        return self.groups[group].learner.learned(self.groups[group].state, column)
+
+    def weights(self, lane: int = 0, at: NDArray[np.int64] | None = None) -> NDArray[np.float64]:
+        return self.lanes.weights(lane, at)
+
+    def gap(self, lane: int = 0) -> float:
+        found = self.lanes.certificate(lane)
+        assert found is not None
+        return found
+
+    def tallies(self, lane: int = 0) -> Tallies:
+        return self.lanes.tallies(lane)
+
+    def again(self) -> Training:
+        """Another object with the same state, as read back from a checkpoint."""
+        other = Training([], 0, self.workers)
+        other.lanes.restore(saved(self.lanes))
+        return other
+
+    def keeping(self, kept: Sequence[int]) -> Training:
+        other = self.again()
+        other.lanes.keep(kept)
+        return other
 
 
-def advance_in_pieces(solver: Pgs, rows: Window, first: int, stop: int, cuts: Iterable[int] = ()) -> None:
+def saved(lanes: Lanes) -> Bundle:
+    """The section of a checkpoint, written and read back."""
+    bundle = lanes.state()
+    arrays = {
+        name: np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape).copy()
+        for name, array in bundle.arrays.items()
+    }
+    return Bundle(json.loads(json.dumps(bundle.values)), arrays)
+
+
+def started(chosen: LaneSpec, features: int, workers: int = 1) -> Training:
+    return Training([chosen], features, workers)
+
+
+def advance_in_pieces(solver: Training, rows: Window, first: int, stop: int, cuts: Iterable[int] = ()) -> None:
     """Over rows [first, stop), the calls cut at those of `cuts` that lie within."""
     edges = [first, *sorted(cut for cut in set(cuts) if first < cut < stop), stop]
     for piece_first, piece_stop in pairwise(edges):
         solver.advance(rows, piece_first, piece_stop)
 
 
-def through_a_checkpoint(solver: Pgs) -> Pgs:
-    vectors, numbers = solver.to_record()
-    chosen = PgsSettings.from_json(json.loads(json.dumps(solver.settings.to_json())))
-    copies = {name: np.frombuffer(vector.tobytes()) for name, vector in vectors.items()}
-    return Pgs.from_record(chosen, copies, json.loads(json.dumps(numbers)))
-
-
-def last_iterate(solver: Pgs) -> NDArray[np.float64]:
+def last_iterate(solver: Training, lane: int = 0) -> NDArray[np.float64]:
     """w_T, whatever the solver is to return."""
-    return Pgs.from_record(replace(solver.settings, returns="last"), *solver.to_record()).weights()
+    group, column = solver._places[lane]
+    learner: Any = solver.groups[group].learner
+    iterate: NDArray[np.float64] = learner._iterate(solver.groups[group].state, column)
+    return iterate
 
 
-def tallies_of(solver: Pgs) -> list[float]:
+def tallies_of(solver: Training) -> list[float]:
     return list(astuple(solver.tallies()))
 
 
-def bits(solver: Pgs) -> dict[str, object]:
-    """All that a solver knows and says, to be compared for equality."""
-    vectors, numbers = solver.to_record()
+def bits(solver: Training) -> dict[str, object]:
+    """Everything that lanes know and report, to be compared for equality."""
+    section = solver.lanes.state()
+    lanes = range(len(solver))
     return {
-        **{name: vector.tobytes() for name, vector in vectors.items()},
-        **{name: repr(number) for name, number in numbers.items()},
-        "settings": solver.settings,
-        "weights": solver.weights().tobytes(),
-        "gap": repr(solver.gap()),
-        "tallies": repr(tallies_of(solver)),
-        "digest": solver.dual_sha256(),
+        **{name: array.tobytes() for name, array in section.arrays.items()},
+        "values": repr(section.values),
+        "weights": [solver.weights(lane).tobytes() for lane in lanes],
+        "certificates": [repr(solver.certificate(lane)) for lane in lanes],
+        "tallies": [repr(solver.tallies(lane)) for lane in lanes],
+        "digest": solver.digest(),
     }

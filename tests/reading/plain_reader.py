@@ -119,7 +119,7 @@ def plain_groups(catalog: Catalog) -> list[list[PlainRow]]:
     groups = []
     for shard in catalog.shards:
         for number in range(len(shard.group_rows)):
-            if shard.kind == "parquet":
+            if shard.format == "parquet":
                 with pq.ParquetFile(shard.path) as file:
                     table = file.read_row_group(number)
             else:

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 import streampgs
-from streampgs.formats import shard_files
+from streampgs.formats.local import LocalFile
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.prefetch import Pipeline
-from streampgs.reading.window import Window
+from streampgs.reading.window import RowShape, Window
 from streampgs.run.report import StopRequest
 
 from .plain_reader import WRITERS, Setup, rows_in, sparse_table
@@ -99,7 +99,7 @@ def test_stop_ends_decoding(setup):
 def test_more_entries_than_were_foretold_get_room():
     """How many entries encoded rows have is foretold from a sample only: the window grows, and keeps what it has."""
     window = Window()
-    window.make_room(6, 4, sparse=True, weighted=False)
+    window.make_room(6, 4, RowShape(sparse=True, labels=1, weighted=False))
     for first in (0, 2, 4):
         slots = np.array([first, first + 1])
         with window.room_for(np.array([1, first + 1]), slots):
@@ -122,7 +122,9 @@ def test_what_lies_beside_does_not_make_a_block_seem_to_be_in_memory(tmp_path, m
             raise BlockingIOError
         return 1
 
+    file = LocalFile(path)
     monkeypatch.setattr(os, "preadv", ends_only)
     monkeypatch.setattr(os, "posix_fadvise", lambda fd, offset, size, advice: asked.append((offset, size)))
-    shard_files.announce(0, 0, 1 << 20)
+    file.announce(0, 1 << 20)
+    file.close()
     assert asked == [(0, 1 << 20)]

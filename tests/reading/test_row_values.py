@@ -13,10 +13,10 @@ import pytest
 from streampgs.data.open import open_table
 from streampgs.errors import DataError
 from streampgs.options import EncodingOptions, ModelOptions
+from streampgs.reading.mixed_window import MixedWindow, StreamSizes
 from streampgs.reading.placing import RowRules
 from streampgs.reading.reservoir import Reservoir
 from streampgs.reading.stream_rows import StreamEncoder, StreamRows
-from streampgs.reading.stream_windows import Room, StreamSizes
 from streampgs.reading.window import Window
 from streampgs.table.catalog import Catalog, with_cache
 
@@ -141,7 +141,7 @@ def test_new_and_replayed_rows_of_a_stream_have_their_offsets(tmp_path: Path, ma
     encoder, rows = stream_rows(table, setup, tmp_path)
     reservoir = Reservoir(1, encoder.shape, STREAM.reservoir_bytes, STREAM.window_bytes)
     reservoir.offer(rows.rows(0, 300))
-    room = Room(STREAM, encoder.shape)
+    room = MixedWindow(STREAM, encoder.shape)
     stop = room.take(rows, 300)
     room.replay(reservoir, 300, seed=1)
     plan = Setup(tmp_path / "like.arrow").reader()

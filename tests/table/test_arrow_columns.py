@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from streampgs.formats.arrow_columns import column_places, list_offsets, read_column
 from streampgs.formats.arrow_metadata import BatchMetadata, FileBlock, MetadataDamaged, read_batch_metadata, read_footer
-from streampgs.formats.shard_files import ArrowFile, read_facts, read_into
+from streampgs.formats.registry import open_shard
+from streampgs.table.catalog import surveyed
 from streampgs.table.layout import Columns
 
 SPARSE = {
@@ -227,23 +228,16 @@ EXTRA: dict[str, pa.Array] = {
 
 def assert_wanted_columns(path: Path, expected: pa.Table) -> None:
     """What the shard's reader gives for label, indices and values is what pyarrow gave to the writer."""
-    facts = read_facts(path, Columns())
-    assert sum(facts.group_rows) == len(expected)
-    assert sum(facts.group_entries) == len(expected["indices"].combine_chunks().flatten())
+    shard = surveyed(path, Columns()).shard
+    assert sum(shard.group_rows) == len(expected)
+    assert sum(shard.group_entries) == len(expected["indices"].combine_chunks().flatten())
     first = 0
-    with ArrowFile(path, facts.fingerprint, Columns()) as file:
-        for number in range(file.groups):
-            batch, body = file.metadata(number), file.body_offset(number)
-
-            def read(offset: int, size: int, body: int = body, file: ArrowFile = file) -> np.ndarray:
-                target = np.empty(size, np.uint8)
-                read_into(file.fd, target, body + offset, path)
-                return target
-
-            for name, place in file.places.items():
-                found = read_column(place, batch, 0, batch.rows, read)
-                assert found.to_pylist() == expected[name].slice(first, batch.rows).to_pylist(), name
-            first += batch.rows
+    with open_shard(path, shard.fingerprint) as file:
+        for number, rows in enumerate(shard.group_rows):
+            slices = file.slices(number, shard.layout.columns)
+            for name, found in slices.columns(file.file, 0, rows, lambda size: np.empty(size, np.uint8)).items():
+                assert found.to_pylist() == expected[name].slice(first, rows).to_pylist(), name
+            first += rows
     assert first == len(expected)
 
 

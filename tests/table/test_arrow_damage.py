@@ -6,7 +6,7 @@ all of it stays inside the file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampgs.errors import DataError
-from streampgs.formats.arrow_columns import list_offsets, read_column
-from streampgs.formats.arrow_metadata import BatchMetadata, MetadataDamaged, read_batch_metadata, read_footer
-from streampgs.formats.shard_files import ArrowFile, Fingerprint, read_facts, read_into
+from streampgs.formats.arrow_metadata import MetadataDamaged, read_batch_metadata, read_footer
+from streampgs.formats.format import Fingerprint, OpenShard
+from streampgs.formats.registry import open_shard
+from streampgs.table.catalog import surveyed
 from streampgs.table.layout import Columns
 
 LONG = "longer than the twelve bytes that a view holds itself"
@@ -51,45 +52,40 @@ def written(path: Path, table: pa.Table, compression: str | None = None) -> byte
 def read_all_there_is(path: Path) -> int:
     """All that reading a shard ever does with an Arrow file; gives the rows that it seemed to have."""
     size = path.stat().st_size
-    facts = read_facts(path, Columns())
-    rows = 0
-    with ArrowFile(path, facts.fingerprint, Columns()) as file:
-        for number in range(file.groups):
-            batch = file.metadata(number)
-            if facts.decoded:
+    shard, rows = surveyed(path, Columns()).shard, 0
+    with open_shard(path, shard.fingerprint) as file:
+        for number, count in enumerate(shard.group_rows):
+            if shard.decoded:
                 try:
-                    rows += sum(part.num_rows for part in file.decoded_slices(number, 2))
+                    rows += sum(part.num_rows for part in file.decode(number, 2, shard.layout.columns))
                 except DataError:
                     continue
             else:
-                rows += read_batch(file, batch, number, size)
-                assert batch.rows <= 8 * size  # a row has at least one bit
-                assert file.entries(batch) <= 8 * size
+                read_group(file, number, shard.layout.columns, count, size)
+                rows += count
+                assert count <= 8 * size  # a row has at least one bit
+                assert shard.group_entries[number] <= 8 * size
     return rows
 
 
-def read_batch(file: ArrowFile, batch: BatchMetadata, number: int, size: int) -> int:
-    body = file.body_offset(number)
+def read_group(file: OpenShard, number: int, columns: Sequence[str], rows: int, size: int) -> None:
+    slices = file.slices(number, columns)
     asked = 0
 
-    def read(offset: int, count: int) -> np.ndarray:
+    def take(count: int) -> np.ndarray:
         nonlocal asked
         asked += count
         assert asked <= 4 * size
-        target = np.empty(count, np.uint8)
-        read_into(file.fd, target, body + offset, file.path)
-        return target
+        return np.empty(count, np.uint8)
 
-    for name, place in file.places.items():
-        try:
-            if name == "indices":
-                list_offsets(place, batch, 0, batch.rows, read)
-            column = read_column(place, batch, 0, batch.rows, read)
+    try:
+        for name in {"indices"} & {*columns}:
+            slices.lengths(file.file, 0, rows, name, take)
+        for column in slices.columns(file.file, 0, rows, take).values():
             column.validate()
-            assert len(column) == batch.rows
-        except MetadataDamaged:  # reading a window names the shard and makes it a DataError
-            continue
-    return batch.rows
+            assert len(column) == rows
+    except (MetadataDamaged, pa.ArrowInvalid):  # reading a window names the shard and makes it a DataError
+        pass
 
 
 def damaged(data: bytes) -> Iterator[bytes]:
@@ -171,15 +167,15 @@ def test_shard_that_changed_its_size_is_refused(tmp_path):
     path = tmp_path / "a.arrow"
     whole = written(path, TABLES["sparse"])
     with pytest.raises(DataError, match=rf"has {len(whole):,} bytes and not {len(whole) + 1:,} as catalogued"):
-        ArrowFile(path, Fingerprint(len(whole) + 1, 0, ""), Columns())
+        open_shard(path, Fingerprint(len(whole) + 1, 0, ""))
 
 
 def test_shard_shortened_while_it_is_read_is_an_error_that_names_it(tmp_path):
     path = tmp_path / "a.arrow"
     whole = written(path, TABLES["dense"])
-    facts = read_facts(path, Columns())
-    with ArrowFile(path, facts.fingerprint, Columns()) as file:
+    shard = surveyed(path, Columns()).shard
+    with open_shard(path, shard.fingerprint) as file:
         path.write_bytes(whole[: len(whole) // 4])
         with pytest.raises(DataError, match=rf"shard '{path}' ends at byte {len(whole) // 4}"):
-            for number in range(file.groups):
-                read_batch(file, file.metadata(number), number, len(whole))
+            for number, rows in enumerate(shard.group_rows):
+                read_group(file, number, shard.layout.columns, rows, len(whole))

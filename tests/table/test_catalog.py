@@ -54,7 +54,7 @@ def catalog_of(*sources: Path, columns: Columns = Columns()) -> Catalog:
 def test_arrow_groups_are_its_record_batches(tmp_path, compression):
     write_arrow(sparse(10), tmp_path / "a.arrow", 4, compression)
     (shard,) = catalog_of(tmp_path).shards
-    assert (shard.kind, shard.rows, shard.entries) == ("arrow", 10, 13)
+    assert (shard.format, shard.rows, shard.entries) == ("arrow", 10, 13)
     assert shard.group_rows == (4, 4, 2)
     assert shard.group_entries == (6, 6, 1)
     assert shard.decoded == (compression is not None)
@@ -63,7 +63,7 @@ def test_arrow_groups_are_its_record_batches(tmp_path, compression):
 def test_parquet_groups_are_its_row_groups(tmp_path):
     write_parquet(sparse(10), tmp_path / "a.parquet", 4)
     (shard,) = catalog_of(tmp_path).shards
-    assert (shard.kind, shard.rows, shard.decoded) == ("parquet", 10, True)
+    assert (shard.format, shard.rows, shard.decoded) == ("parquet", 10, True)
     assert shard.group_rows == (4, 4, 2)
     assert shard.group_entries == (7, 7, 2)  # an empty list counts as one entry: Parquet keeps a mark of it
 
@@ -103,7 +103,11 @@ def test_groups_are_numbered_through_all_shards(tmp_path):
     assert (catalog.rows, catalog.groups) == (21, 7)
     assert catalog.group_rows.tolist() == [4, 4, 2, 5, 2, 2, 2]
     assert [catalog.shard_of(g) for g in range(7)] == [(0, 0), (0, 1), (0, 2), (1, 0), (2, 0), (2, 1), (2, 2)]
-    assert catalog.per_group(s.kind == "parquet" for s in catalog.shards).tolist() == [*[False] * 3, True, *[False] * 3]
+    assert catalog.per_group(s.format == "parquet" for s in catalog.shards).tolist() == [
+        *[False] * 3,
+        True,
+        *[False] * 3,
+    ]
 
 
 def test_shards_and_batches_without_rows_are_kept_in_their_places(tmp_path):

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streampgs.encoding.kinds.kind import LENGTHS_DIFFER
 from streampgs.encoding.labels import LABEL_NULL, LabelSpec
 from streampgs.errors import DataError
 from streampgs.table import layout as row_layout
@@ -181,7 +182,7 @@ def test_values_aligned_otherwise_than_their_indices():
     hidden = pa.ListArray.from_arrays(pa.array([0, 2, 4, 5], pa.int32()), pa.array([9, 9, 1, 2, 3], pa.int32()))
     values = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4], pa.int32()), pa.array([0.5, 1.5, 2.5, 3.5], pa.float32()))
     arrays = rows({"label": pa.array([1, 1, 1]), "indices": hidden, "values": values})
-    assert arrays.reasons.tolist() == [row_layout.LENGTHS_DIFFER, 0, 0]
+    assert arrays.reasons.tolist() == [LENGTHS_DIFFER, 0, 0]
     assert entries(arrays)[1:] == [([1, 2], [1.5, 2.5]), ([3], [3.5])]
 
 

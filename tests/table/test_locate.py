@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from streampgs.errors import DataError
-from streampgs.formats.shard_files import read_facts
+from streampgs.table.catalog import surveyed
 from streampgs.table.layout import Columns
 from streampgs.table.locate import locate
 
@@ -157,7 +157,7 @@ REFUSED = {
     "an Arrow stream": (stream_file, "is an Arrow stream, not a file", "pyarrow.ipc.new_file"),
     "Feather V1": (feather_v1_file, "is in the Feather V1 format", "Feather V2"),
     "an empty file": (touch, "is empty", "remove it"),
-    "text": (lambda path: path.write_text("label,a,b\n1,2,3\n"), "is neither Arrow nor Parquet", "streampgs pack"),
+    "text": (lambda path: path.write_text("label,a,b\n1,2,3\n"), "is not in a known format (arrow, parquet)", "streampgs pack"),
     "one byte": (lambda path: path.write_bytes(b"A"), "has no beginning yet", "let its writer finish"),
     "half an Arrow file": (lambda path: truncated(arrow_file, path, 0.5), "has no footer", "still being written|finished"),
     "half a Parquet file": (
@@ -175,7 +175,7 @@ def test_file_that_cannot_be_a_shard_is_refused_by_name(tmp_path, what):
     path = tmp_path / "shard-7.arrow"
     write(path)
     with pytest.raises(DataError) as refused:
-        read_facts(path, Columns())
+        surveyed(path, Columns())
     assert str(path) in refused.value.found
     assert found in refused.value.found
     assert any(word in refused.value.remedy for word in remedy.split("|"))
@@ -186,22 +186,22 @@ def test_every_truncation_is_noticed(tmp_path, write):
     path = tmp_path / "shard"
     write(path)
     whole = path.read_bytes()
-    assert sum(read_facts(path, Columns()).group_rows) == len(ROWS)
+    assert sum(surveyed(path, Columns()).shard.group_rows) == len(ROWS)
     for size in range(len(whole)):
         path.write_bytes(whole[:size])
         with pytest.raises(DataError, match="shard"):
-            read_facts(path, Columns())
+            surveyed(path, Columns())
 
 
 @pytest.mark.parametrize("name", ["shard.parquet", "shard.arrow", "shard"])
 def test_kind_is_told_by_the_first_bytes_and_not_by_the_name(tmp_path, name):
     path = tmp_path / name
     arrow_file(path)
-    assert read_facts(path, Columns()).kind == "arrow"
+    assert surveyed(path, Columns()).shard.format == "arrow"
     pq.write_table(ROWS, path)
-    assert read_facts(path, Columns()).kind == "parquet"
+    assert surveyed(path, Columns()).shard.format == "parquet"
 
 
 def test_unreadable_shard_is_named(tmp_path):
     with pytest.raises(DataError, match=r"shard '.*gone\.arrow' cannot be read: No such file"):
-        read_facts(tmp_path / "gone.arrow", Columns())
+        surveyed(tmp_path / "gone.arrow", Columns())

@@ -14,7 +14,8 @@ import pytest
 from scripts.torture_parts.forks import in_child
 from streampgs.errors import DataError
 from streampgs.formats.parquet_footer import FooterDamaged, values_of_column
-from streampgs.formats.shard_files import ParquetShard, read_facts
+from streampgs.formats.registry import open_shard
+from streampgs.table.catalog import surveyed
 from streampgs.table.layout import Columns
 
 
@@ -77,9 +78,10 @@ def test_a_damaged_footer_does_not_end_the_process(tmp_path: Path) -> None:
             changed[chance.randrange(start, len(whole) - 4)] = chance.randrange(256)
             (tmp_path / "b.parquet").write_bytes(changed)
             try:
-                facts = read_facts(tmp_path / "b.parquet", Columns())
-                for group in range(len(facts.group_rows)):
-                    list(ParquetShard(tmp_path / "b.parquet", facts.layout).decoded_slices(group, 10))
+                found = surveyed(tmp_path / "b.parquet", Columns()).shard
+                with open_shard(tmp_path / "b.parquet", found.fingerprint) as file:
+                    for group in range(len(found.group_rows)):
+                        list(file.decode(group, 10, found.layout.columns))
             except DataError as error:
                 assert "b.parquet" in error.found
                 refused += 1

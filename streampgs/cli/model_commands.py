@@ -1,0 +1,146 @@
+"""The commands that read a run or data: inspect, history, evaluate, predict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streampgs.cli.console import AsJson, print_json, say, say_note, say_skipped
+from streampgs.cli.options import Command
+from streampgs.option_fields import COMMON, FilePath, Number, Size, Text, build, option
+from streampgs.options import ON_BAD_ROW, EncodingOptions, ModelOptions, Resources
+
+if TYPE_CHECKING:
+    from streampgs.model import Model
+
+
+@dataclass(frozen=True)
+class _BadRows:
+    on_bad_row: str = option(
+        "error", ON_BAD_ROW, "At a row that cannot be used: stop (error), or leave it out and count it (skip).", COMMON
+    )
+
+
+@dataclass(frozen=True)
+class _PredictOptions:
+    out: Path = option(None, FilePath("FILE"), "File to write: .parquet, .arrow or .csv.", COMMON, required=True)
+
+
+@dataclass(frozen=True)
+class _InspectOptions:
+    top: int = option(0, Number("N", 0, whole=True), "For a run: show the N features with the largest weights.", COMMON)
+    label: str = option("label", Text("COLUMN"), "For data: column to predict.", COMMON)
+    memory: int = option(Resources.memory, Size(), "For data: memory that training would have.", COMMON)
+
+
+@click.command(
+    "inspect",
+    cls=Command,
+    short_help="Summarize a run, or profile data.",
+    kinds=(_InspectOptions, EncodingOptions, AsJson),
+)
+@click.argument("target", nargs=-1, required=True)
+def inspect(target: tuple[str, ...], top: int = 0, json: bool = False, **options: Any) -> int:
+    """Summarize a run, or profile data: TARGET is a run's folder, or files, folders and globs of shards.
+
+    \b
+      streampgs inspect my-run --top 30           the model and its largest weights
+      streampgs inspect people/ --label income    the columns, and the features made from them
+
+    For data, also reports how clustered the labels are (0 mixed, 1 sorted), and warns if the windows that fit into
+    memory cannot mix them well.
+    """
+    from streampgs.cli.inspection_text import data_text, run_text
+    from streampgs.inspection import inspect_data, inspect_run
+    from streampgs.run.folder import RunFolder
+
+    if len(target) == 1 and RunFolder(Path(target[0])).exists:
+        result = inspect_run(Path(target[0]), top)
+        say(run_text(result))
+    else:
+        data_options: dict[str, Any] = {name: options.pop(name) for name in ("label", "memory") if name in options}
+        model, resources = build("train", data_options, ModelOptions, Resources)
+        result = inspect_data(target, model, EncodingOptions(**options), resources)
+        say(data_text(result))
+    if json:
+        print_json(result)
+    return 0
+
+
+@click.command("history", cls=Command, short_help="Show the history of a run.", kinds=(AsJson,))
+@click.argument("run", type=click.Path(path_type=Path))
+def history(run: Path, json: bool = False) -> int:
+    """Show the history of RUN: a line for each start, pause, arrival of shards and choice of a model."""
+    from streampgs.cli.history_text import history_text
+    from streampgs.run.folder import RunFolder
+
+    folder = RunFolder(run)
+    folder.record()  # raises an error if it is damaged
+    events = folder.events()
+    say(history_text(events))
+    if json:
+        print_json(events)
+    return 0
+
+
+@click.command("evaluate", cls=Command, short_help="Measure a model on other rows.", kinds=(_BadRows, AsJson))
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("data", nargs=-1, required=True)
+def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str = "error", json: bool = False) -> int:
+    """Measure the model of RUN on DATA: loss, accuracy and AUC, or mean squared error and R².
+
+    \b
+      streampgs evaluate my-run test-shards/
+      streampgs evaluate my-run 'test/*.parquet' --on-bad-row skip --json
+    """
+    from streampgs.evaluation import evaluate as evaluate_model
+    from streampgs.model import Model
+
+    model = Model.load(run)
+    _say_state(model)
+    result = evaluate_model(model, data, on_bad_row == "skip")
+    _say_result(result)
+    if json:
+        print_json(result)
+    return 0
+
+
+def _say_result(result: dict[str, Any]) -> None:
+    for name, value in result.items():
+        if name not in ("skipped_rows", "unknown_entries", "labels"):
+            say(f"{name:<9} " + (f"{value:,}" if name == "rows" else "unknown" if value is None else f"{value:.6g}"))
+    for label, figures in result.get("labels", {}).items():
+        known = (f"{name} {value:.6g}" for name, value in figures.items() if value is not None)
+        say(f"{label:<9} " + ", ".join(known))
+    say_skipped(result.get("skipped_rows", {}))
+    if result.get("unknown_entries"):
+        say_note(f"{result['unknown_entries']:,} entries belong to features that the model does not have")
+
+
+@click.command("predict", cls=Command, short_help="Write a prediction for each row.", kinds=(_PredictOptions, _BadRows))
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("data", nargs=-1, required=True)
+def predict(run: Path, data: tuple[str, ...], out: Path, on_bad_row: str = "error") -> int:
+    """Write the score, prediction and probability of each row of DATA, in the order of the rows.
+
+    \b
+      streampgs predict my-run new-shards/ --out predictions.parquet
+    """
+    from streampgs.evaluation import predict as predict_rows
+    from streampgs.model import Model
+
+    model = Model.load(run)
+    _say_state(model)
+    rows = predict_rows(model, data, out, on_bad_row == "skip")
+    say(f"wrote {rows:,} predictions to {out}")
+    return 0
+
+
+def _say_state(model: Model) -> None:
+    for fault in model.damaged:
+        say_note(f"checkpoint {fault} is damaged; using the one before")
+    if model.paused is not None:
+        say_note(model.paused)

@@ -1,0 +1,170 @@
+"""`streampgs train` and `streampgs resume`, and their closing summary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from streampgs.cli.console import (
+    EXIT_CODES,
+    Output,
+    TerminalObserver,
+    count,
+    duration,
+    print_json,
+    say,
+    say_skipped,
+    stop_on_signals,
+)
+from streampgs.cli.options import Command
+from streampgs.option_fields import COMMON, MODEL, FilePath, Flag, option
+from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
+
+if TYPE_CHECKING:
+    from streampgs.run.report import Report, StopRequest
+
+
+@dataclass(frozen=True)
+class _Folder:
+    run: Path = option(
+        None,
+        FilePath("FOLDER"),
+        "Folder for checkpoints, metrics and cache. Must not hold a run yet.",
+        COMMON,
+        required=True,
+    )
+
+
+@dataclass(frozen=True)
+class _NoIntercept:
+    no_intercept: bool = option(False, Flag(), "Leave the intercept out.", MODEL)
+
+
+@click.command(
+    "train",
+    cls=Command,
+    short_help="Start a run.",
+    kinds=(_Folder, *TRAIN_OPTIONS, _NoIntercept, Output),
+)
+@click.argument("data", nargs=-1, required=True)
+def train(
+    data: tuple[str, ...],
+    run: Path,
+    no_intercept: bool = False,
+    json: bool = False,
+    quiet: bool = False,
+    **options: Any,
+) -> int:
+    """Start a run on DATA: files, folders, globs or addresses of Parquet or Arrow shards.
+
+    A shard is a table with a label column. All other columns become features: numbers, strings, lists, maps, structs.
+    Shards may also hold rows of features: sparse ones in lists 'indices' and 'values', dense ones in a list 'features'.
+    Limits count from the first row of the run. The first one that is reached ends training.
+
+    \b
+      streampgs train shards/ --run my-run --epochs 3
+      streampgs train people/ --run my-run --label income --ignore 'id*' --category zip
+      streampgs train stories/ --run my-run --label topic --text title --text body --ngrams 1-2
+      streampgs train 'day=*/*.parquet' --run my-run --loss hinge --sigma 1e-5 --memory 2GB
+      producer | streampgs train - --run my-run --replay 1
+    """
+    if no_intercept:
+        options["intercept"] = 0.0
+
+    def work(observer: TerminalObserver, stop: StopRequest) -> Report:
+        from streampgs import api
+
+        return api.train(data, run=run, observer=observer, stop=stop, **options)
+
+    return _supervised(work, run, json, quiet)
+
+
+@click.command("resume", cls=Command, short_help="Continue a run.", kinds=(*RESUME_OPTIONS, Output))
+@click.argument("run", type=click.Path(path_type=Path))
+@click.argument("stream", metavar="[-]", required=False)
+def resume(run: Path, stream: str | None = None, json: bool = False, quiet: bool = False, **options: Any) -> int:
+    """Continue RUN until its limit or a new one.
+
+    Limits count from the first row of the run: after 3 epochs, --epochs 5 trains two more. New shards in the folders and
+    globs of the run join, even if all epochs are done. A shard that was changed is refused.
+
+    \b
+      streampgs resume my-run                       continue, with new shards
+      streampgs resume my-run --add more-shards/    add data from another place
+      streampgs resume my-run --follow              and wait for more shards
+      producer | streampgs resume my-run -          continue a run on a stream
+    """
+
+    def work(observer: TerminalObserver, stop: StopRequest) -> Report:
+        from streampgs import api
+
+        return api.resume(run, stream, observer=observer, stop=stop, **options)
+
+    return _supervised(work, run, json, quiet)
+
+
+def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Path, json: bool, quiet: bool) -> int:
+    from streampgs.run.report import StopRequest
+
+    stop = StopRequest()
+    stop_on_signals(stop)
+    with TerminalObserver(quiet) as observer:
+        report = work(observer, stop)
+    if not quiet and report.forecast_rss_mb:  # else there was nothing to do, and a note said so
+        _say_report(report, run)
+    if json:
+        print_json(asdict(report))
+    return EXIT_CODES.get(report.stopped_by, 0)
+
+
+def _say_report(report: Report, run: Path) -> None:
+    done = f"{report.epochs:.2f} epochs" if report.stream_rows is None else f"{report.stream_rows:,} of the stream"
+    seconds = report.seconds_training + report.seconds_reading_wait
+    say(
+        f"{click.style(_end_text(report), bold=True)} after {report.rows:,} rows ({done}, {report.t:,} steps) "
+        f"in {duration(seconds)}; now {count(report.rows_per_second)} rows/s"
+    )
+    say(", ".join(_figures(report)))
+    say_skipped(report.skipped_rows)
+    for line in _next_steps(report, f"streampgs resume {run}", run):
+        say(line)
+
+
+def _end_text(report: Report) -> str:
+    if report.stopped_by in EXIT_CODES:
+        return f"paused by {report.stopped_by}"
+    at_end = report.stopped_by == "end of stream"
+    return "done: end of the stream" if at_end else f"done: reached the limit of {report.stopped_by}"
+
+
+def _figures(report: Report) -> list[str]:
+    measured = {
+        "progressive loss": report.progressive_loss,
+        "progressive accuracy": report.progressive_accuracy,
+        "accuracy at the last comparison": report.judged_accuracy,
+    }
+    figures = [f"{name} {value:.5f}" for name, value in measured.items() if value is not None]
+    if report.gap is not None:
+        order = "whole epochs" if report.stream_rows is None else "the order of the stream"
+        proof = "in expectation" if report.sampling == "independent" else f"an estimate: rows came in {order}"
+        figures.append(f"certified gap {report.gap:.3g} ({proof})")
+    figures.append(f"peak memory {report.peak_rss_mb:,.0f} MB (forecast {report.forecast_rss_mb:,.0f})")
+    return figures
+
+
+def _next_steps(report: Report, resume: str, run: Path) -> list[str]:
+    if report.stream_rows is not None:
+        limit = f" --{report.stopped_by} N" if report.stopped_by in ("rows", "seconds") else ""
+        return [
+            f"{report.stream_rows:,} rows of the stream are done; continue after them with: producer | {resume} -{limit}",
+            f"or, if the stream starts at its first row again: producer | {resume} - --skip-taken{limit}",
+        ]
+    if report.checkpoint is None:
+        return [f"nothing was trained yet; start with: {resume}"]
+    if report.stopped_by in EXIT_CODES:
+        return [f"continue with: {resume}"]
+    return [f"next: streampgs evaluate {run} TEST-DATA, or train longer: {resume} --epochs N"]

@@ -1,0 +1,40 @@
+"""The kinds of columns. A new kind is a file in this folder and a line below."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeVar
+
+from streampgs.encoding.kinds.category import Category
+from streampgs.encoding.kinds.cross import Cross
+from streampgs.encoding.kinds.kind import Column, Kind
+from streampgs.encoding.kinds.list import List
+from streampgs.encoding.kinds.map import Map
+from streampgs.encoding.kinds.number import Number
+from streampgs.encoding.kinds.text import Text, TokenList
+from streampgs.encoding.kinds.vector import Vector
+
+KINDS: dict[str, Kind] = {
+    kind.name: kind
+    for kind in (
+        Number(),
+        List(),
+        Text(),
+        Category(),
+        TokenList(),
+        Map(),
+        Vector(),
+        Cross(),  # of what the others have planned
+    )
+}
+
+Family = TypeVar("Family", bound=Kind)
+
+
+def kind_of(column: Column) -> Kind:
+    return KINDS[column.kind]
+
+
+def of_family(columns: Iterable[Column], family: type[Family]) -> list[tuple[Column, Family]]:
+    """The columns whose kind belongs to the family, each with its kind."""
+    return [(column, kind) for column in columns if isinstance(kind := KINDS[column.kind], family)]

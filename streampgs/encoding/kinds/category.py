@@ -1,0 +1,81 @@
+"""Categories: each different value is a feature, null as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.encoding import types
+from streampgs.encoding.codebook import Codebook, Tokens
+from streampgs.encoding.feature_names import Named
+from streampgs.encoding.kinds.kind import Arrays, CodeKind, Column, arrays_of
+from streampgs.options import EncodingOptions
+
+_HINT_VALUES = 1000
+_MANY_WORDS, _MOSTLY_DIFFERENT = 5.0, 0.5
+_ENOUGH_VALUES, _NEARLY_ALL = 500, 0.95
+
+
+class Category(CodeKind):
+    name, plural = "category", "categories"
+    takes = (types.STRING,)
+    option, allowed, remedy = "category", (types.NUMBER, types.STRING), "categories are strings or numbers"
+    between = "="
+    reads_dictionaries = True
+
+    def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> list[Tokens]:
+        array = types.as_text(types.undictionaried(array))
+        array = array.filter(array.is_valid())
+        return [Tokens.of(array, column.name, np.arange(len(array) + 1))]
+
+    def codes(self, book: Codebook, column: Column, arrays: Arrays, kept: dict[str, Any]) -> NDArray[np.uint32]:
+        array = types.leaf(arrays, column.name)
+        if not pa.types.is_dictionary(array.type):
+            return _coded(book, column.name, array)
+        dictionary, codes = kept.get(column.name, (None, None))
+        if dictionary is None or codes is None or not dictionary.equals(array.dictionary):
+            dictionary, codes = array.dictionary, _coded(book, column.name, types.plain(array.dictionary))
+            codes = np.append(codes, np.uint32(book.null_code(column.name)))
+            kept[column.name] = (dictionary, codes)
+        places = array.indices
+        if places.null_count:
+            places = places.cast(pa.int64()).fill_null(len(codes) - 1)
+        found: NDArray[np.uint32] = codes[types.raw_values(places)]
+        return found
+
+    def named(self, book: Codebook, column: Column, arrays: Arrays) -> list[Named]:
+        array = types.leaf(arrays, column.name)
+        nulls = array.null_count + (array.dictionary.null_count if pa.types.is_dictionary(array.type) else 0)
+        return [*super().named(book, column, arrays), Named.of_null(book, column.name, nulls)]
+
+    def hints(self, column: Column, sample: Sequence[Arrays]) -> list[str]:
+        if column.holds != types.STRING:
+            return []
+        array = types.undictionaried(next(arrays_of(sample, column.name))).drop_null()[:_HINT_VALUES]
+        data, bounds = types.bytes_of(array)
+        known = [data[start:stop].tobytes() for start, stop in pairwise(bounds.tolist())]  # may not be valid UTF-8
+        words = float(np.mean([len(text.split()) for text in known])) if known else 0.0
+        if words >= _MANY_WORDS and len(set(known)) > _MOSTLY_DIFFERENT * len(known):
+            return [
+                f"column '{column.name}' looks like text but is used as a category: --text {column.name} uses its words"
+            ]
+        if len(known) >= _ENOUGH_VALUES and len(set(known)) > _NEARLY_ALL * len(known) and words < _MANY_WORDS:
+            return [
+                f"nearly every row has its own value in column '{column.name}', which is used as a category: "
+                f"--ignore {column.name} leaves it out"
+            ]
+        return []
+
+
+def _coded(book: Codebook, column: str, array: pa.Array) -> NDArray[np.uint32]:
+    texts = types.as_text(array)
+    codes = book.codes(Tokens.of(texts, column))
+    nulls = types.nulls_of(texts)
+    if nulls is not None:
+        codes[nulls] = book.null_code(column)
+    return codes

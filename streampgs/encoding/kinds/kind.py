@@ -1,0 +1,184 @@
+"""What every kind of column does: it is planned, learned from a sample, encoded, named and checked.
+
+A kind is a class without state and one line in the registry (`kinds/__init__.py`). It belongs to a family, which decides
+where its features are and how they get into a row:
+
+- `NumberKind`: a fixed number of features, one value each; they come first.
+- `StringKind`: strings become codes of a code book that all such columns share; they come next.
+- `Vector`: indices and values from the table, without an upper bound; they come last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.checks import require
+from streampgs.encoding import types
+from streampgs.encoding.codebook import Codebook, Tokens
+from streampgs.encoding.feature_names import Named
+from streampgs.options import EncodingOptions
+
+Arrays = dict[str, pa.Array]
+"""The columns of some rows by name; fields of structs are inside their struct."""
+Entries = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]
+"""Row r has the indices and values from offsets[r] to offsets[r + 1]."""
+
+# Why a row cannot be used; the other reasons are in table.layout.
+LENGTHS_DIFFER, WIDTH_DIFFERS = 21, 22
+
+LARGEST_FEATURE = 2**31 - 1
+COMPACT, BLOCK, HASHED, UNBOUNDED = range(4)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A source of features: first planned from the schema, then completed by what a sample shows."""
+
+    name: str
+    """A field of a struct has the struct's name and a dot in front."""
+    kind: str
+    holds: str
+    """The type of its values: one of the words of `types`. It must be the same in every shard."""
+    parts: tuple[str, ...] = ()
+    """The names of the table's columns, if it is made of two."""
+    width: int = 1
+    """Features of a row, in the families with a fixed number."""
+    centre: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    """value → (value − centre)·scale; empty: unchanged."""
+    null_flag: bool = False
+    """The last feature is 1 where the value is null."""
+    cyclic: bool = False
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The table's columns that it is made of."""
+        return self.parts or (self.name,)
+
+
+class Kind:
+    """One kind of column."""
+
+    name: ClassVar[str]
+    plural: ClassVar[str]
+    section: ClassVar[int]
+    """The order of features."""
+    takes: ClassVar[tuple[str, ...]] = ()
+    """The types of values for which it is the default."""
+    option: ClassVar[str | None] = None
+    """The field of EncodingOptions that names columns of this kind, the types that it allows, and the remedy if another
+    type is found."""
+    allowed: ClassVar[tuple[str, ...]] = ()
+    remedy: ClassVar[str] = ""
+    modifiers: ClassVar[dict[str, tuple[str, str]]] = {}
+    """More such options, which change how a column is encoded: the type that each needs, and the remedy."""
+    fault: ClassVar[int | None] = None
+    """The reason if a row cannot be encoded."""
+    reads_dictionaries: ClassVar[bool] = False
+    """Encoding is faster if the reader stores each different string once."""
+
+    def combined(self, columns: list[Column], options: EncodingOptions) -> list[Column]:
+        """The planned columns, with those that this kind makes of several."""
+        return columns
+
+    def fits(self, column: Column, holds: str | None) -> bool:
+        """Whether a shard's column of this type can be encoded."""
+        return holds in (column.holds, types.NULL)
+
+    def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays]) -> Column:
+        return column
+
+    def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
+        """Whether the sample shows anything but nulls."""
+        return any(array.null_count < len(array) for name in column.sources for array in arrays_of(sample, name))
+
+    def hints(self, column: Column, sample: Sequence[Arrays]) -> list[str]:
+        """What the user may have overlooked."""
+        return []
+
+    def name_of(self, column: Column, place: int) -> str:
+        """The name of a column's feature, counted from its first; not asked of strings."""
+        return column.name
+
+    def check(self, column: Column) -> None:
+        """ValueError if a stored column cannot be encoded safely."""
+        plain = Column(column.name, column.kind, column.holds, column.parts)
+        require(column == plain, f"column '{column.name}' with numbers that its kind does not have")
+
+
+class NumberKind(Kind):
+    """A fixed number of features, each with a value in every row."""
+
+    section = COMPACT
+    """COMPACT: zeros have no entry in a sparse row; BLOCK: every value has one."""
+
+    def fill(self, column: Column, array: pa.Array, out: NDArray[np.float32], faults: NDArray[np.uint8]) -> None:
+        """Write out[row, place]."""
+        raise NotImplementedError
+
+    def values_per_row(self, column: Column) -> int:
+        """How many of the features are scaled."""
+        return column.width - column.null_flag
+
+    def check(self, column: Column) -> None:
+        require(0 < column.width < LARGEST_FEATURE, f"column '{column.name}' of {column.width} features")
+        for numbers in (column.centre, column.scale):
+            require(
+                len(numbers) in (0, self.values_per_row(column)), f"column '{column.name}' with {len(numbers)} scales"
+            )
+        require(len(column.centre) == len(column.scale), f"column '{column.name}' with a centre and no scale")
+
+
+class StringKind(Kind):
+    """Strings that become codes: a feature and a sign each."""
+
+    section = HASHED
+    between: ClassVar[str] = ": "
+    """Between column and string in a feature's name."""
+    has_rarity: ClassVar[bool] = False
+    """Values are weighted by how rare a string is."""
+
+    def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> list[Tokens]:
+        """The strings of a column, row by row."""
+        raise NotImplementedError
+
+    def keys(self, book: Codebook, column: Column, arrays: Arrays) -> list[NDArray[np.uint64]]:
+        """A key of 64 bits for each string of some rows."""
+        array = types.leaf_if_there(arrays, column.name)
+        return [] if array is None else [book.keys(tokens) for tokens in self.tokens(column, array, book.options)]
+
+    def named(self, book: Codebook, column: Column, arrays: Arrays) -> list[Named]:
+        """The names of the features of some rows' strings."""
+        array = types.leaf(arrays, column.name)
+        prefix = f"{column.name}{self.between}"
+        return [Named.of_tokens(book, tokens, prefix) for tokens in self.tokens(column, array, book.options)]
+
+
+class CodeKind(StringKind):
+    """One string a row."""
+
+    def codes(self, book: Codebook, column: Column, arrays: Arrays, kept: dict[str, Any]) -> NDArray[np.uint32]:
+        """A code for each row. `kept` is the encoder's, for what can be used again in the next batch."""
+        raise NotImplementedError
+
+
+class BagKind(StringKind):
+    """Any number of strings a row."""
+
+    def bag(self, book: Codebook, column: Column, array: pa.Array) -> Entries:
+        raise NotImplementedError
+
+
+def arrays_of(sample: Sequence[Arrays], name: str) -> Iterator[pa.Array]:
+    """The arrays of a column, from the batches that have it."""
+    return (array for batch in sample if (array := types.leaf_if_there(batch, name)) is not None)
+
+
+def is_there(column: Column, arrays: Arrays) -> bool:
+    return all(types.leaf_if_there(arrays, name) is not None for name in column.sources)

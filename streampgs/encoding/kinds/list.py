@@ -1,0 +1,95 @@
+"""Lists of numbers, such as embeddings: a feature for each position."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.encoding import types
+from streampgs.encoding.kinds.kind import BLOCK, WIDTH_DIFFERS, Arrays, Column, NumberKind, arrays_of
+from streampgs.encoding.kinds.number import standard
+from streampgs.errors import DataError
+from streampgs.options import EncodingOptions
+
+_WILD_RATIO = 100.0  # positions whose scales differ by more are standardized
+
+
+class List(NumberKind):
+    name, plural = "list", "lists"
+    section = BLOCK
+    takes = (types.LIST,)
+    fault = WIDTH_DIFFERS
+
+    def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays]) -> Column:
+        matrices: list[NDArray[np.float64]] = []
+        width: int | None = None
+        for array in arrays_of(sample, column.name):
+            offsets, child = types.lists_of(array)
+            lengths = np.diff(offsets)
+            if width is None:
+                filled = lengths[lengths > 0]
+                if not filled.size:
+                    continue
+                width = int(np.bincount(filled).argmax())
+            values = np.asarray(types.numbers_of(child), np.float64)
+            nulls = types.nulls_of(child)
+            if nulls is not None:
+                values = np.where(nulls, np.nan, values)
+            matrices.append(values[np.repeat(lengths == width, lengths)].reshape(-1, width))
+        if width is None:
+            raise DataError(
+                f"column '{column.name}': all its lists are empty", f"leave it out with --ignore {column.name}"
+            )
+        found = replace(column, width=width + options.null_flags, null_flag=options.null_flags)
+        matrix = np.concatenate(matrices)
+        matrix = np.where(np.isfinite(matrix), matrix, np.nan)
+        if options.standardize == "off" or (options.standardize == "auto" and not _is_wild(matrix)):
+            return found
+        standards = [standard(values[~np.isnan(values)]) for values in matrix.T]
+        return replace(found, centre=tuple(c for c, _ in standards), scale=tuple(s for _, s in standards))
+
+    def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
+        return any(np.diff(types.lists_of(array)[0]).any() for array in arrays_of(sample, column.name))
+
+    def fill(self, column: Column, array: pa.Array, out: NDArray[np.float32], faults: NDArray[np.uint8]) -> None:
+        width = self.values_per_row(column)
+        offsets, child = types.lists_of(array)
+        values, child_nulls, nulls = types.numbers_of(child), types.nulls_of(child), types.nulls_of(array)
+        lengths = np.diff(offsets)
+        usable = lengths == width
+        whole = bool(usable.all())
+        if not whole:
+            unusable = ~usable if nulls is None else ~usable & ~nulls
+            faults[unusable & (faults == 0)] = WIDTH_DIFFERS
+            out[~usable, :width] = 0.0
+            kept = np.repeat(usable, lengths)
+            values = values[kept]
+            child_nulls = None if child_nulls is None else child_nulls[kept]
+        matrix = values.reshape(-1, width)
+        with np.errstate(over="ignore", invalid="ignore"):
+            if column.scale:
+                matrix = (matrix - np.asarray(column.centre)) * np.asarray(column.scale)
+            if child_nulls is not None:
+                matrix = np.where(child_nulls.reshape(-1, width), 0.0, matrix)
+            out[slice(None) if whole else usable, :width] = matrix
+        if column.null_flag:
+            out[:, width] = 0.0 if nulls is None else nulls
+
+    def name_of(self, column: Column, place: int) -> str:
+        is_flag = column.null_flag and place == column.width - 1
+        return f"{column.name} is null" if is_flag else f"{column.name}[{place}]"
+
+
+def _is_wild(matrix: NDArray[np.float64]) -> bool:
+    """Whether positions differ so much in scale, or are so far off zero, that training would suffer."""
+    known = np.count_nonzero(~np.isnan(matrix), axis=0)
+    sizes = np.abs(np.where(np.isnan(matrix), 0.0, matrix))
+    largest = sizes.max(axis=0, initial=0.0)
+    filled = largest > 0.0
+    squares = np.sum((sizes[:, filled] / largest[filled]) ** 2, axis=0)  # of the ratios: squares may leave the range
+    size = largest[filled] * np.sqrt(squares / (known[filled] + 1.0))
+    return bool(size.size and size.max() / _WILD_RATIO > size.min())

@@ -1,0 +1,97 @@
+"""Numbers, booleans and times: one standardized value, cycles of dates, and a flag for null."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.checks import require
+from streampgs.encoding import types
+from streampgs.encoding.kinds.kind import Arrays, Column, NumberKind, arrays_of
+from streampgs.encoding.patterns import matches
+from streampgs.options import EncodingOptions
+
+CYCLES = {"hour of day": 86400.0, "day of week": 7 * 86400.0, "day of year": 365.2425 * 86400.0}
+_MOSTLY_ZERO = 0.1
+_SMALLEST = float(np.finfo(np.float64).tiny)  # the reciprocal of a smaller number may not be finite
+
+
+class Number(NumberKind):
+    name, plural = "number", "numbers"
+    takes = (types.NUMBER, types.TIME)
+    modifiers: ClassVar = {"cyclic": (types.TIME, "it is for dates and timestamps")}
+
+    def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays]) -> Column:
+        cyclic = matches(column.name, options.cyclic)
+        found = replace(column, width=_width(cyclic, options.null_flags), null_flag=options.null_flags, cyclic=cyclic)
+        if options.standardize == "off":
+            return found
+        known = [np.empty(0), *(_finite(array) for array in arrays_of(sample, column.name))]
+        centre, scale = standard(np.concatenate(known))
+        return replace(found, centre=(centre,), scale=(scale,))
+
+    def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
+        return any(_finite(array).size for array in arrays_of(sample, column.name))
+
+    def values_per_row(self, column: Column) -> int:
+        return 1
+
+    def fill(self, column: Column, array: pa.Array, out: NDArray[np.float32], faults: NDArray[np.uint8]) -> None:
+        array = types.undictionaried(array)
+        values, nulls = types.numbers_of(array), types.nulls_of(array)
+        with np.errstate(
+            over="ignore", invalid="ignore"
+        ):  # rows are checked for infinity and NaN where they are placed
+            if column.scale:
+                centred = np.subtract(values, np.float64(column.centre[0]), dtype=np.float64)
+                np.multiply(centred, column.scale[0], out=out[:, 0], casting="same_kind")
+            else:
+                out[:, 0] = values
+            for number, period in enumerate(CYCLES.values() if column.cyclic else ()):
+                turns = (values / period) % 1.0 * (2.0 * np.pi)
+                out[:, 1 + 2 * number] = np.sin(turns)
+                out[:, 2 + 2 * number] = np.cos(turns)
+        if nulls is not None:
+            out[nulls] = 0.0
+        if column.null_flag:
+            out[:, -1] = 0.0 if nulls is None else nulls
+
+    def name_of(self, column: Column, place: int) -> str:
+        cycles = tuple(CYCLES) if column.cyclic else ()
+        waves = (f"{column.name} {wave} of {cycle}" for cycle in cycles for wave in ("sine", "cosine"))
+        return [column.name, *waves, f"{column.name} is null"][place]
+
+    def check(self, column: Column) -> None:
+        super().check(column)
+        width = _width(column.cyclic, column.null_flag)
+        require(column.width == width, f"column '{column.name}' of {column.width} features")
+
+
+def _width(cyclic: bool, null_flag: bool) -> int:
+    return 1 + 2 * len(CYCLES) * cyclic + null_flag
+
+
+def _finite(array: pa.Array) -> NDArray[np.float64]:
+    array = types.undictionaried(array)
+    values, nulls = np.asarray(types.numbers_of(array), np.float64), types.nulls_of(array)
+    return values[np.isfinite(values) if nulls is None else np.isfinite(values) & ~nulls]
+
+
+def standard(known: NDArray[np.float64]) -> tuple[float, float]:
+    """Centre and scale. A column that is mostly zero is only scaled, so that its zeros stay zeros."""
+    filled = known[known != 0.0]
+    if not filled.size:
+        return 0.0, 1.0
+    largest = float(np.abs(filled).max())  # squares of very large or small numbers leave the range
+    if len(filled) < _MOSTLY_ZERO * len(known):
+        return 0.0, 1.0 / max(largest * float(np.sqrt(np.mean((filled / largest) ** 2))), _SMALLEST)
+    centre = largest * float(np.mean(known / largest))
+    spread = largest * float(np.std((known - centre) / largest))
+    if spread <= 1e-12 * abs(centre):
+        spread = abs(centre)  # a constant column
+    return centre, 1.0 / max(spread, _SMALLEST)

@@ -1,0 +1,94 @@
+"""Sparse vectors: pairs of index and value, in whatever form Arrow has them; each index is a feature."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from streampgs.encoding import types
+from streampgs.encoding.kinds.kind import LARGEST_FEATURE, LENGTHS_DIFFER, UNBOUNDED, Arrays, Column, Entries, Kind
+from streampgs.encoding.kinds.list import List
+from streampgs.options import EncodingOptions
+
+_PAIR = ("indices", "values")
+_Parts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_] | None]
+"""Offsets, indices, values, and the rows with unequal numbers of indices and values."""
+
+
+class Vector(Kind):
+    name, plural = "vector", "vectors"
+    section = UNBOUNDED
+    takes = (types.VECTOR,)
+    fault = LENGTHS_DIFFER
+
+    def combined(self, columns: list[Column], options: EncodingOptions) -> list[Column]:
+        """Two lists `indices` and `values` are one vector."""
+        lists = [column for column in columns if column.name in _PAIR and column.kind == List.name]
+        if len(lists) < 2:
+            return columns
+        return [c for c in columns if c not in lists] + [Column("values", self.name, types.LIST, _PAIR)]
+
+    def name_of(self, column: Column, place: int) -> str:
+        return f"{column.name}[{place}]"
+
+    def entries(self, column: Column, arrays: Arrays, first: int, faults: NDArray[np.uint8]) -> Entries:
+        """`first`: the number of the feature with index 0."""
+        offsets, indices, values, differ = _parts(column, arrays)
+        if differ is not None:
+            faults[differ & (faults == 0)] = LENGTHS_DIFFER
+        # An invalid index stays invalid, so that it is found where the rows are checked.
+        moved = np.where(indices < 0, -1, np.minimum(indices, np.int64(LARGEST_FEATURE) - first) + first)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return offsets, moved.astype(np.int32).view(np.uint32), values.astype(np.float32)
+
+
+def _parts(column: Column, arrays: Arrays) -> _Parts:
+    if column.parts:
+        index_lists, value_lists = (types.leaf(arrays, name) for name in column.parts)
+        return _two_lists(index_lists, value_lists, None)
+    array = types.leaf(arrays, column.name)
+    if pa.types.is_struct(array.type):
+        fields = {array.type.field(i).name: part for i, part in enumerate(array.flatten())}
+        dense = None
+        if "type" in fields:  # as Spark writes them
+            kinds = fields["type"].fill_null(0).to_numpy(zero_copy_only=False)
+            dense = (kinds == 1) & fields["indices"].is_null().to_numpy(zero_copy_only=False)
+        return _two_lists(types.plain(fields["indices"]), types.plain(fields["values"]), dense)
+    offsets, keys, values = types.pairs_of(array)
+    return offsets, _indices(keys), _with_nan(values), None
+
+
+def _two_lists(index_lists: pa.Array, value_lists: pa.Array, dense: NDArray[np.bool_] | None) -> _Parts:
+    offsets, index_child = types.lists_of(index_lists)
+    value_offsets, value_child = types.lists_of(value_lists)
+    indices, values = _indices(index_child), _with_nan(value_child)
+    if dense is not None and dense.any():  # a dense row has values only
+        lengths = np.where(dense, np.diff(value_offsets), np.diff(offsets))
+        spread = np.zeros(len(dense) + 1, np.int64)
+        np.cumsum(lengths, out=spread[1:])
+        counted = np.arange(spread[-1]) - np.repeat(spread[:-1], lengths)
+        counted[~np.repeat(dense, lengths)] = indices
+        offsets, indices = spread, counted
+    if np.array_equal(offsets, value_offsets):
+        return offsets, indices, values, None
+    lengths, value_lengths = np.diff(offsets), np.diff(value_offsets)
+    same = lengths == value_lengths
+    kept = np.zeros(len(same) + 1, np.int64)
+    np.cumsum(np.where(same, lengths, 0), out=kept[1:])
+    return kept, indices[np.repeat(same, lengths)], values[np.repeat(same, value_lengths)], ~same
+
+
+def _indices(array: pa.Array) -> NDArray[np.int64]:
+    """Null becomes an invalid index."""
+    with np.errstate(over="ignore"):
+        indices = types.numbers_of(array).astype(np.int64)
+    nulls = types.nulls_of(array)
+    if nulls is not None:
+        indices[nulls] = -1
+    return indices
+
+
+def _with_nan(array: pa.Array) -> NDArray[np.float64]:
+    values, nulls = types.numbers_of(array), types.nulls_of(array)
+    return values if nulls is None else np.where(nulls, np.nan, values)

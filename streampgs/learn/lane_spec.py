@@ -1,0 +1,85 @@
+"""What a model in training is: everything that was chosen, or found once from the data, as plain numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol
+
+from streampgs.checks import Count, decode, require
+from streampgs.learn.norms import PNorm
+from streampgs.losses import LOSSES
+from streampgs.options import MOST_BATCH
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one lane of each candidate learns."""
+
+    name: str
+    column: Count = 0
+    """The column of the labels."""
+    positive: float | None = None
+    """The label that is +1 to it, all others being -1; None: labels are used as they are."""
+    joined: Count = 0
+    """When it joined: 0 at the start of the run, then counted up. Targets that joined together take the same steps."""
+
+
+class OwnOptions(Protocol):
+    """The options of one learner: a frozen dataclass that checks itself."""
+
+    varies: ClassVar[tuple[str, ...]]
+    """Names of the numbers by which its candidates differ, its own or those of LaneSpec."""
+    shared: ClassVar[tuple[str, ...]]
+    """Names of its options that all lanes of a group have in common."""
+
+
+@dataclass(frozen=True)
+class LaneSpec:
+    learner: str
+    loss: str
+    shape: float
+    """The parameter of the loss; 0 for losses without one."""
+    norm: PNorm
+    sigma: float
+    target: Target
+    seed: int
+    batch: int
+    intercept: float
+    """The constant feature of the intercept's coordinate; 0 for none."""
+    layout: str
+    own: Any
+    """The learner's own options."""
+    base: float = 0.0
+    """The prediction for a row without features: the learner adds base/scale to each score."""
+    scale: float = 1.0
+    """The unit of the labels: the learner divides labels by it, and a prediction is scale × score."""
+
+    def __post_init__(self) -> None:
+        require(1 <= self.batch <= MOST_BATCH, f"batch {self.batch}")
+        require(0.0 <= self.sigma < math.inf and 0.0 < self.scale < math.inf, f"sigma {self.sigma}, scale {self.scale}")
+        require(self.layout in ("sparse", "dense"), f"rows of layout {self.layout!r:.50}")
+        require(self.loss in LOSSES, f"loss {self.loss!r:.50}")
+
+    @property
+    def group(self) -> tuple[object, ...]:
+        """What the lanes of one group have in common."""
+        shared = tuple(getattr(self.own, name) for name in self.own.shared)
+        common = (self.learner, self.loss, self.norm, self.batch, self.intercept, self.seed, self.layout)
+        return (*common, self.target.joined, *shared)
+
+    @property
+    def choices(self) -> dict[str, float | None]:
+        """The numbers that tell candidates apart, by name; None for a bound that is not there."""
+        return {name: self._number(name) for name in self.own.varies}
+
+    def _number(self, name: str) -> float | None:
+        owner = next(owner for owner in (self.own, self.norm, self) if hasattr(owner, name))
+        number = getattr(owner, name)
+        return None if number is None else float(number)
+
+    @staticmethod
+    def from_json(record: Mapping[str, Any], own_kind: type) -> LaneSpec:
+        """From the record that `encode` gave; raises ValueError for a model that no run can have."""
+        return replace(decode(LaneSpec, {**record, "own": None}), own=decode(own_kind, record["own"]))

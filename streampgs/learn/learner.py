@@ -1,0 +1,246 @@
+"""What a learner is.
+
+A learner holds specs and compiled loops; everything that changes is in its state (see state.py). It declares `fields` and
+needs `step` and `weights`. The rest has defaults. A new learner is one file with a class like TruncatedGradient, and one
+line in solvers.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from importlib import import_module
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.errors import Diverged
+from streampgs.learn.averaging import Stretches, Tallies
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.norms import PNorm
+from streampgs.learn.state import (
+    COORDINATE,
+    LANE,
+    Fields,
+    Sizes,
+    State,
+    copies_of,
+    empty_averages,
+    fresh,
+    merge,
+    spread,
+)
+from streampgs.losses import Loss
+from streampgs.options import ModelOptions
+from streampgs.solvers import SOLVERS
+
+Vector = NDArray[np.float64]
+Each = Callable[[Callable[[int], None], int], None]
+"""each(job, count): run job(0) … job(count - 1), at the same time where that is possible."""
+
+
+def learner_named(name: str) -> type[Learner]:
+    if name not in SOLVERS:
+        raise ValueError(f"solver {name!r:.50}")
+    module, _, own = SOLVERS[name].path.partition(":")
+    return getattr(import_module(module), own)  # type: ignore[no-any-return]
+
+
+class Lines(Protocol):
+    """A window: rows in visiting order."""
+
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
+    indices: NDArray[np.uint32]
+    values: NDArray[np.float32]
+    labels: NDArray[np.float64]
+    """One of a row, or a column for each label."""
+    weights: NDArray[np.float64]
+    """Empty: all rows count once."""
+    offsets: NDArray[np.float64]
+    """Added to the rows' scores; empty: nothing is."""
+
+
+class NoLines:
+    """A window without rows, to compile loops with."""
+
+    starts = stops = np.empty(0, np.int64)
+    indices = np.empty(0, np.uint32)
+    values = np.empty(0, np.float32)
+    labels = weights = offsets = np.empty(0)
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a learner needs of its source and its engine."""
+
+    lines: Literal["rows", "columns"] = "rows"
+    keeps: Literal["none", "zero", "score"] = "none"
+    """A value per row and lane between visits; it starts at zero, or at the row's score."""
+
+
+class Scale(Protocol):
+    """How large rows, losses and labels are, from a sample of rows; for choosing steps and regularizers."""
+
+    loss: Loss
+    rows: int
+    """Of an epoch."""
+    features: int
+    targets: int
+    label_unit: float
+    """By which steps grow: the spread of the labels for losses whose slopes do not grow with it, else 1."""
+
+    def mean_squared_norm(self, norm: PNorm) -> float: ...
+    def mean_loss_at_zero(self) -> float: ...
+
+
+class Learner:
+    """Several lanes that step on each row together and differ in numbers only."""
+
+    needs: ClassVar[Needs] = Needs()
+    Options: ClassVar[type]
+    """The dataclass of its own options."""
+
+    def __init__(self, specs: Sequence[LaneSpec]) -> None:
+        self.specs = tuple(specs)
+        self.spec = specs[0]
+        """For everything that the lanes have in common."""
+        self.width = self.width_for(self.spec.norm, len(specs))
+        """Columns of the arrays: may be more than there are lanes; the others repeat the last lane and are not used."""
+        if len({spec.group for spec in specs}) != 1 or len(specs) > self.most_lanes(self.spec.norm):
+            raise ValueError(f"{len(specs)} lanes that do not belong together")
+        self.fields: Fields = {}
+        self.stretches = Stretches({})
+
+    # What must be written for each learner.
+
+    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+        """Step over rows [first, stop), each step over `batch` rows. With several copies each change, and the step count,
+        is counted `copies` times."""
+        raise NotImplementedError
+
+    def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
+        """The weights to return, the intercept's coordinate first; or those of some coordinates. Must not change the
+        state."""
+        raise NotImplementedError
+
+    @classmethod
+    def candidates(cls, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        """Every combination of its options, for one loss. `base` has everything but norm, sigma and own options."""
+        raise NotImplementedError
+
+    # What has a default.
+
+    @classmethod
+    def most_lanes(cls, norm: PNorm) -> int:
+        """How many lanes a group may have."""
+        return 16
+
+    @classmethod
+    def width_for(cls, norm: PNorm, lanes: int) -> int:
+        return lanes
+
+    @classmethod
+    def candidate_count(cls, options: ModelOptions, targets: int) -> int:
+        """At most how many candidates of one loss and one norm there will be."""
+        return 1
+
+    @classmethod
+    def specs_to_warm_up(cls, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        """Specs with the loops of the first step, as far as they are known without any rows."""
+        return []
+
+    @classmethod
+    def searches(cls, options: ModelOptions) -> bool:
+        """Whether the run is to end with one of its candidates: they race."""
+        return False
+
+    @classmethod
+    def narrowed(cls, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
+        """The options for candidates that continue from this one with another sigma."""
+        return replace(options, loss=leader.loss)
+
+    @classmethod
+    def continued(cls, spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:
+        """The spec of a lane that continues from the state of another one."""
+        return spec
+
+    @classmethod
+    def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
+        """Compile, or load from the cache, what the first step needs."""
+        learner = cls([spec] * lanes)
+        state = learner.init(1)
+        learner.step(state, NoLines(), 0, 0)
+        learner.rebuild(state)
+
+    def sizes(self, coordinates: int) -> Sizes:
+        return {COORDINATE: coordinates, LANE: self.width}
+
+    def init(self, coordinates: int) -> State:
+        return fresh(self.fields, self.sizes(coordinates))
+
+    def check(self, state: State) -> None:
+        """Raise ValueError for numbers that no training can have left, beyond what the fields say."""
+
+    def settle(self, state: State) -> None:
+        """Bring to date what is computed lazily: before a merge or a restart."""
+
+    def rebuild(self, state: State) -> None:
+        """Compute derived fields again: after a merge or a restart."""
+
+    def end_stretch(self, state: State) -> bool:
+        """Do what is due at this step count, if anything is; a function of the state, never of where a call ends."""
+        if not self.stretches.is_over(state):
+            return False
+        self.stretches.begin(state)
+        return True
+
+    def copies(self, state: State, coordinates: int, count: int) -> list[State]:
+        return copies_of(self.fields, state, self.sizes(coordinates), count)
+
+    def spread(self, state: State, copies: Sequence[State], each: Each) -> None:
+        """Let the copies of other workers continue from the state."""
+        spread(self.fields, state, copies)
+
+    def merge(self, state: State, copies: Sequence[State], each: Each) -> None:
+        """Put the copies' changes into the state, and let the copies continue from there."""
+        for one in (state, *copies):
+            self.settle(one)
+        merge(self.fields, state, copies)
+        self.rebuild(state)
+        self.refuse_divergence(state)
+        self.end_stretch(state)
+        self.spread(state, copies, each)
+
+    def restart_averages(self, state: State) -> None:
+        """Averages and certificate begin again here; the steps continue."""
+        self.settle(state)
+        empty_averages(self.fields, state)
+        state["stretch_began"][...] = state["steps"]
+        self.rebuild(state)
+
+    def tallies(self, state: State, lane: int) -> Tallies:
+        return self.stretches.tallies(state, lane)
+
+    def certificate(self, state: State, lane: int) -> float | None:
+        """A bound on the distance from the optimum; None if the learner has none."""
+        return None
+
+    def learned(self, state: State, lane: int) -> Vector:
+        """The vector that identifies the lane's training: what digests are made of."""
+        raise NotImplementedError
+
+    def refuse_divergence(self, state: State) -> None:
+        if not all(np.isfinite(state[name]).all() for name, field in self.fields.items() if field.axes[-1:] == (LANE,)
+                   and COORDINATE not in field.axes):  # fmt: skip
+            raise Diverged(
+                f"the numbers left the finite range before step {int(state['steps']):,}", self.remedy_of_divergence
+            )
+
+    remedy_of_divergence: ClassVar[str] = "scale the features down"
+
+
+def lane_spec(record: dict[str, Any]) -> LaneSpec:
+    """A spec that was read back; raises ValueError for one that no run can have."""
+    return LaneSpec.from_json(record, learner_named(record["learner"]).Options)

@@ -1,0 +1,125 @@
+"""The options of PGS, and the values of those that the user leaves to be found."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar, Literal
+
+from streampgs.checks import require
+from streampgs.errors import OptionError
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.learner import Scale
+from streampgs.learn.norms import EUCLID, PNorm
+from streampgs.losses import Loss
+from streampgs.options import MOST_CANDIDATES, ModelOptions, values_of
+
+SUFFIX, AVERAGE, LAST, RANDOM = "suffix", "average", "last", "random"
+RETURNS = (SUFFIX, AVERAGE, LAST, RANDOM)
+
+# σ in units of curvature·mean ‖x‖²/rows, where the regularizer starts to have an effect after one pass over the rows.
+# Smaller values make no difference within a few passes; values above the last only suit data that are nearly all noise.
+SIGMA_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-2, 6))
+_USUAL_SIGMA = SIGMA_LADDER[1]
+_WIDEST_RACE = 1 << 21  # features; with more, the lanes of a race would take gigabytes
+P_LADDER = (2.0, 1.8, 1.5, 1.2)
+
+
+@dataclass(frozen=True)
+class PgsOptions:
+    t0: float
+    """Steps that count as taken before the first one; negative where σ was changed during training."""
+    ball: float | None
+    """Its radius B; None for no ball."""
+    returns: str
+    varies: ClassVar[tuple[str, ...]] = ("p", "sigma", "t0", "ball")
+    shared: ClassVar[tuple[str, ...]] = ("returns",)
+
+    def __post_init__(self) -> None:
+        require(
+            (self.ball is None or self.ball > 0.0) and self.returns in RETURNS,
+            f"ball {self.ball}, return {self.returns!r:.50}",
+        )
+
+
+def automatic_t0(loss: Loss, sigma: float, mean_squared_norm: float) -> float:
+    """t0 = 1/(σ·η0), with the first step η0 as long as the loss's curvature and the rows' q-norms allow."""
+    return max(1.0, loss.curvature * mean_squared_norm / sigma)
+
+
+def norms_of(options: ModelOptions, features: int) -> list[PNorm]:
+    if options.p != "auto":
+        return [PNorm(float(p)) for p in values_of(options.p)]
+    logarithm = 2.0 * math.log(max(features, 3))
+    powers = {*P_LADDER, max(1.01, logarithm / (logarithm - 1.0))}
+    return [PNorm(p) for p in sorted(powers, reverse=True)]
+
+
+def specs_to_warm_up(options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+    norms = [EUCLID] if options.p == "auto" else norms_of(options, 0)
+    own = PgsOptions(1.0, None, options.returns)
+    return [replace(base, norm=norm, sigma=1.0, own=own) for norm in norms]
+
+
+def candidates(options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+    """σ in descending order where it is to be found."""
+    found = []
+    for norm in norms_of(options, scale.features):
+        norms = scale.mean_squared_norm(norm)
+        for sigma in _sigmas(options, scale, norms):
+            for ball in values_of(options.ball):
+                own = _own(options, scale, norm, sigma, ball, norms)
+                found.append(replace(base, norm=norm, sigma=sigma, own=own))
+    return found
+
+
+def sigma_count(options: ModelOptions, targets: int) -> int:
+    """How many σ there are, unless there turn out to be too many features for a race."""
+    return len(values_of(options.sigma)) if options.sigma != "auto" else len(_ladder(options, targets))
+
+
+def _ladder(options: ModelOptions, targets: int) -> tuple[float, ...]:
+    """As much of the ladder as the number of candidates allows, given targets, losses, powers and balls."""
+    powers = len(P_LADDER) + 1 if options.p == "auto" else len(values_of(options.p))
+    fitting = MOST_CANDIDATES // (targets * len(options.losses) * powers * len(values_of(options.ball)))
+    if fitting < 2:
+        return (_USUAL_SIGMA,)
+    return SIGMA_LADDER if fitting >= len(SIGMA_LADDER) else SIGMA_LADDER[1::2][:fitting]
+
+
+def _sigmas(options: ModelOptions, scale: Scale, mean_squared_norm: float) -> list[float]:
+    if options.sigma != "auto":
+        return [float(sigma) for sigma in values_of(options.sigma)]
+    ladder = _ladder(options, scale.targets) if scale.features <= _WIDEST_RACE else (_USUAL_SIGMA,)
+    unit = scale.loss.curvature * max(mean_squared_norm, 1e-300) / max(1, scale.rows) / scale.label_unit
+    return [step * unit for step in reversed(ladder)]
+
+
+def _own(
+    options: ModelOptions, scale: Scale, norm: PNorm, sigma: float, ball: float | str | None, norms: float
+) -> PgsOptions:
+    automatic = options.t0 == "auto"
+    t0 = automatic_t0(scale.loss, sigma * scale.label_unit, norms) if automatic else float(options.t0)
+    ball = ball if ball is not None else "none" if scale.loss.lipschitz else "auto"
+    if ball == "auto":
+        radius = norm.radius_of_optimum(max(scale.mean_loss_at_zero(), 1e-300), sigma)
+    else:
+        radius = math.inf if ball == "none" else float(ball)
+    if not (math.isfinite(t0) and radius > 0.0):
+        raise OptionError(
+            f"sigma {sigma:g} with rows of mean squared norm {norms:g} gives t0 {t0:g}, ball {radius:g}",
+            "scale the features, or give another --sigma, --t0 or --ball",
+        )
+    return PgsOptions(t0, None if math.isinf(radius) else radius, options.returns)
+
+
+def narrowed(options: ModelOptions, leader: LaneSpec) -> ModelOptions:
+    kept: float | Literal["none"] = "none" if leader.own.ball is None else leader.own.ball
+    ball = kept if isinstance(options.ball, tuple) else options.ball
+    return replace(options, loss=leader.loss, p=leader.norm.p, ball=ball)
+
+
+def continued(spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:
+    """(t + t0)σ, by which λ is divided, continues from its value and grows by the new σ a step."""
+    t0 = (steps + before.own.t0) * before.sigma / spec.sigma - steps
+    return replace(spec, own=replace(spec.own, t0=t0))

@@ -1,0 +1,413 @@
+"""How an option is declared: once, as a dataclass field with its value, help, heading and default.
+
+The command line, the checks, the keywords of the Python API and docs/reference.md all follow from these fields.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any, Protocol
+
+from streampgs.errors import OptionError
+
+COMMON, DATA, MODEL, LIMITS = "Common options", "Data and columns", "Model", "Limits"
+RESOURCES, GROWTH, STREAMS, OUTPUT = "Resources", "Growing data", "Streams", "Output"
+HEADINGS = (COMMON, DATA, MODEL, LIMITS, RESOURCES, GROWTH, STREAMS, OUTPUT)
+
+_LARGEST_SIZE = 2.0**62
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+_BINARY_UNITS = {
+    **{"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40},
+    **{"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40},
+}
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes from '512MB', '2GiB', '1.5G' or a plain number."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*", str(text))
+    unit = match.group(2).upper() if match else ""
+    factor = _UNITS.get(unit, _BINARY_UNITS.get(unit))
+    if match is None or factor is None:
+        raise OptionError(f"'{text}' is not a valid size", "write it like 512MB, 2GiB or 1.5G")
+    size = float(match.group(1)) * factor
+    if size > _LARGEST_SIZE:
+        raise OptionError(f"'{text}' is larger than any machine", "write it like 512MB, 2GiB or 1.5G")
+    return int(size)
+
+
+def parse_duration(text: str | float) -> float:
+    """Seconds from '30s', '5m', '1h' or a plain number."""
+    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([smh]?)\s*", str(text))
+    if match is None:
+        raise OptionError(f"'{text}' is not a valid duration", "write it like 30s, 5m or 1h")
+    return float(match.group(1)) * {"": 1, "s": 1, "m": 60, "h": 3600}[match.group(2)]
+
+
+def size_text(size: int) -> str:
+    """The shortest text that `parse_size` reads as this size."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("MiB", 2**20)):
+        if size and size % factor == 0:
+            return f"{size // factor}{unit}"
+    return str(size)
+
+
+def values_of(option: Any) -> tuple[Any, ...]:
+    """The values of an option that takes one or several."""
+    return tuple(option) if isinstance(option, tuple | list) else (option,)
+
+
+class Value(Protocol):
+    """What an option takes."""
+
+    @property
+    def metavar(self) -> str: ...
+
+    def parse(self, text: str) -> Any:
+        """The value of a word on the command line."""
+
+    def settle(self, flag: str, value: Any) -> Any:
+        """The value in its final type; OptionError if it is out of range."""
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number in [low, high], without the ends if `above` and `below` are set. Or one of `words`."""
+
+    symbol: str = "X"
+    low: float = -math.inf
+    high: float = math.inf
+    above: bool = False
+    below: bool = False
+    whole: bool = False
+    words: tuple[str, ...] = ()
+    remedy: str = ""
+
+    @property
+    def metavar(self) -> str:
+        return "|".join((self.symbol, *self.words))
+
+    def parse(self, text: str) -> float | str:
+        if text in self.words:
+            return text
+        try:
+            return int(text) if self.whole else float(text)
+        except ValueError:
+            raise OptionError(f"'{text}' is not {self.range_text}") from None
+
+    def settle(self, flag: str, value: Any) -> float | int | str:
+        if isinstance(value, str) and value in self.words:
+            return value
+        number: Any = value
+        if not isinstance(value, Real) or isinstance(value, bool) or not self._allows(number):
+            raise OptionError(
+                f"{flag} {self.shown(value)} is not {self.range_text}", self.remedy or f"give {self.range_text}"
+            )
+        return int(number) if self.whole else float(number)
+
+    def _allows(self, number: Any) -> bool:
+        if not self.low <= number <= self.high or (self.above and number == self.low):
+            return False
+        if self.below and number == self.high:
+            return False
+        return isinstance(number, Integral) or (math.isfinite(number) and (not self.whole or number == int(number)))
+
+    def shown(self, value: Any) -> str:
+        return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+    @property
+    def noun(self) -> str:
+        return "a whole number" if self.whole else "a number"
+
+    @property
+    def range_text(self) -> str:
+        text = "".join(f"'{word}' or " for word in self.words) + self.noun
+        if math.isfinite(self.low):
+            text += f" {'above' if self.above else 'of at least'} {self.shown(self.low)}"
+        if math.isfinite(self.high):
+            text += " and" if math.isfinite(self.low) else ""
+            text += f" {'below' if self.below else 'at most'} {self.shown(self.high)}"
+        return text
+
+
+@dataclass(frozen=True)
+class Size(Number):
+    """A number of bytes, also as '512MB'."""
+
+    symbol: str = "SIZE"
+    whole: bool = True
+    low: float = 0
+
+    @property
+    def noun(self) -> str:
+        return "a size"
+
+    def shown(self, value: Any) -> str:
+        return size_text(value) if isinstance(value, int) else str(value)
+
+    def parse(self, text: str) -> int:
+        return parse_size(text)
+
+    def settle(self, flag: str, value: Any) -> float | int | str:
+        return super().settle(flag, parse_size(value) if isinstance(value, str) else value)
+
+
+@dataclass(frozen=True)
+class Duration(Number):
+    """A number of seconds, also as '5m'."""
+
+    symbol: str = "TIME"
+    low: float = 0
+
+    @property
+    def noun(self) -> str:
+        return "a duration"
+
+    def parse(self, text: str) -> float:
+        return parse_duration(text)
+
+    def settle(self, flag: str, value: Any) -> float | int | str:
+        return super().settle(flag, parse_duration(value) if isinstance(value, str) else value)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One of some names."""
+
+    names: Iterable[str]
+    metavar: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "metavar", self.metavar or "|".join(self.names))
+
+    def parse(self, text: str) -> str:
+        return text
+
+    def settle(self, flag: str, value: Any) -> str:
+        if value not in tuple(self.names):
+            raise OptionError(f"{flag} {value!r} is unknown", f"choose one of {', '.join(self.names)}")
+        return str(value)
+
+
+@dataclass(frozen=True)
+class Text:
+    """Any text."""
+
+    metavar: str = "TEXT"
+
+    def parse(self, text: str) -> str:
+        return text
+
+    def settle(self, flag: str, value: Any) -> str:
+        return str(value)
+
+
+@dataclass(frozen=True)
+class Label:
+    """A number, or a text that is not a number."""
+
+    metavar: str = "VALUE"
+
+    def parse(self, text: str) -> float | str:
+        try:
+            return float(text)
+        except ValueError:
+            return text
+
+    def settle(self, flag: str, value: Any) -> float | str:
+        if isinstance(value, str):
+            return value
+        if not isinstance(value, Real) or not math.isfinite(value):
+            raise OptionError(f"{flag} {value} is not a label", "give a finite number or a text")
+        return float(value)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """Given or not."""
+
+    metavar: str = ""
+
+    def parse(self, text: str) -> bool:
+        return bool(text)
+
+    def settle(self, flag: str, value: Any) -> bool:
+        return bool(value)
+
+
+@dataclass(frozen=True)
+class FilePath:
+    metavar: str = "PATH"
+
+    def parse(self, text: str) -> Path:
+        return Path(text)
+
+    def settle(self, flag: str, value: Any) -> Path:
+        return Path(value)
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """A range of lengths: '1-2' or '3'."""
+
+    high: int
+    metavar: str = "A-B"
+
+    def parse(self, text: str) -> tuple[int, int]:
+        match = re.fullmatch(r"\s*(\d{1,3})\s*(?:-\s*(\d{1,3})\s*)?", text)
+        if match is None:
+            raise OptionError(f"'{text}' is not a range of lengths", "write it like 1-2 or 3")
+        return int(match.group(1)), int(match.group(2) or match.group(1))
+
+    def settle(self, flag: str, value: Any) -> tuple[int, int]:
+        given = self.parse(value) if isinstance(value, str) else value
+        shortest, longest = (given, given) if isinstance(given, int) else given
+        if not 1 <= shortest <= longest <= self.high:
+            raise OptionError(f"{flag} {shortest}-{longest}", f"give lengths like 1-2, from 1 to {self.high}")
+        return int(shortest), int(longest)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two names with a comma between them."""
+
+    metavar: str = "A,B"
+
+    def parse(self, text: str) -> str:
+        return text
+
+    def settle(self, flag: str, value: Any) -> tuple[str, str]:
+        names = tuple(value.split(",") if isinstance(value, str) else value)
+        if len(names) != 2:
+            raise OptionError(f"{flag} {value}", "name two columns with a comma between them")
+        return names
+
+
+@dataclass(frozen=True)
+class Listed:
+    """One value, or several with commas between them; a single value stays alone unless `always` is set."""
+
+    of: Value
+    alone: tuple[str, ...] = ()
+    """Words that cannot be combined with other values."""
+    always: bool = False
+    unique: bool = True
+
+    @property
+    def metavar(self) -> str:
+        first, *words = self.of.metavar.split("|")
+        return "|".join((f"{first}[,…]", *words))
+
+    def parse(self, text: str) -> Any:
+        return tuple(self.of.parse(part.strip()) for part in text.split(","))
+
+    def settle(self, flag: str, value: Any) -> Any:
+        values = tuple(self.of.settle(flag, one) for one in values_of(value))
+        repeated = self.unique and len(set(values)) < len(values)
+        if not values or repeated or (len(values) > 1 and any(word in values for word in self.alone)):
+            words = "".join(f", and '{word}' alone" for word in self.alone)
+            raise OptionError(f"{flag} {','.join(map(str, values))}", f"give each value once{words}")
+        return values[0] if len(values) == 1 and not self.always else values
+
+
+@dataclass(frozen=True)
+class Repeated(Listed):
+    """An option that may be given several times."""
+
+    always: bool = True
+    unique: bool = False
+
+    @property
+    def metavar(self) -> str:
+        return self.of.metavar
+
+    def parse(self, text: str) -> Any:
+        return self.of.parse(text)
+
+    def settle(self, flag: str, value: Any) -> Any:
+        return () if self.always and not values_of(value) else super().settle(flag, value)
+
+
+@dataclass(frozen=True)
+class Option:
+    """All that is known about one option."""
+
+    value: Value
+    help: str
+    heading: str
+    flag: str = ""
+    """As on the command line; empty: the field's name."""
+    shown: str = ""
+    """The default in words, where the field's value does not say it."""
+    command: str = ""
+    """The only command that has it; empty: all that take its dataclass."""
+    required: bool = False
+
+    @property
+    def text(self) -> str:
+        return f"{self.help} Default: {self.shown}." if self.shown else self.help
+
+
+def option(default: Any, value: Value, help: str, heading: str, **facts: Any) -> Any:
+    """A dataclass field for an option; see Option for the other facts."""
+    return field(default=default, metadata={"option": Option(value, help, heading, **facts)})
+
+
+@cache
+def options_of(kind: Any) -> Mapping[str, Option]:
+    """The options that a dataclass declares, by the names of their fields."""
+    found = {}
+    for each in fields(kind):
+        if "option" in each.metadata:
+            declared: Option = each.metadata["option"]
+            flag = declared.flag or "--" + each.name.replace("_", "-")
+            shown = declared.shown or _default_text(declared.value, each.default)
+            found[each.name] = replace(declared, flag=flag, shown=shown)
+    return found
+
+
+def _default_text(value: Value, default: Any) -> str:
+    if default is None or default == () or isinstance(default, bool):
+        return ""
+    if isinstance(value, Duration):
+        return f"{default:g}s"
+    if isinstance(value, Size):
+        return size_text(default)
+    return f"{default:g}" if isinstance(default, float) else str(default)
+
+
+def settle(choices: Any) -> None:
+    """Bring each option of a frozen dataclass to its final type and check it. None stands for the default None."""
+    kind: Any = type(choices)
+    for each in fields(choices):
+        declared = options_of(kind).get(each.name)
+        value = getattr(choices, each.name)
+        if declared is not None and not (value is None and each.default is None):
+            object.__setattr__(choices, each.name, declared.value.settle(declared.flag, value))
+
+
+def options_for(command: str, kinds: Iterable[type]) -> dict[str, Option]:
+    """The options that a command takes, by name."""
+    return {
+        name: declared
+        for kind in kinds
+        for name, declared in options_of(kind).items()
+        if declared.command in ("", command)
+    }
+
+
+def build(command: str, given: Mapping[str, Any], *kinds: Callable[..., Any]) -> list[Any]:
+    """One dataclass of each kind, with the options that were given."""
+    known = options_for(command, kinds)  # type: ignore[arg-type]
+    for name in given:
+        if name not in known:
+            raise OptionError(f"unknown option '{name}'", f"the options are {', '.join(known)}")
+    return [
+        kind(**{name: given[name] for name in options_for(command, [kind]) if name in given})  # type: ignore[list-item]
+        for kind in kinds
+    ]

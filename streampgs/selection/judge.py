@@ -1,0 +1,109 @@
+"""How candidates are compared: by the weights that would be returned, on rows not trained on yet.
+
+Two measures that cost nothing would mislead. The losses that the steps met on their way are of the last iterate, whose
+best σ is several times larger than that of the average which is returned. And a mean hinge loss may fall while accuracy
+falls with it, as σ shrinks all scores. So classifiers are compared by the logistic loss of their scores at the best
+scale: it ranks candidates as their accuracy after some epochs does, with far less noise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.kernels.judge_loop import loss_sum_for, scaled_logistic_loss
+from streampgs.kernels.placing_loop import mark_features, score_rows
+from streampgs.learn.lane_spec import LaneSpec, Target
+from streampgs.learn.lanes import Lanes
+from streampgs.losses import LOSSES
+from streampgs.reading.window import Window
+
+_FEWEST_ROWS, _MOST_ROWS = 512, 1 << 15
+_WORST = 1e300  # for scores that left the range; finite, so that it can be saved
+_SHARE = 32  # of the rows of a heat, one in so many is judged at a mark
+
+
+class Judgement(NamedTuple):
+    """Means over rows and targets."""
+
+    loss: float
+    merit: float
+    """What candidates are compared by; the smaller, the better."""
+    accuracy: float | None
+
+
+class Judge:
+    """Judges candidates on some rows of a window."""
+
+    def __init__(self, lanes: Lanes, targets: Sequence[Target], window: Window, rows: NDArray[np.int64]) -> None:
+        self._lanes, self._targets, self._window, self._rows = lanes, targets, window, rows
+        self._touched = self._coordinates()
+        self._weights = window.weights[rows] if window.weights.size else np.ones(len(rows))
+
+    def _coordinates(self) -> NDArray[np.int64]:
+        """The coordinates that scores of these rows depend on: with very many features, the weights of all of them would
+        cost more than the scores."""
+        size, window = self._lanes.features + 1, self._window
+        if self._lanes.specs[0].layout != "sparse":
+            return np.arange(size)
+        found = np.zeros(size, np.bool_)
+        found[0] = True
+        mark_features(window.starts[self._rows], window.stops[self._rows], window.indices, found[1:])
+        return np.flatnonzero(found)
+
+    def judgement(self, place: int) -> Judgement:
+        """Of the candidate whose lanes are at that place."""
+        count, labels = len(self._targets), self._window.labels[self._rows]
+        total = max(float(self._weights.sum()), 1e-300) * count
+        classifies = LOSSES[self._lanes.specs[0].loss].classifies
+        scores = np.empty((count, len(self._rows)))
+        loss = merit = correct = 0.0
+        for number in range(count):
+            spec = self._lanes.specs[place * count + number]
+            self._score(place * count + number, spec, scores[number])
+            meant = labels_for(labels, spec)
+            own = loss_sum_for(LOSSES[spec.loss])(scores[number], meant, self._weights, spec.shape)
+            loss += own
+            merit += scaled_logistic_loss(scores[number], meant, self._weights) if classifies else own
+            correct += float(self._weights[(scores[number] > 0.0) == (meant > 0.0)].sum())
+        if self._targets[0].positive is not None:
+            correct = count * float(self._weights[scores.argmax(axis=0) == labels].sum())
+        accuracy = correct / total if classifies else None
+        return Judgement(_finite_or_worst(loss / total), _finite_or_worst(merit / total), accuracy)
+
+    def _score(self, lane: int, spec: LaneSpec, scores: NDArray[np.float64]) -> None:
+        window, vector = self._window, np.zeros(self._lanes.features + 1)
+        vector[self._touched] = self._lanes.weights(lane, self._touched)
+        score_rows(
+            vector[1:], float(vector[0]) * spec.intercept + spec.base / spec.scale, window.starts[self._rows],
+            window.stops[self._rows], window.indices, window.values, spec.layout == "sparse", scores,
+        )  # fmt: skip
+        if window.offsets.size:
+            scores += window.offsets[self._rows] / spec.scale
+
+
+def rows_to_judge(window: Window, first: int, wanted: int) -> NDArray[np.int64]:
+    """The next rows of the window, at most so many; those that were trained on before tell nothing new."""
+    rows = np.arange(first, window.rows)
+    unseen = rows if window.seen is None else rows[~window.seen[first:]]
+    return (unseen if len(unseen) else rows)[:wanted]
+
+
+def judged_rows(span: int) -> int:
+    """How many rows are judged at each mark of a heat of `span` rows."""
+    return min(_MOST_ROWS, max(span // _SHARE, min(_FEWEST_ROWS, max(32, span // 4))))
+
+
+def labels_for(labels: NDArray[np.float64], spec: LaneSpec) -> NDArray[np.float64]:
+    """The labels as a lane uses them."""
+    if spec.target.positive is not None:
+        return np.where(labels == spec.target.positive, 1.0, -1.0)
+    return np.ascontiguousarray(labels if labels.ndim == 1 else labels[:, spec.target.column]) / spec.scale
+
+
+def _finite_or_worst(value: float) -> float:
+    return value if math.isfinite(value) else _WORST
