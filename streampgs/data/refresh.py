@@ -249,7 +249,7 @@ class Refresher:
         return Refreshed(grown, self._report(table.catalog, grown, lost, policy), much)
 
     def _with_new_shards(self, table: Table, look: _Look) -> Table:
-        opened = grown_table(look.changes.new, look.located.says, table.options, table.encoding)
+        opened = grown_table(look.changes.new, look.located.logs, table.options, table.encoding)
         cached = sum(decoded_bytes(shard) for shard in table.catalog.shards if shard.cached)
         shards, _ = with_cache(opened.shards, cached, table.cache_limit)
         for note in opened.notes:

@@ -156,7 +156,7 @@ def test_nan_never_enters_the_model(subject: Subjects, number: float) -> None:
     checkpoint = RunFolder(run).newest_checkpoint()
     checkpoint.sections["lanes"].arrays["0.dual"][3] = number
     RunFolder(run).write_checkpoint(checkpoint.sections, int(newest.stem.split("-")[1]))
-    with pytest.raises(RunError, match=rf"{newest.name}' is intact, but .*a number that is none"):
+    with pytest.raises(RunError, match=rf"{newest.name}' is intact, but .*a number that is not finite"):
         sparse.case.resume(run)
 
 
@@ -177,8 +177,8 @@ def test_out_of_memory_is_an_error(subject: Subjects, tmp_path: Path) -> None:
     limited = f"ulimit -v 1600000; exec {shlex.join([sys.executable, '-m', 'streampgs', *map(str, words)])}"
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
-    assert "error: the system gives no more memory" in done.stderr
-    assert "resume goes on" in done.stderr
+    assert "error: out of memory" in done.stderr
+    assert "continue with streampgs resume" in done.stderr
     assert "Traceback" not in done.stderr
 
 
