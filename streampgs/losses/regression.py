@@ -20,7 +20,7 @@ def _mean(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> flo
 
 
 SQUARED = Loss(
-    "squared", squared_value, squared_slope, classifies=False, curvature=2.0, lipschitz=False, minimiser=_mean
+    "squared", squared_value, squared_slope, classifies=False, curvature=2.0, lipschitz=False, minimizer=_mean
 )
 
 
@@ -52,8 +52,11 @@ def _huber_centre(labels: Vector, weights: Vector, offsets: Vector, shape: float
 
 
 HUBER = Loss(
-    "huber", huber_value, huber_slope, classifies=False, curvature=1.0, lipschitz=True, minimiser=_huber_centre,
-    parameter=Parameter("huber_width", default=spread),
+    "huber", huber_value, huber_slope, classifies=False, curvature=1.0, lipschitz=True, minimizer=_huber_centre,
+    parameter=Parameter(
+        "huber_width", default=spread, help="Error at which --loss huber changes from squared to absolute.",
+        shown="the mean distance of the labels from their median",
+    ),
 )  # fmt: skip
 
 
@@ -72,7 +75,7 @@ def _median(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> f
 
 
 ABSOLUTE = Loss(
-    "absolute", absolute_value, absolute_slope, classifies=False, curvature=1.0, lipschitz=True, minimiser=_median,
+    "absolute", absolute_value, absolute_slope, classifies=False, curvature=1.0, lipschitz=True, minimizer=_median,
     unit=spread,
 )  # fmt: skip
 
@@ -97,5 +100,8 @@ def _one_half(labels: Vector) -> float:
 
 QUANTILE = Loss(
     "quantile", quantile_value, quantile_slope, classifies=False, curvature=1.0, lipschitz=True,
-    minimiser=_quantile, parameter=Parameter("quantile", default=_one_half, below=1.0), unit=spread,
+    minimizer=_quantile, unit=spread,
+    parameter=Parameter(
+        "quantile", default=_one_half, below=1.0, help="Quantile that --loss quantile estimates, in (0, 1).", shown="0.5",
+    ),
 )  # fmt: skip
