@@ -104,7 +104,10 @@ def open_table(
     if encoding is None:
         ready = _open_ready(located, sources, options, judging=False)
         return replace(ready, notes=notes)
-    catalog = catalog_of(_shards(surveyed, columns_of(options, encoding)), sources)
+    columns = columns_of(options, encoding)
+    if not judging:  # the type of the labels is not known
+        columns = replace(columns, label_specs=())
+    catalog = catalog_of(_shards(surveyed, columns), sources)
     return OpenTable(catalog, located, options, encoding, decoder_bytes, notes)
 
 
