@@ -53,3 +53,12 @@ def append_line(path: Path, line: str, durable: bool = False) -> None:
         file.flush()
         if durable:
             os.fsync(file.fileno())
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames in the folder durable."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

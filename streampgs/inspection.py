@@ -1,4 +1,4 @@
-"""What a run has come to, and what a dataset looks like before a run is started on it."""
+"""The state of a run, and what a dataset looks like before a run is started on it."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from streampgs.checks import decode, encode, understanding
+from streampgs.checks import encode
 from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.open import columns_of, open_table
 from streampgs.data.sampling import sampled_labels
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.model import Model, newest_checkpoint, race_from
+from streampgs.model import Model
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
-from streampgs.reading.stream_windows import rows_taken
-from streampgs.run.checkpoint import Checkpoint
-from streampgs.run.folder import RunFolder
-from streampgs.run.validate import check_cursor
+from streampgs.run.saved import SavedRun, saved_run
 from streampgs.run.words import encoding_choices
 from streampgs.selection.race import Race
 from streampgs.table.catalog import Catalog, with_cache
@@ -34,20 +31,8 @@ _INDEPENDENT_BLOCKS_NEEDED = 32
 
 def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
     """`top`: so many features with the largest weights, for each target."""
-    checkpoint = newest_checkpoint(run)
-    race, catalog = race_from(checkpoint), RunFolder(run).catalog()
-    with understanding(checkpoint.path):
-        sections = checkpoint.sections
-        cursor = decode(Cursor, sections["worker"].values["cursor"])
-        check_cursor(cursor, catalog)
-        return _of_run(run, checkpoint, race, cursor, catalog.first(cursor.arrivals[-1].shards), top)
-
-
-def _of_run(
-    run: Path, checkpoint: Checkpoint, race: Race, cursor: Cursor, catalog: Catalog, top: int
-) -> dict[str, Any]:
-    sections = checkpoint.sections
-    record, totals = RunFolder(run).run_record().as_of(sections["run"]), sections["meter"].values
+    saved = saved_run(run)
+    race, record, checkpoint = saved.race, saved.record, saved.checkpoint
     lanes, progress, leading = race.lanes, race.progress, race.leading_lanes()
     table = [_lane_summary(race, lane) for lane in range(len(lanes))]
     return {
@@ -58,9 +43,9 @@ def _of_run(
         "settings": _settings(lanes.specs[leading.start]),
         "limits": asdict(record.limits),
         "t": lanes.steps,
-        "rows": totals["rows"],
-        "epoch": cursor.epoch,
-        "stream_rows": rows_taken(sections["source"]) if "source" in sections else None,
+        "rows": saved.meter.rows,
+        "epoch": saved.cursor.epoch,
+        "stream_rows": saved.rows_taken,
         "features": lanes.features,
         "dual_sha256": lanes.digest(),
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
@@ -72,10 +57,10 @@ def _of_run(
             for number, dropped in progress.dropped.items()
         ],
         "judged": asdict(progress.marks[-1]) if progress.marks else None,
-        "seconds_training": totals["seconds_training"],
+        "seconds_training": saved.meter.seconds_training,
         "sizes": asdict(record.sizes),
-        "catalog": summary(catalog),
-        "arrivals": [asdict(arrival) for arrival in cursor.arrivals],
+        "catalog": _saved_summary(saved),
+        "arrivals": [asdict(arrival) for arrival in saved.cursor.arrivals],
     }
 
 
@@ -126,6 +111,16 @@ def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
         "nonzeros": int(np.count_nonzero(weights[1:])),
         "intercept": float(weights[0]) * spec.intercept,
     }
+
+
+def _saved_summary(saved: SavedRun) -> dict[str, Any]:
+    catalog = saved.catalog()
+    if catalog is not None:
+        return summary(catalog)
+    assert saved.record.stream is not None
+    layout = saved.record.stream.layout
+    counts = dict.fromkeys(("shards", "rows", "groups", "entries", "bytes"), 0)
+    return {**counts, "formats": [], "layout": layout.kind, "columns": list(layout.columns), "digest": None}
 
 
 def summary(catalog: Catalog) -> dict[str, Any]:

@@ -198,6 +198,18 @@ class ModelOptions:
         + ", ".join(n for n, one in LOSSES.items() if not one.lipschitz)
         + "), else none",
     )
+    l1: float | tuple[float, ...] | None = option(
+        None,
+        Listed(Number("X", 0.0, remedy="1e-5 is a start; larger values set more weights to zero")),
+        "For --solver truncated-gradient: weight of the sum of all |w|. With several values the best one is returned.",
+        MODEL,
+    )
+    step: float | Literal["auto"] | tuple[float, ...] = option(
+        "auto",
+        Listed(Number("ETA", 0.0, above=True, words=("auto",)), alone=("auto",)),
+        "For --solver truncated-gradient: size of the steps. auto: from the norms of the rows.",
+        MODEL,
+    )
     t0: float | Literal["auto"] = option(
         "auto",
         Number("T0", 0.0, above=True, words=("auto",)),
@@ -341,10 +353,11 @@ class ModelOptions:
                 )
 
     def _check_candidates(self) -> None:
-        combinations = math.prod(len(values_of(choice)) for choice in (self.loss, self.p, self.sigma, self.ball))
+        listed = (self.loss, self.p, self.sigma, self.ball, self.l1, self.step)
+        combinations = math.prod(len(values_of(choice)) for choice in listed)
         if combinations > MOST_CANDIDATES:
             raise OptionError(
-                f"{combinations} combinations of --loss, --p, --sigma and --ball",
+                f"{combinations} combinations of --loss and the numbers of the solver",
                 f"give at most {MOST_CANDIDATES} combinations",
             )
 

@@ -17,4 +17,5 @@ class Solver(NamedTuple):
 
 SOLVERS = {
     "pgs": Solver("streampgs.learn.pgs:Pgs", ("p", "sigma", "ball", "t0", "returns")),
+    "truncated-gradient": Solver("streampgs.learn.truncated:TruncatedGradient", ("l1", "step")),
 }

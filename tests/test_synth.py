@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import dataclasses
 import itertools
 import math
 import subprocess
@@ -10,7 +11,6 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-import numba
 import numpy as np
 import pyarrow as pa
 import pyarrow.ipc
@@ -22,19 +22,7 @@ from scipy import stats
 
 from streampgs import synth
 from streampgs.errors import OptionError
-from streampgs.kernels import synth_loop as synthetic
 from streampgs.synth import FORMATS, KINDS, gaussian_direction, write_dataset
-
-SEED = np.uint64(7)
-
-volume = pytest.mark.skipif(bool(numba.config.DISABLE_JIT), reason="too many rows for uncompiled loops")
-
-
-@pytest.fixture(autouse=True)
-def _words_may_wrap():
-    """Uncompiled, numpy warns of what words are meant to do."""
-    with np.errstate(over="ignore"):
-        yield
 
 
 def read(folder: Path) -> pa.Table:
@@ -85,7 +73,7 @@ def twin_next(word: int) -> int:
 
 
 def twin_row_key(seed: int, number: int) -> int:
-    return twin_word(twin_word(twin_mixed(seed), synthetic.ROWS), number)
+    return twin_word(twin_word(twin_mixed(seed), synth._ROWS), number)
 
 
 def twin_uniform(word: int) -> float:
@@ -93,7 +81,7 @@ def twin_uniform(word: int) -> float:
 
 
 def twin_normal(word: int) -> float:
-    edges = synthetic.EDGES.tolist()
+    edges = synth._EDGES.tolist()
     while True:
         layer = word % 256
         sign = -1.0 if word >> 63 else 1.0
@@ -114,10 +102,10 @@ def twin_normal(word: int) -> float:
         word = twin_next(word)
 
 
-def twin_sparse_row(seed: int, number: int, vocabulary: synthetic.Vocabulary) -> tuple[int, list[int], list[float]]:
+def twin_sparse_row(seed: int, number: int, vocabulary: synth.Sparse) -> tuple[int, list[int], list[float]]:
     key = twin_row_key(seed, number)
-    wished = math.exp(synthetic.LENGTH_LOG_MEAN + synthetic.LENGTH_LOG_SPREAD * twin_normal(twin_word(key, 0)))
-    length = min(synthetic.LONGEST_ROW, 1 + math.floor(wished))
+    wished = math.exp(synth._LENGTH_LOG_MEAN + synth._LENGTH_LOG_SPREAD * twin_normal(twin_word(key, 0)))
+    length = min(synth.LONGEST_ROW, 1 + math.floor(wished))
     spacings = [-math.log(twin_uniform(twin_word(key, 2 + draw))) for draw in range(length + 1)]
     *sums, total = itertools.accumulate(spacings)
     cumulative = vocabulary.cumulative.tolist()
@@ -126,7 +114,7 @@ def twin_sparse_row(seed: int, number: int, vocabulary: synthetic.Vocabulary) ->
     norm = math.sqrt(sum(value**2 for value in values.values()))
     score = sum(vocabulary.weights[feature] * value for feature, value in values.items()) / norm
     label = 1 if score + vocabulary.bias > 0 else -1
-    if twin_uniform(twin_word(key, 1)) < synthetic.SPARSE_LABEL_NOISE:
+    if twin_uniform(twin_word(key, 1)) < synth.SPARSE_LABEL_NOISE:
         label = -label
     return label, list(values), [value / norm for value in values.values()]
 
@@ -139,11 +127,11 @@ def twin_draw(kind: str, seed: int, number: int) -> tuple[float, float]:
         return 3.0 + 2.0 * z + twin_normal(word), z
     if kind == "gaussian":
         label = 1.0 if twin_uniform(word) < 0.5 else -1.0
-        return label, label * synthetic.GAUSSIAN_DISTANCE / 2 + z
-    return float(twin_uniform(word) < 1 / (1 + math.exp(-synthetic.LOGISTIC_SLOPE * z))), z
+        return label, label * synth.GAUSSIAN_DISTANCE / 2 + z
+    return float(twin_uniform(word) < 1 / (1 + math.exp(-synth._LOGISTIC_SLOPE * z))), z
 
 
-def twin_dense_row(seed: int, number: int, position: float, cloud: synthetic.Cloud) -> np.ndarray:
+def twin_dense_row(seed: int, number: int, position: float, cloud: synth.Cloud) -> np.ndarray:
     key = twin_row_key(seed, number)
     factors, features = cloud.loadings.shape
     chance = np.array([twin_normal(twin_word(key, 2 + i)) for i in range(factors + features)])
@@ -151,36 +139,33 @@ def twin_dense_row(seed: int, number: int, position: float, cloud: synthetic.Clo
     return cloud.centre + free + (position - cloud.direction @ free) * cloud.along
 
 
-ANY_NUMBERS = [*range(30), synthetic.FIRST_TEST_ROW, synthetic.FIRST_TEST_ROW + 1, 2**62]
+ANY_NUMBERS = [*range(30), synth.FIRST_TEST_ROW, synth.FIRST_TEST_ROW + 1, 2**62]
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**63 + 11])
 @pytest.mark.parametrize("features", [2, 300])
 def test_a_sparse_row_equals_its_plain_twin(seed, features):
-    vocabulary = synthetic.unbiased_vocabulary(seed, features)._replace(bias=0.01)
+    vocabulary = synth.Sparse(seed, features)
     numbers = np.array(ANY_NUMBERS)
-    labels, offsets, indices, values = synthetic.sparse_rows(np.uint64(seed), numbers, vocabulary)
+    offsets, indices, values, scores = vocabulary.rows(numbers)
+    labels = vocabulary.labels(numbers, scores)
     for row, number in enumerate(ANY_NUMBERS):
         label, expected_indices, expected_values = twin_sparse_row(seed, number, vocabulary)
         part = slice(offsets[row], offsets[row + 1])
         assert labels[row] == label
         assert indices[part].tolist() == expected_indices
         np.testing.assert_allclose(values[part], expected_values, rtol=1e-6)
-    np.testing.assert_array_equal(synthetic.sparse_labels(np.uint64(seed), numbers, vocabulary), labels)
+    np.testing.assert_array_equal(vocabulary.targets(numbers), labels)
 
 
 @pytest.mark.parametrize("seed", [0, 7, 2**63 + 11])
 @pytest.mark.parametrize("kind", ["dense", "regression", "gaussian"])
 def test_a_dense_row_equals_its_plain_twin(kind, seed):
-    draws = {
-        "dense": synthetic.logistic_targets,
-        "regression": synthetic.regression_targets,
-        "gaussian": synthetic.gaussian_targets,
-    }
-    cloud = synthetic.cloud(seed, 5)
+    source = synth._KINDS[kind].source(seed, 5)
     numbers = np.array(ANY_NUMBERS)
-    targets, positions = draws[kind](np.uint64(seed), numbers)
-    rows = synthetic.dense_rows(np.uint64(seed), numbers, positions, cloud)
+    targets, positions = source.draws(numbers)
+    rows = source.rows(numbers, positions)
+    cloud = dataclasses.replace(source.cloud, centre=source._centre)
     for row, number in enumerate(ANY_NUMBERS):
         target, position = twin_draw(kind, seed, number)
         assert targets[row] == pytest.approx(target, rel=1e-12)
@@ -189,16 +174,15 @@ def test_a_dense_row_equals_its_plain_twin(kind, seed):
 
 
 def test_normal_numbers_equal_their_plain_twins_in_every_branch():
-    words = synthetic.words(SEED, synthetic.ROWS, 2_000)
+    words = synth.words_of(synth.key_for(7, synth._ROWS), np.arange(2_000))
     # Low byte 0 with a large absolute value is the tail, other low bytes with a large one are wedges.
     extreme = [sign | low for sign in (0x7FF << 52, 0x800 << 52) for low in range(256)]
-    for word in [*words.tolist(), *extreme]:
-        assert synthetic.normal(np.uint64(word)) == pytest.approx(twin_normal(word), rel=1e-12)
+    tried = np.array([*words.tolist(), *extreme], np.uint64)
+    assert synth.normals(tried).tolist() == pytest.approx([twin_normal(word) for word in tried.tolist()], rel=1e-12)
 
 
-@volume
 def test_normal_numbers_are_normal_far_into_the_tail():
-    drawn = synthetic.normals(SEED, synthetic.ROWS, 4_000_000)
+    drawn = synth._normals_for(7, synth._ROWS, 4_000_000)
     edges = np.concatenate([[-np.inf], np.linspace(-4.5, 4.5, 46), [np.inf]])
     expected = np.diff(stats.norm.cdf(edges)) * len(drawn)
     assert stats.chisquare(np.histogram(drawn, edges)[0], expected).pvalue > 0.001
@@ -207,7 +191,6 @@ def test_normal_numbers_are_normal_far_into_the_tail():
 # --------------------------------------------------------------------------------- same rows, however written
 
 
-@volume
 def test_the_rows_of_a_seed_are_pinned(tmp_path):
     for kind in ("sparse", "dense"):
         write_dataset(tmp_path / kind, rows=12, kind=kind, shards=1)
@@ -218,7 +201,6 @@ def test_the_rows_of_a_seed_are_pinned(tmp_path):
     assert read(tmp_path / "dense")["label"].to_pylist() == [0, 1, 1, 0, 0, 1, 1, 0, 1, 0, 1, 0]
 
 
-@volume
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_and_their_order_depend_on_neither_format_nor_shards(kind, tmp_path):
     tables = []
@@ -234,7 +216,6 @@ def test_rows_and_their_order_depend_on_neither_format_nor_shards(kind, tmp_path
     assert tables[0].num_rows == 5_000
 
 
-@volume
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_shorter_dataset_is_the_beginning_of_a_longer_one(kind, tmp_path):
     for rows in (1, 2_500):
@@ -242,7 +223,6 @@ def test_a_shorter_dataset_is_the_beginning_of_a_longer_one(kind, tmp_path):
     assert read(tmp_path / "2500").slice(0, 1).equals(read(tmp_path / "1"))
 
 
-@volume
 @pytest.mark.parametrize("kind", KINDS)
 def test_another_seed_is_another_dataset(kind, tmp_path):
     for seed in (0, 1, 2**64 - 1):
@@ -251,7 +231,6 @@ def test_another_seed_is_another_dataset(kind, tmp_path):
     assert len(set(seen)) == 1_500
 
 
-@volume
 @pytest.mark.parametrize("kind", KINDS)
 def test_sorted_rows_are_the_same_rows_ascending_in_the_label(kind, tmp_path, monkeypatch):
     write_dataset(tmp_path / "plain", rows=5_000, kind=kind)
@@ -267,7 +246,6 @@ def test_sorted_rows_are_the_same_rows_ascending_in_the_label(kind, tmp_path, mo
     assert read(tmp_path / "in-ranges").equals(ordered)
 
 
-@volume
 @pytest.mark.parametrize("kind", KINDS)
 def test_test_rows_are_others_and_do_not_depend_on_the_training_rows(kind, tmp_path):
     report = write_dataset(tmp_path / "a", rows=2_000, kind=kind, test_rows=1_500, sort=True)
@@ -279,7 +257,6 @@ def test_test_rows_are_others_and_do_not_depend_on_the_training_rows(kind, tmp_p
     assert (np.diff(np.asarray(test["label"])) < 0).any()
 
 
-@volume
 def test_without_test_rows_there_is_no_test_folder(tmp_path):
     assert write_dataset(tmp_path / "set", rows=8, kind="dense").test_folder is None
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
@@ -304,7 +281,6 @@ def test_recutting_keeps_every_number_in_its_place(lengths, at_once, shards):
 # ------------------------------------------------------------------------------------- what the rows are like
 
 
-@volume
 def test_sparse_rows_have_the_shape_of_rcv1(tmp_path):
     report = write_dataset(tmp_path / "set", rows=40_000, kind="sparse", test_rows=40_000)
     assert report.features == 47_236
@@ -314,7 +290,7 @@ def test_sparse_rows_have_the_shape_of_rcv1(tmp_path):
         offsets, indices, values = csr(table)
         lengths = np.diff(offsets)
         assert 1 <= lengths.min() <= 15
-        assert 300 <= lengths.max() <= synthetic.LONGEST_ROW
+        assert 300 <= lengths.max() <= synth.LONGEST_ROW
         assert lengths.mean() == pytest.approx(76, abs=3)
         assert 0 <= indices.min() < indices.max() < 47_236
         row_starts = np.zeros(len(indices), bool)
@@ -328,16 +304,14 @@ def test_sparse_rows_have_the_shape_of_rcv1(tmp_path):
     assert report.nonzeros == csr(read(tmp_path / "set"))[0][-1]
 
 
-@volume
 def test_the_sparse_plane_is_right_but_for_the_noise_in_the_labels():
-    vocabulary = synthetic.vocabulary(7, 47_236)
+    vocabulary = synth.Sparse(7, 47_236)
     numbers = np.arange(20_000)
-    labels = synthetic.sparse_labels(SEED, numbers, vocabulary)
-    scores = synthetic.sparse_scores(SEED, numbers, vocabulary)
-    assert ((scores > 0) == (labels > 0)).mean() == pytest.approx(1 - synthetic.SPARSE_LABEL_NOISE, abs=0.006)
+    scores = vocabulary.rows(numbers)[3]
+    labels = vocabulary.labels(numbers, scores)
+    assert ((scores > 0) == (labels > 0)).mean() == pytest.approx(1 - synth.SPARSE_LABEL_NOISE, abs=0.006)
 
 
-@volume
 @pytest.mark.parametrize(("kind", "type_", "classes"), [("dense", pa.int8(), {0, 1}), ("gaussian", pa.int8(), {-1, 1})])
 def test_dense_classes_are_balanced(kind, type_, classes, tmp_path):
     write_dataset(tmp_path / "set", rows=40_000, kind=kind, features=6)
@@ -348,7 +322,6 @@ def test_dense_classes_are_balanced(kind, type_, classes, tmp_path):
     assert (labels == 1).mean() == pytest.approx(0.5, abs=0.01)
 
 
-@volume
 def test_dense_rows_are_correlated_and_a_linear_model_has_accuracy_80(tmp_path):
     write_dataset(tmp_path / "set", rows=60_000, kind="dense", test_rows=60_000)
     labels, matrix = dense(read(tmp_path / "set"))
@@ -362,7 +335,6 @@ def test_dense_rows_are_correlated_and_a_linear_model_has_accuracy_80(tmp_path):
     assert (((test_matrix - centre) @ fitted > 0) == test_labels).mean() == pytest.approx(0.805, abs=0.01)
 
 
-@volume
 def test_a_linear_model_explains_80_percent_of_the_regression_target(tmp_path):
     write_dataset(tmp_path / "set", rows=60_000, kind="regression")
     table = read(tmp_path / "set")
@@ -374,7 +346,6 @@ def test_a_linear_model_explains_80_percent_of_the_regression_target(tmp_path):
     assert targets.mean() == pytest.approx(3.0, abs=0.05)
 
 
-@volume
 def test_no_direction_separates_the_gaussians_better_than_gaussian_direction(tmp_path):
     write_dataset(tmp_path / "set", rows=200_000, kind="gaussian", seed=7)
     labels, matrix = dense(read(tmp_path / "set"))
@@ -390,7 +361,7 @@ def test_no_direction_separates_the_gaussians_better_than_gaussian_direction(tmp
     def accuracy(direction: np.ndarray) -> float:
         return ((matrix @ direction > 0) == (labels > 0)).mean()
 
-    assert accuracy(best) == pytest.approx(stats.norm.cdf(synthetic.GAUSSIAN_DISTANCE / 2), abs=0.003)
+    assert accuracy(best) == pytest.approx(stats.norm.cdf(synth.GAUSSIAN_DISTANCE / 2), abs=0.003)
     for change in np.random.default_rng(0).normal(size=(20, 20)):
         assert accuracy(best) > accuracy(best + 0.4 * change / np.linalg.norm(change))
 
@@ -398,7 +369,7 @@ def test_no_direction_separates_the_gaussians_better_than_gaussian_direction(tmp
 @given(seed=st.integers(0, 2**64 - 1), features=st.integers(1, 40), size=st.floats(1e-3, 10))
 @settings(max_examples=50, deadline=None)
 def test_the_distance_of_the_means_in_standard_deviations_is_greatest_along_the_direction(seed, features, size):
-    cloud = synthetic.cloud(seed, features)
+    cloud = synth.cloud(seed, features)
     covariance = np.diag(cloud.own**2) + cloud.loadings.T @ cloud.loadings
 
     def distance(direction: np.ndarray) -> float:
@@ -413,7 +384,6 @@ def test_the_distance_of_the_means_in_standard_deviations_is_greatest_along_the_
 # ------------------------------------------------------------------------------------------ files and folders
 
 
-@volume
 def test_batches_and_row_groups_have_moderate_sizes(tmp_path):
     for kind, batch_rows in (("sparse", 2_000), ("dense", 8_192)):
         write_dataset(tmp_path / kind, rows=20_000, kind=kind, shards=1)
@@ -429,7 +399,6 @@ def test_batches_and_row_groups_have_moderate_sizes(tmp_path):
     assert metadata.row_group(0).column(1).compression == "ZSTD"
 
 
-@volume
 def test_a_damaged_parquet_page_is_noticed(tmp_path):
     write_dataset(tmp_path / "set", rows=5_000, kind="dense", shards=1, format="parquet")
     path = tmp_path / "set" / "part-00000.parquet"
@@ -440,7 +409,6 @@ def test_a_damaged_parquet_page_is_noticed(tmp_path):
         pq.ParquetFile(path, page_checksum_verification=True).read()
 
 
-@volume
 @pytest.mark.parametrize("format", FORMATS)
 def test_a_shard_is_visible_only_when_it_is_whole(format, tmp_path):
     seen = []
@@ -472,7 +440,6 @@ def test_a_shard_is_visible_only_when_it_is_whole(format, tmp_path):
     assert set(totals) == {10_000}
 
 
-@volume
 @pytest.mark.parametrize("format", FORMATS)
 def test_an_interruption_leaves_whole_shards_only(format, tmp_path):
     def interrupt(written: int, total: int) -> None:
@@ -503,7 +470,6 @@ print(peak_mb() - before)
 """
 
 
-@volume
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of one process is not known here")
 def test_memory_stays_bounded(tmp_path):
     run = [sys.executable, "-c", MEMORY_SCRIPT, str(tmp_path)]
@@ -549,7 +515,6 @@ def test_a_file_in_the_folders_place_is_refused(tmp_path):
         write_dataset(tmp_path / "set", rows=10, shards=1, kind="dense")
 
 
-@volume
 def test_an_empty_folder_is_used(tmp_path):
     write_dataset(tmp_path, rows=10, shards=1, kind="dense")
     assert read(tmp_path).num_rows == 10

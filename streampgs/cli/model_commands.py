@@ -73,7 +73,11 @@ def inspect(target: tuple[str, ...], top: int = 0, json: bool = False, **options
 @click.command("history", cls=Command, short_help="Show the history of a run.", kinds=(AsJson,))
 @click.argument("run", type=click.Path(path_type=Path))
 def history(run: Path, json: bool = False) -> int:
-    """Show the history of RUN: a line for each start, pause, arrival of shards and choice of a model."""
+    """Show the history of RUN: a line for each start, pause, arrival of shards and choice of a model.
+
+    \b
+      streampgs history my-run
+    """
     from streampgs.cli.history_text import history_text
     from streampgs.run.folder import RunFolder
 

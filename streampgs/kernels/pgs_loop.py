@@ -26,6 +26,7 @@ from streampgs.kernels.jit import called, compiled, inlinable, prefetch_for_writ
 from streampgs.kernels.losses import LossFormulas, value_and_slope
 from streampgs.kernels.powers import dual_exponent, power_for
 from streampgs.kernels.row_loops import row_loops
+from streampgs.kernels.targets import BASE, SHAPE, TARGET_ROWS, UNIT, label_of
 from streampgs.kernels.vector_math import exp2_of, log2_of
 
 # Rows of the array of scalars that a loop carries from call to call, a column for each lane.
@@ -39,20 +40,11 @@ CORRECT_TALLY = 6
 WEIGHT_TALLY = 7
 SCALARS = 8
 
-# Rows of the array of what a lane is, a column for each lane.
-SIGMA = 0
-T0 = 1
-RADIUS = 2
-SHAPE = 3
-LABEL = 4
-"""The column of the labels."""
-CLASS = 5
-"""The label that is +1 to this lane, all others being -1; NaN: labels are used as they are."""
-UNIT = 6
-"""By which labels and offsets are multiplied."""
-BASE = 7
-"""Added to each score."""
-PARAMETERS = 8
+# Rows of the array of parameters behind those of targets.py.
+SIGMA = TARGET_ROWS
+T0 = TARGET_ROWS + 1
+RADIUS = TARGET_ROWS + 2
+PARAMETERS = TARGET_ROWS + 3
 
 LANE_WIDTHS = (1, 4, 8, 16)
 
@@ -95,15 +87,6 @@ def _squared_norm(values, start, stop):  # type: ignore[no-untyped-def]
         value = np.float64(values[j])
         total += value * value
     return total
-
-
-@inlinable
-def _label_of(labels, r, lane, parameters):  # type: ignore[no-untyped-def]
-    label = labels[r, np.int64(parameters[LABEL, lane])]
-    wanted = parameters[CLASS, lane]
-    if wanted != wanted:
-        return label * parameters[UNIT, lane]
-    return 1.0 if label == wanted else -1.0
 
 
 @inlinable
@@ -295,7 +278,7 @@ def _euclidean_advance(loss: LossFormulas, layout: str, lanes: int, averaging: b
                 weight = weights[r] if weighted else 1.0
                 offset = offsets[r] if shifted else 0.0
                 for lane in range(lanes):
-                    lane_labels[lane] = _label_of(labels, r, lane, parameters)
+                    lane_labels[lane] = label_of(labels, r, lane, parameters)
                 for lane in range(lanes):
                     label = lane_labels[lane]
                     sums[lane] += coordinates[0, lane] * intercept
@@ -505,7 +488,7 @@ def _general_advance(loss: LossFormulas, p: float, layout: str, averaging: bool)
                 product = multiplier * (total + coordinates[0, 1] * intercept)
                 offset = offsets[r] if shifted else 0.0
                 score = product + (parameters[BASE, 0] + offset * parameters[UNIT, 0])
-                label = _label_of(labels, r, 0, parameters)
+                label = label_of(labels, r, 0, parameters)
                 weight = weights[r] if weighted else 1.0
                 slope = weight * slope_of(score, label, shape)
                 _tally(scalars, 0, product, score, label, slope, value_of(score, label, shape), weight, share)

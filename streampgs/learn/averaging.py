@@ -48,6 +48,11 @@ class Stretches:
     def is_over(self, state: State) -> bool:
         return int(state["steps"]).bit_length() > int(state["stretch_began"]).bit_length()
 
+    def steps_left(self, state: State) -> int:
+        """Until the present stretch ends, at the next power of two."""
+        steps = int(state["steps"])
+        return (1 << steps.bit_length()) - steps
+
     def begin(self, state: State) -> None:
         """Keep the sums of the present stretch and start another one."""
         for name in self.sums:

@@ -129,7 +129,9 @@ class Lanes:
         continued = []
         for spec, lane in zip(specs, lanes, strict=True):
             steps = int(self._place(lane)[0]["steps"])
-            continued.append(learner_named(spec.learner).continued(spec, self.specs[lane], steps))
+            before = self.specs[lane]
+            spec = replace(spec, base=before.base, scale=before.scale)
+            continued.append(learner_named(spec.learner).continued(spec, before, steps))
         self._gather(continued, lanes)
         self.restart_averages()
 

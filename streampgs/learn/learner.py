@@ -7,6 +7,7 @@ line in solvers.py.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -16,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.errors import Diverged
+from streampgs.kernels.targets import BASE, CLASS, LABEL, SHAPE, UNIT
 from streampgs.learn.averaging import Stretches, Tallies
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.norms import PNorm
@@ -71,6 +73,11 @@ class NoLines:
     labels = weights = offsets = np.empty(0)
 
 
+def labels_of(lines: Lines) -> NDArray[np.float64]:
+    """With a column for each label."""
+    return lines.labels if lines.labels.ndim == 2 else lines.labels[:, np.newaxis]
+
+
 @dataclass(frozen=True)
 class Needs:
     """What a learner needs of its source and its engine."""
@@ -112,6 +119,18 @@ class Learner:
             raise ValueError(f"{len(specs)} lanes that do not belong together")
         self.fields: Fields = {}
         self.stretches = Stretches({})
+
+        self.columns = [specs[min(column, len(specs) - 1)] for column in range(self.width)]
+        """The spec of each column."""
+
+    def target_parameters(self, rows: int) -> Vector:
+        """An array of parameters whose first rows are those of kernels/targets.py."""
+        found = np.zeros((rows, self.width))
+        for column, s in enumerate(self.columns):
+            positive = math.nan if s.target.positive is None else s.target.positive
+            own = s.shape, s.target.column, positive, 1.0 / s.scale, s.base / s.scale
+            found[[SHAPE, LABEL, CLASS, UNIT, BASE], column] = own
+        return found
 
     # What must be written for each learner.
 

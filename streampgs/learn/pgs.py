@@ -16,7 +16,7 @@ from streampgs.learn import pgs_options
 from streampgs.learn.averaging import TALLIES, Stretches
 from streampgs.learn.certificate import expected_gap
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Each, Learner, Lines, Scale, Vector
+from streampgs.learn.learner import Each, Learner, Lines, Scale, Vector, labels_of
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, SUFFIX, PgsOptions
 from streampgs.learn.state import COORDINATE, LANE, Field, Fields, Merge, Pack, Role, Sizes, State, counter
@@ -96,14 +96,10 @@ class Pgs(Learner):
         return {"scalars": whole, "tallies": tallies, **{name: whole[row] for name, row in names.items()}}
 
     def _parameters(self) -> Vector:
-        rows = np.empty((loops.PARAMETERS, self.width))
-        for column in range(self.width):
-            s = self.specs[min(column, len(self.specs) - 1)]
+        rows = self.target_parameters(loops.PARAMETERS)
+        for column, s in enumerate(self.columns):
             radius = math.inf if s.own.ball is None else s.own.ball
-            rows[[loops.SIGMA, loops.T0, loops.RADIUS, loops.SHAPE], column] = s.sigma, s.own.t0, radius, s.shape
-            rows[[loops.UNIT, loops.BASE], column] = 1.0 / s.scale, s.base / s.scale
-            rows[loops.LABEL, column] = s.target.column
-            rows[loops.CLASS, column] = math.nan if s.target.positive is None else s.target.positive
+            rows[[loops.SIGMA, loops.T0, loops.RADIUS], column] = s.sigma, s.own.t0, radius
         return rows
 
     def check(self, state: State) -> None:
@@ -125,17 +121,17 @@ class Pgs(Learner):
             self.end_stretch(state)
 
     def _run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
-        s, labels = self.spec, lines.labels if lines.labels.ndim == 2 else lines.labels[:, np.newaxis]
+        s = self.spec
         state["steps"][...] = self._advance(
             state["coordinates"], state["scalars"], self.parameters, lines.starts, lines.stops, lines.indices,
-            lines.values, labels, lines.weights, lines.offsets, first, stop, s.batch, int(state["steps"]), copies,
+            lines.values, labels_of(lines), lines.weights, lines.offsets, first, stop, s.batch, int(state["steps"]), copies,
             s.intercept,
         )  # fmt: skip
 
     def _next_event(self, state: State) -> int:
         """The step count at which the loop must be left: a function of the count alone."""
         steps = int(state["steps"])
-        following = [1 << steps.bit_length(), (steps // _REBUILD_STEPS + 1) * _REBUILD_STEPS]
+        following = [steps + self.stretches.steps_left(state), (steps // _REBUILD_STEPS + 1) * _REBUILD_STEPS]
         return min(following + ([int(state["next_kept"])] if self.returns == RANDOM else []))
 
     def rebuild(self, state: State) -> None:

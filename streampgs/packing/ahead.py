@@ -1,4 +1,4 @@
-"""Work that is done in a thread of its own while what came before is used: decompressing, parsing."""
+"""Run an iterator in a thread of its own, so that decompressing and parsing overlap with writing."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from typing import Any, TypeVar
 
 Item = TypeVar("Item")
 
-_LOOKS_UP_SECONDS = 0.01
+_POLL_SECONDS = 0.01
 
 
-def ahead(items: Iterator[Item], depth: int = 1) -> Generator[Item, None, None]:
-    """The same items, up to `depth` of them made before they are asked for. Close it, and the thread ends."""
-    ready: queue.Queue[tuple[str, Any]] = queue.Queue(depth)
+def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
+    """The same items, one of them made in advance. Closing the generator ends the thread."""
+    ready: queue.Queue[tuple[Any, BaseException | None]] = queue.Queue(1)
     left = threading.Event()
+    end = object()
 
     def work() -> None:
         try:
             for item in items:
-                ready.put(("item", item))
+                ready.put((item, None))
                 if left.is_set():
                     return
-            ready.put(("end", None))
-        except BaseException as error:  # handed over: it is raised where the items are used
-            ready.put(("error", error))
+            ready.put((end, None))
+        except BaseException as error:  # raised where the items are used
+            ready.put((end, error))
         finally:
             close = getattr(items, "close", None)
             if close is not None:
@@ -36,16 +37,16 @@ def ahead(items: Iterator[Item], depth: int = 1) -> Generator[Item, None, None]:
     thread.start()
     try:
         while True:
-            kind, item = ready.get()
-            if kind == "end":
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is end:
                 return
-            if kind == "error":
-                raise item
             yield item
             del item
     finally:
         left.set()
-        while thread.is_alive():  # it may wait for room
+        while thread.is_alive():  # it may wait for the queue
             with suppress(queue.Empty):
                 ready.get_nowait()
-            thread.join(_LOOKS_UP_SECONDS)
+            thread.join(_POLL_SECONDS)

@@ -1,4 +1,4 @@
-"""Tables, matrices and streams of record batches that a program holds, as record batches of a few megabytes."""
+"""Tables, matrices and iterables of record batches in memory, as record batches of a few megabytes."""
 
 from __future__ import annotations
 
@@ -9,14 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError
-from streampgs.packing.array_slices import (
-    SLICE_BYTES,
-    check_index_pointers,
-    dense_column,
-    plain_column,
-    rows_a_slice,
-    sparse_columns,
-)
+from streampgs.packing.array_slices import csr_slices, dense_column, plain_column, rows_a_slice
 
 _ROWS_AT_ONCE = 1000
 _REMEDY = (
@@ -26,9 +19,9 @@ _REMEDY = (
 
 
 def batches_of(source: Any, labels: Any = None) -> Iterator[pa.RecordBatch]:
-    """The rows of `source`, in slices: whatever exports Arrow streams, record batches, matrices dense or sparse.
+    """The rows of anything that exports an Arrow stream, of record batches, or of a dense or sparse matrix.
 
-    `labels`, numbers or texts, one for each row, become the column 'label'.
+    `labels`, a number or a string for each row, become the column 'label'.
     """
     if isinstance(source, np.ndarray):
         batches = _dense(source)
@@ -40,28 +33,22 @@ def batches_of(source: Any, labels: Any = None) -> Iterator[pa.RecordBatch]:
 
 
 def _dense(matrix: np.ndarray[Any, Any]) -> Iterator[pa.RecordBatch]:
-    what = "the matrix"
     if matrix.ndim != 2:
-        raise DataError(f"{what} has {matrix.ndim} axes", "give rows and columns")
+        raise DataError(f"the matrix has {matrix.ndim} axes", "give rows and columns")
     rows = rows_a_slice(matrix.itemsize * matrix.shape[1])
     for start in range(0, matrix.shape[0], rows):
-        yield pa.record_batch({"features": dense_column(matrix[start : start + rows], what)})
+        yield pa.record_batch({"features": dense_column(matrix[start : start + rows], "the matrix")})
 
 
 def _sparse(matrix: Any) -> Iterator[pa.RecordBatch]:
     matrix = matrix.tocsr()  # itself, if it is one
-    what = "the sparse matrix"
-    check_index_pointers(matrix.indptr, matrix.data.size, what)
-    most = max(1, SLICE_BYTES // (matrix.data.itemsize + matrix.indices.itemsize))
-    pointers = matrix.indptr
-    start = 0
-    while start < len(pointers) - 1:
-        stop = int(np.searchsorted(pointers, pointers[start] + most, side="right")) - 1
-        stop = min(max(stop, start + 1), start + rows_a_slice(8), len(pointers) - 1)
-        part = slice(int(pointers[start]), int(pointers[stop]))
-        columns = sparse_columns(pointers[start : stop + 1], matrix.indices[part], matrix.data[part], what)
-        yield pa.record_batch(columns)
-        start = stop
+    return csr_slices(
+        matrix.indptr,
+        lambda first, stop: (matrix.indices[first:stop], matrix.data[first:stop]),
+        matrix.data.size,
+        matrix.data.itemsize + matrix.indices.itemsize,
+        "the sparse matrix",
+    )
 
 
 def _tabular(source: Any) -> Iterator[pa.RecordBatch]:
@@ -76,18 +63,18 @@ def _record_batches(source: Any) -> Iterator[pa.RecordBatch]:
         yield source
     elif hasattr(source, "__arrow_c_stream__"):
         yield from pa.RecordBatchReader.from_stream(source)
-    elif hasattr(source, "with_format") and hasattr(source, "iter"):  # a dataset of Hugging Face
+    elif hasattr(source, "with_format") and hasattr(source, "iter"):  # a Hugging Face dataset
         for table in source.with_format("arrow").iter(_ROWS_AT_ONCE):
             yield from _record_batches(table)
-    elif hasattr(source, "to_batches"):  # a dataset of pyarrow
+    elif hasattr(source, "to_batches"):  # a pyarrow dataset
         yield from source.to_batches()
     elif isinstance(source, Iterable) and not isinstance(source, str | bytes | dict):
         for part in source:
             if not (isinstance(part, pa.RecordBatch) or hasattr(part, "__arrow_c_stream__")):
-                raise DataError(f"among the batches is a {type(part).__name__}", _REMEDY)
+                raise DataError(f"one of the batches is a {type(part).__name__}", _REMEDY)
             yield from _record_batches(part)
     else:
-        raise DataError(f"rows cannot be had of a {type(source).__name__}", _REMEDY)
+        raise DataError(f"cannot read rows from a {type(source).__name__}", _REMEDY)
 
 
 def _labelled(batches: Iterator[pa.RecordBatch], labels: Any) -> Iterator[pa.RecordBatch]:

@@ -1,64 +1,22 @@
-"""From what a user names to readers: which files, what kind each is, and which columns are set for it."""
+"""The files that a user names: which they are, the kind of each, and the columns that are set for them."""
 
 from __future__ import annotations
 
 import glob
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streampgs.errors import DataError, OptionError
-from streampgs.packing.arrow_tables import ArrowReader, ParquetReader
-from streampgs.packing.byte_streams import COMPRESSIONS, compression_of, first_bytes
-from streampgs.packing.csv_text import CsvReader
-from streampgs.packing.json_lines import JsonReader
-from streampgs.packing.numpy_files import NpyReader, NpzReader
-from streampgs.packing.options import KINDS, PackOptions
-from streampgs.packing.pieces import Reader
-from streampgs.packing.sql import SqlReader
-from streampgs.packing.text import LinesReader, MatrixReader, SvmlightReader, VowpalWabbitReader
+import pyarrow as pa
 
-_ENDINGS = {
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".svm": "svmlight",
-    ".libsvm": "svmlight",
-    ".svmlight": "svmlight",
-    ".vw": "vw",
-    ".npz": "npz",
-    ".npy": "npy",
-    ".parquet": "parquet",
-    ".pq": "parquet",
-    ".arrow": "arrow",
-    ".arrows": "arrow",
-    ".ipc": "arrow",
-    ".feather": "arrow",
-}
-_HEADS = {
-    b"PAR1": "parquet",
-    b"ARROW1": "arrow",
-    b"\xff\xff\xff\xff": "arrow",
-    b"\x93NUMPY": "npy",
-    b"PK\x03\x04": "npz",
-}
+from streampgs.errors import DataError, OptionError
+from streampgs.packing.kinds import KINDS
+from streampgs.packing.source import COMPRESSIONS, Shape, Source, compression_of, first_bytes
+
 _SNIFFED_BYTES = 1 << 16
-_NUMBER = rb"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
-_FIRST_LINES = {
-    "svmlight": re.compile(rb"\s*" + _NUMBER + rb"(?:\s+qid:\d+)?(?:\s+\d+:" + _NUMBER + rb")+\s*(?:#.*)?"),
-    "vw": re.compile(
-        rb"\s*" + _NUMBER + rb"(?:\s+" + _NUMBER + rb"){0,2}(?:\s+'?\S*?)?\s*\|[^\s|:]*(?::" + _NUMBER + rb")?(?:\s+[^\s|:]+:"
-        + _NUMBER + rb")(?:\s.*)?"
-    ),
-    "jsonl": re.compile(rb'\s*\{\s*(?:"|\}).*'),
-}  # fmt: skip
-_BINARY = ("npz", "npy", "parquet", "arrow")
 _SETS = re.compile(r"^(.*)::([^:/=]+=.*)$", re.DOTALL)
 
 Value = int | float | bool | str
@@ -71,9 +29,12 @@ class Input:
     sets: tuple[tuple[str, Value], ...] = ()
     """Columns with the same value in all its rows."""
 
-    def reader(self, options: PackOptions) -> Reader:
-        reader: Reader = _READERS[self.kind](self.path, options)
-        return reader
+    def batches(self, source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
+        return KINDS[self.kind].load()(source, shape)
+
+    @property
+    def is_text(self) -> bool:
+        return KINDS[self.kind].is_text
 
     def to_json(self) -> dict[str, Any]:
         status = self.path.stat()
@@ -86,56 +47,34 @@ class Input:
         }
 
 
-_READERS: dict[str, Any] = {
-    "csv": lambda path, options: CsvReader(path, options, ","),
-    "tsv": lambda path, options: CsvReader(path, options, "\t"),
-    "jsonl": JsonReader,
-    "svmlight": SvmlightReader,
-    "vw": VowpalWabbitReader,
-    "matrix": MatrixReader,
-    "lines": LinesReader,
-    "npz": lambda path, options: NpzReader(path, options.memory),
-    "npy": lambda path, options: NpyReader(path, options.memory),
-    "parquet": lambda path, _: ParquetReader(path),
-    "arrow": lambda path, _: ArrowReader(path),
-    "sql": lambda path, options: SqlReader(path, options.memory),
-}
-assert set(_READERS) == set(KINDS)
-
-
 def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[list[Input], list[Path]]:
-    """The files in the order of the sources, those of a folder or pattern by name; and files that were passed over."""
+    """The files in the order of the sources, those of a folder or pattern by name; and the files that were left out."""
     inputs: list[Input] = []
     passed: list[Path] = []
     for source in sources:
         name, sets = _with_sets(source)
         found = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
-        found = [match for match in found if out not in (_absolute(match), *_absolute(match).parents)]
-        if not found:
+        paths = [Path(os.path.abspath(match)) for match in found]
+        paths = [path for path in paths if out not in (path, *path.parents)]
+        if not paths:
             raise DataError(
                 f"'{name}' does not exist" if not glob.has_magic(name) else f"nothing matches '{name}'",
-                "name files, folders, or patterns in quotes, other than the folder that is packed into",
+                "name files, folders, or quoted patterns, other than the output folder",
             )
-        for path in map(_absolute, found):
+        for path in paths:
             if not path.is_dir():
                 inputs.append(Input(path, _checked(path, kind or _kind(path)), sets))
                 continue
             for file in _files_below(path, out):
-                told = kind or _kind_by_name(file)
-                if told is None:
+                named = kind or _kind_by_name(file)
+                if named is None:
                     passed.append(file)
                 else:
-                    inputs.append(Input(file, _checked(file, told), sets))
+                    inputs.append(Input(file, _checked(file, named), sets))
     if not inputs:
-        named = f" ({passed[0].name} and others say nothing by their names)" if passed else ""
-        raise DataError(
-            f"there are no files to pack{named}", "name files, or say with --from what those in the folder are"
-        )
+        left = f" (their names tell nothing, '{passed[0].name}' first)" if passed else ""
+        raise DataError(f"there are no files to pack{left}", "name files, or give the kind of files with --from")
     return inputs, passed
-
-
-def _absolute(path: str | Path) -> Path:
-    return Path(os.path.abspath(path))
 
 
 def _with_sets(source: str) -> tuple[str, tuple[tuple[str, Value], ...]]:
@@ -144,8 +83,7 @@ def _with_sets(source: str) -> tuple[str, tuple[tuple[str, Value], ...]]:
     if match is None:
         return source, ()
     pairs = [part.partition("=") for part in match.group(2).split(",")]
-    wrong = next((part for part in pairs if not part[0] or not part[1]), None)
-    if wrong is not None:
+    if not all(name and text for name, _, text in pairs):
         raise OptionError(f"'{source}' sets a column without a value", "write FILE::name=value,other=value")
     return match.group(1), tuple((name, _value(text)) for name, _, text in pairs)
 
@@ -162,43 +100,38 @@ def _value(text: str) -> Value:
 
 
 def _files_below(folder: Path, out: Path) -> list[Path]:
-    """All but hidden ones, markers, and what was packed before into a folder inside it."""
+    """All files except hidden ones, markers, and the output folder."""
     found = []
     for here, folders, names in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")) and Path(here) / name != out)
+        folders[:] = [name for name in folders if not name.startswith((".", "_")) and Path(here) / name != out]
         found += [Path(here) / name for name in names if not name.startswith((".", "_"))]
     return sorted(found)
 
 
 def _kind_by_name(path: Path) -> str | None:
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
-    return _ENDINGS.get(plain.suffix.lower())
+    return next((name for name, kind in KINDS.items() if plain.suffix.lower() in kind.endings), None)
 
 
 def _kind(path: Path) -> str:
     kind = _kind_by_name(path) or _kind_by_content(path)
     if kind is None:
         raise DataError(
-            f"'{path}': neither its name nor its first line tells what it is",
-            f"say so with --from {'|'.join(KINDS)}",
+            f"'{path}': neither its name nor its first line tells its kind", f"give it with --from {'|'.join(KINDS)}"
         )
     return kind
 
 
 def _kind_by_content(path: Path) -> str | None:
     head = first_bytes(path, _SNIFFED_BYTES)
-    for magic, kind in _HEADS.items():
-        if head.startswith(magic):
-            return kind
     lines = [line for line in head.split(b"\n")[:100] if line.strip()]
-    # A line that was cut off may still tell: its last word alone is in doubt.
     first = lines[0] if lines else b""
     if len(lines) == 1 and len(head) == _SNIFFED_BYTES:
-        first = first.rpartition(b" ")[0]
-    return next((kind for kind, pattern in _FIRST_LINES.items() if pattern.fullmatch(first)), None)
+        first = first.rpartition(b" ")[0]  # of a line that was cut, only the last word is in doubt
+    return next((name for name, kind in KINDS.items() if kind.starts_like(head, first)), None)
 
 
 def _checked(path: Path, kind: str) -> str:
-    if kind in _BINARY and compression_of(path) is not None:
-        raise DataError(f"'{path}' is a compressed {kind} file", f"decompress it: {kind} files are read from within")
+    if not KINDS[kind].is_text and compression_of(path) is not None:
+        raise DataError(f"'{path}' is a compressed {kind} file", "decompress it: only text may be compressed")
     return kind

@@ -1,4 +1,4 @@
-"""The record of a pack in its folder: what goes in, and how far it has come. Written anew, atomically, with each shard."""
+"""The record of a pack in its folder: its inputs and the shards written. Replaced atomically with each shard."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import hashlib
 import json
 import os
 import shutil
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -16,17 +17,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.checks import typed
+from streampgs.checks import Count, decode
 from streampgs.errors import DataError, OptionError
-from streampgs.files import new_file
+from streampgs.files import new_file, sync_folder
 from streampgs.packing.options import FORMATS
-from streampgs.packing.shards import sync_folder
+from streampgs.packing.shards import Shard
+from streampgs.packing.shuffle import Run
 
 NAME = "_pack.json"
 RUNS = ".shuffle"
-_VERSION = 2
+_VERSION = 3
 _SUM = "sha256"
-"""Of all else in the file."""
+"""Of all other fields of the file."""
+
+
+@dataclass(frozen=True)
+class ReadInput:
+    """An input that was read to its end."""
+
+    rows: Count
+    skipped: dict[str, Count]
+    """Rows that were left out, by reason."""
 
 
 @dataclass
@@ -34,18 +45,14 @@ class Journal:
     inputs: list[dict[str, Any]]
     options: dict[str, Any]
     memory: int
-    """That a shuffle was begun with: it decides where its batches end."""
+    """With which a shuffle began: it decides the bounds of its batches."""
     version: int = _VERSION
     schema: str | None = None
     """The schema of all rows, once it is known, as base64 of Arrow's own form."""
-    position: dict[str, Any] | None = None
-    """Where the rows come from that are not yet in a shard (or in a run of a shuffle)."""
-    rows: int = 0
-    skipped: dict[str, int] = field(default_factory=dict)
-    runs: list[dict[str, Any]] = field(default_factory=list)
-    """Of a shuffle: sorted by random keys, to be merged."""
-    runs_complete: bool = False
-    shards: list[dict[str, Any]] = field(default_factory=list)
+    read: list[ReadInput] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+    """Of a shuffle, once all rows are in sorted runs."""
+    shards: list[Shard] = field(default_factory=list)
     done: bool = False
 
     @property
@@ -55,13 +62,23 @@ class Journal:
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema)))
 
     def settle(self, schema: pa.Schema) -> None:
-        """Rows will be written under it from now on."""
+        """From now on rows are written under this schema."""
         self.schema = base64.b64encode(schema.serialize().to_pybytes()).decode()
 
-    def begin_anew(self, schema: pa.Schema) -> None:
+    @property
+    def rows(self) -> int:
+        return sum(shard.rows for shard in self.shards)
+
+    @property
+    def skipped(self) -> dict[str, int]:
+        total: Counter[str] = Counter()
+        for input in self.read:
+            total.update(input.skipped)
+        return dict(total)
+
+    def start_over(self, schema: pa.Schema) -> None:
         self.settle(schema)
-        self.position, self.rows, self.skipped = None, 0, {}
-        self.runs, self.runs_complete, self.shards, self.done = [], False, [], False
+        self.read, self.runs, self.shards, self.done = [], [], [], False
 
     def save(self, out: Path) -> None:
         temporary = out / f".{NAME}.writing"
@@ -73,33 +90,27 @@ class Journal:
             os.replace(temporary, out / NAME)
         sync_folder(out)
 
-    def check_whole(self, out: Path) -> None:
-        """That what is recorded as written is still there."""
+    def check_files(self, out: Path) -> None:
+        """Refuse if a recorded file is missing or has another size."""
         if (out / RUNS).is_symlink():
             raise DataError(f"'{out / RUNS}' is a link to another place", "remove it")
-        for folder, entries in ((out, self.shards), (out / RUNS, self.runs)):
-            for entry in entries:
-                file = folder / entry["name"]
-                size = file.stat().st_size if file.is_file() else None
-                if size is None or size != entry["file_bytes"]:
-                    found = "is gone" if size is None else f"has {size:,} bytes and not {entry['file_bytes']:,}"
-                    raise DataError(f"'{file}' {found}", "restore it, or start anew with --overwrite")
+        sizes = {out / shard.name: shard.file_bytes for shard in self.shards}
+        sizes |= {out / RUNS / run.name: run.file_bytes for run in self.runs}
+        for file, wanted in sizes.items():
+            size = file.stat().st_size if file.is_file() else None
+            if size != wanted:
+                found = "is missing" if size is None else f"has {size:,} bytes instead of {wanted:,}"
+                raise DataError(f"'{file}' {found}", "restore it, or start over with --overwrite")
 
-    def clear_strangers(self, out: Path) -> None:
-        """Remove what an interrupted pack left behind beside what is recorded."""
-        known = {shard["name"] for shard in self.shards}
+    def remove_leftovers(self, out: Path) -> None:
+        """Remove the files of an interrupted pack that are not recorded."""
+        known = {shard.name for shard in self.shards}
         for file in out.iterdir():
             ours = file.name.startswith("part-") and file.suffix[1:] in FORMATS and file.name not in known
             if ours or (file.name.startswith(".part-") and file.name.endswith(".writing")):
                 file.unlink()
-        runs = out / RUNS
         if not self.runs:
-            shutil.rmtree(runs, ignore_errors=True)
-        elif runs.is_dir():
-            held = {run["name"] for run in self.runs}
-            for file in runs.iterdir():
-                if file.name not in held:
-                    file.unlink()
+            shutil.rmtree(out / RUNS, ignore_errors=True)
 
 
 def load(out: Path) -> Journal | None:
@@ -115,17 +126,17 @@ def load(out: Path) -> Journal | None:
             raise ValueError(f"it is of version {record['version']}")
         if record.pop(_SUM) != _sum_of(record):
             raise ValueError("its SHA-256 does not match")
-        journal: Journal = typed(Journal(**record))
-        for entry in (*journal.shards, *journal.runs):
-            if Path(entry["name"]).name != entry["name"]:
-                raise ValueError(f"'{entry['name']}' is no name of a file in it")
+        journal = decode(Journal, record)
+        for name in [shard.name for shard in journal.shards] + [run.name for run in journal.runs]:
+            if Path(name).name != name:
+                raise ValueError(f"'{name}' is not the name of a file in it")
         return journal
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
         raise _unreadable(out, error) from error
 
 
 def _unreadable(out: Path, error: Exception) -> DataError:
-    return DataError(f"'{out / NAME}' cannot be read: {error}", "start anew with --overwrite, or name another folder")
+    return DataError(f"'{out / NAME}' cannot be read: {error}", "start over with --overwrite, or name another folder")
 
 
 def _sum_of(record: dict[str, Any]) -> str:
@@ -133,11 +144,11 @@ def _sum_of(record: dict[str, Any]) -> str:
 
 
 def check_same(journal: Journal, inputs: list[dict[str, Any]], options: dict[str, Any], out: Path) -> None:
-    """That what was begun is what is asked for now."""
-    remedy = "give the same command to go on, --overwrite to start anew, or name another folder"
+    """Refuse to resume with other options or inputs."""
+    remedy = "give the same command to resume, add --overwrite to start over, or name another folder"
     for name, value in options.items():
         if journal.options.get(name) != value:
-            raise OptionError(f"'{out}' was begun with {name} {journal.options.get(name)!r} and not {value!r}", remedy)
+            raise OptionError(f"'{out}' was begun with {name} {journal.options.get(name)!r}, not {value!r}", remedy)
     if inputs == journal.inputs:
         return
     before = {(entry["path"], str(entry["sets"])): entry for entry in journal.inputs}
@@ -146,7 +157,7 @@ def check_same(journal: Journal, inputs: list[dict[str, Any]], options: dict[str
         if known is None:
             raise OptionError(f"'{out}' was begun without '{entry['path']}'", remedy)
         if known != entry:
-            raise DataError(f"'{entry['path']}' was changed since '{out}' was begun", remedy)
+            raise DataError(f"'{entry['path']}' has changed since '{out}' was begun", remedy)
     if before:
         raise OptionError(f"'{out}' was begun with '{next(iter(before))[0]}' as well", remedy)
     raise OptionError(f"'{out}' was begun with its inputs in another order", remedy)
@@ -154,7 +165,7 @@ def check_same(journal: Journal, inputs: list[dict[str, Any]], options: dict[str
 
 @contextmanager
 def locked(out: Path) -> Iterator[None]:
-    """No second pack writes into the folder meanwhile."""
+    """Refuse a second pack into the folder at the same time."""
     fd = os.open(out, os.O_RDONLY)
     try:
         try:

@@ -1,8 +1,7 @@
-"""Labels that lie in a file of their own, one number for each row."""
+"""Labels in a file of their own, one number for each row."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,90 +10,67 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
-from streampgs.packing.byte_streams import first_bytes
 from streampgs.packing.options import PackOptions
-from streampgs.packing.pieces import Shape
-from streampgs.packing.text import MatrixReader
+from streampgs.packing.readers import matrix
+from streampgs.packing.source import Shape, Source, first_bytes
 
 _NPY_MAGIC = b"\x93NUMPY"
 
 
-@dataclass(frozen=True)
-class _Stored:
-    """Numbers in a file, read where they are wanted: of a mapped one that is shortened meanwhile, the process would die."""
-
-    path: Path
-    dtype: np.dtype[Any]
-    count: int
-    first_byte: int
-
-    def __len__(self) -> int:
-        return self.count
-
-    def __getitem__(self, rows: slice) -> NDArray[Any]:
-        wanted = rows.stop - rows.start
-        found = np.fromfile(self.path, self.dtype, wanted, offset=self.first_byte + rows.start * self.dtype.itemsize)
-        if len(found) != wanted:
-            raise DataError(
-                f"'{self.path}' ends before label {rows.stop:,}", "it was shortened while in use; restore it"
-            )
-        return found
-
-
 class Labels:
-    """Eight bytes a row of memory, unless it is a .npy file, of which parts are read."""
+    """Eight bytes of memory a row; of a .npy file, the labels of one batch only."""
 
     def __init__(self, path: Path, memory: int) -> None:
         if not path.is_file():
             raise DataError(f"'{path}' does not exist", "name a file with one number a line, or a .npy file")
         self._path = path
+        self._numbers: NDArray[Any] | None = None
         if first_bytes(path, len(_NPY_MAGIC)) == _NPY_MAGIC:
-            self._numbers: _Stored | NDArray[Any] = self._stored()
+            self._open_npy()
         else:
             self._numbers = self._parsed(memory)
+            self._count = len(self._numbers)
 
-    def _stored(self) -> _Stored:
+    def _open_npy(self) -> None:
         try:
-            numbers: Any = np.load(self._path, mmap_mode="r")
+            mapped: Any = np.load(self._path, mmap_mode="r")
         except (ValueError, EOFError) as error:
             raise DataError(f"'{self._path}' cannot be read: {error}", "save a plain array of numbers") from error
-        if numbers.ndim != 1 or numbers.dtype.kind not in "biuf":
+        if mapped.ndim != 1 or mapped.dtype.kind not in "biuf":
             raise DataError(
-                f"'{self._path}' holds an array of type {numbers.dtype} and shape {numbers.shape}",
+                f"'{self._path}' holds an array of type {mapped.dtype} and shape {mapped.shape}",
                 "labels are one axis of numbers",
             )
-        return _Stored(self._path, numbers.dtype, len(numbers), numbers.offset)
+        self._count, self._dtype, self._offset = len(mapped), mapped.dtype, mapped.offset
 
     def _parsed(self, memory: int) -> NDArray[Any]:
-        parts: list[NDArray[Any]] = []
-        reader = MatrixReader(self._path, PackOptions(memory=memory))
+        parts: list[NDArray[Any]] = [np.empty(0)]
+        rows = 0
         shape = Shape(pa.schema({"features": pa.list_(pa.float64(), 1)}))
-        size = 0
-        for piece in reader.pieces(shape, (), 0, lambda _: None):
-            parts.append(piece.batch.column(0).values.to_numpy())
-            size += parts[-1].nbytes
-            if size > memory // 4:
+        for batch in matrix.read(Source(self._path, PackOptions(memory=memory)), shape):
+            parts.append(batch.column(0).values.to_numpy())
+            rows += batch.num_rows
+            if rows > memory // 32:
                 raise DataError(
-                    f"'{self._path}' holds more than {size // 8:,} labels, too many for the memory",
-                    "raise --memory, or save them as a .npy file, which is not read at once",
+                    f"'{self._path}' holds more than {rows:,} labels, too many for the memory",
+                    "raise --memory, or save them as a .npy file, which is read in parts",
                 )
-        return np.concatenate(parts) if parts else np.empty(0)
-
-    def __len__(self) -> int:
-        return len(self._numbers)
+        return np.concatenate(parts)
 
     def column(self, first: int, rows: int) -> pa.Array:
-        if first + rows > len(self):
-            raise DataError(
-                f"'{self._path}' holds {len(self):,} labels, and there are more rows",
-                "one label for each row is wanted",
-            )
-        part = np.asarray(self._numbers[first : first + rows])
+        if first + rows > self._count:
+            raise DataError(f"'{self._path}' holds {self._count:,} labels, and there are more rows", "give one a row")
+        if self._numbers is not None:
+            return pa.array(self._numbers[first : first + rows])
+        # Not by the mapping: if the file were shortened meanwhile, the process would be killed.
+        offset = self._offset + first * self._dtype.itemsize
+        part = np.fromfile(self._path, self._dtype, rows, offset=offset)
+        if len(part) != rows:
+            raise DataError(f"'{self._path}' ends before label {first + rows:,}", "it was shortened; restore it")
         return pa.array(part.astype(part.dtype.newbyteorder("=")))
 
     def check_all_used(self, rows: int) -> None:
-        if rows != len(self):
+        if rows != self._count:
             raise DataError(
-                f"'{self._path}' holds {len(self):,} labels, and there are {rows:,} rows",
-                "one label for each row is wanted",
+                f"'{self._path}' holds {self._count:,} labels, and there are {rows:,} rows", "give one a row"
             )

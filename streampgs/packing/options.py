@@ -1,4 +1,4 @@
-"""What a user can choose of a pack, checked once."""
+"""The options of a pack, checked once."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from streampgs.errors import OptionError
 from streampgs.options import SMALLEST_MEMORY
+from streampgs.packing.kinds import KINDS
 
 FORMATS = ("arrow", "parquet")
-KINDS = ("csv", "tsv", "jsonl", "svmlight", "vw", "matrix", "lines", "npz", "npy", "parquet", "arrow", "sql")
 TYPES = ("int64", "int32", "double", "float", "string", "bool", "date", "timestamp")
 DEFAULT_BLOCK_BYTES = 1 << 20
 DEFAULT_SHARD_BYTES = 1 << 27
@@ -19,17 +19,17 @@ _LARGEST_BLOCK = 1 << 28
 
 @dataclass(frozen=True)
 class PackOptions:
-    """All of it decides what the shards hold, but `memory`, which decides so only together with `shuffle`."""
+    """All of them decide what the shards hold; `memory` does so only together with `shuffle`."""
 
     kind: str | None = None
-    """What the inputs are; None: told by name or content."""
+    """The kind of all inputs; None: detected by name or content."""
     header: bool = True
     names: tuple[str, ...] | None = None
     skip_lines: int = 0
     delimiter: str | None = None
     types: tuple[tuple[str, str], ...] = ()
     nulls: tuple[str, ...] | None = None
-    """Texts that mean that a value is missing; None: the usual ones, in columns that are no text."""
+    """Cells that mean a missing value; None: the usual ones, except in columns of strings."""
     labels: str | None = None
     """A file with a number for each row."""
     on_bad_row: str = "error"
@@ -44,7 +44,7 @@ class PackOptions:
         for what, word, known in (
             ("kind of input", self.kind, (None, *KINDS)),
             ("format", self.format, FORMATS),
-            ("answer to bad rows", self.on_bad_row, ("error", "skip")),
+            ("treatment of bad rows", self.on_bad_row, ("error", "skip")),
             *((f"type of column {name!r}", kind, TYPES) for name, kind in self.types),
         ):
             if word not in known:
@@ -64,18 +64,18 @@ class PackOptions:
             raise OptionError(f"the delimiter {self.delimiter!r} is not one byte", "give a single character, like ';'")
         if self.labels is not None and self.skips_bad_rows:
             raise OptionError(
-                "labels of a file of their own, and bad rows are to be left out: which label is whose would be lost",
-                "mend the bad rows, or put the labels beside the features",
+                "labels in a file of their own cannot be matched to rows when bad rows are left out",
+                "fix the bad rows, or put the labels into the file of the features",
             )
         if self.names is not None and len(set(self.names)) != len(self.names):
-            raise OptionError("a name comes twice among the names", "give each column a name of its own")
+            raise OptionError("a name is repeated in --names", "give each column a name of its own")
 
     @property
     def skips_bad_rows(self) -> bool:
         return self.on_bad_row == "skip"
 
     def to_json(self) -> dict[str, Any]:
-        """What must be the same for a pack to be gone on with."""
+        """The options that must match to resume."""
         record = asdict(self)
         del record["memory"]
         record["types"] = [list(pair) for pair in self.types]

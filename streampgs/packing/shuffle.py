@@ -1,169 +1,124 @@
 """All rows in a random order, in bounded memory.
 
-Each row has a random key, a pure function of seed and row number, and the rows are sorted by it: every order is equally
-likely, and which comes out depends neither on the memory nor on where the work was interrupted. First sorted runs are
-written, as large as memory allows, each cut into record batches at fixed keys; then the keys are gone through interval by
-interval, with the rows of one interval from all runs in memory.
+Each row has a random key, a pure function of the seed and its number, and the rows are sorted by key. Every order is
+equally likely, and it depends neither on the memory nor on interruptions. First sorted runs are written, as large as the
+memory allows, each cut into record batches at fixed keys. Then the runs are merged, one interval of keys at a time.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.checks import Count
 from streampgs.errors import DataError
-from streampgs.files import new_file
+from streampgs.files import new_file, sync_folder
 from streampgs.kernels.randomness import key_of, random_words
 from streampgs.packing.array_slices import rows_a_slice
-from streampgs.packing.pieces import Piece
-from streampgs.packing.shards import sync_folder
 
-_KEY_BITS = 64
-_LARGEST_SHARE = 1 << 30  # what Arrow's 32-bit offsets reach
-_MOST_OPEN = 128
-_FEWEST_RANGES_BITS, _MOST_RANGES_BITS = 4, 13
+_KEY_BITS, _RANGE_BITS = 64, 8  # a run has a record batch for each value of the first bits of the keys
+_LARGEST_SHARE = 1 << 30  # the reach of Arrow's 32-bit offsets
+_KEYS = pa.field("", pa.uint64())
 
 Keys = NDArray[np.uint64]
 
 
+@dataclass(frozen=True)
+class Run:
+    """A file of rows sorted by their keys."""
+
+    name: str
+    rows: Count
+    bytes: Count
+    """In memory, with the keys."""
+    file_bytes: Count
+
+
 def share_of(memory: int) -> int:
-    """Bytes of rows held at once: they are there twice while they are put in order."""
+    """Bytes of rows in memory at once; sorting holds them twice."""
     return min(_LARGEST_SHARE, memory // 5)
-
-
-def range_bits(input_bytes: int, memory: int) -> int:
-    """Into how many ranges of keys a run is cut, as a power of two; a guess at many more than there will be intervals."""
-    intervals = max(1, 8 * input_bytes // share_of(memory))
-    return min(_MOST_RANGES_BITS, max(_FEWEST_RANGES_BITS, (4 * intervals).bit_length()))
 
 
 def keys_of(seed: int, first: int, rows: int) -> Keys:
     return random_words(key_of("pack", seed), np.arange(first, first + rows, dtype=np.uint64))
 
 
-class RunWriter:
-    """Gathers rows until there are enough for a sorted run."""
-
-    def __init__(self, folder: Path, schema: pa.Schema, seed: int, share: int, bits: int, first_number: int) -> None:
-        self._folder, self._schema, self._seed, self._share, self._bits = folder, schema, seed, share, bits
-        self._number = first_number
-        self._batches: list[pa.RecordBatch] = []
-        self._keys: list[Keys] = []
-        self._bytes = 0
-        folder.mkdir(exist_ok=True)
-
-    @property
-    def full(self) -> bool:
-        return self._bytes >= self._share
-
-    @property
-    def rows(self) -> int:
-        return sum(map(len, self._keys))
-
-    def add(self, batch: pa.RecordBatch, first_row: int) -> None:
-        self._batches.append(batch)
-        self._keys.append(keys_of(self._seed, first_row, batch.num_rows))
-        self._bytes += batch.nbytes + self._keys[-1].nbytes
-
-    def finish(self) -> dict[str, Any]:
-        keys = np.concatenate(self._keys)
-        size = self._bytes
-        table = pa.Table.from_batches(self._batches).combine_chunks()
-        self._batches, self._keys, self._bytes = [], [], 0
-        order = np.argsort(keys, kind="stable")
-        keys = keys[order]
-        # Bounds of the ranges but the last, which ends with the keys.
-        bounds = np.arange(1, 1 << self._bits, dtype=np.uint64) << np.uint64(_KEY_BITS - self._bits)
-        cuts = [0, *np.searchsorted(keys, bounds).tolist(), len(keys)]
-        schema = pa.schema([pa.field("", pa.uint64()), *self._schema])
-        name = f"run-{self._number:05d}.arrow"
-        with open(new_file(self._folder / name), "wb") as file:
-            with pa.ipc.new_file(file, schema) as writer:
-                for start, stop in pairwise(cuts):
-                    part = table.take(pa.array(order[start:stop])).combine_chunks()
-                    columns = [
-                        column.chunk(0) if column.num_chunks else pa.array([], column.type) for column in part.columns
-                    ]
-                    writer.write_batch(
-                        pa.RecordBatch.from_arrays([pa.array(keys[start:stop]), *columns], schema=schema)
-                    )
-            file.flush()
-            os.fsync(file.fileno())
-            file_bytes = file.tell()
-        sync_folder(self._folder)
-        self._number += 1
-        del table
-        pa.default_memory_pool().release_unused()
-        return {"name": name, "rows": len(keys), "bytes": size, "file_bytes": file_bytes}
-
-
-class _Runs:
-    """The files of sorted runs, open as long as they are few."""
-
-    def __init__(self, paths: list[Path]) -> None:
-        self._paths = paths
-        self._open: dict[Path, Any] = {}
-        self._stack = ExitStack()
-
-    def __enter__(self) -> _Runs:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def batches(self, first: int, stop: int) -> Iterator[pa.RecordBatch]:
-        for path in self._paths:
-            if len(self._paths) <= _MOST_OPEN:
-                if path not in self._open:
-                    self._open[path] = pa.ipc.open_file(self._stack.enter_context(pa.OSFile(str(path))))
-                yield from map(self._open[path].get_batch, range(first, stop))
-            else:
-                with pa.OSFile(str(path)) as file:
-                    yield from map(pa.ipc.open_file(file).get_batch, range(first, stop))
-
-
-def merged(
-    paths: list[Path], schema: pa.Schema, total_bytes: int, share: int, bits: int, first_interval: int
-) -> Iterator[Piece]:
-    """The rows of all runs by their keys; the mark of a piece is its interval."""
-    intervals = max(1, -(-total_bytes // share))
-    shift = _KEY_BITS - bits
-    try:
-        with _Runs(paths) as runs:
-            for interval in range(first_interval, intervals):
-                low, high = ((side << _KEY_BITS) // intervals for side in (interval, interval + 1))
-                table = _interval(runs.batches(low >> shift, ((high - 1) >> shift) + 1), schema, low, high)
-                rows = rows_a_slice(table.nbytes / max(1, len(table)))
-                order = (
-                    np.argsort(table.column(0).chunk(0).to_numpy(), kind="stable") if len(table) else np.empty(0, int)
-                )
-                table = table.select(range(1, table.num_columns))
-                for start in range(0, len(order), rows):
-                    part = table.take(pa.array(order[start : start + rows])).combine_chunks().to_batches()[0]
-                    yield Piece(pa.RecordBatch.from_arrays(part.columns, schema=schema), (interval,), start)
-                del table
-                pa.default_memory_pool().release_unused()
-    except (pa.ArrowInvalid, OSError) as error:
-        raise DataError(f"a run of the shuffle is damaged: {error}", "start anew with --overwrite") from error
-
-
-def _interval(batches: Iterator[pa.RecordBatch], schema: pa.Schema, low: int, high: int) -> pa.Table:
-    parts = []
+def write_runs(batches: Iterable[pa.RecordBatch], folder: Path, seed: int, share: int) -> list[Run]:
+    """Write sorted runs of about `share` bytes."""
+    folder.mkdir(exist_ok=True)
+    runs: list[Run] = []
+    held: list[pa.RecordBatch] = []
+    size = first = rows = 0
     for batch in batches:
+        held.append(batch)
+        size += batch.nbytes + 8 * batch.num_rows
+        rows += batch.num_rows
+        if size >= share:
+            runs.append(_write_run(folder / f"run-{len(runs):05d}.arrow", held, keys_of(seed, first, rows), size))
+            first, rows, size, held = first + rows, 0, 0, []
+    if rows:
+        runs.append(_write_run(folder / f"run-{len(runs):05d}.arrow", held, keys_of(seed, first, rows), size))
+    sync_folder(folder)
+    return runs
+
+
+def _write_run(path: Path, batches: list[pa.RecordBatch], keys: Keys, size: int) -> Run:
+    table = pa.concat_batches(batches)
+    batches.clear()
+    order = np.argsort(keys, kind="stable")
+    keys = keys[order]
+    bounds = np.arange(1, 1 << _RANGE_BITS, dtype=np.uint64) << np.uint64(_KEY_BITS - _RANGE_BITS)
+    schema = pa.schema([_KEYS, *table.schema])
+    with open(new_file(path), "wb") as file:
+        with pa.ipc.new_file(file, schema) as writer:
+            for start, stop in pairwise([0, *np.searchsorted(keys, bounds).tolist(), len(keys)]):
+                part = table.take(pa.array(order[start:stop]))
+                writer.write_batch(
+                    pa.RecordBatch.from_arrays([pa.array(keys[start:stop]), *part.columns], schema=schema)
+                )
+        file.flush()
+        os.fsync(file.fileno())
+        file_bytes = file.tell()
+    del table
+    pa.default_memory_pool().release_unused()
+    return Run(path.name, len(keys), size, file_bytes)
+
+
+def merged(paths: list[Path], total_bytes: int, share: int) -> Iterator[pa.RecordBatch]:
+    """The rows of all runs in the order of their keys."""
+    ranges = 1 << _RANGE_BITS
+    intervals_a_range = -(-total_bytes // (share * ranges)) or 1
+    intervals = ranges * intervals_a_range
+    try:
+        for interval in range(intervals):
+            low, high = ((side << _KEY_BITS) // intervals for side in (interval, interval + 1))
+            table = _interval(paths, interval // intervals_a_range, low, high)
+            order = np.argsort(table.column(0).to_numpy(), kind="stable")
+            rows = rows_a_slice(table.nbytes / max(1, len(table)))
+            table = table.select(range(1, table.num_columns))
+            for start in range(0, len(order), rows):
+                yield table.take(pa.array(order[start : start + rows]))
+            del table
+            pa.default_memory_pool().release_unused()
+    except (pa.ArrowInvalid, OSError) as error:
+        raise DataError(f"a run of the shuffle is damaged: {error}", "start over with --overwrite") from error
+
+
+def _interval(paths: list[Path], number: int, low: int, high: int) -> pa.RecordBatch:
+    parts = []
+    for path in paths:
+        with pa.OSFile(str(path)) as file:
+            batch = pa.ipc.open_file(file).get_batch(number)
         keys = batch.column(0).to_numpy()
         start = int(np.searchsorted(keys, np.uint64(low)))
         stop = len(keys) if high >> _KEY_BITS else int(np.searchsorted(keys, np.uint64(high)))
-        if stop > start:
-            whole = start == 0 and stop == len(keys)
-            # A copy, so that what lies beside it is let go of.
-            parts.append(batch if whole else batch.take(pa.array(np.arange(start, stop))))
-    keyed = pa.schema([pa.field("", pa.uint64()), *schema])
-    return pa.Table.from_batches(parts, schema=keyed).combine_chunks()
+        whole = start == 0 and stop == len(keys)
+        parts.append(batch if whole else batch.take(pa.array(np.arange(start, stop))))  # a copy: frees the rest
+    return pa.concat_batches(parts)

@@ -16,7 +16,7 @@ from streampgs.kernels.placing_loop import place_dense, place_sparse, repeat_tab
 from streampgs.reading.bad_rows import bad_row_error
 from streampgs.reading.window import RowShape, Window
 from streampgs.table.catalog import Shard
-from streampgs.table.layout import Columns
+from streampgs.table.layout import Columns, Layout
 
 LARGEST_INDEX = 2**31 - 2
 _NO_ROWS = np.empty(0, np.int64)
@@ -75,9 +75,16 @@ class Origin:
         return f"shard '{self.shard.path}', {self.shard.group_name} {self.group}, row {in_group} (row {in_file} of the file)"
 
 
+class HasLayout(Protocol):
+    """A shard, or a stream."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+
 class NamesRows(Protocol):
     @property
-    def shard(self) -> Shard: ...
+    def shard(self) -> HasLayout: ...
 
     def name_of(self, row: int) -> str:
         """What a row that cannot be used is called in an error."""
@@ -104,7 +111,7 @@ class RowPlacer:
         else:
             place_dense(_NO_ROWS, _NO_ROWS, 1, _frozen(values), _NO_ROWS, values, reasons)
 
-    def width_of(self, shard: Shard) -> int | None:
+    def width_of(self, shard: HasLayout) -> int | None:
         """Of a dense row. Those of encoded columns are as long as there were columns when the shard came."""
         return shard.layout.width if shard.layout.encoding is not None else self.width
 
@@ -165,7 +172,7 @@ class RowPlacer:
             found.dropped.append(slots[bad])
             found.reasons.append(reasons[bad])
 
-    def _targets(self, block: RowBlock, shard: Shard, faults: NDArray[np.uint8]) -> tuple[Floats, Floats]:
+    def _targets(self, block: RowBlock, shard: HasLayout, faults: NDArray[np.uint8]) -> tuple[Floats, Floats]:
         """What is learned from each row's labels, and the weights by class; faults are marked."""
         return targets_of(block, self.rules.columns, self.rules.classifies, shard.layout.classes, faults)
 

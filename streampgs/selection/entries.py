@@ -9,7 +9,7 @@ from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.learner import learner_named
 from streampgs.options import ModelOptions
 from streampgs.reading.window import Window
-from streampgs.selection.grid import candidates_of, lanes_of, targets_of
+from streampgs.selection.grid import candidates_of, lanes_of, targets_of, with_bases
 from streampgs.selection.race import Race, heats_for
 
 
@@ -17,7 +17,7 @@ def enter_first(race: Race, options: ModelOptions, window: Window, layout: str, 
     """Lanes for each candidate and target; what is to be found is found from the rows of the first window. An epoch has
     `rows` rows."""
     _begin(race, options, window, layout, rows, features, targets_of(options), 0)
-    race.lanes.begin(lanes_of(race.candidates, race.targets))
+    race.lanes.begin(with_bases(lanes_of(race.candidates, race.targets), window))
 
 
 def enter_other_sigmas(
@@ -29,7 +29,9 @@ def enter_other_sigmas(
     options = learner_named(leader.learner).narrowed(options, leader)
     _begin(race, options, window, layout, rows, race.lanes.features, race.targets, rows_done)
     specs = lanes_of(race.candidates, race.targets)
-    race.lanes.continue_from(specs, [lanes.start + lane % len(lanes) for lane in range(len(specs))])
+    sources = [lanes.start + lane % len(lanes) for lane in range(len(specs))]
+    specs = [replace(spec, base=race.lanes.specs[source].base) for spec, source in zip(specs, sources, strict=True)]
+    race.lanes.continue_from(specs, sources)
     race.candidates = list(race.lanes.specs[:: len(lanes)])
     return leader
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs.packing import byte_streams, csv_text
+from streampgs.packing import array_slices, source, tokens
 
 
 def shards_of(out: Path) -> list[Path]:
@@ -34,10 +34,11 @@ def contents_of(out: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """small_chunks(n): text is read in chunks of n bytes, CSV in blocks of as many."""
+    """small_chunks(n): readers hand over about n bytes at once."""
 
     def choose(count: int) -> None:
-        monkeypatch.setattr(byte_streams, "_CHUNK_BYTES", count)
-        monkeypatch.setattr(csv_text, "_BLOCK_BYTES", count)
+        monkeypatch.setattr(source, "CHUNK_BYTES", count)
+        monkeypatch.setattr(tokens, "_CHUNK_BYTES", count)
+        monkeypatch.setattr(array_slices, "SLICE_BYTES", count)
 
     return choose

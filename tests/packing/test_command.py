@@ -51,9 +51,9 @@ def test_a_pack_and_what_it_says(tmp_path):
     [
         (["missing.csv", "out"], 1, "'missing.csv' does not exist"),
         (["'*.csv'", "out"], 1, "nothing matches"),
-        (["odd", "out"], 1, "say so with --from"),
+        (["odd", "out"], 1, "give it with --from"),
         (["odd", "out", "--from", "avro"], 2, "choose one of csv, tsv"),
-        (["bad.svm", "out"], 1, "bad.svm', line 2: a value is no number: '3:x'"),
+        (["bad.svm", "out"], 1, "bad.svm', line 2: a value is not a number: 'x'"),
         (["odd", "out", "--types", "x"], 2, "age=int64"),
         (["odd", "out", "--types", "x=number"], 2, "choose one of int64"),
         (["odd", "out", "--memory", "1MB"], 2, "out of range"),

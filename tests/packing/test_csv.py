@@ -66,7 +66,7 @@ def test_types_widen_late_and_all_at_once(tmp_path, small_chunks):
     kinds = [pa.float64(), pa.string(), pa.string(), pa.int64(), pa.timestamp("us"), pa.string()]
     assert table.schema.types == kinds
     assert len(notes) == 1
-    assert "column 'a' turns out to be double, not int64" in notes[0]
+    assert "column 'a' is double, not int64" in notes[0]
     # A text is as it stands in the file, not as it was first read.
     assert table["f"].to_pylist() == [line.split(",")[-1] for line in lines]
     assert table["c"].to_pylist() == [line.split(",")[2] for line in lines]
@@ -78,18 +78,18 @@ CELLS = st.sampled_from(["1", "-7", "2.5", "1e3", "true", "False", "", "NA", "x"
 
 @given(st.lists(st.tuples(CELLS, CELLS), min_size=1, max_size=20), st.integers(40, 200))
 def test_types_do_not_depend_on_where_blocks_end(tmp_path_factory, rows, block):
-    from streampgs.packing import csv_text
+    from streampgs.packing import source
 
     folder = tmp_path_factory.mktemp("csv")
     text = "".join(f"{a},{b},end\n" for a, b in rows)
     tables = []
-    before = csv_text._BLOCK_BYTES
+    before = source.CHUNK_BYTES
     for size in (1 << 22, block):
         try:
-            csv_text._BLOCK_BYTES = size
+            source.CHUNK_BYTES = size
             tables.append(packed(folder, text, header=False))
         finally:
-            csv_text._BLOCK_BYTES = before
+            source.CHUNK_BYTES = before
     assert tables[0].schema == tables[1].schema
     assert str(tables[0].to_pylist()) == str(tables[1].to_pylist())
 
@@ -135,7 +135,7 @@ def test_names_headers_and_delimiters(tmp_path):
     [
         ("a,b\n1,2\n3\n", {}, "Expected 2 columns, got 1"),
         ("a,a\n1,2\n", {}, "two columns are called 'a'"),
-        ("a,b\n1,2\nx,3\n", {"types": {"a": "int64"}}, "column 'a' holds 'x', which is no int64"),
+        ("a,b\n1,2\nx,3\n", {"types": {"a": "int64"}}, "row 2: a value of 'a' is not of type int64: 'x'"),
         ("a,b\n1,2\n", {"types": {"c": "int64"}}, "has no column 'c'"),
         ("a,b\n", {}, "there are no rows"),
         ("", {}, "there are no rows"),
@@ -149,7 +149,14 @@ def test_what_is_wrong_is_said(tmp_path, text, options, found):
     assert error.value.remedy
 
 
-def test_a_quote_that_is_never_closed_does_not_swallow_the_file(tmp_path, small_chunks):
+@pytest.mark.parametrize("text", ['a,b\n1,2\n3,"4\n5,6\n', 'a,b\n1,2\n3,"4', 'a\n1\n"2\n3\n', 'a,b\n1,2\n3,"4""\n'])
+@pytest.mark.parametrize("answer", ["error", "skip"])
+def test_a_quote_that_is_never_closed_is_an_error(tmp_path, text, answer):
+    with pytest.raises(DataError, match="row 2: a quote is never closed"):
+        packed(tmp_path, text, on_bad_row=answer)
+
+
+def test_an_open_quote_in_a_large_file_is_an_error(tmp_path, small_chunks):
     small_chunks(1000)
     with pytest.raises(DataError, match="a row is longer than 1,000 bytes"):
         packed(tmp_path, 'a,b\n1,"2\n' + "3,4\n" * 5000)
@@ -162,7 +169,7 @@ def test_bad_rows_are_left_out_and_counted(tmp_path, small_chunks):
     assert table_of(tmp_path / "out").to_pylist() == [{"a": 1, "b": 2}] * 60
     assert report.skipped_rows == {
         "another number of columns than in the rows before": 2,
-        "a value of 'a' is no int32": 1,
+        "a value of 'a' is not of type int32": 1,
     }
 
 
@@ -176,5 +183,5 @@ def test_files_of_other_columns_are_laid_side_by_side(tmp_path):
     rows = [{"x": 1, "y": 2.0, "label": -1, "z": None}, {"x": None, "y": 2.5, "label": -1, "z": "w"}]
     assert table_of(tmp_path / "out").to_pylist() == rows
     assert len(notes) == 2
-    assert "notes.md'; --from takes all in" in notes[0]
-    assert "'y' turns out to be double" in notes[1]
+    assert "notes.md'; --from includes all files" in notes[0]
+    assert "'y' is double" in notes[1]

@@ -22,10 +22,7 @@ TABLE = pa.table({"x": RANDOM.normal(size=900), "word": [f"w{i % 7}" for i in ra
 
 @pytest.fixture(autouse=True)
 def small_slices(monkeypatch):
-    from streampgs.packing import in_memory
-
     monkeypatch.setattr(array_slices, "SLICE_BYTES", 2000)
-    monkeypatch.setattr(in_memory, "SLICE_BYTES", 2000)
 
 
 def test_tables_of_all_makes(tmp_path):
@@ -100,9 +97,9 @@ def test_sparse_matrices(make):
 @pytest.mark.parametrize(
     ("source", "labels", "found"),
     [
-        (5, None, "rows cannot be had of a int"),
-        ("a.csv", None, "rows cannot be had of a str"),
-        ([{"a": 1}], None, "among the batches is a dict"),
+        (5, None, "cannot read rows from a int"),
+        ("a.csv", None, "cannot read rows from a str"),
+        ([{"a": 1}], None, "one of the batches is a dict"),
         (np.zeros(5), None, "has 1 axes"),
         (np.zeros((5, 0)), None, r"the shape \(5, 0\)"),
         (np.zeros((5, 2), complex), None, "of type complex128"),

@@ -49,9 +49,9 @@ def test_numbers_among_texts_are_taken_as_they_are_written(tmp_path, small_chunk
 @pytest.mark.parametrize(
     ("line", "found"),
     [
-        ('{"a": 1', "line 4: no JSON object on one line"),
-        ("[1, 2]", "line 4: no JSON object on one line"),
-        ("5", "line 4: no JSON object on one line"),
+        ('{"a": 1', "line 4: not a JSON object on one line"),
+        ("[1, 2]", "line 4: not a JSON object on one line"),
+        ("5", "line 4: not a JSON object on one line"),
         ('{"a": [1]}', "in the lines from 1 on"),
     ],
 )
@@ -62,7 +62,7 @@ def test_a_bad_line_is_named_or_counted(tmp_path, line, found):
     if "line 4" in found:
         report = pack(tmp_path / "rows.jsonl", tmp_path / "skipped", on_bad_row="skip")
         assert table_of(tmp_path / "skipped")["a"].to_pylist() == [1, 2, 3]
-        assert report.skipped_rows == {"no JSON object": 1}
+        assert report.skipped_rows == {"not a JSON object on one line": 1}
 
 
 @pytest.mark.parametrize("chunk", [10, 1 << 22])

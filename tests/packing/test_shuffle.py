@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from scipy.stats import spearmanr
 
-from streampgs.packing import packer
+from streampgs.packing import packer, shuffle
 from streampgs.packing.packer import pack
 from tests.packing.conftest import contents_of, table_of
 
@@ -58,34 +58,32 @@ def test_the_order_is_the_seeds_whatever_the_memory(tmp_path, sorted_rows, monke
     assert contents_of(tmp_path / "again") == contents_of(tmp_path / f"out{1 << 30}")
 
 
-def test_more_intervals_than_ranges(tmp_path, sorted_rows, monkeypatch):
-    """The size of the rows was guessed far too low: an interval is then part of what a run has in one batch."""
+def test_rows_of_a_range_that_do_not_fit_into_memory(tmp_path, sorted_rows, monkeypatch):
+    """An interval is then a part of what each run has in a record batch."""
     monkeypatch.setattr(packer, "share_of", lambda memory: 3000)
-    monkeypatch.setattr(packer, "range_bits", lambda size, memory: 4)
+    monkeypatch.setattr(shuffle, "_RANGE_BITS", 2)
     pack(sorted_rows, tmp_path / "out", shuffle=True)
     assert np.array_equal(np.sort(order_of(tmp_path / "out")), np.arange(5000))
 
 
 def test_every_order_is_equally_likely(assert_uniform):
-    from streampgs.packing.shuffle import keys_of
-
-    orders = [tuple(np.argsort(keys_of(seed, 0, 4), kind="stable")) for seed in range(2400)]
+    orders = [tuple(np.argsort(shuffle.keys_of(seed, 0, 4), kind="stable")) for seed in range(2400)]
     counts = np.unique(np.array(orders), axis=0, return_counts=True)[1]
     assert len(counts) == 24
     assert_uniform(counts)
 
 
 def test_keys_are_of_row_numbers_and_not_of_batches():
-    from streampgs.packing.shuffle import keys_of
-
-    assert np.array_equal(np.concatenate([keys_of(1, 0, 10), keys_of(1, 10, 20)]), keys_of(1, 0, 30))
+    assert np.array_equal(
+        np.concatenate([shuffle.keys_of(1, 0, 10), shuffle.keys_of(1, 10, 20)]), shuffle.keys_of(1, 0, 30)
+    )
 
 
 MEASURED = """
 import sys
 import numpy as np
 import pyarrow as pa
-from streampgs.packing import packer
+from streampgs.packing import packer, shuffle
 from streampgs.run.memory import peak_rss_bytes
 
 def rows():
@@ -105,11 +103,11 @@ print(peak_rss_bytes() - before, report.rows)
 """
 
 
-@pytest.mark.parametrize("shuffle", ["", "shuffle"])
-def test_memory_is_bounded(tmp_path, shuffle):
+@pytest.mark.parametrize("shuffled", ["", "shuffle"])
+def test_memory_is_bounded(tmp_path, shuffled):
     """240 MB of rows within 64 MB, and some for what Arrow keeps back."""
     root = Path(__file__).parents[2]
-    command = [sys.executable, "-c", MEASURED, str(tmp_path / "out"), shuffle]
+    command = [sys.executable, "-c", MEASURED, str(tmp_path / "out"), shuffled]
     done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
     grown, rows = map(int, done.stdout.split())
     assert rows == 300_000

@@ -105,18 +105,23 @@ def test_a_query_or_a_large_index_that_comes_late_makes_all_start_again(tmp_path
     assert table["indices"].type == pa.list_(pa.int64())
     assert table["indices"].to_pylist()[-1] == [3_000_000_000]
     assert len(notes) == 1
-    assert "a column 'qid' turns up" in notes[0]
+    assert "a new column 'qid'" in notes[0]
 
 
 @pytest.mark.parametrize(
     ("line", "found"),
     [
         ("1 2:3 5", "no colon in an entry: '5'"),
-        ("1 x:3", "an index is no whole number: 'x:3'"),
-        ("1 -2:3", "an index is negative: '-2:3'"),
-        ("1 2:three", "a value is no number: '2:three'"),
-        ("2:3", "no label: '2:3'"),
-        ("yes 2:3", "the label is no number: 'yes'"),
+        ("1 x:3", "an index is not a whole number: 'x:3'"),
+        ("1 -2:3", "an index is not a whole number: '-2:3'"),
+        ("1 2:1 0x5:3", "an index is not a whole number: '0x5:3'"),
+        ("1 2:1 99999999999999999999:3", "an index is not a whole number: '99999999999999999999:3'"),
+        ("1 qid:x 2:1", "the query is not a whole number: 'qid:x'"),
+        ("1 2:3:4", "a value is not a number: '4'"),
+        ("1 2", "no colon in an entry: '2'"),
+        ("1 2:three", "a value is not a number: 'three'"),
+        ("2:3", "no label: '3'"),
+        ("yes 2:3", "the label is not a number: 'yes'"),
     ],
 )
 def test_a_bad_line_is_named_or_counted(tmp_path, small_chunks, line, found):
@@ -152,7 +157,7 @@ def test_labels_must_be_as_many_as_rows(tmp_path):
         (tmp_path / "y").write_text("1\n" * count)
         with pytest.raises(DataError, match=found):
             pack(tmp_path / "m.txt", tmp_path / f"out{count}", kind="matrix", labels=tmp_path / "y")
-    with pytest.raises(OptionError, match="which label is whose"):
+    with pytest.raises(OptionError, match="cannot be matched to rows"):
         pack(tmp_path / "m.txt", tmp_path / "o", kind="matrix", labels=tmp_path / "y", on_bad_row="skip")
     (tmp_path / "l.svm").write_text("1 2:3\n")
     (tmp_path / "y").write_text("1\n")
@@ -183,7 +188,9 @@ def test_lines_that_are_no_text_are_named_or_counted(tmp_path):
     assert report.skipped_rows == {"a line that is not UTF-8": 2}
 
 
-@given(st.binary(max_size=60).filter(lambda data: b"\xef\xbb\xbf" not in data))
+@given(
+    st.binary(max_size=60).filter(lambda data: not data.startswith((b"\xef\xbb\xbf", b"\x1f\x8b", b"BZh", b"\x28\xb5")))
+)
 @example(b"\n")
 @example(b"a\n\n\xff")
 @example(b"\r\n\r\r\n")
@@ -273,9 +280,9 @@ def test_weights_that_come_late_are_one_before(tmp_path, small_chunks):
     [
         ("1 2 3", "no bar between label and features"),
         ("| a", "no label"),
-        ("yes | a", "the label is no number: 'yes'"),
-        ("1 x | a", "a weight is no number: 'x'"),
-        ("1 | a:b", "a value is no number: 'a:b'"),
+        ("yes | a", "the label is not a number: 'yes'"),
+        ("1 x | a", "a weight is not a number: 'x'"),
+        ("1 | a:b", "a value is not a number: 'b'"),
         ("1 | :2", "a feature without a name: ':2'"),
     ],
 )

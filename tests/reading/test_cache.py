@@ -13,10 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streampgs.encoding.rows import RowBlock
 from streampgs.errors import DataError, RunError
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.decode import _concatenated, _evened
 from streampgs.reading.scratch import Scratch
+from streampgs.reading.table_rows import rows_of_table
 from streampgs.reading.window import Window
 
 from .plain_reader import (
@@ -295,8 +297,9 @@ def test_disk_that_keeps_nothing_is_an_error(setup, monkeypatch):
 
 
 def test_interrupted_decoding_leaves_nothing(setup):
-    def slices() -> Iterator[pa.RecordBatch]:
-        yield sparse_table(5).to_batches()[0]
+    def slices() -> Iterator[RowBlock]:
+        (batch,) = sparse_table(5).to_batches()
+        yield rows_of_table(dict(zip(batch.schema.names, batch.columns, strict=True)), setup.columns)
         raise DataError("row group 3 is damaged")
 
     cache, shard = BlockCache(setup.cache), setup.catalog().shards[0]

@@ -1,4 +1,4 @@
-"""What the loops of `streampgs.kernels.text_rows` do, slowly: split, and call float."""
+"""The readers of text, slowly: split each line, and call float."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ def number(text: bytes) -> float | None:
 
 
 def whole(text: bytes) -> int | None:
-    return int(text) if re.fullmatch(rb"[0-9]{1,18}", text) else None
+    return int(text) if re.fullmatch(rb"[0-9]+", text) and int(text) < 2**63 else None
 
 
 def svmlight_row(line: bytes) -> tuple[float, int | None, list[tuple[int, float]]] | str | None:
-    """Label, query and entries; None: no row; a text: a bad one."""
+    """Label, query and entries; None: no row; a string: a bad one."""
     found = words(line.split(b"#")[0])
     if not found:
         return None
@@ -60,7 +60,7 @@ def vw_row(line: bytes) -> tuple[float, float | None, list[tuple[bytes, bytes, f
     if not line:
         return None
     before, bar, after = line.partition(b"|")
-    if not bar:
+    if not bar or not is_text(line):
         return "bad"
     told = words(before)
     tagged = bool(before) and before[-1:] not in BLANKS
@@ -82,12 +82,10 @@ def vw_row(line: bytes) -> tuple[float, float | None, list[tuple[bytes, bytes, f
                 if number(text) is None:
                     return "bad"
                 factor = number(text)
-        if not is_text(space):
-            return "bad"
         for word in found:
             name, colon, text = word.partition(b":")
             value = number(text) if colon else 1.0
-            if not name or value is None or not is_text(name):
+            if not name or value is None:
                 return "bad"
             features.append((space, name, factor * value))
     return told_numbers[0], told_numbers[1] if len(told) > 1 else None, features

@@ -1,0 +1,115 @@
+"""Truncated gradient: stochastic gradient steps of a fixed size, and weights that shrink to exactly zero.
+
+Minimises (1/m) Σ loss + l1·‖w‖₁ (TRUNCGRAD in Shalev-Shwartz & Tewari, Stochastic Methods for ℓ1-regularized Loss
+Minimization, §4; Langford, Li & Zhang 2009).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.checks import require
+from streampgs.errors import OptionError
+from streampgs.kernels import truncated_loop as loops
+from streampgs.learn.averaging import Stretches
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.learner import Learner, Lines, Scale, Vector, labels_of
+from streampgs.learn.norms import EUCLID
+from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
+from streampgs.losses import LOSSES
+from streampgs.options import ModelOptions, values_of
+
+_AUTOMATIC_STEP = 0.1  # of the largest step that does not diverge on a row of mean norm
+
+
+@dataclass(frozen=True)
+class TruncatedOptions:
+    l1: float
+    step: float
+    varies: ClassVar[tuple[str, ...]] = ("l1", "step")
+    shared: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        require(self.l1 >= 0.0 and self.step > 0.0, f"l1 {self.l1}, step {self.step}")
+
+
+class TruncatedGradient(Learner):
+    """Lanes that differ in l1, the step, the target and the parameter of the loss."""
+
+    Options: ClassVar[type] = TruncatedOptions
+    remedy_of_divergence = "give a smaller --step, or scale the features down"
+
+    def __init__(self, specs: Sequence[LaneSpec]) -> None:
+        super().__init__(specs)
+        self.stretches = Stretches({})
+        self.fields = {
+            "weights": Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL),
+            "caught": Field((COORDINATE,), Merge.MEAN, dtype=np.int64, low=0),
+            "steps": counter(Merge.MEAN),
+            **self.stretches.fields,
+        }
+        self.parameters = self.target_parameters(loops.PARAMETERS)
+        self.parameters[loops.STEP] = [s.own.step for s in specs]
+        self.parameters[loops.SHRINK] = [s.own.step * s.own.l1 for s in specs]
+        self._advance = loops.advance_for(LOSSES[self.spec.loss], self.spec.layout)
+
+    def check(self, state: State) -> None:
+        require(bool((state["caught"] <= state["steps"]).all()), "weights that have shrunk in steps to come")
+
+    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+        batch = self.spec.batch
+        while first < stop:
+            steps = int(state["steps"])
+            until = stop if copies > 1 else min(stop, first + self.stretches.steps_left(state) * batch)
+            state["steps"][...] = self._advance(
+                state["weights"], state["caught"], state["tallies"], self.parameters, lines.starts, lines.stops,
+                lines.indices, lines.values, labels_of(lines), lines.weights, lines.offsets, first, until, batch, steps,
+                copies, self.spec.intercept,
+            )  # fmt: skip
+            first = until
+            if copies == 1:
+                self.refuse_divergence(state)
+                self.end_stretch(state)
+
+    def settle(self, state: State) -> None:
+        loops.settle(state["weights"], state["caught"], int(state["steps"]), self.parameters)
+
+    def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
+        """Of the last step, settled."""
+        chosen = np.arange(len(state["caught"])) if at is None else at
+        weights = state["weights"][chosen, lane]
+        missed = np.where(chosen == 0, 0, state["steps"] - state["caught"][chosen])
+        shrunk = np.maximum(0.0, np.abs(weights) - missed * self.parameters[loops.SHRINK, lane])
+        return np.asarray(np.copysign(shrunk, weights))
+
+    def learned(self, state: State, lane: int) -> Vector:
+        """The weights as they are kept, before missed shrinking."""
+        return np.asarray(state["weights"][:, lane])
+
+    @classmethod
+    def specs_to_warm_up(cls, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        return [replace(base, own=TruncatedOptions(0.0, 1.0))]
+
+    @classmethod
+    def candidates(cls, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        """Every combination of --l1 and --step; all of them train to the end."""
+        if options.l1 is None:
+            raise OptionError(
+                "--solver truncated-gradient without --l1", "give --l1 1e-5, or several values to compare"
+            )
+        longest = scale.label_unit / (scale.loss.curvature * max(scale.mean_squared_norm(EUCLID), 1e-300))
+        found = []
+        for l1 in values_of(options.l1):
+            for step in values_of(options.step):
+                own = TruncatedOptions(float(l1), _AUTOMATIC_STEP * longest if step == "auto" else float(step))
+                found.append(replace(base, own=own))
+        return found
+
+    @classmethod
+    def candidate_count(cls, options: ModelOptions, targets: int) -> int:
+        return len(values_of(options.l1)) * len(values_of(options.step))

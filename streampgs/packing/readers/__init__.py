@@ -1,0 +1,1 @@
+"""One reader for each kind of input that `streampgs pack` reads."""

@@ -1,0 +1,237 @@
+"""CSV and TSV. pyarrow splits the text into cells; the types are found here, from all rows and not from the first block."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+
+from streampgs.errors import DataError
+from streampgs.packing import source as sources
+from streampgs.packing.schemas import TYPES
+from streampgs.packing.source import ByteStream, Shape, Source, opened
+
+_USUAL_NULLS = ("", "NA", "N/A", "n/a", "null", "NULL", "None", "#N/A", "\\N")
+_TRUE, _FALSE = pa.array(["true", "True", "TRUE"]), pa.array(["false", "False", "FALSE"])
+_TRIED = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"))
+_WIDTH_DIFFERS = "another number of columns than in the rows before"
+_END = "\x1e"
+"""Every cell of a row that is added at the end: an open quote would swallow it."""
+
+
+def _read(delimiter: str, source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
+    options = source.options
+    parsing: dict[str, Any] = {"delimiter": options.delimiter or delimiter, "newlines_in_values": True}
+    names = _names(source, parsing)
+    if not names:
+        return
+    if options.skips_bad_rows:
+        parsing["invalid_row_handler"] = partial(_skip_row, source)
+    types = {name: TYPES[kind] for name, kind in options.types}
+    end_row = parsing["delimiter"].join([_END] * len(names)).encode() + b"\n"
+    row, waiting = 1, None
+    with opened(source) as stream:
+        for batch in _texts(source, stream, parsing, end_row, names):
+            if waiting is not None:
+                yield _typed(source, waiting, types, shape, row)
+                row += waiting.num_rows
+            waiting = batch
+        if waiting is None or not waiting.num_rows or waiting.column(0)[-1].as_py() != _END:
+            text = waiting.column(len(names) - 1)[-1].as_py() if waiting is not None and waiting.num_rows else ""
+            source.refuse(
+                "a quote is never closed",
+                f"row {row + (waiting.num_rows if waiting is not None else 0) - 1:,}",
+                text.encode(),
+                "close it, or write a quote inside a value twice",
+            )
+        yield _typed(source, waiting.slice(0, waiting.num_rows - 1), types, shape, row)
+
+
+read_csv = partial(_read, ",")
+read_tsv = partial(_read, "\t")
+
+
+class _Utf8:
+    """A stream of UTF-8 only: pyarrow would notice other text late, and not name its line."""
+
+    def __init__(self, stream: ByteStream, source: Source, end: bytes = b"") -> None:
+        self._stream, self._source, self._end = stream, source, end
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
+        self._line, self._last = 1, b""
+        self.closed = False
+
+    def read(self, count: int) -> bytes:
+        data = self._stream.read(count)
+        try:
+            self._decoder.decode(data, final=not data)
+        except UnicodeDecodeError as error:
+            before = error.object[: error.start]
+            self._source.refuse(
+                "not UTF-8",
+                f"line {self._line + _breaks(before):,}",
+                before.rpartition(b"\n")[2] + error.object[error.start : error.end],
+                "convert the file, for example with iconv -f latin1 -t utf-8",
+            )
+        if not data and not self._stream.closed:
+            data, self._end = (b"" if self._last in (b"", b"\n") else b"\n") * bool(self._end) + self._end, b""
+        self._line += _breaks(data)
+        self._last = data[-1:] or self._last
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def _breaks(data: bytes) -> int:
+    return data.count(b"\n")
+
+
+def _opened(source: Source, stream: ByteStream, parsing: dict[str, Any], end: bytes, names: list[str]) -> Any:
+    options = source.options
+    header: dict[str, Any] = {"skip_rows": options.skip_lines, "autogenerate_column_names": not options.header}
+    if options.names is not None:  # they replace the header
+        header = {"column_names": list(options.names), "skip_rows": options.skip_lines + options.header}
+    return pa.csv.open_csv(
+        pa.PythonFile(_Utf8(stream, source, end), mode="r"),
+        read_options=pa.csv.ReadOptions(block_size=sources.CHUNK_BYTES, use_threads=False, **header),
+        parse_options=pa.csv.ParseOptions(**parsing),
+        convert_options=pa.csv.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), null_values=[]),
+    )
+
+
+def _texts(
+    source: Source, stream: ByteStream, parsing: dict[str, Any], end: bytes, names: list[str]
+) -> Iterator[pa.RecordBatch]:
+    """All columns as strings."""
+    try:
+        yield from _opened(source, stream, parsing, end, names)
+    except pa.ArrowInvalid as error:
+        raise _refused(source, str(error)) from error
+
+
+def _refused(source: Source, text: str) -> DataError:
+    if "Expected" in text and "columns" in text:
+        remedy = "give the right --delimiter, or leave such rows out with --on-bad-row skip"
+        return DataError(f"'{source.path}': {text}", remedy)
+    if "straddling" in text or "block size" in text:
+        remedy = "is it CSV? Look for a quote that is never closed"
+        return DataError(f"'{source.path}': a row is longer than {sources.CHUNK_BYTES:,} bytes", remedy)
+    return DataError(f"'{source.path}' cannot be read as CSV: {text}", "give its kind with --from, or fix it")
+
+
+def _names(source: Source, parsing: dict[str, Any]) -> list[str]:
+    """The names of the columns; none if the file is empty."""
+    probe = Source(source.path, source.options)
+    with opened(probe) as stream:
+        try:
+            reader = _opened(probe, stream, {**parsing, "invalid_row_handler": lambda _: "skip"}, b"", [])
+        except pa.ArrowInvalid as error:
+            if str(error).startswith("Empty CSV file"):
+                return []
+            raise _refused(source, str(error)) from error
+        names: list[str] = list(source.options.names or reader.schema.names)
+        reader.close()
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise DataError(f"'{source.path}': two columns are called '{twice}'", "name the columns with --names A,B,…")
+    unknown = next((name for name, _ in source.options.types if name not in names), None)
+    if unknown is not None:
+        raise DataError(
+            f"'{source.path}' has no column '{unknown}'; its columns are {', '.join(names[:20])}", "correct --types"
+        )
+    return names
+
+
+def _skip_row(source: Source, row: Any) -> str:
+    source.skipped[_WIDTH_DIFFERS] += 1
+    return "skip"
+
+
+def _typed(
+    source: Source, texts: pa.RecordBatch, types: dict[str, pa.DataType], shape: Shape, first_row: int
+) -> pa.RecordBatch:
+    nulls = pa.array(source.options.nulls if source.options.nulls is not None else _USUAL_NULLS, pa.string())
+    for name, kind in types.items():
+        cells = texts.column(name)
+        if _cast(cells, kind, nulls) is None:
+            fits = _fits(cells, kind, nulls)
+            bad = pc.index(fits, False).as_py()
+            rows = len(cells) - pc.sum(fits).as_py()
+            reason = f"a value of '{name}' is not of type {_name_of(kind)}"
+            source.bad_rows(reason, f"row {first_row + bad:,}", cells[bad].as_py().encode(), rows)
+            texts = texts.filter(fits)
+    strings_have_nulls = source.options.nulls is not None
+    columns = []
+    for name, cells in zip(texts.schema.names, texts.columns, strict=True):
+        column = _column(cells, types.get(name) or shape.type_of(name), nulls)
+        if column is None:
+            column = _with_nulls(cells, nulls) if strings_have_nulls else cells
+        columns.append(column)
+    return pa.RecordBatch.from_arrays(columns, names=texts.schema.names)
+
+
+def _name_of(kind: pa.DataType) -> str:
+    return next(name for name, known in TYPES.items() if known == kind)
+
+
+def _column(cells: pa.Array, known: pa.DataType | None, nulls: pa.Array) -> pa.Array | None:
+    """The cells under the first type that all fit, `known` before others; None: strings."""
+    if known == pa.string():
+        return None
+    if known is not None and not pa.types.is_null(known):
+        column = _cast(cells, known, nulls)
+        if column is not None:
+            return column
+    if _with_nulls(cells, nulls).null_count == len(cells):
+        return pa.nulls(len(cells))
+    return next((column for kind in _TRIED if (column := _cast(cells, kind, nulls)) is not None), None)
+
+
+def _with_nulls(cells: pa.Array, nulls: pa.Array) -> pa.Array:
+    return pc.if_else(pc.is_in(cells, value_set=nulls), pa.scalar(None, pa.string()), cells)
+
+
+def _cast(cells: pa.Array, kind: pa.DataType, nulls: pa.Array) -> pa.Array | None:
+    """None if a cell is not of the type."""
+    if kind == pa.string():
+        return cells
+    forms: list[Callable[[], pa.Array]] = [
+        lambda: cells,
+        lambda: _with_nulls(cells, nulls),
+        lambda: pc.ascii_trim_whitespace(_with_nulls(cells, nulls)),
+    ]
+    for form in forms:
+        texts = form()
+        try:
+            if not pa.types.is_boolean(kind):
+                return texts.cast(kind)
+            yes = pc.is_in(texts, value_set=_TRUE)
+            known = pc.or_(yes, pc.or_(pc.is_in(texts, value_set=_FALSE), texts.is_null()))
+            if pc.all(known).as_py() is not False:
+                return pc.if_else(texts.is_null(), pa.scalar(None, pa.bool_()), yes)
+        except pa.ArrowInvalid:
+            continue
+    return None
+
+
+def _fits(cells: pa.Array, kind: pa.DataType, nulls: pa.Array) -> pa.Array:
+    """Whether each cell is of the type, by halves: bad ones are few."""
+    good = _cast(cells, kind, nulls) is not None
+    if good or len(cells) == 1:
+        return pa.array([good] * len(cells), pa.bool_())
+    half = len(cells) // 2
+    return pa.concat_arrays([_fits(cells.slice(0, half), kind, nulls), _fits(cells.slice(half), kind, nulls)])

@@ -1,0 +1,38 @@
+"""Lines of numbers, the same number of them on each, with blanks or commas between them: dense rows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from streampgs.packing.source import Shape, Source
+from streampgs.packing.tokens import COMMA, parsed, tokens_of
+
+_COMMENT = re.compile(rb"#[^\n]*")
+_AROUND_COMMA = re.compile(rb"[ \t\v\f\r]*,[ \t\v\f\r]*")
+
+
+def read(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
+    return parsed(source, partial(_parse, shape))
+
+
+def _parse(shape: Shape, data: bytes) -> pa.RecordBatch | None:
+    data = _COMMENT.sub(b"", data)
+    if b"," in data:
+        data = _AROUND_COMMA.sub(b",", data).replace(b",,", b", ,").replace(b",\n", b"\n")
+    tokens = tokens_of(data, b" \n,")
+    first = tokens.firsts
+    tokens.refuse(first & (tokens.before == COMMA), "a value is not a number")
+    numbers = tokens.numbers(np.arange(len(first)), "a value is not a number")
+    starts = np.flatnonzero(first)
+    if not starts.size:
+        return None
+    widths = np.diff(starts, append=len(first))
+    known = shape.type_of("features")
+    width = known.list_size if known is not None and pa.types.is_fixed_size_list(known) else int(widths[0])
+    tokens.refuse(starts[widths != width], "another number of columns than in the rows before")
+    return pa.record_batch({"features": pa.FixedSizeListArray.from_arrays(pa.array(numbers), width)})

@@ -1,0 +1,58 @@
+"""Parquet and Arrow (IPC files and streams): the columns as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from streampgs.errors import DataError
+from streampgs.packing.array_slices import rows_a_slice
+from streampgs.packing.schemas import plain_batch, plain_schema
+from streampgs.packing.source import Shape, Source
+
+_ARROW_FILE_MAGIC = b"ARROW1"
+
+
+@contextmanager
+def _damage_named(source: Source) -> Iterator[None]:
+    try:
+        yield
+    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+        if isinstance(error, OSError) and error.errno:  # the system's fault, not the file's
+            raise
+        raise DataError(f"'{source.path}' is damaged: {error}", "fetch or write it again") from error
+
+
+def plain_slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A few megabytes each, without dictionaries."""
+    schema = plain_schema(batch.schema)
+    rows = rows_a_slice(batch.nbytes / max(1, batch.num_rows))
+    for start in range(0, batch.num_rows, rows):
+        yield plain_batch(batch.slice(start, rows), schema).replace_schema_metadata(None)
+
+
+def read_parquet(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
+    size = source.path.stat().st_size
+    with (
+        _damage_named(source),
+        pq.ParquetFile(source.path, page_checksum_verification=True, pre_buffer=False) as file,
+    ):
+        for group in range(file.metadata.num_row_groups):
+            facts = file.metadata.row_group(group)
+            rows = rows_a_slice(facts.total_byte_size / max(1, facts.num_rows))
+            for batch in file.iter_batches(batch_size=rows, row_groups=[group]):
+                yield from plain_slices(batch)
+            source.place = size * (group + 1) // file.metadata.num_row_groups
+
+
+def read_arrow(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
+    with _damage_named(source), pa.OSFile(str(source.path)) as file:
+        is_file = file.read(len(_ARROW_FILE_MAGIC)) == _ARROW_FILE_MAGIC
+        file.seek(0)
+        reader = pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
+        for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
+            yield from plain_slices(batch)
+            source.place = file.tell()
