@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 
 from streampgs.data.budget import choose_sizes, group_sizes
+from streampgs.engine.engine import Engine
+from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
-from streampgs.learn.pgs import PgsSettings
+from streampgs.learn.norms import PNorm
+from streampgs.learn.pgs_options import PgsOptions
 from streampgs.options import Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule
@@ -45,14 +48,12 @@ def bare_rows_per_second(
     threads: int = 1,
 ) -> float:
     """Rows/s of logistic regression, after the loops are loaded; with several lanes each row counts once."""
-    settings = [
-        PgsSettings(
-            "logistic", 0.0, p, 1e-6 * 2.0**lane, 5e5, float("inf"), 1, 0.1, returns, 0, layout, workers=threads
-        )
+    own, target = PgsOptions(5e5, None, returns), Target("label")
+    specs = [
+        LaneSpec("pgs", "logistic", 0.0, PNorm(p), 1e-6 * 2.0**lane, target, 0, 1, 0.1, layout, own)
         for lane in range(lanes)
     ]
-    solver = Lanes(settings)
-    solver.grow(max(window.largest_index for window in windows) + 1)
+    solver = Engine(Lanes(specs, max(window.largest_index for window in windows) + 1), threads)
     solver.advance(windows[0], 0, 1)
     if threads > 1:
         solver.advance(windows[0], 0, windows[0].rows)

@@ -16,7 +16,7 @@ import streampgs
 from streampgs.errors import DataError
 from streampgs.evaluation import evaluate, predict
 from streampgs.inspection import inspect_run, strongest
-from streampgs.model import lanes_from, newest_checkpoint
+from streampgs.model import newest_checkpoint, race_from
 from streampgs.run.report import Silent, StopRequest
 from tests.end_to_end.conftest import streampgs as command
 from tests.end_to_end.mixed_tables import replaced, without, write
@@ -277,7 +277,7 @@ def test_old_shards_keep_what_is_cached_of_them(tmp_path: Path) -> None:
 def lane_bits(run: Path) -> dict[str, bytes]:
     """Of each class's model in the leading candidate."""
     checkpoint = newest_checkpoint(run)
-    lanes = lanes_from(checkpoint)
+    lanes = race_from(checkpoint).lanes
     targets = [target["name"] for target in checkpoint.sections["race"].values["targets"]]
     return {name: lanes.weights(number).tobytes() for number, name in enumerate(targets)}
 
@@ -339,7 +339,7 @@ def test_a_new_class_is_learnt_and_predicted(tmp_path: Path) -> None:
     assert any("2 new classes ('a', 'aa') in addition to 3" in note for note in noted.notes)
     shown = inspect_run(run, top=1)
     assert {one["target"] for one in shown["top"]} == {"b", "c", "d", "a", "aa"}
-    steps = [group.steps for group in lanes_from(newest_checkpoint(run)).groups]
+    steps = [int(group.state["steps"]) for group in race_from(newest_checkpoint(run)).lanes.groups]
     assert len(steps) == 2
     assert steps[0] == model.steps > steps[1]
     done = command("inspect", run)
@@ -367,7 +367,7 @@ def test_another_sigma_holds_for_classes_that_came_later_too(sigma: Any, tmp_pat
     streampgs.resume(tmp_path / "run", rows=1_500)
     shutil.copytree(tmp_path / "run", tmp_path / "paused")
     report = streampgs.resume(tmp_path / "run", rows=4_800, sigma=sigma)
-    steps = {group.steps for group in lanes_from(newest_checkpoint(tmp_path / "run")).groups}
+    steps = {int(group.state["steps"]) for group in race_from(newest_checkpoint(tmp_path / "run")).lanes.groups}
     assert steps == {4_800, 4_100}
     for rows in (2_100, 4_000, 4_800):
         paused = streampgs.resume(tmp_path / "paused", rows=rows, **({"sigma": sigma} if rows == 2_100 else {}))

@@ -16,10 +16,11 @@ from numpy.typing import NDArray
 import streampgs
 from streampgs.evaluation import evaluate, predict
 from streampgs.inspection import inspect_run
+from streampgs.model import race_from
 from streampgs.options import ModelOptions
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Report
-from streampgs.selection.race import Contest, heats_for
+from streampgs.selection.race import heats_for
 from tests.end_to_end.conftest import ROWS, Tables
 from tests.end_to_end.conftest import streampgs as command
 
@@ -162,18 +163,17 @@ def test_the_chosen_one_of_a_grid_is_the_best_by_the_contest(grid: tuple[Path, R
     assert report.lanes == 24
     checkpoint = RunFolder(run).newest_checkpoint()
     assert checkpoint is not None
-    contest = Contest.from_json(checkpoint.sections["race"].values)
-    marks = contest.standing.marks
-    merits = np.mean([mark["merits"] for mark in marks[len(marks) // 2 :]], axis=0)
-    chosen = contest.leader()
+    race = race_from(checkpoint)
+    marks = race.progress.marks
+    merits = np.mean([mark.merits for mark in marks[len(marks) // 2 :]], axis=0)
+    chosen = race.leader()
     assert merits[chosen] <= merits.min() * 1.0015
     assert merits.max() > 1.1 * merits.min(), "the case shows nothing"
-    of_chosen = contest.candidates[chosen].to_json()
-    assert report.chosen == {name: of_chosen[name] for name in ("loss", "p", "sigma", "t0", "radius")}
-    assert streampgs.Model.load(run).settings == contest.candidates[chosen]
+    assert report.chosen == {"loss": race.candidates[chosen].loss, **race.candidates[chosen].choices}
+    assert streampgs.Model.load(run).settings.choices == race.candidates[chosen].choices
     assert (report.judged_loss, report.judged_accuracy) == (
-        marks[-1]["losses"][chosen],
-        marks[-1]["accuracies"][chosen],
+        marks[-1].losses[chosen],
+        marks[-1].accuracies[chosen],
     )
 
 
@@ -183,7 +183,7 @@ def test_a_model_of_a_grid_is_the_one_that_is_trained_alone(
     run, report = grid
     chosen = report.chosen
     assert chosen is not None
-    alone = {"loss": chosen["loss"], "p": chosen["p"], "sigma": chosen["sigma"], "ball": chosen["radius"]}
+    alone = {"loss": chosen["loss"], "p": chosen["p"], "sigma": chosen["sigma"], "ball": chosen["ball"]}
     streampgs.train(tables.path("dense", "arrow"), run=tmp_path / "alone", epochs=1, **alone)
     mine, other = streampgs.Model.load(run), streampgs.Model.load(tmp_path / "alone")
     np.testing.assert_allclose(mine.coef_, other.coef_, rtol=1e-7, atol=1e-12)
@@ -202,7 +202,7 @@ def test_inspect_lists_every_model(grid: tuple[Path, Report]) -> None:
     }  # fmt: skip
     (leader,) = (lane for lane in lanes if lane["leads"])
     assert [leader[name] for name in ("loss", "p", "sigma", "ball")] == [
-        report.chosen[name] for name in ("loss", "p", "sigma", "radius")
+        report.chosen[name] for name in ("loss", "p", "sigma", "ball")
     ]  # type: ignore[index]
     assert done.json["dual_sha256"] == report.dual_sha256
     assert done.json["progressive_loss"] == report.progressive_loss == leader["progressive_loss"]
@@ -219,7 +219,7 @@ def test_the_command_line_takes_lists(tables: Tables, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert done.json["lanes"] == 16
     assert "16 candidates" in done.err
-    assert done.json["chosen"].keys() >= {"loss", "p", "sigma", "radius"}
+    assert done.json["chosen"].keys() >= {"loss", "p", "sigma", "ball"}
 
 
 def test_a_grid_with_pauses_comes_to_the_same_bits(grid: tuple[Path, Report], tables: Tables, tmp_path: Path) -> None:
