@@ -48,7 +48,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--test", type=Path, help="folder of test rows for --train")
     parser.add_argument("--target", type=float, help="target accuracy (default: that of converged models, minus 0.005)")
     parser.add_argument("--peers", help=f"some of {','.join(PEERS)}")
-    parser.add_argument("--repeats", type=int, default=1, help="runs of each peer; the median is shown")
+    parser.add_argument(
+        "--repeats", type=int, help="runs of each peer (default: 1), or turns of each ratio (7); the median counts"
+    )
     parser.add_argument("--limit", type=float, default=120.0, help="seconds after which a peer stops")
     parser.add_argument(
         "--data", type=Path, default=Path("bench-data"), help="folder of generated data, which is reused"
@@ -85,7 +87,7 @@ def _quick(arguments: argparse.Namespace) -> None:
     from bench_peers import quick
 
     with tempfile.TemporaryDirectory() as folder:
-        figures = quick.measure(Path(folder), arguments.rows or 200_000)
+        figures = quick.measure(Path(folder), arguments.rows or 200_000, arguments.repeats or quick.TURNS)
     result = {
         "machine": machine.machine(),
         "versions": machine.versions([*machine.PACKAGES, "scikit-learn"]),
@@ -116,9 +118,10 @@ def _bench(arguments: argparse.Namespace) -> None:
     seconds_preparing = time.perf_counter() - began
 
     outcomes: dict[str, list[dict[str, Any]]] = {name: [] for name in present}
-    for repeat in range(arguments.repeats):
+    repeats = arguments.repeats or 1
+    for repeat in range(repeats):
         for name in present:
-            print(f"{name}, {repeat + 1} of {arguments.repeats}", file=sys.stderr, flush=True)
+            print(f"{name}, {repeat + 1} of {repeats}", file=sys.stderr, flush=True)
             outcomes[name].append(supervisor.run(name, settings[name]))
     rows = [median(name, outcomes[name], supervisor.target, dataset.rows) for name in present]
     rows += [{"peer": name, "failed": f"{package} is not installed"} for name, package in absent.items()]

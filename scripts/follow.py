@@ -31,6 +31,8 @@ import pyarrow.parquet as pq
 from streampgs.run.folder import RunFolder
 
 _OPTIONS = ["--loss", "absolute", "--sigma", "1", "--t0", "1", "--no-intercept", "--ball", "none"]
+# By default many new rows at once are visited only once in this epoch, which a slow start of the trainer can cause.
+_GROWTH = ["--on-growth", "catch-up"]
 _POLL = "0.3s"
 _PATIENCE_SECONDS = 300
 
@@ -106,8 +108,12 @@ class Trainer:
     """The command line with --follow."""
 
     def __init__(self, *words: str) -> None:
-        command = [sys.executable, "-m", "streampgs", *words, "--follow", "--poll", _POLL, "--checkpoint-every", "0.2s"]
-        self.process = subprocess.Popen([*command, "--quiet", "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        command = [sys.executable, "-m", "streampgs", *words, *_GROWTH, "--follow", "--poll", _POLL]
+        self.process = subprocess.Popen(
+            [*command, "--checkpoint-every", "0.2s", "--quiet", "--json"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        )
 
     def kill(self) -> None:
         self.process.kill()
@@ -153,11 +159,8 @@ def quiet_run(events: list[dict[str, Any]], table: Path, folder: Path, epochs: i
     command = ["train", str(data), "--run", str(run), *_OPTIONS]
     for event in [*arrivals, None]:
         limit = [] if event is None else ["--rows", str(event["rows"])]
-        ended = subprocess.run(
-            [sys.executable, "-m", "streampgs", *command, "--epochs", str(epochs), *limit, "--json", "--quiet"],
-            capture_output=True,
-            check=False,
-        )
+        words = [*command, *_GROWTH, "--epochs", str(epochs), *limit, "--json", "--quiet"]
+        ended = subprocess.run([sys.executable, "-m", "streampgs", *words], capture_output=True, check=False)
         if ended.returncode:
             raise SystemExit(f"the quiet run ended with {ended.returncode}:\n{ended.stderr.decode()}")
         report = json.loads(ended.stdout)

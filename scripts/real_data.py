@@ -1,4 +1,4 @@
-"""Real data sets as Arrow shards that streampgs trains on.
+"""Write real data sets as sparse Arrow shards.
 
     python scripts/real_data.py OUT [--source FOLDER] [NAME …]
 
@@ -6,11 +6,11 @@ Each NAME gives the folders OUT/NAME (training rows) and OUT/NAME-test, in the s
 `indices` (sorted, each at most once in a row) and `values`.
 
 a9a      Census income, 123 yes-or-no features: small, and easy to compare with what others publish.
-reuters  Newswire stories as tf-idf vectors of their words: is it corporate news (topic earn or acq)? Split by date.
-names    Package names as hashed 3- to 5-grams of their bytes: which of two registries is a name from? Millions of rows
-         with 2^20 features, and accuracy that still rises with the number of rows: the out-of-core set.
+reuters  Newswire stories as tf-idf vectors of their words: is a story corporate news (topic earn or acq)? Split by date.
+names    Package names as hashed 3- to 5-grams of their bytes: which of two registries has a name? Millions of rows with 2^20
+         features, for training out of core; more rows still give a better accuracy.
 
-The same source gives the same bytes: all that is random is the order of `names`, which has a fixed seed.
+The same source gives the same bytes: only the order of `names` is random, with a fixed seed.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 def write_shards(batches: Iterable[pa.RecordBatch], folder: Path, shard_rows: int) -> int:
-    """Write the batches into shards of `shard_rows` rows or a little more; how many rows there were."""
+    """Write the batches into shards of at least `shard_rows` rows; returns the number of rows."""
     folder.mkdir(parents=True)
     batches, rows = iter(batches), 0
     for number, first in enumerate(batches):
@@ -76,11 +76,11 @@ def write_shards(batches: Iterable[pa.RecordBatch], folder: Path, shard_rows: in
 
 def batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
     rows = iter(rows)
-    while piece := list(islice(rows, _BATCH_ROWS)):
-        ordered = [sorted(row.features.items()) for row in piece]
+    while batch := list(islice(rows, _BATCH_ROWS)):
+        ordered = [sorted(row.features.items()) for row in batch]
         yield pa.record_batch(
             [
-                [row.label for row in piece],
+                [row.label for row in batch],
                 [[index for index, _ in features] for features in ordered],
                 [[value for _, value in features] for features in ordered],
             ],
@@ -118,7 +118,7 @@ def write_reuters(source: Path, folder: Path, test_folder: Path) -> None:
 
 
 class TfIdf:
-    """log(1 + tf) · idf, rows of length 1. A word that no training story has is left out."""
+    """log(1 + tf) · idf, scaled to length 1. Words that are in no training story are left out."""
 
     def __init__(self, texts: list[Counter[str]]) -> None:
         texts_with = Counter(word for words in texts for word in words)
@@ -157,7 +157,7 @@ def write_names(source: Path, folder: Path, test_folder: Path) -> None:
 
 
 def read_names(path: Path) -> pa.BinaryArray:
-    """The names of a registry, each once, without scope and with `_` and `.` folded to `-`."""
+    """The unique names of a registry, without scopes and with `-` for `_` and `.`."""
     names = pa.csv.read_csv(
         path,
         read_options=pa.csv.ReadOptions(column_names=["name"]),
@@ -185,7 +185,7 @@ def _hashed_grams(
 ) -> tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.float32]]:
     """Rows (offsets, indices, values) of the grams of ^name$, each hashed by FNV-1a and folded to `_HASH_BITS` bits.
 
-    A row has length 1; two grams that share an index count once.
+    Rows are scaled to length 1; grams with the same index count once.
     """
     rows = bounds.size - 1
     most_grams = (_LONGEST_GRAM - _SHORTEST_GRAM + 1) * (bounds[rows] - bounds[0])
@@ -232,16 +232,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"{', '.join(DATA_SETS)} (default: all)")
-    parser.add_argument("--source", type=Path, default=SOURCE, help="where the files as published are")
+    parser.add_argument("--source", type=Path, default=SOURCE, help="folder of the published files")
     arguments = parser.parse_intermixed_args()
     for name in arguments.names:
         if name not in DATA_SETS:
-            parser.error(f"no data set '{name}'; there are {', '.join(DATA_SETS)}")
+            parser.error(f"unknown data set '{name}'; choose from {', '.join(DATA_SETS)}")
     for name in arguments.names or DATA_SETS:
         folder, test_folder = arguments.out / name, arguments.out / f"{name}-test"
         for existing in (folder, test_folder):
             if existing.exists():
-                parser.error(f"{existing} exists; delete it, or name another folder")
+                parser.error(f"{existing} exists; delete it or choose another folder")
         began = time.perf_counter()
         DATA_SETS[name](arguments.source, folder, test_folder)
         print(f"{folder} and {test_folder}: {time.perf_counter() - began:.1f} s", flush=True)

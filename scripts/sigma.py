@@ -18,15 +18,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bench_peers.loop import lanes_for
 from bench_peers.machine import machine_line
 from streampgs.data.budget import group_sizes
 from streampgs.engine.engine import Engine
 from streampgs.evaluation import evaluate
 from streampgs.kernels.placing_loop import score_rows, squared_norms
-from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
-from streampgs.learn.norms import EUCLID
-from streampgs.learn.pgs_options import PgsOptions, automatic_t0
 from streampgs.losses import LOSSES
 from streampgs.model import Model
 from streampgs.options import Limits, ModelOptions, Resources
@@ -72,12 +70,10 @@ def searched(train: Window, test: Window, loss: str, layout: str, first_step: fl
     squared_norms(train.starts[: norms.size], train.stops[: norms.size], train.values, 2.0, norms)
     scale = float(norms.mean()) + 0.01
     unit = LOSSES[loss].curvature * scale / train.rows
-    target, own = Target("label"), PgsOptions(1.0, None, returns)
-    spec = LaneSpec("pgs", loss, 0.0, EUCLID, 1.0, target, 0, 1, 0.1, layout, own)
     grid = [step * unit for step in STEPS]
-    first = [automatic_t0(LOSSES[loss], sigma, scale) / first_step for sigma in grid]
-    specs = [replace(spec, sigma=s, own=replace(own, t0=t0)) for s, t0 in zip(grid, first, strict=True)]
-    lanes = Lanes(specs, max(train.largest_index, test.largest_index) + 1)
+    usual = lanes_for(ModelOptions(loss=loss, sigma=tuple(grid), ball="none", returns=returns), train, layout).specs
+    lanes = Lanes([replace(spec, own=replace(spec.own, t0=spec.own.t0 / first_step)) for spec in usual])
+    lanes.grow(max(train.largest_index, test.largest_index) + 1)
     engine = Engine(lanes)
     curves = [Curve(step, sigma, []) for step, sigma in zip(STEPS, grid, strict=True)]
     done = 0

@@ -1,4 +1,4 @@
-"""streampgs: linear models on tables far larger than memory, that pause and resume bit for bit.
+"""streampgs: linear models on tables far larger than memory, with training that pauses and resumes bit for bit.
 
 import streampgs
 
@@ -22,7 +22,7 @@ __all__ = ["Model", "StreampgsError", "pack", "resume", "train"]
 
 __version__ = "0.1.0"
 
-# Fetched when first asked for: the command line must not import pyarrow and numba to print its help.
+# Imported on first use: the command line must not import pyarrow and numba to print its help.
 _HOMES = {
     "Model": "streampgs.model",
     "StreampgsError": "streampgs.errors",

@@ -1,7 +1,7 @@
-"""Validate what is read back from a run: types, bounds, and errors that name the file.
+"""Validate records that are read from a run: types, bounds, and errors that name the file.
 
-A seal detects damage. It does not tell who wrote a file, so whatever could ask for unlimited memory, never end, or make a
-compiled loop read outside its arrays is checked before it is used.
+A seal detects damage, but anybody can write a sealed file. So each value that could ask for unlimited memory, never end, or
+make a compiled loop read outside its arrays is checked before use.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ T = TypeVar("T")
 Count = Annotated[int, msgspec.Meta(ge=0)]
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 MAY_BE_INFINITE = {"infinite": True}
-"""Metadata of a dataclass field that may hold infinity: `field(metadata=MAY_BE_INFINITE)`. NaN is always refused."""
+"""Metadata of a dataclass field that may hold infinity. NaN is always refused."""
 
 
 @contextmanager
@@ -38,9 +38,9 @@ def understanding(path: Path | None) -> Iterator[None]:
         LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
         StreampgsError,
     ) as error:  # fmt: skip
-        told = error.found if isinstance(error, StreampgsError) else repr(error)
+        reason = error.found if isinstance(error, StreampgsError) else repr(error)
         raise RunError(
-            f"'{path}' is intact, but its contents are invalid: {told[:300]}",
+            f"'{path}' is intact, but its contents are invalid: {reason[:300]}",
             "restore it from a copy or start a new run; do not trust it if it came from someone else",
         ) from error
 
@@ -51,7 +51,7 @@ def require(holds: bool, what: str) -> None:
 
 
 def decode(kind: type[T], record: Any) -> T:
-    """A dataclass from what JSON gives back; ValueError names the field with a wrong type, bound or number.
+    """A dataclass from a JSON-like record; ValueError names the field with a wrong type, bound or number.
 
     Bounds are part of the field's type: `Annotated[int, msgspec.Meta(ge=0)]`. Keys without a field are ignored.
     """

@@ -1,10 +1,10 @@
-"""What goes wrong for reasons a user can mend: each error says what was found, where, and what to do."""
+"""Errors that a user can fix. Each names the finding, its place and the remedy."""
 
 from __future__ import annotations
 
 
 class StreampgsError(Exception):
-    """A fault in data, options or files. `str()` of it is the whole message for people."""
+    """An error in data, options or files; `str()` is the whole message."""
 
     def __init__(self, found: str, remedy: str = "") -> None:
         self.found = found
@@ -13,7 +13,7 @@ class StreampgsError(Exception):
 
 
 class OptionError(StreampgsError):
-    """An option or a combination of options that cannot be honoured."""
+    """An invalid option or combination of options."""
 
 
 class DataError(StreampgsError):
@@ -21,16 +21,16 @@ class DataError(StreampgsError):
 
 
 class Unfinished(DataError):
-    """A shard without its end: its writer is still at it, or was interrupted."""
+    """A shard without an end: it is still being written, or its writer was interrupted."""
 
 
 class DataChanged(DataError):
-    """A shard that is no longer what the catalog recorded."""
+    """A shard that differs from its record in the catalog."""
 
 
 class RunError(StreampgsError):
-    """A run's folder that cannot be used: locked, damaged, absent, of another format."""
+    """A run folder that cannot be used: locked, damaged, absent, or of another format."""
 
 
 class Diverged(StreampgsError):
-    """The numbers left the finite range; nothing of it was saved."""
+    """The model is no longer finite; this state was not saved."""

@@ -22,7 +22,7 @@ _SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Task:
-    """What is predicted from scores: a number, one of two classes (-1 and +1), or the number of one of several classes."""
+    """The prediction that scores stand for: a number, one of two classes (-1 and +1), or the number of one of several classes."""
 
     loss: Loss
     shape: float

@@ -1,4 +1,4 @@
-"""Real data sets as shards: what the rows are is as published, and hashed grams are those of a plain loop."""
+"""scripts/real_data.py writes the published rows, and its hashed grams are those of a plain loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def real_data() -> Any:
 
 
 def plain_grams(name: bytes) -> list[int]:
-    """FNV-1a of each gram of ^name$, its upper bits folded onto the lower 20."""
+    """FNV-1a of each gram of ^name$, with the upper bits folded onto the lower 20."""
     padded = b"^" + name + b"$"
     found = set()
     for length in (3, 4, 5):
@@ -50,15 +50,15 @@ def test_names_become_their_grams(real_data: Any) -> None:
         assert values == pytest.approx([1 / math.sqrt(len(values))] * len(values))
 
 
-def test_names_lose_their_scopes_and_come_once(real_data: Any, tmp_path: Path) -> None:
+def test_names_have_no_scopes_and_are_unique(real_data: Any, tmp_path: Path) -> None:
     path = tmp_path / "names.txt.gz"
     path.write_bytes(gzip.compress(b'@scope/left-pad\nleft_pad\n@scope/\nzope.interface\n"quoted,\n'))
     assert real_data.read_names(path).to_pylist() == [b"left-pad", b"zope-interface", b'"quoted,']
 
 
-def test_small_sets_have_the_rows_that_are_published(tmp_path: Path) -> None:
+def test_small_sets_have_the_published_rows(tmp_path: Path) -> None:
     if not SOURCE.exists():
-        pytest.skip(f"{SOURCE} is not here: the data sets are too large to be part of the project")
+        pytest.skip(f"needs the data sets in {SOURCE}, which are too large for the project")
     subprocess.run([sys.executable, SCRIPT, tmp_path, "a9a", "reuters", "--source", SOURCE], check=True)
     found = {}
     for folder in tmp_path.iterdir():

@@ -1,4 +1,4 @@
-"""The commands of docs/real-data.md do what that page says, where the data sets are at hand."""
+"""The commands of docs/real-data.md reach their accuracies, if the data sets are available."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LEAST = {"a9a": 0.848, "magic04": 0.77, "reuters21578": 0.98, "rcv1_small": 0.86
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not SOURCE.is_dir(), reason="needs the data sets, which are too large to be part of the project")
+@pytest.mark.skipif(not SOURCE.is_dir(), reason="needs the data sets, which are too large for the project")
 @pytest.mark.parametrize("name", LEAST)
 def test_the_commands_reach_their_accuracy(name: str, tmp_path: Path) -> None:
     (commands,) = [block for block in BLOCKS if f"$D/{name}" in block]

@@ -25,16 +25,17 @@ from streampgs.options import Resources
 from streampgs.reading.window import Window
 from streampgs.synth import write_dataset
 
-_TURNS = 7
+TURNS = 7
 _SHARDS = 4
 _DENSE_ROWS_PER_SPARSE = 4  # a dense row of 28 takes a quarter of the time
 _ROWS_OF_A_TRAINING = 4_000_000
 _MOST_EPOCHS = 20
 _LANES = 16
 
-Ratios = dict[str, float]
 Speed = Callable[[], float]
 """Rows/s."""
+Pairs = dict[str, tuple[Speed, Speed]]
+"""Name of a ratio → the two speeds."""
 
 
 @dataclass(frozen=True)
@@ -53,14 +54,12 @@ class Workloads:
     dense: Workload
 
 
-def measure(folder: Path, rows: int) -> dict[str, Any]:
+def measure(folder: Path, rows: int, turns: int = TURNS) -> dict[str, Any]:
     workloads = Workloads(
         sparse=_workload(folder, "sparse", rows), dense=_workload(folder, "dense", rows * _DENSE_ROWS_PER_SPARSE)
     )
-    ratios: Ratios = {}
-    for ratio in RATIOS:
-        ratios.update(ratio(workloads))
-    return {"rows": rows, "ratios": ratios}
+    pairs = loop_and_sklearn(workloads) | pipeline_and_loop(workloads) | lanes_and_one_lane(workloads)
+    return {"rows": rows, "turns": turns, "ratios": {name: _ratio(*pair, turns) for name, pair in pairs.items()}}
 
 
 def _workload(folder: Path, kind: str, rows: int) -> Workload:
@@ -69,15 +68,15 @@ def _workload(folder: Path, kind: str, rows: int) -> Workload:
     return Workload(kind, data, rows, windows_in_memory(str(data), Resources(), count=rows))
 
 
-def _ratio(speed: Speed, reference: Speed) -> float:
+def _ratio(speed: Speed, reference: Speed, turns: int) -> float:
     speed(), reference()  # compiles and warms up the caches
-    return statistics.median(speed() / reference() for _ in range(_TURNS))
+    return statistics.median(speed() / reference() for _ in range(turns))
 
 
-# ------------------------------------------------------------------------------------------------------- ratios
+# --------------------------------------------------------------------------------------------- pairs of speeds
 
 
-def loop_over_sklearn(workloads: Workloads) -> Ratios:
+def loop_and_sklearn(workloads: Workloads) -> Pairs:
     """Logistic regression in one thread on the same rows in memory, in visiting order, with and without averaging.
 
     By default scikit-learn shuffles, which causes random memory access and costs it half its speed; with ratios for both.
@@ -86,7 +85,7 @@ def loop_over_sklearn(workloads: Workloads) -> Ratios:
     features = max(window.largest_index for window in windows) + 1
     rows = [(matrix(window, features), window.labels.copy()) for window in windows]
     return {
-        f"loop_over_sklearn_{'averaged' if average else 'last'}{'_shuffling' if shuffle else ''}": _ratio(
+        f"loop_over_sklearn_{'averaged' if average else 'last'}{'_shuffling' if shuffle else ''}": (
             partial(bare_rows_per_second, windows, "sparse", returns="suffix" if average else "last"),
             partial(sklearn_speed, rows, average, shuffle),
         )
@@ -95,23 +94,21 @@ def loop_over_sklearn(workloads: Workloads) -> Ratios:
     }
 
 
-def pipeline_over_loop(workloads: Workloads) -> Ratios:
+def pipeline_and_loop(workloads: Workloads) -> Pairs:
     """Training from Arrow shards in the page cache, relative to the same steps on rows in memory."""
     return {
-        f"pipeline_over_loop_{workload.kind}": _ratio(
-            partial(_training_speed, workload), partial(bare_rows_per_second, workload.windows, workload.kind)
+        f"pipeline_over_loop_{workload.kind}": (
+            partial(_training_speed, workload),
+            partial(bare_rows_per_second, workload.windows, workload.kind),
         )
         for workload in (workloads.sparse, workloads.dense)
     }
 
 
-def lanes_over_one_lane(workloads: Workloads) -> Ratios:
+def lanes_and_one_lane(workloads: Workloads) -> Pairs:
     """Rows/s of many models on the same rows relative to one model, without averages."""
     speed = partial(bare_rows_per_second, workloads.sparse.windows, "sparse", returns="last")
-    return {f"lanes_{_LANES}_over_1": _ratio(partial(speed, lanes=_LANES), speed)}
-
-
-RATIOS = (loop_over_sklearn, pipeline_over_loop, lanes_over_one_lane)
+    return {f"lanes_{_LANES}_over_1": (partial(speed, lanes=_LANES), speed)}
 
 
 # ------------------------------------------------------------------------------------------------------- speeds

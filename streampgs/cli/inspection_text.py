@@ -1,4 +1,4 @@
-"""The results of inspections, for people."""
+"""The results of `streampgs inspect` as text."""
 
 from __future__ import annotations
 
@@ -19,16 +19,53 @@ def _catalog_text(catalog: dict[str, Any]) -> str:
     )
 
 
+def run_text(result: dict[str, Any]) -> str:
+    pairs = {
+        "run": f"{result['run']} (checkpoint {result['checkpoint']})",
+        "trained": f"{result['rows']:,} rows, {result['t']:,} steps, {_progress_text(result)}",
+        "model": _model_text(result["settings"]),
+        "weights": _weights_text(result),
+        "dual": f"sha256 {result['dual_sha256']}",
+        "data": f"{_source_text(result)}, {_label_text(result['options'])}",
+    }
+    if len(result["lanes"]) > 1:
+        pairs["models"] = f"{len(result['lanes'])} in training; * marks the best"
+    if result["progressive_loss"] is not None:
+        gap = "" if result["gap"] is None else f", certified gap {result['gap']:.3g}"
+        pairs["progress"] = f"loss {result['progressive_loss']:.5f}{gap}"
+    if result["stream_rows"] is not None:
+        pairs["continue"] = (
+            f"producer | streampgs resume {result['run']} -   from row {result['stream_rows']:,} of the stream (counted "
+            "from 0), or from its first row with --skip-taken"
+        )
+    for number, fault in enumerate(result["damaged_checkpoints"]):
+        pairs[f"damaged {number + 1}"] = fault
+    return "\n\n".join([_lines(pairs), *_tables(result)])
+
+
 def _progress_text(result: dict[str, Any]) -> str:
     if result["stream_rows"] is None:
         return f"in epoch {result['epoch']}"
-    return f"rows that were replayed among them; {result['stream_rows']:,} rows of the stream are taken"
+    return f"including replayed rows; {result['stream_rows']:,} rows of the stream are done"
+
+
+def _model_text(settings: dict[str, Any]) -> str:
+    numbers = [
+        f"no {name}" if value is None else f"{name} {_short(value)}" for name, value in list(settings.items())[2:]
+    ]
+    return ", ".join([settings["solver"], settings["loss"], *numbers])
+
+
+def _weights_text(result: dict[str, Any]) -> str:
+    several = len({lane["target"] for lane in result["lanes"]}) > 1
+    intercept = "" if several else f", intercept {result['intercept']:.6g}"
+    return f"{result['nonzeros']:,} nonzeros, {result['features']:,} features{intercept}"
 
 
 def _source_text(result: dict[str, Any]) -> str:
     if result["stream_rows"] is None:
         return _catalog_text(result["catalog"])
-    return f"a stream on standard input of {result['catalog']['layout']} rows"
+    return f"a stream of {result['catalog']['layout']} rows on standard input"
 
 
 def _label_text(options: dict[str, Any]) -> str:
@@ -37,39 +74,13 @@ def _label_text(options: dict[str, Any]) -> str:
     return f"label column '{options['label']}'" + (f", {len(options['classes'])} classes" if options["classes"] else "")
 
 
-def run_text(result: dict[str, Any]) -> str:
-    options, settings = result["options"], result["settings"]
-    model = [f"no {name}" if value is None else f"{name} {_short(value)}" for name, value in list(settings.items())[2:]]
-    pairs = {
-        "run": f"{result['run']} (checkpoint {result['checkpoint']})",
-        "trained": f"{result['rows']:,} rows, {result['t']:,} steps, {_progress_text(result)}",
-        "model": ", ".join([settings["solver"], settings["loss"], *model]),
-        "weights": f"{result['nonzeros']:,} of {result['features']:,} features are not zero, intercept {result['intercept']:.6g}",
-        "dual": f"sha256 {result['dual_sha256']}",
-        "data": f"{_source_text(result)}, {_label_text(options)}",
-    }
-    several = len({lane["target"] for lane in result["lanes"]}) > 1
-    if several:
-        pairs["weights"] = f"{result['nonzeros']:,} are not zero, of {result['features']:,} features"
-    if len(result["lanes"]) > 1:
-        pairs["models"] = f"{len(result['lanes'])} in training; the one that leads is marked *"
-    if result["progressive_loss"] is not None:
-        pairs["progress"] = f"loss {result['progressive_loss']:.5f}" + (
-            "" if result["gap"] is None else f", certified gap {result['gap']:.3g}"
-        )
-    if result["stream_rows"] is not None:
-        pairs["goes on"] = (
-            f"from row {result['stream_rows']:,} on, counted from 0: producer | streampgs resume {result['run']} -   "
-            "or from the stream's first row on, with --skip-taken"
-        )
-    for number, fault in enumerate(result["damaged_checkpoints"]):
-        pairs[f"damaged {number + 1}"] = fault
+def _tables(result: dict[str, Any]) -> list[str]:
     tables = [_lane_table(result["lanes"])] if len(result["lanes"]) > 1 else []
     if result.get("top"):
         tables.append(_top_table(result["top"]))
     if result["dropped"]:
         tables.append(_dropped_table(result["dropped"]))
-    return "\n\n".join([_lines(pairs), *tables])
+    return tables
 
 
 def _lane_table(lanes: list[dict[str, Any]]) -> str:
@@ -124,7 +135,7 @@ def _number(value: float | None, form: str = ".3g") -> str:
 
 
 def _table(head: list[str], rows: list[list[str]], left: int | None = None) -> str:
-    """Columns of cells, set to the right; the one numbered `left` to the left."""
+    """Columns aligned to the right; the column numbered `left` is aligned to the left."""
     widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
     lines = [
         "  ".join(
@@ -141,14 +152,14 @@ def data_text(result: dict[str, Any]) -> str:
         "data": _catalog_text(result["catalog"]),
         "columns": ", ".join(result["catalog"]["columns"]),
         **({"features": result["encoding"]["columns"]} if result["encoding"] else {}),
-        **({"no features": result["encoding"]["left out"]} if "left out" in result["encoding"] else {}),
+        **({"ignored": result["encoding"]["left out"]} if "left out" in result["encoding"] else {}),
         "window": f"{result['window_bytes'] / 1e6:,.1f} MB, about {result['rows_per_window']:,} rows from "
         f"{result['blocks_per_window_first_epoch']} blocks in the first epoch, {result['blocks_per_window_later']} later",
-        "clustering": f"{result['clustering']:.3f} (labels inside blocks of about {result['clustering_block_rows']:,} rows; "
+        "clustering": f"{result['clustering']:.3f} (of labels in blocks of about {result['clustering_block_rows']:,} rows; "
         "0 mixed, 1 sorted)",
     }
     if result["ignored_files"]:
-        pairs["left out"] = f"{result['ignored_files']} files that are no shards by their names"
+        pairs["other files"] = f"{result['ignored_files']}, whose names are not those of shards"
     text = _lines(pairs)
     for warning in result["warnings"]:
         text += "\n" + click.style("warning: ", fg="yellow") + warning

@@ -73,7 +73,11 @@ def inspect(target: tuple[str, ...], top: int = 0, json: bool = False, **options
 @click.command("history", cls=Command, short_help="Show the history of a run.", kinds=(AsJson,))
 @click.argument("run", type=click.Path(path_type=Path))
 def history(run: Path, json: bool = False) -> int:
-    """Show the history of RUN: a line for each start, pause, arrival of shards and choice of a model."""
+    """Show the history of RUN: a line for each start, pause, arrival of shards and choice of a model.
+
+    \b
+      streampgs history my-run
+    """
     from streampgs.cli.history_text import history_text
     from streampgs.run.folder import RunFolder
 
@@ -90,7 +94,7 @@ def history(run: Path, json: bool = False) -> int:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("data", nargs=-1, required=True)
 def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str = "error", json: bool = False) -> int:
-    """Measure the model of RUN on DATA: loss, accuracy and AUC, or mean squared error and R².
+    """Measure the model of RUN on DATA: loss, accuracy and AUC; for numbers mean squared error and R².
 
     \b
       streampgs evaluate my-run test-shards/
@@ -109,9 +113,13 @@ def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str = "error", json: 
 
 
 def _say_result(result: dict[str, Any]) -> None:
-    for name, value in result.items():
-        if name not in ("skipped_rows", "unknown_entries", "labels"):
-            say(f"{name:<9} " + (f"{value:,}" if name == "rows" else "unknown" if value is None else f"{value:.6g}"))
+    from streampgs.metrics import METRICS
+
+    say(f"{'rows':<9} {result['rows']:,}")
+    for name, metric in METRICS.items():
+        if name in result:
+            value = "unknown" if result[name] is None else f"{result[name]:.6g}"
+            say(f"{name:<9} {value:<11} {metric.title}")
     for label, figures in result.get("labels", {}).items():
         known = (f"{name} {value:.6g}" for name, value in figures.items() if value is not None)
         say(f"{label:<9} " + ", ".join(known))

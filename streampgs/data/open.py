@@ -24,8 +24,9 @@ from streampgs.formats.registry import schema_of
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.schedule import Schedule
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
-from streampgs.table.layout import DENSE, Columns, Layout, TableSays, find_layout, holds_features
+from streampgs.table.layout import DENSE, Columns, Layout, find_layout, holds_features
 from streampgs.table.locate import Located
+from streampgs.table.partitions import LogSchema
 
 STREAM_NAME = "standard input"
 _NO_FEATURES = Plan((), {})
@@ -85,9 +86,9 @@ def open_table(
     located = located_shards(sources)
     if growing:
         located.paths = whole_shards(located.paths)
-    schema = _schema_of(located.paths[0], located.says)
+    schema = _schema_of(located.paths[0], located.logs)
     wanted = _wanted(schema, str(located.paths[0]), options, encoding_options)
-    surveyed = survey(located.paths, columns_of(options, None if wanted is None else _NO_FEATURES), located.says)
+    surveyed = survey(located.paths, columns_of(options, None if wanted is None else _NO_FEATURES), located.logs)
     plan = None if wanted is None else _plan(surveyed, options, wanted)
     catalog = catalog_of(_shards(surveyed, columns_of(options, plan)), sources)
     notes: list[str] = []
@@ -102,7 +103,7 @@ def open_table(
     del sample
     pa.default_memory_pool().release_unused()
     if encoding is None:
-        surveyed = survey(located.paths, columns_of(options, None), located.says)
+        surveyed = survey(located.paths, columns_of(options, None), located.logs)
     return OpenTable(_catalog(surveyed, options, encoding, sources), located, options, encoding, decoder_bytes, notes)
 
 
@@ -125,10 +126,10 @@ def open_stream(
 
 
 def grown_table(
-    paths: Sequence[ShardPath], says: Mapping[ShardPath, TableSays], options: ModelOptions, encoding: Encoding | None
+    paths: Sequence[ShardPath], logs: Mapping[ShardPath, LogSchema], options: ModelOptions, encoding: Encoding | None
 ) -> GrownTable:
     """Open new shards; their new columns get features after the known ones, their new classes numbers."""
-    surveyed = survey(paths, columns_of(options, None if encoding is None else _NO_FEATURES), says)
+    surveyed = survey(paths, columns_of(options, None if encoding is None else _NO_FEATURES), logs)
     shards = _shards(surveyed, columns_of(options, encoding))  # refuses columns whose type has changed
     if not sum(shard.rows for shard in shards):
         return GrownTable(shards, options, encoding)
@@ -155,9 +156,9 @@ def grown_table(
 # Columns.
 
 
-def _schema_of(shard: ShardPath, says: Mapping[ShardPath, TableSays]) -> pa.Schema:
-    if shard in says:
-        return says[shard].schema
+def _schema_of(shard: ShardPath, logs: Mapping[ShardPath, LogSchema]) -> pa.Schema:
+    if shard in logs:
+        return logs[shard].schema
     return schema_of(shard)
 
 

@@ -1,4 +1,4 @@
-"""Which function of score and label is minimised, and what is known about it? One block and one line below per loss.
+"""Which function of score and label does training minimize? A loss is one block in a module here and one line below.
 
 Nothing here imports Numba: the command line lists the losses, and loops compile their formulas when they need them.
 """

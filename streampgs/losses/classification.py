@@ -26,7 +26,7 @@ def _larger_class(labels: Vector, weights: Vector, offsets: Vector, shape: float
     return float(np.sign(mean_label(labels, weights, offsets, shape)))
 
 
-HINGE = Loss("hinge", hinge_value, hinge_slope, classifies=True, curvature=1.0, lipschitz=True, minimiser=_larger_class)
+HINGE = Loss("hinge", hinge_value, hinge_slope, classifies=True, curvature=1.0, lipschitz=True, minimizer=_larger_class)
 
 
 def squared_hinge_value(s: float, y: float, shape: float) -> float:
@@ -40,7 +40,7 @@ def squared_hinge_slope(s: float, y: float, shape: float) -> float:
 
 SQUARED_HINGE = Loss(
     "squared-hinge", squared_hinge_value, squared_hinge_slope, classifies=True, curvature=2.0, lipschitz=False,
-    minimiser=mean_label,
+    minimizer=mean_label,
 )  # fmt: skip
 
 
@@ -65,7 +65,7 @@ def _clipped_probability(scores: Vector) -> Vector:
 
 MODIFIED_HUBER = Loss(
     "modified-huber", modified_huber_value, modified_huber_slope, classifies=True, curvature=2.0, lipschitz=True,
-    minimiser=mean_label, probability=_clipped_probability,
+    minimizer=mean_label, probability=_clipped_probability,
 )  # fmt: skip
 
 
@@ -94,6 +94,6 @@ def _log_odds(labels: Vector, weights: Vector, offsets: Vector, shape: float) ->
 
 
 LOGISTIC = Loss(
-    "logistic", logistic_value, logistic_slope, classifies=True, curvature=0.5, lipschitz=True, minimiser=_log_odds,
+    "logistic", logistic_value, logistic_slope, classifies=True, curvature=0.5, lipschitz=True, minimizer=_log_odds,
     probability=_logistic_probability,
 )  # fmt: skip

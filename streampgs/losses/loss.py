@@ -64,7 +64,7 @@ class Loss:
     and losses without curvature)."""
     lipschitz: bool
     """Whether the slope is bounded on the whole line; the others need a ball."""
-    minimiser: Callable[[Vector, Vector, Vector, float], float]
+    minimizer: Callable[[Vector, Vector, Vector, float], float]
     """The constant score with the smallest mean loss, from labels, weights, offsets and shape. Losses of classes ignore
     the offsets: with offsets their constant has no closed form."""
     parameter: Parameter | None = None
@@ -91,7 +91,7 @@ class Loss:
         empty offsets zeros; 0 if no row counts."""
         weights = weights if weights.size else np.ones(len(labels))
         offsets = offsets if offsets.size else np.zeros(len(labels))
-        return self.minimiser(labels, weights, offsets, shape) if weights.sum() > 0.0 else 0.0
+        return self.minimizer(labels, weights, offsets, shape) if weights.sum() > 0.0 else 0.0
 
     def values(self, scores: Vector | float, labels: Vector, shape: float) -> Vector:
         """The value for each label, in plain Python: for a few numbers."""

@@ -20,7 +20,7 @@ def _mean(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> flo
 
 
 SQUARED = Loss(
-    "squared", squared_value, squared_slope, classifies=False, curvature=2.0, lipschitz=False, minimiser=_mean
+    "squared", squared_value, squared_slope, classifies=False, curvature=2.0, lipschitz=False, minimizer=_mean
 )
 
 
@@ -52,7 +52,7 @@ def _huber_centre(labels: Vector, weights: Vector, offsets: Vector, shape: float
 
 
 HUBER = Loss(
-    "huber", huber_value, huber_slope, classifies=False, curvature=1.0, lipschitz=True, minimiser=_huber_centre,
+    "huber", huber_value, huber_slope, classifies=False, curvature=1.0, lipschitz=True, minimizer=_huber_centre,
     parameter=Parameter("huber_width", default=spread),
 )  # fmt: skip
 
@@ -72,7 +72,7 @@ def _median(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> f
 
 
 ABSOLUTE = Loss(
-    "absolute", absolute_value, absolute_slope, classifies=False, curvature=1.0, lipschitz=True, minimiser=_median,
+    "absolute", absolute_value, absolute_slope, classifies=False, curvature=1.0, lipschitz=True, minimizer=_median,
     unit=spread,
 )  # fmt: skip
 
@@ -97,5 +97,5 @@ def _one_half(labels: Vector) -> float:
 
 QUANTILE = Loss(
     "quantile", quantile_value, quantile_slope, classifies=False, curvature=1.0, lipschitz=True,
-    minimiser=_quantile, parameter=Parameter("quantile", default=_one_half, below=1.0), unit=spread,
+    minimizer=_quantile, parameter=Parameter("quantile", default=_one_half, below=1.0), unit=spread,
 )  # fmt: skip

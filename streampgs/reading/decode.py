@@ -18,7 +18,8 @@ from streampgs.errors import DataError
 from streampgs.formats.format import OpenShard
 from streampgs.formats.registry import open_shard
 from streampgs.table.catalog import Shard
-from streampgs.table.layout import Columns, partition_columns
+from streampgs.table.layout import Columns
+from streampgs.table.partitions import partition_columns
 
 # Less at a time costs more in calls than in decoding.
 _BATCH_BYTES = 1 << 20
@@ -145,7 +146,7 @@ def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]:
     """A batch's columns, and those that the file does not have."""
     own = dict(zip(batch.schema.names, batch.columns, strict=True))
-    return own | partition_columns(shard.layout, batch.num_rows)
+    return own | partition_columns(shard.layout.partitions, batch.num_rows)
 
 
 def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:

@@ -15,7 +15,7 @@ from streampgs.kernels.placing_loop import place_dense, place_sparse, repeat_tab
 from streampgs.reading.bad_rows import bad_row_error
 from streampgs.reading.window import RowShape, Window
 from streampgs.table.catalog import Shard
-from streampgs.table.layout import Columns, RowArrays, rows_of
+from streampgs.table.layout import Columns, Layout, RowArrays, rows_of
 
 LARGEST_INDEX = 2**31 - 2
 _NO_ROWS = np.empty(0, np.int64)
@@ -73,9 +73,16 @@ class Origin:
         return f"shard '{self.shard.path}', {self.shard.group_name} {self.group}, row {in_group} (row {in_file} of the file)"
 
 
+class HasLayout(Protocol):
+    """A shard, or a stream."""
+
+    @property
+    def layout(self) -> Layout: ...
+
+
 class NamesRows(Protocol):
     @property
-    def shard(self) -> Shard: ...
+    def shard(self) -> HasLayout: ...
 
     def name_of(self, row: int) -> str:
         """What a row that cannot be used is called in an error."""
@@ -102,11 +109,11 @@ class RowPlacer:
         else:
             place_dense(_NO_ROWS, _NO_ROWS, 1, values, _NO_ROWS, values, reasons)
 
-    def width_of(self, shard: Shard) -> int | None:
+    def width_of(self, shard: HasLayout) -> int | None:
         """Of a dense row. Those of encoded columns are as long as there were columns when the shard came."""
         return shard.layout.width if shard.layout.encoding is not None else self.width
 
-    def arrays(self, columns: dict[str, pa.Array], shard: Shard) -> RowArrays:
+    def arrays(self, columns: dict[str, pa.Array], shard: HasLayout) -> RowArrays:
         own, width = self.rules.columns.of_rows, self.width_of(shard)
         return rows_of(columns, shard.layout, own, self.rules.classifies, width, self.width is None)
 

@@ -19,8 +19,7 @@ from streampgs.kernels.reservoir_loop import copy_rows
 from streampgs.reading.bad_rows import REASONS
 from streampgs.reading.placing import LARGEST_INDEX, Found, RowPlacer, RowRules
 from streampgs.reading.window import RowShape, Window
-from streampgs.table.catalog import Shard
-from streampgs.table.layout import SPARSE, RowArrays
+from streampgs.table.layout import SPARSE, Layout, RowArrays
 
 Ints = NDArray[np.int64]
 _MOST_BATCH_ROWS = 1 << 12
@@ -79,10 +78,15 @@ def empty_rows(shape: RowShape, stop: int) -> StreamRows:
 
 
 @dataclass(frozen=True)
+class _Stream:
+    layout: Layout
+
+
+@dataclass(frozen=True)
 class _Origin:
     """Rows of the stream from row `first` on."""
 
-    shard: Shard
+    shard: _Stream
     first: int
 
     def name_of(self, row: int) -> str:
@@ -92,11 +96,9 @@ class _Origin:
 class StreamEncoder:
     """Turns record batches into rows; these are valid until the next batch is encoded."""
 
-    def __init__(self, shard: Shard, rules: RowRules) -> None:
-        """`shard` stands for the stream: it has its layout."""
-        layout = shard.layout
+    def __init__(self, layout: Layout, rules: RowRules) -> None:
         self.shape = rules.shape(layout.kind == SPARSE)
-        self._shard = shard
+        self._stream = _Stream(layout)
         self.rules = rules
         width = None if self.shape.sparse else layout.width or rules.features or 0
         self._placer = RowPlacer(rules, width)
@@ -109,7 +111,7 @@ class StreamEncoder:
     @property
     def width(self) -> int | None:
         """Entries of each row; None: rows are sparse."""
-        return self._placer.width_of(self._shard)
+        return self._placer.width_of(self._stream)
 
     def warm_up(self) -> None:
         self._placer.warm_up()
@@ -153,7 +155,7 @@ class StreamEncoder:
         slots = np.arange(count)
         window.lay_out_next(lengths, slots)
         found = Found()
-        self._placer.place(arrays, None, slots, window, _Origin(self._shard, first), found)
+        self._placer.place(arrays, None, slots, window, _Origin(self._stream, first), found)
         bad, reasons = _NO_INTS, _NO_INTS
         if found.dropped:
             bad = np.concatenate(found.dropped)
@@ -170,7 +172,7 @@ class StreamEncoder:
     def _arrays(self, batch: pa.RecordBatch, first: int) -> RowArrays:
         columns = self.rules.columns
         try:
-            batch = batch.select(list(self._shard.layout.columns))
+            batch = batch.select(list(self._stream.layout.columns))
             batch.validate(full=True)
             if self._encoder is not None:
                 read = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -181,7 +183,7 @@ class StreamEncoder:
                 "fix the producer",
             ) from fault
         read = dict(zip(batch.schema.names, batch.columns, strict=True))
-        return self._placer.arrays(read, self._shard)
+        return self._placer.arrays(read, self._stream)
 
 
 # Rows in a checkpoint.

@@ -29,7 +29,9 @@ def enter_other_sigmas(
     options = learner_named(leader.learner).narrowed(options, leader)
     _begin(race, options, window, layout, rows, race.lanes.features, race.targets, rows_done)
     specs = lanes_of(race.candidates, race.targets)
-    race.lanes.continue_from(specs, [lanes.start + lane % len(lanes) for lane in range(len(specs))])
+    sources = [lanes.start + lane % len(lanes) for lane in range(len(specs))]
+    specs = [replace(spec, base=race.lanes.specs[source].base) for spec, source in zip(specs, sources, strict=True)]
+    race.lanes.continue_from(specs, sources)
     race.candidates = list(race.lanes.specs[:: len(lanes)])
     return leader
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streampgs.kernels.placing_loop import squared_norms
 from streampgs.learn.lane_spec import LaneSpec, Target
@@ -109,10 +110,17 @@ class RowScale:
         return float(np.mean(norms)) + self._options.intercept**2
 
     def mean_loss_at_zero(self) -> float:
-        """Of weights that are zero; the largest of the labels' means."""
+        """The mean loss of weights that are zero; of several labels the largest."""
         labels = self._labels if self._labels.ndim == 2 else self._labels[:, np.newaxis]
         if self._options.multiclass:
             labels = np.ones_like(labels)  # to each class a row is +1 or -1, and the losses of classes are symmetric
-        values = self.loss.values(0.0, labels, self.shape)
+        offsets: Any = self._window.offsets[self._sample, np.newaxis] if self._window.offsets.size else 0.0
+        values = self.loss.values(offsets + np.array(self._bases(labels)), labels, self.shape)
         weights: Any = self._window.weights[self._sample, np.newaxis] if self._window.weights.size else 1.0
         return float(np.mean(values * weights, axis=0).max())
+
+    def _bases(self, labels: NDArray[np.float64]) -> list[float]:
+        if not self.loss.starts_at_base:
+            return [0.0] * labels.shape[1]
+        weights, offsets = self._window.weights[self._sample], self._window.offsets[self._sample]
+        return [self.loss.base(column, weights, offsets, self.shape) for column in labels.T]

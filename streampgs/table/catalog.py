@@ -35,13 +35,11 @@ from streampgs.table.layout import (
     SPARSE,
     Columns,
     Layout,
-    TableSays,
     find_layout,
-    partitions_of,
     refuse_missing,
-    with_partitions,
 )
 from streampgs.table.locate import Located, locate
+from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
 _READERS = 4  # threads; for the latency of disks: on files in memory more of them only contend for the interpreter
 
@@ -306,47 +304,47 @@ def _joined(parts: Iterable[tuple[int, ...]], dtype: Any) -> NDArray[Any]:
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A shard whose footer was read, with all the columns that it has, and with what the log of its table says."""
+    """A shard whose footer was read, with all of its columns and its table's log."""
 
     shard: Shard
     schema: pa.Schema
-    says: TableSays | None
+    log: LogSchema | None
 
     @property
     def whole_schema(self) -> pa.Schema:
         """With the columns that the names of folders tell; of a table with a log the table's."""
-        if self.says is not None:
-            return self.says.schema
+        if self.log is not None:
+            return self.log.schema
         return with_partitions(self.schema, partitions_of(str(self.shard.path), self.schema))
 
     def laid_out(self, columns: Columns) -> Shard:
         """The shard with these columns, which are to be encoded: nothing has to be read again for that."""
-        layout = find_layout(self.schema, columns, str(self.shard.path), self.says)
+        layout = find_layout(self.schema, columns, str(self.shard.path), self.log)
         entries = _encoded_entries(self.shard.group_rows, columns)
         return replace(self.shard, layout=layout, decoded=True, group_entries=entries)
 
 
-def survey(paths: Sequence[ShardPath], columns: Columns, says: Mapping[ShardPath, TableSays]) -> list[Surveyed]:
-    """The shards at these paths, by their footers, read in parallel, and by what the logs of tables say (`Located`)."""
+def survey(paths: Sequence[ShardPath], columns: Columns, logs: Mapping[ShardPath, LogSchema]) -> list[Surveyed]:
+    """The shards at these paths, by their footers, read in parallel, and the logs of their tables."""
     remote = any(isinstance(path, RemoteObject) for path in paths)
     with ThreadPoolExecutor(ASKERS if remote else _READERS, "streampgs-footers") as pool:
-        found = list(pool.map(lambda path: surveyed(path, columns, says.get(path)), paths))
+        found = list(pool.map(lambda path: surveyed(path, columns, logs.get(path)), paths))
     alike: dict[pa.Schema, pa.Schema] = {}  # a thousand shards of one schema hold it once
     return [replace(one, schema=alike.setdefault(one.schema, one.schema)) for one in found]
 
 
-def surveyed(path: ShardPath, columns: Columns, says: TableSays | None = None) -> Surveyed:
+def surveyed(path: ShardPath, columns: Columns, log: LogSchema | None = None) -> Surveyed:
     """One shard, in its present version."""
     path = present_version(path)
     try:
         with open_shard(path) as file:
-            layout = find_layout(file.schema, columns, str(path), says)
+            layout = find_layout(file.schema, columns, str(path), log)
             rows, encoded = file.group_rows(layout.columns), columns.encoding is not None
             entries = _encoded_entries(rows, columns) if encoded else file.group_values(layout.lists)
             decoded = encoded or file.must_decode()
             content = content_digest(path) if isinstance(path, Path) else ""
             shard = Shard(path, file.format.name, file.fingerprint, layout, decoded, False, rows, entries, content)
-            return Surveyed(shard, file.schema.remove_metadata(), says)
+            return Surveyed(shard, file.schema.remove_metadata(), log)
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -386,7 +384,7 @@ def whole_shards(paths: Sequence[ShardPath]) -> list[ShardPath]:
 def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Located]:
     """The catalog of what the sources name now."""
     located = located_shards(sources)
-    surveyed = survey(located.paths, columns, located.says)
+    surveyed = survey(located.paths, columns, located.logs)
     refuse_missing({str(one.shard.path): one.whole_schema for one in surveyed}, columns)
     return catalog_of([one.shard for one in surveyed], sources), located
 

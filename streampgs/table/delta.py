@@ -21,7 +21,7 @@ from streampgs.errors import DataError, OptionError
 from streampgs.stores.access import RemoteObject, looked_up, opened, settings_for_rust
 from streampgs.stores.addresses import is_address, parse
 from streampgs.stores.patience import Absent, patiently, without_secrets
-from streampgs.table.layout import Constant, TableSays, can_be_constant
+from streampgs.table.partitions import Constant, LogSchema, can_be_constant
 
 LOG = "_delta_log"
 
@@ -47,7 +47,7 @@ class DeltaListing:
     """The table's folder, from the root on, or its address."""
     version: int
     files: tuple[Path | RemoteObject, ...]
-    says: tuple[TableSays, ...]
+    logs: tuple[LogSchema, ...]
     """Of each file."""
 
     def __str__(self) -> str:
@@ -106,8 +106,8 @@ def _listed(deltalake: Any, source: str) -> DeltaListing:
                 f"Delta table '{source}' counts files outside its folder, '{unquote(path)}' first (is it a shallow clone?)",
                 "name the table that it was cloned from, or clone it with its files",
             )
-    says = [TableSays(schema, constants) for constants in _constants(actions, table.metadata().partition_columns)]
-    return DeltaListing(source, table.version(), tuple(_at(source, path) for path in paths), tuple(says))
+    logs = [LogSchema(schema, constants) for constants in _constants(actions, table.metadata().partition_columns)]
+    return DeltaListing(source, table.version(), tuple(_at(source, path) for path in paths), tuple(logs))
 
 
 def _at(source: str, path: str) -> Path | RemoteObject:

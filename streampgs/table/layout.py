@@ -5,12 +5,9 @@ The one place that knows what a row is made of; encoders of other kinds of table
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
-from typing import Any, NamedTuple
-from urllib.parse import unquote
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,9 +22,9 @@ from streampgs.encoding.kinds.kind import LENGTHS_DIFFER, WIDTH_DIFFERS
 from streampgs.encoding.labels import LABEL_NOT_FINITE, LABEL_NULL, LABEL_TOO_LOW, LabelSpec
 from streampgs.encoding.plan import Plan, refuse_doubles
 from streampgs.errors import DataError
+from streampgs.table.partitions import Constant, LogSchema, partitions_of, with_partitions
 
 SPARSE, DENSE = "sparse", "dense"
-_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # Why a row cannot be used, in addition to the reasons of kernels.placing_loop and of labels; 0 is a good row.
 WEIGHT_BAD = 19
@@ -92,30 +89,6 @@ class Columns:
         return replace(self, label=labels or None, weight=weight, offset=offset)
 
 
-class Constant(NamedTuple):
-    """A column that a shard's file does not have: all of its rows hold the same."""
-
-    name: str
-    value: str | None
-    kind: str | None = None
-    """Arrow's name of its type; None: the text tells, an integer or else a string."""
-
-
-@dataclass(frozen=True)
-class TableSays:
-    """What the log of the table that a shard belongs to says of its columns; the names of folders do not count then."""
-
-    schema: pa.Schema
-    """Of the table. A column that the file does not have is null, but for `constants`."""
-    constants: tuple[Constant, ...] = ()
-
-    def lacking(self, schema: pa.Schema) -> tuple[Constant, ...]:
-        """The table's columns that a file of this schema does not have."""
-        own = set(schema.names)
-        known = {constant.name: constant for constant in self.constants}
-        return tuple(known.get(name, Constant(name, None)) for name in self.schema.names if name not in own)
-
-
 @dataclass(frozen=True)
 class Layout:
     """How a shard's columns hold rows. Two shards fit together if their layouts do, whatever their number types."""
@@ -147,9 +120,9 @@ class Layout:
         return Layout(**{**record, "columns": tuple(record["columns"]), "partitions": partitions})
 
 
-def find_layout(schema: pa.Schema, columns: Columns, shard: str, says: TableSays | None = None) -> Layout:
+def find_layout(schema: pa.Schema, columns: Columns, shard: str, log: LogSchema | None = None) -> Layout:
     if columns.encoding is not None:
-        found = _encoded_layout(schema, columns, columns.encoding, shard, says)
+        found = _encoded_layout(schema, columns, columns.encoding, shard, log)
     else:
         found = _ready_layout(schema, columns, shard)
     return replace(found, classes=columns.class_count)
@@ -217,11 +190,11 @@ def holds_features(schema: pa.Schema) -> bool:
 
 
 def _encoded_layout(
-    schema: pa.Schema, columns: Columns, encoding: Encoding | Plan, shard: str, says: TableSays | None
+    schema: pa.Schema, columns: Columns, encoding: Encoding | Plan, shard: str, log: LogSchema | None
 ) -> Layout:
     """The layout of a table whose columns are to be encoded. One that it lacks is read as if it were all null; what it
     has must be of the expected sort."""
-    partitions = partitions_of(shard, schema) if says is None else says.lacking(schema)
+    partitions = partitions_of(shard, schema) if log is None else log.lacking(schema)
     leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
     for role, name in columns.roles:
         _check_role(role, name, leaves, shard)
@@ -293,60 +266,6 @@ def _check_label_kind(name: str, kind: pa.DataType, textual: bool, shard: str) -
             f"shard '{shard}': label column '{name}' is of type {kind}; {expected}s are expected",
             "write it as in the shards that the model was trained on",
         )
-
-
-def partitions_of(shard: str, schema: pa.Schema) -> tuple[Constant, ...]:
-    """Columns by the names of folders, like year=2026, by Hive's custom; what the file has itself counts more."""
-    found: dict[str, str | None] = {}
-    for part in Path(shard).parts[:-1]:
-        name, equals, value = part.partition("=")
-        if equals and name.isidentifier() and name not in schema.names:
-            found[name] = None if value == _HIVE_NULL else unquote(value)
-    return tuple(Constant(name, value) for name, value in found.items())
-
-
-def with_partitions(schema: pa.Schema, partitions: tuple[Constant, ...]) -> pa.Schema:
-    for constant in partitions:
-        schema = schema.append(pa.field(constant.name, _constant_type(constant)))
-    return schema
-
-
-def _constant_type(constant: Constant) -> pa.DataType:
-    if constant.value is None:
-        return pa.null()
-    if constant.kind is not None:
-        return _type_named(constant.kind)
-    return pa.int64() if re.fullmatch(r"-?\d{1,18}", constant.value) else pa.string()
-
-
-_NAMED_TYPES = {
-    str(kind): kind
-    for kind in (
-        *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()),
-        *(pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")),
-    )
-}
-_DECIMAL = re.compile(r"decimal128\((\d+), (\d+)\)")
-
-
-def _type_named(name: str) -> pa.DataType:
-    decimal = _DECIMAL.fullmatch(name)
-    return pa.decimal128(int(decimal[1]), int(decimal[2])) if decimal else _NAMED_TYPES[name]
-
-
-def can_be_constant(kind: pa.DataType) -> bool:
-    return str(kind) in _NAMED_TYPES or _DECIMAL.fullmatch(str(kind)) is not None
-
-
-def partition_columns(layout: Layout, rows: int) -> dict[str, pa.Array]:
-    """The columns that the file does not have, for so many rows."""
-    columns = {}
-    for constant in layout.partitions:
-        text = pa.scalar(constant.value)
-        columns[constant.name] = pa.repeat(
-            text if constant.value is None else text.cast(_constant_type(constant)), rows
-        )
-    return columns
 
 
 def _is_number(kind: pa.DataType) -> bool:

@@ -15,8 +15,8 @@ from streampgs.formats.registry import is_shard_name
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.delta import LOG, DeltaListing, list_table, part_of_table
-from streampgs.table.layout import TableSays
 from streampgs.table.locate_objects import holds_log, objects_at
+from streampgs.table.partitions import LogSchema
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Located:
     """Files in the named folders that are no shards by their names."""
     tables: list[DeltaListing] = field(default_factory=list)
     """The Delta tables among the sources."""
-    says: dict[ShardPath, TableSays] = field(default_factory=dict)
+    logs: dict[ShardPath, LogSchema] = field(default_factory=dict)
     """What the logs of tables say of their files."""
 
 
@@ -45,7 +45,7 @@ def locate(sources: Iterable[str]) -> Located:
 
     def add_table(listing: DeltaListing) -> None:
         found.tables.append(listing)
-        found.says.update(zip(listing.files, listing.says, strict=True))
+        found.logs.update(zip(listing.files, listing.logs, strict=True))
         for path in listing.files:
             if isinstance(path, Path):
                 add(path)

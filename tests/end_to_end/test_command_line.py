@@ -1,4 +1,4 @@
-"""The contract of the command line: names, keys, streams and exit codes."""
+"""The contract of the command line: options, JSON keys, streams and exit codes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+import streampgs.api as api
+from streampgs.cli.main import cli
+from streampgs.cli.options import DeclaredOption
+from streampgs.errors import OptionError
+from streampgs.option_fields import HEADINGS, Flag, options_for
+from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
 from tests.end_to_end.conftest import ROWS, Tables, streampgs
 
 TRAIN_KEYS = {
@@ -30,14 +36,14 @@ def run(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-def test_every_choice_is_told_before_the_first_step(tables: Tables, tmp_path: Path) -> None:
+def test_choices_are_printed_before_the_first_step(tables: Tables, tmp_path: Path) -> None:
     done = streampgs("train", tables.path("sparse", "parquet"), "--run", tmp_path / "run", "--epochs", 1)
     for word in ("window", "blocks", "cache", "memory", "sigma", "t0", "seed"):
         assert word in done.err
     assert done.out == ""
 
 
-def test_resume_goes_on_and_has_the_same_keys(run: Path, tmp_path: Path) -> None:
+def test_resume_prints_the_same_keys_as_train(run: Path, tmp_path: Path) -> None:
     shutil.copytree(run, tmp_path / "copy")
     done = streampgs("resume", tmp_path / "copy", "--rows", 2 * ROWS + 10, "--json")
     assert done.json.keys() >= TRAIN_KEYS
@@ -116,7 +122,7 @@ def test_a_bad_row_is_named_or_skipped_and_counted(tables: Tables, tmp_path: Pat
     assert done.json["skipped_rows"] == {"label no class": 2}
 
 
-def test_a_run_that_met_a_bad_row_goes_on_when_told_to_skip(tables: Tables, tmp_path: Path) -> None:
+def test_a_run_that_stopped_at_a_bad_row_can_resume_and_skip_it(tables: Tables, tmp_path: Path) -> None:
     data = tmp_path / "table"
     shutil.copytree(tables.path("dense", "parquet"), data)
     table = pq.read_table(data / "part-00002.parquet")
@@ -146,11 +152,12 @@ def test_seconds_end_training(tables: Tables, tmp_path: Path) -> None:
     assert done.json["stopped_by"] == "seconds"
 
 
-def test_help_of_every_command_teaches() -> None:
-    for command in ("train", "resume", "evaluate", "predict", "inspect", "synth"):
+def test_the_help_of_each_command_explains_and_gives_an_example() -> None:
+    for command in cli.commands:
         done = streampgs(command, "--help")
         assert done.code == 0
         assert len(done.out.splitlines()) > 8
+        assert f"streampgs {command}" in (cli.commands[command].help or ""), command
 
 
 def test_help_imports_no_heavy_package() -> None:
@@ -163,7 +170,7 @@ def test_help_imports_no_heavy_package() -> None:
 
 
 def test_memory_stays_within_budget_and_forecast(tmp_path: Path) -> None:
-    """A dataset ten times the windows' memory: the peak is the budget, the model and the process."""
+    """The table has ten times the memory of the windows. The peak is the budget, the model and the process."""
     streampgs("synth", tmp_path / "table", "--rows", 800_000)
     budget = 48
     done = streampgs(
@@ -187,3 +194,59 @@ def test_an_index_beyond_all_memory_is_refused_with_a_remedy(tmp_path: Path) -> 
     done = streampgs("train", tmp_path / "stray.parquet", "--run", tmp_path / "b", "--feature-count", 10)
     assert "row 1 " in done.err
     assert "2147483645" in done.err
+
+
+PYTHON = {"train": TRAIN_OPTIONS, "resume": RESUME_OPTIONS}
+ONLY_FOR_COMMANDS = {"run", "json", "quiet", "no_intercept"}
+
+
+def declared(command: str) -> dict[str, DeclaredOption]:
+    return {str(each.name): each for each in cli.commands[command].params if isinstance(each, DeclaredOption)}
+
+
+@pytest.mark.parametrize("command", PYTHON)
+def test_the_python_api_has_the_options_of_the_command_line(command: str) -> None:
+    assert set(declared(command)) - ONLY_FOR_COMMANDS == set(options_for(command, PYTHON[command]))
+    with pytest.raises(OptionError, match="unknown option 'epoch'"):
+        getattr(api, command)("data", run="run", epoch=3) if command == "train" else api.resume("run", epoch=3)
+
+
+def test_options_reach_the_python_api_as_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, object] = {}
+
+    def train(data: object, **options: object) -> None:
+        given.update(options)
+        raise OptionError("stop here")
+
+    monkeypatch.setattr(api, "train", train)
+    words = "train a b --run r --loss hinge,logistic --p auto --label x --label y --sigma -1 --memory 2GB --no-cache --poll 2m"
+    with pytest.raises(OptionError, match="stop here"):
+        cli.main(words.split(), standalone_mode=False)
+    del given["observer"], given["stop"]
+    assert given == {
+        "run": Path("r"),
+        "loss": ("hinge", "logistic"),
+        "p": ("auto",),
+        "label": ("x", "y"),
+        "sigma": (-1.0,),
+        "memory": 2 * 10**9,
+        "no_cache": True,
+        "poll_seconds": 120.0,
+    }
+
+
+def test_every_option_has_a_heading_a_help_text_and_a_name_for_its_value() -> None:
+    for name, command in cli.commands.items():
+        for option in declared(name).values():
+            facts = option.declared
+            assert facts.heading in HEADINGS
+            assert facts.text.endswith("."), f"{name} {facts.flag}"
+            assert bool(facts.value.metavar) != isinstance(facts.value, Flag), f"{name} {facts.flag}"
+        assert name == "pack" or len(declared(name)) == len(
+            [each for each in command.params if each.param_type_name == "option"]
+        )
+
+
+def test_ten_options_of_train_are_common() -> None:
+    common = [each for each in declared("train").values() if each.declared.heading == HEADINGS[0]]
+    assert len(common) == 10

@@ -19,8 +19,9 @@ from deltalake import DeltaTable, write_deltalake
 from streampgs.errors import DataError, OptionError
 from streampgs.table import delta
 from streampgs.table.delta import change_of, list_table
-from streampgs.table.layout import Constant, Layout, with_partitions
+from streampgs.table.layout import Layout
 from streampgs.table.locate import locate
+from streampgs.table.partitions import Constant, with_partitions
 
 
 def append(table: Path, first: int, rows: int = 3, **options: Any) -> list[str]:
@@ -275,8 +276,8 @@ def test_partition_values_are_those_of_the_log(name: str, tmp_path: Path) -> Non
     listing = list_table(str(table))
     own = pa.schema({"x": pa.int64()})
     found = []
-    for says in listing.says:
-        (constant,) = says.lacking(own)
+    for log in listing.logs:
+        (constant,) = log.lacking(own)
         whole = with_partitions(own, (constant,))
         assert whole.names == ["x", name]
         assert whole.field(name).type == (pa.null() if constant.value is None else kind)
@@ -289,7 +290,7 @@ def test_partition_values_are_those_of_the_log(name: str, tmp_path: Path) -> Non
 def test_columns_that_a_file_was_written_without_are_null(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"x": [1]}))
     write_deltalake(str(tmp_path), pa.table({"x": [2], "y": ["b"]}), mode="append", schema_mode="merge")
-    old, new = list_table(str(tmp_path)).says
+    old, new = list_table(str(tmp_path)).logs
     assert old.schema.names == ["x", "y"]
     assert old.lacking(pa.schema({"x": pa.int64()})) == (Constant("y", None),)
     assert new.lacking(pa.schema({"x": pa.int64(), "y": pa.string()})) == ()
