@@ -9,19 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import decode, understanding
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import OptionError, RunError
+from streampgs.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.lanes import Lanes
 from streampgs.losses import LOSSES, Vector
 from streampgs.metrics import Task
-from streampgs.options import Limits, ModelOptions
-from streampgs.order.cursor import Cursor
-from streampgs.run.checkpoint import Checkpoint
-from streampgs.run.folder import RunFolder
+from streampgs.options import ModelOptions
+from streampgs.run.saved import saved_run
 from streampgs.scoring import Scorer
-from streampgs.selection.race import Race
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,14 +41,9 @@ class Model:
 
     @staticmethod
     def load(run: str | Path) -> Model:
-        """The model of a run's newest sound checkpoint; of several candidates the best."""
-        folder = RunFolder(Path(run))
-        checkpoint = newest_checkpoint(Path(run))
-        race = race_from(checkpoint)
-        with understanding(checkpoint.path):
-            record = folder.run_record().as_of(checkpoint.sections["run"])
-            rows = int(checkpoint.sections["meter"].values["rows"])
-            paused = _paused(record.limits, decode(Cursor, checkpoint.sections["worker"].values["cursor"]).epoch, run)
+        """The model of a run's newest undamaged checkpoint; the best of several candidates."""
+        saved = saved_run(Path(run))
+        race = saved.race
         lanes, leading = race.lanes, race.leading_lanes()
         predictors = [lanes.predictor(lane) for lane in leading]
         intercepts = np.array([constant for _, constant in predictors])
@@ -61,15 +51,15 @@ class Model:
         return Model(
             predictors[0][0] if single else np.stack([weights for weights, _ in predictors]),
             float(intercepts[0]) if single else intercepts,
-            record.options,
+            saved.record.options,
             lanes.specs[leading.start],
             tuple(target.name for target in race.targets),
             lanes.steps,
-            rows,
-            checkpoint.path,
-            tuple(f"{path.name} ({why})" for path, why in checkpoint.damaged),
-            paused,
-            folder.encoding(record.encoding),
+            saved.meter.rows,
+            saved.checkpoint.path,
+            tuple(f"{path.name} ({why})" for path, why in saved.checkpoint.damaged),
+            saved.paused,
+            saved.folder.encoding(saved.record.encoding),
         )
 
     def __repr__(self) -> str:
@@ -145,27 +135,3 @@ class Model:
     def probabilities(self, scores: Vector) -> Vector | None:
         """Of the positive class, or of each class, so that they add up to 1; None if the loss estimates none."""
         return self.task.probabilities(scores)
-
-
-def _paused(limits: Limits, epoch: int, run: str | Path) -> str | None:
-    if limits.epochs is None or limits != Limits(epochs=limits.epochs) or epoch >= limits.epochs:
-        return None
-    return f"training was paused in epoch {epoch + 1} of {limits.epochs}; continue with: streampgs resume {run}"
-
-
-def newest_checkpoint(run: Path) -> Checkpoint:
-    folder = RunFolder(run)
-    record = folder.record()
-    checkpoint = folder.newest_checkpoint()
-    if checkpoint is None or "lanes" not in checkpoint.sections:
-        resume = f"streampgs resume {run}" if record.get("stream") is None else f"producer | streampgs resume {run} -"
-        raise RunError(f"run '{run}' has no model yet", f"let it train on: {resume}")
-    return checkpoint
-
-
-def race_from(checkpoint: Checkpoint) -> Race:
-    """The race and its lanes."""
-    race = Race(Lanes())
-    checkpoint.restore(race.lanes)
-    checkpoint.restore(race)
-    return race

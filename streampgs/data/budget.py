@@ -9,7 +9,7 @@ import numpy as np
 from streampgs.errors import OptionError
 from streampgs.formats.registry import FORMATS
 from streampgs.options import SMALLEST_MEMORY, Resources
-from streampgs.order.schedule import GroupSizes, Sizes
+from streampgs.order.schedule import GroupSizes, Schedule, Sizes
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.stores.copies import DOWNLOAD_BYTES
 from streampgs.table.catalog import Catalog
@@ -26,7 +26,7 @@ _READING_BYTES = 24 << 20  # scratch for a block, buffers of the decoders, the r
 _DECODING_BYTES = 48 << 20  # pages, dictionaries and slices in the hands of the decoders, as measured
 MOST_DECODERS = 2
 _FRAGMENTED = 1.15  # memory that the allocator keeps, beside what is in use
-_ROOM_TO_GROW = 1.0625  # see Window.reserve
+_SPARE = 1.0625  # see Window.reserve
 
 
 def group_sizes(catalog: Catalog, row_values: int = 0) -> GroupSizes:
@@ -72,7 +72,7 @@ def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 
     uncached = groups.decoded & ~groups.cached
     windows = 3 if uncached.any() else 2
     share = _decoding_share(decoder_bytes, resources.memory)
-    fitting = int((resources.memory - _READING_BYTES - share) / (windows * _ROOM_TO_GROW))
+    fitting = int((resources.memory - _READING_BYTES - share) / (windows * _SPARE))
     if fitting < SMALLEST_BLOCK:
         raise OptionError(
             f"a decoder takes {decoder_bytes / 1e6:,.0f} MB for the table's many columns; --memory "
@@ -100,7 +100,7 @@ def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 
 
 def check_fits(sizes: Sizes, resources: Resources, decoder_bytes: int = 0) -> None:
     """At a resume the recorded window must fit into the (new) budget."""
-    needed = int(2 * _ROOM_TO_GROW * sizes.window_bytes) + _READING_BYTES
+    needed = int(2 * _SPARE * sizes.window_bytes) + _READING_BYTES
     needed += max(0, decoder_bytes - _DECODING_BYTES)
     if needed > resources.memory:
         raise OptionError(
@@ -142,10 +142,6 @@ def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0,
         return _DECODING_BYTES
     # A compressed batch comes whole, with what it was read from.
     return _DECODING_BYTES + int(3 * (groups.rows * groups.row_bytes)[compressed].max())
-
-
-def download_bytes(catalog: Catalog) -> int:
-    return min(DOWNLOAD_BYTES, sum(remote.size for remote in catalog.remote))
 
 
 # Of a stream. What is left beside the smallest budget is shared by batches, windows and the reservoir.
@@ -200,22 +196,17 @@ def stream_forecast(sizes: StreamSizes, resources: Resources, process: int, mode
     )
 
 
-def forecast(
-    groups: GroupSizes,
-    sizes: Sizes,
-    process: int,
-    features: int,
-    feature_bytes: int,
-    decoding: int = 0,
-    downloads: int = 0,
+def shard_forecast(
+    catalog: Catalog, schedule: Schedule, decoder_bytes: int, memory: int, process: int, model: int
 ) -> Forecast:
+    groups, sizes = as_laid_out(catalog, schedule.groups, schedule.sizes)
     all_bytes = float((groups.rows * groups.row_bytes).sum())
     window = min(all_bytes, sizes.window_bytes)
     return Forecast(
         process,
-        int(2 * window * _ROOM_TO_GROW),
+        int(2 * window * _SPARE),
         int(min(all_bytes, 8 * sizes.block_bytes)),
-        decoding,
-        features * feature_bytes,
-        downloads,
+        decoding_bytes(catalog, groups, decoder_bytes, memory),
+        model,
+        min(DOWNLOAD_BYTES, sum(remote.size for remote in catalog.remote)),
     )

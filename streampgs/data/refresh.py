@@ -1,10 +1,10 @@
-"""What has become of a run's data since it was last looked at: found, told, and given its place in the order of rows."""
+"""What happened to a run's shards since they were last looked at: found, reported, and given a place in the order of rows."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,50 +15,61 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, OptionError, Unfinished
 from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
 from streampgs.order.cursor import Cursor
-from streampgs.run.folder import RunFolder
-from streampgs.run.history import APPENDED, CHANGED
-from streampgs.run.record import RunRecord
-from streampgs.run.report import Observer, StopRequest
+from streampgs.order.schedule import Schedule, Sizes
+from streampgs.reading.prefetch import StopAsked
 from streampgs.stores.addresses import absolute
-from streampgs.table.catalog import Catalog, Shard, decoded_bytes, whole_shards, with_cache
+from streampgs.table.catalog import Catalog, decoded_bytes, whole_shards, with_cache
 from streampgs.table.changes import Changes, Watch
 from streampgs.table.delta import TableChange, change_of
 from streampgs.table.locate import Located, locate
 
+APPENDED, CHANGED = "appended", "changed"
+"""Events of a run's history."""
 _LISTED = 3
-# Averages begin anew when a table grows by one part in so many. It is never worse, and after a tenth more rows three
-# times nearer to the optimum (docs/growth.md); shards that trickle in must not leave averages of next to nothing.
+# Averages restart when a table grows by one part in so many. It is never worse, and after a tenth more rows three times
+# nearer to the optimum (docs/growth.md); shards that trickle in must not leave averages of next to nothing.
 _MUCH = 20
-_LOOKING_UP_SECONDS = 0.1
-_LOOKS_FOR_LOST = 4
+_POLL_SECONDS = 0.1
+_TRIES = 4
 
 
 @dataclass(frozen=True)
-class Standing:
-    """A run between two sessions."""
+class Table:
+    """The table of a run: its shards, and where training is in their order."""
 
-    folder: RunFolder
-    record: RunRecord
+    options: ModelOptions
+    sources: tuple[str, ...]
     catalog: Catalog
     cursor: Cursor
     encoding: Encoding | None
-    rows: int = 0
-    steps: int = 0
-    has_grown_much: bool = False
-    """Since the session before."""
+    sizes: Sizes
+    cache_limit: int | None
+    """Bytes of decoded rows that may be cached; None: all."""
+    epochs: int | None
+    """The limit of the run."""
+    decoder_bytes: int = 0
+
+    @property
+    def schedule(self) -> Schedule:
+        return schedule_of(self.catalog, self.options, self.sizes)
 
     @property
     def retired(self) -> set[int]:
-        """The shards that take no more part."""
+        """The numbers of the shards that are not trained on any more."""
         spans = [span for arrival in self.cursor.arrivals for span in arrival.retired]
         return retired_shards(self.catalog, spans)
 
-    def event(self, kind: str, **facts: Any) -> None:
-        self.folder.append_event(kind, self.rows, self.steps, **facts)
+
+@dataclass(frozen=True)
+class Refreshed:
+    table: Table
+    events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    """For the run's history."""
+    grew_much: bool = False
 
 
 def retired_shards(catalog: Catalog, spans: Sequence[tuple[int, int]]) -> set[int]:
-    """The shards all of whose groups lie in the spans."""
+    """The shards whose groups are all in the spans."""
     gone = np.zeros(catalog.groups + 1, np.int64)
     for first, stop in spans:
         gone[first] += 1
@@ -71,193 +82,185 @@ def retired_shards(catalog: Catalog, spans: Sequence[tuple[int, int]]) -> set[in
 
 @dataclass(frozen=True)
 class _Look:
-    """What the sources name, and what is different in it."""
+    """The shards of the sources, and how they differ from the catalog."""
 
     located: Located
     changes: Changes
     rewritten: list[TableChange]
-    """Delta tables that have taken files away."""
+    """Delta tables that have removed files."""
 
 
-def wait_for_the_first(sources: Sequence[str], poll_seconds: float, observer: Observer, stop: StopRequest) -> bool:
-    """Until there is a shard to begin with; False on a stop."""
-    told = False
+def wait_for_first_shard(
+    sources: Sequence[str], poll_seconds: float, note: Callable[[str], None], stop: StopAsked
+) -> bool:
+    """False on a stop."""
+    noted = False
     while not whole_shards(locate(sources).paths):
-        if not told:
-            observer.note(f"no shards in {', '.join(sources)} yet: waiting for them (Ctrl-C or SIGTERM ends)")
-            told = True
+        if not noted:
+            note(f"no shards in {', '.join(sources)} yet: waiting for them (Ctrl-C or SIGTERM ends)")
+            noted = True
         if _stopped_within(poll_seconds, stop):
             return False
     return True
 
 
-def _stopped_within(seconds: float, stop: StopRequest) -> bool:
+def _stopped_within(seconds: float, stop: StopAsked) -> bool:
     ends = time.monotonic() + seconds
     while stop.reason is None and time.monotonic() < ends:
-        time.sleep(min(_LOOKING_UP_SECONDS, seconds))
+        time.sleep(min(_POLL_SECONDS, seconds))
     return stop.reason is not None
 
 
-class Grower:
-    """Looks at what the run's sources name by now."""
+class Refresher:
+    """Looks at the sources of a run again, and gives the run's table as it is now."""
 
-    def __init__(self, growth: Growth, observer: Observer) -> None:
+    def __init__(self, growth: Growth, note: Callable[[str], None]) -> None:
         self.growth = growth
-        self.observer = observer
+        self.note = note
         self._watch = Watch(settling=growth.follow)
-        self._told: set[str] = set()
+        self._noted: set[str] = set()
 
-    def after_a_pause(self, standing: Standing, stop: StopRequest) -> Standing:
-        """The run on what is there now; what it needs and does not find is an error, unless that was accepted, or it
-        follows and nothing is half used."""
-        record = standing.record
-        added = [absolute(source) for source in self.growth.add]
-        record = replace(record, sources=tuple(dict.fromkeys([*record.sources, *added])))
-        standing = replace(standing, record=record)
-        look = self._look(standing)
+    # When.
+
+    def after_pause(self, table: Table, stop: StopAsked) -> Refreshed:
+        """A shard that is needed and missing is an error, unless that was accepted, or the run follows its sources and is
+        at the beginning of an epoch."""
+        sources = [absolute(source) for source in self.growth.add]
+        table = replace(table, sources=tuple(dict.fromkeys([*table.sources, *sources])))
+        look = self._look(table)
         unsure = self.growth.follow and bool(look.changes.doubtful)
         if unsure and not _stopped_within(self.growth.poll_seconds, stop):
-            look = self._look(standing)  # who follows tells only after two looks what has become of a shard
-        changes = look.changes
-        standing = self._with_known_again(standing, changes)
-        goes_on = self.growth.follow and standing.cursor.begins_epoch
-        accepted = set(changes.lost) if self.growth.accept_rewrite or goes_on else set()
-        retired = standing.retired
-        standing.catalog.check_unchanged(self.growth.accept_touched, retired | accepted)
+            look = self._look(table)  # only two looks in a row decide what happened to a shard
+        table = self._with_known_again(table, look.changes)
+        tolerated = self.growth.follow and table.cursor.begins_epoch
+        accepted = set(look.changes.lost) if self.growth.accept_rewrite or tolerated else set()
+        retired = table.retired
+        table.catalog.check_unchanged(self.growth.accept_touched, retired | accepted)
         if self.growth.accept_touched:
-            present = set(range(len(standing.catalog.shards))) - retired - accepted
-            standing = replace(standing, catalog=standing.catalog.with_present_times(present))
-            standing.folder.write_catalog(standing.catalog)
-        begin_again = self.growth.accept_rewrite or not goes_on
-        return self._grown(standing, look, accepted, begin_again=bool(accepted) and begin_again)
+            present = set(range(len(table.catalog.shards))) - retired - accepted
+            table = replace(table, catalog=table.catalog.with_present_times(present))
+        restart = bool(accepted) and (self.growth.accept_rewrite or not tolerated)
+        return self._placed(table, look, accepted, restart)
 
-    def at_epochs_end(self, standing: Standing) -> Standing:
-        """The same where nothing is half used: what has gone is no loss to the epoch that is over. A shard may be moved while
-        it is looked at, so that faults are looked into once more."""
-        for _ in range(_LOOKS_FOR_LOST - 1):
+    def at_epoch_end(self, table: Table) -> Refreshed:
+        """No shard is half used: one that is gone is no loss to the epoch that is over. A shard may be moved while it is
+        looked at, so errors are followed by another look."""
+        for _ in range(_TRIES - 1):
             try:
-                return self._looked_at(standing)
+                return self._looked_at(table)
             except DataChanged:
                 raise
             except DataError:
-                time.sleep(min(_LOOKING_UP_SECONDS, self.growth.poll_seconds))
-        return self._looked_at(standing)
+                time.sleep(min(_POLL_SECONDS, self.growth.poll_seconds))
+        return self._looked_at(table)
 
-    def _looked_at(self, standing: Standing) -> Standing:
-        look = self._look(standing)
+    def _looked_at(self, table: Table) -> Refreshed:
+        look = self._look(table)
         lost = set(look.changes.lost)
-        standing = self._with_known_again(standing, look.changes)
-        half_used = bool(lost) and not standing.cursor.begins_epoch  # a limit below what was done stops anywhere
-        return self._grown(standing, look, lost, begin_again=bool(look.rewritten) or half_used)
+        table = self._with_known_again(table, look.changes)
+        half_used = bool(lost) and not table.cursor.begins_epoch  # a limit below the rows done stops anywhere
+        return self._placed(table, look, lost, restart=bool(look.rewritten) or half_used)
 
-    def wait(self, standing: Standing, stop: StopRequest) -> Standing | None:
-        """As soon as there is something new; None on a stop."""
+    def wait(self, table: Table, stop: StopAsked) -> Refreshed | None:
+        """As soon as there are rows to train on; None on a stop."""
         while stop.reason is None:
-            grown = self.at_epochs_end(standing)
-            if grown.cursor != standing.cursor:
-                return grown
-            standing = grown
+            refreshed = self.at_epoch_end(table)
+            if refreshed.table.cursor != table.cursor:
+                return refreshed
+            table = refreshed.table
             _stopped_within(self.growth.poll_seconds, stop)
         return None
 
-    def found_again(self, standing: Standing, stop: StopRequest) -> Standing | None:
-        """After a shard could not be read: the run with the shards where they lie by now, if some of them were moved or
-        written anew while they were in use; else None."""
-        for _ in range(_LOOKS_FOR_LOST):
-            look = self._look(standing)
-            again = self._with_known_again(standing, look.changes)
-            if again.catalog is not standing.catalog:
-                return again
+    def found_again(self, table: Table, stop: StopAsked) -> Refreshed | None:
+        """After a shard could not be read: the table with the shards at their present paths, if some were moved or
+        rewritten while they were in use; else None."""
+        for _ in range(_TRIES):
+            look = self._look(table)
+            again = self._with_known_again(table, look.changes)
+            if again.catalog is not table.catalog:
+                return Refreshed(again)
             if look.changes.lost or _stopped_within(self.growth.poll_seconds, stop):
                 return None
         return None
 
-    def _look(self, standing: Standing) -> _Look:
-        located, catalog, retired = locate(standing.record.sources), standing.catalog, standing.retired
+    # Find.
+
+    def _look(self, table: Table) -> _Look:
+        located, catalog, retired = locate(table.sources), table.catalog, table.retired
         changes = self._watch.look(catalog, retired, located.paths)
         numbers = {shard.path: number for number, shard in enumerate(catalog.shards) if number not in retired}
-        rewritten = [change for table in located.tables if (change := change_of(table, numbers)).gone]
+        rewritten = [change for listed in located.tables if (change := change_of(listed, numbers)).gone]
         if rewritten and not self.growth.accept_rewrite:
             raise DataChanged(
                 "\n".join(map(str, rewritten)),
-                "start a new run, or go on with what the table is now, in an epoch that begins again: --accept-rewrite",
+                "start a new run, or continue with the table as it is now, in an epoch that restarts: --accept-rewrite",
             )
         for change in rewritten:
             changes.gone = sorted({*changes.gone, *(numbers[path] for path in change.gone)})
-            self.observer.note(str(change))
+            self.note(str(change))
         for error in changes.unfinished:
             if isinstance(error, Unfinished):
-                self._tell(f"{error.found}; it is left alone until it is whole")
+                self._note_once(f"{error.found}; it is left out until it is complete")
         for copy, original in changes.copies:
-            self._tell(f"'{copy}' holds the bytes of '{original}': it is left out, its rows are there already")
+            self._note_once(f"'{copy}' is a copy of '{original}': it is left out, its rows are in the table already")
         return _Look(located, changes, rewritten)
 
-    def _tell(self, note: str) -> None:
-        if note not in self._told:
-            self._told.add(note)
-            self.observer.note(note)
+    def _note_once(self, note: str) -> None:
+        if note not in self._noted:
+            self._noted.add(note)
+            self.note(note)
 
-    def _with_known_again(self, standing: Standing, changes: Changes) -> Standing:
-        """Shards that lie elsewhere now, and (for who follows) those that were written anew with the same content."""
-        catalog = standing.catalog
+    def _with_known_again(self, table: Table, changes: Changes) -> Table:
+        """With moved shards at their new paths, and, when following, rewritten shards of the same content."""
+        catalog = table.catalog
         if changes.moved:
             for number, path in changes.moved.items():
-                self._tell(f"shard '{catalog.shards[number].path}' lies at '{path}' now")
+                self._note_once(f"shard '{catalog.shards[number].path}' has moved to '{path}'")
             catalog = catalog.with_moved(changes.moved)
         if changes.touched and self.growth.follow:
             for number in changes.touched:
-                self._tell(f"shard '{catalog.shards[number].path}' was written anew with the content that it had")
+                self._note_once(f"shard '{catalog.shards[number].path}' was rewritten with the same content")
             catalog = catalog.with_present_times(changes.touched)
-        if catalog is standing.catalog:
-            return standing
-        standing.folder.write_catalog(catalog)
-        return replace(standing, catalog=catalog)
+        return table if catalog is table.catalog else replace(table, catalog=catalog)
 
-    def _grown(self, standing: Standing, look: _Look, lost: Collection[int], begin_again: bool) -> Standing:
+    # Place.
+
+    def _placed(self, table: Table, look: _Look, lost: Collection[int], restart: bool) -> Refreshed:
+        """With the new shards, and without the lost ones; `restart`: the epoch begins again."""
         if not look.changes.new and not lost:
-            return self._not_left_waiting(standing)
-        record, catalog = standing.record, standing.catalog
-        encoding, notes = standing.encoding, list[str]()
-        new: list[Shard] = []
+            return Refreshed(_not_left_waiting(table))
+        grown = table
         if look.changes.new:
-            table = grown_table(look.changes.new, look.located.logs, record.options, encoding)
-            new, encoding, notes = _with_cache(record, catalog, table.shards), table.encoding, table.notes
-            record = record.grown(table.options, encoding, table.decoder_bytes)
-        grown = catalog.appended(new)
-        refuse_impossible(record.options, grown, self.growth.on_growth)
-        spans = tuple(_span(catalog, number) for number in sorted(lost))
-        gone = standing.retired | set(lost)
-        if not any(shard.rows for number, shard in enumerate(grown.shards) if number not in gone):
-            raise DataError(
-                f"nothing is left of the data: all {len(gone)} shards have gone", "restore them, or start a new run"
-            )
-        schedule, shards, groups = schedule_of(record, grown), len(grown.shards), grown.groups
-        if begin_again:
-            cursor = schedule.begin_again(standing.cursor, shards, groups, spans)
+            grown = self._with_new_shards(table, look)
+        refuse_impossible(grown.options, grown.catalog, self.growth.on_growth)
+        retired = table.retired | set(lost)
+        if not any(shard.rows for number, shard in enumerate(grown.catalog.shards) if number not in retired):
+            raise DataError(f"all {len(retired)} shards are gone", "restore them, or start a new run")
+        spans = tuple(_span(table.catalog, number) for number in sorted(lost))
+        schedule, shards, groups = grown.schedule, len(grown.catalog.shards), grown.catalog.groups
+        new_rows = grown.catalog.rows - table.catalog.rows
+        policy = None if restart else self._policy(grown.options, table.catalog.rows, new_rows)
+        if policy is None:
+            cursor = schedule.begin_again(table.cursor, shards, groups, spans)
         else:
-            policy = self._policy(record.options, catalog.rows, grown.rows - catalog.rows)
-            catching_up = policy == CATCH_UP
-            cursor = schedule.arrive(standing.cursor, shards, groups, record.limits.epochs, catching_up, spans)
-        if encoding is not None and encoding is not standing.encoding:
-            standing.folder.write_encoding(encoding)
-        standing.folder.write_catalog(grown)
-        much = (grown.rows - catalog.rows) * _MUCH >= catalog.rows
-        standing = replace(
-            standing, record=record, catalog=grown, cursor=cursor, encoding=encoding, has_grown_much=much
-        )
-        for note in notes:
-            self.observer.note(note)
-        self._say(standing, catalog, lost, None if begin_again else policy)
-        return standing
+            cursor = schedule.arrive(table.cursor, shards, groups, table.epochs, policy == CATCH_UP, spans)
+        grown = replace(grown, cursor=cursor)
+        much = new_rows * _MUCH >= table.catalog.rows
+        return Refreshed(grown, self._report(table.catalog, grown, lost, policy), much)
 
-    def _not_left_waiting(self, standing: Standing) -> Standing:
-        """Shards that wait for an epoch that is not wanted any more are one more part of the last one that is."""
-        record, catalog, epochs = standing.record, standing.catalog, standing.record.limits.epochs
-        if epochs is None or standing.cursor.arrivals[-1].epoch < max(1, epochs):
-            return standing
-        schedule = schedule_of(record, catalog)
-        cursor = schedule.arrive(standing.cursor, len(catalog.shards), catalog.groups, epochs)
-        return standing if cursor.arrivals[-1].epoch >= max(1, epochs) else replace(standing, cursor=cursor)
+    def _with_new_shards(self, table: Table, look: _Look) -> Table:
+        opened = grown_table(look.changes.new, look.located.logs, table.options, table.encoding)
+        cached = sum(decoded_bytes(shard) for shard in table.catalog.shards if shard.cached)
+        shards, _ = with_cache(opened.shards, cached, table.cache_limit)
+        for note in opened.notes:
+            self.note(note)
+        return replace(
+            table,
+            options=opened.options,
+            encoding=opened.encoding,
+            catalog=table.catalog.appended(shards),
+            decoder_bytes=max(table.decoder_bytes, opened.decoder_bytes),
+        )
 
     def _policy(self, options: ModelOptions, old_rows: int, new_rows: int) -> str:
         """As measured (docs/growth.md): catching up pays until the table has more than doubled."""
@@ -265,35 +268,40 @@ class Grower:
             return UNION
         return self.growth.on_growth or (CATCH_UP if new_rows <= old_rows else UNION)
 
-    def _say(self, standing: Standing, before: Catalog, lost: Collection[int], policy: str | None) -> None:
-        """`policy`: how the new join in; None where the epoch begins again."""
-        catalog, arrival = standing.catalog, standing.cursor.arrivals[-1]
+    # Report.
+
+    def _report(
+        self, before: Catalog, table: Table, lost: Collection[int], policy: str | None
+    ) -> list[tuple[str, dict[str, Any]]]:
+        """`policy`: how the new shards join; None where the epoch restarts."""
+        catalog, arrival = table.catalog, table.cursor.arrivals[-1]
         new = catalog.shards[len(before.shards) :]
-        counts = {"shards": len(catalog.shards), "table_rows": catalog.rows}
+        counts: dict[str, Any] = {"shards": len(catalog.shards), "table_rows": catalog.rows}
+        events: list[tuple[str, dict[str, Any]]] = []
         if lost:
             names = [str(before.shards[number].path) for number in sorted(lost)]
-            again = "; the epoch begins again" if policy is None else ""
-            self.observer.note(f"{_listed(names)}: gone or replaced; they take no more part{again}")
-            standing.event(CHANGED, lost_shards=names, begins_again=policy is None, **counts)
+            restarts = "; the epoch restarts" if policy is None else ""
+            self.note(f"{_listed(names)}: gone or replaced; no longer trained on{restarts}")
+            events.append((CHANGED, {"lost_shards": names, "begins_again": policy is None, **counts}))
         if new:
+            added = sum(shard.rows for shard in new)
             how = f", {arrival.copies} times in epoch {arrival.epoch + 1} to catch up" if arrival.copies > 1 else ""
-            self.observer.note(
-                f"{len(new)} new shards with {sum(shard.rows for shard in new):,} rows join in{how}, after "
-                f"{before.rows:,} rows in {len(before.shards)} shards"
+            self.note(
+                f"{len(new)} new shards with {added:,} rows join{how}, after {before.rows:,} rows in "
+                f"{len(before.shards)} shards"
             )
-            standing.event(
-                APPENDED,
-                added=[str(shard.path) for shard in new],
-                added_rows=sum(shard.rows for shard in new),
-                on_growth=policy,
-                **counts,
-            )
+            names = [str(shard.path) for shard in new]
+            events.append((APPENDED, {"added": names, "added_rows": added, "on_growth": policy, **counts}))
+        return events
 
 
-def _with_cache(record: RunRecord, catalog: Catalog, new: Sequence[Shard]) -> list[Shard]:
-    cached = sum(decoded_bytes(shard) for shard in catalog.shards if shard.cached)
-    limit = record.cache_limit if record.cache is not None else 0
-    return with_cache(new, cached, limit)[0]
+def _not_left_waiting(table: Table) -> Table:
+    """Shards that wait for an epoch beyond the limit become one more part of the last epoch."""
+    catalog, epochs = table.catalog, table.epochs
+    if epochs is None or table.cursor.arrivals[-1].epoch < max(1, epochs):
+        return table
+    cursor = table.schedule.arrive(table.cursor, len(catalog.shards), catalog.groups, epochs)
+    return table if cursor.arrivals[-1].epoch >= max(1, epochs) else replace(table, cursor=cursor)
 
 
 def _span(catalog: Catalog, number: int) -> tuple[int, int]:
@@ -310,10 +318,10 @@ def refuse_impossible(options: ModelOptions, catalog: Catalog, on_growth: str | 
         return
     if any(shard.decoded and not shard.cached for shard in catalog.shards):
         raise OptionError(
-            "--sampling independent draws single rows, which Parquet and compressed Arrow can only give from the cache",
-            "let all shards be cached (no --no-cache, a larger --cache-limit), or use --sampling epoch",
+            "--sampling independent draws single rows, and rows of Parquet or compressed Arrow need the cache for that",
+            "cache all shards (no --no-cache, a larger --cache-limit), or use --sampling epoch",
         )
     if on_growth == CATCH_UP:
         raise OptionError(
-            "--on-growth catch-up with --sampling independent, which draws from all rows alike", "leave it out"
+            "--on-growth catch-up with --sampling independent, which draws from all rows equally", "leave it out"
         )

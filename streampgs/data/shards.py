@@ -1,124 +1,101 @@
-"""Where the windows of a session come from: shards in an order without end, or whatever else gives windows in an order
-that a cursor can name."""
+"""Rows of shards, in an order without end."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Literal
 
-from streampgs.data.budget import (
-    BLOCKS_NEEDED,
-    Forecast,
-    as_laid_out,
-    decoders_for,
-    decoding_bytes,
-    download_bytes,
-    forecast,
-    group_sizes,
-)
-from streampgs.options import Resources
-from streampgs.order.cursor import Cursor
-from streampgs.order.schedule import Schedule
+from streampgs.checks import require, typed
+from streampgs.data.budget import decoders_for, group_sizes
+from streampgs.errors import RunError
+from streampgs.options import ModelOptions
+from streampgs.order.cursor import MOST_COPIES, Arrival, Cursor
+from streampgs.order.schedule import Schedule, Sizes
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.loader import RowRules, WindowFiller, refuse_unreadable
-from streampgs.reading.prefetch import Pipeline
+from streampgs.reading.loader import RowRules, WindowFiller
+from streampgs.reading.prefetch import Pipeline, StopAsked
 from streampgs.reading.remote import copies_folder, copies_of
 from streampgs.reading.window import Window
-from streampgs.run.record import RunRecord
-from streampgs.run.report import StopRequest
-from streampgs.run.words import cache_choice, data_choice, window_choice
 from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 
 
-class Source(Protocol):
-    ends: str
-    """What is said to have stopped training when there are no more windows."""
-    epoch_rows: int
-    """Rows of an epoch, or what stands for them."""
+@dataclass(frozen=True)
+class Reading:
+    """What reading may use."""
 
-    @property
-    def seconds_waiting(self) -> float:
-        """How long `next` took, in all."""
-
-    def prepare(self, rules: RowRules, last_epoch: int | None) -> None:
-        """Load, or compile, what is needed; reading ends before the last epoch."""
-
-    def start(self, cursor: Cursor) -> None:
-        """Begin with the window that starts at the cursor, whose row is not looked at."""
-
-    def next(self, stop: StopRequest) -> Window | None:
-        """The next window, to be given back with `release`; None when there is none, or on a stop."""
-
-    def release(self, window: Window) -> None: ...
-
-    def close(self) -> None: ...
-
-    def epochs(self, cursor: Cursor, window: Window | None) -> float:
-        """Epochs done, with the part of the present one; `window` is the present one."""
-
-    def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
-        """What the process will use at its peak."""
-
-    def choices(self, window: Window, features: int, epochs_left: int | None) -> dict[str, str]:
-        """In words, 'data' first."""
-
-    def hints(self, window: Window) -> list[str]:
-        """What a user may have overlooked, seen from the first window."""
-
-    def remarks(self) -> list[str]:
-        """What is to be said of the session when it is over."""
-
-    @property
-    def taken(self) -> int | None:
-        """Rows of a stream that the model has seen or that `save` would keep; None: no stream."""
-
-    @property
-    def has_unsaved(self) -> bool:
-        """Whether there is more to save than when `save` was last called, though training has come no further."""
-
-    def state(self) -> Bundle | None:
-        """Its section of a checkpoint; None: the cursor is enough."""
+    cache: str | None
+    """The folder of decoded blocks and of copies of remote shards."""
+    cache_limit: int | None
+    decoder_bytes: int
+    """The memory that decoding a group takes."""
+    memory: int
 
 
 class ShardSource:
+    access: Literal["rows", "columns"] = "rows"
     ends = "epochs"
+    rows_taken = None
+    has_unsaved = False
 
-    def __init__(self, record: RunRecord, catalog: Catalog, cursor: Cursor, resources: Resources) -> None:
-        self.record = record
-        self.catalog = catalog.with_copies_in(copies_folder(record.cache)) if record.cache is not None else catalog
-        self.resources = resources
-        self.schedule = schedule_of(record, catalog)
-        self.epoch_rows = self.schedule.rows_in_epoch(cursor)
-        refuse_unreadable(catalog, self.schedule)
-        self._cache = BlockCache(Path(record.cache)) if record.cache is not None else None
-        self._filler: WindowFiller | None = None
-        self._pipeline: Pipeline | None = None
+    def __init__(
+        self,
+        catalog: Catalog,
+        schedule: Schedule,
+        rules: RowRules,
+        cursor: Cursor,
+        reading: Reading,
+    ) -> None:
+        self._catalog = catalog if reading.cache is None else catalog.with_copies_in(copies_folder(reading.cache))
+        self._schedule = schedule
+        self._rules = rules
         self._last_epoch: int | None = None
+        self._reading = reading
+        self._digest = catalog.digest(cursor.arrivals[-1].shards)
+        self._cache = BlockCache(Path(reading.cache)) if reading.cache is not None else None
+        self._pipeline: Pipeline | None = None
+        self._next: Cursor | None = None
+        """Where the pipeline's next window begins."""
+        self._waited = 0.0
+        self._filler = self._new_filler()
+        self.epoch_rows = schedule.rows_in_epoch(cursor)
+
+    def _new_filler(self) -> WindowFiller:
+        return WindowFiller(
+            self._catalog,
+            self._schedule.slice_rows,
+            self._rules,
+            self._cache,
+            copies_of(self._catalog, self._reading.cache, self._reading.cache_limit),
+            decoders_for(self._reading.decoder_bytes, self._reading.memory),
+        )
 
     @property
     def seconds_waiting(self) -> float:
-        return self._pipeline.seconds_waiting if self._pipeline is not None else 0.0
+        return self._waited + (self._pipeline.seconds_waiting if self._pipeline is not None else 0.0)
 
-    def prepare(self, rules: RowRules, last_epoch: int | None) -> None:
+    @property
+    def rebuilt_cache_files(self) -> int:
+        return self._cache.rebuilt if self._cache is not None else 0
+
+    def prepare(self, last_epoch: int | None) -> None:
         self._last_epoch = last_epoch
-        self._filler = WindowFiller(
-            self.catalog,
-            self.schedule.slice_rows,
-            rules,
-            self._cache,
-            copies_of(self.catalog, self.record.cache, self.record.cache_limit),
-            decoders_for(self.record.decoder_bytes, self.resources.memory),
-        )
         self._filler.warm_up()
 
-    def start(self, cursor: Cursor) -> None:
-        assert self._filler is not None
-        self._pipeline = Pipeline(self._filler, self.schedule, cursor.at_row(0), self._last_epoch)
-
-    def next(self, stop: StopRequest) -> Window | None:
-        assert self._pipeline is not None
-        return self._pipeline.next(stop)
+    def window(self, cursor: Cursor, stop: StopAsked) -> Window | None:
+        start = cursor.at_row(0)
+        if self._pipeline is not None and start != self._next:
+            self._waited = self.seconds_waiting
+            self.close()
+            self._filler = self._new_filler()
+        if self._pipeline is None:
+            self._pipeline = Pipeline(self._filler, self._schedule, start, self._last_epoch)
+        window = self._pipeline.next(stop)
+        if window is not None:
+            assert window.plan is not None
+            self._next = window.plan.next
+        return window
 
     def release(self, window: Window) -> None:
         assert self._pipeline is not None
@@ -127,63 +104,65 @@ class ShardSource:
     def close(self) -> None:
         if self._pipeline is not None:
             self._pipeline.close()
+            self._pipeline = None
 
     def epochs(self, cursor: Cursor, window: Window | None) -> float:
         position = float(cursor.position)
         if window is not None and window.plan is not None and cursor.row > 0:
             following = window.plan.next
             same_part = (following.epoch, following.part) == (cursor.epoch, cursor.part)
-            end = following.position if same_part else self.schedule.part_length(cursor)
+            end = following.position if same_part else self._schedule.part_length(cursor)
             position += (end - position) * cursor.row / window.rows
-        return cursor.epoch + self.schedule.epoch_fraction(cursor, position)
+        return cursor.epoch + self._schedule.epoch_fraction(cursor, position)
 
-    def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
-        groups, sizes = as_laid_out(self.catalog, self.schedule.groups, self.record.sizes)
-        decoding = decoding_bytes(self.catalog, groups, self.record.decoder_bytes, self.resources.memory)
-        held = decoding, download_bytes(self.catalog)
-        return forecast(groups, sizes, process, features, feature_bytes, *held)
+    def state(self) -> Bundle:
+        return Bundle({"catalog_digest": self._digest})
 
-    def choices(self, window: Window, features: int, epochs_left: int | None) -> dict[str, str]:
-        assert window.plan is not None
-        sampling = self.record.options.sampling
-        return {
-            "data": data_choice(self.catalog, features),
-            "window": window_choice(self.record.sizes, window.rows, window.plan.blocks, self._is_all(window), sampling),
-            "cache": cache_choice(self.catalog, self.record.cache, epochs_left),
-        }
-
-    def hints(self, window: Window) -> list[str]:
-        assert window.plan is not None
-        blocks = window.plan.blocks
-        if blocks >= BLOCKS_NEEDED or self._is_all(window):
-            return []
-        return [
-            f"blocks mixed by the first window: {blocks} (64 and more mix well). If the shards are sorted, the model may "
-            "suffer until later epochs: streampgs inspect DATA tells; more --memory helps"
-        ]
-
-    def remarks(self) -> list[str]:
-        rebuilt = self._cache.rebuilt if self._cache is not None else 0
-        return [f"{rebuilt} damaged cache files were decoded anew"] if rebuilt else []
-
-    @property
-    def taken(self) -> int | None:
-        return None
-
-    @property
-    def has_unsaved(self) -> bool:
-        return False
-
-    def state(self) -> Bundle | None:
-        return None
-
-    def _is_all(self, window: Window) -> bool:
-        """Whether the window is a whole epoch."""
-        assert window.plan is not None
-        start = window.plan.start
-        return self.schedule.part_length(start) <= len(window.plan.pieces.group)
+    def restore(self, bundle: Bundle) -> None:
+        """The cursor says everything; `catalog_at` has found its catalog."""
 
 
-def schedule_of(record: RunRecord, catalog: Catalog) -> Schedule:
-    groups = group_sizes(catalog, record.options.row_values)
-    return Schedule(record.options.seed, groups, record.sizes, record.options.sampling)
+def schedule_of(catalog: Catalog, options: ModelOptions, sizes: Sizes) -> Schedule:
+    return Schedule(options.seed, group_sizes(catalog, options.row_values), sizes, options.sampling)
+
+
+def beginning(catalog: Catalog) -> Cursor:
+    """The cursor before the first row."""
+    return Cursor((Arrival(0, 0, len(catalog.shards), catalog.groups),))
+
+
+def catalog_at(bundle: Bundle, cursor: Cursor, catalog: Catalog) -> Catalog:
+    """The part of the run's catalog that was known when a checkpoint was written, by the worker's section."""
+    _check_cursor(cursor, catalog)
+    known = catalog.first(cursor.arrivals[-1].shards)
+    if known.digest() != bundle.values["catalog_digest"]:
+        raise RunError("the catalog of the run is not the one of its checkpoint", "restore catalog.arrows from a copy")
+    return known
+
+
+def _check_cursor(cursor: Cursor, catalog: Catalog) -> None:
+    """It is about shards of the catalog, in the order in which they joined."""
+    typed(cursor)
+    require(min(cursor.epoch, cursor.part, cursor.position, cursor.slice, cursor.row) >= 0, f"place {cursor.place}")
+    require(len(cursor.arrivals) > 0, "no arrival of shards")
+    places = [arrival.place for arrival in cursor.arrivals]
+    # They need not be in order: shards that came when an epoch was over may belong to it, and earlier ones to the next.
+    require(min(map(min, places)) >= 0, "arrivals at a negative place")
+    require(places[0] <= cursor.place, "a place before the first arrival")
+    known = 0
+    for arrival in cursor.arrivals:
+        require(known <= arrival.shards <= len(catalog.shards), f"an arrival of shards up to {arrival.shards}")
+        require(arrival.groups == int(catalog.shard_starts[arrival.shards]), f"an arrival of {arrival.groups} groups")
+        require(
+            1 <= arrival.copies <= MOST_COPIES and 0 <= arrival.since <= arrival.groups,
+            "an arrival with invalid counts",
+        )
+        for first, stop in arrival.retired:
+            require(0 <= first <= stop <= arrival.groups, f"retired groups {first} to {stop}")
+        known = arrival.shards
+
+
+def check_row(schedule: Schedule, cursor: Cursor) -> None:
+    """The cursor's row is a row of its window."""
+    rows = schedule.window(cursor).pieces.rows()
+    require(cursor.row <= rows, f"row {cursor.row} of a window of {rows}")

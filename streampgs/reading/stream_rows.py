@@ -13,14 +13,15 @@ from numpy.typing import NDArray
 from streampgs.checks import require
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.rows import RowBlock
 from streampgs.errors import DataError
 from streampgs.kernels.placing_loop import place_sparse, repeat_table
 from streampgs.kernels.reservoir_loop import copy_rows
 from streampgs.reading.bad_rows import REASONS
 from streampgs.reading.placing import LARGEST_INDEX, Found, RowPlacer, RowRules
+from streampgs.reading.table_rows import rows_of_table
 from streampgs.reading.window import RowShape, Window
-from streampgs.table.catalog import Shard
-from streampgs.table.layout import SPARSE, RowArrays
+from streampgs.table.layout import SPARSE, Layout
 
 Ints = NDArray[np.int64]
 _MOST_BATCH_ROWS = 1 << 12
@@ -79,10 +80,15 @@ def empty_rows(shape: RowShape, stop: int) -> StreamRows:
 
 
 @dataclass(frozen=True)
+class _Stream:
+    layout: Layout
+
+
+@dataclass(frozen=True)
 class _Origin:
     """Rows of the stream from row `first` on."""
 
-    shard: Shard
+    shard: _Stream
     first: int
 
     def name_of(self, row: int) -> str:
@@ -92,11 +98,9 @@ class _Origin:
 class StreamEncoder:
     """Turns record batches into rows; these are valid until the next batch is encoded."""
 
-    def __init__(self, shard: Shard, rules: RowRules) -> None:
-        """`shard` stands for the stream: it has its layout."""
-        layout = shard.layout
+    def __init__(self, layout: Layout, rules: RowRules) -> None:
         self.shape = rules.shape(layout.kind == SPARSE)
-        self._shard = shard
+        self._stream = _Stream(layout)
         self.rules = rules
         width = None if self.shape.sparse else layout.width or rules.features or 0
         self._placer = RowPlacer(rules, width)
@@ -109,7 +113,7 @@ class StreamEncoder:
     @property
     def width(self) -> int | None:
         """Entries of each row; None: rows are sparse."""
-        return self._placer.width_of(self._shard)
+        return self._placer.width_of(self._stream)
 
     def warm_up(self) -> None:
         self._placer.warm_up()
@@ -147,13 +151,13 @@ class StreamEncoder:
 
     def rows(self, batch: pa.RecordBatch, first: int) -> StreamRows:
         window, count = self._window, batch.num_rows
-        arrays = self._arrays(batch, first)
-        lengths = np.diff(arrays.offsets)
+        block = self._block(batch, first)
+        lengths = np.diff(block.bounds) if self.width is None else np.full(count, self.width)
         window.make_room(count, int(lengths.sum()), self.shape)
         slots = np.arange(count)
         window.lay_out_next(lengths, slots)
         found = Found()
-        self._placer.place(arrays, None, slots, window, _Origin(self._shard, first), found)
+        self._placer.place(block, None, slots, window, _Origin(self._stream, first), found)
         bad, reasons = _NO_INTS, _NO_INTS
         if found.dropped:
             bad = np.concatenate(found.dropped)
@@ -167,21 +171,20 @@ class StreamEncoder:
             first + bad, reasons,
         )  # fmt: skip
 
-    def _arrays(self, batch: pa.RecordBatch, first: int) -> RowArrays:
+    def _block(self, batch: pa.RecordBatch, first: int) -> RowBlock:
         columns = self.rules.columns
         try:
-            batch = batch.select(list(self._shard.layout.columns))
+            batch = batch.select(list(self._stream.layout.columns))
             batch.validate(full=True)
-            if self._encoder is not None:
-                read = dict(zip(batch.schema.names, batch.columns, strict=True))
-                batch = self._encoder.encode(read, batch.num_rows, columns.labelled, columns.weight, columns.offset)
+            read = dict(zip(batch.schema.names, batch.columns, strict=True))
+            if self._encoder is None:
+                return rows_of_table(read, columns)
+            return self._encoder.encode(read, batch.num_rows, columns.labelled, columns.weight, columns.offset)
         except pa.ArrowException as fault:
             raise DataError(
                 f"rows {first:,} to {first + batch.num_rows - 1:,} of the stream are damaged: {fault}",
                 "fix the producer",
             ) from fault
-        read = dict(zip(batch.schema.names, batch.columns, strict=True))
-        return self._placer.arrays(read, self._shard)
 
 
 # Rows in a checkpoint.

@@ -100,9 +100,12 @@ class RunFolder:
 
     # The record and the catalog.
 
-    def create(self, record: dict[str, Any], catalog: Catalog) -> None:
-        """Start a run's folder with the record of its choices."""
-        self.write_catalog(catalog)
+    def create(self, record: dict[str, Any], catalog: Catalog | None, encoding: Encoding | None = None) -> None:
+        """Write the files of a new run. A run on a stream has no catalog."""
+        if encoding is not None:
+            self.write_encoding(encoding)
+        if catalog is not None:
+            self.write_catalog(catalog)
         write_sealed(self._record_path, iter(()), pa.schema({}), {"format": FORMAT, **record})
 
     def record(self) -> dict[str, Any]:

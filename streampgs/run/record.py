@@ -1,17 +1,29 @@
-"""What is decided when a run starts, and stays."""
+"""What is decided when a run starts, and what of it may change later."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
 from streampgs.checks import Count, decode, encode
+from streampgs.data.refresh import Table
 from streampgs.encoding.encoding import Encoding
 from streampgs.options import Limits, ModelOptions
+from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.stage import Bundle
+from streampgs.table.catalog import Catalog
+from streampgs.table.layout import Layout
 
 _CHANGING = ("options", "limits", "sources", "encoding", "decoder_bytes")
+
+
+@dataclass(frozen=True)
+class StreamRecord:
+    """Of a run on a stream."""
+
+    sizes: StreamSizes
+    layout: Layout
 
 
 @dataclass(frozen=True)
@@ -20,16 +32,16 @@ class RunRecord:
     sources: tuple[str, ...]
     sizes: Sizes
     cache: str | None
-    """The folder of decoded blocks, seen from the run's; None: none are kept."""
+    """The folder of decoded blocks, relative to the run's; None: there is no cache."""
     cache_limit: Count | None
     """None: all decoded rows are cached."""
     limits: Limits
     encoding: str | None = None
     """The digest of the run's encoding; None: rows are used as they are."""
     decoder_bytes: Count = 0
-    """What decoding a group takes, where it was looked at."""
-    stream: StreamSizes | None = None
-    """Of a run on a stream; None: it trains on shards."""
+    """The memory that decoding a group takes, where it was measured."""
+    stream: StreamRecord | None = None
+    """None: the run trains on shards."""
 
     def changes(self) -> Bundle:
         """The section of a checkpoint: what may have changed since the start."""
@@ -39,11 +51,16 @@ class RunRecord:
         """With what has changed since the start, by the section of a checkpoint."""
         return decode(RunRecord, {**encode(self), **{name: section.values[name] for name in _CHANGING}})
 
-    def grown(self, options: ModelOptions, encoding: Encoding | None, decoder_bytes: int) -> RunRecord:
-        """With what new shards have brought."""
+    def table(self, catalog: Catalog, cursor: Cursor, encoding: Encoding | None) -> Table:
+        limit = self.cache_limit if self.cache is not None else 0
+        return Table(
+            self.options, self.sources, catalog, cursor, encoding, self.sizes, limit, self.limits.epochs,
+            self.decoder_bytes,
+        )  # fmt: skip
+
+    def of_table(self, table: Table) -> RunRecord:
+        """With what a table has brought since it was looked at last."""
+        digest = None if table.encoding is None else table.encoding.digest
         return replace(
-            self,
-            options=options,
-            encoding=None if encoding is None else encoding.digest,
-            decoder_bytes=max(self.decoder_bytes, decoder_bytes),
+            self, options=table.options, sources=table.sources, encoding=digest, decoder_bytes=table.decoder_bytes
         )

@@ -1,25 +1,80 @@
-"""The choices of a run in words, for the lines that a user reads before the first step."""
+"""The choices of a run in words: the lines that are printed before the first step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from streampgs.data.budget import Forecast
+from streampgs.data.budget import BLOCKS_NEEDED, Forecast
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import KINDS
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import learner_named
 from streampgs.options import ModelOptions
-from streampgs.order.schedule import Sizes
+from streampgs.order.schedule import Schedule
 from streampgs.reading.mixed_window import StreamSizes
+from streampgs.reading.window import Window
+from streampgs.run.models import Models
 from streampgs.table.catalog import Catalog
 
 _NAMES_SHOWN = 6
 
 
-def data_choice(catalog: Catalog, features: int) -> str:
+def shard_choices(
+    catalog: Catalog, schedule: Schedule, cache: str | None, window: Window, features: int, epochs_left: int | None
+) -> dict[str, str]:
     shards = "1 shard" if len(catalog.shards) == 1 else f"{len(catalog.shards):,} shards"
-    return f"{shards}, {catalog.rows:,} rows, {catalog.kind}, {features:,} features"
+    return {
+        "data": f"{shards}, {catalog.rows:,} rows, {catalog.kind}, {features:,} features",
+        "window": _window_choice(schedule, window),
+        "cache": _cache_choice(catalog, cache, epochs_left),
+    }
+
+
+def _window_choice(schedule: Schedule, window: Window) -> str:
+    assert window.plan is not None
+    sizes, blocks = schedule.sizes, window.plan.blocks
+    share = f"{blocks:,} blocks of up to {sizes.block_bytes / 1e3:,.0f} kB"
+    if _is_whole_epoch(schedule, window):
+        share = f"all the data, {blocks:,} blocks"
+    size = sizes.window_bytes / 1e6
+    return f"{size:,.1f} MB; the first mixes {window.rows:,} rows from {share}; {schedule.sampling} sampling"
+
+
+def _is_whole_epoch(schedule: Schedule, window: Window) -> bool:
+    assert window.plan is not None
+    return schedule.part_length(window.plan.start) <= len(window.plan.pieces.group)
+
+
+def few_blocks_hint(schedule: Schedule, window: Window) -> str | None:
+    assert window.plan is not None
+    blocks = window.plan.blocks
+    if blocks >= BLOCKS_NEEDED or _is_whole_epoch(schedule, window):
+        return None
+    return (
+        f"the first window mixes {blocks} blocks (64 and more mix well). If the shards are sorted, the model may be worse "
+        "until later epochs: check with streampgs inspect DATA; more --memory helps"
+    )
+
+
+def announced(models: Models, encoding: Encoding | None, data: dict[str, str], forecast: Forecast) -> dict[str, str]:
+    """Every choice, in the order in which it is printed."""
+    rest = dict(data)
+    return {
+        "data": rest.pop("data"),
+        **({} if encoding is None else encoding_choices(encoding)),
+        "model": model_choice(models.lanes.specs, models.form.options, len(models.race.targets)),
+        **rest,
+        "memory": memory_choice(forecast),
+    }
+
+
+def large_model_note(forecast: Forecast, memory: int, encoding: Encoding | None) -> str | None:
+    if forecast.model <= memory or encoding is None or not encoding.has_hashed:
+        return None
+    return (
+        f"the models in training take {forecast.model / 1e6:,.0f} MB in addition to --memory: --hash-bits "
+        f"{max(1, encoding.hash_bits - 4)}, or a known --sigma, makes it less"
+    )
 
 
 def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int) -> str:
@@ -99,21 +154,12 @@ def _shortened(names: Iterable[str]) -> str:
     return ", ".join(listed) if len(listed) <= _NAMES_SHOWN else ", ".join([*listed[:_NAMES_SHOWN], "…"])
 
 
-def window_choice(sizes: Sizes, rows: int, blocks: int, is_all: bool, sampling: str) -> str:
-    share = (
-        f"all the data, {blocks:,} blocks"
-        if is_all
-        else f"{blocks:,} blocks of up to {sizes.block_bytes / 1e3:,.0f} kB"
-    )
-    return f"{sizes.window_bytes / 1e6:,.1f} MB; the first mixes {rows:,} rows from {share}; {sampling} sampling"
-
-
 def stream_choices(kind: str, features: int, sizes: StreamSizes, rows: int) -> dict[str, str]:
     replay = "no rows replayed"
     if sizes.replay:
         replay = (
-            f"{sizes.replay:g} of the reservoir ({sizes.reservoir_bytes / 1e6:,.0f} MB of rows, uniform over all that "
-            "passed) beside each new row"
+            f"{sizes.replay:g} of the reservoir ({sizes.reservoir_bytes / 1e6:,.0f} MB of rows, a uniform sample of all "
+            "rows so far) for each new row"
         )
     return {
         "data": f"a stream on standard input, {kind}, {features:,} features",
@@ -121,13 +167,11 @@ def stream_choices(kind: str, features: int, sizes: StreamSizes, rows: int) -> d
     }
 
 
-def cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
+def _cache_choice(catalog: Catalog, folder: str | None, epochs_left: int | None) -> str:
     if not catalog.remote:
         return _decoded_choice(catalog, folder, epochs_left)
     size = sum(remote.size for remote in catalog.remote)
-    copies = (
-        f"copies of {len(catalog.remote):,} remote shards ({size / 1e6:,.1f} MB) come into {folder} as they are needed"
-    )
+    copies = f"{len(catalog.remote):,} remote shards ({size / 1e6:,.1f} MB) are copied to {folder} when they are needed"
     decoded = any(shard.decoded for shard in catalog.shards)
     return f"{copies}; {_decoded_choice(catalog, folder, epochs_left)}" if decoded else copies
 
@@ -140,7 +184,7 @@ def _decoded_choice(catalog: Catalog, folder: str | None, epochs_left: int | Non
     if not kept:
         return "none: shards are decoded in every epoch"
     if epochs_left == 1:
-        return "not needed: no epoch is to follow that would read it"
+        return "not needed: there is no later epoch"
     return f"{kept} of {decoded} shards are decoded once, into {folder}"
 
 

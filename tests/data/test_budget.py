@@ -16,13 +16,13 @@ from streampgs.data.budget import (
     as_laid_out,
     check_fits,
     choose_sizes,
-    forecast,
     group_sizes,
+    shard_forecast,
 )
 from streampgs.errors import OptionError
 from streampgs.formats.format import Fingerprint
 from streampgs.options import SMALLEST_MEMORY, Resources
-from streampgs.order.schedule import GroupSizes, Sizes
+from streampgs.order.schedule import GroupSizes, Schedule, Sizes
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import DENSE, SPARSE, Layout
 
@@ -194,13 +194,16 @@ def test_smaller_budget_than_the_window_needs_is_refused():
 def test_forecast_stays_in_the_budget_beside_process_and_model(catalog, memory, features, feature_bytes):
     groups = group_sizes(catalog)
     sizes = choose_sizes(groups, Resources(memory=memory))
-    found = forecast(groups, sizes, 200 * 10**6, features, feature_bytes)
+    model = features * feature_bytes
+    found = shard_forecast(catalog, Schedule(0, groups, sizes), 0, memory, 200 * 10**6, model)
     assert found.windows + found.reading <= memory
-    assert found.model == features * feature_bytes
-    assert found.total == 200 * 10**6 + found.windows + found.reading + found.model
+    assert found.model == model
+    assert found.total == 200 * 10**6 + found.windows + found.reading + found.decoding + model
 
 
 def test_forecast_of_small_data_is_small():
-    found = forecast(PLAIN, choose_sizes(PLAIN, Resources()), 0, 0, 0)
+    catalog = Catalog([shard(DENSE, [1000], [19_000])])
+    groups = group_sizes(catalog)
+    found = shard_forecast(catalog, Schedule(0, groups, choose_sizes(groups, Resources())), 0, 0, 0, 0)
     assert found.windows == int(2 * 100_000 * ROOM_TO_GROW)
     assert found.reading == 100_000

@@ -16,8 +16,8 @@ import streampgs
 from streampgs.errors import DataError
 from streampgs.evaluation import evaluate, predict
 from streampgs.inspection import inspect_run, strongest
-from streampgs.model import lanes_from, newest_checkpoint
 from streampgs.run.report import Silent, StopRequest
+from streampgs.run.saved import saved_run
 from tests.end_to_end.conftest import streampgs as command
 from tests.end_to_end.mixed_tables import replaced, without, write
 
@@ -128,7 +128,7 @@ def test_a_damaged_checkpoint_leaves_one_that_still_knows_its_columns_and_classe
     streampgs.resume(run, rows=1_000)
     for path in sorted(run.glob("checkpoint-*"))[1:]:
         path.write_bytes(path.read_bytes()[:-1000])
-    assert streampgs.Model.load(run).rows == newest_checkpoint(run).sections["meter"].values["rows"] == ENDS[0]
+    assert streampgs.Model.load(run).rows == saved_run(run).meter.rows == ENDS[0]
     assert streampgs.resume(run, rows=1_300).dual_sha256 == expected
 
 
@@ -276,10 +276,8 @@ def test_old_shards_keep_what_is_cached_of_them(tmp_path: Path) -> None:
 
 def lane_bits(run: Path) -> dict[str, bytes]:
     """Of each class's model in the leading candidate."""
-    checkpoint = newest_checkpoint(run)
-    lanes = lanes_from(checkpoint)
-    targets = [target["name"] for target in checkpoint.sections["race"].values["targets"]]
-    return {name: lanes.weights(number).tobytes() for number, name in enumerate(targets)}
+    race = saved_run(run).race
+    return {target.name: race.lanes.weights(number).tobytes() for number, target in enumerate(race.targets)}
 
 
 @pytest.mark.parametrize("case", ["classes by name", "classes by number"])
@@ -339,7 +337,7 @@ def test_a_new_class_is_learnt_and_predicted(tmp_path: Path) -> None:
     assert any("2 new classes ('a', 'aa') in addition to 3" in note for note in noted.notes)
     shown = inspect_run(run, top=1)
     assert {one["target"] for one in shown["top"]} == {"b", "c", "d", "a", "aa"}
-    steps = [group.steps for group in lanes_from(newest_checkpoint(run)).groups]
+    steps = [int(group.state["steps"]) for group in saved_run(run).race.lanes.groups]
     assert len(steps) == 2
     assert steps[0] == model.steps > steps[1]
     done = command("inspect", run)
@@ -352,9 +350,9 @@ def test_new_classes_are_learnt_by_all_candidates_that_are_left(tmp_path: Path) 
     streampgs.train(data, run=run, rows=700, label="kind", sigma=[1e-2, 1e-3], loss=["logistic", "hinge"], **SMALL)
     arrive("classes by name", 1, data)
     streampgs.resume(run, rows=1_500)
-    checkpoint = newest_checkpoint(run)
-    assert len(checkpoint.sections["lanes"].values["settings"]) == 4 * 4
-    assert [group["steps"] for group in checkpoint.sections["lanes"].values["solver"]] == [1_500, 800, 1_500, 800]
+    lanes = saved_run(run).race.lanes
+    assert len(lanes) == 4 * 4
+    assert [int(group.state["steps"]) for group in lanes.groups] == [1_500, 800, 1_500, 800]
 
 
 @pytest.mark.parametrize("sigma", [1e-3, "auto"])
@@ -367,7 +365,7 @@ def test_another_sigma_holds_for_classes_that_came_later_too(sigma: Any, tmp_pat
     streampgs.resume(tmp_path / "run", rows=1_500)
     shutil.copytree(tmp_path / "run", tmp_path / "paused")
     report = streampgs.resume(tmp_path / "run", rows=4_800, sigma=sigma)
-    steps = {group.steps for group in lanes_from(newest_checkpoint(tmp_path / "run")).groups}
+    steps = {int(group.state["steps"]) for group in saved_run(tmp_path / "run").race.lanes.groups}
     assert steps == {4_800, 4_100}
     for rows in (2_100, 4_000, 4_800):
         paused = streampgs.resume(tmp_path / "paused", rows=rows, **({"sigma": sigma} if rows == 2_100 else {}))
@@ -491,7 +489,7 @@ def test_a_run_that_waits_for_more_comes_to_what_one_comes_to_that_is_resumed(ca
                     path.rename(other / path.name)
 
         def saved(self, path: str) -> None:
-            if newest_checkpoint(tmp_path / "followed").sections["meter"].values["rows"] >= expected.rows:
+            if saved_run(tmp_path / "followed").meter.rows >= expected.rows:
                 stop.ask("stop")
 
     report = streampgs.train(

@@ -22,6 +22,7 @@ from streampgs.reading.window import Window
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import append_event, read_events
 from streampgs.run.report import Silent, StopRequest
+from streampgs.run.saved import saved_run
 from tests.end_to_end.conftest import ROWS, Tables
 
 SHARD_ROWS = ROWS // 6
@@ -143,9 +144,7 @@ def write_counted(path: Path, first: int, rows: int = COUNTED_ROWS) -> None:
 
 def visits(run: Path) -> list[int]:
     """How often each row has been trained on."""
-    checkpoint = RunFolder(run).newest_checkpoint()
-    assert checkpoint is not None
-    return [int(visit) for visit in checkpoint.sections["lanes"].arrays["dual"][1:]]
+    return [int(visit) for visit in saved_run(run).race.lanes.groups[0].state["dual"][1:, 0]]
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "parquet"])
@@ -202,17 +201,16 @@ def test_new_rows_catch_up_unless_they_are_more_than_the_old(tmp_path: Path) -> 
         assert visits(run)[COUNTED_ROWS:] == [times] * rows
 
 
-@pytest.mark.parametrize(("rows", "anew"), [(COUNTED_ROWS // 20, True), (COUNTED_ROWS // 20 - 1, False)])
-def test_averages_begin_anew_when_the_table_has_grown_by_a_twentieth(rows: int, anew: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("rows", "restarts"), [(COUNTED_ROWS // 20, True), (COUNTED_ROWS // 20 - 1, False)])
+def test_averages_restart_when_the_table_has_grown_by_a_twentieth(rows: int, restarts: bool, tmp_path: Path) -> None:
     """They would speak of what was; but shards that trickle in must not leave averages of next to nothing."""
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.arrow", 0)
     streampgs.train(data, run=run, rows=570, **COUNTING, **SMALL)
     write_counted(data / "b.arrow", COUNTED_ROWS, rows)
     streampgs.resume(run, rows=580)
-    checkpoint = RunFolder(run).newest_checkpoint()
-    assert checkpoint is not None
-    assert checkpoint.sections["lanes"].values["solver"][0]["stretch_began"] == (570 if anew else 512)
+    [group] = saved_run(run).race.lanes.groups
+    assert int(group.state["stretch_began"]) == (570 if restarts else 512)
     streampgs.resume(run, epochs=2)
     assert visits(run) == [2] * (COUNTED_ROWS + rows)
 

@@ -19,7 +19,8 @@ from streampgs.inspection import inspect_run
 from streampgs.options import ModelOptions
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Report
-from streampgs.selection.race import Contest, heats_for
+from streampgs.run.saved import saved_run
+from streampgs.selection.race import heats_for
 from tests.end_to_end.conftest import ROWS, Tables
 from tests.end_to_end.conftest import streampgs as command
 
@@ -29,9 +30,7 @@ SMALL = {"memory": "60MB", "window": "500kB"}
 def said(run: Path, report: Report) -> dict[str, Any]:
     """What a run has come to, to be compared for equality."""
     model = streampgs.Model.load(run)
-    checkpoint = RunFolder(run).newest_checkpoint()
-    assert checkpoint is not None
-    contest = checkpoint.sections["race"].values
+    race = saved_run(run).race.state().values
     return {
         "digest": report.dual_sha256,
         "chosen": report.chosen,
@@ -42,7 +41,7 @@ def said(run: Path, report: Report) -> dict[str, Any]:
         "coef": model.coef_.tobytes(),
         "intercept": np.asarray(model.intercept_).tobytes(),
         "targets": model.targets,
-        "contest": contest,
+        "race": race,
     }
 
 
@@ -157,24 +156,20 @@ def grid(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     return run, streampgs.train(tables.path("dense", "arrow"), run=run, epochs=1, **options)
 
 
-def test_the_chosen_one_of_a_grid_is_the_best_by_the_contest(grid: tuple[Path, Report]) -> None:
+def test_the_chosen_one_of_a_grid_is_the_best_of_the_race(grid: tuple[Path, Report]) -> None:
     run, report = grid
     assert report.lanes == 24
-    checkpoint = RunFolder(run).newest_checkpoint()
-    assert checkpoint is not None
-    contest = Contest.from_json(checkpoint.sections["race"].values)
-    marks = contest.standing.marks
-    merits = np.mean([mark["merits"] for mark in marks[len(marks) // 2 :]], axis=0)
-    chosen = contest.leader()
+    race = saved_run(run).race
+    marks = race.progress.marks
+    merits = np.mean([mark.merits for mark in marks[len(marks) // 2 :]], axis=0)
+    chosen = race.leader()
     assert merits[chosen] <= merits.min() * 1.0015
     assert merits.max() > 1.1 * merits.min(), "the case shows nothing"
-    of_chosen = contest.candidates[chosen].to_json()
-    assert report.chosen == {name: of_chosen[name] for name in ("loss", "p", "sigma", "t0", "radius")}
-    assert streampgs.Model.load(run).settings == contest.candidates[chosen]
-    assert (report.judged_loss, report.judged_accuracy) == (
-        marks[-1]["losses"][chosen],
-        marks[-1]["accuracies"][chosen],
-    )
+    best = race.candidates[chosen]
+    assert report.chosen == {"loss": best.loss, **best.choices}
+    model = streampgs.Model.load(run).settings
+    assert (model.loss, model.choices) == (best.loss, best.choices)
+    assert (report.judged_loss, report.judged_accuracy) == (marks[-1].losses[chosen], marks[-1].accuracies[chosen])
 
 
 def test_a_model_of_a_grid_is_the_one_that_is_trained_alone(
@@ -505,9 +500,7 @@ def test_what_was_judged_last_is_what_evaluate_says(with_validation: tuple[Path,
     assert report.judged_loss == pytest.approx(expected["loss"], rel=1e-9)
 
 
-def test_what_was_judged_during_the_contest_is_not_told_of_the_model_later(
-    with_validation: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_judgement_during_the_race_is_not_reported_later(with_validation: tuple[Path, Path], tmp_path: Path) -> None:
     data, _ = with_validation
     report = streampgs.train(data, run=tmp_path / "run", epochs=2)
     assert report.lanes == 1

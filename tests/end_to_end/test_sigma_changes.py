@@ -1,10 +1,11 @@
-"""σ may be another one after a pause: the weights stay what they are, the run writes it down, and pauses change nothing."""
+"""σ may change when a run is resumed: the weights stay, the history records it, and pauses make no difference."""
 
 from __future__ import annotations
 
 import hashlib
 import random
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,18 +13,23 @@ import pytest
 
 import streampgs
 from streampgs.learn.lanes import Lanes
-from streampgs.model import lanes_from
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Silent
+from streampgs.run.saved import saved_run
 from tests.end_to_end.conftest import ROWS, Tables
 
 SMALL = {"memory": "60MB", "window": "200kB"}
 
 
 def lanes_of(run: Path) -> Lanes:
-    checkpoint = RunFolder(run).newest_checkpoint()
-    assert checkpoint is not None
-    return lanes_from(checkpoint)
+    return saved_run(run).race.lanes
+
+
+def iterates(lanes: Lanes) -> list[np.ndarray]:
+    """The last iterate of each lane."""
+    return [
+        group.learner._iterate(group.state, lane) for group in lanes.groups for lane in range(len(group.learner.specs))
+    ]
 
 
 @pytest.mark.parametrize("returns", ["last", "suffix", "average", "random"])
@@ -33,21 +39,20 @@ def test_weights_stay_where_sigma_changes(p: float, returns: str, tables: Tables
     source = tables.path("sparse", "arrow")
     streampgs.train(source, run=run, sigma=1e-3, p=p, returns=returns, rows=ROWS // 2, **SMALL)
     before = lanes_of(run)
-    settings = [
-        type(before.settings[0])(**{**vars(before.settings[0]), "sigma": sigma, "t0": 7.0}) for sigma in (1e-3, 1e-5)
-    ]
-    after = before.started_from(settings, [0, 0])
+    spec = before.specs[0]
+    specs = [replace(spec, sigma=sigma, own=replace(spec.own, t0=7.0)) for sigma in (1e-3, 1e-5)]
+    after = lanes_of(run)
+    after.continue_from(specs, [0, 0])
     assert after.steps == before.steps
-    old_iterate, kept = before.groups[0]._iterate(0), before.weights(0)
-    for lane in range(2):
-        group, column = after._places[lane]
-        np.testing.assert_allclose(after.groups[group]._iterate(column), old_iterate, rtol=1e-9, atol=1e-300)
-        expected = kept if returns == "random" else old_iterate
+    last, kept, dual = iterates(before)[0], before.weights(0), before.groups[0].state["dual"][:, 0]
+    for lane, iterate in enumerate(iterates(after)):
+        np.testing.assert_allclose(iterate, last, rtol=1e-9, atol=1e-300)
+        expected = kept if returns == "random" else last
         np.testing.assert_allclose(after.weights(lane), expected, rtol=1e-9, atol=1e-300)
-    assert after.dual_sha256() == hashlib.sha256(2 * b"".join(before.groups[0].dual_bytes(0))).hexdigest()
+    assert after.digest() == hashlib.sha256(2 * dual.tobytes()).hexdigest()
 
 
-def test_the_change_is_a_part_of_the_run(tables: Tables, tmp_path: Path) -> None:
+def test_the_change_is_recorded_in_the_run(tables: Tables, tmp_path: Path) -> None:
     run = tmp_path / "run"
     streampgs.train(tables.path("sparse", "arrow"), run=run, sigma=1e-3, rows=ROWS // 2, **SMALL)
     report = streampgs.resume(run, sigma=1e-5, epochs=2)
@@ -58,7 +63,7 @@ def test_the_change_is_a_part_of_the_run(tables: Tables, tmp_path: Path) -> None
     assert streampgs.resume(run, epochs=3).chosen == report.chosen, "it is not changed again"
 
 
-def test_sigma_is_found_anew(tables: Tables, tmp_path: Path) -> None:
+def test_sigma_is_searched_for_again(tables: Tables, tmp_path: Path) -> None:
     run = tmp_path / "run"
     streampgs.train(tables.path("sparse", "arrow"), run=run, sigma=30.0, epochs=1, **SMALL)
     report = streampgs.resume(run, sigma="auto", epochs=2)

@@ -9,11 +9,11 @@ import pytest
 
 import streampgs
 from scripts.torture_parts.cases import Subject
+from streampgs.learn.lanes import Lanes
 from streampgs.learn.pgs import Pgs
-from streampgs.run.session import Session
-from streampgs.selection.race import Contest
+from streampgs.selection.race import Race
 
-INSIDE_A_STEP = [(Pgs, "_check_finite"), (Pgs, "_handle_events"), (Pgs, "_restart_stretch"), (Pgs, "grow")]
+INSIDE_A_STEP = [(Pgs, "refuse_divergence"), (Pgs, "rebuild"), (Pgs, "end_stretch"), (Lanes, "grow")]
 
 
 class Interrupted(BaseException):
@@ -55,7 +55,7 @@ def test_a_half_done_step_is_not_saved(subject: Callable[[str], Subject], monkey
 @pytest.mark.parametrize("passage", [1, 2])
 def test_a_half_done_evaluation_is_not_saved(subject: Callable[[str], Subject], monkeypatch, passage):
     contest = subject("contest")
-    assert interrupted_run(contest, monkeypatch, Contest, "judge", passage) == contest.expected
+    assert interrupted_run(contest, monkeypatch, Race, "judge", passage) == contest.expected
 
 
 def test_a_skipped_row_is_counted_once_if_its_window_is_started_again(tmp_path, monkeypatch):
@@ -65,7 +65,7 @@ def test_a_skipped_row_is_counted_once_if_its_window_is_started_again(tmp_path, 
         writer.write_table(table, max_chunksize=1000)
     options = {"epochs": 1, "memory": "60MB", "window": "100kB", "sigma": 1e-3, "on_bad_row": "skip"}
     with monkeypatch.context() as patched:
-        interrupt_at(patched, Session, "_grow", 3)
+        interrupt_at(patched, Lanes, "grow", 3)
         with pytest.raises(Interrupted):
             streampgs.train(tmp_path / "a.arrow", run=tmp_path / "run", **options)
     assert sum(streampgs.resume(tmp_path / "run").skipped_rows.values()) == 2_000

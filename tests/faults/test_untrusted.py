@@ -131,7 +131,7 @@ def test_a_killed_start_with_rows_from_memory_starts_again(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("place", "claim"),
     [(("lanes", "values"), {}), (("race", "values"), {}), (("run", "values", "options"), {"p": 7}),
-     (("worker", "values", "cursor"), None), (("meter", "values"), "many"), (("lanes", "values", "solver"), [{}])],
+     (("worker", "values", "cursor"), None), (("meter", "values"), "many"), (("lanes", "values", "specs"), [{}])],
     ids=str,
 )  # fmt: skip
 def test_reading_a_forged_checkpoint_is_an_error_that_names_it(
@@ -154,9 +154,9 @@ def test_nan_never_enters_the_model(subject: Subjects, number: float) -> None:
     run = paused(sparse)
     newest = RunFolder(run).checkpoints()[-1]
     checkpoint = RunFolder(run).newest_checkpoint()
-    checkpoint.sections["lanes"].arrays["dual"][3] = number
+    checkpoint.sections["lanes"].arrays["0.dual"][3] = number
     RunFolder(run).write_checkpoint(checkpoint.sections, int(newest.stem.split("-")[1]))
-    with pytest.raises(RunError, match=rf"{newest.name}' is intact, but .*a number that is none"):
+    with pytest.raises(RunError, match=rf"{newest.name}' is intact, but .*a number that is not finite"):
         sparse.case.resume(run)
 
 
@@ -205,8 +205,8 @@ def test_a_shard_with_an_impossible_path_is_named(subject: Subjects) -> None:
 
 FORGED_BEFORE = [
     ("run.arrows", ("sizes", "block_bytes"), 1 << 31),
-    ("checkpoint", ("sections", "models", "values", "averages_anew"), 0.5),
-    ("checkpoint", ("sections", "lanes", "values", "settings", 0, "batch"), 1 << 32),
+    ("checkpoint", ("sections", "models", "values", "restarts_averages"), 0.5),
+    ("checkpoint", ("sections", "lanes", "values", "specs", 0, "batch"), 1 << 32),
     ("checkpoint", ("sections", "race", "values", "judges_on"), float("inf")),
 ]
 

@@ -49,7 +49,7 @@ class Paused:
         [path] = RunFolder(self.run).checkpoints()
         self.name = path.name
         self.contents, self.record = read_sealed(path)
-        self.section = RunFolder(self.run).newest_checkpoint().sections["source"]
+        self.section = RunFolder(self.run).newest_checkpoint().sections["worker"]
         self.taken = self.section.values["taken"]
         self.expected = self.resumed(self.run).result
 
@@ -69,7 +69,7 @@ class Paused:
         run = folder / "run"
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(self.run, run)
-        seal(run / self.name, self.contents, changed(self.record, ("sections", "source", "values"), values))
+        seal(run / self.name, self.contents, changed(self.record, ("sections", "worker", "values"), values))
         return self.resumed(run)
 
     def with_arrays(self, folder: Path, arrays: dict[str, np.ndarray]) -> Any:
@@ -77,7 +77,7 @@ class Paused:
         shutil.rmtree(run, ignore_errors=True)
         shutil.copytree(self.run, run)
         checkpoint = RunFolder(run).newest_checkpoint()
-        sections = {**checkpoint.sections, "source": Bundle(self.section.values, arrays)}
+        sections = {**checkpoint.sections, "worker": Bundle(self.section.values, arrays)}
         rows = int(self.name.removeprefix("checkpoint-").removesuffix(".arrows"))
         assert RunFolder(run).write_checkpoint(sections, rows).name == self.name
         return self.resumed(run)
@@ -133,7 +133,7 @@ def test_forged_numbers_are_an_error_that_names_the_file(
         else:
             record, claim = changed(values, where, value), repr(value)[:60]
         ended = run.with_values(tmp_path, record)
-        same = record == values and ended.finished and ended.result == run.expected
+        same = ended.finished and ended.result == run.expected
         used = where in HARMLESS and ended.finished
         assert refused(ended, run.name) or same or used, (where, claim, ended.message)
 
@@ -219,8 +219,8 @@ def test_forged_rows_are_an_error_that_names_the_file(
 @pytest.mark.parametrize(
     ("place", "claim"),
     [
-        (("source",), None), (("source", "values"), None), (("source", "values", "taken"), -1),
-        (("source", "values", "taken"), "x"), (("source", "values", "taken"), 2**70), (("source", "values", "taken"), 17),
+        (("worker",), None), (("worker", "values"), None), (("worker", "values", "taken"), -1),
+        (("worker", "values", "taken"), "x"), (("worker", "values", "taken"), 2**70), (("worker", "values", "taken"), 17),
         (("worker", "values", "cursor"), None), (("worker", "values", "cursor"), {}), (("run", "values", "limits"), "none"),
         (("run", "values", "options"), {"p": 7}), (("lanes", "arrays"), {}),
     ],
@@ -249,7 +249,11 @@ def test_forged_sizes_of_a_stream_are_refused(
     source, run = paused("sparse"), tmp_path / "run"
     shutil.copytree(source.run, run)
     table, record = read_sealed(run / "run.arrows")
-    seal(run / "run.arrows", table, {**record, "stream": {**record["stream"], **claim}})
+    seal(
+        run / "run.arrows",
+        table,
+        {**record, "stream": {**record["stream"], "sizes": {**record["stream"]["sizes"], **claim}}},
+    )
     ended = source.resumed(run)
     assert ended.refused, ended.message
     assert "run.arrows" in ended.result["found"] or "--memory" in ended.result["found"]

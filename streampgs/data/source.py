@@ -1,0 +1,51 @@
+"""Where the rows of a run come from."""
+
+from __future__ import annotations
+
+from typing import Literal, Protocol
+
+from streampgs.order.cursor import Cursor
+from streampgs.reading.prefetch import StopAsked
+from streampgs.reading.window import Window
+from streampgs.stage import Bundle
+
+
+class Source(Protocol):
+    """Gives the window at a cursor: the same rows for the same cursor and the same restored state."""
+
+    access: Literal["rows", "columns"]
+    """What the lines of a window are."""
+    ends: str
+    """Why training stopped when there are no more windows."""
+    epoch_rows: int
+    """Rows of an epoch; of a stream, the number that replaces it where sigma is searched for."""
+
+    def prepare(self, last_epoch: int | None) -> None:
+        """Load, or compile, the loops that windows need; reading will end before the last epoch."""
+
+    def window(self, cursor: Cursor, stop: StopAsked) -> Window | None:
+        """The window that contains the cursor, until `release`. None when there is none, or on a stop."""
+
+    def release(self, window: Window) -> None: ...
+
+    def close(self) -> None: ...
+
+    def epochs(self, cursor: Cursor, window: Window | None) -> float:
+        """Epochs done, with the fraction of the current one; `window` is the one that contains the cursor."""
+
+    @property
+    def seconds_waiting(self) -> float:
+        """Of all calls of `window`."""
+
+    @property
+    def rows_taken(self) -> int | None:
+        """Rows of a stream that the model has seen or that a checkpoint would hold; None for other sources."""
+
+    @property
+    def has_unsaved(self) -> bool:
+        """Whether `state` holds more than at its last call, although training has not advanced."""
+
+    def state(self) -> Bundle: ...
+
+    def restore(self, bundle: Bundle) -> None:
+        """Before the first window; raises ValueError for an invalid state."""

@@ -1,0 +1,82 @@
+"""Who takes rows from a source: the cursor, the open window and the rows that were skipped.
+
+A numbering of the features seen so far and values per row will belong here too: both change with the rows that are taken.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from streampgs.checks import Count, decode, encode
+from streampgs.data.source import Source
+from streampgs.errors import DataError
+from streampgs.order.cursor import Cursor
+from streampgs.reading.bad_rows import counts_by_name
+from streampgs.reading.prefetch import StopAsked
+from streampgs.reading.window import Window
+from streampgs.stage import Bundle
+
+
+class Worker:
+    name = "worker"
+
+    def __init__(self, source: Source, cursor: Cursor) -> None:
+        self.source = source
+        self.cursor = cursor
+        """The first row not yet trained on."""
+        self.window: Window | None = None
+        self.skipped: Counter[int] = Counter()
+        """How many rows were skipped, by reason."""
+
+    @property
+    def epochs(self) -> float:
+        return self.source.epochs(self.cursor, self.window)
+
+    def open(self, stop: StopAsked) -> Window | None:
+        """The next window that has rows. None when there is none, or on a stop."""
+        first_epoch = self.cursor.epoch
+        while True:
+            window = self.source.window(self.cursor, stop)
+            if window is None:
+                return None
+            if window.rows > 0:
+                self.window = window
+                return window
+            assert window.plan is not None
+            self.skipped.update(window.skipped)
+            self.cursor = window.plan.next
+            self.source.release(window)
+            if self.cursor.epoch > first_epoch + 1:
+                raise DataError("a whole epoch has no usable row", "fix the data; streampgs inspect DATA shows more")
+
+    def advance_to(self, row: int) -> None:
+        """The rows of the window before `row` have been trained on."""
+        window = self.window
+        assert window is not None
+        assert window.plan is not None
+        if self.cursor.row == 0:
+            self.skipped.update(window.skipped)
+        self.cursor = self.cursor.at_row(row) if row < window.rows else window.plan.next
+
+    def release(self) -> None:
+        """All rows of the window have been trained on."""
+        assert self.window is not None
+        self.source.release(self.window)
+
+    def state(self) -> Bundle:
+        bundle = self.source.state()
+        bundle.values["cursor"] = encode(self.cursor)
+        bundle.values["skipped"] = {str(reason): count for reason, count in self.skipped.items()}
+        return bundle
+
+    def restore(self, bundle: Bundle) -> None:
+        """All but the cursor: the source was made for it, and shards may have joined since."""
+        counts = decode(dict[str, Count], bundle.values["skipped"])
+        self.skipped = Counter({int(reason): count for reason, count in counts.items()})
+        counts_by_name(self.skipped)
+        self.source.restore(bundle)
+
+
+def cursor_in(bundle: Bundle) -> Cursor:
+    """The cursor of a worker's section."""
+    return decode(Cursor, bundle.values["cursor"])

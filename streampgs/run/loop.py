@@ -1,0 +1,113 @@
+"""The training loop: windows in, steps, and after each of them a look at limits, marks and the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from streampgs.engine.worker import Worker
+from streampgs.options import Limits
+from streampgs.reading.window import Window
+from streampgs.run.meter import Meter
+from streampgs.run.models import Models
+from streampgs.run.report import StopRequest
+from streampgs.run.saver import Saver
+
+LOOK = "look"
+"""The reason to stop at the end of an epoch, to look for new shards."""
+# A call of the engine is this much work: short enough for Ctrl-C, long enough to cost nothing. Targets are compared where
+# such stretches end, which are fixed rows of a window.
+_STRETCH_ROWS = 8192
+_STRETCH_ENTRIES = 1 << 21
+_ROWS_BEFORE_TARGETS = 1000
+
+
+class Loop:
+    def __init__(
+        self,
+        models: Models,
+        meter: Meter,
+        worker: Worker,
+        saver: Saver,
+        limits: Limits,
+        stop: StopRequest,
+        until_epoch: int | None,
+    ) -> None:
+        """`until_epoch`: where to stop to look for new shards."""
+        self.models, self.meter, self.worker, self.saver = models, meter, worker, saver
+        self.limits, self.stop, self.until_epoch = limits, stop, until_epoch
+
+    def run(
+        self, prepare: Callable[[Window], None], judge: Callable[[Window, int], None], after: Callable[[], None]
+    ) -> str:
+        """Train until a limit or a stop, and return the reason. `prepare` is called with each new window, `judge` before
+        each stretch of rows, `after` after each."""
+        while True:
+            window = self.worker.open(self.stop)
+            if window is None:
+                return self.stop.reason or self.reached() or self.worker.source.ends
+            prepare(window)
+            reached = self._train_on(window, judge, after)
+            if reached is not None:
+                return reached
+            self.worker.release()
+
+    def _train_on(self, window: Window, judge: Callable[[Window, int], None], after: Callable[[], None]) -> str | None:
+        """The reason to end, or None when the window is used up."""
+        stretch, row = self._stretch(window), self.worker.cursor.row
+        while row < window.rows:
+            judge(window, row)
+            until = min(window.rows, (row // stretch + 1) * stretch)
+            if self.models.race.next_mark is not None:
+                until = min(until, row + self.models.race.next_mark - self.meter.rows)
+            at_stretch_end = True
+            if self.limits.rows is not None:
+                last = row + max(1, self.limits.rows - self.meter.rows)
+                at_stretch_end = until <= last
+                until = min(until, last)
+            with self.saver.step():
+                began = time.perf_counter()
+                until = self.models.engine.advance(window, row, until, window.rows)
+                self.meter.add(until - row, began)
+                self.worker.advance_to(until)
+            row = until
+            reached = self.reached(at_stretch_end)
+            after()
+            if reached is not None:
+                return reached
+        return self.reached()
+
+    def _stretch(self, window: Window) -> int:
+        """Rows of a call of the engine: whole steps."""
+        batch = self.models.form.options.batch
+        mean_entries = window.entries / max(1, window.starts.size)
+        return batch * max(1, int(min(_STRETCH_ROWS, _STRETCH_ENTRIES / max(1.0, mean_entries))) // batch)
+
+    def reached(self, at_stretch_end: bool = False) -> str | None:
+        """The limit that is reached, or the stop that was asked for."""
+        limits, rows, epoch = self.limits, self.meter.rows, self.worker.cursor.epoch
+        if self.stop.reason is not None:
+            return self.stop.reason
+        if limits.epochs is not None and epoch >= limits.epochs:
+            return "epochs"
+        if limits.rows is not None and rows >= limits.rows:
+            return "rows"
+        if limits.seconds is not None and self.meter.seconds >= limits.seconds:
+            return "seconds"
+        if self.until_epoch is not None and epoch >= self.until_epoch:
+            return LOOK
+        if self.models.started and at_stretch_end and rows >= _ROWS_BEFORE_TARGETS:
+            return self._target_reached()
+        return None
+
+    def _target_reached(self) -> str | None:
+        limits = self.limits
+        if limits.target_accuracy is not None:
+            accuracy = self.models.accuracy_for(limits.target_accuracy, self.meter.rows)
+            if accuracy is not None and accuracy >= limits.target_accuracy:
+                return "target-accuracy"
+        if limits.target_gap is not None:
+            gap = self.models.gap()
+            if gap is not None and gap <= limits.target_gap:
+                return "target-gap"
+        return None

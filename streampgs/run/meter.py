@@ -1,0 +1,141 @@
+"""Rows and seconds of a run, and the status and the report that are made of them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from streampgs.checks import decode, require
+from streampgs.data.source import Source
+from streampgs.engine.worker import Worker
+from streampgs.options import Limits
+from streampgs.reading.bad_rows import counts_by_name
+from streampgs.run.memory import peak_rss_bytes, rss_bytes
+from streampgs.run.models import Models
+from streampgs.run.report import Report, Status
+from streampgs.stage import Bundle
+
+
+class Meter:
+    name = "meter"
+
+    def __init__(self) -> None:
+        self.rows = 0
+        """Trained on, in all sessions of the run."""
+        self.seconds_training = 0.0
+        self._waited = 0.0
+        """Seconds of waiting for sources that are closed."""
+        self._source: Source | None = None
+        self._start = (0, 0.0)
+        """Rows and seconds when this session started."""
+
+    @property
+    def seconds_waiting(self) -> float:
+        return self._waited + (self._source.seconds_waiting if self._source is not None else 0.0)
+
+    @property
+    def seconds(self) -> float:
+        return self.seconds_training + self.seconds_waiting
+
+    def watch(self, source: Source) -> None:
+        """Count the seconds of waiting for this source from now on."""
+        self._waited, self._source = self.seconds_waiting, source
+
+    def add(self, rows: int, began: float) -> None:
+        """Rows that were trained on since `began`."""
+        self.seconds_training += time.perf_counter() - began
+        self.rows += rows
+
+    def state(self) -> Bundle:
+        return Bundle(
+            {
+                "rows": self.rows,
+                "seconds_training": self.seconds_training,
+                "seconds_waiting": self.seconds_waiting,
+            }
+        )
+
+    def restore(self, bundle: Bundle) -> None:
+        values = bundle.values
+        self.rows = rows_in(bundle)
+        self.seconds_training = decode(float, values["seconds_training"])
+        self._waited = decode(float, values["seconds_waiting"])
+        self._start = self.rows, self.seconds
+
+    def rows_per_second(self) -> float:
+        """In this session."""
+        rows, seconds = self._start
+        return (self.rows - rows) / (self.seconds - seconds) if self.seconds > seconds else 0.0
+
+    def status(self, models: Models, worker: Worker, limits: Limits) -> Status:
+        loss, accuracy = models.shown()
+        return Status(
+            t=models.lanes.steps,
+            rows=self.rows,
+            epoch=worker.cursor.epoch,
+            epoch_fraction=worker.epochs - worker.cursor.epoch,
+            rows_per_second=self.rows_per_second(),
+            loss=loss,
+            accuracy=accuracy,
+            gap=models.gap(),
+            lanes=len(models.lanes),
+            stream_rows=worker.source.rows_taken,
+            seconds=self.seconds,
+            seconds_left=self._seconds_left(worker, limits),
+            rss_bytes=rss_bytes(),
+        )
+
+    def _seconds_left(self, worker: Worker, limits: Limits) -> float | None:
+        speed = self.rows_per_second()
+        estimates = []
+        if limits.epochs is not None and speed:
+            estimates.append((limits.epochs - worker.epochs) * worker.source.epoch_rows / speed)
+        if limits.rows is not None and speed:
+            estimates.append((limits.rows - self.rows) / speed)
+        if limits.seconds is not None:
+            estimates.append(limits.seconds - self.seconds)
+        return max(0.0, min(estimates)) if estimates else None
+
+    def report(
+        self,
+        run: Path,
+        models: Models,
+        worker: Worker,
+        stopped_by: str,
+        checkpoint: Path | None,
+        forecast_bytes: int,
+    ) -> Report:
+        progressive_loss, progressive_accuracy = models.progressive()
+        models.look()
+        judged_loss, judged_accuracy = models.judged()
+        return Report(
+            run=str(run),
+            t=models.lanes.steps,
+            rows=self.rows,
+            epochs=worker.epochs,
+            seconds_training=self.seconds_training,
+            seconds_reading_wait=self.seconds_waiting,
+            rows_per_second=self.rows_per_second(),
+            progressive_loss=progressive_loss,
+            progressive_accuracy=progressive_accuracy,
+            judged_loss=judged_loss,
+            judged_accuracy=judged_accuracy,
+            chosen=models.chosen(),
+            lanes=len(models.lanes),
+            gap=models.gap(),
+            sampling=models.form.options.sampling,
+            dual_sha256=models.lanes.digest() if models.started else None,
+            checkpoint=str(checkpoint) if checkpoint else None,
+            stopped_by=stopped_by,
+            stream_rows=worker.source.rows_taken,
+            skipped_rows=counts_by_name(worker.skipped),
+            forecast_rss_mb=forecast_bytes / 1e6,
+            peak_rss_mb=peak_rss_bytes() / 1e6,
+        )
+
+
+def rows_in(bundle: Bundle) -> int:
+    """Rows trained on, by the meter's section of a checkpoint."""
+    rows = bundle.values["rows"]
+    require(type(rows) is int and rows >= 0, f"{rows!r:.50} rows")
+    return int(rows)

@@ -1,0 +1,182 @@
+"""The models of a run: their lanes, the race between them, and the engine that steps them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from streampgs.checks import Count, decode, require
+from streampgs.data.row_form import RowForm
+from streampgs.engine.engine import Engine
+from streampgs.errors import DataError
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.lanes import Lanes
+from streampgs.reading.window import Window
+from streampgs.run.memory import available_bytes
+from streampgs.selection.entries import enter_first, enter_other_sigmas, take_in_growth
+from streampgs.selection.grid import warm_up
+from streampgs.selection.race import Race
+from streampgs.stage import Bundle
+
+# For --target-accuracy, validation rows are judged whenever the rows have grown by an eighth, and only when the progressive
+# accuracy is near: it is that of single iterates, and so lower.
+_FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
+
+Judged = tuple[float | None, float | None]
+"""Loss and accuracy."""
+
+
+class Models:
+    """Its own state is what will happen to the lanes when the next window is opened."""
+
+    name = "models"
+
+    def __init__(self, form: RowForm) -> None:
+        self.form = form
+        self.lanes = Lanes()
+        self.race = Race(self.lanes)
+        self.engine = Engine(self.lanes, form.options.threads)
+        self.changes_sigma = False
+        """Sigma has another value from the next window on."""
+        self.restarts_averages = False
+        """Averages restart at the next window: they are of far less data than there are by now."""
+        self._looks = 0
+        """How often validation rows were due to be judged."""
+        self._looked: Judged | None = None
+
+    @property
+    def started(self) -> bool:
+        return len(self.lanes) > 0
+
+    @property
+    def features(self) -> int:
+        return self.lanes.features
+
+    def stages(self) -> list[Lanes | Race | Models]:
+        return [self.lanes, self.race, self]
+
+    def state(self) -> Bundle:
+        return Bundle(
+            {"changes_sigma": self.changes_sigma, "restarts_averages": self.restarts_averages, "looks": self._looks}
+        )
+
+    def restore(self, bundle: Bundle) -> None:
+        self.changes_sigma |= decode(bool, bundle.values["changes_sigma"])
+        self.restarts_averages |= decode(bool, bundle.values["restarts_averages"])
+        self._looks = decode(Count, bundle.values["looks"])
+        for spec in self.lanes.specs:
+            require(spec.layout == self.form.layout, f"a model of {spec.layout} rows for {self.form.layout} ones")
+            require(spec.target.column < len(self.form.options.labels), f"label {spec.target.column}")
+
+    def warm_up(self) -> None:
+        """Load, or compile, the loops of the first step, as far as they are known without any rows."""
+        if not self.started:
+            warm_up(self.form.options, self.form.layout)
+
+    def take_in(self, form: RowForm) -> None:
+        """Continue with rows of another form: there may be new columns and new classes."""
+        self.form = form
+        if not self.started:
+            return
+        if form.feature_count is not None:
+            self.lanes.grow(form.feature_count)
+        take_in_growth(self.race, form.options, form.layout)
+        self.race.validation = form.validation(self.features)
+
+    # A window.
+
+    def refuse_too_wide(self, window: Window) -> None:
+        """A stray index must not ask for more memory than there is."""
+        features = window.largest_index + 1
+        needed = (features - self.features) * self.lanes.bytes_per_feature(self.form.options.threads)
+        available = available_bytes()
+        if available is not None and needed > available:
+            raise DataError(
+                f"a row has feature {features - 1:,}: a model that wide takes {needed / 1e9:,.1f} GB more, and "
+                f"{available / 1e9:,.1f} GB are free",
+                "give --feature-count N with the true number: rows with larger indices are then reported, or skipped",
+            )
+
+    def prepare(self, window: Window, epoch_rows: int, rows_done: int) -> LaneSpec | None:
+        """Bring the lanes up to date before the first step on a window. The leader before, if sigma has changed."""
+        form, before = self.form, None
+        if not self.started:
+            features = form.feature_count or window.largest_index + 1
+            self.race.validation = form.validation(features)
+            enter_first(self.race, form.options, window, form.layout, epoch_rows, features)
+            self.lanes.grow(form.feature_count or 0)
+        elif self.changes_sigma:
+            before = enter_other_sigmas(self.race, form.options, window, form.layout, epoch_rows, rows_done)
+            self._looked = None
+        elif self.restarts_averages and not self.race.is_searching:
+            self.lanes.restart_averages()
+        self.restarts_averages = self.changes_sigma = False
+        self.lanes.grow(window.largest_index + 1)
+        return before
+
+    def judge(self, window: Window, row: int, rows_done: int, epoch_rows: int) -> LaneSpec | None:
+        """At a mark of the race; the winner, if this has ended it."""
+        mark = self.race.next_mark
+        if mark is None or rows_done < mark or not self.race.judge(window, row, rows_done, epoch_rows):
+            return None
+        return self.race.leading() if len(self.race.progress.left) == 1 else None
+
+    # How good the leader is.
+
+    def gap(self) -> float | None:
+        """The mean certificate over targets; None if the solver has none, or before the first step."""
+        if not self.started or not self.lanes.steps:
+            return None
+        gaps = [self.lanes.certificate(lane) for lane in self.race.leading_lanes()]
+        known = [gap for gap in gaps if gap is not None]
+        return sum(known) / len(known) if known else None
+
+    def progressive(self) -> Judged:
+        """Loss and accuracy over the leader's steps, each row before it was trained on; the mean over targets. With more
+        than two classes there is no accuracy."""
+        if not self.started:
+            return None, None
+        tallies = [self.lanes.tallies(lane) for lane in self.race.leading_lanes()]
+        weight = sum(tally.weight for tally in tallies)
+        if not weight:
+            return None, None
+        accuracy = sum(tally.correct for tally in tallies) / weight
+        options = self.form.options
+        known = options.classifies and not options.multiclass
+        return sum(tally.loss for tally in tallies) / weight, accuracy if known else None
+
+    def judged(self) -> Judged:
+        """Of the weights that would be returned, when they were last judged."""
+        # A judgement of the winner when a race ended is out of date later.
+        latest = self.race.latest() if self.race.next_mark is not None else None
+        return self._looked or latest or (None, None)
+
+    def shown(self) -> Judged:
+        """Loss and accuracy for the status line."""
+        return self.judged() if self._looked or self.form.options.multiclass else self.progressive()
+
+    def look(self) -> None:
+        """Judge the leader on all validation rows."""
+        if self.race.validation is not None and self.started:
+            self._looked = self.race.look()
+
+    def accuracy_for(self, target: float, rows_done: int) -> float | None:
+        """The accuracy that --target-accuracy is compared with; None: nothing new is known."""
+        progressive = self.progressive()[1]
+        if not self.form.options.validation:
+            return self.judged()[1] if self.form.options.multiclass else progressive
+        looks = int(math.log(max(rows_done / _FIRST_LOOK, 1.0), _LOOK_GROWTH))
+        if looks == self._looks:
+            return None
+        self._looks = looks
+        if progressive is not None and progressive < target - _NEAR_TARGET:
+            return None
+        self.look()
+        return self.judged()[1]
+
+    def chosen(self) -> dict[str, Any] | None:
+        """The leading candidate."""
+        if not self.started:
+            return None
+        leading = self.race.leading()
+        return {"loss": leading.loss, **leading.choices}

@@ -1,0 +1,71 @@
+"""A run as its newest undamaged checkpoint holds it, for everybody who only reads it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from streampgs.checks import understanding
+from streampgs.data.shards import catalog_at
+from streampgs.engine.worker import cursor_in
+from streampgs.errors import RunError
+from streampgs.learn.lanes import Lanes
+from streampgs.order.cursor import Cursor
+from streampgs.reading.stream_windows import rows_taken
+from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.folder import RunFolder
+from streampgs.run.meter import Meter
+from streampgs.run.record import RunRecord
+from streampgs.selection.race import Race
+from streampgs.table.catalog import Catalog
+
+
+@dataclass(frozen=True)
+class SavedRun:
+    folder: RunFolder
+    checkpoint: Checkpoint
+    record: RunRecord
+    """As of the checkpoint."""
+    race: Race
+    meter: Meter
+    cursor: Cursor
+    rows_taken: int | None
+    """Of a stream."""
+
+    @property
+    def paused(self) -> str | None:
+        """Where training was paused, if an epoch is the only limit and is not reached."""
+        limits, epoch = self.record.limits, self.cursor.epoch
+        others = (limits.rows, limits.seconds, limits.target_accuracy, limits.target_gap)
+        if limits.epochs is None or any(others) or epoch >= limits.epochs:
+            return None
+        return (
+            f"training was paused in epoch {epoch + 1} of {limits.epochs}; continue with: streampgs resume "
+            f"{self.folder.path}"
+        )
+
+    def catalog(self) -> Catalog | None:
+        """The shards that were known; None for a stream."""
+        if self.record.stream is not None:
+            return None
+        catalog = self.folder.catalog()
+        with understanding(self.checkpoint.path):
+            return catalog_at(self.checkpoint.sections["worker"], self.cursor, catalog)
+
+
+def saved_run(run: Path) -> SavedRun:
+    folder = RunFolder(run)
+    record = folder.run_record()
+    checkpoint = folder.newest_checkpoint()
+    if checkpoint is None or "lanes" not in checkpoint.sections:
+        resume = f"streampgs resume {run}" if record.stream is None else f"producer | streampgs resume {run} -"
+        raise RunError(f"run '{run}' has no model yet", f"let it train on: {resume}")
+    race, meter = Race(Lanes()), Meter()
+    for stage in race.lanes, race, meter:
+        checkpoint.restore(stage)
+    with understanding(checkpoint.path):
+        worker = checkpoint.sections["worker"]
+        taken = rows_taken(worker) if record.stream is not None else None
+        return SavedRun(
+            folder, checkpoint, record.as_of(checkpoint.sections["run"]), race, meter, cursor_in(worker), taken
+        )

@@ -1,0 +1,191 @@
+"""Shards as the data of a run: how a run on them starts, continues and grows."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from streampgs.checks import encode, understanding
+from streampgs.data.budget import Forecast, as_laid_out, check_fits, choose_sizes, group_sizes, shard_forecast
+from streampgs.data.open import OpenTable, open_table
+from streampgs.data.refresh import Refreshed, Table, refuse_impossible, wait_for_first_shard
+from streampgs.data.row_form import RowForm
+from streampgs.data.shards import Reading, ShardSource, beginning, catalog_at, check_row
+from streampgs.data.source import Source
+from streampgs.engine.worker import cursor_in
+from streampgs.errors import RunError
+from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources
+from streampgs.order.cursor import Cursor
+from streampgs.reading.loader import RowRules, refuse_unreadable
+from streampgs.reading.remote import refuse_remote
+from streampgs.reading.window import Window
+from streampgs.run import cache_place
+from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.folder import RunFolder
+from streampgs.run.record import RunRecord
+from streampgs.run.report import Observer, StopRequest
+from streampgs.run.words import few_blocks_hint, shard_choices
+from streampgs.stores.addresses import absolute
+from streampgs.table.catalog import Catalog, with_cache
+
+
+@dataclass(frozen=True)
+class ShardInput:
+    record: RunRecord
+    table: Table
+    resources: Resources
+
+    @property
+    def form(self) -> RowForm:
+        return RowForm(self.table.options, self.table.encoding, self.table.catalog.kind)
+
+    @property
+    def cursor(self) -> Cursor:
+        return self.table.cursor
+
+    def source(self, rules: RowRules) -> Source:
+        record, table = self.record, self.table
+        sizes = as_laid_out(table.catalog, group_sizes(table.catalog, record.options.row_values), record.sizes)[1]
+        check_fits(sizes, self.resources, record.decoder_bytes)
+        refuse_unreadable(table.catalog, table.schedule)
+        reading = Reading(record.cache, record.cache_limit, record.decoder_bytes, self.resources.memory)
+        return ShardSource(table.catalog, table.schedule, rules, table.cursor, reading)
+
+    def facts(self) -> dict[str, Any]:
+        return {"shards": len(self.table.catalog.shards)}
+
+    def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
+        return shard_forecast(
+            self.table.catalog, self.table.schedule, self.record.decoder_bytes, self.resources.memory, process,
+            features * feature_bytes,
+        )  # fmt: skip
+
+    def choices(self, window: Window, features: int) -> dict[str, str]:
+        record, table = self.record, self.table
+        left = None if record.limits.epochs is None else record.limits.epochs - table.cursor.epoch
+        return shard_choices(table.catalog, table.schedule, record.cache, window, features, left)
+
+    def hints(self, window: Window) -> list[str]:
+        hint = few_blocks_hint(self.table.schedule, window)
+        return [] if hint is None else [hint]
+
+    def remarks(self, source: Source) -> list[str]:
+        rebuilt = source.rebuilt_cache_files if isinstance(source, ShardSource) else 0
+        return [f"{rebuilt} damaged cache files were decoded again"] if rebuilt else []
+
+    def refreshed(self, folder: RunFolder, refreshed: Refreshed) -> ShardInput:
+        """With the table as it is now, which is written into the run's folder."""
+        table = refreshed.table
+        if table.encoding is not None and table.encoding is not self.table.encoding:
+            folder.write_encoding(table.encoding)
+        if table.catalog is not self.table.catalog:
+            folder.write_catalog(table.catalog)
+        return replace(self, record=self.record.of_table(table), table=table)
+
+
+def open_shards(
+    run: Path,
+    sources: Sequence[str],
+    options: ModelOptions,
+    resources: Resources,
+    encoding_options: EncodingOptions,
+    growth: Growth,
+    observer: Observer,
+    stop: StopRequest,
+) -> OpenTable:
+    if growth.follow and not wait_for_first_shard(sources, growth.poll_seconds, observer.note, stop):
+        raise RunError(f"stopped by {stop.reason} before there was any shard", "start it again when there are some")
+    opened = open_table(sources, options, encoding_options, growing=growth.follow)
+    for note in opened.notes:
+        observer.note(note)
+    refuse_remote(opened.catalog, run, resources)
+    if opened.located.ignored:
+        observer.note(
+            f"{len(opened.located.ignored)} files were left out: their names are not those of shards. The first is "
+            f"'{opened.located.ignored[0]}'"
+        )
+    for listing in opened.located.tables:
+        observer.note(str(listing))
+    return opened
+
+
+def start_on_shards(
+    folder: RunFolder,
+    sources: Sequence[str],
+    opened: OpenTable,
+    limits: Limits,
+    resources: Resources,
+    growth: Growth,
+    observer: Observer,
+) -> ShardInput:
+    """Decide sizes and cache, and write them into the run's folder."""
+    options = opened.options
+    if resources.cache is not None:
+        cache_place.mark(resources.cache)
+    cache = None if resources.no_cache else str(resources.cache.absolute()) if resources.cache else cache_place.OWN
+    shards, cached_bytes = with_cache(opened.catalog.shards, 0, resources.cache_limit if cache else 0)
+    if cache is not None and limits.epochs != 1:
+        _refuse_full_disk(cached_bytes, resources.cache or folder.path)
+    catalog = Catalog(shards)
+    record = RunRecord(
+        options,
+        tuple(absolute(source) for source in sources),
+        choose_sizes(group_sizes(catalog, options.row_values), resources, opened.decoder_bytes),
+        cache,
+        resources.cache_limit,
+        limits,
+        None if opened.encoding is None else opened.encoding.digest,
+        opened.decoder_bytes,
+    )
+    table = record.table(catalog, beginning(catalog), opened.encoding)
+    refuse_impossible(options, catalog, growth.on_growth)
+    refuse_unreadable(catalog, table.schedule)
+    folder.create(encode(record), catalog, opened.encoding)
+    return ShardInput(_with_cache_in_place(record, folder.path, observer), table, resources)
+
+
+def resume_on_shards(
+    folder: RunFolder, record: RunRecord, checkpoint: Checkpoint | None, resources: Resources, observer: Observer
+) -> ShardInput:
+    """As of the checkpoint: shards that joined later are not part of it."""
+    record = _with_cache_in_place(record, folder.path, observer)
+    check_fits(record.sizes, resources, record.decoder_bytes)
+    catalog = folder.catalog()
+    if checkpoint is None:
+        catalog = catalog.as_at_the_start()
+        cursor = beginning(catalog)
+    else:
+        with understanding(checkpoint.path):
+            section = checkpoint.sections["worker"]
+            cursor = cursor_in(section)
+            catalog = catalog_at(section, cursor, catalog)
+    table = record.table(catalog, cursor, folder.encoding(record.encoding))
+    with understanding(None if checkpoint is None else checkpoint.path):
+        check_row(table.schedule, cursor)
+    return ShardInput(record, table, resources)
+
+
+def _with_cache_in_place(record: RunRecord, run: Path, observer: Observer) -> RunRecord:
+    """The record with the cache's folder on this machine."""
+    if record.cache is None:
+        return record
+    with understanding(run / "run.arrows"):
+        place, note = cache_place.place(run, record.cache)
+    if note is not None:
+        observer.note(note)
+    return replace(record, cache=str(place))
+
+
+def _refuse_full_disk(cached_bytes: int, place: Path) -> None:
+    """The cache decides the order of rows, so it must not depend on the free space of one machine."""
+    free = shutil.disk_usage(place).free
+    if cached_bytes > free:
+        raise RunError(
+            f"the decoded rows take about {cached_bytes / 1e9:,.1f} GB on disk, and {free / 1e9:,.1f} GB are free in "
+            f"'{place}'",
+            "name a larger disk with --cache DIR; or cache less with --cache-limit SIZE or nothing with --no-cache: the "
+            "other row groups are then decoded in every epoch, and their rows are mixed less finely",
+        )

@@ -1,0 +1,237 @@
+"""A run in this process: its stages, from a start or a resume to a limit or a stop."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from streampgs.data.budget import Forecast
+from streampgs.data.row_form import RowForm
+from streampgs.data.source import Source
+from streampgs.engine.worker import Worker, cursor_in
+from streampgs.errors import Diverged, OptionError
+from streampgs.options import Resources
+from streampgs.order.cursor import Cursor
+from streampgs.reading.loader import RowRules
+from streampgs.reading.window import Window
+from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.folder import RunFolder
+from streampgs.run.history import CHOSEN, SIGMA, STOPPED
+from streampgs.run.loop import LOOK, Loop
+from streampgs.run.memory import rss_bytes
+from streampgs.run.meter import Meter
+from streampgs.run.models import Models
+from streampgs.run.record import RunRecord
+from streampgs.run.report import Observer, Report, StopRequest
+from streampgs.run.saver import Saver
+from streampgs.run.words import announced, chosen_text, large_model_note
+
+_STATUS_SECONDS = 0.2
+_METRICS_SECONDS = 5.0
+
+
+class Input(Protocol):
+    """The data of a run: shards as they are catalogued, or a stream."""
+
+    @property
+    def record(self) -> RunRecord: ...
+
+    @property
+    def form(self) -> RowForm: ...
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where training continues."""
+
+    def source(self, rules: RowRules) -> Source: ...
+
+    def facts(self) -> dict[str, Any]:
+        """What every event of the history says of the data."""
+
+    def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
+        """The memory of the process at its peak."""
+
+    def choices(self, window: Window, features: int) -> dict[str, str]:
+        """In words, 'data' first."""
+
+    def hints(self, window: Window) -> list[str]:
+        """What a user may have overlooked, as the first window shows."""
+
+    def remarks(self, source: Source) -> list[str]:
+        """What a user should know when training has stopped."""
+
+
+class Trainer:
+    def __init__(
+        self, folder: RunFolder, data: Input, observer: Observer, stop: StopRequest, resources: Resources
+    ) -> None:
+        self.folder, self.observer, self.stop, self.resources = folder, observer, stop, resources
+        self.data = data
+        self.models = Models(data.form)
+        self.meter = Meter()
+        self.saver = Saver(folder, observer)
+        self.worker: Worker | None = None
+        self.forecast: Forecast | None = None
+        self._process_bytes = 0
+        self._due = [0.0, 0.0, 0.0]
+        """When the last status, metrics and checkpoint were given."""
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        sections = checkpoint.sections
+        if "lanes" in sections:  # of a stream there may be rows without a model
+            for stage in self.models.lanes, self.models.race:
+                checkpoint.restore(stage)
+            self.models.take_in(self.data.form)
+            checkpoint.restore(self.models)
+        checkpoint.restore(self.meter)
+        self.worker = self._new_worker()
+        checkpoint.restore(self.worker)
+        before = self.data.record.as_of(sections["run"])
+        changes_sigma = sections["models"].values["changes_sigma"]
+        key = self.meter.rows, cursor_in(sections["worker"]), before.sources, changes_sigma
+        self.saver.restored(checkpoint.path, key)
+
+    def continue_on(self, data: Input) -> None:
+        """Train on other data from now on: shards have come or gone."""
+        before, form = self.data.form, data.form
+        grown = form.encoding is not before.encoding or form.options.classes != before.options.classes
+        self.data = data
+        if grown:
+            self.models.take_in(form)
+        self.models.form = form
+        skipped = self.worker.skipped if self.worker is not None else None
+        self.worker = self._new_worker()
+        if skipped is not None:
+            self.worker.skipped = skipped
+
+    def _new_worker(self) -> Worker:
+        worker = Worker(self.data.source(self.data.form.rules(self.models.features)), self.data.cursor)
+        self.meter.watch(worker.source)
+        return worker
+
+    def train(self, looks_for_more: bool = False) -> Report:
+        """Train until a limit or a stop; or, looking for more, to the end of the current epoch."""
+        self.worker = worker = self.worker or self._new_worker()
+        limits = self.data.record.limits
+        until_epoch = worker.cursor.epoch + 1 if looks_for_more else None
+        loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until_epoch)
+        reached = loop.reached()
+        if reached is not None and not (reached == self.stop.reason and worker.source.rows_taken is not None):
+            if not looks_for_more:
+                self.observer.note(
+                    f"nothing to do: the limit of {reached} is already reached; give a larger one to continue"
+                )
+            self._save()
+            return self._report(reached)
+        epochs = [epoch for epoch in (limits.epochs, until_epoch) if epoch is not None]
+        stopped_by = self._run(loop, worker, min(epochs, default=None))
+        for remark in self.data.remarks(worker.source):
+            self.observer.note(remark)
+        self._save()
+        report = self._report(stopped_by)
+        if stopped_by != LOOK:
+            self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **self._taken())
+        self.folder.append_metrics({"event": "stopped", **asdict(report)})
+        return report
+
+    def _run(self, loop: Loop, worker: Worker, last_epoch: int | None) -> str:
+        worker.source.prepare(last_epoch)
+        self.models.warm_up()
+        if self.forecast is None:
+            self._process_bytes = rss_bytes() - self.models.lanes.nbytes
+        self._due = [time.perf_counter()] * 3
+        try:
+            if self.models.started:
+                self._save()  # new shards may have joined: their place in the order is part of the run from now on
+            return loop.run(self._prepare, self._judge, self._after_stretch)
+        except Diverged:
+            raise
+        except BaseException:
+            self._save()
+            raise
+        finally:
+            worker.source.close()
+
+    # Called by the loop.
+
+    def _prepare(self, window: Window) -> None:
+        assert self.worker is not None
+        first = not self.models.started
+        if not first:
+            self.models.refuse_too_wide(window)
+        with self.saver.step():
+            before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows)
+        record = self.data.record
+        if first and record.limits.target_gap is not None and self.models.lanes.certificate(0) is None:
+            raise OptionError(f"--target-gap with --solver {record.options.solver}", "this solver has no certificate")
+        if before is not None:
+            after = [candidate.sigma for candidate in self.models.race.candidates]
+            self.event(SIGMA, before=before.sigma, after=after)
+        if self.forecast is None:
+            self._announce(window)
+
+    def _judge(self, window: Window, row: int) -> None:
+        assert self.worker is not None
+        with self.saver.step():
+            winner = self.models.judge(window, row, self.meter.rows, self.worker.source.epoch_rows)
+        if winner is not None:
+            self.observer.note(f"after {self.meter.rows:,} rows {chosen_text(winner)} is the best of the candidates")
+            self.event(CHOSEN, **(self.models.chosen() or {}))
+
+    def _after_stretch(self) -> None:
+        assert self.worker is not None
+        now = time.perf_counter()
+        # The certificate needs all features: with millions of them it is computed less often.
+        if now - self._due[0] >= _STATUS_SECONDS * max(1.0, self.models.features / 1e6):
+            self._due[0] = now
+            status = self.meter.status(self.models, self.worker, self.data.record.limits)
+            self.observer.status(status)
+            if now - self._due[1] >= _METRICS_SECONDS:
+                self._due[1] = now
+                self.folder.append_metrics({"event": "status", **asdict(status)})
+        if now - self._due[2] >= self.resources.checkpoint_seconds:
+            self._save()
+            self._due[2] = time.perf_counter()
+
+    def _announce(self, window: Window) -> None:
+        """Show every choice before the first step."""
+        models, data = self.models, self.data
+        racing = len(models.lanes) > 1 and models.race.next_mark is not None
+        feature_bytes = models.lanes.peak_bytes_per_feature(data.record.options.threads, racing)
+        self.forecast = data.forecast(self._process_bytes, models.features, feature_bytes)
+        choices = announced(models, data.form.encoding, data.choices(window, models.features), self.forecast)
+        self.observer.choices(choices)
+        self.folder.append_metrics({"event": "started", "rows": self.meter.rows, "choices": choices})
+        note = large_model_note(self.forecast, self.resources.memory, data.form.encoding)
+        for hint in [*([] if note is None else [note]), *data.hints(window)]:
+            self.observer.note(hint)
+
+    # Saving and reporting.
+
+    def _save(self) -> None:
+        worker, models = self.worker, self.models
+        assert worker is not None
+        if not models.started and not worker.source.rows_taken:
+            return
+        key = self.meter.rows, worker.cursor, self.data.record.sources, models.changes_sigma
+        self.saver.save(key, worker.source.has_unsaved, self.meter.rows, self._sections)
+
+    def _sections(self) -> dict[str, Any]:
+        assert self.worker is not None
+        stages = [*(self.models.stages() if self.models.started else [self.models]), self.meter, self.worker]
+        return {"run": self.data.record.changes(), **{stage.name: stage.state() for stage in stages}}
+
+    def event(self, kind: str, **facts: Any) -> None:
+        self.folder.append_event(kind, self.meter.rows, self.models.lanes.steps, **{**self.data.facts(), **facts})
+
+    def _taken(self) -> dict[str, int]:
+        taken = self.worker.source.rows_taken if self.worker is not None else None
+        return {} if taken is None else {"stream_rows": taken}
+
+    def _report(self, stopped_by: str) -> Report:
+        assert self.worker is not None
+        total = self.forecast.total if self.forecast is not None else 0
+        return self.meter.report(
+            self.folder.path, self.models, self.worker, stopped_by, self.saver.checkpoint, total
+        )  # fmt: skip
