@@ -309,9 +309,7 @@ def test_an_append_takes_nothing_away(table: Path) -> None:
     assert (change.known, change.gone, change.removals) == (3, (), ())
     assert known + change.added == listing.files
     assert len(change.added) == 1
-    assert str(change) == (
-        f"Delta table '{table}', version 3: 1 file added to the 3 known, 0 of those removed"
-    )
+    assert str(change) == (f"Delta table '{table}', version 3: 1 file added to the 3 known, 0 of those removed")
     assert change_of(listing, listing.files).added == ()
 
 
