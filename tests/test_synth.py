@@ -236,7 +236,6 @@ def test_sorted_rows_are_the_same_rows_ascending_in_the_label(kind, tmp_path, mo
     write_dataset(tmp_path / "plain", rows=5_000, kind=kind)
     write_dataset(tmp_path / "sorted", rows=5_000, kind=kind, sort=True, shards=3)
     monkeypatch.setattr(synth, "_PIECE_ROWS", 333)
-    monkeypatch.setattr(synth, "_SORTED_AT_ONCE_ROWS", 600)
     write_dataset(tmp_path / "in-ranges", rows=5_000, kind=kind, sort=True, format="parquet")
     plain, ordered = read(tmp_path / "plain"), read(tmp_path / "sorted")
     assert Counter(row_bytes(ordered)) == Counter(row_bytes(plain))
@@ -262,20 +261,13 @@ def test_without_test_rows_there_is_no_test_folder(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    lengths=st.lists(st.integers(0, 9), max_size=12),
-    at_once=st.integers(1, 7),
-    shards=st.integers(1, 5),
-)
-def test_recutting_keeps_every_number_in_its_place(lengths, at_once, shards):
-    rows = sum(lengths)
-    pieces = iter(np.split(np.arange(rows), np.cumsum(lengths)))
-    sizes = [size for share in synth._shares(rows, shards) for size in synth._batch_sizes(share, at_once)]
-    cut = list(synth._recut(pieces, iter(sizes)))
-    assert [len(piece) for piece in cut] == sizes
-    assert np.concatenate([np.empty(0), *cut]).tolist() == list(range(rows))
-    assert max(sizes, default=1) <= at_once
+@given(first=st.integers(0, 1 << 41), rows=st.integers(1, 10**9), parts=st.integers(1, 50))
+def test_shards_have_equal_shares_of_all_rows(first, rows, parts):
+    cuts = list(synth._cuts(first, first + rows, parts))
+    assert len(cuts) == parts
+    assert [cuts[0][0], *(stop for _, stop in cuts)] == [*(start for start, _ in cuts), first + rows]
+    sizes = [stop - start for start, stop in cuts]
+    assert max(sizes) - min(sizes) <= 1
 
 
 # ------------------------------------------------------------------------------------- what the rows are like
