@@ -11,7 +11,6 @@ data set and loss.
 from __future__ import annotations
 
 import argparse
-import math
 import tempfile
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,12 +18,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from bench_peers.loop import lanes_for
 from bench_peers.machine import machine_line
 from streampgs.data.budget import group_sizes
+from streampgs.engine.engine import Engine
 from streampgs.evaluation import evaluate
 from streampgs.kernels.placing_loop import score_rows, squared_norms
 from streampgs.learn.lanes import Lanes
-from streampgs.learn.pgs import PgsSettings, automatic_t0
 from streampgs.losses import LOSSES
 from streampgs.model import Model
 from streampgs.options import Limits, ModelOptions, Resources
@@ -70,17 +70,18 @@ def searched(train: Window, test: Window, loss: str, layout: str, first_step: fl
     squared_norms(train.starts[: norms.size], train.stops[: norms.size], train.values, 2.0, norms)
     scale = float(norms.mean()) + 0.01
     unit = LOSSES[loss].curvature * scale / train.rows
-    settings = PgsSettings(loss, 0.0, 2.0, 1.0, 1.0, math.inf, 1, 0.1, returns, 0, layout)
     grid = [step * unit for step in STEPS]
-    lanes = Lanes([replace(settings, sigma=sigma, t0=automatic_t0(loss, sigma, scale) / first_step) for sigma in grid])
+    usual = lanes_for(ModelOptions(loss=loss, sigma=tuple(grid), ball="none", returns=returns), train, layout).specs
+    lanes = Lanes([replace(spec, own=replace(spec.own, t0=spec.own.t0 / first_step)) for spec in usual])
     lanes.grow(max(train.largest_index, test.largest_index) + 1)
+    engine = Engine(lanes)
     curves = [Curve(step, sigma, []) for step, sigma in zip(STEPS, grid, strict=True)]
     done = 0
     for fraction in FRACTIONS:
         while done < int(fraction * train.rows):
             first = done % train.rows
             stop = min(train.rows, first + int(fraction * train.rows) - done)
-            done += lanes.advance(train, first, stop) - first
+            done += engine.advance(train, first, stop) - first
         for lane, curve in enumerate(curves):
             curve.accuracies.append(accuracy(lanes.weights(lane), 0.1, test, layout == "sparse"))
     return curves

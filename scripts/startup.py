@@ -16,12 +16,12 @@ from pathlib import Path
 IMPORTED = time.perf_counter()
 
 from bench_peers.machine import machine_line  # noqa: E402
-from streampgs.learn.pgs import Pgs  # noqa: E402
 from streampgs.options import Limits, ModelOptions, Resources  # noqa: E402
 from streampgs.reading.loader import WindowFiller  # noqa: E402
 from streampgs.reading.window import Window  # noqa: E402
 from streampgs.run import start as trainer  # noqa: E402 (the imports are measured)
 from streampgs.run.report import Silent  # noqa: E402
+from streampgs.selection.grid import warm_up  # noqa: E402
 
 _ROWS = 1_000_000
 
@@ -61,7 +61,7 @@ def main() -> None:
     print(machine_line())
     print(f"imports {time.perf_counter() - IMPORTED:.2f} s")
     began = time.perf_counter()
-    Pgs.warm_up("logistic", 2.0, "sparse", "suffix")
+    warm_up(ModelOptions(), "sparse")
     print(f"loading the compiled loops of the solver {time.perf_counter() - began:.2f} s")
     resources = Resources(memory=arguments.memory * 10**6)
     for data in arguments.data:

@@ -17,20 +17,21 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.model import Model
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
-from streampgs.order.schedule import GroupSizes, Schedule, Sizes
+from streampgs.order.schedule import GroupSizes, Schedule, Sizes, WindowPlan
 from streampgs.run.saved import SavedRun, saved_run
 from streampgs.run.words import encoding_choices
 from streampgs.selection.race import Race
 from streampgs.table.catalog import Catalog, with_cache
 from streampgs.table.layout import Columns
 
-# A window of W blocks whose labels correlate by ρ inside a block varies in its mean label as W/ρ independent rows
-# would. Below this many it shows in the accuracy (MATH: 10 blocks of sorted rows lose 14 points, 64 lose one half).
+# The mean label of a window of W blocks varies like that of W/ρ independent rows, if labels correlate by ρ inside a block.
+# Below this number the accuracy suffers (10 blocks of sorted rows lose 14 points, 64 lose half a point).
 _INDEPENDENT_BLOCKS_NEEDED = 32
+_WHOLE_CACHE = 1 << 62  # bytes: no limit
 
 
 def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
-    """`top`: so many features with the largest weights, for each target."""
+    """The state of a run at its newest checkpoint. `top`: also that many features with the largest weights."""
     saved = saved_run(run)
     race, record, checkpoint = saved.race, saved.record, saved.checkpoint
     lanes, progress, leading = race.lanes, race.progress, race.leading_lanes()
@@ -65,8 +66,8 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
 
 
 def strongest(model: Model, count: int) -> list[dict[str, Any]]:
-    """The features with the largest weights, by name; of several classes or labels for each of them. The weight is what
-    a row gains that has the name, whatever sign hashing gave it."""
+    """The features with the largest weights, by name, for each class or label. The weight is added to the score of a row
+    that has the feature: the sign that hashing gave the feature is taken out."""
     found = []
     for target, weights in zip(model.targets, np.atleast_2d(model.coef_), strict=True):
         largest = np.argsort(-np.abs(weights), kind="stable")[:count]
@@ -109,7 +110,7 @@ def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
         "merit": marks[-1].merits[place] if marks else None,
         "gap": race.lanes.certificate(lane) if race.lanes.steps else None,
         "nonzeros": int(np.count_nonzero(weights[1:])),
-        "intercept": float(weights[0]) * spec.intercept,
+        "intercept": race.lanes.predictor(lane)[1],
     }
 
 
@@ -141,11 +142,11 @@ def summary(catalog: Catalog) -> dict[str, Any]:
 def inspect_data(
     sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, resources: Resources
 ) -> dict[str, Any]:
-    """The catalog, the windows that training would use, and whether they can mix the shards."""
+    """The catalog, the windows that training would use, and whether the windows can mix the shards."""
     table = open_table(sources, options, encoding_options, judging=False)
     catalog, located = table.catalog, table.located
     columns = columns_of(options, table.encoding)
-    shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else 1 << 62)
+    shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else _WHOLE_CACHE)
     catalog = Catalog(shards)
     groups = group_sizes(catalog, columns.weighted + (columns.offset is not None))
     sizes = choose_sizes(groups, resources, table.decoder_bytes)
@@ -154,18 +155,6 @@ def inspect_data(
     first = schedule.window(Cursor(arrivals))
     later = schedule.window(Cursor(arrivals, epoch=1))
     clustering, block_rows = label_clustering(catalog, groups, sizes, columns)
-    warnings = []
-    for name, plan in (("the first epoch's", first), ("later", later)):
-        whole = plan.blocks >= schedule.part_length(plan.start)
-        if not whole and clustering * _INDEPENDENT_BLOCKS_NEEDED > plan.blocks:
-            needed = int(np.ceil(clustering * _INDEPENDENT_BLOCKS_NEEDED))
-            warnings.append(
-                f"labels cluster inside blocks ({clustering:.2f}) and {name} windows mix too few blocks ({plan.blocks}): "
-                f"at least {needed} would be needed. Give more --memory"
-                + ("" if name == "later" else ", write smaller row groups, or train for more than one epoch")
-            )
-        if not whole and plan.blocks < _INDEPENDENT_BLOCKS_NEEDED and not warnings:
-            warnings.append(f"{name} windows mix few blocks ({plan.blocks}); 64 and more are on the safe side")
     return {
         "catalog": summary(catalog),
         "ignored_files": len(located.ignored),
@@ -177,14 +166,31 @@ def inspect_data(
         "rows_per_window": later.pieces.rows(),
         "clustering": clustering,
         "clustering_block_rows": block_rows,
-        "warnings": warnings,
+        "warnings": _mixing_warnings(schedule, {"the first epoch's": first, "later": later}, clustering),
     }
 
 
-def label_clustering(catalog: Catalog, groups: GroupSizes, sizes: Sizes, columns: Columns) -> tuple[float, int]:
-    """How alike the labels inside one block are: their intraclass correlation, 0 well mixed, 1 sorted.
+def _mixing_warnings(schedule: Schedule, windows: dict[str, WindowPlan], clustering: float) -> list[str]:
+    """About windows that mix too few blocks, by the name of the window."""
+    part = {name: plan for name, plan in windows.items() if plan.blocks < schedule.part_length(plan.start)}
+    warnings = []
+    for name, plan in part.items():
+        if clustering * _INDEPENDENT_BLOCKS_NEEDED > plan.blocks:
+            needed = int(np.ceil(clustering * _INDEPENDENT_BLOCKS_NEEDED))
+            remedy = "" if name == "later" else ", write smaller row groups, or train for more than one epoch"
+            warnings.append(
+                f"labels are clustered inside blocks ({clustering:.2f}), and {name} windows mix only {plan.blocks} blocks: "
+                f"at least {needed} are needed. Increase --memory{remedy}"
+            )
+        elif plan.blocks < _INDEPENDENT_BLOCKS_NEEDED and not warnings:
+            warnings.append(f"{name} windows mix only {plan.blocks} blocks; 64 or more are safe")
+    return warnings
 
-    By analysis of variance over a sample of blocks; with it comes the mean number of rows of a block.
+
+def label_clustering(catalog: Catalog, groups: GroupSizes, sizes: Sizes, columns: Columns) -> tuple[float, int]:
+    """The intraclass correlation of the labels inside a block (0 well mixed, 1 sorted), and the mean rows of a block.
+
+    By analysis of variance over a sample of blocks.
     """
     counts, means, spreads = [], [], []
     for labels in sampled_labels(catalog, Schedule(0, groups, sizes), columns):

@@ -5,17 +5,19 @@ from __future__ import annotations
 import time
 
 from streampgs.data.budget import choose_sizes, group_sizes
+from streampgs.engine.engine import Engine
+from streampgs.learn.lane_spec import Target
 from streampgs.learn.lanes import Lanes
-from streampgs.learn.pgs import PgsSettings
-from streampgs.options import Resources
+from streampgs.options import ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule
 from streampgs.reading.loader import RowRules, WindowFiller
 from streampgs.reading.window import Window
+from streampgs.selection.grid import candidates_of, lanes_of
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
 
-_PIECE_ROWS = 8192
+_CALL_ROWS = 8192
 
 
 def windows_in_memory(data: str, resources: Resources, count: int) -> list[Window]:
@@ -35,6 +37,14 @@ def windows_in_memory(data: str, resources: Resources, count: int) -> list[Windo
     return windows
 
 
+def lanes_for(options: ModelOptions, window: Window, layout: str) -> Lanes:
+    """A lane for each candidate, as a run whose first window this is."""
+    features = window.largest_index + 1
+    return Lanes(
+        lanes_of(candidates_of(options, window, layout, window.rows, features, 1), [Target("label")]), features
+    )
+
+
 def bare_rows_per_second(
     windows: list[Window],
     layout: str,
@@ -45,21 +55,17 @@ def bare_rows_per_second(
     threads: int = 1,
 ) -> float:
     """Rows/s of logistic regression, after the loops are loaded; with several lanes each row counts once."""
-    settings = [
-        PgsSettings(
-            "logistic", 0.0, p, 1e-6 * 2.0**lane, 5e5, float("inf"), 1, 0.1, returns, 0, layout, workers=threads
-        )
-        for lane in range(lanes)
-    ]
-    solver = Lanes(settings)
-    solver.grow(max(window.largest_index for window in windows) + 1)
-    solver.advance(windows[0], 0, 1)
+    sigmas = tuple(1e-6 * 2.0**lane for lane in range(lanes))
+    models = lanes_for(ModelOptions(p=p, sigma=sigmas, t0=5e5, ball="none", returns=returns), windows[0], layout)
+    models.grow(max(window.largest_index for window in windows) + 1)
+    engine = Engine(models, threads)
+    engine.advance(windows[0], 0, 1)
     if threads > 1:
-        solver.advance(windows[0], 0, windows[0].rows)
+        engine.advance(windows[0], 0, windows[0].rows)
     began, rows = time.perf_counter(), 0
     for window in windows:
         first = 0
         while first < window.rows:
-            first = solver.advance(window, first, min(first + _PIECE_ROWS, window.rows), window.rows)
+            first = engine.advance(window, first, min(first + _CALL_ROWS, window.rows), window.rows)
         rows += window.rows
     return rows / (time.perf_counter() - began)

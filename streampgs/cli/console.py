@@ -25,12 +25,12 @@ _PLAIN_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class AsJson:
-    json: bool = option(False, Flag(), "Print the result as JSON on standard output.", OUTPUT)
+    json: bool = option(False, Flag(), OUTPUT, "Print the result as JSON on standard output.")
 
 
 @dataclass(frozen=True)
 class Output(AsJson):
-    quiet: bool = option(False, Flag(), "Do not print progress or a summary.", OUTPUT)
+    quiet: bool = option(False, Flag(), OUTPUT, "Do not print progress or a summary.")
 
 
 def say(message: str = "") -> None:

@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class _BadRows:
     on_bad_row: str = option(
-        "error", ON_BAD_ROW, "At a row that cannot be used: stop (error), or leave it out and count it (skip).", COMMON
+        "error", ON_BAD_ROW, COMMON, "At a row that cannot be used: stop (error), or leave it out and count it (skip)."
     )
 
 
 @dataclass(frozen=True)
 class _PredictOptions:
-    out: Path = option(None, FilePath("FILE"), "File to write: .parquet, .arrow or .csv.", COMMON, required=True)
+    out: Path = option(None, FilePath("FILE"), COMMON, "File to write: .parquet, .arrow or .csv.", required=True)
 
 
 @dataclass(frozen=True)
 class _InspectOptions:
-    top: int = option(0, Number("N", 0, whole=True), "For a run: show the N features with the largest weights.", COMMON)
-    label: str = option("label", Text("COLUMN"), "For data: column to predict.", COMMON)
-    memory: int = option(Resources.memory, Size(), "For data: memory that training would have.", COMMON)
+    top: int = option(0, Number("N", 0, whole=True), COMMON, "For a run: show the N features with the largest weights.")
+    label: str = option("label", Text("COLUMN"), COMMON, "For data: column to predict.")
+    memory: int = option(Resources.memory, Size(), COMMON, "For data: memory that training would have.")
 
 
 @click.command(
@@ -94,7 +94,7 @@ def history(run: Path, json: bool = False) -> int:
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("data", nargs=-1, required=True)
 def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str = "error", json: bool = False) -> int:
-    """Measure the model of RUN on DATA: loss, accuracy and AUC, or mean squared error and R².
+    """Measure the model of RUN on DATA: loss, accuracy and AUC; for numbers mean squared error and R².
 
     \b
       streampgs evaluate my-run test-shards/
@@ -113,9 +113,13 @@ def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str = "error", json: 
 
 
 def _say_result(result: dict[str, Any]) -> None:
-    for name, value in result.items():
-        if name not in ("skipped_rows", "unknown_entries", "labels"):
-            say(f"{name:<9} " + (f"{value:,}" if name == "rows" else "unknown" if value is None else f"{value:.6g}"))
+    from streampgs.metrics import METRICS
+
+    say(f"{'rows':<9} {result['rows']:,}")
+    for name, metric in METRICS.items():
+        if name in result:
+            value = "unknown" if result[name] is None else f"{result[name]:.6g}"
+            say(f"{name:<9} {value:<11} {metric.title}")
     for label, figures in result.get("labels", {}).items():
         known = (f"{name} {value:.6g}" for name, value in figures.items() if value is not None)
         say(f"{label:<9} " + ", ".join(known))

@@ -115,7 +115,7 @@ class RowScale:
         if self._options.multiclass:
             labels = np.ones_like(labels)  # to each class a row is +1 or -1, and the losses of classes are symmetric
         offsets: Any = self._window.offsets[self._sample, np.newaxis] if self._window.offsets.size else 0.0
-        values = self.loss.values(offsets + self._bases(labels), labels, self.shape)
+        values = self.loss.values(offsets + np.array(self._bases(labels)), labels, self.shape)
         weights: Any = self._window.weights[self._sample, np.newaxis] if self._window.weights.size else 1.0
         return float(np.mean(values * weights, axis=0).max())
 
