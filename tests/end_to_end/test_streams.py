@@ -325,7 +325,7 @@ def test_what_makes_no_sense_for_streams_is_refused(tables: Tables, tmp_path: Pa
         ("train", "-", "--run", "new", "--epochs", "2"): "--epochs",
         ("train", "-", "--run", "new", "--sampling", "independent"): "--sampling",
         ("train", "-", "--run", "new", "--no-cache"): "cache",
-        ("train", "-", data, "--run", "new"): "beside other data",
+        ("train", "-", data, "--run", "new"): "next to other data",
         ("train", data, "--run", "new", "--replay", "1"): "--replay without a stream",
         ("train", "-", "--run", "new", "--replay", "-1"): "--replay",
         ("train", "-", "--run", "new", "--window", "300MB"): "--window",
