@@ -1,4 +1,4 @@
-"""How an option is declared: once, as a dataclass field with its value, help, heading and default.
+"""How an option is declared: once, as a dataclass field with its values, help, heading and default.
 
 The command line, the checks, the keywords of the Python API and docs/reference.md all follow from these fields.
 """
@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from streampgs.errors import OptionError
 
@@ -62,21 +62,31 @@ def values_of(option: Any) -> tuple[Any, ...]:
     return tuple(option) if isinstance(option, tuple | list) else (option,)
 
 
-class Value(Protocol):
-    """What an option takes."""
+@dataclass(frozen=True)
+class Text:
+    """Any text. The other kinds of values override how a word is read and checked."""
+
+    symbol: str = "TEXT"
 
     @property
-    def metavar(self) -> str: ...
+    def metavar(self) -> str:
+        return self.symbol
 
     def parse(self, text: str) -> Any:
         """The value of a word on the command line."""
+        return text
 
     def settle(self, flag: str, value: Any) -> Any:
-        """The value in its final type; OptionError if it is out of range."""
+        """The value in its final type; OptionError if it is not valid."""
+        return str(value)
+
+    def text(self, value: Any) -> str:
+        """The value as a user would write it."""
+        return f"{value:.10g}" if isinstance(value, float) else str(value)
 
 
 @dataclass(frozen=True)
-class Number:
+class Number(Text):
     """A number in [low, high], without the ends if `above` and `below` are set. Or one of `words`."""
 
     symbol: str = "X"
@@ -100,13 +110,13 @@ class Number:
         except ValueError:
             raise OptionError(f"'{text}' is not {self.range_text}") from None
 
-    def settle(self, flag: str, value: Any) -> float | int | str:
+    def settle(self, flag: str, value: Any) -> Any:
         if isinstance(value, str) and value in self.words:
             return value
         number: Any = value
         if not isinstance(value, Real) or isinstance(value, bool) or not self._allows(number):
             raise OptionError(
-                f"{flag} {self.shown(value)} is not {self.range_text}", self.remedy or f"give {self.range_text}"
+                f"{flag} {self.text(value)} is not {self.range_text}", self.remedy or f"give {self.range_text}"
             )
         return int(number) if self.whole else float(number)
 
@@ -117,9 +127,6 @@ class Number:
             return False
         return isinstance(number, Integral) or (math.isfinite(number) and (not self.whole or number == int(number)))
 
-    def shown(self, value: Any) -> str:
-        return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
-
     @property
     def noun(self) -> str:
         return "a whole number" if self.whole else "a number"
@@ -128,10 +135,10 @@ class Number:
     def range_text(self) -> str:
         text = "".join(f"'{word}' or " for word in self.words) + self.noun
         if math.isfinite(self.low):
-            text += f" {'above' if self.above else 'of at least'} {self.shown(self.low)}"
+            text += f" {'above' if self.above else 'of at least'} {self.text(self.low)}"
         if math.isfinite(self.high):
             text += " and" if math.isfinite(self.low) else ""
-            text += f" {'below' if self.below else 'at most'} {self.shown(self.high)}"
+            text += f" {'below' if self.below else 'at most'} {self.text(self.high)}"
         return text
 
 
@@ -140,21 +147,18 @@ class Size(Number):
     """A number of bytes, also as '512MB'."""
 
     symbol: str = "SIZE"
-    whole: bool = True
     low: float = 0
-
-    @property
-    def noun(self) -> str:
-        return "a size"
-
-    def shown(self, value: Any) -> str:
-        return size_text(value) if isinstance(value, int) else str(value)
+    whole: bool = True
+    noun = "a size"
 
     def parse(self, text: str) -> int:
         return parse_size(text)
 
-    def settle(self, flag: str, value: Any) -> float | int | str:
+    def settle(self, flag: str, value: Any) -> Any:
         return super().settle(flag, parse_size(value) if isinstance(value, str) else value)
+
+    def text(self, value: Any) -> str:
+        return size_text(value) if isinstance(value, int) else str(value)
 
 
 @dataclass(frozen=True)
@@ -163,30 +167,28 @@ class Duration(Number):
 
     symbol: str = "TIME"
     low: float = 0
-
-    @property
-    def noun(self) -> str:
-        return "a duration"
+    noun = "a duration"
 
     def parse(self, text: str) -> float:
         return parse_duration(text)
 
-    def settle(self, flag: str, value: Any) -> float | int | str:
+    def settle(self, flag: str, value: Any) -> Any:
         return super().settle(flag, parse_duration(value) if isinstance(value, str) else value)
+
+    def text(self, value: Any) -> str:
+        return f"{value:g}s" if value else "0"
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Text):
     """One of some names."""
 
-    names: Iterable[str]
-    metavar: str = ""
+    symbol: str = ""
+    names: Iterable[str] = ()
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "metavar", self.metavar or "|".join(self.names))
-
-    def parse(self, text: str) -> str:
-        return text
+    @property
+    def metavar(self) -> str:
+        return self.symbol or "|".join(self.names)
 
     def settle(self, flag: str, value: Any) -> str:
         if value not in tuple(self.names):
@@ -195,23 +197,10 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Text:
-    """Any text."""
-
-    metavar: str = "TEXT"
-
-    def parse(self, text: str) -> str:
-        return text
-
-    def settle(self, flag: str, value: Any) -> str:
-        return str(value)
-
-
-@dataclass(frozen=True)
-class Label:
+class Label(Text):
     """A number, or a text that is not a number."""
 
-    metavar: str = "VALUE"
+    symbol: str = "VALUE"
 
     def parse(self, text: str) -> float | str:
         try:
@@ -228,21 +217,20 @@ class Label:
 
 
 @dataclass(frozen=True)
-class Flag:
+class Flag(Text):
     """Given or not."""
 
-    metavar: str = ""
-
-    def parse(self, text: str) -> bool:
-        return bool(text)
+    symbol: str = ""
 
     def settle(self, flag: str, value: Any) -> bool:
         return bool(value)
 
 
 @dataclass(frozen=True)
-class FilePath:
-    metavar: str = "PATH"
+class FilePath(Text):
+    """A file or folder."""
+
+    symbol: str = "PATH"
 
     def parse(self, text: str) -> Path:
         return Path(text)
@@ -252,11 +240,11 @@ class FilePath:
 
 
 @dataclass(frozen=True)
-class Lengths:
+class Lengths(Text):
     """A range of lengths: '1-2' or '3'."""
 
-    high: int
-    metavar: str = "A-B"
+    symbol: str = "A-B"
+    high: int = 32
 
     def parse(self, text: str) -> tuple[int, int]:
         match = re.fullmatch(r"\s*(\d{1,3})\s*(?:-\s*(\d{1,3})\s*)?", text)
@@ -273,13 +261,10 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class Pair:
+class Pair(Text):
     """Two names with a comma between them."""
 
-    metavar: str = "A,B"
-
-    def parse(self, text: str) -> str:
-        return text
+    symbol: str = "A,B"
 
     def settle(self, flag: str, value: Any) -> tuple[str, str]:
         names = tuple(value.split(",") if isinstance(value, str) else value)
@@ -289,10 +274,10 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Listed:
+class Listed(Text):
     """One value, or several with commas between them; a single value stays alone unless `always` is set."""
 
-    of: Value
+    of: Text = Text()
     alone: tuple[str, ...] = ()
     """Words that cannot be combined with other values."""
     always: bool = False
@@ -311,7 +296,7 @@ class Listed:
         repeated = self.unique and len(set(values)) < len(values)
         if not values or repeated or (len(values) > 1 and any(word in values for word in self.alone)):
             words = "".join(f", and '{word}' alone" for word in self.alone)
-            raise OptionError(f"{flag} {','.join(map(str, values))}", f"give each value once{words}")
+            raise OptionError(f"{flag} {','.join(map(self.of.text, values))}", f"give each value once{words}")
         return values[0] if len(values) == 1 and not self.always else values
 
 
@@ -337,9 +322,9 @@ class Repeated(Listed):
 class Option:
     """All that is known about one option."""
 
-    value: Value
-    help: str
+    value: Text
     heading: str
+    help: str
     flag: str = ""
     """As on the command line; empty: the field's name."""
     shown: str = ""
@@ -353,32 +338,27 @@ class Option:
         return f"{self.help} Default: {self.shown}." if self.shown else self.help
 
 
-def option(default: Any, value: Value, help: str, heading: str, **facts: Any) -> Any:
+def option(default: Any, value: Text, heading: str, help: str, **facts: Any) -> Any:
     """A dataclass field for an option; see Option for the other facts."""
-    return field(default=default, metadata={"option": Option(value, help, heading, **facts)})
+    return field(default=default, metadata={"option": Option(value, heading, help, **facts)})
+
+
+def options_of(kind: Any) -> Mapping[str, Option]:
+    """The options that a dataclass declares, by the names of their fields."""
+    return _options_of(kind)
 
 
 @cache
-def options_of(kind: Any) -> Mapping[str, Option]:
-    """The options that a dataclass declares, by the names of their fields."""
+def _options_of(kind: Any) -> Mapping[str, Option]:
     found = {}
     for each in fields(kind):
         if "option" in each.metadata:
             declared: Option = each.metadata["option"]
             flag = declared.flag or "--" + each.name.replace("_", "-")
-            shown = declared.shown or _default_text(declared.value, each.default)
+            unnamed = each.default is None or each.default == () or isinstance(each.default, bool)
+            shown = declared.shown or ("" if unnamed else declared.value.text(each.default))
             found[each.name] = replace(declared, flag=flag, shown=shown)
     return found
-
-
-def _default_text(value: Value, default: Any) -> str:
-    if default is None or default == () or isinstance(default, bool):
-        return ""
-    if isinstance(value, Duration):
-        return f"{default:g}s"
-    if isinstance(value, Size):
-        return size_text(default)
-    return f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def settle(choices: Any) -> None:
@@ -393,21 +373,17 @@ def settle(choices: Any) -> None:
 
 def options_for(command: str, kinds: Iterable[type]) -> dict[str, Option]:
     """The options that a command takes, by name."""
-    return {
-        name: declared
-        for kind in kinds
-        for name, declared in options_of(kind).items()
-        if declared.command in ("", command)
-    }
+    declared = (each for kind in kinds for each in options_of(kind).items())
+    return {name: option for name, option in declared if option.command in ("", command)}
 
 
-def build(command: str, given: Mapping[str, Any], *kinds: Callable[..., Any]) -> list[Any]:
+def build(command: str, given: Mapping[str, Any], *kinds: Any) -> list[Any]:
     """One dataclass of each kind, with the options that were given."""
-    known = options_for(command, kinds)  # type: ignore[arg-type]
+    known = options_for(command, kinds)
     for name in given:
         if name not in known:
             raise OptionError(f"unknown option '{name}'", f"the options are {', '.join(known)}")
+    taken = [options_for(command, [kind]) for kind in kinds]
     return [
-        kind(**{name: given[name] for name in options_for(command, [kind]) if name in given})  # type: ignore[list-item]
-        for kind in kinds
+        kind(**{name: given[name] for name in names if name in given}) for kind, names in zip(kinds, taken, strict=True)
     ]

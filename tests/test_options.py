@@ -18,14 +18,12 @@ from streampgs.option_fields import Number, parse_duration, parse_size
 from streampgs.options import (
     DEFAULT_EPOCHS,
     EPOCHS_FOR_A_TARGET,
-    RETURN_NAMES,
-    SAMPLING_NAMES,
     SMALLEST_MEMORY,
-    SMALLEST_P,
     Limits,
     ModelOptions,
     Resources,
 )
+from streampgs.solvers import SMALLEST_P
 
 # Sizes and durations.
 
@@ -76,7 +74,7 @@ def test_invalid_duration(text):
 
 # What defines a model.
 
-shown = Number().shown
+shown = Number().text
 NO_NUMBERS = [0.0, -1.0, math.nan, math.inf, -math.inf]
 
 WRONG_MODELS: list[tuple[dict[str, Any], str]] = [
@@ -114,8 +112,8 @@ def test_wrong_model_names_the_option(changes, found):
 RIGHT_MODELS: list[dict[str, Any]] = [
     {},
     *[{"loss": loss} for loss in LOSSES],
-    *[{"returns": returns} for returns in RETURN_NAMES],
-    *[{"sampling": sampling} for sampling in SAMPLING_NAMES],
+    *[{"returns": returns} for returns in ("suffix", "average", "last", "random")],
+    *[{"sampling": sampling} for sampling in ("epoch", "independent")],
     *[{"p": p} for p in (SMALLEST_P, 1.1, 1.5, 2, 2.0)],
     *[{"ball": ball} for ball in (None, "auto", "none", 1, 0.5, 1e300)],
     *[{"t0": t0} for t0 in ("auto", 1, 0.5)],

@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class _BadRows:
     on_bad_row: str = option(
-        "error", ON_BAD_ROW, "At a row that cannot be used: stop (error), or leave it out and count it (skip).", COMMON
+        "error", ON_BAD_ROW, COMMON, "At a row that cannot be used: stop (error), or leave it out and count it (skip)."
     )
 
 
 @dataclass(frozen=True)
 class _PredictOptions:
-    out: Path = option(None, FilePath("FILE"), "File to write: .parquet, .arrow or .csv.", COMMON, required=True)
+    out: Path = option(None, FilePath("FILE"), COMMON, "File to write: .parquet, .arrow or .csv.", required=True)
 
 
 @dataclass(frozen=True)
 class _InspectOptions:
-    top: int = option(0, Number("N", 0, whole=True), "For a run: show the N features with the largest weights.", COMMON)
-    label: str = option("label", Text("COLUMN"), "For data: column to predict.", COMMON)
-    memory: int = option(Resources.memory, Size(), "For data: memory that training would have.", COMMON)
+    top: int = option(0, Number("N", 0, whole=True), COMMON, "For a run: show the N features with the largest weights.")
+    label: str = option("label", Text("COLUMN"), COMMON, "For data: column to predict.")
+    memory: int = option(Resources.memory, Size(), COMMON, "For data: memory that training would have.")
 
 
 @click.command(

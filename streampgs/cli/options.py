@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from streampgs.errors import OptionError
-from streampgs.option_fields import HEADINGS, OUTPUT, Flag, Option, Repeated, Value, options_for
+from streampgs.option_fields import HEADINGS, OUTPUT, Flag, Option, Repeated, Text, options_for
 
 
 class Word(click.ParamType[Any]):
     """A word on the command line, parsed by the option's value."""
 
-    def __init__(self, value: Value) -> None:
+    def __init__(self, value: Text) -> None:
         self.name = value.metavar
         self._value = value
 

@@ -17,28 +17,28 @@ from streampgs.option_fields import COMMON, Choice, Flag, Number, option, settle
 class SynthOptions:
     """What `streampgs synth` writes."""
 
-    rows: int = option(None, Number("N", 1, whole=True), "Number of rows.", COMMON, required=True)
+    rows: int = option(None, Number("N", 1, whole=True), COMMON, "Number of rows.", required=True)
     kind: str = option(
         "sparse",
-        Choice(("sparse", "dense", "regression", "gaussian")),
-        "Kind of rows. sparse has the shape of the RCV1 data set; gaussian is the toy set of the paper.",
+        Choice(names=("sparse", "dense", "regression", "gaussian")),
         COMMON,
+        "Kind of rows. sparse has the shape of the RCV1 data set; gaussian is the toy set of the paper.",
     )
-    shards: int = option(8, Number("N", 1, whole=True), "Number of files.", COMMON)
-    format: str = option("arrow", Choice(("arrow", "parquet")), "Format of the files.", COMMON)
-    seed: int = option(0, Number("N", 0, whole=True), "Seed of the random numbers.", COMMON)
+    shards: int = option(8, Number("N", 1, whole=True), COMMON, "Number of files.")
+    format: str = option("arrow", Choice(names=("arrow", "parquet")), COMMON, "Format of the files.")
+    seed: int = option(0, Number("N", 0, whole=True), COMMON, "Seed of the random numbers.")
     sort: bool = option(
-        False, Flag(), "Sort the rows by label: the worst case for training on parts.", COMMON, flag="--sorted"
+        False, Flag(), COMMON, "Sort the rows by label: the worst case for training on parts.", flag="--sorted"
     )
     features: int | None = option(
         None,
         Number("N", 1, whole=True),
-        "Number of features.",
         COMMON,
+        "Number of features.",
         shown="47,236 for sparse rows, 28 for dense rows, 20 for gaussian ones",
     )
     test_rows: int = option(
-        0, Number("N", 0, whole=True), "Number of test rows to write, never sorted, to the folder OUT-test.", COMMON
+        0, Number("N", 0, whole=True), COMMON, "Number of test rows to write, never sorted, to the folder OUT-test."
     )
 
     def __post_init__(self) -> None:

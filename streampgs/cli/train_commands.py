@@ -33,15 +33,15 @@ class _Folder:
     run: Path = option(
         None,
         FilePath("FOLDER"),
-        "Folder for checkpoints, metrics and cache. Must not hold a run yet.",
         COMMON,
+        "Folder for checkpoints, metrics and cache. Must not hold a run yet.",
         required=True,
     )
 
 
 @dataclass(frozen=True)
 class _NoIntercept:
-    no_intercept: bool = option(False, Flag(), "Leave the intercept out.", MODEL)
+    no_intercept: bool = option(False, Flag(), MODEL, "Leave the intercept out.")
 
 
 @click.command(

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from streampgs.checks import require
 from streampgs.kernels.powers import dual_exponent
-from streampgs.options import SMALLEST_P
+from streampgs.solvers import SMALLEST_P
 
 _PART = 1 << 18  # coordinates looked at together
 

@@ -12,7 +12,8 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Scale
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.losses import Loss
-from streampgs.options import MOST_CANDIDATES, ModelOptions, values_of
+from streampgs.option_fields import values_of
+from streampgs.options import MOST_CANDIDATES, ModelOptions
 
 SUFFIX, AVERAGE, LAST, RANDOM = "suffix", "average", "last", "random"
 RETURNS = (SUFFIX, AVERAGE, LAST, RANDOM)

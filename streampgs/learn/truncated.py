@@ -22,7 +22,8 @@ from streampgs.learn.learner import Learner, Lines, Scale, Vector, labels_of
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import LOSSES
-from streampgs.options import ModelOptions, values_of
+from streampgs.option_fields import values_of
+from streampgs.options import ModelOptions
 
 _AUTOMATIC_STEP = 0.1  # of the largest step that does not diverge on a row of mean norm
 

@@ -23,8 +23,10 @@ class Parameter:
     """From a sample of the labels."""
     above: float = 0.0
     below: float = math.inf
-    is_option: bool = True
-    """Whether a user may choose it, with the option of its name."""
+    help: str = ""
+    """For the option of its name; empty if a user may not choose it."""
+    shown: str = ""
+    """The default in words."""
 
     @property
     def option(self) -> str:

@@ -53,7 +53,10 @@ def _huber_centre(labels: Vector, weights: Vector, offsets: Vector, shape: float
 
 HUBER = Loss(
     "huber", huber_value, huber_slope, classifies=False, curvature=1.0, lipschitz=True, minimizer=_huber_centre,
-    parameter=Parameter("huber_width", default=spread),
+    parameter=Parameter(
+        "huber_width", default=spread, help="Error at which --loss huber changes from squared to absolute.",
+        shown="the mean distance of the labels from their median",
+    ),
 )  # fmt: skip
 
 
@@ -97,5 +100,8 @@ def _one_half(labels: Vector) -> float:
 
 QUANTILE = Loss(
     "quantile", quantile_value, quantile_slope, classifies=False, curvature=1.0, lipschitz=True,
-    minimizer=_quantile, parameter=Parameter("quantile", default=_one_half, below=1.0), unit=spread,
+    minimizer=_quantile, unit=spread,
+    parameter=Parameter(
+        "quantile", default=_one_half, below=1.0, help="Quantile that --loss quantile estimates, in (0, 1).", shown="0.5",
+    ),
 )  # fmt: skip
