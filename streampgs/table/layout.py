@@ -180,7 +180,7 @@ def _encoded_layout(
     leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
     for role, name in columns.roles:
         _check_role(role, name, leaves, shard)
-    for name, spec in zip(columns.labels, columns.specs, strict=True) if isinstance(encoding, Encoding) else ():
+    for name, spec in zip(columns.labels, columns.label_specs, strict=False) if isinstance(encoding, Encoding) else ():
         _check_label_kind(name, leaves[name], spec.textual, shard)
     needed = {name for _, name in columns.roles}
     for column in encoding.all_columns if isinstance(encoding, Encoding) else encoding.columns:
