@@ -19,7 +19,7 @@ from scripts.torture_parts.cases import Subject
 from scripts.torture_parts.failpoints import KILL, Failpoints, Strike
 from scripts.torture_parts.forks import Ended, in_child
 from scripts.torture_parts.tally import LOST, SURVIVED, Moment, Tally
-from streampgs.learn.lanes import Lanes
+from streampgs.engine.engine import Engine
 
 _ROOT = Path(__file__).resolve().parents[2]
 _CADENCES = (0.0, 0.0, 0.004, 30.0)
@@ -38,15 +38,15 @@ class Progress:
 
     def watch(self) -> None:
         """Count the rows of this process. Call it in the child."""
-        advance = Lanes.advance
+        advance = Engine.advance
 
-        def watched(lanes: Lanes, rows: Any, first: int, stop: int, end: int | None = None) -> int:
-            reached = advance(lanes, rows, first, stop, end)
+        def watched(engine: Engine, rows: Any, first: int, stop: int, end: int | None = None) -> int:
+            reached = advance(engine, rows, first, stop, end)
             done, began = _PROGRESS.unpack_from(self._shared)
             _PROGRESS.pack_into(self._shared, 0, done + reached - first, began or time.monotonic())
             return reached
 
-        Lanes.advance = watched  # type: ignore[method-assign]
+        Engine.advance = watched  # type: ignore[method-assign]
 
     @property
     def rows(self) -> int:

@@ -29,7 +29,6 @@ from streampgs.table.locate import Located
 from streampgs.table.partitions import LogSchema
 
 STREAM_NAME = "standard input"
-_NO_FEATURES = Plan((), {})
 _SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
 
 
@@ -88,23 +87,39 @@ def open_table(
         located.paths = whole_shards(located.paths)
     schema = _schema_of(located.paths[0], located.logs)
     wanted = _wanted(schema, str(located.paths[0]), options, encoding_options)
-    surveyed = survey(located.paths, columns_of(options, None if wanted is None else _NO_FEATURES), located.logs)
-    plan = None if wanted is None else _plan(surveyed, options, wanted)
+    if wanted is None:
+        return _open_ready(located, sources, options, judging)
+    surveyed = survey(located.paths, None, located.logs)
+    plan = plan_columns(_all_columns(surveyed), wanted, _taken(options), str(surveyed[0].shard.path))
     catalog = catalog_of(_shards(surveyed, columns_of(options, plan)), sources)
     notes: list[str] = []
     if judging:
         options, notes = learn_labels(options, _sampled_labels(options, catalog, plan))
-    if plan is None:
-        return OpenTable(_catalog(surveyed, options, None, sources), located, options, None, 0, notes)
     most_bytes = _GLANCE_BYTES if _may_be_ready(plan, encoding_options, options) else _SAMPLE_BYTES
     sample = sampled_rows(catalog, columns_of(options, plan), options.seed, most_bytes)
-    encoding = _learnt(plan, encoding_options, options, sample.batches, notes)
-    decoder_bytes = 0 if encoding is None else sample.decoder_bytes
+    encoding = _learned(plan, encoding_options, options, sample.batches, notes)
+    decoder_bytes = sample.decoder_bytes
     del sample
     pa.default_memory_pool().release_unused()
     if encoding is None:
-        surveyed = survey(located.paths, columns_of(options, None), located.logs)
-    return OpenTable(_catalog(surveyed, options, encoding, sources), located, options, encoding, decoder_bytes, notes)
+        ready = _open_ready(located, sources, options, judging=False)
+        return replace(ready, notes=notes)
+    columns = columns_of(options, encoding)
+    if not judging:  # the type of the labels is not known
+        columns = replace(columns, label_specs=())
+    catalog = catalog_of(_shards(surveyed, columns), sources)
+    return OpenTable(catalog, located, options, encoding, decoder_bytes, notes)
+
+
+def _open_ready(located: Located, sources: Sequence[str], options: ModelOptions, judging: bool) -> OpenTable:
+    """Open a table whose rows are lists of features."""
+    surveyed = survey(located.paths, columns_of(options, None), located.logs)
+    catalog = catalog_of([one.shard for one in surveyed], sources)
+    notes: list[str] = []
+    if judging:
+        options, notes = learn_labels(options, _sampled_labels(options, catalog, None))
+        catalog = catalog_of(_with_classes(catalog.shards, options), sources)
+    return OpenTable(catalog, located, options, None, 0, notes)
 
 
 def open_stream(
@@ -118,7 +133,7 @@ def open_stream(
         raise DataError("the stream has no rows", "let the producer write record batches after the schema")
     labels = [LabelCounts.of(name, (types.leaf(batch, name) for batch in sample)) for name in options.labels]
     options, notes = learn_labels(options, labels)
-    encoding = None if plan is None else _learnt(plan, encoding_options, options, sample, notes)
+    encoding = None if plan is None else _learned(plan, encoding_options, options, sample, notes)
     layout = find_layout(schema, columns_of(options, encoding), STREAM_NAME)
     if layout.kind == DENSE and layout.width is None:
         layout = replace(layout, width=options.feature_count or _width_of(sample))
@@ -129,14 +144,18 @@ def grown_table(
     paths: Sequence[ShardPath], logs: Mapping[ShardPath, LogSchema], options: ModelOptions, encoding: Encoding | None
 ) -> GrownTable:
     """Open new shards; their new columns get features after the known ones, their new classes numbers."""
-    surveyed = survey(paths, columns_of(options, None if encoding is None else _NO_FEATURES), logs)
+    if encoding is None:
+        shards = [one.shard for one in survey(paths, columns_of(options, None), logs)]
+        if not sum(shard.rows for shard in shards):
+            return GrownTable(shards, options, None)
+        options, notes = extend_labels(options, _sampled_labels(options, Catalog(shards), None))
+        return GrownTable(_with_classes(shards, options), options, None, 0, notes)
+    surveyed = survey(paths, None, logs)
     shards = _shards(surveyed, columns_of(options, encoding))  # refuses columns whose type has changed
     if not sum(shard.rows for shard in shards):
         return GrownTable(shards, options, encoding)
-    if encoding is None:
-        options, notes = extend_labels(options, _sampled_labels(options, Catalog(shards), None))
-        return GrownTable(_shards(surveyed, columns_of(options, None)), options, None, 0, notes)
-    plan = plan_growth(_all_columns(surveyed), encoding, _taken(options))
+    schema = _all_columns(surveyed)
+    plan = plan_growth(schema, encoding, _taken(options))
     whole = Plan((*encoding.all_columns, *plan.columns), {})
     catalog = Catalog(_shards(surveyed, columns_of(options, whole)))
     options, notes = extend_labels(options, _sampled_labels(options, catalog, whole))
@@ -144,7 +163,7 @@ def grown_table(
     if plan.columns:
         sample = sampled_rows(catalog, columns_of(options, whole), options.seed, _SAMPLE_BYTES)
     more, left_out = grown(encoding, plan, sample.batches)
-    notes += _notes_of_growth(encoding, more, left_out, _all_columns(surveyed))
+    notes += _notes_of_growth(encoding, more, left_out, schema)
     if more is not encoding:
         notes += _hints(more, sample.batches)
     decoder_bytes = sample.decoder_bytes
@@ -178,10 +197,6 @@ def _wanted(
     return encoding_options
 
 
-def _plan(surveyed: Sequence[Surveyed], options: ModelOptions, wanted: EncodingOptions) -> Plan:
-    return plan_columns(_all_columns(surveyed), wanted, _taken(options), str(surveyed[0].shard.path))
-
-
 def _taken(options: ModelOptions) -> dict[str, str]:
     """Columns that are not features, with their roles."""
     return {name: role for role, name in columns_of(options, None).roles}
@@ -203,16 +218,14 @@ def _all_columns(surveyed: Sequence[Surveyed]) -> pa.Schema:
     return pa.schema([*found.values(), *doubles])
 
 
-def _catalog(
-    surveyed: Sequence[Surveyed], options: ModelOptions, encoding: Encoding | None, sources: Sequence[str]
-) -> Catalog:
-    return catalog_of(_shards(surveyed, columns_of(options, encoding)), sources)
-
-
 def _shards(surveyed: Sequence[Surveyed], columns: Columns) -> list[Shard]:
-    if columns.encoding is not None:
-        return [one.laid_out(columns) for one in surveyed]
-    return [replace(one.shard, layout=replace(one.shard.layout, classes=columns.class_count)) for one in surveyed]
+    return [one.laid_out(columns) for one in surveyed]
+
+
+def _with_classes(shards: Sequence[Shard], options: ModelOptions) -> list[Shard]:
+    """Each shard keeps the number of classes that are known when it joins."""
+    classes = columns_of(options, None).class_count
+    return [replace(shard, layout=replace(shard.layout, classes=classes)) for shard in shards]
 
 
 def _width_of(sample: list[dict[str, pa.Array]]) -> int:
@@ -245,7 +258,7 @@ def _may_be_ready(plan: Plan, encoding_options: EncodingOptions, options: ModelO
     return len(plan.columns) == 1 and plan.columns[0].kind == List.name and plan.columns[0].name == "features"
 
 
-def _learnt(
+def _learned(
     plan: Plan,
     encoding_options: EncodingOptions,
     options: ModelOptions,

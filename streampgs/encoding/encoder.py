@@ -1,5 +1,4 @@
-"""Encode rows of a table's columns as rows of features: `indices` and `values`, or `features`; labels, weights and offsets
-become numbers."""
+"""Encode rows of a table's columns as rows of features; labels, weights and offsets become numbers."""
 
 from __future__ import annotations
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.kinds import kind_of, of_family
+from streampgs.encoding.kinds import of_family
 from streampgs.encoding.kinds.entries import joined
 from streampgs.encoding.kinds.kind import (
     COMPACT,
@@ -27,20 +26,13 @@ from streampgs.encoding.kinds.kind import (
 )
 from streampgs.encoding.kinds.vector import Vector
 from streampgs.encoding.labels import LabelSpec
+from streampgs.encoding.rows import RowBlock, checked_rows
 from streampgs.kernels.encoder_loop import assembled_rows, beside, rows_from_columns
 from streampgs.kernels.hashing import NO_CODE
-
-INDICES, VALUES, FEATURES, FAULTS = "indices", "values", "features", "faults"
-"""Columns of encoded rows; `faults`: why a row cannot be used, 0 for a good row."""
-WEIGHT, OFFSET = "weight", "offset"
 
 _LINE_PADDING = 16  # lines a power of two apart would all use the same cache lines
 
 Family = TypeVar("Family", bound=Kind)
-
-
-def label_name(number: int) -> str:
-    return f"label {number}"
 
 
 class Encoder:
@@ -70,30 +62,20 @@ class Encoder:
         labels: Sequence[tuple[str, LabelSpec]],
         weight: str | None,
         offset: str | None = None,
-    ) -> pa.RecordBatch:
+    ) -> RowBlock:
         """`labels`, `weight` and `offset`: columns that are copied; None: left out."""
         faults = np.zeros(rows, np.uint8)
-        arrays: Arrays = {}
-        for number, (name, spec) in enumerate(labels):
-            arrays[label_name(number)] = spec.codes(types.leaf(columns, name))
-        for role, column in ((WEIGHT, weight), (OFFSET, offset)):
-            if column is not None:
-                arrays[role] = types.as_float64(types.leaf(columns, column))
+        codes = [spec.codes(types.leaf(columns, name)) for name, spec in labels]
+        weights, offsets = (
+            None if name is None else types.as_float64(types.leaf(columns, name)) for name in (weight, offset)
+        )
         if self.encoding.dense:
             dense = self._dense(columns, rows, faults)
-            arrays[FEATURES] = pa.FixedSizeListArray.from_arrays(pa.array(dense.ravel()), dense.shape[1])
-        else:
-            offsets, indices, values = self.entries(columns, rows, faults)
-            bounds = pa.array(offsets.astype(np.int32))
-            arrays[INDICES] = pa.ListArray.from_arrays(bounds, pa.array(indices.view(np.int32)))
-            arrays[VALUES] = pa.ListArray.from_arrays(bounds, pa.array(values))
-        if self.may_find_faults:
-            arrays[FAULTS] = pa.array(faults)
-        return pa.RecordBatch.from_pydict(arrays)
-
-    @property
-    def may_find_faults(self) -> bool:
-        return any(kind_of(column).fault is not None for column in self.encoding.all_columns)
+            width = dense.shape[1]
+            bounds = np.arange(rows + 1, dtype=np.int64) * width
+            return checked_rows(faults, codes, weights, offsets, bounds, None, dense.ravel(), width)
+        bounds, indices, values = self.entries(columns, rows, faults)
+        return checked_rows(faults, codes, weights, offsets, bounds, indices.view(np.int32), values)
 
     def entries(self, columns: Arrays, rows: int, faults: NDArray[np.uint8]) -> Entries:
         found = self._bounded_entries(columns, rows, faults)

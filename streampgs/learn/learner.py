@@ -64,13 +64,14 @@ class Lines(Protocol):
     """Added to the rows' scores; empty: nothing is."""
 
 
-class NoLines:
-    """A window without rows, to compile loops with."""
+class EmptyRow:
+    """A window with one row without entries, to compile loops with."""
 
-    starts = stops = np.empty(0, np.int64)
+    starts = stops = np.zeros(1, np.int64)
     indices = np.empty(0, np.uint32)
     values = np.empty(0, np.float32)
-    labels = weights = offsets = np.empty(0)
+    labels = np.ones(1)
+    weights = offsets = np.empty(0)
 
 
 def labels_of(lines: Lines) -> NDArray[np.float64]:
@@ -190,7 +191,7 @@ class Learner:
         """Compile, or load from the cache, what the first step needs."""
         learner = cls([spec] * lanes)
         state = learner.init(1)
-        learner.step(state, NoLines(), 0, 0)
+        learner.step(state, EmptyRow(), 0, 1)
         learner.rebuild(state)
 
     def sizes(self, coordinates: int) -> Sizes:

@@ -145,10 +145,10 @@ def arrays_to_save(fields: Fields, state: State, lanes: int) -> State:
 
 def from_saved(fields: Fields, arrays: Mapping[str, Array], sizes: Sizes) -> State:
     """The arrays that `arrays_to_save` gave; raises ValueError for arrays that no training can have left."""
-    state = {
-        name: array[0:1].reshape(()) if not fields[name].axes and len(array) else array
-        for name, array in arrays.items()
-    }
+    state = dict(arrays)
+    for name, field in fields.items():
+        if not field.axes and arrays[name].shape == (1,):
+            state[name] = arrays[name].reshape(())
     check(fields, state, sizes)
     return state
 

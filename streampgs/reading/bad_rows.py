@@ -10,14 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.encoding import labels as label_layout
+from streampgs.encoding import rows as row_layout
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
-from streampgs.encoding.kinds.kind import LENGTHS_DIFFER, WIDTH_DIFFERS
 from streampgs.encoding.labels import LabelSpec
+from streampgs.encoding.rows import LENGTHS_DIFFER, WIDTH_DIFFERS, RowBlock
 from streampgs.errors import DataError
 from streampgs.kernels import placing_loop as row_loops
-from streampgs.table import layout as row_layout
-from streampgs.table.layout import Columns, RowArrays
+from streampgs.table.layout import Columns
 
 _SKIP = "mend the data, or leave such rows out with --on-bad-row skip"
 
@@ -57,13 +57,22 @@ REASONS: dict[int, tuple[str, str, str]] = {
 }
 
 
+_OF_LABELS = (
+    label_layout.LABEL_NOT_FINITE,
+    label_layout.LABEL_NO_CLASS,
+    label_layout.LABEL_UNKNOWN_CLASS,
+    label_layout.LABEL_TOO_LOW,
+)
+_NOTHING = np.empty(0)
+
+
 def counts_by_name(counts: Counter[int]) -> dict[str, int]:
     return {REASONS[reason][0]: count for reason, count in sorted(counts.items())}
 
 
 def bad_row_error(
     name_of_row: Callable[[int], str],
-    arrays: RowArrays,
+    block: RowBlock,
     reasons: NDArray[np.uint8],
     rows: NDArray[np.int64],
     columns: Columns,
@@ -75,66 +84,62 @@ def bad_row_error(
     alike = int(np.count_nonzero(reasons == reason))
     _, fault, remedy = REASONS[reason]
     many = f" ({alike} such rows in this block)" if alike > 1 else ""
-    unknown = _unknown_string(columns, arrays, row) if reason == label_layout.LABEL_UNKNOWN_CLASS else None
+    unknown = _unknown_string(columns, block, row) if reason == label_layout.LABEL_UNKNOWN_CLASS else None
     if unknown is not None:
         fault, found = unknown, ""
     elif isinstance(columns.encoding, Encoding):
-        found = _found_in_column(reason, arrays, row, columns.encoding)
+        found = _found_in_column(reason, block, row, columns.encoding)
     else:
-        found = _found(reason, arrays, row)
+        found = _found(reason, block, row)
     return DataError(f"{name_of_row(row)}: {fault}{found}{many}", remedy)
 
 
-def _unknown_string(columns: Columns, arrays: RowArrays, row: int) -> str | None:
+def _unknown_string(columns: Columns, block: RowBlock, row: int) -> str | None:
     """The fault of a row one of whose labels is a string that the model does not know."""
-    if arrays.raw_labels is None:
-        return None
-    texts = map(LabelSpec.unknown_text, columns.specs, np.atleast_1d(arrays.raw_labels[row]).tolist())
+    texts = map(LabelSpec.unknown_text, columns.specs, block.labels[row].tolist())
     return next((text for text in texts if text is not None), None)
 
 
-def _found_in_column(reason: int, arrays: RowArrays, row: int, encoding: Encoding) -> str:
-    start, stop = int(arrays.offsets[row]), int(arrays.offsets[row + 1])
+def _found_in_column(reason: int, block: RowBlock, row: int, encoding: Encoding) -> str:
+    indices, values = _entries(block, row)
     if reason in (row_loops.VALUE_NOT_FINITE, row_loops.VALUE_TOO_LARGE):
-        place = start + int(np.flatnonzero(~(np.abs(arrays.values[start:stop]) <= np.finfo(np.float32).max))[0])
-        feature = int(arrays.indices[place]) if arrays.indices.size else place - start
-        return f": {arrays.values[place]} of '{encoding.name_of(feature)}'"
+        place = _first_not_float32(values)
+        feature = int(indices[place]) if indices.size else place
+        return f": {values[place]} of '{encoding.name_of(feature)}'"
     if reason == row_loops.REPEATED_INDEX:
-        unique, counts = np.unique(arrays.indices[start:stop], return_counts=True)
-        return f": '{encoding.name_of(int(unique[counts > 1][0]))}'"
+        return f": '{encoding.name_of(_first_repeated(indices))}'"
     columns = [f"'{column.name}'" for column in encoding.all_columns if kind_of(column).fault == reason]
-    if columns:
-        return f", in {', '.join(columns)}"
-    return _found(reason, arrays, row)
+    return f", in {', '.join(columns)}" if columns else _found(reason, block, row)
 
 
-def _found(reason: int, arrays: RowArrays, row: int) -> str:
-    start, stop = int(arrays.offsets[row]), int(arrays.offsets[row + 1])
-    indices: NDArray[Any] = arrays.indices[start:stop]
-    values: NDArray[Any] = arrays.values[start:stop]
+def _found(reason: int, block: RowBlock, row: int) -> str:
+    indices, values = _entries(block, row)
     if reason == row_loops.NEGATIVE_INDEX:
         return f": {indices[indices < 0][0]}"
     if reason == row_loops.INDEX_TOO_LARGE:
         return f": {indices.max()}"
     if reason == row_loops.REPEATED_INDEX:
-        unique, counts = np.unique(indices, return_counts=True)
-        return f": {unique[counts > 1][0]}"
+        return f": {_first_repeated(indices)}"
     if reason in (row_loops.VALUE_NOT_FINITE, row_loops.VALUE_TOO_LARGE):
-        place = int(np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))[0])
+        place = _first_not_float32(values)
         return f": {values[place]} at entry {place}"
-    if (
-        reason
-        in (
-            label_layout.LABEL_NOT_FINITE,
-            label_layout.LABEL_NO_CLASS,
-            label_layout.LABEL_UNKNOWN_CLASS,
-            label_layout.LABEL_TOO_LOW,
-        )
-        and arrays.raw_labels is not None
-    ):
-        return f": {arrays.raw_labels[row]}"
-    if reason == row_layout.WEIGHT_BAD and arrays.weights is not None:
-        return f": {arrays.weights[row]}"
-    if reason == row_layout.OFFSET_BAD and arrays.score_offsets is not None:
-        return f": {arrays.score_offsets[row]}"
-    return ""
+    if reason in _OF_LABELS:
+        labels = block.labels[row]
+        return f": {labels[0] if len(labels) == 1 else labels}"
+    cells = {row_layout.WEIGHT_BAD: block.weights, row_layout.OFFSET_BAD: block.offsets}.get(reason)
+    return "" if cells is None else f": {cells[row]}"
+
+
+def _entries(block: RowBlock, row: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    span = slice(int(block.bounds[row]), int(block.bounds[row + 1]))
+    indices, values = (_NOTHING if array is None else array[span] for array in (block.indices, block.values))
+    return indices, values
+
+
+def _first_not_float32(values: NDArray[Any]) -> int:
+    return int(np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))[0])
+
+
+def _first_repeated(indices: NDArray[Any]) -> int:
+    unique, counts = np.unique(indices, return_counts=True)
+    return int(unique[counts > 1][0])

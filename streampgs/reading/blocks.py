@@ -16,12 +16,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.encoding.rows import INDICES, RowBlock
 from streampgs.errors import DataError
 from streampgs.formats.format import OpenShard, Slices
 from streampgs.order.schedule import WindowPlan
 from streampgs.reading.cache import BlockCache, CacheFile
 from streampgs.reading.decode import UndecodedGroup, decoded_slices, opened
 from streampgs.reading.scratch import Scratch
+from streampgs.reading.table_rows import rows_of_table
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.copies import Copies
 from streampgs.table.catalog import Catalog, Shard
@@ -58,6 +60,7 @@ class InPlace:
     """The file may be closed between two blocks."""
     number: int
     needed: tuple[str, ...]
+    names: Columns
 
     @cached_property
     def slices(self) -> Slices:
@@ -66,11 +69,11 @@ class InPlace:
     def announce(self, start: int, stop: int) -> None:
         self.slices.announce(self.opened().file, start, stop)
 
-    def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
-        return self.slices.lengths(self.opened().file, start, stop, lists, scratch.take)
+    def lengths(self, start: int, stop: int, scratch: Scratch) -> NDArray[np.int64]:
+        return self.slices.lengths(self.opened().file, start, stop, INDICES, scratch.take)
 
-    def columns(self, start: int, stop: int, scratch: Scratch) -> dict[str, pa.Array]:
-        return self.slices.columns(self.opened().file, start, stop, scratch.take)
+    def rows(self, start: int, stop: int, scratch: Scratch) -> RowBlock:
+        return rows_of_table(self.slices.columns(self.opened().file, start, stop, scratch.take), self.names)
 
 
 @dataclass
@@ -85,28 +88,27 @@ class CachedSlice:
     def announce(self, start: int, stop: int) -> None:
         self.file.announce(self.number)
 
-    def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
-        return self.file.lengths(self.number, lists, scratch)
+    def lengths(self, start: int, stop: int, scratch: Scratch) -> NDArray[np.int64]:
+        return self.file.lengths(self.number, scratch)
 
-    def columns(self, start: int, stop: int, scratch: Scratch) -> dict[str, pa.Array]:
-        return self.file.columns(self.number, scratch)
+    def rows(self, start: int, stop: int, scratch: Scratch) -> RowBlock:
+        return self.file.rows_of(self.number, scratch)
 
 
 @dataclass
 class DecodedRows:
     """Rows decoded into memory, of a group that is not cached."""
 
-    batch: pa.RecordBatch
+    block: RowBlock
 
     def announce(self, start: int, stop: int) -> None:
-        """They are here."""
+        """They are in memory."""
 
-    def lengths(self, start: int, stop: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
-        offsets: NDArray[np.int64] = self.batch.column(lists).offsets.to_numpy().astype(np.int64)
-        return np.diff(offsets)
+    def lengths(self, start: int, stop: int, scratch: Scratch) -> NDArray[np.int64]:
+        return np.diff(self.block.bounds)
 
-    def columns(self, start: int, stop: int, scratch: Scratch) -> dict[str, pa.Array]:
-        return {name: self.batch.column(name) for name in self.batch.schema.names}
+    def rows(self, start: int, stop: int, scratch: Scratch) -> RowBlock:
+        return self.block
 
 
 class BlockFinder:
@@ -247,7 +249,7 @@ class BlockFinder:
 
     def _in_place(self, number: int, in_file: int) -> InPlace:
         shard = self.catalog.shards[number]
-        return InPlace(partial(self._shard_file, number), in_file, shard.layout.columns)
+        return InPlace(partial(self._shard_file, number), in_file, shard.layout.columns, self.columns)
 
     def _shard_file(self, number: int) -> OpenShard:
         file: OpenShard = self._kept_open(("shard", number), partial(opened, self.catalog.shards[number]))
@@ -299,10 +301,10 @@ class BlockFinder:
     def _decode(self, shard: Shard, group: int, slice_rows: int) -> None:
         assert self.cache is not None
 
-        def slices() -> Iterator[pa.RecordBatch]:
-            for batch in decoded_slices(shard, group, slice_rows, self.columns):
+        def slices() -> Iterator[RowBlock]:
+            for block in decoded_slices(shard, group, slice_rows, self.columns):
                 self.check_stop()
-                yield batch
+                yield block
 
         self.cache.write(shard, group, slice_rows, slices())
 
@@ -343,9 +345,9 @@ class BlockFinder:
     ) -> Iterator[Block]:
         if shard.decoded:
             first = 0
-            for batch in decoded_slices(shard, in_file, slice_rows, self.columns):
-                yield Block(group, first, first + batch.num_rows, None, DecodedRows(batch))
-                first += batch.num_rows
+            for rows_read in decoded_slices(shard, in_file, slice_rows, self.columns):
+                yield Block(group, first, first + rows_read.num_rows, None, DecodedRows(rows_read))
+                first += rows_read.num_rows
         else:
             for first in range(0, rows, slice_rows):
                 yield Block(group, first, min(first + slice_rows, rows), None, self._in_place(number, in_file))

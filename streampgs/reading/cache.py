@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.encoding.rows import INDICES, RowBlock
 from streampgs.errors import DataError, RunError
 from streampgs.files import new_file, remove_leftovers
 from streampgs.formats.arrow_columns import ColumnPlace, check_places, column_places, list_offsets, read_column
@@ -28,7 +29,7 @@ from streampgs.kernels.randomness import checksum
 from streampgs.reading.scratch import Scratch
 from streampgs.table.catalog import Shard
 
-_MAGIC = b"spgcach1"
+_MAGIC = b"spgcach2"
 _TAIL = np.dtype([("messages", "<u8"), ("index_checksum", "<u8"), ("magic", "S8")])
 _INDEX = np.dtype([("offset", "<i8"), ("bytes", "<i8"), ("rows", "<i8"), ("checksum", "<u8")])
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
@@ -59,8 +60,8 @@ class CacheFile:
         entry = self.index[number + 1]
         self.file.announce(int(entry["offset"]), int(entry["bytes"]))
 
-    def lengths(self, number: int, lists: str, scratch: Scratch) -> NDArray[np.int64]:
-        """Lengths of the rows of slice `number` in the named list column; not yet checked against damage."""
+    def lengths(self, number: int, scratch: Scratch) -> NDArray[np.int64]:
+        """Lengths of the sparse rows of slice `number`; not yet checked against damage."""
         entry = self.index[number + 1]
         prefix = self._read(int(entry["offset"]), min(2048, int(entry["bytes"])), scratch)
         size = metadata_length(prefix.tobytes())
@@ -71,24 +72,26 @@ class CacheFile:
             check_places(self.places, batch)
             body = int(entry["offset"]) + size
             offsets = list_offsets(
-                self.places[lists], batch, 0, self.rows(number), lambda o, n: self._read(body + o, n, scratch)
+                self.places[INDICES], batch, 0, self.rows(number), lambda o, n: self._read(body + o, n, scratch)
             )
         except MetadataDamaged as error:
             raise CacheDamaged(str(error)) from error
         return np.diff(offsets)
 
-    def columns(self, number: int, scratch: Scratch) -> dict[str, pa.Array]:
-        """All columns of slice `number`, checksum verified."""
+    def rows_of(self, number: int, scratch: Scratch) -> RowBlock:
+        """Slice `number`, checksum verified."""
         entry = self.index[number + 1]
         message = self._read(int(entry["offset"]), int(entry["bytes"]), scratch)
         if checksum(message) != entry["checksum"]:
             raise CacheDamaged("a checksum that does not match")
         size = metadata_length(message[:8].tobytes())
         batch = read_batch_metadata(message[:size].tobytes())
-        return {
-            name: read_column(place, batch, 0, batch.rows, lambda o, n: message[size + o : size + o + n])
-            for name, place in self.places.items()
-        }
+        return RowBlock.of_columns(
+            {
+                name: read_column(place, batch, 0, batch.rows, lambda o, n: message[size + o : size + o + n])
+                for name, place in self.places.items()
+            }
+        )
 
     def _read(self, offset: int, size: int, scratch: Scratch) -> Bytes:
         target = scratch.take(size)
@@ -131,7 +134,7 @@ class BlockCache:
         path.unlink(missing_ok=True)
         self.rebuilt += 1
 
-    def write(self, shard: Shard, group: int, slice_rows: int, slices: Iterable[pa.RecordBatch]) -> None:
+    def write(self, shard: Shard, group: int, slice_rows: int, slices: Iterable[RowBlock]) -> None:
         """Keep a decoded group: under a temporary name until it is whole."""
         path = self.path(shard, group, slice_rows)
         temporary = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
@@ -145,7 +148,7 @@ class BlockCache:
                     entries.append((file.tell(), len(data), rows, int(checksum(data))))
                     file.write(message)
 
-                for batch in slices:
+                for batch in (block.to_batch() for block in slices):
                     if not entries:
                         put(batch.schema.remove_metadata().serialize(), 0)
                     put(batch.serialize(), batch.num_rows)
@@ -188,5 +191,4 @@ def _open(path: Path, file: LocalFile, shard: Shard, group: int, slice_rows: int
     if checksum(np.frombuffer(schema_bytes, np.uint8)) != index["checksum"][0]:
         raise CacheDamaged("a schema that does not match")
     schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
-    kept = schema.names if shard.layout.encoding is not None else list(shard.layout.columns)
-    return CacheFile(path, file, index, column_places(schema, kept))
+    return CacheFile(path, file, index, column_places(schema, schema.names))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import pyarrow as pa
 
@@ -14,9 +15,11 @@ from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.learning import read_bytes
+from streampgs.encoding.rows import RowBlock, joined
 from streampgs.errors import DataError
 from streampgs.formats.format import OpenShard
 from streampgs.formats.registry import open_shard
+from streampgs.reading.table_rows import rows_of_table
 from streampgs.table.catalog import Shard
 from streampgs.table.layout import Columns
 from streampgs.table.partitions import partition_columns
@@ -56,38 +59,44 @@ class UndecodedGroup:
         """As its footer tells: at least as many as it has."""
         return self.shard.group_entries[self.number]
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def blocks(self) -> Iterator[RowBlock]:
         """The rows, some whole slices at a time."""
         slice_bytes = self.slice_rows * (8 * self.entries + 24 * self.rows) // max(1, self.rows)
-        batch_bytes = _BATCH_BYTES if self.shard.layout.encoding is None else _ENCODED_BATCH_BYTES
-        slices = max(1, batch_bytes // max(1, slice_bytes))
+        block_bytes = _BATCH_BYTES if self.shard.layout.encoding is None else _ENCODED_BATCH_BYTES
+        slices = max(1, block_bytes // max(1, slice_bytes))
         return decoded_slices(self.shard, self.number, slices * self.slice_rows, self.columns)
 
-    @contextmanager
-    def naming_faults(self) -> Iterator[None]:
-        try:
-            yield
-        except (pa.ArrowException, OSError) as fault:
-            raise DataError(
-                f"{self.name}: damaged or unreadable: {fault}", "restore it, or write it again and start a new run"
-            ) from fault
 
-
-def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last; encoded, if need be: then a
-    slice is there until the next is asked for."""
+def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[RowBlock]:
+    """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last. A slice is valid until the
+    next is asked for."""
     if not isinstance(columns.encoding, Encoding):
-        yield from raw_slices(shard, group, slice_rows, columns)
+        first = 0
+        for batch in raw_slices(shard, group, slice_rows, columns):
+            with _naming_rows(shard, group, first):
+                yield rows_of_table(dict(zip(batch.schema.names, batch.columns, strict=True)), columns)
+            first += batch.num_rows
         return
     columns = _as_catalogued(columns, columns.encoding, shard)
     assert isinstance(columns.encoding, Encoding)
     at_once = max(1, int(min(_ENCODED_BATCH_BYTES / columns.encoding.work_bytes_per_row, _MOST_ENCODED_ROWS)))
     if at_once >= slice_rows:
-        for batch in _encoded(shard, group, at_once // slice_rows * slice_rows, columns, reusing=True):
-            for start in range(0, batch.num_rows, slice_rows):
-                yield batch.slice(start, slice_rows)
+        for block in _encoded(shard, group, at_once // slice_rows * slice_rows, columns, reusing=True):
+            for start in range(0, block.num_rows, slice_rows):
+                yield block.slice(start, slice_rows)
     else:
-        yield from _evened(_encoded(shard, group, at_once, columns, reusing=False), slice_rows)
+        yield from _evened(_encoded(shard, group, at_once, columns, reusing=False), slice_rows, joined)
+
+
+@contextmanager
+def _naming_rows(shard: Shard, group: int, first: int) -> Iterator[None]:
+    try:
+        yield
+    except pa.ArrowException as fault:
+        raise DataError(
+            f"shard '{shard.path}', {shard.group_name} {group}, rows from {first} on: {fault}",
+            "restore it, or write it again and start a new run",
+        ) from fault
 
 
 def _as_catalogued(columns: Columns, encoding: Encoding, shard: Shard) -> Columns:
@@ -98,40 +107,33 @@ def _as_catalogued(columns: Columns, encoding: Encoding, shard: Shard) -> Column
     return replace(columns, encoding=then)
 
 
-def _encoded(shard: Shard, group: int, rows: int, columns: Columns, reusing: bool) -> Iterator[pa.RecordBatch]:
-    """Batches of so many rows; of fewer where rows turn out much longer than they were in the sample."""
+def _encoded(shard: Shard, group: int, rows: int, columns: Columns, reusing: bool) -> Iterator[RowBlock]:
+    """Blocks of so many rows; rows that are much longer than in the sample are encoded a few at a time."""
     assert isinstance(columns.encoding, Encoding)
     encoder = Encoder(columns.encoding, reusing)
     longest = max(_ENCODED_BATCH_BYTES, _MUCH_LONGER * rows * columns.encoding.bytes_per_row)
     first = 0
     for batch in _one_ahead(raw_slices(shard, group, rows, columns)):
-        read = columns_of_batch(batch, shard)
-        parts = math.ceil(read_bytes(read) / longest)
-        try:
-            if parts <= 1:
-                yield encoder.encode(read, batch.num_rows, columns.labelled, columns.weight, columns.offset)
-            else:
-                yield _in_parts(batch, parts, shard, columns)
-        except pa.ArrowException as fault:
-            raise DataError(
-                f"shard '{shard.path}', {shard.group_name} {group}, rows from {first} on: {fault}",
-                "restore it, or write it again and start a new run",
-            ) from fault
+        parts = math.ceil(read_bytes(columns_of_batch(batch, shard)) / longest)
+        with _naming_rows(shard, group, first):
+            yield (
+                _encoded_batch(encoder, batch, shard, columns)
+                if parts <= 1
+                else _in_parts(batch, parts, shard, columns)
+            )
         first += batch.num_rows
 
 
-def _in_parts(batch: pa.RecordBatch, parts: int, shard: Shard, columns: Columns) -> pa.RecordBatch:
+def _encoded_batch(encoder: Encoder, batch: pa.RecordBatch, shard: Shard, columns: Columns) -> RowBlock:
+    read = columns_of_batch(batch, shard)
+    return encoder.encode(read, batch.num_rows, columns.labelled, columns.weight, columns.offset)
+
+
+def _in_parts(batch: pa.RecordBatch, parts: int, shard: Shard, columns: Columns) -> RowBlock:
     assert isinstance(columns.encoding, Encoding)
     encoder, rows = Encoder(columns.encoding), -(-batch.num_rows // parts)
-    pieces = (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
-    return pa.concat_batches(
-        [
-            encoder.encode(
-                columns_of_batch(piece, shard), piece.num_rows, columns.labelled, columns.weight, columns.offset
-            )
-            for piece in pieces
-        ]
-    )
+    cuts = (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+    return joined([_encoded_batch(encoder, part, shard, columns) for part in cuts])
 
 
 def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -155,7 +157,7 @@ def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> I
     constants = {constant.name for constant in shard.layout.partitions}  # the file has no such columns
     with opened(shard) as file:
         batches = file.decode(group, slice_rows, shard.layout.columns, _categories(columns) - constants)
-        for batch in _evened(batches, slice_rows):
+        for batch in _evened(batches, slice_rows, _concatenated):
             rows += batch.num_rows
             if rows > expected:
                 break
@@ -180,9 +182,12 @@ def _categories(columns: Columns) -> frozenset[str]:
     return frozenset(column.name for column in columns.encoding.all_columns if kind_of(column).reads_dictionaries)
 
 
-def _evened(batches: Iterator[pa.RecordBatch], slice_rows: int) -> Iterator[pa.RecordBatch]:
-    """Decoders may cut a batch short; put the cuts where they belong."""
-    waiting: list[pa.RecordBatch] = []
+_Batch = TypeVar("_Batch", pa.RecordBatch, RowBlock)
+
+
+def _evened(batches: Iterator[_Batch], slice_rows: int, join: Callable[[list[_Batch]], _Batch]) -> Iterator[_Batch]:
+    """The same rows, cut after every `slice_rows` of them: decoders may cut a batch short."""
+    waiting: list[_Batch] = []
     count = 0
     for batch in batches:
         while batch.num_rows:
@@ -191,11 +196,11 @@ def _evened(batches: Iterator[pa.RecordBatch], slice_rows: int) -> Iterator[pa.R
             waiting.append(part)
             count += part.num_rows
             if count == slice_rows:
-                yield _joined(waiting)
+                yield join(waiting)
                 waiting, count = [], 0
     if waiting:
-        yield _joined(waiting)
+        yield join(waiting)
 
 
-def _joined(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _concatenated(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
     return parts[0] if len(parts) == 1 else pa.concat_batches(parts)

@@ -13,14 +13,15 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.encoding.rows import RowBlock
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.decode import DECODER_NAME, UndecodedGroup
 from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
 from streampgs.reading.window import Window
+from streampgs.table.catalog import Shard
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,12 @@ class Decoders:
         found = Found()
         placed = self._placed(group, target, placer, decoding, found)
         if cache is not None:
-            cache.write(group.shard, group.number, group.slice_rows, _in_slices(placed, group.slice_rows))
+            slices = (
+                block.slice(first, group.slice_rows)
+                for block in placed
+                for first in range(0, block.num_rows, group.slice_rows)
+            )
+            cache.write(group.shard, group.number, group.slice_rows, slices)
         else:
             for _ in placed:
                 pass
@@ -91,24 +97,22 @@ class Decoders:
 
     def _placed(
         self, group: UndecodedGroup, target: Target, placer: RowPlacer, decoding: Decoding, found: Found
-    ) -> Iterator[pa.RecordBatch]:
-        """The group's batches, each when its rows are in the window."""
+    ) -> Iterator[RowBlock]:
+        """The group's rows, each block when it is in the window."""
         row = 0
-        for batch in group.batches():
+        for block in group.blocks():
             self._check_stop()
             decoding.check()
-            with group.naming_faults():
-                columns = {name: batch.column(name) for name in batch.schema.names}
-                arrays = placer.arrays(columns, group.shard)
-            slots = target.slots[row : row + len(arrays)]
-            lengths = np.diff(arrays.offsets) if placer.width is None else None
+            slots = target.slots[row : row + block.num_rows]
+            lengths = None if placer.width is not None else _lengths(block, placer, group.shard)
             with target.window.room_for(lengths, slots):
-                placer.place(arrays, None, slots, target.window, Origin(group.shard, group.number, row), found)
-            row += len(arrays)
-            yield batch
+                placer.place(block, None, slots, target.window, Origin(group.shard, group.number, row), found)
+            row += block.num_rows
+            yield block
 
 
-def _in_slices(batches: Iterator[pa.RecordBatch], slice_rows: int) -> Iterator[pa.RecordBatch]:
-    for batch in batches:
-        for first in range(0, batch.num_rows, slice_rows):
-            yield batch.slice(first, slice_rows)
+def _lengths(block: RowBlock, placer: RowPlacer, shard: Shard) -> NDArray[np.int64]:
+    """Of rows among sparse ones; dense rows of wrong lengths are left out."""
+    if block.indices is not None:
+        return np.diff(block.bounds)
+    return np.full(block.num_rows, placer.width_of(shard) or 0, np.int64)

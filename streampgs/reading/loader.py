@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.encoding.rows import FEATURES_NULL, RowBlock
 from streampgs.errors import DataError, OptionError, StreampgsError
 from streampgs.formats.arrow_metadata import MetadataDamaged
 from streampgs.kernels.randomness import checksum, shuffled
@@ -82,7 +83,6 @@ class WindowFiller:
         self.rules = rules
         self.cache = cache
         self.sparse = catalog.kind == SPARSE
-        self.lists = "indices" if self.sparse else "features"
         self._copies = copies
         self._scratch = Scratch()
         self._placer = RowPlacer(rules, None if self.sparse else 0)
@@ -225,7 +225,7 @@ class WindowFiller:
             return np.full(source.count(), shard.layout.width, np.int64)
         self._scratch.reset()
         with self._naming_faults(source):
-            lengths = source.source.lengths(source.start, source.stop, self.lists, self._scratch)
+            lengths = source.source.lengths(source.start, source.stop, self._scratch)
         return lengths if source.picks is None else lengths[source.picks]
 
     def _shard_of(self, source: Block | UndecodedGroup) -> Shard:
@@ -244,35 +244,34 @@ class WindowFiller:
         self._placer.width = self._width or 0  # None: no row so far has features
 
     def _widths(self, source: Block | UndecodedGroup) -> Iterator[int]:
-        """Features of the first row that has any, part by part."""
-        for lists in self._lists(source):
-            widths = np.diff(lists.offsets.to_numpy())[lists.is_valid().to_numpy(zero_copy_only=False)]
+        """Features of the first row that has any, block by block."""
+        for block in self._blocks(source):
+            widths = np.diff(block.bounds)[block.faults != FEATURES_NULL]
             widths = widths[widths > 0]
             if widths.size:
                 yield int(widths[0])
 
-    def _lists(self, source: Block | UndecodedGroup) -> Iterator[pa.Array]:
+    def _blocks(self, source: Block | UndecodedGroup) -> Iterator[RowBlock]:
         if isinstance(source, UndecodedGroup):
-            for batch in source.batches():
-                yield batch.column(self.lists)
+            yield from source.blocks()
             return
         self._scratch.reset()
         with self._naming_faults(source):
-            lists = source.source.columns(source.start, source.stop, self._scratch)[self.lists]
-        yield lists
+            block = source.source.rows(source.start, source.stop, self._scratch)
+        yield block
 
     def _place(self, block: Block, part: _Part, window: Window, found: Found) -> None:
         self._scratch.reset()
         shard_number, in_file = self.catalog.shard_of(block.group)
         shard = self.catalog.shards[shard_number]
         with self._naming_faults(block):
-            arrays = self._placer.arrays(block.source.columns(block.start, block.stop, self._scratch), shard)
-        if self.sparse:
-            lengths = np.diff(arrays.offsets)
+            rows = block.source.rows(block.start, block.stop, self._scratch)
+        if rows.indices is not None:
+            lengths = np.diff(rows.bounds)
             assert part.lengths is not None
             if not np.array_equal(lengths if block.picks is None else lengths[block.picks], part.lengths):
                 self._raise_changed(block, shard)
-        self._placer.place(arrays, block.picks, part.slots, window, Origin(shard, in_file, block.start), found)
+        self._placer.place(rows, block.picks, part.slots, window, Origin(shard, in_file, block.start), found)
 
     @contextmanager
     def _naming_faults(self, block: Block) -> Iterator[None]:

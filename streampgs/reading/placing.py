@@ -7,18 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.labels import LABEL_TOO_LOW
+from streampgs.encoding.rows import WIDTH_DIFFERS, Floats, RowBlock
 from streampgs.kernels.placing_loop import place_dense, place_sparse, repeat_table
 from streampgs.reading.bad_rows import bad_row_error
 from streampgs.reading.window import RowShape, Window
 from streampgs.table.catalog import Shard
-from streampgs.table.layout import Columns, Layout, RowArrays, rows_of
+from streampgs.table.layout import Columns, Layout
 
 LARGEST_INDEX = 2**31 - 2
 _NO_ROWS = np.empty(0, np.int64)
+_NO_VALUES, _NO_TARGETS = np.empty(0, np.float32), np.empty(0)
 
 
 @dataclass(frozen=True)
@@ -101,25 +103,21 @@ class RowPlacer:
         """Compile, or load from the cache, the loops that placing needs."""
         values, reasons = np.empty(0, np.float32), np.empty(0, np.uint8)
         if self.width is None:
-            indices, offsets = np.empty(0, np.int32), np.zeros(1, np.int64)
+            indices, bounds = np.empty(0, np.int32), np.zeros(1, np.int64)
             place_sparse(
-                _NO_ROWS, _NO_ROWS, offsets, _unsigned(indices), values, _NO_ROWS, indices.view(np.uint32), values,
-                np.uint64(1), reasons, self._table, False,
+                _NO_ROWS, _NO_ROWS, bounds, _frozen(_unsigned(indices)), _frozen(values), _NO_ROWS,
+                indices.view(np.uint32), values, np.uint64(1), reasons, self._table, False,
             )  # fmt: skip
         else:
-            place_dense(_NO_ROWS, _NO_ROWS, 1, values, _NO_ROWS, values, reasons)
+            place_dense(_NO_ROWS, _NO_ROWS, 1, _frozen(values), _NO_ROWS, values, reasons)
 
     def width_of(self, shard: HasLayout) -> int | None:
         """Of a dense row. Those of encoded columns are as long as there were columns when the shard came."""
         return shard.layout.width if shard.layout.encoding is not None else self.width
 
-    def arrays(self, columns: dict[str, pa.Array], shard: HasLayout) -> RowArrays:
-        own, width = self.rules.columns.of_rows, self.width_of(shard)
-        return rows_of(columns, shard.layout, own, self.rules.classifies, width, self.width is None)
-
     def place(
         self,
-        arrays: RowArrays,
+        block: RowBlock,
         picks: NDArray[np.int64] | None,
         slots: NDArray[np.int64],
         window: Window,
@@ -127,38 +125,106 @@ class RowPlacer:
         found: Found,
     ) -> None:
         """Copy the rows that `picks` names (None: all) to their slots, which the window has laid out."""
-        rows = np.arange(len(arrays)) if picks is None else picks
-        reasons = arrays.reasons[rows]
+        faults = block.faults.copy()
+        targets, weights = self._targets(block, origin.shard, faults)
+        values = _NO_VALUES if block.values is None else block.values
+        width = self.width_of(origin.shard) or 0
+        if block.indices is None:
+            values = _of_width(block, values, width, faults)
+        rows = np.arange(block.num_rows) if picks is None else picks
+        reasons = faults[rows]
         if self.width is None:
-            self._reach(arrays)
+            bounds, indices = block.bounds, block.indices
+            if indices is None:
+                bounds, indices = _with_indices(block.num_rows, width)
+            self._reach(bounds)
             largest = place_sparse(
-                rows, slots, arrays.offsets, _unsigned(arrays.indices), arrays.values, window.starts, window.indices,
+                rows, slots, bounds, _frozen(_unsigned(indices)), _frozen(values), window.starts, window.indices,
                 window.values, np.uint64(self.rules.features or LARGEST_INDEX + 1), reasons, self._table,
                 self.rules.unrepeated,
             )  # fmt: skip
             found.largest_index = max(found.largest_index, int(largest))
         else:
-            width = self.width_of(origin.shard)
-            place_dense(rows, slots, width, arrays.values, window.starts, window.values, reasons)
-            found.largest_index = max(found.largest_index, (width or 0) - 1)
-        if arrays.labels is not None:
-            window.labels[slots] = arrays.labels[rows]
-        if window.weights.size and arrays.weights is not None:
-            window.weights[slots] = arrays.weights[rows]
-        if window.offsets.size and arrays.score_offsets is not None:
-            window.offsets[slots] = arrays.score_offsets[rows]
+            place_dense(rows, slots, width, _frozen(values), window.starts, window.values, reasons)
+            found.largest_index = max(found.largest_index, width - 1)
+        if targets.size:
+            window.labels[slots] = targets[rows]
+        if window.weights.size and weights.size:
+            window.weights[slots] = weights[rows]
+        if window.offsets.size and block.offsets.size:
+            window.offsets[slots] = block.offsets[rows]
+        self._leave_out(block, rows, reasons, slots, origin, found)
+
+    def _leave_out(
+        self,
+        block: RowBlock,
+        rows: NDArray[np.int64],
+        reasons: NDArray[np.uint8],
+        slots: NDArray[np.int64],
+        origin: NamesRows,
+        found: Found,
+    ) -> None:
         bad = np.flatnonzero(reasons)
         if bad.size:
             if not self.rules.skip_bad_rows:
-                raise bad_row_error(origin.name_of, arrays, reasons, rows, self.rules.columns)
+                raise bad_row_error(origin.name_of, block, reasons, rows, self.rules.columns)
             found.skipped.update(reasons[bad].tolist())
             found.dropped.append(slots[bad])
             found.reasons.append(reasons[bad])
 
-    def _reach(self, arrays: RowArrays) -> None:
-        longest = int(np.diff(arrays.offsets).max(initial=0))
+    def _targets(self, block: RowBlock, shard: HasLayout, faults: NDArray[np.uint8]) -> tuple[Floats, Floats]:
+        """What is learned from each row's labels, and the weights by class; faults are marked."""
+        return targets_of(block, self.rules.columns, self.rules.classifies, shard.layout.classes, faults)
+
+    def _reach(self, bounds: NDArray[np.int64]) -> None:
+        longest = int(np.diff(bounds).max(initial=0))
         if 4 * longest > self._table.size:
             self._table = repeat_table(longest)
+
+
+def targets_of(
+    block: RowBlock, columns: Columns, classifies: bool, known_classes: int | None, faults: NDArray[np.uint8]
+) -> tuple[Floats, Floats]:
+    """The number that a model learns from each label, a column for each label where there are several, and the weights
+    of the rows. Labels that cannot be used are marked in `faults`."""
+    found = []
+    for codes, spec in zip(block.labels.T, columns.specs, strict=True):
+        finite = np.isfinite(codes)
+        if classifies:
+            codes, unknown, reason = spec.targets(codes, known_classes)
+            faults[finite & unknown] = reason
+        else:
+            faults[finite & (codes < spec.lowest)] = LABEL_TOO_LOW
+        found.append(codes)
+    targets = found[0] if len(found) == 1 else np.stack(found, axis=1) if found else _NO_TARGETS
+    if not (found and classifies and columns.specs[0].weights):
+        return targets, block.weights
+    factors = columns.specs[0].factors(targets)
+    return targets, block.weights * factors if block.weights.size else factors
+
+
+def _of_width(block: RowBlock, values: NDArray[Any], width: int, faults: NDArray[np.uint8]) -> NDArray[Any]:
+    """The values of dense rows, each of exactly so many; rows of other lengths get zeros, and are not used."""
+    differ = np.diff(block.bounds) != width
+    if not differ.any():
+        return values[block.bounds[0] : block.bounds[-1]]
+    faults[differ & (faults == 0)] = WIDTH_DIFFERS
+    padded = np.zeros((block.num_rows, width), values.dtype)
+    for r in np.flatnonzero(~differ):
+        padded[r] = values[block.bounds[r] : block.bounds[r + 1]]
+    return padded.ravel()
+
+
+def _with_indices(rows: int, width: int) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Dense rows among sparse ones."""
+    return np.arange(rows + 1, dtype=np.int64) * width, np.tile(np.arange(width, dtype=np.int32), rows)
+
+
+def _frozen(array: NDArray[Any]) -> NDArray[Any]:
+    """A loop is compiled twice for arrays of which some can be written to: here none can."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
 
 
 def _unsigned(indices: NDArray[Any]) -> NDArray[Any]:

@@ -13,13 +13,15 @@ from numpy.typing import NDArray
 from streampgs.checks import require
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
+from streampgs.encoding.rows import RowBlock
 from streampgs.errors import DataError
 from streampgs.kernels.placing_loop import place_sparse, repeat_table
 from streampgs.kernels.reservoir_loop import copy_rows
 from streampgs.reading.bad_rows import REASONS
 from streampgs.reading.placing import LARGEST_INDEX, Found, RowPlacer, RowRules
+from streampgs.reading.table_rows import rows_of_table
 from streampgs.reading.window import RowShape, Window
-from streampgs.table.layout import SPARSE, Layout, RowArrays
+from streampgs.table.layout import SPARSE, Layout
 
 Ints = NDArray[np.int64]
 _MOST_BATCH_ROWS = 1 << 12
@@ -149,13 +151,13 @@ class StreamEncoder:
 
     def rows(self, batch: pa.RecordBatch, first: int) -> StreamRows:
         window, count = self._window, batch.num_rows
-        arrays = self._arrays(batch, first)
-        lengths = np.diff(arrays.offsets)
+        block = self._block(batch, first)
+        lengths = np.diff(block.bounds) if self.width is None else np.full(count, self.width)
         window.make_room(count, int(lengths.sum()), self.shape)
         slots = np.arange(count)
         window.lay_out_next(lengths, slots)
         found = Found()
-        self._placer.place(arrays, None, slots, window, _Origin(self._stream, first), found)
+        self._placer.place(block, None, slots, window, _Origin(self._stream, first), found)
         bad, reasons = _NO_INTS, _NO_INTS
         if found.dropped:
             bad = np.concatenate(found.dropped)
@@ -169,21 +171,20 @@ class StreamEncoder:
             first + bad, reasons,
         )  # fmt: skip
 
-    def _arrays(self, batch: pa.RecordBatch, first: int) -> RowArrays:
+    def _block(self, batch: pa.RecordBatch, first: int) -> RowBlock:
         columns = self.rules.columns
         try:
             batch = batch.select(list(self._stream.layout.columns))
             batch.validate(full=True)
-            if self._encoder is not None:
-                read = dict(zip(batch.schema.names, batch.columns, strict=True))
-                batch = self._encoder.encode(read, batch.num_rows, columns.labelled, columns.weight, columns.offset)
+            read = dict(zip(batch.schema.names, batch.columns, strict=True))
+            if self._encoder is None:
+                return rows_of_table(read, columns)
+            return self._encoder.encode(read, batch.num_rows, columns.labelled, columns.weight, columns.offset)
         except pa.ArrowException as fault:
             raise DataError(
                 f"rows {first:,} to {first + batch.num_rows - 1:,} of the stream are damaged: {fault}",
                 "fix the producer",
             ) from fault
-        read = dict(zip(batch.schema.names, batch.columns, strict=True))
-        return self._placer.arrays(read, self._stream)
 
 
 # Rows in a checkpoint.

@@ -318,14 +318,14 @@ class Surveyed:
         return with_partitions(self.schema, partitions_of(str(self.shard.path), self.schema))
 
     def laid_out(self, columns: Columns) -> Shard:
-        """The shard with these columns, which are to be encoded: nothing has to be read again for that."""
+        """The shard with the layout of columns that are to be encoded; nothing is read again."""
         layout = find_layout(self.schema, columns, str(self.shard.path), self.log)
         entries = _encoded_entries(self.shard.group_rows, columns)
         return replace(self.shard, layout=layout, decoded=True, group_entries=entries)
 
 
-def survey(paths: Sequence[ShardPath], columns: Columns, logs: Mapping[ShardPath, LogSchema]) -> list[Surveyed]:
-    """The shards at these paths, by their footers, read in parallel, and the logs of their tables."""
+def survey(paths: Sequence[ShardPath], columns: Columns | None, logs: Mapping[ShardPath, LogSchema]) -> list[Surveyed]:
+    """The shards at these paths, by their footers, read in parallel; `columns`: None if `laid_out` is to follow."""
     remote = any(isinstance(path, RemoteObject) for path in paths)
     with ThreadPoolExecutor(ASKERS if remote else _READERS, "streampgs-footers") as pool:
         found = list(pool.map(lambda path: surveyed(path, columns, logs.get(path)), paths))
@@ -333,15 +333,20 @@ def survey(paths: Sequence[ShardPath], columns: Columns, logs: Mapping[ShardPath
     return [replace(one, schema=alike.setdefault(one.schema, one.schema)) for one in found]
 
 
-def surveyed(path: ShardPath, columns: Columns, log: LogSchema | None = None) -> Surveyed:
+def surveyed(path: ShardPath, columns: Columns | None, log: LogSchema | None = None) -> Surveyed:
     """One shard, in its present version."""
     path = present_version(path)
     try:
         with open_shard(path) as file:
-            layout = find_layout(file.schema, columns, str(path), log)
-            rows, encoded = file.group_rows(layout.columns), columns.encoding is not None
-            entries = _encoded_entries(rows, columns) if encoded else file.group_values(layout.lists)
-            decoded = encoded or file.must_decode()
+            if columns is None:
+                layout = Layout(SPARSE, tuple(file.schema.names[:1]))
+            else:
+                layout = find_layout(file.schema, columns, str(path), log)
+            rows = file.group_rows(layout.columns)
+            if columns is None or columns.encoding is not None:
+                entries, decoded = _encoded_entries(rows, columns), True
+            else:
+                entries, decoded = file.group_values(layout.lists), file.must_decode()
             content = content_digest(path) if isinstance(path, Path) else ""
             shard = Shard(path, file.format.name, file.fingerprint, layout, decoded, False, rows, entries, content)
             return Surveyed(shard, file.schema.remove_metadata(), log)
@@ -349,9 +354,10 @@ def surveyed(path: ShardPath, columns: Columns, log: LogSchema | None = None) ->
         raise unreadable(path, error) from error
 
 
-def _encoded_entries(rows: Iterable[int], columns: Columns) -> tuple[int, ...]:
+def _encoded_entries(rows: Iterable[int], columns: Columns | None) -> tuple[int, ...]:
     """Estimates of the entries that groups of so many rows will have."""
-    each = columns.encoding.entries_per_row if isinstance(columns.encoding, Encoding) else 1.0
+    encoding = None if columns is None else columns.encoding
+    each = encoding.entries_per_row if isinstance(encoding, Encoding) else 1.0
     return tuple(math.ceil(count * each) for count in rows)
 
 

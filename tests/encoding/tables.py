@@ -12,10 +12,11 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import strategies as st
 
-from streampgs.encoding.encoder import FAULTS, FEATURES, INDICES, VALUES, Encoder
+from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import Plan, plan_columns
+from streampgs.encoding.rows import FAULTS, FEATURES, INDICES, VALUES
 from streampgs.options import EncodingOptions
 from tests.encoding.plain_encoding import Feature, Spec, Values
 
@@ -314,7 +315,7 @@ def tables(draw: Any, most_rows: int = 12, kinds: tuple[str, ...] = tuple(KINDS)
 
 def encoded(encoding: Encoding, arrays: dict[str, Any], rows: int, encoder: Encoder | None = None) -> list[Any]:
     """Of each row its fault, or its entries in their order with the bits of their values."""
-    batch = (encoder or Encoder(encoding)).encode(arrays, rows, (), None)
+    batch = (encoder or Encoder(encoding)).encode(arrays, rows, (), None).to_batch()
     assert batch.num_rows == rows
     batch.validate(full=True)
     faults = batch[FAULTS].to_pylist() if FAULTS in batch.schema.names else [0] * rows

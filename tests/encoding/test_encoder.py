@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds.text import normalized
-from streampgs.encoding.labels import LabelSpec
+from streampgs.encoding.labels import LABEL_NULL, LabelSpec
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
+from streampgs.encoding.rows import WEIGHT_BAD
 from streampgs.options import EncodingOptions
 from tests.encoding.plain_encoding import OnlyRoundingLeft, Spec, plain_encode, plain_learn
 from tests.encoding.tables import KINDS, Table, called, encoded, learnt, tables
@@ -253,9 +254,10 @@ def test_labels_and_weights_go_along():
     options = EncodingOptions(features=("x",))
     schema = pa.schema([(name, array.type) for name, array in arrays.items()])
     encoding = learn(plan_columns(schema, options, {}, "a table"), options, [arrays])
-    batch = Encoder(encoding).encode(arrays, 3, [("y", LabelSpec())], "w")
-    assert batch["label 0"].to_pylist() == [1.0, None, 0.0]
-    assert batch["weight"].to_pylist() == [1.0, 2.0, None]
+    block = Encoder(encoding).encode(arrays, 3, [("y", LabelSpec())], "w")
+    np.testing.assert_array_equal(block.labels, [[1.0], [np.nan], [0.0]])
+    np.testing.assert_array_equal(block.weights, [1.0, 2.0, np.nan])
+    assert block.faults.tolist() == [0, LABEL_NULL, WEIGHT_BAD]
 
 
 # What comes of the words of a text and of its runs of characters is put together and scaled to length 1. The sum of these

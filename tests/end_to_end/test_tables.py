@@ -401,7 +401,7 @@ def test_columns_that_are_not_there_are_named(shards: Path, tmp_path: Path) -> N
 
 def test_a_table_without_features_is_refused(tmp_path: Path) -> None:
     data = write(pa.table({"label": [0, 1], "raw": [b"a", b"b"]}), tmp_path / "data.parquet", "parquet")
-    assert "raw (of type binary: --text takes it as text)" in refusal(DataError, data, tmp_path / "run")
+    assert "raw (of type binary: --text uses it as text)" in refusal(DataError, data, tmp_path / "run")
 
 
 @pytest.mark.parametrize(

@@ -56,10 +56,11 @@ def test_code_under_another_name_is_not_taken(tmp_path: Path) -> None:
 
 STEPS = """
 import sys
-from streampgs.learn.pgs import Pgs
+from streampgs.options import ModelOptions
+from streampgs.selection.grid import warm_up
 
-for p, lanes in ((2.0, 1), (2.0, 4), (1.8, 1)):
-    Pgs.warm_up("logistic", p, "sparse", "suffix", lanes)
+for p, sigma in ((2.0, 1.0), (2.0, (1.0, 2.0, 3.0, 4.0)), (1.8, 1.0)):
+    warm_up(ModelOptions(p=p, sigma=sigma), "sparse")
 """
 
 

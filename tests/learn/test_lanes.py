@@ -7,7 +7,6 @@ on how many lanes there are. All else is compared bit for bit: where calls are c
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from dataclasses import astuple, dataclass, replace
 from itertools import pairwise
@@ -19,11 +18,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from streampgs.kernels import pgs_loop as loops
-from streampgs.learn.lanes import Lanes, state_bytes_per_feature
-from streampgs.learn.pgs import MOST_LANES, Pgs, PgsSettings
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.pgs import Pgs
+from streampgs.stage import Bundle
 
 from .plain_pgs import PlainPgs
-from .windows import bits, settings, started, window
+from .windows import Training, bits, changed, saved, settings, started, window
 
 FEATURES = 12
 ROWS = 210
@@ -36,35 +36,35 @@ STEPS_LOOKED_AT = {1, 2, 3, 6, 16, 24, 30, 47, 48, 64, 150}
 class Case:
     """Lanes of one kind that differ in all that lanes may differ in."""
 
-    common: PgsSettings
+    common: LaneSpec
     count: int
     ball: bool = False
     weighted: bool = False
 
     def __str__(self) -> str:
         s = self.common
-        return f"{self.count}-{s.loss}-{s.p}-{s.layout}-{s.returns}-batch{s.batch}"
+        return f"{self.count}-{s.loss}-{s.norm.p}-{s.layout}-{s.own.returns}-batch{s.batch}"
 
     @property
     def classifies(self) -> bool:
         return self.common.loss in ("hinge", "logistic")
 
-    def lanes(self) -> list[PgsSettings]:
+    def lanes(self) -> list[LaneSpec]:
         made = []
         for k in range(self.count):
-            lane = replace(
+            lane = changed(
                 self.common,
                 sigma=0.01 * 3.0 ** (k % 4) * 1.01**k,
                 t0=(1.0, 30.0, 4.0)[k % 3],
                 shape=0.1 + 0.8 * k / self.count if self.common.loss == "quantile" else 0.0,
-                radius=(math.inf, 0.4, 1.1)[k % 3] if self.ball else math.inf,
+                ball=(None, 0.4, 1.1)[k % 3] if self.ball else None,
             )
             if not self.classifies:
-                lane = replace(lane, column=k % COLUMNS)
+                lane = changed(lane, column=k % COLUMNS)
             elif k % 2:
-                lane = replace(lane, positive=float(k % CLASSES))
+                lane = changed(lane, positive=float(k % CLASSES))
             else:
-                lane = replace(lane, column=1 + k // 2 % 2)
+                lane = changed(lane, column=1 + k // 2 % 2)
             made.append(lane)
         return made
 
@@ -97,46 +97,35 @@ every_kind = pytest.mark.parametrize("case", [*CASES, RANDOM, NEAR_ONE], ids=str
 places = st.integers(1, ROWS - 1)
 
 
-def lanes_of(chosen, features=FEATURES):
-    lanes = Lanes(chosen)
-    lanes.grow(features)
-    return lanes
+MOST_LANES = loops.LANE_WIDTHS[-1]
+
+
+def lanes_of(chosen, features=FEATURES, workers=1):
+    return Training(chosen, features, workers)
 
 
 def single(chosen, features=FEATURES):
     return started(chosen, features)
 
 
-def dual_of(lanes, lane):
-    group, column = lanes._places[lane]
-    return lanes.groups[group].duals[:, column]
-
-
 def said_of(lanes, lane):
-    """All that can be told of a lane, to be compared for equality."""
+    """Everything that is known of a lane, to be compared for equality."""
     return (
-        dual_of(lanes, lane).tobytes(),
+        lanes.dual(lane).tobytes(),
         lanes.weights(lane).tobytes(),
         repr(lanes.gap(lane)),
         repr(astuple(lanes.tallies(lane))),
-        lanes.settings[lane],
+        lanes.specs[lane],
     )
 
 
 def all_said(lanes):
-    return [lanes.steps, lanes.features, lanes.dual_sha256(), *(said_of(lanes, lane) for lane in range(len(lanes)))]
-
-
-def through_a_checkpoint(lanes):
-    vectors, numbers = lanes.to_record()
-    chosen = [PgsSettings.from_json(json.loads(json.dumps(lane.to_json()))) for lane in lanes.settings]
-    copies = {name: np.frombuffer(vector.tobytes()) for name, vector in vectors.items()}
-    return Lanes.from_record(chosen, copies, json.loads(json.dumps(numbers)))
+    return [lanes.steps, lanes.features, lanes.digest(), *(said_of(lanes, lane) for lane in range(len(lanes)))]
 
 
 def meant(rows, lane):
-    column = rows.labels[:, lane.column]
-    return column if lane.positive is None else np.where(column == lane.positive, 1.0, -1.0)
+    column = rows.labels[:, lane.target.column]
+    return column if lane.target.positive is None else np.where(column == lane.target.positive, 1.0, -1.0)
 
 
 def plain_rows(rows, lane):
@@ -165,16 +154,16 @@ def test_each_lane_is_figure_1(case):
             twin.step(own[first:stop])
         if lanes.steps in STEPS_LOOKED_AT or stop == ROWS:
             for lane, twin in enumerate(plain):
-                assert_close(dual_of(lanes, lane), twin.duals[-1])
+                assert_close(lanes.dual(lane), twin.duals[-1])
                 assert_close(astuple(lanes.tallies(lane)), twin.tallies())
                 assert lanes.gap(lane) == pytest.approx(twin.gap(), rel=1e-8, abs=1e-9)
-                if case.common.returns == "last":
+                if case.common.own.returns == "last":
                     assert_close(lanes.weights(lane), twin.iterates[-1])
-                elif case.common.returns != "random":
+                elif case.common.own.returns != "random":
                     assert_close(lanes.weights(lane), twin.average())
     if case.ball:
         lengths = {
-            lane.radius: max(np.linalg.norm(w, lane.p) for w in twin.iterates)
+            lane.own.ball: max(np.linalg.norm(w, lane.norm.p) for w in twin.iterates)
             for lane, twin in zip(chosen, plain, strict=True)
         }
         assert lengths[0.4] == pytest.approx(0.4), "the ball was never reached: the case shows nothing of it"
@@ -192,7 +181,7 @@ def test_each_lane_is_the_model_that_steps_alone(case):
         for solver in (lanes, *alone):
             solver.advance(rows, row, stop)
         for lane, solver in enumerate(alone):
-            assert_close(dual_of(lanes, lane), solver.duals[:, 0])
+            assert_close(lanes.dual(lane), solver.dual())
             assert_close(lanes.weights(lane), solver.weights())
             assert_close(astuple(lanes.tallies(lane)), astuple(solver.tallies()))
             assert lanes.gap(lane) == pytest.approx(solver.gap(), rel=1e-8, abs=1e-9)
@@ -205,31 +194,31 @@ def test_a_single_lane_is_a_solver_bit_for_bit():
         rows, lanes, solver = case.rows(), lanes_of([lane]), single(lane)
         for one in (lanes, solver):
             one.advance(rows, 0, ROWS)
-        assert bits(lanes.groups[0]) == bits(solver)
-        assert lanes.dual_sha256() == solver.dual_sha256()
+        assert bits(lanes) == bits(solver)
+        assert lanes.digest() == solver.digest()
 
 
 def test_lanes_near_p_1_are_single_solvers_bit_for_bit():
     """They share nothing but their rows."""
-    chosen = [replace(lane, p=p) for p in (1.5, 1.1) for lane in NEAR_ONE.lanes()]
+    chosen = [changed(lane, p=p) for p in (1.5, 1.1) for lane in NEAR_ONE.lanes()]
     rows, lanes = NEAR_ONE.rows(), lanes_of(chosen)
     alone = [single(lane) for lane in chosen]
     for first, stop in ((0, 50), (50, ROWS)):
         for solver in (lanes, *alone):
             solver.advance(rows, first, stop)
-    assert [bits(group) for group in lanes.groups] == [bits(solver) for solver in alone]
-    fewer = lanes.with_lanes([1, 4, 5])
+    assert [said_of(lanes, k) for k in range(6)] == [said_of(solver, 0) for solver in alone]
+    fewer = lanes.keeping([1, 4, 5])
     rows = NEAR_ONE.rows(visits=np.arange(ROWS)[::-1])
     for solver in (fewer, *alone):
         solver.advance(rows, 0, ROWS)
-    assert [bits(group) for group in fewer.groups] == [bits(alone[lane]) for lane in (1, 4, 5)]
+    assert [said_of(fewer, k) for k in range(3)] == [said_of(alone[lane], 0) for lane in (1, 4, 5)]
 
 
 def test_lanes_with_nothing_to_tell_apart_are_equal_bit_for_bit():
     """Whatever the place of a lane among the sixteen, the same is done to it."""
     case = Case(settings("hinge", 2.0, "sparse", "suffix"), 1, ball=True)
     (lane,) = case.lanes()
-    lanes = lanes_of([replace(lane, radius=0.4)] * MOST_LANES)
+    lanes = lanes_of([changed(lane, ball=0.4)] * MOST_LANES)
     lanes.advance(case.rows(), 0, ROWS)
     assert len({said_of(lanes, number) for number in range(MOST_LANES)}) == 1
 
@@ -261,16 +250,13 @@ def test_checkpoints_change_nothing(case, saves):
     for first, stop in pairwise(edges):
         whole.advance(rows, first, stop)
         resumed.advance(rows, first, stop)
-        resumed = through_a_checkpoint(resumed)
+        resumed = resumed.again()
         assert all_said(resumed) == all_said(whole)
         assert records_equal(resumed, whole)
 
 
 def records_equal(one, other):
-    (vectors, numbers), (others, other_numbers) = one.to_record(), other.to_record()
-    assert vectors.keys() == others.keys()
-    same = all(vectors[name].tobytes() == others[name].tobytes() for name in vectors)
-    return same and repr(numbers) == repr(other_numbers)
+    return bits(one) == bits(other)
 
 
 def test_rebuilding_after_many_steps_is_bound_to_the_step():
@@ -281,11 +267,11 @@ def test_rebuilding_after_many_steps_is_bound_to_the_step():
     whole.advance(rows, 0, total)
     for first, stop in ((0, 100_000), (100_000, (1 << 18) - 1), ((1 << 18) - 1, (1 << 18) + 3), ((1 << 18) + 3, total)):
         cut.advance(rows, first, stop)
-        cut = through_a_checkpoint(cut)
+        cut = cut.again()
     assert all_said(cut) == all_said(whole)
     for lane in range(case.count):
-        power_sum = whole.groups[0].scalars[loops.POWER_SUM, lane]
-        assert power_sum == pytest.approx(float(np.sum(dual_of(whole, lane) ** 2)), rel=1e-9)
+        power_sum = whole.state["power_sum"][lane]
+        assert power_sum == pytest.approx(float(np.sum(whole.dual(lane) ** 2)), rel=1e-9)
 
 
 # Lanes that are dropped.
@@ -302,23 +288,20 @@ KEPT = {
 
 
 def picked(lanes, kept):
-    """Lanes made of the record's own vectors and numbers, by hand; all were in one kind's groups and fit into one."""
-    vectors, numbers = lanes.to_record()
-    chosen = [lanes.settings[lane] for lane in kept]
-    width = next(width for width in loops.LANE_WIDTHS if width >= len(kept))
-    own, columns = {}, {"scalars": [], "earlier_sums": []}
-    for number, lane in enumerate(kept):
-        group, column = divmod(lane, MOST_LANES)
-        ending = (f".{column}" if column else "") + (f"@{group}" if group else "")
-        names = {name.partition("@")[0].partition(".")[0] for name in vectors}
-        for name in names:
-            own[name + (f".{number}" if number else "")] = vectors[name + ending].copy()
-        for name, rows in columns.items():
-            rows.append([row[column] for row in numbers[group][name]])
-    for rows in columns.values():
-        rows += [rows[-1]] * (width - len(kept))
-    counts = {**numbers[0], **{name: np.array(rows).T.tolist() for name, rows in columns.items()}}
-    return Lanes.from_record(chosen, own, [json.loads(json.dumps(counts))])
+    """Lanes made of the columns of a checkpoint's arrays, by hand; all are of one kind and fit into one group."""
+    section = saved(lanes.lanes)
+    places = [divmod(lane, MOST_LANES) for lane in kept]
+    arrays = {}
+    for name in [name.removeprefix("0.") for name in section.arrays if name.startswith("0.")]:
+        if section.arrays[f"0.{name}"].dtype == np.int64:  # counts of steps, which all lanes share
+            arrays[f"0.{name}"] = section.arrays[f"0.{name}"]
+            continue
+        columns = [section.arrays[f"{group}.{name}"][..., column : column + 1] for group, column in places]
+        arrays[f"0.{name}"] = np.concatenate(columns, axis=-1)
+    values = {**section.values, "specs": [section.values["specs"][lane] for lane in kept]}
+    other = Training([])
+    other.lanes.restore(Bundle(values, arrays))
+    return other
 
 
 @every_case
@@ -329,18 +312,18 @@ def test_dropping_lanes_keeps_the_bits_of_the_others_and_their_future(case, step
     stop = min(ROWS, steps * case.common.batch)
     lanes.advance(rows, 0, stop)
     before = [said_of(lanes, lane) for lane in kept]
-    fewer = lanes.with_lanes(kept)
-    assert fewer.settings == tuple(chosen[lane] for lane in kept)
+    fewer = lanes.keeping(kept)
+    assert fewer.specs == tuple(chosen[lane] for lane in kept)
     assert [said_of(fewer, lane) for lane in range(len(kept))] == before
     assert (fewer.steps, fewer.features) == (lanes.steps, lanes.features)
 
-    by_hand, resumed = picked(lanes, kept), through_a_checkpoint(fewer)
+    by_hand, resumed = picked(lanes, kept), fewer.again()
     for solver in (lanes, fewer, by_hand, resumed):
         solver.advance(rows, stop, ROWS)
     assert all_said(fewer) == all_said(by_hand) == all_said(resumed)
     assert records_equal(fewer, by_hand)
     for number, lane in enumerate(kept):  # and as if nothing had been dropped, but for rounding
-        assert_close(dual_of(fewer, number), dual_of(lanes, lane))
+        assert_close(fewer.dual(number), lanes.dual(lane))
         assert_close(fewer.weights(number), lanes.weights(lane))
         assert_close(astuple(fewer.tallies(number)), astuple(lanes.tallies(lane)))
         assert fewer.gap(number) == pytest.approx(lanes.gap(lane), rel=1e-8, abs=1e-9)
@@ -353,21 +336,21 @@ def test_a_race_from_16_over_4_to_1(layout, returns):
     case = Case(settings("hinge", 2.0, layout, returns, seed=3), 16, ball=True)
     few, many = case.rows(), case.rows(FEATURES if layout == "dense" else 2 * FEATURES)
     chosen = case.lanes()
-    lanes, alone = Lanes(chosen), single(chosen[9], FEATURES)
+    lanes, alone = Training(chosen), single(chosen[9], FEATURES)
     lanes.grow(FEATURES if layout == "dense" else 5)
     lanes.grow(FEATURES)
     for solver in (lanes, alone):
         solver.advance(few, 0, 70)
-    lanes = lanes.with_lanes([1, 8, 9, 13])
+    lanes = lanes.keeping([1, 8, 9, 13])
     for solver in (lanes, alone):
         solver.grow(len(many.values) // ROWS if layout == "dense" else 2 * FEATURES)
         solver.advance(many, 70, 130)
-    lanes = through_a_checkpoint(lanes).with_lanes([2])
-    assert lanes.settings == (chosen[9],)
+    lanes = lanes.again().keeping([2])
+    assert lanes.specs == (chosen[9],)
     for solver in (lanes, alone):
         solver.advance(many, 130, ROWS)
         solver.advance(many, 0, 90)
-    assert_close(dual_of(lanes, 0), alone.duals[:, 0])
+    assert_close(lanes.dual(0), alone.dual())
     assert_close(lanes.weights(0), alone.weights())
     assert_close(astuple(lanes.tallies(0)), astuple(alone.tallies()))
     assert lanes.gap(0) == pytest.approx(alone.gap(), rel=1e-8)
@@ -378,7 +361,7 @@ def test_keeping_all_lanes_is_keeping_everything():
     for case in (CASES[2], CASES[6], RANDOM):
         rows, lanes = case.rows(), lanes_of(case.lanes())
         lanes.advance(rows, 0, 98)
-        again = lanes.with_lanes(range(case.count))
+        again = lanes.keeping(range(case.count))
         for solver in (lanes, again):
             solver.advance(rows, 98, ROWS)
         assert all_said(again) == all_said(lanes)
@@ -394,7 +377,7 @@ def test_features_that_come_late_were_always_there(case, grow_at, half_way):
     for solver in (late, early):
         solver.advance(few, 0, stop)
     late.grow(half_way)
-    late = through_a_checkpoint(late)
+    late = late.again()
     late.grow(3 * FEATURES)
     late.grow(FEATURES)  # never shrinks
     for solver in (late, early):
@@ -408,12 +391,12 @@ def test_features_that_come_late_were_always_there(case, grow_at, half_way):
 def mixed():
     """Losses and p in turns, as a grid has them, with more of one kind than fit into a group."""
     hinge, logistic = settings("hinge", 2.0, "sparse", "suffix"), settings("logistic", 2.0, "sparse", "suffix")
-    near_one = replace(logistic, p=1.5)
+    near_one = changed(logistic, p=1.5)
     made = []
     for k in range(18):
         made += [
-            replace(hinge, sigma=0.01 * 1.3**k),
-            replace(near_one if k % 3 == 0 else logistic, sigma=0.02 * 1.2**k),
+            changed(hinge, sigma=0.01 * 1.3**k),
+            changed(near_one if k % 3 == 0 else logistic, sigma=0.02 * 1.2**k),
         ]
     return made
 
@@ -422,18 +405,18 @@ def test_lanes_of_different_kinds_keep_their_numbers():
     chosen = mixed()
     rows = window(ROWS, FEATURES, "sparse")
     lanes = lanes_of(chosen)
-    assert lanes.settings == tuple(chosen)
+    assert lanes.specs == tuple(chosen)
     assert len(lanes) == len(chosen)
-    lanes = through_a_checkpoint(lanes)
+    lanes = lanes.again()
     lanes.advance(rows, 0, ROWS)
-    lanes = through_a_checkpoint(lanes)
+    lanes = lanes.again()
     kept = [0, 1, 5, 6, 8, 20, 33, 34]
-    fewer = lanes.with_lanes(kept)
-    assert fewer.settings == tuple(chosen[lane] for lane in kept)
+    fewer = lanes.keeping(kept)
+    assert fewer.specs == tuple(chosen[lane] for lane in kept)
     for lane, one in enumerate(chosen):
         alone = single(one)
         alone.advance(rows, 0, ROWS)
-        assert_close(dual_of(lanes, lane), alone.duals[:, 0])
+        assert_close(lanes.dual(lane), alone.dual())
         assert_close(lanes.weights(lane), alone.weights())
         assert_close(astuple(lanes.tallies(lane)), astuple(alone.tallies()))
         assert lanes.gap(lane) == pytest.approx(alone.gap(), rel=1e-8)
@@ -444,16 +427,16 @@ def test_lanes_of_different_kinds_keep_their_numbers():
 def test_the_digest_is_of_the_lanes_in_their_order():
     lanes = lanes_of(mixed())
     lanes.advance(window(ROWS, FEATURES, "sparse"), 0, 40)
-    together = hashlib.sha256(b"".join(dual_of(lanes, lane).tobytes() for lane in range(len(lanes))))
-    assert lanes.dual_sha256() == together.hexdigest()
+    together = hashlib.sha256(b"".join(lanes.dual(lane).tobytes() for lane in range(len(lanes))))
+    assert lanes.digest() == together.hexdigest()
 
 
 def test_no_group_is_larger_than_a_loop_takes_and_none_mixes_kinds():
-    lanes = Lanes(mixed())
-    assert all(len(group.lanes) <= MOST_LANES for group in lanes.groups)
-    assert all(len({lane.kind for lane in group.lanes}) == 1 for group in lanes.groups)
-    assert sorted(astuple(lane) for group in lanes.groups for lane in group.lanes) == sorted(map(astuple, mixed()))
-    assert max(len(group.lanes) for group in lanes.groups if group.settings.p < 2.0) == 1
+    groups = [group.learner.specs for group in Training(mixed()).groups]
+    assert all(len(specs) <= MOST_LANES for specs in groups)
+    assert all(len({spec.group for spec in specs}) == 1 for specs in groups)
+    assert sorted(map(repr, (spec for specs in groups for spec in specs))) == sorted(map(repr, mixed()))
+    assert max(len(specs) for specs in groups if specs[0].norm.p < 2.0) == 1
 
 
 def test_lanes_that_do_not_belong_together_are_refused():
@@ -464,11 +447,11 @@ def test_lanes_that_do_not_belong_together_are_refused():
         settings("hinge", 2.0, "sparse", intercept=1.0), settings("hinge", 2.0, "sparse", seed=1),
     ):  # fmt: skip
         with pytest.raises(ValueError, match="belong together"):
-            Pgs(hinge, other)
+            Pgs([hinge, other])
     with pytest.raises(ValueError, match="belong together"):
-        Pgs(*[hinge] * (MOST_LANES + 1))
+        Pgs([hinge] * (MOST_LANES + 1))
     with pytest.raises(ValueError, match="belong together"):
-        Pgs(*[replace(hinge, p=1.5)] * 2)
+        Pgs([changed(hinge, p=1.5)] * 2)
 
 
 @pytest.mark.parametrize("returns", ["suffix", "average", "last", "random"])
@@ -476,7 +459,7 @@ def test_lanes_that_do_not_belong_together_are_refused():
 def test_bytes_per_feature_counts_every_array_of_every_group(count, returns):
     chosen = [settings("hinge", p, "sparse", returns) for p in (2.0, 1.5) for _ in range(count)]
     small, large = lanes_of(chosen, 10), lanes_of(chosen, 1010)
-    assert large.nbytes - small.nbytes == 1000 * state_bytes_per_feature(chosen)
+    assert large.nbytes - small.nbytes == 1000 * large.bytes_per_feature()
 
 
 def test_before_the_first_step_there_is_nothing():
@@ -507,17 +490,18 @@ def interleaved(old, later):
 @pytest.mark.parametrize("steps", [0, 1, 24])
 def test_lanes_that_join_learn_from_then_on_and_disturb_no_bit_of_the_others(case, steps):
     rows, old = case.rows(), case.lanes()
-    later = [replace(lane, joined=1, positive=3.0, column=0) for lane in old[: case.count // 2 + 1]]
+    later = [changed(lane, joined=1, positive=3.0, column=0) for lane in old[: case.count // 2 + 1]]
     undisturbed, alone = lanes_of(old), lanes_of(later)
     start = min(ROWS, steps * case.common.batch)
     undisturbed.advance(rows, 0, start)
     chosen, kept = interleaved(old, later)
-    both = through_a_checkpoint(undisturbed).joined_by(chosen, kept)
+    both = undisturbed.again()
+    both.join(chosen, kept)
     assert both.steps == undisturbed.steps
     for stop in (min(ROWS, start + 5 * case.common.batch), ROWS):
         for solver in (both, undisturbed, alone):
             solver.advance(rows, start, stop)
-        both = through_a_checkpoint(both)
+        both = both.again()
         start = stop
     for lane, place in enumerate(kept):
         twin, own = (undisturbed, place) if place is not None else (alone, later.index(chosen[lane]))
@@ -526,13 +510,14 @@ def test_lanes_that_join_learn_from_then_on_and_disturb_no_bit_of_the_others(cas
 
 @pytest.mark.parametrize("batch", [1, 3])
 def test_lanes_that_join_end_where_a_round_of_the_others_ends(batch):
-    old = replace(settings("logistic", 2.0, "sparse", batch=batch), workers=2)
-    later = replace(old, joined=1, workers=1, positive=1.0)
+    old = settings("logistic", 2.0, "sparse", batch=batch)
+    later = changed(old, joined=1, positive=1.0)
     case, total = Case(old, 1), 60_000 * batch
     rows = case.rows(visits=np.arange(total) % ROWS)
-    undisturbed, alone = lanes_of([old]), lanes_of([later])
+    undisturbed, alone = lanes_of([old], workers=2), lanes_of([later])
     first = undisturbed.advance(rows, 0, 10_000 * batch, total)
-    both = through_a_checkpoint(undisturbed).joined_by([old, later], [0, None])
+    both = undisturbed.again()
+    both.join([old, later], [0, None])
     beyond = 0
     while first < total:
         stop = min(total, first + 1_001 * batch)

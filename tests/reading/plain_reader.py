@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -186,13 +187,14 @@ class Setup:
     skip_bad_rows: bool = False
     features: int | None = None
     classifies: bool = True
+    lowest_label: float = -math.inf
     positive: float | None = None
     classes: tuple[float, ...] | None = None
     seed: int = 1
 
     @property
     def columns(self) -> Columns:
-        labels = LabelSpec(self.classes, self.positive)
+        labels = LabelSpec(self.classes, self.positive, lowest=self.lowest_label)
         return Columns("label", "weight" if self.weighted else None, (labels,), offset=self.offset)
 
     def catalog(self) -> Catalog:

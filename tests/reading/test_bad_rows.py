@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from streampgs.encoding import labels
+from streampgs.encoding import rows as row_layout
 from streampgs.errors import DataError
 from streampgs.kernels import placing_loop as row_loops
 from streampgs.reading.bad_rows import REASONS, counts_by_name
-from streampgs.table import layout as row_layout
 
 from .plain_reader import WRITERS, Setup, plain_window, rows_in
 
@@ -38,6 +38,7 @@ class Case:
 
 L, R, Y = row_layout, row_loops, labels
 WEIGHTED = {"weighted": True}
+COUNTS = {"classifies": False, "lowest_label": 0.0}
 OFFSET = {"offset": "exposure"}
 CLASSES = {"classes": (-1.0, 0.0, 1.0)}
 
@@ -89,6 +90,7 @@ CASES = {
     "more features": Case(L.WIDTH_DIFFERS, {"features": [1.0, 2.0, 3.0]}, "another number of features than", table="variable"),
     "no features at all": Case(L.WIDTH_DIFFERS, {"features": []}, "another number of features than", table="variable"),
     "label of a dense row": Case(Y.LABEL_NO_CLASS, {"label": -2.0}, "outside {-1, 0, 1}: -2.0", "--positive", table="fixed"),
+    "negative count": Case(Y.LABEL_TOO_LOW, {"label": -3.0}, "a negative label, but the loss is for counts: -3.0", setup=COUNTS),
     "null offset": Case(L.OFFSET_BAD, {"exposure": None}, "an offset that is null or not finite: nan", setup=OFFSET),
     "infinite offset": Case(L.OFFSET_BAD, {"exposure": math.inf}, "null or not finite: inf", setup=OFFSET),
     "offset of a dense row": Case(L.OFFSET_BAD, {"exposure": math.nan}, "finite: nan", table="variable", setup=OFFSET),
@@ -164,7 +166,8 @@ def test_bad_rows_are_left_out_and_counted_and_all_others_stay_as_they_were(tmp_
             assert [values[-1] for _, _, values, _ in found] == order
             for number, (label, indices, values, weight) in zip(order, found, strict=True):
                 good = good_row(number, case.table)
-                assert label == (good["label"] + 1 if case.setup == CLASSES else 2 * good["label"] - 1)
+                plain = {"classes": good["label"] + 1, "lowest_label": good["label"]}
+                assert label == next((plain[name] for name in plain if name in case.setup), 2 * good["label"] - 1)
                 assert indices == tuple(good.get("indices", ()))
                 assert values == tuple(good.get("values", good.get("features")))
                 assert weight == (good["weight"] if case.setup == WEIGHTED else None)

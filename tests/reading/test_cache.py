@@ -13,10 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streampgs.encoding.rows import RowBlock
 from streampgs.errors import DataError, RunError
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.decode import _evened
+from streampgs.reading.decode import _concatenated, _evened
 from streampgs.reading.scratch import Scratch
+from streampgs.reading.table_rows import rows_of_table
 from streampgs.reading.window import Window
 
 from .plain_reader import (
@@ -94,7 +96,7 @@ def test_it_is_an_arrow_stream_of_slices(setup):
             batches = list(stream)
         assert [batch.num_rows for batch in batches[:-1]] == [reader.schedule.slice_rows[0]] * (len(batches) - 1)
         assert len(batches) == reader.schedule.slices[0] > 1
-        labels = [label for batch in batches for label in batch.column("label").to_pylist()]
+        labels = [label for batch in batches for label in batch.column("label 0").to_pylist()]
         assert labels == [int(label) for label, *_ in plain_groups(reader.catalog)[0]]
 
 
@@ -295,8 +297,9 @@ def test_disk_that_keeps_nothing_is_an_error(setup, monkeypatch):
 
 
 def test_interrupted_decoding_leaves_nothing(setup):
-    def slices() -> Iterator[pa.RecordBatch]:
-        yield sparse_table(5).to_batches()[0]
+    def slices() -> Iterator[RowBlock]:
+        (batch,) = sparse_table(5).to_batches()
+        yield rows_of_table(dict(zip(batch.schema.names, batch.columns, strict=True)), setup.columns)
         raise DataError("row group 3 is damaged")
 
     cache, shard = BlockCache(setup.cache), setup.catalog().shards[0]
@@ -328,7 +331,7 @@ def test_slices_are_cut_where_they_belong_however_the_decoder_cuts(tmp_path):
     """Decoders may end a batch early; what is cached must not depend on it."""
     table = sparse_table(100)
     for cut in (1, 7, 33, 100):
-        batches = list(_evened(iter(table.to_batches(max_chunksize=cut)), 30))
+        batches = list(_evened(iter(table.to_batches(max_chunksize=cut)), 30, _concatenated))
         assert [batch.num_rows for batch in batches] == [30, 30, 30, 10]
         assert pa.Table.from_batches(batches).equals(table.combine_chunks())
 

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from streampgs.data.sampling import sampled_rows
-from streampgs.encoding.encoder import FAULTS, FEATURES, INDICES, VALUES
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import Plan, plan_columns
+from streampgs.encoding.rows import FAULTS, FEATURES, INDICES, VALUES
 from streampgs.options import EncodingOptions
 from streampgs.reading.decode import columns_of_batch, decoded_slices, raw_slices
 from streampgs.table.catalog import build_catalog
@@ -55,7 +55,7 @@ def rows_of_file(path: Path, encoding: Encoding, slice_rows: int) -> list[Any]:
     for group in range(len(shard.group_rows)):
         for batch in decoded_slices(shard, group, slice_rows, columns):
             assert 0 < batch.num_rows <= slice_rows
-            found += _entries(batch, encoding)
+            found += _entries(batch.to_batch(), encoding)
     return found
 
 

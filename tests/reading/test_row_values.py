@@ -128,7 +128,7 @@ STREAM = StreamSizes(window_bytes=20_000, replay=1.0, reservoir_bytes=40_000, ho
 def stream_rows(table: pa.Table, setup: Setup, tmp_path: Path) -> tuple[StreamEncoder, StreamRows]:
     WRITERS["arrow"](table.slice(0, 1), tmp_path / "like.arrow", 1)
     (shard,) = Setup(tmp_path / "like.arrow", offset=setup.offset, weighted=setup.weighted).catalog().shards
-    encoder = StreamEncoder(shard, RowRules(setup.columns, setup.classifies, setup.skip_bad_rows, None))
+    encoder = StreamEncoder(shard.layout, RowRules(setup.columns, setup.classifies, setup.skip_bad_rows, None))
     (batch,) = table.combine_chunks().to_batches()
     return encoder, encoder.rows(batch, 0)
 

@@ -12,11 +12,13 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from streampgs.errors import OptionError
-from streampgs.learn.pgs import automatic_radius, automatic_t0
+from streampgs.learn.lane_spec import Target
+from streampgs.learn.norms import PNorm
+from streampgs.learn.pgs_options import automatic_t0, sigma_count
 from streampgs.losses import LOSSES
 from streampgs.options import MOST_CANDIDATES, ModelOptions
 from streampgs.reading.window import Window
-from streampgs.selection.grid import Target, candidates_of, lanes_of, sigma_count, targets_of
+from streampgs.selection.grid import candidates_of, lanes_of, targets_of
 
 ROWS, FEATURES = 300, 6
 MANY_FEATURES = (1 << 21) + 1
@@ -46,13 +48,13 @@ def candidates(
 
 def test_a_grid_has_every_combination_in_the_order_of_the_lists():
     options = ModelOptions(loss=("logistic", "hinge"), p=(1.8, 2.0), sigma=(1e-5, 1e-3, 1e-4), ball=(10.0, "none", 1.0))
-    found = [(one.loss, one.p, one.sigma, one.radius) for one in candidates(options)]
+    found = [(one.loss, one.norm.p, one.sigma, one.own.ball) for one in candidates(options)]
     expected = [
         (loss, p, sigma, ball)
         for loss in ("logistic", "hinge")
         for p in (1.8, 2.0)
         for sigma in (1e-5, 1e-3, 1e-4)
-        for ball in (10.0, math.inf, 1.0)
+        for ball in (10.0, None, 1.0)
     ]
     assert found == expected
 
@@ -77,20 +79,20 @@ def test_what_is_not_said_is_found_out_of_the_rows(loss):
     norms = (window.values.astype(float).reshape(ROWS, FEATURES) ** 2).sum(axis=1)
     spread = np.abs(window.labels - np.median(window.labels)).mean()
     stretch = spread if loss in ("absolute", "quantile") else 1.0
-    assert one.t0 == pytest.approx(automatic_t0(loss, 1e-3 * stretch, norms.mean() + 0.25), rel=1e-9)
+    assert one.own.t0 == pytest.approx(automatic_t0(LOSSES[loss], 1e-3 * stretch, norms.mean() + 0.25), rel=1e-9)
     shape = spread if loss == "huber" else LOSSES[loss].shape(window.labels)
     if LOSSES[loss].lipschitz:
-        assert one.radius == math.inf
+        assert one.own.ball is None
     else:
         at_zero = np.mean([LOSSES[loss].value(0.0, y, shape) for y in window.labels])
-        assert one.radius == pytest.approx(automatic_radius(at_zero, 2.0, 1e-3), rel=1e-12)
-    told = (one.loss, one.shape, one.p, one.sigma, one.batch, one.intercept, one.returns, one.seed, one.layout)
+        assert one.own.ball == pytest.approx(PNorm(2.0).radius_of_optimum(at_zero, 1e-3), rel=1e-12)
+    told = (one.loss, one.shape, one.norm.p, one.sigma, one.batch, one.intercept, one.own.returns, one.seed, one.layout)
     assert told == (loss, shape, 2.0, 1e-3, 3, 0.5, "average", 7, "dense")
 
 
 def test_what_is_said_is_taken():
     (one,) = candidates(ModelOptions(loss="quantile", quantile=0.9, sigma=1e-3, t0=17, ball=2.5))
-    assert (one.shape, one.t0, one.radius) == (0.9, 17.0, 2.5)
+    assert (one.shape, one.own.t0, one.own.ball) == (0.9, 17.0, 2.5)
     (one,) = candidates(ModelOptions(loss="huber", huber_width=0.25, sigma=1e-3))
     assert one.shape == 0.25
 
@@ -99,7 +101,9 @@ def test_the_ball_of_several_labels_is_the_widest_that_any_needs():
     labels = np.random.default_rng(1).normal(size=(ROWS, 3)) * [1.0, 10.0, 0.1]
     options = ModelOptions(loss="squared", sigma=1e-3, label=("a", "b", "c"))
     (one,) = candidates(options, window_of(labels=labels), targets=3)
-    assert one.radius == pytest.approx(automatic_radius(float((labels**2).mean(axis=0).max()), 2.0, 1e-3), rel=1e-12)
+    assert one.own.ball == pytest.approx(
+        PNorm(2.0).radius_of_optimum(float((labels**2).mean(axis=0).max()), 1e-3), rel=1e-12
+    )
 
 
 def test_numbers_out_of_range_are_refused_with_a_remedy():
@@ -181,9 +185,9 @@ def test_what_is_found_out_never_makes_more_than_64_lanes(options, targets):
     """But for what was listed, and for one model of each class."""
     found = candidates(options, targets=targets)
     each = (
-        len({(one.loss, one.p, one.radius) for one in found})
+        len({(one.loss, one.norm.p, one.own.ball) for one in found})
         if options.ball is not None
-        else len({(one.loss, one.p) for one in found})
+        else len({(one.loss, one.norm.p) for one in found})
     )
     values = len(found) // each
     assert values == sigma_count(options, targets)
@@ -191,7 +195,7 @@ def test_what_is_found_out_never_makes_more_than_64_lanes(options, targets):
     if 2 * each * targets <= MOST_CANDIDATES:
         assert values > 1, "there was room for more"
     usual = sigmas(ModelOptions(loss=options.loss), targets=1000)
-    assert {one.sigma for one in found if one.p == 2.0} >= set(usual), "the usual σ is always among them"
+    assert {one.sigma for one in found if one.norm.p == 2.0} >= set(usual), "the usual σ is always among them"
 
 
 # p to be found out.
@@ -201,14 +205,14 @@ def test_what_is_found_out_never_makes_more_than_64_lanes(options, targets):
 def test_p_auto_tries_the_usual_and_the_one_for_so_many_features(features):
     logarithm = 2.0 * math.log(features)
     near_one = logarithm / (logarithm - 1.0)
-    found = [one.p for one in candidates(ModelOptions(p="auto", sigma=1e-3), features=features)]
+    found = [one.norm.p for one in candidates(ModelOptions(p="auto", sigma=1e-3), features=features)]
     assert sorted(found) == pytest.approx(sorted([2.0, 1.8, 1.5, 1.2, near_one]), rel=1e-12)
     assert found == sorted(found, reverse=True)
 
 
 @pytest.mark.parametrize("features", [1, 2])
 def test_p_auto_of_next_to_no_features_is_a_p(features):
-    assert all(1.0 < one.p <= 2.0 for one in candidates(ModelOptions(p="auto", sigma=1e-3), features=features))
+    assert all(1.0 < one.norm.p <= 2.0 for one in candidates(ModelOptions(p="auto", sigma=1e-3), features=features))
 
 
 def test_each_p_has_a_ladder_in_its_own_norm():
@@ -216,7 +220,7 @@ def test_each_p_has_a_ladder_in_its_own_norm():
     window, found = window_of(), candidates(ModelOptions(p=(2.0, 1.5), intercept=0.0))
     x = window.values.astype(float).reshape(ROWS, FEATURES)
     for p, q in ((2.0, 2.0), (1.5, 3.0)):
-        own = [one.sigma for one in found if one.p == p]
+        own = [one.sigma for one in found if one.norm.p == p]
         mean = np.mean(np.linalg.norm(x, q, axis=1) ** 2)
         assert len(own) == LADDER_LENGTH
         np.testing.assert_allclose(own[0] / sigmas()[0], mean / np.mean((x**2).sum(axis=1)), rtol=1e-6)
@@ -244,19 +248,18 @@ def test_classes_have_names_of_their_own():
 def test_lanes_are_candidate_by_candidate_and_target_by_target():
     options = ModelOptions(sigma=(1e-3, 1e-4), classes=(3.0, 7.0, 20.0))
     lanes = lanes_of(candidates(options, targets=3), targets_of(options))
-    assert [(lane.sigma, lane.positive) for lane in lanes] == [
+    assert [(lane.sigma, lane.target.positive) for lane in lanes] == [
         (1e-3, 0.0), (1e-3, 1.0), (1e-3, 2.0), (1e-4, 0.0), (1e-4, 1.0), (1e-4, 2.0),
     ]  # fmt: skip
     options = ModelOptions(sigma=1e-3, label=("a", "b"))
     labels = np.ones((ROWS, 2))
     lanes = lanes_of(candidates(options, window_of(labels=labels), targets=2), targets_of(options))
-    assert [(lane.column, lane.positive) for lane in lanes] == [(0, None), (1, None)]
+    assert [(lane.target.column, lane.target.positive) for lane in lanes] == [(0, None), (1, None)]
 
 
-def test_lanes_of_targets_that_came_later_have_steps_of_their_own_and_one_worker():
-    """Rounds of several workers would end at other rows than those of lanes that have taken more steps."""
+def test_lanes_of_targets_that_joined_later_are_in_groups_of_their_own():
+    """They have taken fewer steps."""
     options = ModelOptions(sigma=0.1, threads=3)
     early, late = lanes_of(candidates(options), [Target("a", 0, 0.0), Target("b", 0, 1.0, joined=1)])
-    assert (early.workers, early.joined) == (3, 0)
-    assert (late.workers, late.joined, late.positive) == (1, 1, 1.0)
-    assert early.kind != late.kind
+    assert (late.target.joined, late.target.positive) == (1, 1.0)
+    assert early.group != late.group

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -14,19 +14,26 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from streampgs.learn.pgs import PgsSettings
+from streampgs.learn.lane_spec import LaneSpec, Target
+from streampgs.learn.norms import PNorm
+from streampgs.learn.pgs_options import PgsOptions
 from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
-from streampgs.selection.grid import Target, lanes_of
-from streampgs.selection.race import Contest, Heat, Mark, heats_for, meant_labels
+from streampgs.selection.grid import lanes_of
+from streampgs.selection.judge import labels_for
+from streampgs.selection.race import Heat, Mark, Race, heats_for
+from streampgs.stage import Bundle
 
 FEATURES = 4
 TIE = 0.0015
+WORST = 1e300
+"""Stands for a merit that is not finite."""
 ONE_TARGET = [Target("label")]
 
 
-def candidate(sigma: float = 1e-3, loss: str = "hinge", p: float = 2.0, **more: Any) -> PgsSettings:
-    return PgsSettings(loss, 0.0, p, sigma, 1.0, math.inf, 1, 0.1, "suffix", 0, "dense", **more)
+def candidate(sigma: float = 1e-3, loss: str = "hinge", p: float = 2.0, **target: Any) -> LaneSpec:
+    own = PgsOptions(1.0, None, "suffix")
+    return LaneSpec("pgs", loss, 0.0, PNorm(p), sigma, Target("", **target), 0, 1, 0.1, "dense", own)
 
 
 def window_of(x: Any, labels: Any, weights: Any = ()) -> Window:
@@ -41,11 +48,15 @@ def window_of(x: Any, labels: Any, weights: Any = ()) -> Window:
 
 
 class StandIn:
-    """Lanes whose weights are what a test says."""
+    """Lanes whose weights a test chooses."""
 
-    def __init__(self, settings: Any, weights: Any) -> None:
-        self.settings = list(settings)
+    def __init__(self, specs: Any, weights: Any) -> None:
+        self.specs = list(specs)
         self.vectors = [np.asarray(vector, float) for vector in weights]
+        self.kept: list[int] | None = None
+
+    def __len__(self) -> int:
+        return len(self.specs)
 
     @property
     def features(self) -> int:
@@ -54,8 +65,31 @@ class StandIn:
     def weights(self, lane: int, coordinates: Any = slice(None)) -> Any:
         return self.vectors[lane][coordinates]
 
-    def with_lanes(self, kept: Any) -> StandIn:
-        return StandIn([self.settings[lane] for lane in kept], [self.vectors[lane] for lane in kept])
+    def keep(self, kept: Any) -> None:
+        self.kept = list(kept)
+        self.specs, self.vectors = [self.specs[lane] for lane in kept], [self.vectors[lane] for lane in kept]
+
+
+def race_of(field: Any, targets: Any, heats: Any, judges_on: bool, validation: Window | None) -> Race:
+    made = Race(StandIn([], []))  # type: ignore[arg-type]
+    made.begin(field, targets, heats, judges_on)
+    made.validation = validation
+    return made
+
+
+def judge(made: Race, lanes: Any, *where: Any) -> list[int] | None:
+    """Which lanes are kept, if others are dropped."""
+    made.lanes, lanes.kept = lanes, None
+    dropped = made.judge(*where)
+    assert dropped == (lanes.kept is not None)
+    return lanes.kept
+
+
+def restored(made: Race) -> Race:
+    """Another object with the same state, as read back from a checkpoint."""
+    other = Race(made.lanes)
+    other.restore(Bundle(json.loads(json.dumps(made.state().values))))
+    return other
 
 
 TRUTH = np.array([0.0, 1.0, -2.0, 0.5, 1.0])
@@ -74,16 +108,14 @@ def off_by(angle: float) -> Any:
 
 
 def judged_at(
-    contest: Contest, lanes: StandIn, window: Window, batch: int = 1, until: int = 10_000, cuts: Any = ()
+    contest: Race, lanes: StandIn, window: Window, batch: int = 1, until: int = 10_000, cuts: Any = ()
 ) -> list[Any]:
     """Let the rows go by as the trainer does, in pieces that end at `cuts` and at marks; what was judged and when."""
     seen, rows, row = [], 0, 0
     while rows < until:
         if contest.next_mark is not None and rows >= contest.next_mark:
-            kept = contest.judge(lanes, window, row, rows, until)
+            kept = judge(contest, lanes, window, row, rows, until)
             seen.append((rows, kept))
-            if kept is not None:
-                lanes = lanes.with_lanes(kept)
         following = min([cut for cut in cuts if cut > rows] + [until])
         step = following - rows
         if contest.next_mark is not None:
@@ -123,12 +155,12 @@ def test_heats_of_the_default_search():
 
 def race(
     count: int = 8, rows: int = 8000, heats: list[Heat] | None = None, judges_on: bool = False, **more: Any
-) -> Contest:
+) -> Race:
     field = [candidate(10.0 ** -(k / 2), **more) for k in range(count)]
-    return Contest(field, ONE_TARGET, heats_for(count, rows, True) if heats is None else heats, judges_on, None)
+    return race_of(field, ONE_TARGET, heats_for(count, rows, True) if heats is None else heats, judges_on, None)
 
 
-def field_of(contest: Contest, angles: Any = None) -> StandIn:
+def field_of(contest: Race, angles: Any = None) -> StandIn:
     angles = np.linspace(0.5, 0.0, len(contest.candidates)) if angles is None else angles
     return StandIn(lanes_of(contest.candidates, contest.targets), [off_by(angle) for angle in angles])
 
@@ -154,7 +186,7 @@ def test_marks_come_at_the_same_rows_wherever_calls_end(cuts, batch, count, judg
     window = noisy_window()
     plain = judged_at(whole, field_of(whole), window, batch, 8064)
     assert judged_at(cut, field_of(cut), window, batch, 8064, cuts) == plain
-    assert cut.to_json() == whole.to_json()
+    assert cut.state().values == whole.state().values
     assert all(rows % batch == 0 for rows, _ in plain)
 
 
@@ -163,7 +195,7 @@ def test_marks_come_at_the_same_rows_wherever_calls_end(cuts, batch, count, judg
 def test_a_race_over_next_to_no_rows_ends_all_the_same(rows, batch):
     contest = race(8, rows)
     seen = judged_at(contest, field_of(contest), noisy_window(), batch, 10 * batch + 60)
-    assert len(contest.standing.left) == 1
+    assert len(contest.progress.left) == 1
     assert [len(kept) for _, kept in seen if kept is not None] == [4, 1]
 
 
@@ -175,14 +207,14 @@ def test_without_heats_marks_grow_with_the_rows_if_anybody_wants_to_know():
     assert steps[0] == steps.min() >= 512
     assert (np.diff(steps) >= 0).all()
     assert 0.1 <= steps[-1] / seen[-2] <= 0.15
-    assert contest.standing.left == list(range(8))
+    assert contest.progress.left == list(range(8))
 
 
 def test_only_the_latest_marks_are_kept():
     """A run of years has a checkpoint of the same size."""
     contest = race(heats=[], judges_on=True)
     seen = judged_at(contest, field_of(contest), noisy_window(), until=200_000)
-    kept = [mark["rows"] for mark in contest.standing.marks]
+    kept = [mark.rows for mark in contest.progress.marks]
     assert len(kept) < len(seen)
     assert kept == [rows for rows, _ in seen][-len(kept) :]
 
@@ -195,10 +227,10 @@ def test_the_better_half_is_left_and_then_the_best():
     contest = race()
     seen = judged_at(contest, field_of(contest, angles), noisy_window(), until=8000)
     assert [kept for _, kept in seen if kept is not None] == [[1, 3, 5, 6], [0]]
-    assert contest.standing.left == [1]
-    assert sorted(map(int, contest.standing.dropped)) == [0, 2, 3, 4, 5, 6, 7]
-    assert {int(number) for number, fate in contest.standing.dropped.items() if fate["rows"] == 1000} == {0, 2, 4, 7}
-    assert {fate["rows"] for fate in contest.standing.dropped.values()} == {1000, 4000}
+    assert contest.progress.left == [1]
+    assert sorted(map(int, contest.progress.dropped)) == [0, 2, 3, 4, 5, 6, 7]
+    assert {int(number) for number, fate in contest.progress.dropped.items() if fate.rows == 1000} == {0, 2, 4, 7}
+    assert {fate.rows for fate in contest.progress.dropped.values()} == {1000, 4000}
     assert contest.leader() == 0
 
 
@@ -208,13 +240,13 @@ def test_the_same_rows_give_the_same_race():
         judged_at(contest, field_of(contest), noisy_window(seed=3), until=8000)
         again = race()
         judged_at(again, field_of(again), noisy_window(seed=3), until=8000)
-        assert contest.to_json() == again.to_json()
+        assert contest.state().values == again.state().values
 
 
 def test_all_lanes_of_a_candidate_go_on_with_it():
     targets = [Target("a", 0), Target("b", 1), Target("c", 2)]
     field = [candidate(10.0**-k) for k in range(6)]
-    contest = Contest(field, targets, heats_for(6, 800, True), False, None)
+    contest = race_of(field, targets, heats_for(6, 800, True), False, None)
     window = noisy_window()
     window.labels = np.stack([window.labels, -window.labels, window.labels], axis=1)
     signs = [1.0, -1.0, 1.0]
@@ -223,14 +255,14 @@ def test_all_lanes_of_a_candidate_go_on_with_it():
     )
     seen = judged_at(contest, lanes, window, until=800)
     assert [kept for _, kept in seen if kept is not None] == [[3, 4, 5, 9, 10, 11, 15, 16, 17], [3, 4, 5]]
-    assert contest.standing.left == [3]
+    assert contest.progress.left == [3]
 
 
-def with_merits(merits: Any, candidates: Any = None) -> Contest:
+def with_merits(merits: Any, candidates: Any = None) -> Race:
     field = candidates or [candidate(10.0**-k) for k in range(len(merits))]
-    contest = Contest(field, ONE_TARGET, [], True, None)
+    contest = race_of(field, ONE_TARGET, [], True, None)
     none = [None] * len(merits)
-    contest.standing.marks = [asdict(Mark(1, 10, [0.0] * len(merits), list(merits), none))]
+    contest.progress.marks = [Mark(1, 10, [0.0] * len(merits), list(merits), none)]
     return contest
 
 
@@ -246,10 +278,9 @@ def with_merits(merits: Any, candidates: Any = None) -> Contest:
         ([0.4, 0.4, 0.4], 0),
         ([0.0, 0.0, 0.0], 0),
         # What is not finite is worse than anything, and no tie.
-        ([math.nan, 0.4, 0.5], 1),
-        ([math.inf, 0.4, 0.5], 1),
-        ([math.nan, math.inf, 0.5], 2),
-        ([0.5, math.nan, 0.4], 2),
+        ([WORST, 0.4, 0.5], 1),
+        ([WORST, WORST, 0.5], 2),
+        ([0.5, WORST, 0.4], 2),
     ],
 )
 def test_the_leader_is_the_best_and_among_equals_the_largest_sigma(merits, leads):
@@ -259,7 +290,7 @@ def test_the_leader_is_the_best_and_among_equals_the_largest_sigma(merits, leads
     assert with_merits(merits[::-1], turned).leader() == len(merits) - 1 - leads
 
 
-@pytest.mark.parametrize("merits", [[math.nan] * 3, [math.inf, math.nan, math.inf]])
+@pytest.mark.parametrize("merits", [[WORST] * 3, [WORST, WORST, WORST]])
 def test_somebody_leads_even_if_nothing_is_finite(merits):
     assert with_merits(merits).leader() in range(3)
 
@@ -276,18 +307,18 @@ def test_what_is_not_finite_is_dropped_first():
     contest = race(4, heats=[Heat(10, 1, 2)])
     lanes = field_of(contest, [0.3, 0.1, 0.2, 0.4])
     lanes.vectors[1][2] = math.nan
-    kept = contest.judge(lanes, noisy_window(), 0, 10, 100)
+    kept = judge(contest, lanes, noisy_window(), 0, 10, 100)
     assert kept == [0, 2]
 
 
 def test_merits_are_means_over_the_later_half_of_the_marks():
     contest = with_merits([0.4, 0.5])
     early, late = ([0.0, 9.0], [0.6, 0.5])
-    contest.standing.marks = [
-        asdict(Mark(k, 10, [0.0, 0.0], merits, [None, None])) for k, merits in enumerate([early, early, late, late])
+    contest.progress.marks = [
+        Mark(k, 10, [0.0, 0.0], merits, [None, None]) for k, merits in enumerate([early, early, late, late])
     ]
     assert contest.leader() == 1
-    contest.standing.marks[2]["merits"] = [0.3, 0.5]  # mean 0.45 against 0.5
+    contest.progress.marks[2] = replace(contest.progress.marks[2], merits=[0.3, 0.5])  # mean 0.45 against 0.5
     assert contest.leader() == 0
 
 
@@ -300,8 +331,7 @@ def test_before_the_first_mark_the_middle_one_leads():
 
 def test_latest_is_what_was_last_said_of_the_leader():
     contest = with_merits([0.5, 0.4, 0.6])
-    contest.standing.marks[-1]["losses"] = [1.0, 2.0, 3.0]
-    contest.standing.marks[-1]["accuracies"] = [0.1, 0.2, 0.3]
+    contest.progress.marks[-1] = replace(contest.progress.marks[-1], losses=[1.0, 2.0, 3.0], accuracies=[0.1, 0.2, 0.3])
     assert contest.latest() == (2.0, 0.2)
 
 
@@ -317,9 +347,9 @@ def judge_once(
     validation: Any = None,
     rows: int = 10**6,
 ) -> Any:
-    contest = Contest(field, targets or ONE_TARGET, [], True, validation)
-    assert contest.judge(StandIn(lanes_of(field, contest.targets), vectors), window, row, rows, rows) is None
-    return contest.standing.marks[-1]
+    contest = race_of(field, targets or ONE_TARGET, [], True, validation)
+    assert judge(contest, StandIn(lanes_of(field, contest.targets), vectors), window, row, rows, rows) is None
+    return contest.progress.marks[-1]
 
 
 def test_loss_and_accuracy_are_those_of_the_returned_weights_on_the_rows_to_come():
@@ -332,11 +362,9 @@ def test_loss_and_accuracy_are_those_of_the_returned_weights_on_the_rows_to_come
     for k, w in enumerate(vectors):
         scores = x @ w[1:] + 0.1 * w[0]
         losses = np.maximum(0.0, 1.0 - labels * scores)
-        assert mark["losses"][k] == pytest.approx(weights @ losses / weights.sum(), rel=1e-12)
-        assert mark["accuracies"][k] == pytest.approx(
-            weights @ ((scores > 0) == (labels > 0)) / weights.sum(), rel=1e-12
-        )
-    assert mark["merits"][1] < mark["merits"][0]
+        assert mark.losses[k] == pytest.approx(weights @ losses / weights.sum(), rel=1e-12)
+        assert mark.accuracies[k] == pytest.approx(weights @ ((scores > 0) == (labels > 0)) / weights.sum(), rel=1e-12)
+    assert mark.merits[1] < mark.merits[0]
 
 
 def test_rows_trained_on_already_are_not_looked_at():
@@ -353,16 +381,16 @@ def test_a_merit_does_not_see_the_scale_of_a_classifier():
     """As σ shrinks all scores, a hinge loss may fall while accuracy falls with it."""
     window = noisy_window()
     mark = judge_once([candidate(), candidate(1e-4)], [off_by(0.3), 1e3 * off_by(0.3)], window)
-    assert mark["merits"][0] == pytest.approx(mark["merits"][1], rel=1e-6)
-    assert mark["losses"][1] > 10.0 * mark["losses"][0]
+    assert mark.merits[0] == pytest.approx(mark.merits[1], rel=1e-6)
+    assert mark.losses[1] > 10.0 * mark.losses[0]
 
 
 def test_losses_of_different_kinds_are_compared_by_one_yardstick():
     window = noisy_window()
     field = [candidate(loss=loss) for loss in ("hinge", "logistic", "squared-hinge", "modified-huber")]
     mark = judge_once(field, [off_by(0.2)] * 4, window)
-    assert len(set(mark["merits"])) == 1
-    assert len(set(mark["losses"])) == 4
+    assert len(set(mark.merits)) == 1
+    assert len(set(mark.losses)) == 4
 
 
 @pytest.mark.parametrize("loss", ["squared", "huber", "absolute", "quantile"])
@@ -370,8 +398,8 @@ def test_the_merit_of_a_regression_is_its_loss(loss):
     window = noisy_window(classes=False)
     own = replace(candidate(loss=loss), shape=LOSSES[loss].shape(np.array([-1.0, 1.0])))
     mark = judge_once([own], [off_by(0.1)], window)
-    assert mark["merits"] == mark["losses"]
-    assert mark["accuracies"] == [None]
+    assert mark.merits == mark.losses
+    assert mark.accuracies == [None]
 
 
 def test_accuracy_of_several_classes_is_that_of_the_largest_score():
@@ -386,9 +414,9 @@ def test_accuracy_of_several_classes_is_that_of_the_largest_score():
     mark = judge_once([candidate(loss="logistic")], vectors, window, targets=targets, rows=500 * 32)
     scores = window.values.reshape(-1, FEATURES).astype(float) @ vectors[:, 1:].T + 0.1 * vectors[:, 0]
     right, weights = scores.argmax(axis=1) == numbers, window.weights
-    assert mark["accuracies"][0] == pytest.approx(weights @ right / weights.sum(), rel=1e-12)
+    assert mark.accuracies[0] == pytest.approx(weights @ right / weights.sum(), rel=1e-12)
     each = [np.logaddexp(0.0, -np.where(numbers == k, 1.0, -1.0) * scores[:, k]) for k in range(3)]
-    assert mark["losses"][0] == pytest.approx(weights @ np.mean(each, axis=0) / weights.sum(), rel=1e-9)
+    assert mark.losses[0] == pytest.approx(weights @ np.mean(each, axis=0) / weights.sum(), rel=1e-9)
 
 
 def test_figures_of_several_labels_are_means():
@@ -398,14 +426,16 @@ def test_figures_of_several_labels_are_means():
     window.labels = np.stack([window.labels, window.labels], axis=1)
     both = judge_once([candidate()], [off_by(0.3), off_by(0.0)], window, targets=[Target("a", 0), Target("b", 1)])
     for name in ("losses", "merits", "accuracies"):
-        assert both[name][0] == pytest.approx((one[name][0] + other[name][0]) / 2.0, rel=1e-12)
+        assert getattr(both, name)[0] == pytest.approx(
+            (getattr(one, name)[0] + getattr(other, name)[0]) / 2.0, rel=1e-12
+        )
 
 
 def test_labels_as_a_lane_means_them():
     labels = np.array([0.0, 2.0, 1.0, 2.0])
-    assert meant_labels(labels, candidate(positive=2.0)).tolist() == [-1.0, 1.0, -1.0, 1.0]
-    assert meant_labels(labels, candidate()).tolist() == labels.tolist()
-    assert meant_labels(np.stack([labels, -labels], axis=1), candidate(column=1)).tolist() == (-labels).tolist()
+    assert labels_for(labels, candidate(positive=2.0)).tolist() == [-1.0, 1.0, -1.0, 1.0]
+    assert labels_for(labels, candidate()).tolist() == labels.tolist()
+    assert labels_for(np.stack([labels, -labels], axis=1), candidate(column=1)).tolist() == (-labels).tolist()
 
 
 # On which rows.
@@ -418,7 +448,7 @@ def test_validation_rows_are_used_and_the_windows_are_not():
     mark = judge_once(field, vectors, window, 299, validation=validation)
     x, labels = validation.values.reshape(-1, FEATURES).astype(float), validation.labels
     right = (x @ vectors[0][1:] > 0.0) == (labels > 0.0)
-    assert mark["accuracies"][0] == pytest.approx(right.mean(), rel=1e-12), "all of them, once no heat is on"
+    assert mark.accuracies[0] == pytest.approx(right.mean(), rel=1e-12), "all of them, once no heat is on"
 
 
 def test_validation_rows_decide_who_is_left():
@@ -428,11 +458,11 @@ def test_validation_rows_decide_who_is_left():
     angles = [0.0, 0.2, 0.4, 0.6]
     for given_validation, best in ((None, 0), (validation, 3)):
         field = [candidate(10.0**-k) for k in range(4)]
-        contest = Contest(field, ONE_TARGET, heats_for(4, 4000, True), False, given_validation)
+        contest = race_of(field, ONE_TARGET, heats_for(4, 4000, True), False, given_validation)
         flip = -1.0 if best else 1.0
         vectors = [flip * off_by(angle) for angle in (angles if not best else angles[::-1])]
         judged_at(contest, StandIn(lanes_of(field, ONE_TARGET), vectors), window, until=4000)
-        assert contest.standing.left == [best]
+        assert contest.progress.left == [best]
 
 
 def test_in_a_heat_no_more_rows_are_judged_than_a_share_of_its_own():
@@ -443,13 +473,18 @@ def test_in_a_heat_no_more_rows_are_judged_than_a_share_of_its_own():
         window = noisy_window(20_000)
         contest = race(8, rows)
         heat = contest._heat()
-        contest.judge(
-            StandIn(lanes_of(contest.candidates, ONE_TARGET), [off_by(0.1)] * 8), window, 0, heat.stop_rows // 4, rows
+        judge(
+            contest,
+            StandIn(lanes_of(contest.candidates, ONE_TARGET), [off_by(0.1)] * 8),
+            window,
+            0,
+            heat.stop_rows // 4,
+            rows,
         )
         judged = next(
             count
             for count in range(1, 20_001)
-            if np.isclose(mean_hinge(window, count), contest.standing.marks[-1]["losses"][0], rtol=1e-12)
+            if np.isclose(mean_hinge(window, count), contest.progress.marks[-1].losses[0], rtol=1e-12)
         )
         looked_at.append((judged, heat.stop_rows))
     for judged, span in looked_at:
@@ -466,7 +501,7 @@ def mean_hinge(window: Window, count: int) -> float:
 def test_at_the_end_of_a_window_the_rows_that_are_left_are_judged():
     window = noisy_window(1000)
     mark = judge_once([candidate()], [off_by(0.1)], window, 997)
-    assert mark["accuracies"][0] in (0.0, 1 / 3, 2 / 3, 1.0)
+    assert mark.accuracies[0] in (0.0, 1 / 3, 2 / 3, 1.0)
 
 
 def test_rows_that_were_trained_on_before_are_not_judged_on():
@@ -477,7 +512,7 @@ def test_rows_that_were_trained_on_before_are_not_judged_on():
     window.labels = np.where(window.seen, -window.labels, window.labels)
     mark = judge_once([candidate()], [off_by(0.0)], window, 500)
     assert mark == clean
-    assert mark["accuracies"][0] > 0.9
+    assert mark.accuracies[0] > 0.9
     window.seen[:] = True  # nothing else is left: better than no judgement
     assert judge_once([candidate()], [off_by(0.0)], window, 500)["judged"] == 2500
 
@@ -497,13 +532,12 @@ def test_a_contest_that_went_through_a_checkpoint_decides_the_same(judges_on, sa
     for stop in [*sorted(set(saves)), 8000]:
         while rows < stop:
             if saved.next_mark is not None and rows >= saved.next_mark:
-                kept = saved.judge(lanes, window, rows % (window.rows - 600), rows, 8000)
+                kept = judge(saved, lanes, window, rows % (window.rows - 600), rows, 8000)
                 seen.append((rows, kept))
-                lanes = lanes if kept is None else lanes.with_lanes(kept)
             rows = min(stop, saved.next_mark or stop)
-        saved = Contest.from_json(json.loads(json.dumps(saved.to_json())))
+        saved = restored(saved)
     assert seen == expected
-    assert saved.to_json() == whole.to_json()
+    assert saved.state().values == whole.state().values
     assert saved.candidates == whole.candidates
     assert saved.targets == whole.targets
 
@@ -511,7 +545,7 @@ def test_a_contest_that_went_through_a_checkpoint_decides_the_same(judges_on, sa
 def test_asking_changes_nothing():
     contest = race(judges_on=True)
     judged_at(contest, field_of(contest), noisy_window(), until=600)
-    before = json.dumps(contest.to_json())
+    before = json.dumps(contest.state().values)
     for _ in range(2):
         contest.leader(), contest.latest(), contest.next_mark
-    assert json.dumps(contest.to_json()) == before
+    assert json.dumps(contest.state().values) == before

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
-from streampgs.encoding.kinds.kind import LENGTHS_DIFFER
 from streampgs.encoding.labels import LABEL_NULL, LabelSpec
+from streampgs.encoding.rows import LENGTHS_DIFFER
 from streampgs.errors import DataError
-from streampgs.table import layout as row_layout
-from streampgs.table.layout import Columns, find_layout, rows_of
+from streampgs.reading.placing import _of_width, targets_of
+from streampgs.reading.table_rows import rows_of_table
+from streampgs.table.layout import Columns, find_layout
 
 INTEGERS = [pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32(), pa.uint64()]
 FLOATS = [pa.float16(), pa.float32(), pa.float64()]
@@ -35,18 +37,36 @@ def column(values: list, kind: pa.DataType) -> pa.Array:
     return pa.array([None if value is None else convert(value) for value in values], kind)
 
 
+@dataclass
+class Rows:
+    """Rows as they are placed in a window."""
+
+    reasons: np.ndarray
+    labels: np.ndarray
+    weights: np.ndarray
+    bounds: np.ndarray
+    indices: np.ndarray | None
+    values: np.ndarray | None
+
+    def __len__(self) -> int:
+        return len(self.reasons)
+
+
 def rows(columns: dict[str, pa.Array], names: Columns = Columns(), classifies: bool = True, width: int | None = None):
-    """What rows_of makes of a table with these columns."""
+    """The rows of a table with these columns."""
     schema = pa.schema({name: array.type for name, array in columns.items()})
     layout = find_layout(schema, names, "s")
     assert set(layout.columns) <= set(columns)
-    if width is None:
-        width = layout.width
-    return rows_of({name: columns[name] for name in layout.columns}, layout, names, classifies, width)
+    block = rows_of_table({name: columns[name] for name in layout.columns}, names)
+    reasons, values = block.faults.copy(), block.values
+    targets, weights = targets_of(block, names, classifies, layout.classes, reasons)
+    if block.indices is None and (width or layout.width) is not None:
+        values = _of_width(block, values, width or layout.width, reasons)
+    return Rows(reasons, targets, weights, block.bounds, block.indices, values)
 
 
-def entries(arrays: row_layout.RowArrays) -> list[tuple[list[int], list[float]]]:
-    spans = [slice(arrays.offsets[r], arrays.offsets[r + 1]) for r in range(len(arrays))]
+def entries(arrays: Rows) -> list[tuple[list[int], list[float]]]:
+    spans = [slice(arrays.bounds[r], arrays.bounds[r + 1]) for r in range(len(arrays))]
     return [(arrays.indices[s].tolist(), arrays.values[s].tolist()) for s in spans]
 
 
@@ -118,8 +138,8 @@ def test_missing_values_are_ones():
     columns = sparse()
     del columns["values"]
     arrays = rows(columns)
-    assert arrays.values.size == 0
-    assert [arrays.indices[arrays.offsets[r] : arrays.offsets[r + 1]].tolist() for r in range(4)] == INDICES
+    assert arrays.values is None
+    assert [arrays.indices[arrays.bounds[r] : arrays.bounds[r + 1]].tolist() for r in range(4)] == INDICES
 
 
 def test_rows_without_entries_are_not_rows_of_ones():
@@ -129,8 +149,8 @@ def test_rows_without_entries_are_not_rows_of_ones():
         "indices": pa.array(empty, pa.list_(pa.int32())),
         "values": pa.array(empty, pa.list_(pa.float32())),
     })  # fmt: skip
-    assert arrays.values.size > 0
-    assert arrays.offsets.tolist() == [0, 0, 0]
+    assert arrays.values is not None
+    assert arrays.bounds.tolist() == [0, 0, 0]
 
 
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
@@ -200,7 +220,7 @@ def test_no_label_is_asked_for_where_none_is_named():
     columns = sparse()
     del columns["label"]
     arrays = rows(columns, Columns(label=None))
-    assert arrays.labels is None
+    assert arrays.labels.size == 0
     assert entries(arrays) == EXPECTED
 
 

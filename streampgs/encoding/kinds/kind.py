@@ -29,9 +29,6 @@ Arrays = dict[str, pa.Array]
 Entries = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]
 """Row r has the indices and values from offsets[r] to offsets[r + 1]."""
 
-# Why a row cannot be used; the other reasons are in table.layout.
-LENGTHS_DIFFER, WIDTH_DIFFERS = 21, 22
-
 LARGEST_FEATURE = 2**31 - 1
 COMPACT, BLOCK, HASHED, UNBOUNDED = range(4)
 

@@ -10,8 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
-from streampgs.encoding.kinds.kind import BLOCK, WIDTH_DIFFERS, Arrays, Column, NumberKind, arrays_of
+from streampgs.encoding.kinds.kind import BLOCK, Arrays, Column, NumberKind, arrays_of
 from streampgs.encoding.kinds.number import standard
+from streampgs.encoding.rows import WIDTH_DIFFERS
 from streampgs.errors import DataError
 from streampgs.options import EncodingOptions
 

@@ -7,8 +7,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
-from streampgs.encoding.kinds.kind import LARGEST_FEATURE, LENGTHS_DIFFER, UNBOUNDED, Arrays, Column, Entries, Kind
+from streampgs.encoding.kinds.kind import LARGEST_FEATURE, UNBOUNDED, Arrays, Column, Entries, Kind
 from streampgs.encoding.kinds.list import List
+from streampgs.encoding.rows import LENGTHS_DIFFER
 from streampgs.options import EncodingOptions
 
 _PAIR = ("indices", "values")

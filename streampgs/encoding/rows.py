@@ -1,0 +1,188 @@
+"""Rows in memory on their way from a table to a window: what tables, encoders and the cache of decoded rows produce."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from streampgs.encoding.labels import LABEL_NOT_FINITE, LABEL_NULL
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+# Columns of the Arrow form.
+INDICES, VALUES, FEATURES, FAULTS = "indices", "values", "features", "faults"
+WEIGHT, OFFSET = "weight", "offset"
+
+# Why a row cannot be used; kernels.placing_loop and encoding.labels have more reasons. 0 is a good row.
+WEIGHT_BAD, FEATURES_NULL, LENGTHS_DIFFER, WIDTH_DIFFERS, OFFSET_BAD = 19, 20, 21, 22, 24
+
+_NO_CELLS = np.empty(0)
+
+
+def label_name(number: int) -> str:
+    return f"label {number}"
+
+
+@dataclass(frozen=True)
+class RowBlock:
+    """Consecutive rows of a shard or a stream. Row r has entries [bounds[r], bounds[r + 1])."""
+
+    faults: NDArray[np.uint8]
+    """Why a row cannot be used, as far as is known before its features and its class are checked."""
+    labels: Floats
+    """The codes of LabelSpec, one column per label."""
+    weights: Floats
+    """Empty: none. The same holds for offsets."""
+    offsets: Floats
+    bounds: Ints
+    indices: NDArray[Any] | None
+    """Of int32 or int64; None: dense rows."""
+    values: NDArray[Any] | None
+    """Of float32 or float64; None: all ones."""
+    width: int | None = None
+    """The length of every row, if the type of the column fixes it."""
+
+    @property
+    def num_rows(self) -> int:
+        return len(self.faults)
+
+    def slice(self, first: int, rows: int | None = None) -> RowBlock:
+        stop = self.num_rows if rows is None else min(self.num_rows, first + rows)
+        cut = slice(first, stop)
+        return replace(
+            self, faults=self.faults[cut], labels=self.labels[cut], weights=self.weights[cut],
+            offsets=self.offsets[cut], bounds=self.bounds[first : stop + 1],
+        )  # fmt: skip
+
+    def to_batch(self) -> pa.RecordBatch:
+        arrays = {label_name(number): pa.array(self.labels[:, number]) for number in range(self.labels.shape[1])}
+        arrays |= {
+            name: pa.array(cells) for name, cells in ((WEIGHT, self.weights), (OFFSET, self.offsets)) if cells.size
+        }
+        for name, entries in self._entries():
+            first, stop = int(self.bounds[0]), int(self.bounds[-1])
+            child = pa.array(entries[first:stop])
+            if self.width is not None:
+                arrays[name] = pa.FixedSizeListArray.from_arrays(child, self.width)
+            else:
+                arrays[name] = pa.ListArray.from_arrays(pa.array((self.bounds - first).astype(np.int32)), child)
+        return pa.RecordBatch.from_pydict({**arrays, FAULTS: pa.array(self.faults)})
+
+    def _entries(self) -> list[tuple[str, NDArray[Any]]]:
+        names = (FEATURES,) if self.indices is None else (INDICES, VALUES)
+        arrays = (self.values,) if self.indices is None else (self.indices, self.values)
+        return [(name, array) for name, array in zip(names, arrays, strict=True) if array is not None]
+
+    @staticmethod
+    def of_columns(columns: dict[str, pa.Array]) -> RowBlock:
+        """The rows that became these columns by `to_batch`."""
+        faults = np.array(columns[FAULTS])
+        labels = [np.asarray(columns[name]) for name in columns if name.startswith("label ")]
+        sparse = INDICES in columns
+        lists, numbers = columns[INDICES if sparse else FEATURES], columns.get(VALUES if sparse else FEATURES)
+        indices = entries_of(lists, whole=True) if sparse else None
+        values = None if numbers is None else entries_of(numbers, whole=False)
+        weights, offsets = (np.asarray(columns[name]) if name in columns else _NO_CELLS for name in (WEIGHT, OFFSET))
+        return RowBlock(
+            faults, _beside(labels, len(faults)), weights, offsets, bounds_of(lists), indices, values, width_of(lists)
+        )
+
+
+def checked_rows(
+    faults: NDArray[np.uint8],
+    labels: Sequence[pa.Array],
+    weight: pa.Array | None,
+    offset: pa.Array | None,
+    bounds: Ints,
+    indices: NDArray[Any] | None,
+    values: NDArray[Any] | None,
+    width: int | None = None,
+) -> RowBlock:
+    """Rows whose labels, weights and offsets are checked here; `faults` is changed in place."""
+    weights = offsets = _NO_CELLS
+    if weight is not None:
+        weights = _floats(weight)
+        faults[~(np.isfinite(weights) & (weights >= 0.0))] = WEIGHT_BAD
+    if offset is not None:
+        offsets = _floats(offset)
+        faults[~np.isfinite(offsets)] = OFFSET_BAD
+    codes = [_floats(array) for array in labels]
+    for array, column in zip(labels, codes, strict=True):
+        faults[~np.isfinite(column)] = LABEL_NOT_FINITE
+        if array.null_count:
+            faults[array.is_null().to_numpy(zero_copy_only=False)] = LABEL_NULL
+    return RowBlock(faults, _beside(codes, len(faults)), weights, offsets, bounds, indices, values, width)
+
+
+def joined(blocks: Sequence[RowBlock]) -> RowBlock:
+    """One block of the rows of several, which have the same columns."""
+    if len(blocks) == 1:
+        return blocks[0]
+    spans = [slice(int(block.bounds[0]), int(block.bounds[-1])) for block in blocks]
+    lengths = np.concatenate([np.diff(block.bounds) for block in blocks])
+
+    def together(arrays: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+        found = [array[span] for array, span in zip(arrays, spans, strict=True) if array is not None]
+        return np.concatenate(found) if found else None
+
+    return RowBlock(
+        np.concatenate([block.faults for block in blocks]),
+        np.concatenate([block.labels for block in blocks]),
+        np.concatenate([block.weights for block in blocks]),
+        np.concatenate([block.offsets for block in blocks]),
+        np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64),
+        together([block.indices for block in blocks]),
+        together([block.values for block in blocks]),
+        blocks[0].width,
+    )
+
+
+def bounds_of(lists: pa.Array) -> Ints:
+    """Where the entries of each row begin in the values between the first row's and the last row's; from 0 on."""
+    first, stops = _span(lists)
+    return stops - first
+
+
+def entries_of(lists: pa.Array, whole: bool) -> NDArray[Any]:
+    """The values of all rows as numbers of one of the few types that loops are compiled for, integers if `whole`. Null
+    becomes -1 or NaN, which the loops refuse."""
+    first, stops = _span(lists)
+    child = lists.values[first : int(stops[-1])]
+    if child.null_count:
+        child = pc.fill_null(child.cast(pa.int64() if whole else pa.float64(), safe=False), -1 if whole else np.nan)
+    entries: NDArray[Any] = child.to_numpy(zero_copy_only=False)
+    if whole:
+        return entries if entries.dtype in (np.int32, np.int64) else entries.astype(np.int64)
+    if entries.dtype in (np.float32, np.float64):
+        return entries
+    return entries.astype(np.float32 if entries.dtype == np.float16 else np.float64)
+
+
+def _span(lists: pa.Array) -> tuple[int, Ints]:
+    if pa.types.is_fixed_size_list(lists.type):
+        stops = (lists.offset + np.arange(len(lists) + 1, dtype=np.int64)) * lists.type.list_size
+    else:
+        stops = np.asarray(lists.offsets.to_numpy(), np.int64)
+    return int(stops[0]), stops
+
+
+def width_of(lists: pa.Array) -> int | None:
+    return lists.type.list_size if pa.types.is_fixed_size_list(lists.type) else None
+
+
+def _beside(columns: Sequence[Floats], rows: int) -> Floats:
+    return np.stack(columns, axis=1) if columns else np.empty((rows, 0))
+
+
+def _floats(array: pa.Array) -> Floats:
+    """Null becomes NaN, whatever the type of number."""
+    if array.null_count or pa.types.is_boolean(array.type):
+        array = pc.fill_null(array.cast(pa.float64(), safe=False), np.nan)
+    return np.asarray(array.to_numpy(zero_copy_only=False), np.float64)

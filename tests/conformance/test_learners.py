@@ -1,0 +1,375 @@
+"""Laws that every learner obeys. A learner that is registered without an example and a slow twin here fails.
+
+Comparisons are of bits unless a sum may be taken in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from streampgs.engine import rounds
+from streampgs.engine.engine import Engine
+from streampgs.errors import OptionError
+from streampgs.learn import state as states
+from streampgs.learn.lane_spec import LaneSpec, Target
+from streampgs.learn.lanes import Lanes
+from streampgs.learn.learner import Needs, learner_named
+from streampgs.learn.norms import EUCLID, PNorm
+from streampgs.learn.pgs_options import PgsOptions
+from streampgs.learn.state import LANE, Merge, State
+from streampgs.learn.truncated import TruncatedOptions
+from streampgs.solvers import SOLVERS
+from streampgs.stage import Bundle
+from tests.learn.plain_pgs import PlainPgs
+from tests.learn.plain_truncated import PlainTruncated
+from tests.learn.windows import Training, Window, bits, saved, window
+
+FEATURES, ROWS = 9, 160
+
+
+@dataclass(frozen=True)
+class Example:
+    """Own options of three lanes, and a slow twin with its weights after each step."""
+
+    own: tuple[Any, ...]
+    twin: Callable[[LaneSpec, int], Any]
+    weights: Callable[[Any], Any]
+    norm: PNorm = EUCLID
+    reason_to_refuse_workers: str = ""
+
+
+EXAMPLES = {
+    "pgs": Example(
+        (PgsOptions(4.0, None, "suffix"), PgsOptions(1.0, 0.5, "suffix"), PgsOptions(30.0, None, "suffix")),
+        PlainPgs,
+        lambda twin: twin.average(),
+    ),
+    "truncated-gradient": Example(
+        (TruncatedOptions(0.02, 0.05), TruncatedOptions(0.3, 0.02), TruncatedOptions(0.0, 0.1)),
+        PlainTruncated,
+        lambda twin: twin.weights,
+    ),
+}
+every_learner = pytest.mark.parametrize("name", SOLVERS)
+places = st.lists(st.integers(1, ROWS - 1), max_size=5)
+
+
+def specs_of(name: str, batch: int = 1, layout: str = "sparse", loss: str = "logistic") -> list[LaneSpec]:
+    assert name in EXAMPLES, f"give an example and a slow twin of '{name}' in EXAMPLES"
+    example = EXAMPLES[name]
+    return [
+        LaneSpec(name, loss, 0.0, example.norm, 0.02, Target("label"), 0, batch, 0.1, layout, own)
+        for own in example.own
+    ]
+
+
+def rows_of(layout: str = "sparse", features: int = FEATURES, classes: bool = True, seed: int = 0) -> Window:
+    return window(ROWS, features, layout, classes=classes, weighted=True, seed=seed)
+
+
+def trained(name: str, stop: int = ROWS, rows: Window | None = None, **more: Any) -> Training:
+    training = Training(specs_of(name, **more), FEATURES)
+    training.advance(rows or rows_of(more.get("layout", "sparse")), 0, stop)
+    return training
+
+
+# Steps.
+
+
+@every_learner
+@pytest.mark.parametrize("layout", ["sparse", "dense"])
+@pytest.mark.parametrize("batch", [1, 7])
+def test_each_lane_is_its_slow_twin(name: str, layout: str, batch: int) -> None:
+    rows, specs = rows_of(layout), specs_of(name, batch, layout)
+    training, example = Training(specs, FEATURES), EXAMPLES[name]
+    twins = [example.twin(spec, FEATURES) for spec in specs]
+    plain = rows.plain_rows(FEATURES, 0.1)
+    for first in range(0, ROWS, batch):
+        stop = min(first + batch, ROWS)
+        training.advance(rows, first, stop)
+        for twin in twins:
+            twin.step(plain[first:stop])
+        if first % 40 < batch or stop == ROWS:
+            for lane, twin in enumerate(twins):
+                np.testing.assert_allclose(training.weights(lane), example.weights(twin), rtol=1e-9, atol=1e-12)
+    assert len({training.weights(lane).tobytes() for lane in range(len(specs))}) == len(specs)
+
+
+@every_learner
+@given(saves=places)
+@hypothesis_settings(max_examples=15, deadline=None)
+def test_a_pause_changes_nothing(name: str, saves: list[int]) -> None:
+    rows, whole, resumed = rows_of(), trained(name), Training(specs_of(name), FEATURES)
+    for first, stop in pairwise(sorted({0, ROWS, *saves})):
+        resumed.advance(rows, first, stop)
+        bits(resumed)  # asking changes nothing either
+        resumed = resumed.again()
+    assert bits(resumed) == bits(whole)
+
+
+@every_learner
+def test_weights_of_some_coordinates_are_those_of_all(name: str) -> None:
+    training, chosen = trained(name, 90), np.array([0, 2, FEATURES])
+    for lane in range(len(training)):
+        np.testing.assert_array_equal(training.weights(lane, chosen), training.weights(lane)[chosen])
+
+
+@every_learner
+def test_base_and_scale_shift_and_stretch_the_labels(name: str) -> None:
+    """Slopes of the squared loss depend on score - label only."""
+    rows, specs = rows_of(classes=False), specs_of(name, loss="squared")
+    moved = replace(rows, labels=(rows.labels - 3.0) / 4.0)
+    here = Training([replace(spec, base=3.0, scale=4.0) for spec in specs], FEATURES)
+    there = Training(specs, FEATURES)
+    here.advance(rows, 0, ROWS)
+    there.advance(moved, 0, ROWS)
+    for lane in range(len(specs)):
+        np.testing.assert_allclose(here.weights(lane), there.weights(lane), rtol=1e-9, atol=1e-12)
+        weights, constant = here.predictor(lane)
+        np.testing.assert_allclose(weights, 4.0 * there.weights(lane)[1:], rtol=1e-9, atol=1e-12)
+        assert constant == pytest.approx(3.0 + 0.4 * there.weights(lane)[0], rel=1e-9)
+
+
+@every_learner
+def test_offsets_are_added_to_the_scores(name: str) -> None:
+    rows, specs = rows_of(classes=False), specs_of(name, loss="squared")
+    offsets = np.random.default_rng(1).normal(size=ROWS)
+    here, there = Training(specs, FEATURES), Training(specs, FEATURES)
+    here.advance(replace(rows, offsets=offsets), 0, ROWS)
+    there.advance(replace(rows, labels=rows.labels - offsets), 0, ROWS)
+    for lane in range(len(specs)):
+        np.testing.assert_allclose(here.weights(lane), there.weights(lane), rtol=1e-9, atol=1e-12)
+
+
+# Lanes.
+
+
+@every_learner
+@pytest.mark.parametrize("stop", [0, 1, 63, 100])
+def test_lanes_that_are_kept_or_cloned_stay_the_same(name: str, stop: int) -> None:
+    rows, lanes = rows_of(), trained(name, stop)
+    kept, cloned = lanes.keeping([2, 0]), lanes.keeping([1, 1, 0])
+    for training in (lanes, kept, cloned):
+        training.advance(rows, stop, ROWS)
+    for training, origins in ((kept, [2, 0]), (cloned, [1, 1, 0])):
+        for lane, origin in enumerate(origins):
+            np.testing.assert_allclose(training.weights(lane), lanes.weights(origin), rtol=1e-9, atol=1e-12)
+    assert cloned.weights(0).tobytes() == cloned.weights(1).tobytes()
+
+
+@every_learner
+def test_lanes_that_join_learn_as_if_they_were_alone(name: str) -> None:
+    rows, old = rows_of(), specs_of(name)
+    later = [replace(spec, target=replace(spec.target, joined=1)) for spec in old[:2]]
+    undisturbed, alone, both = trained(name, 50), Training(later, FEATURES), trained(name, 50)
+    both.join([old[0], later[0], old[1], later[1], old[2]], [0, None, 1, None, 2])
+    both = both.again()
+    for training in (undisturbed, alone, both):
+        training.advance(rows, 50, ROWS)
+    assert [both.weights(lane).tobytes() for lane in (0, 2, 4)] == [undisturbed.weights(k).tobytes() for k in range(3)]
+    assert [both.weights(lane).tobytes() for lane in (1, 3)] == [alone.weights(k).tobytes() for k in range(2)]
+
+
+@every_learner
+@given(at=st.integers(0, ROWS))
+@hypothesis_settings(max_examples=10, deadline=None)
+def test_features_that_come_late_were_always_there(name: str, at: int) -> None:
+    few, many = rows_of(), rows_of(features=3 * FEATURES)
+    late, early = Training(specs_of(name), FEATURES), Training(specs_of(name), 3 * FEATURES)
+    for training in (late, early):
+        training.advance(few, 0, at)
+    late.grow(2 * FEATURES)
+    late = late.again()
+    late.grow(3 * FEATURES)
+    for training in (late, early):
+        training.advance(many, 0, ROWS)
+    assert bits(late) == bits(early)
+
+
+@every_learner
+def test_restarted_averages_keep_the_steps(name: str) -> None:
+    training = trained(name, 100)
+    digest = training.again()
+    digest.restart_averages()
+    assert digest.steps == 100
+    assert all(digest.tallies(lane).steps == 0 for lane in range(len(digest)))
+    digest.advance(rows_of(), 100, ROWS)
+    assert all(np.isfinite(digest.weights(lane)).all() for lane in range(len(digest)))
+
+
+@every_learner
+def test_memory_per_feature_is_what_the_arrays_take(name: str) -> None:
+    small, large = Training(specs_of(name), 100), Training(specs_of(name), 1100)
+    assert large.nbytes - small.nbytes == 1000 * large.bytes_per_feature()
+    copies = [copy for group in large.groups for copy in group.learner.copies(group.state, 1101, 2)]
+    assert sum(states.nbytes(fields_that_change(large), copy) for copy in copies) == 1101 * (
+        large.bytes_per_feature(3) - large.bytes_per_feature()
+    )
+
+
+def fields_that_change(training: Training) -> states.Fields:
+    fields = training.groups[0].learner.fields
+    return {name: field for name, field in fields.items() if field.merge is not Merge.SAME}
+
+
+# Several workers.
+
+
+def sequentially(job: Callable[[int], None], count: int) -> None:
+    for worker in range(count):
+        job(worker)
+
+
+@every_learner
+def test_a_worker_counts_each_change_as_often_as_there_are_workers(name: str) -> None:
+    rows, once, often = rows_of(), Training(specs_of(name), FEATURES), Training(specs_of(name), FEATURES)
+    for training, copies in ((once, 1), (often, 3)):
+        learner, state = training.groups[0].learner, training.state
+        learner.step(state, rows, 0, 1, copies)
+        learner.settle(state)
+        learner.rebuild(state)
+    assert (once.steps, often.steps) == (1, 3)
+    for lane in range(len(once)):
+        np.testing.assert_allclose(often.dual(lane), 3.0 * once.dual(lane), rtol=1e-12)
+
+
+@every_learner
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_merge_is_what_the_fields_declare(name: str, workers: int) -> None:
+    """The learner's own merge against the generic one."""
+    training, rows = trained(name, 65), rows_of()
+    learner, state = training.groups[0].learner, training.state
+    if refused(learner):
+        pytest.skip(EXAMPLES[name].reason_to_refuse_workers)
+    copies = learner.copies(state, FEATURES + 1, workers - 1)
+    learner.spread(state, copies, sequentially)
+    for worker, one in enumerate((state, *copies)):
+        learner.step(one, rows, 66 + 20 * worker, 86 + 20 * worker, workers)
+    plain = [duplicate(learner, {**state, **one}) for one in (state, *copies)]
+    for one in plain:
+        learner.settle(one)
+    states.merge(learner.fields, plain[0], plain[1:])
+    learner.rebuild(plain[0])
+    learner.end_stretch(plain[0])
+    learner.merge(state, copies, sequentially)
+    for field in learner.fields:
+        np.testing.assert_allclose(state[field], plain[0][field], rtol=1e-12, atol=1e-14, err_msg=field)
+    for copy in copies:  # ready for the next round
+        for field, declared in fields_that_change(training).items():
+            expected = np.zeros_like(state[field]) if declared.merge is Merge.SUM else state[field]
+            np.testing.assert_array_equal(copy[field], expected, err_msg=field)
+
+
+def refused(learner: Any) -> bool:
+    return any(field.merge is Merge.REFUSED for field in learner.fields.values())
+
+
+def duplicate(learner: Any, state: State) -> State:
+    lanes = learner.width
+    found: State = states.gather(learner.fields, [(state, column) for column in range(lanes)], FEATURES + 1)
+    return found
+
+
+@every_learner
+def test_pauses_between_rounds_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rounds, "_SMALLEST_SHARE", 2)
+    monkeypatch.setattr(rounds, "_SEEN_BEFORE", 4)
+    rows, specs = rows_of(), specs_of(name)
+    if refused(learner_named(name)(specs)):
+        pytest.skip(EXAMPLES[name].reason_to_refuse_workers)
+    whole, cut = Training(specs, FEATURES, 2), Training(specs, FEATURES, 2)
+    assert whole.advance(rows, 0, ROWS) == ROWS
+    row = 0
+    for stop in (10, 30, 31, 77, 120, ROWS):
+        if row < stop:
+            row = cut.advance(rows, row, stop, ROWS)
+            cut = cut.again()
+    assert bits(cut) == bits(whole)
+    assert whole.digest() != trained(name).digest(), "there was no round: the case shows nothing"
+
+
+# State that is read back.
+
+
+def damaged(section: Bundle, array: str, change: Callable[[Any], Any]) -> Bundle:
+    return Bundle(section.values, {**section.arrays, array: change(section.arrays[array].copy())})
+
+
+@every_learner
+def test_invalid_state_is_refused(name: str) -> None:
+    section = saved(trained(name, 70).lanes)
+    Lanes().restore(section)
+    for array, content in section.arrays.items():
+        changes: list[Callable[[Any], Any]] = [lambda a: a[:-1], lambda a: a[..., np.newaxis], lambda a: a.astype("f4")]
+        changes.append(lambda a: filled(a, np.nan if a.dtype == np.float64 else -1))
+        for number, change in enumerate(changes):
+            with pytest.raises(ValueError, match=r"array|stretch|step"):
+                Lanes().restore(damaged(section, array, change))
+                pytest.fail(f"change {number} of '{array}' of {content.dtype} was accepted")
+        missing = {other: kept for other, kept in section.arrays.items() if other != array}
+        with pytest.raises(ValueError, match="arrays"):
+            Lanes().restore(Bundle(section.values, missing))
+    with pytest.raises(ValueError, match="no model"):
+        Lanes().restore(Bundle(section.values, {**section.arrays, "0.other": np.zeros(3)}))
+    for values in ({"specs": []}, {"features": -1}, {"features": 10**12}, {"features": True}):
+        with pytest.raises(ValueError, match=r"model|features|array"):
+            Lanes().restore(Bundle({**section.values, **values}, section.arrays))
+
+
+def filled(array: Any, number: float) -> Any:
+    array.reshape(-1)[0] = number
+    return array
+
+
+@every_learner
+def test_invalid_specs_are_refused(name: str) -> None:
+    section = saved(trained(name, 3).lanes)
+    spec = section.values["specs"][0]
+    wrong = [{"batch": 0}, {"loss": "none"}, {"layout": "round"}, {"sigma": -1.0}, {"scale": 0.0}, {"learner": "none"}]
+    wrong += [{"own": {**spec["own"], own: "x"}} for own in spec["own"]]
+    for change in wrong:
+        specs = [{**one, **change} for one in section.values["specs"]]
+        with pytest.raises(ValueError, match=r"."):
+            Lanes().restore(Bundle({**section.values, "specs": specs}, section.arrays))
+
+
+# Fields and needs.
+
+
+@every_learner
+def test_fields_are_declared_as_the_generic_functions_need_them(name: str) -> None:
+    fields = learner_named(name)(specs_of(name)).fields
+    assert fields["steps"].merge is Merge.MEAN
+    assert all(LANE not in field.axes[:-1] for field in fields.values())
+
+
+@every_learner
+@pytest.mark.parametrize(
+    ("needs", "missing"), [(Needs(lines="columns"), "needs columns"), (Needs(keeps="score"), "a value per row")]
+)
+def test_needs_that_are_not_met_are_refused(name: str, needs: Needs, missing: str, monkeypatch: Any) -> None:
+    monkeypatch.setattr(learner_named(name), "needs", needs)
+    with pytest.raises(OptionError) as raised:
+        trained(name, 1)
+    assert name in raised.value.found
+    assert missing in raised.value.found
+
+
+@every_learner
+def test_workers_are_refused_where_a_field_cannot_be_merged(name: str) -> None:
+    lanes = Lanes(specs_of(name), FEATURES)
+    learner = lanes.groups[0].learner
+    learner.fields = {**learner.fields, "own": states.counter(Merge.REFUSED)}
+    with pytest.raises(OptionError) as raised:
+        Engine(lanes, 2).advance(rows_of(), 0, 1)
+    assert "'own'" in raised.value.found
+    assert "--threads 1" in raised.value.remedy
