@@ -92,22 +92,51 @@ def status_text(status: Status) -> str:
     return " · ".join(parts)
 
 
+class LiveLine:
+    """One line that changes in a terminal; elsewhere a plain line every few seconds."""
+
+    def __init__(self) -> None:
+        self._progress: Any = None
+        self._bar: Any = None
+        self._last = time.perf_counter()
+
+    def show(self, fraction: float, text: str) -> None:
+        now = time.perf_counter()
+        if sys.stderr.isatty():
+            if self._progress is None:
+                self._start()
+            self._progress.update(self._bar, completed=fraction, description=text)
+        elif now - self._last >= _PLAIN_SECONDS:
+            self._last = now
+            say(text)
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = BarColumn(bar_width=16), TextColumn("{task.description}")
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._bar = self._progress.add_task("", total=1.0)
+        self._progress.start()
+
+    def close(self) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
 class TerminalObserver:
     """Shows the progress of training. A context manager, so that the live line always ends."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        self.live: Any = None
-        self.bar: Any = None
-        self.last_line = time.perf_counter()
+        self._line = LiveLine()
 
     def __enter__(self) -> TerminalObserver:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.live is not None:
-            self.live.stop()
-            self.live = None
+        self._line.close()
 
     def choices(self, choices: dict[str, str]) -> None:
         if self.quiet:
@@ -115,8 +144,7 @@ class TerminalObserver:
         width = max(map(len, choices))
         for name, choice in choices.items():
             say(f"{click.style(name.ljust(width), bold=True)}  {choice}")
-        if sys.stderr.isatty():
-            self._start_live()
+        self._line.show(0.0, "starting")
 
     def note(self, message: str) -> None:
         say_note(message)
@@ -125,27 +153,8 @@ class TerminalObserver:
         pass
 
     def status(self, status: Status) -> None:
-        if self.quiet:
-            return
-        if self.live is not None:
-            fraction = status.epoch_fraction
-            self.live.update(self.bar, completed=fraction, description=status_text(status))
-        elif time.perf_counter() - self.last_line >= _PLAIN_SECONDS:
-            self.last_line = time.perf_counter()
-            say(status_text(status))
-
-    def _start_live(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        self.live = Progress(
-            BarColumn(bar_width=16),
-            TextColumn("{task.description}"),
-            console=Console(stderr=True),
-            transient=True,
-        )
-        self.bar = self.live.add_task("starting", total=1.0)
-        self.live.start()
+        if not self.quiet:
+            self._line.show(status.epoch_fraction, status_text(status))
 
 
 def stop_on_signals(stop: StopRequest) -> None:

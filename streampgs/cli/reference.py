@@ -12,15 +12,17 @@ from streampgs.cli.main import EXIT_CODES_HELP, cli
 from streampgs.cli.options import DeclaredOption, grouped
 from streampgs.option_fields import Flag, Option, options_for
 from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
+from streampgs.packing.options import PackOptions, PackWay
 
-_KEYWORDS = {"train": TRAIN_OPTIONS, "resume": RESUME_OPTIONS}
+_KEYWORDS = {"pack": (PackOptions, PackWay), "train": TRAIN_OPTIONS, "resume": RESUME_OPTIONS}
 
 _HEAD = """# Reference of the commands
 
 Generated from the command line by `python -m streampgs.cli.reference`; do not edit.
 
-`streampgs.train` and `streampgs.resume` take the options of the commands as keywords: the column "Python" has their names.
-Sizes and durations may be strings, as on the command line (`memory="2GB"`); an option with several values takes a list."""
+`streampgs.train`, `streampgs.resume` and `streampgs.pack` take the options of the commands as keywords: the column "Python"
+has their names. Sizes and durations may be strings, as on the command line (`memory="2GB"`). An option with several
+values takes a list."""
 
 
 def reference() -> str:

@@ -1,74 +1,108 @@
-"""The options of a pack, checked once."""
+"""The options of a pack."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import os
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+from streampgs.checks import encode
 from streampgs.errors import OptionError
-from streampgs.options import SMALLEST_MEMORY
-from streampgs.packing.kinds import KINDS
+from streampgs.option_fields import (
+    COMMON,
+    DATA,
+    RESOURCES,
+    Choice,
+    FilePath,
+    Flag,
+    Listed,
+    Number,
+    Repeated,
+    Size,
+    Text,
+    option,
+    settle,
+)
+from streampgs.options import MOST_SEED, ON_BAD_ROW, SMALLEST_MEMORY
+from streampgs.packing.kinds import KINDS, help_text
 
 FORMATS = ("arrow", "parquet")
 TYPES = ("int64", "int32", "double", "float", "string", "bool", "date", "timestamp")
 DEFAULT_BLOCK_BYTES = 1 << 20
 DEFAULT_SHARD_BYTES = 1 << 27
-_SMALLEST_BLOCK = 1 << 12
-_LARGEST_BLOCK = 1 << 28
+_BLOCK = Size(low=1 << 12, high=1 << 28)
+
+
+@dataclass(frozen=True)
+class _Types(Text):
+    """A type for each of some columns."""
+
+    symbol: str = "COLUMN=TYPE,…"
+
+    def parse(self, text: str) -> dict[str, str]:
+        pairs = [part.rpartition("=") for part in text.split(",") if part]
+        if not all(name and kind for name, _, kind in pairs):
+            raise OptionError(f"'{text}' is not a list of types", "write it like age=int64,zip=string")
+        return {name.strip(): kind.strip() for name, _, kind in pairs}
+
+    def settle(self, flag: str, value: Any) -> tuple[tuple[str, str], ...]:
+        pairs = value.items() if isinstance(value, dict) else value
+        return tuple(
+            sorted((name, Choice(names=TYPES).settle(f"{flag} {name} with type", kind)) for name, kind in pairs)
+        )
+
+
+@dataclass(frozen=True)
+class _Delimiter(Text):
+    symbol: str = "C"
+
+    def settle(self, flag: str, value: Any) -> str:
+        character = "\t" if value == "\\t" else str(value)
+        if len(character.encode()) != 1:
+            raise OptionError(f"{flag} {character!r} is not one byte", "give a single character, like ';'")
+        return character
 
 
 @dataclass(frozen=True)
 class PackOptions:
     """All of them decide what the shards hold; `memory` does so only together with `shuffle`."""
 
-    kind: str | None = None
-    """The kind of all inputs; None: detected by name or content."""
+    # fmt: off
+    kind: str | None = option(None, Choice("KIND", KINDS), COMMON, f"Kind of the inputs: {help_text()}.",
+        flag="--from", shown="detected by file names and content")
     header: bool = True
-    names: tuple[str, ...] | None = None
-    skip_lines: int = 0
-    delimiter: str | None = None
-    types: tuple[tuple[str, str], ...] = ()
-    nulls: tuple[str, ...] | None = None
-    """Cells that mean a missing value; None: the usual ones, except in columns of strings."""
-    labels: str | None = None
-    """A file with a number for each row."""
-    on_bad_row: str = "error"
-    format: str = "arrow"
-    rows_per_shard: int | None = None
-    block_bytes: int = DEFAULT_BLOCK_BYTES
-    shuffle: bool = False
-    seed: int = 0
-    memory: int = 512 * 10**6
+    names: tuple[str, ...] | None = option(None, Listed(of=Text("NAME"), always=True), DATA,
+        "Names of the columns, instead of those in the header.")
+    skip_lines: int = option(0, Number("N", 0, whole=True), DATA, "Lines to leave out at the start of each text file.")
+    delimiter: str | None = option(None, _Delimiter(), DATA, "Character between columns.", shown="comma, or tab for .tsv")
+    types: tuple[tuple[str, str], ...] = option((), _Types(), DATA,
+        f"Types of columns, instead of those found: {', '.join(TYPES)}.")
+    nulls: tuple[str, ...] | None = option(None, Repeated(of=Text()), DATA,
+        "Text that marks a missing value. Can be repeated.", flag="--null",
+        shown="empty, NA, null and similar ones, except in columns of strings")
+    labels: str | None = option(None, FilePath("FILE"), DATA,
+        "File with a number for each row, one per line or .npy: becomes the column 'label'.")
+    on_bad_row: str = option("error", ON_BAD_ROW, DATA,
+        "At a row that cannot be read: stop (error), or leave it out and count it (skip).")
+    format: str = option("arrow", Choice(names=FORMATS), COMMON, "Format of the shards.")
+    rows_per_shard: int | None = option(None, Number("N", 1, whole=True), RESOURCES, "Rows per shard.",
+        shown="as many as fit into 134MB")
+    block_bytes: int = option(DEFAULT_BLOCK_BYTES, _BLOCK, RESOURCES, "Size of a record batch.")
+    shuffle: bool = option(False, Flag(), COMMON, "Write the rows in random order, for data that are sorted, say by label.")
+    seed: int = option(0, Number("N", 0, MOST_SEED, whole=True), COMMON, "Seed of --shuffle.")
+    memory: int = option(512 * 10**6, Size(low=SMALLEST_MEMORY), COMMON, "Memory for rows. Python needs more on top.")
+    # fmt: on
 
     def __post_init__(self) -> None:
-        for what, word, known in (
-            ("kind of input", self.kind, (None, *KINDS)),
-            ("format", self.format, FORMATS),
-            ("treatment of bad rows", self.on_bad_row, ("error", "skip")),
-            *((f"type of column {name!r}", kind, TYPES) for name, kind in self.types),
-        ):
-            if word not in known:
-                choices = ", ".join(choice for choice in known if choice is not None)
-                raise OptionError(f"the {what} {word!r} is unknown", f"choose one of {choices}")
-        for what, number, least, most in (
-            ("number of lines to skip", self.skip_lines, 0, None),
-            ("rows a shard", self.rows_per_shard, 1, None),
-            ("size of a block", self.block_bytes, _SMALLEST_BLOCK, _LARGEST_BLOCK),
-            ("seed", self.seed, 0, (1 << 64) - 1),
-            ("memory budget", self.memory, SMALLEST_MEMORY, None),
-        ):
-            if number is not None and (number < least or (most is not None and number > most)):
-                bounds = f"from {least:,} to {most:,}" if most is not None else f"of at least {least:,}"
-                raise OptionError(f"the {what}, {number:,}, is out of range", f"choose one {bounds}")
-        if self.delimiter is not None and len(self.delimiter.encode()) != 1:
-            raise OptionError(f"the delimiter {self.delimiter!r} is not one byte", "give a single character, like ';'")
+        settle(self)
+        if isinstance(self.labels, Path):
+            object.__setattr__(self, "labels", os.path.abspath(self.labels))
         if self.labels is not None and self.skips_bad_rows:
             raise OptionError(
                 "labels in a file of their own cannot be matched to rows when bad rows are left out",
                 "fix the bad rows, or put the labels into the file of the features",
             )
-        if self.names is not None and len(set(self.names)) != len(self.names):
-            raise OptionError("a name is repeated in --names", "give each column a name of its own")
 
     @property
     def skips_bad_rows(self) -> bool:
@@ -76,9 +110,19 @@ class PackOptions:
 
     def to_json(self) -> dict[str, Any]:
         """The options that must match to resume."""
-        record = asdict(self)
+        record: dict[str, Any] = encode(self)
         del record["memory"]
-        record["types"] = [list(pair) for pair in self.types]
-        record["names"] = None if self.names is None else list(self.names)
-        record["nulls"] = None if self.nulls is None else list(self.nulls)
-        return record
+        return {**record, **{name: _lists(record[name]) for name in ("types", "names", "nulls")}}
+
+
+def _lists(value: Any) -> Any:
+    return [_lists(each) for each in value] if isinstance(value, tuple) else value
+
+
+@dataclass(frozen=True)
+class PackWay:
+    """Options of a pack that say nothing about its result."""
+
+    sql: str | None = option(None, Text("QUERY"), COMMON,
+        "Pack the result of a DuckDB query, which names files itself. Needs the extra streampgs[sql].")  # fmt: skip
+    overwrite: bool = option(False, Flag(), COMMON, "Replace the shards of an earlier pack in the folder.")

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,13 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
-from streampgs.option_fields import parse_size
+from streampgs.option_fields import build
 from streampgs.packing import journal as journals
 from streampgs.packing.ahead import ahead
 from streampgs.packing.inputs import Input, Value, find_inputs
 from streampgs.packing.journal import RUNS, Journal, ReadInput
 from streampgs.packing.labels import Labels
-from streampgs.packing.options import DEFAULT_BLOCK_BYTES, PackOptions
+from streampgs.packing.options import PackOptions
 from streampgs.packing.schemas import conformed, joined_schema
 from streampgs.packing.shards import written
 from streampgs.packing.shuffle import merged, share_of, write_runs
@@ -80,53 +80,26 @@ def pack(
     out: str | Path,
     *,
     sql: str | None = None,
-    kind: str | None = None,
-    header: bool = True,
-    names: Iterable[str] | None = None,
-    skip_lines: int = 0,
-    delimiter: str | None = None,
-    types: dict[str, str] | None = None,
-    nulls: Iterable[str] | None = None,
-    labels: str | Path | None = None,
-    on_bad_row: str = "error",
-    format: str = "arrow",
-    rows_per_shard: int | None = None,
-    block_bytes: int | str = DEFAULT_BLOCK_BYTES,
-    shuffle: bool = False,
-    seed: int = 0,
-    memory: int | str = "512MB",
     overwrite: bool = False,
     on_progress: Callable[[PackStatus], None] | None = None,
     on_note: Callable[[str], None] | None = None,
     stop: StopRequest | None = None,
+    **chosen: Any,
 ) -> PackReport:
     """Write the rows of all inputs as shards into the folder `out`; the same call resumes an interrupted pack.
 
     Inputs are files, folders and globs; 'FILE::label=1' adds a column of one value. Keywords are the options of
-    `streampgs pack`; `kind` is its --from. With `sql`, a DuckDB query, there are no other inputs.
+    `streampgs pack`, with the names in docs/reference.md, and `header`: whether CSV has one. With `sql`, a DuckDB query,
+    there are no other inputs.
     """
     target = Path(os.path.abspath(out))
     if sql is not None:
-        if kind is not None or inputs:
+        if "kind" in chosen or inputs:
             raise OptionError("a query together with other inputs", "name the files in the query")
-        kind = "sql"
-    options = PackOptions(
-        kind=kind,
-        header=header,
-        names=None if names is None else tuple(names),
-        skip_lines=skip_lines,
-        delimiter=delimiter,
-        types=tuple(sorted((types or {}).items())),
-        nulls=None if nulls is None else tuple(nulls),
-        labels=None if labels is None else os.path.abspath(labels),
-        on_bad_row=on_bad_row,
-        format=format,
-        rows_per_shard=rows_per_shard,
-        block_bytes=parse_size(block_bytes),
-        shuffle=shuffle,
-        seed=seed,
-        memory=parse_size(memory),
-    )
+        chosen["kind"] = "sql"
+    header = chosen.pop("header", True)
+    (options,) = build("pack", chosen, PackOptions)
+    options = replace(options, header=header)
     if target.exists() and not target.is_dir():
         raise OptionError(f"'{target}' is a file", "name a folder that is absent or empty")
     passed: list[Path] = []

@@ -56,7 +56,7 @@ def test_a_pack_and_what_it_says(tmp_path):
         (["bad.svm", "out"], 1, "bad.svm', line 2: a value is not a number: 'x'"),
         (["odd", "out", "--types", "x"], 2, "age=int64"),
         (["odd", "out", "--types", "x=number"], 2, "choose one of int64"),
-        (["odd", "out", "--memory", "1MB"], 2, "out of range"),
+        (["odd", "out", "--memory", "1MB"], 2, "--memory 1MB is not"),
         (["odd::=1", "out"], 1, "does not exist"),
         (["bad.svm", "bad.svm"], 2, "is a file"),
     ],
@@ -83,7 +83,7 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(tmp_path):
     told = process.communicate()[1]
     if process.returncode == 143:
         assert "stopped by SIGTERM" in told
-        assert "the same command goes on" in told
+        assert "the same command continues" in told
     else:
         assert process.returncode == 0  # it was done before
     done = run("a.svm", "out", "--rows-per-shard", "2000", "--json", folder=tmp_path)
