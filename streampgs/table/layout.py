@@ -6,7 +6,7 @@ The one place that knows what a row is made of; encoders of other kinds of table
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -92,14 +92,6 @@ class Layout:
     def lists(self) -> str:
         """The column whose lists are the rows' features."""
         return INDICES if self.kind == SPARSE else FEATURES
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(record: dict[str, Any]) -> Layout:
-        partitions = tuple(Constant(*constant) for constant in record["partitions"])
-        return Layout(**{**record, "columns": tuple(record["columns"]), "partitions": partitions})
 
 
 def find_layout(schema: pa.Schema, columns: Columns, shard: str, log: LogSchema | None = None) -> Layout:
