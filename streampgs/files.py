@@ -1,4 +1,4 @@
-"""Files on this disk: new ones that are written under a name of their own first, and old ones that may be traps."""
+"""Create files under temporary names, and open files that others may have replaced by links or pipes."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pathlib import Path
 
 
 def new_file(path: Path) -> int:
-    """The descriptor of an empty file, to be renamed when it is whole. It is locked while it is open, so that others see
-    that it is being written. Whatever had its name goes first: it might be a link to somewhere else."""
+    """The descriptor of a new empty file, to be renamed when it is complete. It is locked while it is open, so that
+    `remove_leftovers` keeps it. A file that had its name is removed first: it might be a link to another place."""
     while True:
         path.unlink(missing_ok=True)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
-        with suppress(OSError):  # a file system without locks: then nobody takes it for a leftover either
+        with suppress(OSError):  # a file system without locks has no leftovers to remove
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if os.fstat(fd).st_nlink:
             return fd
-        os.close(fd)  # taken for a leftover before it was locked
+        os.close(fd)  # removed as a leftover before it was locked
 
 
 def remove_leftovers(folder: Path, pattern: str) -> None:
-    """Remove the halves of files whose writers were killed: those that nobody has locked."""
+    """Remove incomplete files whose writers were killed: those without a lock."""
     for path in folder.glob(pattern):
         with suppress(OSError):
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -36,16 +36,16 @@ def remove_leftovers(folder: Path, pattern: str) -> None:
 
 
 def open_regular(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """Open what must be a file: a pipe would have us wait forever, a device never ends."""
+    """Open a regular file. A pipe could block forever, and a device may have no end."""
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
-        raise OSError(errno.EINVAL, "it is no ordinary file", os.fspath(path))
+        raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
     return fd
 
 
 def append_line(path: Path, line: str, durable: bool = False) -> None:
-    """Add a line, which half a line before it, whose writer was killed, does not spoil."""
+    """Append a line; a torn last line, whose writer was killed, is terminated first."""
     with open(open_regular(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW), "a+b") as file:
         size = os.fstat(file.fileno()).st_size
         torn = size > 0 and os.pread(file.fileno(), 1, size - 1) != b"\n"

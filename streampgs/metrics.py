@@ -1,23 +1,24 @@
-"""How good are predictions? Metrics that take rows in batches, in bounded memory: one block and one line each.
+"""How good are predictions? A metric is one function or class, and one line of the registry below.
 
-A metric takes batches in any order, may be merged with another one of its kind, and gives None if it has no value.
+Rows come in batches, in any order, and memory is bounded. Sums of different rows can be merged.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, ClassVar, Self
+from functools import cached_property, partial
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streampgs.kernels.judge_loop import loss_sum_for
 from streampgs.losses import Loss, Vector
 
 _EXACT_RANKS = 1 << 21
 _RANK_BINS = 1 << 17
-_SMALLEST_PROBABILITY = float(np.finfo(np.float64).eps)
 
 
 @dataclass(frozen=True)
@@ -67,47 +68,46 @@ class Batch:
             return np.where(self.labels > 0.0, found, 1.0 - found)
         return np.asarray(found[np.arange(len(found)), self.labels.astype(np.intp)])
 
+    def total(self, values: NDArray[Any]) -> float:
+        """The weighted sum of a value for each row."""
+        return float(self.weights @ values)
 
-class Metric(ABC):
-    name: ClassVar[str]
-    """In JSON."""
-    title: ClassVar[str]
 
-    @abstractmethod
-    def __init__(self, task: Task) -> None: ...
-
-    @staticmethod
-    @abstractmethod
-    def applies(task: Task) -> bool:
-        """Whether the metric makes sense for these labels and this loss."""
+class Sums(ABC):
+    """The rows that a metric has taken so far."""
 
     @abstractmethod
     def add(self, batch: Batch) -> None: ...
 
     @abstractmethod
     def merge(self, other: Self) -> None:
-        """Add all rows of another metric of this class."""
+        """Take all rows of `other`."""
 
     @abstractmethod
     def result(self) -> Any:
-        """A number, or another JSON value; None if the rows do not define one."""
+        """A number, or another JSON value; None if these rows have no value."""
 
 
-class _Mean(Metric):
+@dataclass(frozen=True)
+class Metric:
+    name: str
+    """In JSON."""
+    title: str
+    applies: Callable[[Task], bool]
+    """Whether it makes sense for these labels and this loss."""
+    sums: Callable[[], Sums]
+
+
+class Mean(Sums):
     """A weighted mean over rows."""
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, total_of: Callable[[Batch], float]) -> None:
+        self._total_of = total_of
         self.weight = self.total = 0.0
 
     def add(self, batch: Batch) -> None:
         self.weight += float(batch.weights.sum())
-        self.total += self.sum_of(batch)
-
-    def sum_of(self, batch: Batch) -> float:
-        return float(batch.weights @ self.values(batch))
-
-    def values(self, batch: Batch) -> Vector:
-        raise NotImplementedError
+        self.total += self._total_of(batch)
 
     def merge(self, other: Self) -> None:
         self.weight += other.weight
@@ -117,107 +117,59 @@ class _Mean(Metric):
         return self.total / self.weight if self.weight else None
 
 
-class MeanLoss(_Mean):
+# Totals of which the mean is a metric.
+
+
+def _losses(batch: Batch) -> float:
     """Of several classes: the mean of the losses of each class against all others."""
-
-    name, title = "loss", "mean loss"
-
-    @staticmethod
-    def applies(task: Task) -> bool:
-        return True
-
-    def sum_of(self, batch: Batch) -> float:
-        task, scores = batch.task, batch.scores
-        loss_sum = loss_sum_for(task.loss)
-        if scores.ndim == 1:
-            return loss_sum(scores, batch.labels, batch.weights, task.shape)
-        total = 0.0
-        for number in range(scores.shape[1]):
-            labels = np.where(batch.labels == number, 1.0, -1.0)
-            total += loss_sum(np.ascontiguousarray(scores[:, number]), labels, batch.weights, task.shape)
-        return total / int(scores.shape[1])
+    loss_sum, scores, shape = loss_sum_for(batch.task.loss), batch.scores, batch.task.shape
+    if scores.ndim == 1:
+        return loss_sum(scores, batch.labels, batch.weights, shape)
+    total = 0.0
+    for number in range(scores.shape[1]):
+        labels = np.where(batch.labels == number, 1.0, -1.0)
+        total += loss_sum(np.ascontiguousarray(scores[:, number]), labels, batch.weights, shape)
+    return total / int(scores.shape[1])
 
 
-class Accuracy(_Mean):
-    name, title = "accuracy", "accuracy"
-
-    @staticmethod
-    def applies(task: Task) -> bool:
-        return task.classes > 0
-
-    def values(self, batch: Batch) -> Vector:
-        return np.asarray(batch.predictions == batch.labels, np.float64)
+def _hits(batch: Batch) -> float:
+    return batch.total(batch.predictions == batch.labels)
 
 
-class LogLoss(_Mean):
-    """Minus the mean logarithm of the probability of the right class; probabilities of 0 count as 2e-16."""
-
-    name, title = "log_loss", "log loss"
-
-    @staticmethod
-    def applies(task: Task) -> bool:
-        return task.loss.probability is not None
-
-    def values(self, batch: Batch) -> Vector:
-        least = _SMALLEST_PROBABILITY
-        return np.asarray(-np.log(np.clip(batch.label_probabilities, least, 1.0 - least)))
+def _log_losses(batch: Batch) -> float:
+    """A probability of 0 counts as 2e-16."""
+    least = float(np.finfo(np.float64).eps)
+    return batch.total(-np.log(np.clip(batch.label_probabilities, least, 1.0 - least)))
 
 
-class SquaredError(_Mean):
-    name, title = "mse", "mean squared error"
-
-    @staticmethod
-    def applies(task: Task) -> bool:
-        return task.classes == 0
-
-    def values(self, batch: Batch) -> Vector:
-        return np.asarray((batch.labels - batch.predictions) ** 2)
+def _squared_errors(batch: Batch) -> float:
+    return batch.total((batch.labels - batch.predictions) ** 2)
 
 
-class AbsoluteError(_Mean):
-    name, title = "mae", "mean absolute error"
-    applies = staticmethod(SquaredError.applies)
-
-    def values(self, batch: Batch) -> Vector:
-        return np.abs(batch.labels - batch.predictions)
+def _absolute_errors(batch: Batch) -> float:
+    return batch.total(np.abs(batch.labels - batch.predictions))
 
 
-class Pinball(_Mean):
-    """Of the quantile that the model was trained for."""
-
-    name, title = "pinball", "mean pinball loss"
-
-    @staticmethod
-    def applies(task: Task) -> bool:
-        return task.loss.name == "quantile"
-
-    def values(self, batch: Batch) -> Vector:
-        misses, quantile = batch.labels - batch.predictions, batch.task.shape
-        return np.maximum(quantile * misses, (quantile - 1.0) * misses)
+def _pinball_losses(batch: Batch) -> float:
+    """At the quantile of the model."""
+    misses, quantile = batch.labels - batch.predictions, batch.task.shape
+    return batch.total(np.maximum(quantile * misses, (quantile - 1.0) * misses))
 
 
-class PoissonDeviance(_Mean):
-    name, title = "deviance", "mean Poisson deviance"
-
-    @staticmethod
-    def applies(task: Task) -> bool:
-        return task.loss.name == "poisson"
-
-    def values(self, batch: Batch) -> Vector:
-        counts, expected = batch.labels, np.maximum(batch.predictions, np.finfo(np.float64).tiny)
-        logarithms = np.log(np.where(counts > 0.0, counts, 1.0) / expected)
-        return np.asarray(2.0 * (counts * logarithms - counts + expected))
+def _poisson_deviances(batch: Batch) -> float:
+    counts, expected = batch.labels, np.maximum(batch.predictions, np.finfo(np.float64).tiny)
+    logarithms = np.log(np.where(counts > 0.0, counts, 1.0) / expected)
+    return batch.total(2.0 * (counts * logarithms - counts + expected))
 
 
-class RSquared(Metric):
+# Metrics that are not means.
+
+
+class RSquared(Sums):
     """1 - squared error / variance of the labels."""
 
-    name, title = "r2", "R²"
-    applies = staticmethod(SquaredError.applies)
-
-    def __init__(self, task: Task) -> None:
-        self.squares = 0.0
-        self.weight = self.mean = self.spread = 0.0
+    def __init__(self) -> None:
+        self.squares = self.weight = self.mean = self.spread = 0.0
 
     def add(self, batch: Batch) -> None:
         weights, labels = batch.weights, batch.labels
@@ -225,7 +177,7 @@ class RSquared(Metric):
         if weight:
             mean = float(weights @ labels) / weight
             self._join(weight, mean, float(weights @ (labels - mean) ** 2))
-        self.squares += float(weights @ (labels - batch.predictions) ** 2)
+        self.squares += _squared_errors(batch)
 
     def merge(self, other: Self) -> None:
         if other.weight:
@@ -243,16 +195,14 @@ class RSquared(Metric):
         return 1.0 - self.squares / self.spread if self.spread > 0.0 else None
 
 
-class RocArea(Metric):
+class RocArea(Sums):
     """The probability that a positive row has a higher score than a negative one; ties count as one half.
 
     It is exact up to some millions of rows. Then the scores seen so far fix bins of about equally many rows, and all rows
     are counted by bin. Rows of the same bin count as ties, which changes the area by less than the rows can resolve.
     """
 
-    name, title = "auc", "area under the ROC curve"
-
-    def __init__(self, task: Task, exact_rows: int = _EXACT_RANKS) -> None:
+    def __init__(self, exact_rows: int = _EXACT_RANKS) -> None:
         self.exact_rows = exact_rows
         self._waiting: list[tuple[Vector, Vector, Vector]] = []
         """Scores, with the weights of the positive and of the negative rows that have them."""
@@ -260,10 +210,6 @@ class RocArea(Metric):
         self._edges: Vector | None = None
         self._positive: Vector = np.zeros(0)
         self._negative: Vector = np.zeros(0)
-
-    @staticmethod
-    def applies(task: Task) -> bool:
-        return task.classes == 2
 
     def add(self, batch: Batch) -> None:
         positive = batch.labels > 0.0
@@ -320,18 +266,25 @@ def _area(positive: Vector, negative: Vector) -> float | None:
     return float((positive * (below + 0.5 * negative)).sum() / pairs)
 
 
-METRICS: dict[str, type[Metric]] = {
+METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        MeanLoss,
-        Accuracy,
-        RocArea,
-        LogLoss,
-        SquaredError,
-        RSquared,
-        AbsoluteError,
-        Pinball,
-        PoissonDeviance,
+        Metric("loss", "mean loss", lambda task: True, partial(Mean, _losses)),
+        Metric("accuracy", "accuracy", lambda task: task.classes > 0, partial(Mean, _hits)),
+        Metric("auc", "area under the ROC curve", lambda task: task.classes == 2, RocArea),
+        Metric("log_loss", "log loss", lambda task: task.loss.probability is not None, partial(Mean, _log_losses)),
+        Metric("mse", "mean squared error", lambda task: task.classes == 0, partial(Mean, _squared_errors)),
+        Metric("r2", "R²", lambda task: task.classes == 0, RSquared),
+        Metric("mae", "mean absolute error", lambda task: task.classes == 0, partial(Mean, _absolute_errors)),
+        Metric(
+            "pinball", "mean pinball loss", lambda task: task.loss.name == "quantile", partial(Mean, _pinball_losses)
+        ),
+        Metric(
+            "deviance",
+            "mean Poisson deviance",
+            lambda task: task.loss.name == "poisson",
+            partial(Mean, _poisson_deviances),
+        ),
     )
 }
 
@@ -341,16 +294,16 @@ class Metrics:
 
     def __init__(self, task: Task) -> None:
         self.task = task
-        self._each = [metric(task) for metric in METRICS.values() if metric.applies(task)]
+        self._each = {name: metric.sums() for name, metric in METRICS.items() if metric.applies(task)}
 
     def add(self, scores: Vector, labels: Vector, weights: Vector) -> None:
         batch = Batch(self.task, scores, labels, weights)
-        for metric in self._each:
-            metric.add(batch)
+        for sums in self._each.values():
+            sums.add(batch)
 
     def merge(self, other: Metrics) -> None:
-        for own, its in zip(self._each, other._each, strict=True):
-            own.merge(its)
+        for name, sums in self._each.items():
+            sums.merge(other._each[name])
 
     def results(self) -> dict[str, Any]:
-        return {metric.name: metric.result() for metric in self._each}
+        return {name: sums.result() for name, sums in self._each.items()}

@@ -1,1 +1,1 @@
-"""Object stores: what lies at an address, pieces of it, and whole copies on this disk. Knows nothing of tables."""
+"""Object stores: listings, ranges of bytes, and copies of objects on this disk. Knows nothing of tables."""

@@ -1,6 +1,6 @@
-"""What lies in a store: listings, sizes and versions of objects, ranges of their bytes.
+"""Read object stores through pyarrow: listings, sizes and versions of objects, ranges of their bytes.
 
-Stores are reached through pyarrow; its S3 library is only loaded when an address is used.
+The S3 library is loaded at the first use of an address.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from streampgs.stores.patience import Absent, patiently, without_secrets
 
 CONNECT_SECONDS = 10.0
 STALL_SECONDS = 15.0
-"""After so long without a byte a request counts as failed."""
+"""A request without a byte for so long has failed."""
 ASKERS = 32
-"""Threads for small requests: what they wait for is the way to the store and back."""
+"""Threads for small requests, which mostly wait."""
 
 
 @dataclass(frozen=True)
 class RemoteObject:
-    """One version of an object. People read its address; whoever opens it as a file gets its copy on this disk.
+    """One version of an object. `str` gives its address, `os.fspath` its copy on this disk.
 
-    Two are equal if their addresses are: of one address there is one version in a catalog.
+    Equality is that of addresses: a catalog has one version of each.
     """
 
     address: str
     size: int = field(default=0, compare=False)
     version: str = field(default="", compare=False)
-    """What the store calls this content (an ETag, mostly)."""
+    """The store's name for this content: the ETag where there is one."""
     folder: Path | None = field(default=None, compare=False)
-    """Where its copy lies, once there is one."""
+    """The folder of its copy."""
 
     def __str__(self) -> str:
         return self.address
@@ -50,12 +50,12 @@ class RemoteObject:
 
     @property
     def copy(self) -> Path:
-        assert self.folder is not None, f"{self.address} has no place on this disk"
+        assert self.folder is not None, f"{self.address} has no folder for its copy"
         return self.folder / self.name
 
     @property
     def name(self) -> str:
-        """A name for this content from this address, and no other."""
+        """The name of the copy: a digest of address, size and version."""
         facts = f"{self.address}\n{self.size}\n{self.version}"
         return hashlib.sha256(facts.encode(errors="surrogateescape")).hexdigest()[:32] + ".shard"
 
@@ -81,13 +81,13 @@ class RemoteFile:
             with self._lock:
                 data = self.handle.read_at(size, offset)
         if len(data) != size:
-            raise OSError(f"{len(data):,} bytes came of {size:,}")
+            raise OSError(f"received {len(data):,} bytes of {size:,}")
         return bytes(data)
 
 
 @contextmanager
 def opened(remote: RemoteObject, stopping: threading.Event | None = None) -> Iterator[RemoteFile]:
-    """The object's bytes; an error if it is no longer the version that was catalogued."""
+    """Open the object; an error if it is no longer the version in the catalog."""
     filesystem, path = _at(parse(remote.address))
 
     def ask() -> tuple[Any, str]:
@@ -108,7 +108,7 @@ def opened(remote: RemoteObject, stopping: threading.Event | None = None) -> Ite
 
 
 def changed(remote: RemoteObject, size: int) -> DataError:
-    what = "another version of it" if size == remote.size else f"{size:,} bytes and not {remote.size:,}"
+    what = "another version" if size == remote.size else f"{size:,} bytes and not {remote.size:,}"
     return DataError(
         f"shard '{remote.address}' was replaced while in use: the store now has {what}",
         "restore it, or start a new run",
@@ -116,7 +116,7 @@ def changed(remote: RemoteObject, size: int) -> DataError:
 
 
 def looked_up(address: str) -> RemoteObject:
-    """The object as it is now."""
+    """The present version of the object."""
     filesystem, path = _at(parse(address))
 
     def ask() -> RemoteObject:
@@ -130,7 +130,7 @@ def _version(filesystem: Any, path: str, file: Any) -> str:
     found = {_text(name).lower(): _text(value) for name, value in (file.metadata() or {}).items()}
     if found.get("etag"):
         return found["etag"].strip('"')
-    if filesystem.type_name.startswith("py::"):  # such files say nothing of themselves
+    if filesystem.type_name.startswith("py::"):  # its files have no metadata
         entry = filesystem.handler.fs.info(path)
         for name in ("ETag", "etag", "md5", "mtime", "LastModified", "last_modified", "created"):
             if entry.get(name):
@@ -146,7 +146,7 @@ def _text(value: bytes | str) -> str:
 
 
 def is_object(address: Address) -> bool | None:
-    """Whether an object lies there, or a folder; None: neither."""
+    """True: an object; False: a folder; None: neither."""
     filesystem, path = _at(address)
     found = patiently(address, lambda: filesystem.get_file_info(path.rstrip("/"))).type.name
     return {"File": True, "Directory": False}.get(found)
@@ -160,21 +160,21 @@ def keys_below(address: Address) -> list[str]:
         entries = patiently(address, lambda: filesystem.get_file_info(selector))
     except Absent:
         return []
-    start = len(path) - len(address.key)  # paths are those of the store: bucket and key
+    start = len(path) - len(address.key)  # paths begin with the bucket
     return [entry.path[start:] for entry in entries if entry.type.name == "File"]
 
 
-# The ways into stores.
+# File systems of stores.
 
 
 def _at(address: Address) -> tuple[Any, str]:
-    """The file system behind an address, and the path in it."""
+    """The file system of an address, and the path in it."""
     try:
         return _found_at(address)
     except (ValueError, NotImplementedError, ImportError) as error:
         raise OptionError(
-            f"the store of '{address}' cannot be used as the environment has it: {without_secrets(str(error))}",
-            "docs/stores.md tells which variables count",
+            f"the environment does not give access to the store of '{address}': {without_secrets(str(error))}",
+            "docs/stores.md lists the variables",
         ) from None
 
 
@@ -206,11 +206,11 @@ def _s3_of(bucket: str) -> Any:
 
 
 def _s3_place(bucket: str) -> tuple[str | None, str]:
-    """The endpoint, if it is not Amazon's own, and the region."""
+    """The endpoint, unless it is Amazon's own, and the region."""
     endpoint = _environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
     region = _environment("AWS_REGION", "AWS_DEFAULT_REGION")
     if endpoint is not None and "@" in urlsplit(endpoint).netloc:
-        raise OptionError("the endpoint in AWS_ENDPOINT_URL carries a user or a password", "leave the bare address")
+        raise OptionError("the endpoint in AWS_ENDPOINT_URL has a user or a password", "give the bare address")
     if region is None:
         region = "us-east-1" if endpoint is not None else _region_of(bucket)
     return endpoint, region
@@ -218,7 +218,7 @@ def _s3_place(bucket: str) -> tuple[str | None, str]:
 
 @lru_cache
 def _region_of(bucket: str) -> str:
-    """Buckets tell anybody where they are."""
+    """The region of a bucket is public."""
     region: str = patiently(f"s3://{bucket}", lambda: import_module("pyarrow.fs").resolve_s3_region(bucket))
     return region
 
@@ -234,16 +234,15 @@ def _s3(endpoint: str | None, region: str, authorities: str | None) -> Any:
         region=region,
         connect_timeout=CONNECT_SECONDS,
         request_timeout=STALL_SECONDS,
-        retry_strategy=stores.AwsStandardS3RetryStrategy(max_attempts=1),  # asking again is the work of patiently()
+        retry_strategy=stores.AwsStandardS3RetryStrategy(max_attempts=1),  # patiently() retries
         tls_ca_file_path=authorities,
         **where,
     )
 
 
 def settings_for_rust(address: Address) -> dict[str, str]:
-    """The same place and credentials for libraries that reach stores by Rust's object_store, which has other names for
-    some; what it finds in the environment by itself is left to it."""
-    # A few times each request by itself: patiently() can only ask for all of them again.
+    """The settings for deltalake, where Rust's object_store has other names or does not read the environment."""
+    # It retries single requests: patiently() can only repeat all of them.
     patience = {"connect_timeout": f"{CONNECT_SECONDS}s", "timeout": f"{STALL_SECONDS}s", "max_retries": "3"}
     if address.scheme in S3:
         endpoint, region = _s3_place(address.place)
@@ -288,5 +287,5 @@ def _by_fsspec(scheme: str) -> Any:
     except (ImportError, ValueError) as error:
         raise OptionError(
             f"addresses of {scheme}:// cannot be read: {error}",
-            "use s3://, gs:// or abfs://, copy the shards to a disk, or install fsspec with its part for this store",
+            "use s3://, gs:// or abfs://, copy the shards to a disk, or install fsspec with its package for this store",
         ) from error

@@ -1,7 +1,7 @@
-"""Whole copies of remote shards on this disk: brought ahead of their use, within a limit.
+"""Copies of remote shards on this disk: downloaded before they are needed, within a limit.
 
-All bookkeeping is done by the one thread that asks for copies; others only download. What a copy is called depends on
-address, size and version, so that it needs no index, and another version never passes for it.
+One thread does all bookkeeping; the others download. The name of a copy depends on address, size and version, so that no
+index is needed and another version has another name.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from streampgs.stores.download import COPY_TIME_NS, PART_BYTES, download
 _OBJECTS, _PARTS = 8, 8
 _POLL_SECONDS = 0.1
 DOWNLOAD_BYTES = _PARTS * PART_BYTES
-"""What downloads may have in memory at a time."""
+"""The most that downloads have in memory at a time."""
 
 
 class Copies:
     def __init__(self, folder: Path, limit_bytes: int | None, expected: Iterable[RemoteObject] = ()) -> None:
-        """Copies below `folder`, taking at most `limit_bytes`; None: only what is wanted at present is kept.
-        Of what is `expected`, copies may be here already."""
+        """Copies below `folder` of at most `limit_bytes`; None: only those that are needed at present. Copies of the
+        `expected` objects may exist already."""
         self.folder = folder
         self.limit_bytes = limit_bytes
         self.evicted: Callable[[RemoteObject], None] = lambda remote: None
-        """Told of each copy that is about to go."""
+        """Called before a copy is deleted."""
         self._wanted: OrderedDict[Hashable, set[RemoteObject]] = OrderedDict()
         self._coming: dict[RemoteObject, Future[None]] = {}
         self._stopping = threading.Event()
@@ -43,11 +43,11 @@ class Copies:
         self._here = OrderedDict.fromkeys(remote for _, remote in sorted(found, key=lambda pair: pair[0]))
         """Least recently used first."""
         self._taken = sum(remote.size for remote in self._here)
-        """Bytes of what is here or coming."""
+        """Bytes of all copies, including those that are being downloaded."""
         remove_leftovers(folder, ".*.shard-*-*")
 
     def begin(self, key: Hashable, objects: Sequence[RemoteObject]) -> None:
-        """What `key` wants is wanted now; what was wanted before it is not any more. Begins to bring what is not here."""
+        """`key` needs the objects now, and earlier keys need theirs no longer. Starts the downloads."""
         while self._wanted and next(iter(self._wanted)) != key:
             self._wanted.popitem(last=False)
         self._wanted.setdefault(key, set()).update(objects)
@@ -58,7 +58,7 @@ class Copies:
         self.also(objects)
 
     def also(self, objects: Sequence[RemoteObject]) -> None:
-        """More that is wanted now."""
+        """Further objects that are needed now."""
         wanted = next(iter(self._wanted.values()), set())
         wanted.update(objects)
         self._settle()
@@ -67,14 +67,14 @@ class Copies:
                 continue
             if not self._make_room(remote.size, wanted):
                 raise RunError(
-                    f"{len(wanted):,} remote shards of {sum(r.size for r in wanted) / 1e6:,.1f} MB are wanted at the same "
-                    f"time; {(self.limit_bytes or 0) / 1e6:,.1f} MB of the cache are for copies",
+                    f"{len(wanted):,} remote shards of {sum(r.size for r in wanted) / 1e6:,.1f} MB are needed at the same "
+                    f"time; the cache has {(self.limit_bytes or 0) / 1e6:,.1f} MB for copies",
                     "give a larger --cache-limit to a new run, or write smaller shards",
                 )
             self._bring(remote)
 
     def announce(self, key: Hashable, objects: Sequence[RemoteObject]) -> None:
-        """What will be wanted next: brought meanwhile, as far as there is room."""
+        """`key` will need the objects next: download them as far as the limit allows."""
         while len(self._wanted) > 1 and key not in self._wanted:
             self._wanted.popitem(last=False)
         self._wanted.setdefault(key, set()).update(objects)
@@ -88,7 +88,7 @@ class Copies:
             self._bring(remote)
 
     def wait_for(self, objects: Sequence[RemoteObject], check_stop: Callable[[], None]) -> None:
-        """Until all are here; `check_stop` is called now and then."""
+        """Wait for the copies of all; `check_stop` is called in between."""
         for remote in objects:
             while (future := self._coming.get(remote)) is not None:
                 check_stop()
@@ -101,32 +101,30 @@ class Copies:
         return remote in self._here
 
     def close(self, waiting: bool = True) -> None:
-        """Begin nothing more. Requests under way end when they are answered, or have stood still for too long."""
+        """Start no more downloads. Requests under way end with their answer or their timeout."""
         self._stopping.set()
         self._objects.shutdown(waiting, cancel_futures=True)
-        self._parts.shutdown(
-            waiting
-        )  # each gives up as it begins; taken from the queue, it would be waited for forever
+        self._parts.shutdown(waiting)  # not cancelled: a download would wait for its parts forever; they give up
 
     def _bring(self, remote: RemoteObject) -> None:
         self._taken += remote.size
         self._coming[remote] = self._objects.submit(download, remote, self._parts, self._stopping)
 
     def _settle(self) -> None:
-        """Take note of downloads that have ended well; faults are kept for who waits for them."""
+        """Record the downloads that have succeeded. A failure is raised by `wait_for`."""
         for remote, future in list(self._coming.items()):
             if future.done() and future.exception() is None:
                 self._settle_one(remote, future)
 
     def _settle_one(self, remote: RemoteObject, future: Future[None]) -> None:
-        del self._coming[remote]  # a fault is told once: the next who wants it tries anew
+        del self._coming[remote]  # a failure is raised once; the next request tries again
         self._taken -= remote.size
         try:
             future.result()
         except OSError as error:
             raise RunError(
                 f"the copy of '{remote.address}' cannot be written to '{self.folder}': {error.strerror or error}",
-                "free some space there, or name another place with --cache DIR; then resume",
+                "free some space there, or give another folder with --cache DIR; then resume",
             ) from error
         self._here[remote] = None
         self._taken += remote.size
@@ -137,12 +135,12 @@ class Copies:
             if oldest is not None:
                 self._evict(oldest)
                 continue
-            strangers = [future for remote, future in self._coming.items() if remote not in protected]
-            if not (may_wait and strangers):
+            unneeded = [future for remote, future in self._coming.items() if remote not in protected]
+            if not (may_wait and unneeded):
                 return False
-            wait(strangers, return_when=FIRST_COMPLETED)
-            for remote in [r for r, future in self._coming.items() if future in strangers and future.done()]:
-                with suppress(Exception):  # who waits for it will ask for it again
+            wait(unneeded, return_when=FIRST_COMPLETED)
+            for remote in [r for r, future in self._coming.items() if future in unneeded and future.done()]:
+                with suppress(Exception):  # the next request tries again
                     self._settle_one(remote, self._coming[remote])
         return True
 
@@ -156,10 +154,10 @@ class Copies:
         self._taken -= remote.size
 
     def _touch(self, remote: RemoteObject) -> bool:
-        """Whether a sound copy is here; if so it now is the one used last."""
+        """Whether there is an unmodified copy; if so, it becomes the most recently used."""
         if remote not in self._here:
             return False
-        if self._used_at(remote) is None:  # deleted, or written to
+        if self._used_at(remote) is None:  # deleted or modified
             self._forget(remote)
             return False
         with suppress(OSError):
@@ -168,7 +166,7 @@ class Copies:
         return True
 
     def _used_at(self, remote: RemoteObject) -> int | None:
-        """When the copy was used last; None if there is none that nobody wrote to."""
+        """When the copy was used last; None without an unmodified copy."""
         try:
             status = remote.copy.stat()
         except FileNotFoundError:

@@ -1,4 +1,7 @@
-"""Asking a store again when it fails, for a bounded time and ever more slowly."""
+"""Retry requests to a store, ever more slowly, for a limited time.
+
+pyarrow would retry, too, but could not be stopped in between, and each store would have other rules.
+"""
 
 from __future__ import annotations
 
@@ -14,39 +17,35 @@ from typing import TypeVar
 from streampgs.errors import DataError
 
 PATIENCE_SECONDS = 60.0
-"""How long the same request may fail before it is given up."""
+"""How long the same request may fail."""
 FIRST_PAUSE_SECONDS = 0.25
 LONGEST_PAUSE_SECONDS = 8.0
 
-AGAIN = "see to it that the store can be reached, then go on: streampgs resume RUN, or the same command again"
-
-# Asked again these would be answered the same. Stores' libraries tell them in words only.
+# A retry would get the same answer. pyarrow gives the code of the store as text only.
 _REFUSED = re.compile(
     r"ACCESS_DENIED|Forbidden|INVALID_ACCESS_KEY|InvalidAccessKeyId|SIGNATURE_DOES_NOT_MATCH|SignatureDoesNotMatch"
-    r"|EXPIRED_TOKEN|ExpiredToken|INVALID_CLIENT_TOKEN|UNRECOGNIZED_CLIENT|HTTP status 40[013]|HTTP status 301"
+    r"|EXPIRED_TOKEN|ExpiredToken|INVALID_CLIENT_TOKEN|UNRECOGNIZED_CLIENT|HTTP status (40[013]|301)"
     r"|PERMISSION_DENIED|UNAUTHENTICATED|AuthenticationFailed|AuthorizationFailure|PermanentRedirect"
 )
-_ABSENT = re.compile(r"NO_SUCH_(KEY|BUCKET|UPLOAD)|NoSuch(Key|Bucket)|RESOURCE_NOT_FOUND|HTTP status 404|NOT_FOUND")
+_ABSENT = re.compile(r"NO_SUCH_(KEY|BUCKET)|NoSuch(Key|Bucket)|RESOURCE_NOT_FOUND|HTTP status 404|NOT_FOUND")
 _SECRETS = ("ACCESS_KEY", "SECRET", "TOKEN", "PASSWORD", "STORAGE_KEY", "ACCOUNT_KEY", "CREDENTIAL")
 
 T = TypeVar("T")
 
 
 class GivenUp(Exception):
-    """Whoever asked no longer wants to know."""
+    """The caller has stopped."""
 
 
 class Absent(DataError):
-    """Nothing lies at the address."""
+    """The store has no such object."""
 
 
 def patiently(address: object, ask: Callable[[], T], stopping: threading.Event | None = None) -> T:
-    """What `ask` gives, asked again while the store fails in ways that may pass."""
+    """The result of `ask`, called again while the store fails in ways that may pass."""
     began, pause, tries = time.monotonic(), FIRST_PAUSE_SECONDS, 0
     stopping = stopping or threading.Event()
-    while True:
-        if stopping.is_set():
-            raise GivenUp
+    while not stopping.is_set():
         tries += 1
         try:
             return ask()
@@ -59,22 +58,24 @@ def patiently(address: object, ask: Callable[[], T], stopping: threading.Event |
                 ) from None
             if isinstance(error, PermissionError) or _REFUSED.search(words):
                 raise DataError(
-                    f"'{address}' was refused by its store: {words}",
-                    "check credentials and region in the environment (docs/stores.md), and that they may read this",
+                    f"the store refused access to '{address}': {words}",
+                    "check the credentials and the region in the environment (docs/stores.md), and their permissions",
                 ) from None
             if error.errno in (errno.EMFILE, errno.ENFILE):
                 raise
             if time.monotonic() - began + pause > PATIENCE_SECONDS:
                 raise DataError(
-                    f"'{address}' cannot be read: {words} ({tries} tries in {time.monotonic() - began:.0f} s)", AGAIN
+                    f"'{address}' cannot be read: {words} ({tries} tries in {time.monotonic() - began:.0f} s)",
+                    "make sure that the store can be reached, then resume: streampgs resume RUN, or the same command",
                 ) from None
-        # Spread, lest all threads that failed together come back together.
+        # Spread out: threads that failed together should not retry together.
         stopping.wait(pause * random.uniform(0.5, 1.0))
         pause = min(2.0 * pause, LONGEST_PAUSE_SECONDS)
+    raise GivenUp
 
 
 def without_secrets(words: str) -> str:
-    """The words with every credential of the environment blotted out: libraries write what they were refused for."""
+    """The words with every credential of the environment masked: libraries quote the values that were refused."""
     for name, value in os.environ.items():
         if len(value) >= 8 and any(part in name.upper() for part in _SECRETS):
             words = words.replace(value, "***")

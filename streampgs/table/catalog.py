@@ -263,12 +263,13 @@ class Catalog:
     @staticmethod
     def from_table(table: pa.Table) -> Catalog:
         def shard(record: dict[str, Any]) -> Shard:
+            layout = json.loads(record["layout"])
             path, size, version = record["path"], record["size"], record.get("version", "")
             return Shard(
                 RemoteObject(path, size, version) if is_address(path) else Path(path),
                 record["format"],
                 Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
-                decode(Layout, json.loads(record["layout"])),
+                decode(Layout, layout),
                 record["decoded"],
                 record["cached"],
                 tuple(record["group_rows"]),

@@ -1,4 +1,4 @@
-"""What has become of a table's shards since they were catalogued: which came, went, moved, were written anew."""
+"""Compare a table with its catalog: which shards are new, missing, moved or rewritten."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from streampgs.table.content import content_digest, same_content, stamp_of
 Stamp = tuple[int, int, int]
 """Size, time of the last change and inode of a file."""
 _Likeness = tuple[int, str, str]
-"""What two files share that may hold the same rows."""
+"""Equal for files that may hold the same rows: size, digest of the footer, digest of samples."""
 
 
 @dataclass
 class Changes:
     new: list[ShardPath] = field(default_factory=list)
-    """Shards that are not in the catalog; also those that have taken the name of one that is."""
+    """Shards that are not in the catalog, including those that took the name of one that is."""
     moved: dict[int, Path] = field(default_factory=dict)
-    """Number of a shard → where its content lies now."""
+    """Number of a shard → the new path of its content."""
     touched: list[int] = field(default_factory=list)
-    """Numbers of shards that were written anew with the same content."""
+    """Numbers of shards that were rewritten with the same content."""
     replaced: list[int] = field(default_factory=list)
-    """Numbers of shards whose names other content has taken."""
+    """Numbers of shards whose content was replaced."""
     gone: list[int] = field(default_factory=list)
     copies: list[tuple[Path, Path]] = field(default_factory=list)
-    """New files, and the shards that hold the same bytes."""
+    """New files, each with the shard that has the same bytes."""
     doubtful: list[int] = field(default_factory=list)
-    """Numbers of shards of which the next look will tell what has become."""
+    """Numbers of shards that the next look will decide about."""
     unfinished: list[DataError] = field(default_factory=list)
-    """Why files are left alone for the time being."""
+    """Why files are not used yet."""
 
     @property
     def lost(self) -> list[int]:
@@ -44,16 +44,16 @@ class Changes:
 
 
 class Watch:
-    """Looks at a table again and again, and remembers what need not be looked at twice."""
+    """Looks at a table repeatedly, and remembers the files that it has compared."""
 
     def __init__(self, settling: bool) -> None:
-        """`settling`: a file counts when it has not changed between two looks."""
+        """`settling`: a file counts once it is the same in two looks."""
         self.settling = settling
         self._missing: set[int] = set()
         self._stamps: dict[Path, Stamp] = {}
         self._copies: dict[Path, tuple[Stamp, Path]] = {}
         self._new: defaultdict[_Likeness, list[Path]] = defaultdict(list)
-        """Found by the present look."""
+        """The new shards of the present look."""
 
     def look(self, catalog: Catalog, retired: Collection[int], paths: Sequence[ShardPath]) -> Changes:
         changes = Changes()
@@ -97,16 +97,15 @@ class Watch:
         return changes
 
     def _has_gone(self, number: int, changes: Changes) -> bool:
-        """Who waits looks twice: a shard that is being moved may be seen at neither place, or not yet be known at the new
-        one."""
+        """With settling, a shard must be missing twice: while it is moved it may be at neither place."""
         unsettled = any(not isinstance(error, Unfinished) for error in changes.unfinished)
         return not self.settling or (number in self._missing and not unsettled)
 
     def _is_settled(self, path: Path, stamp: Stamp, changes: Changes) -> bool:
-        """Whether a file may be looked at: it is whole, and its writer seems to have gone."""
+        """Whether the writer of a file seems to have finished."""
         if self.settling and self._stamps.get(path) != stamp:
             self._stamps[path] = stamp
-            changes.unfinished.append(DataError(f"shard '{path}' may still be being written"))
+            changes.unfinished.append(DataError(f"shard '{path}' may not be complete yet"))
             return False
         return True
 
@@ -119,7 +118,7 @@ class Watch:
         lost: dict[int, Path],
         changes: Changes,
     ) -> None:
-        """Find out what a file is: a shard that lay elsewhere, one written anew, a copy, or a new one."""
+        """Decide whether a file is a moved shard, a rewritten one, a copy, or a new one."""
         stamp = stamp_of(path)
         if stamp is None or (path not in live and not self._is_settled(path, stamp, changes)):
             return
@@ -131,7 +130,7 @@ class Watch:
             found, content = fingerprint_of(path), content_digest(path)
         except Unfinished as error:
             changes.unfinished.append(error)
-            if path in live:  # it is being written over: nothing is known yet
+            if path in live:  # it is being overwritten: the next look will decide
                 lost.pop(live[path], None)
                 changes.doubtful.append(live[path])
             return
@@ -148,8 +147,8 @@ class Watch:
                 changes.moved[number] = path
                 lost.pop(number)
                 return
-            if number in changes.doubtful:  # its name is being taken by other content: this may be where it went
-                changes.unfinished.append(DataError(f"shard '{path}' may be '{before}', which is being written over"))
+            if number in changes.doubtful:  # it is being overwritten: its content may have moved here
+                changes.unfinished.append(DataError(f"shard '{path}' may be '{before}', which is being overwritten"))
                 return
             if self._is_copy(path, stamp, changes.moved.get(number, before), changes):
                 return
@@ -170,5 +169,5 @@ def _likeness(found: Fingerprint, content: str) -> _Likeness:
 
 
 def _told_by_folders(path: Path) -> tuple[str, ...]:
-    """A file in another folder may be other rows: columns can be told by the names of folders."""
+    """Columns can come from the names of folders, so the same bytes in another folder may be other rows."""
     return tuple(part for part in path.parts[:-1] if "=" in part)

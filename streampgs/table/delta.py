@@ -1,6 +1,6 @@
-"""Delta Lake tables: which files a table's log counts, what it says of them, and what became of those known before.
+"""Delta Lake tables: the files of the newest version, and the changes since a catalog was made.
 
-The log is read by the package `deltalake`, which is only loaded where a table is met.
+The package `deltalake` reads the log. It is loaded at the first table.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from streampgs.table.partitions import Constant, LogSchema, can_be_constant
 
 LOG = "_delta_log"
 
-# What can be read as a list of whole files. Of the others the first two hide rows or columns that the files hold.
+# Features with which a table is still a list of whole files.
 _KNOWN_FEATURES = frozenset(
     {
-        *("deletionVectors", "columnMapping"),  # looked at more closely
+        *("deletionVectors", "columnMapping"),  # checked below
         *("timestampNtz", "typeWidening", "typeWidening-preview", "variantType", "variantType-preview"),  # only types
         *("variantShredding", "variantShredding-preview"),
         *("v2Checkpoint", "vacuumProtocolCheck"),  # only the log
@@ -41,22 +41,22 @@ _TRACE = re.compile(r"\n\s*0: .*", re.DOTALL)
 
 @dataclass(frozen=True)
 class DeltaListing:
-    """The files of one version of a table, in the order of their coming."""
+    """The files of one version of a table, the oldest first."""
 
     source: str
-    """The table's folder, from the root on, or its address."""
+    """The absolute path of the table's folder, or its address."""
     version: int
     files: tuple[Path | RemoteObject, ...]
     logs: tuple[LogSchema, ...]
-    """Of each file."""
+    """The schema and constants of each file."""
 
     def __str__(self) -> str:
         return f"Delta table '{self.source}', version {self.version}: {len(self.files):,} files"
 
 
 def list_table(source: str) -> DeltaListing:
-    """The newest version. Its files come by the times of their writing, which the log keeps as long as the files (it
-    forgets the versions that brought them), then by name: the same version is always in the same order."""
+    """The newest version. Its files are ordered by modification time, which the log keeps as long as the files, then by
+    name, so that the same version always has the same order."""
     source = str(parse(source.rstrip("/"))) if is_address(source) else os.path.abspath(source)
     try:
         deltalake = import_module("deltalake")
@@ -70,13 +70,13 @@ def list_table(source: str) -> DeltaListing:
     except deltalake.exceptions.TableNotFoundError:
         raise DataError(
             f"'{source}' has a folder '{LOG}', but no version of a Delta table in it",
-            "wait until its first version is written; if it is no Delta table, take that folder away",
+            "wait until its first version is written; if it is not a Delta table, remove that folder",
         ) from None
     except deltalake.exceptions.DeltaError as error:
         raise DataError(
             f"the log of Delta table '{source}' cannot be read: {_plainly(error)}",
-            "read it with the writer that made it, and write its rows to a table without what is named here; if the log "
-            "is damaged, restore it",
+            "read it with the program that wrote it, and write its rows to a table without this feature; if the log is "
+            "damaged, restore it",
         ) from None
 
 
@@ -101,9 +101,9 @@ def _listed(deltalake: Any, source: str) -> DeltaListing:
     actions = actions.sort_by([("modification_time", "ascending"), ("path", "ascending")])
     paths: list[str] = actions.column("path").to_pylist()
     for path in paths:
-        if _ELSEWHERE.match(path):
+        if _ELSEWHERE.match(path) or ".." in unquote(path).split("/"):
             raise DataError(
-                f"Delta table '{source}' counts files outside its folder, '{unquote(path)}' first (is it a shallow clone?)",
+                f"Delta table '{source}' lists files outside its folder, '{unquote(path)}' first (is it a shallow clone?)",
                 "name the table that it was cloned from, or clone it with its files",
             )
     logs = [LogSchema(schema, constants) for constants in _constants(actions, table.metadata().partition_columns)]
@@ -111,7 +111,7 @@ def _listed(deltalake: Any, source: str) -> DeltaListing:
 
 
 def _at(source: str, path: str) -> Path | RemoteObject:
-    """A path of the log, where words are written as in addresses of the web."""
+    """A path of the log, which is quoted as in a URL."""
     return RemoteObject(f"{source.rstrip('/')}/{unquote(path)}") if is_address(source) else Path(source, unquote(path))
 
 
@@ -135,17 +135,17 @@ def _refuse_more_than_files(table: Any, source: str) -> None:
     unknown = features - _KNOWN_FEATURES
     if unknown:
         raise DataError(
-            f"Delta table '{source}' needs what cannot be read here: {', '.join(sorted(unknown))}",
-            "write its rows to a table without it, or to Parquet files",
+            f"Delta table '{source}' uses features that are not supported: {', '.join(sorted(unknown))}",
+            "write its rows to a table without them, or to Parquet files",
         )
     mode = table.metadata().configuration.get("delta.columnMapping.mode") or "none"
     if mode != "none":
         raise DataError(
-            f"Delta table '{source}' gives columns other names than its files have (column mapping by {mode})",
+            f"Delta table '{source}' has other column names than its files (column mapping by {mode})",
             "write its rows to a table without column mapping (delta.columnMapping.mode = none), or to Parquet files",
         )
     if "deletionVectors" in features:
-        # Only those files are given that have one.
+        # Lists only the files that have one.
         for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
             raise DataError(
                 f"Delta table '{source}' has deleted rows that its files still hold (deletion vectors), first in "
@@ -156,36 +156,36 @@ def _refuse_more_than_files(table: Any, source: str) -> None:
 
 def part_of_table(source: str, table: object) -> DataError:
     return DataError(
-        f"'{source}' reaches into Delta table '{table}', whose log tells which files count",
+        f"'{source}' is a part of Delta table '{table}', whose log tells which files count",
         f"name the table itself: '{table}'",
     )
 
 
-# What became of files known before.
+# Changes since a catalog was made.
 
 
 @dataclass(frozen=True)
 class Removal:
-    """A version that took known files away."""
+    """A version that removed known files."""
 
     version: int | None
-    """None: the log does not reach back so far."""
+    """None: the log no longer has it."""
     operation: str
-    """As its writer calls it."""
+    """The name that its writer gave it."""
     files: int
     keeps_rows: bool
-    """The same rows lie in other files: tables are compacted and put in order so."""
+    """The rows were only rewritten to other files, as by OPTIMIZE."""
 
     def __str__(self) -> str:
         if self.version is None:
-            return f"a version that the log has forgotten took {_counted(self.files)} away"
-        rows = "its rows lie in other files" if self.keeps_rows else "rows were changed or deleted"
-        return f"version {self.version}, {self.operation}, took {_counted(self.files)} away: {rows}"
+            return f"a version that the log no longer has removed {_counted(self.files)}"
+        rows = "its rows are in other files" if self.keeps_rows else "rows were changed or deleted"
+        return f"version {self.version}, {self.operation}, removed {_counted(self.files)}: {rows}"
 
 
 @dataclass(frozen=True)
 class TableChange:
-    """A table's newest version beside the files that were known of it."""
+    """The newest version of a table, compared with the files of it that a catalog has."""
 
     listing: DeltaListing
     known: int
@@ -193,25 +193,24 @@ class TableChange:
     """In the listing's order."""
     gone: tuple[Path | RemoteObject, ...]
     removals: tuple[Removal, ...]
-    """Oldest first; they account for all that is gone."""
+    """Oldest first; they explain all files in `gone`."""
 
     @property
     def keeps_rows(self) -> bool:
-        """Whether the rows of what is gone are all still there, among what was added."""
+        """Whether all rows of the removed files are in added files."""
         return all(removal.keeps_rows for removal in self.removals)
 
     def __str__(self) -> str:
         head = (
-            f"Delta table '{self.listing.source}', version {self.listing.version}: {_counted(len(self.added))} came to "
-            f"the {self.known:,} known, {len(self.gone):,} of those are no longer part of it"
+            f"Delta table '{self.listing.source}', version {self.listing.version}: {_counted(len(self.added))} added "
+            f"to the {self.known:,} known, {len(self.gone):,} of those removed"
         )
         return "\n  ".join([head, *map(str, self.removals)])
 
 
 def change_of(listing: DeltaListing, catalogued: Iterable[Path | RemoteObject]) -> TableChange:
-    """What the newest version has that is not among the `catalogued` shards, and which of those that lie in the table's
-    folder it has no longer. The log is only read where files are gone, from the newest version back to the last that
-    took one away."""
+    """The files that are not among the `catalogued` shards, and those of the table's folder that it no longer has. Where
+    files were removed, the log is read from the newest version back to the first that removed one of them."""
     start = listing.source.rstrip("/") + "/"
     known = {path: None for path in catalogued if str(path).startswith(start)}
     active = set(listing.files)
@@ -263,9 +262,9 @@ def _commit(source: str, version: int) -> list[dict[str, Any]] | None:
 
 
 def _operation(commit: list[dict[str, Any]]) -> str:
-    told: dict[str, Any] = next((action["commitInfo"] for action in commit if "commitInfo" in action), {})
-    mode = (told.get("operationParameters") or {}).get("mode")
-    operation = str(told.get("operation") or "an operation without a name")
+    info: dict[str, Any] = next((action["commitInfo"] for action in commit if "commitInfo" in action), {})
+    mode = (info.get("operationParameters") or {}).get("mode")
+    operation = str(info.get("operation") or "an unnamed operation")
     return f"{operation} ({mode})" if mode else operation
 
 

@@ -1,4 +1,4 @@
-"""From what a user names (files, folders, globs, addresses of object stores) to what is a shard."""
+"""Find the shards in the files, folders, globs and addresses of object stores that a user names."""
 
 from __future__ import annotations
 
@@ -22,86 +22,99 @@ from streampgs.table.partitions import LogSchema
 @dataclass
 class Located:
     paths: list[ShardPath] = field(default_factory=list)
-    """Remote ones by address alone: nothing of them has been asked for yet."""
+    """In a stable order. Remote shards by address only: the store was not asked for them yet."""
     ignored: list[Path | str] = field(default_factory=list)
-    """Files in the named folders that are no shards by their names."""
+    """Files in the named folders whose names are not those of shards."""
     tables: list[DeltaListing] = field(default_factory=list)
     """The Delta tables among the sources."""
     logs: dict[ShardPath, LogSchema] = field(default_factory=dict)
-    """What the logs of tables say of their files."""
+    """The schema and constants that the logs of tables give for their files."""
 
 
 def locate(sources: Iterable[str]) -> Located:
-    """Shards in a stable order: the sources as given, the files of each by name, those of a Delta table as they came; a
-    file named twice counts once."""
-    found = Located()
-    seen: set[str] = set()
-
-    def add(path: Path) -> None:
-        file = os.path.realpath(path)  # a link is another name of the same file
-        if file not in seen:
-            seen.add(file)
-            found.paths.append(Path(os.path.abspath(path)))
-
-    def add_table(listing: DeltaListing) -> None:
-        found.tables.append(listing)
-        found.logs.update(zip(listing.files, listing.logs, strict=True))
-        for path in listing.files:
-            if isinstance(path, Path):
-                add(path)
-            elif path.address not in seen:
-                seen.add(path.address)
-                found.paths.append(path)
-
+    """The shards of the sources in the given order, the files of each by name, those of a Delta table by age. A file named
+    twice counts once."""
+    search = _Search()
     for source in sources:
-        if is_address(source):
-            if holds_log(source):
-                add_table(list_table(source))
-                continue
-            named, ignored = objects_at(source)
-            found.paths += [RemoteObject(address) for address in named if address not in seen]
-            seen.update(named)
-            found.ignored += ignored
-            continue
+        search.add(source)
+    return search.found
+
+
+class _Search:
+    def __init__(self) -> None:
+        self.found = Located()
+        self._seen: set[str] = set()
+
+    def add(self, source: str) -> None:
         path = Path(source)
-        if os.path.isdir(path / LOG):
-            add_table(list_table(source))
+        if is_address(source):
+            self._add_address(source)
+        elif os.path.isdir(path / LOG):
+            self._add_table(list_table(source))
         elif path.is_dir():
-            files = _files_below(path)
-            _refuse_parts_of_tables(source, files)
-            for file in files:
-                if is_shard_name(file.name):
-                    add(file)
-                else:
-                    found.ignored.append(file)
+            self._add_folder(source)
         elif path.is_file():
-            add(path)
+            self._add_file(path)
         elif glob.has_magic(source):
-            matches = sorted(glob.glob(source, recursive=True))
-            if not matches:
-                raise DataError(
-                    f"nothing matches '{source}'",
-                    "check the pattern; quote it so that the shell leaves it alone",
-                )
-            named = [match for match in matches if not is_hidden(Path(match).parts, Path(source).parts)]
-            _refuse_parts_of_tables(source, map(Path, named))
-            inner = locate(named)
-            for match in inner.paths:
-                add(Path(match))
-            found.ignored += inner.ignored
+            self._add_matches(source)
         else:
             raise DataError(
                 f"'{source}' does not exist",
                 "name files, folders, quoted globs or addresses (s3://…) of .parquet or .arrow shards",
             )
-    return found
+
+    def _is_new(self, name: str) -> bool:
+        is_new = name not in self._seen
+        self._seen.add(name)
+        return is_new
+
+    def _add_file(self, path: Path) -> None:
+        if self._is_new(os.path.realpath(path)):  # a link is another name of the same file
+            self.found.paths.append(Path(os.path.abspath(path)))
+
+    def _add_address(self, source: str) -> None:
+        if holds_log(source):
+            self._add_table(list_table(source))
+            return
+        named, ignored = objects_at(source)
+        self.found.paths += [RemoteObject(address) for address in named if self._is_new(address)]
+        self.found.ignored += ignored
+
+    def _add_table(self, listing: DeltaListing) -> None:
+        self.found.tables.append(listing)
+        self.found.logs.update(zip(listing.files, listing.logs, strict=True))
+        for path in listing.files:
+            if isinstance(path, Path):
+                self._add_file(path)
+            elif self._is_new(path.address):
+                self.found.paths.append(path)
+
+    def _add_folder(self, source: str) -> None:
+        files = _files_below(Path(source))
+        _refuse_parts_of_tables(source, files)
+        for file in files:
+            if is_shard_name(file.name):
+                self._add_file(file)
+            else:
+                self.found.ignored.append(file)
+
+    def _add_matches(self, source: str) -> None:
+        matches = sorted(glob.glob(source, recursive=True))
+        if not matches:
+            raise DataError(
+                f"nothing matches '{source}'", "check the pattern; quote it so that the shell does not expand it"
+            )
+        named = [match for match in matches if not is_hidden(Path(match).parts, Path(source).parts)]
+        _refuse_parts_of_tables(source, map(Path, named))
+        for match in named:
+            self.add(match)
 
 
 def _files_below(folder: Path) -> list[Path]:
     files: list[Path] = []
     seen: set[str] = set()
     for here, folders, names in os.walk(folder, followlinks=True):
-        if os.path.realpath(here) in seen:  # a link leads back
+        if os.path.realpath(here) in seen:  # a link back to a folder above
             folders.clear()
             continue
         seen.add(os.path.realpath(here))
@@ -111,7 +124,7 @@ def _files_below(folder: Path) -> list[Path]:
 
 
 def _refuse_parts_of_tables(source: str, files: Iterable[Path]) -> None:
-    """Of what lies in a Delta table's folder only its log tells what counts."""
+    """Only the log of a Delta table tells which files in its folder count."""
     tables: dict[Path, Path | None] = {}
 
     def table_above(folder: Path) -> Path | None:

@@ -1,7 +1,7 @@
-"""From an address in an object store (an object, a folder, a glob) to the objects that are shards.
+"""Find the shards at an address in an object store: an object, a folder or a glob.
 
-Stores have no folders, only keys; what is found, and in which order, is what the same words find on a disk that holds
-the same names. Training on either gives the same bits.
+Stores have no folders, only keys. The shards and their order are the same as on a disk with the same names, so that
+training on either gives the same bits.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from streampgs.table.delta import LOG, part_of_table
 
 
 def holds_log(source: str) -> bool:
-    """Whether a Delta table lies at the address."""
+    """Whether the address is a Delta table."""
     address = parse(source)
     folder = address.key.rstrip("/")
     log = address.at(f"{folder}/{LOG}" if folder else LOG)
@@ -28,7 +28,7 @@ def holds_log(source: str) -> bool:
 
 
 def objects_at(source: str) -> tuple[list[str], list[str]]:
-    """Addresses of shards in a stable order, and of what is none by its name."""
+    """Addresses of shards in a stable order, and of objects with other names."""
     address = parse(source)
     there = None if address.key.endswith("/") else is_object(address)
     if there:
@@ -38,7 +38,7 @@ def objects_at(source: str) -> tuple[list[str], list[str]]:
         found = matching(below, address.key)
         if found is None:
             raise DataError(
-                f"nothing matches '{source}'", "check the pattern; quote it so that the shell leaves it alone"
+                f"nothing matches '{source}'", "check the pattern; quote it so that the shell does not expand it"
             )
         keys, ignored = found
         _refuse_parts_of_tables(source, address, keys + ignored, below)
@@ -55,7 +55,7 @@ def objects_at(source: str) -> tuple[list[str], list[str]]:
 
 
 def _refuse_parts_of_tables(source: str, address: Address, keys: list[str], below: list[str]) -> None:
-    """Of what lies in a Delta table's folder only its log tells what counts."""
+    """Only the log of a Delta table tells which files in its folder count."""
     tables = {f"/{key}".partition(f"/{LOG}/")[0] for key in below if f"/{LOG}/" in f"/{key}"}
     partition = _literal_folder(f"{address.key.rstrip('/')}/*")
     above = partition
@@ -78,7 +78,7 @@ def _literal_folder(pattern: str) -> str:
 
 
 def in_folder(keys: Iterable[str], folder: str) -> tuple[list[str], list[str]]:
-    """The shards in a folder and below, by the parts of their names; and what is none."""
+    """The shards in a folder and below, by the parts of their names; and the other objects."""
     depth = len(folder.split("/")) if folder else 0
     below = sorted(
         (key for key in keys if not folder or key.startswith(folder + "/")), key=lambda key: tuple(key.split("/"))
@@ -88,7 +88,7 @@ def in_folder(keys: Iterable[str], folder: str) -> tuple[list[str], list[str]]:
 
 
 def matching(keys: list[str], pattern: str) -> tuple[list[str], list[str]] | None:
-    """What the glob finds among the keys: objects, and the shards in folders. None: it matches nothing at all."""
+    """The matches of the glob: objects, and the shards in folders; and the other objects. None: no match."""
     folders = {"/".join(parts[:length]) for key in keys for parts in [key.split("/")] for length in range(len(parts))}
     objects, parts = set(keys), pattern.split("/")
     matches = {key for key in objects if _matches(key.split("/"), parts)}
@@ -113,14 +113,14 @@ def matching(keys: list[str], pattern: str) -> tuple[list[str], list[str]] | Non
 
 
 def _matches(parts: list[str], pattern: list[str]) -> bool:
-    """As the glob module has it: '*' stays inside a name, '**' spans folders, neither sees a leading dot unbidden. A
-    name that ends in '/' has an empty last part."""
+    """As in the glob module: '*' stays inside a name, '**' spans folders, neither matches a leading dot. A name that ends
+    in '/' has an empty last part."""
     if not pattern:
         return not parts
     head, rest = pattern[0], pattern[1:]
     if head == "**":
         if not rest:
-            # Its root is found as 'folder/', what lies below without.
+            # The root matches as 'folder/', names below without a slash.
             return parts == [""] or (parts != [] and all(part and not part.startswith(".") for part in parts))
         return _matches(parts, rest) or (
             bool(parts and parts[0]) and parts[0][0] != "." and _matches(parts[1:], pattern)

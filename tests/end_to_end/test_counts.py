@@ -157,3 +157,30 @@ def test_counts_train_on_the_command_line_with_a_ball_and_an_offset(table: Path,
     done = command("evaluate", tmp_path / "run", table / "test.parquet")
     assert done.code == 0, done.err
     assert "deviance" in done.err + done.out
+
+
+def test_each_of_several_count_columns_starts_from_its_own_mean(tmp_path: Path) -> None:
+    random = np.random.default_rng(8)
+    columns = {
+        "rare": random.poisson(0.05, 4_000),
+        "common": random.poisson(50.0, 4_000),
+        "x": random.normal(size=4_000),
+    }
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    streampgs.train(tmp_path / "a.parquet", run=tmp_path / "run", label=("rare", "common"), loss="poisson", epochs=2)
+    model = streampgs.Model.load(tmp_path / "run")
+    means = model.predict(pa.table({"x": [0.0]}))[0]
+    np.testing.assert_allclose(means, [columns["rare"].mean(), columns["common"].mean()], rtol=0.1)
+    result = evaluate(model, [str(tmp_path / "a.parquet")])
+    assert result["deviance"] == pytest.approx(np.mean([one["deviance"] for one in result["labels"].values()]))
+
+
+def test_a_pause_and_another_sigma_keep_the_start(table: Path, tmp_path: Path) -> None:
+    choices: dict[str, Any] = {"loss": "poisson", "offset": "log_exposure"}
+    whole = streampgs.train(table / "train.parquet", run=tmp_path / "whole", epochs=2, threads=2, **choices)
+    streampgs.train(table / "train.parquet", run=tmp_path / "paused", rows=7_001, threads=2, **choices)
+    resumed = streampgs.resume(tmp_path / "paused", epochs=2)
+    assert resumed.dual_sha256 == whole.dual_sha256
+    before = streampgs.Model.load(tmp_path / "whole").settings.base
+    streampgs.resume(tmp_path / "whole", epochs=3, sigma=1e-5)
+    assert streampgs.Model.load(tmp_path / "whole").settings.base == before != 0.0

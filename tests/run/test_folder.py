@@ -136,7 +136,7 @@ def test_a_pipe_is_no_record(folder, catalog, name):
     folder.create({}, catalog)
     (folder.path / name).unlink()
     os.mkfifo(folder.path / name)
-    with pytest.raises(RunError, match=rf"'.*{name}' is damaged: .*no ordinary file"):
+    with pytest.raises(RunError, match=rf"'.*{name}' is damaged: .*not a regular file"):
         folder.record()
         folder.catalog()
 

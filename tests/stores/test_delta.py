@@ -85,7 +85,7 @@ def test_a_table_written_in_the_bucket_grows_and_changes(store: Moto, tmp_path: 
     change = change_of(list_table(address), known)
     assert change.gone == known == (RemoteObject(str(known[0])),)
     assert [str(removal) for removal in change.removals] == [
-        "version 2, OPTIMIZE, took 1 file away: its rows lie in other files"
+        "version 2, OPTIMIZE, removed 1 file: its rows are in other files"
     ]
 
 

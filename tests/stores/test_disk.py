@@ -40,5 +40,5 @@ def test_leftovers_that_are_links_or_pipes_are_let_be(tmp_path: Path) -> None:
 def test_a_pipe_and_a_device_are_no_files(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
-        with pytest.raises(OSError, match="it is no ordinary file"):
+        with pytest.raises(OSError, match="it is not a regular file"):
             open_regular(path)

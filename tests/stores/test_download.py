@@ -1,17 +1,15 @@
-"""A copy is put together of ranges, and has its name only when it proved right."""
+"""A copy is assembled from ranges, and gets its name only with the right content."""
 
 from __future__ import annotations
 
-import hashlib
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from streampgs.errors import DataError
+from streampgs.stores import access
 from streampgs.stores import download as module
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.download import download
@@ -28,7 +26,7 @@ def fetched(remote: RemoteObject) -> bytes:
     return remote.copy.read_bytes()
 
 
-def test_ranges_that_come_side_by_side_make_a_whole(
+def test_ranges_fetched_in_parallel_make_a_whole(
     proxied: Proxy, moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PART_BYTES", 70_000)
@@ -43,39 +41,39 @@ def test_an_empty_object_is_an_empty_file(store: Moto, tmp_path: Path) -> None:
     assert fetched(RemoteObject(f"s3://{BUCKET}/ranges/empty", 0, etag, tmp_path / "copies")) == b""
 
 
-class Untold:
-    """A store whose ETags are of parts of unknown size: content comes as it is told here."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, contents: list[bytes]) -> None:
-        self.contents = contents
-
-        @contextmanager
-        def opened(remote: RemoteObject, stopping: threading.Event) -> Iterator[Untold]:
-            yield self
-
-        monkeypatch.setattr(module, "opened", opened)
-        monkeypatch.setattr(module, "looked_up", lambda address: self.remote)
-
-    size = 3
-
-    def read(self, size: int, offset: int) -> bytes:
-        return self.contents.pop(0)
-
-
-@pytest.mark.parametrize(
-    ("contents", "kept"),
-    [([b"abc", b"abc"], b"abc"), ([b"abX", b"abc", b"abc"], b"abc"), ([b"abW", b"abX", b"abY", b"abZ"], None)],
-)
-def test_what_no_etag_tells_must_come_twice_alike(
-    contents: list[bytes], kept: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_an_object_uploaded_in_parts_is_downloaded_once(
+    store: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Untold(monkeypatch, contents)
-    version = hashlib.md5(b"of parts of unknown size").hexdigest() + "-7"
-    store.remote = RemoteObject("s3://bucket/x", 3, version, tmp_path / "copies")
-    if kept is None:
+    """Its ETag is not a checksum of the content."""
+    store.put("ranges/parts", CONTENT)
+    remote = RemoteObject(f"s3://{BUCKET}/ranges/parts", len(CONTENT), "0" * 32 + "-7", tmp_path / "copies")
+    monkeypatch.setattr(access, "_version", lambda *_: remote.version)
+    assert fetched(remote) == CONTENT
+
+
+@pytest.mark.parametrize("version", ["0" * 32, "0" * 32 + "-7"])
+def test_an_object_that_was_replaced_during_the_download_is_refused(
+    version: str, store: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("ranges/replaced", CONTENT)
+    remote = RemoteObject(f"s3://{BUCKET}/ranges/replaced", len(CONTENT), version, tmp_path / "copies")
+    versions = iter([version, "another"])
+    monkeypatch.setattr(access, "_version", lambda *_: next(versions))
+    with pytest.raises(DataError, match="was replaced while in use"):
+        fetched(remote)
+    assert list((tmp_path / "copies").iterdir()) == []
+
+
+@pytest.mark.parametrize("is_md5", [True, False])
+def test_content_must_match_an_etag_unless_it_is_declared_not_to_be_a_checksum(
+    is_md5: bool, store: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.put("ranges/kms", CONTENT)
+    remote = RemoteObject(f"s3://{BUCKET}/ranges/kms", len(CONTENT), "0" * 32, tmp_path / "copies")
+    monkeypatch.setattr(access, "_version", lambda *_: remote.version)
+    if is_md5:
         with pytest.raises(DataError, match="do not match its ETag"):
-            fetched(store.remote)
-        assert list((tmp_path / "copies").iterdir()) == []
+            fetched(remote)
     else:
-        assert fetched(store.remote) == kept
-    assert contents == []
+        monkeypatch.setenv(module.NO_MD5, "1")
+        assert fetched(remote) == CONTENT

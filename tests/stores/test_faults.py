@@ -1,4 +1,4 @@
-"""What goes wrong between here and a store costs time, or ends in a message; it never costs a bit."""
+"""A fault between here and a store costs time or ends in a message; it never changes a bit."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _FOOTER_BYTES = 1 << 16
 
 
 def is_download(request: Request) -> bool:
-    """Of a shard's rows: footers come in requests of fixed sizes."""
+    """A request for the rows of a shard: those for footers have fixed sizes."""
     method, path, asked = request
     return method == "GET" and "/part-" in path and asked > _FOOTER_BYTES
 
 
 class EveryOtherTime:
-    """Each request fails when it comes first, succeeds when it comes again, and so on."""
+    """Each request fails the first time, succeeds the second time, and so on."""
 
     def __init__(self, fault: str) -> None:
         self.fault = fault
@@ -44,7 +44,7 @@ class EveryOtherTime:
 
 @pytest.mark.parametrize("fault", ["500", "503", "truncate", "close", "flip", "shorten"])
 @pytest.mark.parametrize("file_format", ["arrow", "parquet"])
-def test_faults_that_pass_cost_no_bit(
+def test_passing_faults_do_not_change_a_bit(
     fault: str,
     file_format: str,
     folders: Path,
@@ -60,7 +60,7 @@ def test_faults_that_pass_cost_no_bit(
     assert proxied.faults >= 6
 
 
-def test_a_server_that_stalls_is_asked_again(
+def test_a_stalled_request_is_retried(
     folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
 ) -> None:
     address = moto.upload(folders / "sparse-arrow", "stalls")
@@ -78,10 +78,10 @@ def test_a_server_that_stalls_is_asked_again(
 
 
 @pytest.mark.parametrize("fault", ["500", "stall", "truncate", "close"])
-def test_a_store_that_fails_for_good_ends_training_with_a_message(
+def test_a_store_that_keeps_failing_ends_training_with_a_message(
     fault: str, folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
 ) -> None:
-    """Somewhere in the middle, where a checkpoint holds what was done; resuming when it is back gives the same bits."""
+    """In the middle of an epoch, with a checkpoint; resuming later gives the same bits."""
     address = moto.upload(folders / "sparse-parquet", "fails")
     run = tmp_path / "run"
     streampgs.train(address, run=run, rows=500, **SMALL)
@@ -111,7 +111,7 @@ def test_a_byte_that_is_always_wrong_is_never_used(
     address = moto.upload(folders / "sparse-arrow", "wrong")
     proxied.fault = lambda request: "flip" if is_download(request) else None
     run = tmp_path / "run"
-    with pytest.raises(streampgs.StreampgsError, match="came 4 times with bytes that do not match its ETag"):
+    with pytest.raises(streampgs.StreampgsError, match="was downloaded 4 times with bytes that do not match its ETag"):
         streampgs.train(address, run=run, epochs=2, **SMALL)
     assert list((run / "cache").rglob("[!.]*.shard")) == []
     proxied.fault = lambda request: None
@@ -135,12 +135,12 @@ def test_an_object_replaced_after_it_was_catalogued_is_refused(
         streampgs.train(address, run=tmp_path / "run", epochs=2, **SMALL)
 
 
-def test_refused_credentials_are_told_at_once_and_not_shown(
+def test_refused_credentials_are_reported_at_once_and_not_shown(
     folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path
 ) -> None:
     moto.upload(folders / "sparse-arrow", "refused")
     proxied.fault = lambda request: "403"
-    with pytest.raises(streampgs.StreampgsError, match="was refused by its store") as refused:
+    with pytest.raises(streampgs.StreampgsError, match="the store refused access to") as refused:
         streampgs.train("s3://tables/refused", run=tmp_path / "run", **SMALL)
     assert MARKER not in str(refused.value)
     assert len(proxied.requests) <= 2
@@ -149,7 +149,7 @@ def test_refused_credentials_are_told_at_once_and_not_shown(
 def test_a_server_that_dies_pauses_training(
     folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Callable[[str], str]
 ) -> None:
-    """The process is killed while shards are on their way; another takes its place, with the objects uploaded anew."""
+    """The server is killed while shards are downloaded; another replaces it, with the objects uploaded again."""
     server = Moto()
     address = server.upload(folders / "sparse-parquet", "dies")
     wanted: list[str] = []
@@ -163,7 +163,7 @@ def test_a_server_that_dies_pauses_training(
     proxy = Proxy(server.port, kill)
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
     run = tmp_path / "run"
-    # The command line as it is, but for its patience.
+    # The command line with less patience.
     code = (
         "from streampgs.stores import patience\n"
         "patience.PATIENCE_SECONDS = 1.0\n"

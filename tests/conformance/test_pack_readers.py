@@ -1,0 +1,117 @@
+"""Laws that every reader of `streampgs pack` keeps.
+
+A new kind of input needs a sample, tests/packing/samples/KIND.json: the text (or base64) of a file with a few rows, the
+rows, and for text a bad line and how the error names it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streampgs.errors import DataError
+from streampgs.packing import array_slices, packer, source, tokens
+from streampgs.packing.kinds import KINDS, help_text
+from streampgs.packing.packer import pack
+from streampgs.run.report import StopRequest
+from tests.packing.conftest import contents_of, shards_of, table_of
+
+SAMPLES = Path(__file__).parents[1] / "packing" / "samples"
+FILES = 5
+
+
+@pytest.fixture(params=KINDS)
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def sample(kind: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((SAMPLES / f"{kind}.json").read_text())
+    found["data"] = base64.b64decode(found["base64"]) if "base64" in found else found["text"].encode()
+    found["bad_line"] = base64.b64decode(found.get("bad_base64", "")) or found.get("bad", "").encode()
+    return found
+
+
+def write(folder: Path, data: bytes, files: int = 1) -> list[Path]:
+    paths = [folder / f"file-{number}" for number in range(files)]
+    for path in paths:
+        path.write_bytes(data)
+    return paths
+
+
+def test_a_sample_packs_to_its_rows(kind, sample, tmp_path):
+    pack(write(tmp_path, sample["data"]), tmp_path / "out", kind=kind)
+    assert table_of(tmp_path / "out").to_pylist() == sample["rows"]
+
+
+@pytest.mark.parametrize("size", [8, 40])
+def test_rows_do_not_depend_on_how_much_is_read_at_once(kind, sample, tmp_path, monkeypatch, size):
+    if kind in ("csv", "tsv"):
+        size *= 4  # a block holds a row and the header
+    for module, name in ((source, "CHUNK_BYTES"), (tokens, "_CHUNK_BYTES"), (array_slices, "SLICE_BYTES")):
+        monkeypatch.setattr(module, name, size)
+    pack(write(tmp_path, sample["data"]), tmp_path / "out", kind=kind)
+    assert table_of(tmp_path / "out").to_pylist() == sample["rows"]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_pack_stopped_anywhere_resumes_to_the_same_bytes(kind, sample, tmp_path, monkeypatch, shuffle):
+    monkeypatch.setattr(packer, "share_of", lambda memory: 100)
+    monkeypatch.setattr(array_slices, "SLICE_BYTES", 20)
+    paths = write(tmp_path, sample["data"], FILES)
+    options: dict[str, Any] = {"kind": kind, "rows_per_shard": 2, "shuffle": shuffle}
+    whole = pack(paths, tmp_path / "whole", **options)
+    assert whole.rows == FILES * len(sample["rows"])
+    moments = 0
+    while True:
+        moments += 1
+        out, stop, seen = tmp_path / f"out{moments}", StopRequest(), 0
+
+        def look(status, stop=stop, moment=moments):
+            nonlocal seen
+            seen += 1
+            if seen == moment:
+                stop.ask("test")
+
+        if pack(paths, out, **options, on_progress=look, stop=stop).stopped_by == "done":
+            break
+        assert all(not file.name.startswith(".part") for file in out.iterdir())
+        assert pack(paths, out, **options).rows == whole.rows
+        assert contents_of(out) == contents_of(tmp_path / "whole")
+        moments += moments // 3  # fewer of the later ones
+    assert moments > FILES
+
+
+def test_a_bad_row_is_named_or_left_out_and_counted_once(kind, sample, tmp_path):
+    if not sample["bad_line"]:
+        pytest.skip("this kind has no rows that can be bad by themselves")
+    paths = write(tmp_path, sample["data"] + sample["bad_line"] + b"\n")
+    with pytest.raises(DataError, match="file-0'.*" + sample["named"]) as error:
+        pack(paths, tmp_path / "refused", kind=kind)
+    assert error.value.remedy
+    stop = StopRequest()
+    stop.ask("test")
+    pack(paths, tmp_path / "out", kind=kind, on_bad_row="skip", rows_per_shard=1, stop=stop)
+    report = pack(paths, tmp_path / "out", kind=kind, on_bad_row="skip", rows_per_shard=1)
+    assert table_of(tmp_path / "out").to_pylist() == sample["rows"]
+    assert sum(report.skipped_rows.values()) == 1
+
+
+def test_a_file_that_is_cut_off_is_an_error_or_has_fewer_rows(kind, sample, tmp_path):
+    paths = write(tmp_path, sample["data"][: len(sample["data"]) // 2])
+    try:
+        pack(paths, tmp_path / "out", kind=kind)
+        assert table_of(tmp_path / "out").to_pylist() != sample["rows"]
+        assert KINDS[kind].is_text
+    except DataError as error:
+        assert "file-0" in error.found or "no rows" in error.found or kind == "sql"
+        assert not shards_of(tmp_path / "out")
+
+
+def test_help_names_every_kind_of_file(kind):
+    assert kind in help_text() or kind == "sql"
