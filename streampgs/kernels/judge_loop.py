@@ -35,9 +35,9 @@ _LARGEST_MARGIN = 64.0
 
 @compiled
 def scaled_logistic_loss(scores, labels, weights):  # type: ignore[no-untyped-def]
-    """min over a ≥ 0 of Σ weight·log(1 + exp(-a·y·score)): how well scores separate the classes, if their scale does not count.
+    """min over a ≥ 0 of Σ weight·log(1 + exp(-a·y·score)): how well scores tell the classes apart, for any scale.
 
-    By Newton's method inside a bracket, until the sixth digit of the loss is right.
+    By Newton's method inside a bracket, until the sixth digit of the loss is certain.
     """
     mean_size, at_zero = 0.0, 0.0
     for r in range(scores.size):
@@ -48,7 +48,7 @@ def scaled_logistic_loss(scores, labels, weights):  # type: ignore[no-untyped-de
     if mean_size == 0.0:
         return at_zero
     if not mean_size < np.inf:
-        return np.inf  # scores that overflowed separate nothing
+        return np.inf  # scores that left the range tell nothing apart
     low, high, scale = 0.0, _LARGEST_MARGIN, 1.0  # in units of 1/mean_size: squares of margins stay in range
     least = np.inf
     for _ in range(_NEWTON_STEPS):

@@ -104,6 +104,7 @@ class Models:
             features = form.feature_count or window.largest_index + 1
             self.race.validation = form.validation(features)
             enter_first(self.race, form.options, window, form.layout, epoch_rows, features)
+            self.refuse_too_wide(window)
             self.lanes.grow(form.feature_count or 0)
         elif self.changes_sigma:
             before = enter_other_sigmas(self.race, form.options, window, form.layout, epoch_rows, rows_done)

@@ -325,7 +325,7 @@ def test_what_makes_no_sense_for_streams_is_refused(tables: Tables, tmp_path: Pa
         ("train", "-", "--run", "new", "--epochs", "2"): "--epochs",
         ("train", "-", "--run", "new", "--sampling", "independent"): "--sampling",
         ("train", "-", "--run", "new", "--no-cache"): "cache",
-        ("train", "-", data, "--run", "new"): "beside other data",
+        ("train", "-", data, "--run", "new"): "next to other data",
         ("train", data, "--run", "new", "--replay", "1"): "--replay without a stream",
         ("train", "-", "--run", "new", "--replay", "-1"): "--replay",
         ("train", "-", "--run", "new", "--window", "300MB"): "--window",
@@ -360,7 +360,7 @@ def test_a_model_of_a_stream_is_a_model_like_any_other(tables: Tables, tmp_path:
     assert done.json["accuracy"] > 0.8
     assert command("predict", run, test, "--out", tmp_path / "out.csv").code == 0
     told = command("inspect", run, "--top", 3)
-    assert "3,000 rows of the stream are taken" in told.out + told.err
+    assert "3,000 rows of the stream are done" in told.out + told.err
     model = streampgs.Model.load(run)
     assert model.predict(mixed(10)).shape == (10,)
 
@@ -401,7 +401,7 @@ def test_a_stranger_is_told_how_a_stream_goes_on(tables: Tables, tmp_path: Path)
     ):
         _, err = trainer.communicate(timeout=60)
     taken = inspect_run(run)["stream_rows"]
-    assert f"{taken:,} rows of the stream are taken" in err.decode()
+    assert f"{taken:,} rows of the stream are done" in err.decode()
     assert f"producer | streampgs resume {run} - --skip-taken --rows N" in err.decode()
     shown = command("inspect", run).err
     assert f"from row {taken:,} on, counted from 0: producer | streampgs resume {run} -" in shown
