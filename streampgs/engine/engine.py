@@ -24,8 +24,8 @@ class _Copies:
 
 
 class Engine:
-    """The lanes that the run started with take part in rounds. Lanes that joined later have taken fewer steps, for which
-    rounds would end at other rows: they step alone over the same rows."""
+    """Steps the lanes that the run started with in rounds. Lanes that joined later have taken fewer steps, so their rounds
+    would end at other rows: they step alone over the same rows."""
 
     def __init__(
         self,

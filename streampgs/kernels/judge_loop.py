@@ -1,4 +1,4 @@
-"""Sums over given scores: of losses, and of what the scores are worth whatever their scale."""
+"""Sums over given scores: of losses, and of the logistic loss at the best scale of the scores."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _LARGEST_MARGIN = 64.0
 
 @compiled
 def scaled_logistic_loss(scores, labels, weights):  # type: ignore[no-untyped-def]
-    """min over a ≥ 0 of Σ weight·log(1 + exp(-a·y·score)): how well scores tell the classes apart, whatever their scale.
+    """min over a ≥ 0 of Σ weight·log(1 + exp(-a·y·score)): how well scores tell the classes apart, for any scale.
 
-    By Newton's method, kept inside a bracket; so far that the sixth digit of the loss stands.
+    By Newton's method inside a bracket, until the sixth digit of the loss is certain.
     """
     mean_size, at_zero = 0.0, 0.0
     for r in range(scores.size):

@@ -1,7 +1,7 @@
-"""The Primal Gradient Solver's loop: one step costs O(nonzeros of its rows) for every p in (1, 2], ball and averaging
-included; for p = 2 several models ("lanes") may step on each row at once.
+"""The loop of the Primal Gradient Solver. A step costs O(nonzeros of its rows) for every p in (1, 2], including the ball
+and averages; for p = 2 several models ("lanes") step on each row together.
 
-The formulas. λ is the negated sum of all sub-gradients, s a scale near max |λ_i| that keeps powers in range (1 for
+λ is the negated sum of all sub-gradients, s a scale near max |λ_i| that keeps powers in range (1 for
 p = 2, and 0 while λ is), v_i = sgn(λ_i)·(|λ_i|/s)^{q-1} and Q = Σ (|λ_i|/s)^q. Before step t the iterate is w = c·v with
 
     c = (p-1)·s·Q^{(2-q)/q} / ((t-1+t0)σ),      ‖w‖_p = (p-1)·s·Q^{1/q} / ((t-1+t0)σ),
@@ -9,8 +9,8 @@ p = 2, and 0 while λ is), v_i = sgn(λ_i)·(|λ_i|/s)^{q-1} and Q = Σ (|λ_i|/
 and c shrinks by min(1, B/‖w‖_p) on the ball. The sum of iterates is S·v + u, where S sums c and u is corrected at the
 few coordinates whose v changes.
 
-`coordinates` holds what is touched together side by side, a row for each feature behind the intercept's row 0: for
-p = 2 the lanes' λ, then their u; otherwise (λ, v, u) of the one lane; without averaging u is left out.
+`coordinates` has a row for the intercept and then one for each feature, with the numbers that a step touches together: for
+p = 2 the λ of all lanes, then their u; otherwise (λ, v, u) of the one lane. Without averages there is no u.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from streampgs.kernels.row_loops import row_loops
 from streampgs.kernels.targets import BASE, SHAPE, TARGET_ROWS, UNIT, label_of
 from streampgs.kernels.vector_math import exp2_of, log2_of
 
-# Rows of the array of scalars that a loop carries from call to call, a column for each lane.
+# Rows of the array of scalars that loops keep between calls; a column for each lane.
 POWER_SUM = 0
 SCALE = 1
 MULTIPLIER_SUM = 2
@@ -48,13 +48,13 @@ PARAMETERS = TARGET_ROWS + 3
 
 LANE_WIDTHS = (1, 4, 8, 16)
 
-# Between two rebuilds (max |λ_i|/s)^q may leave 1 by this factor, either way. A sum of iterates S·v + u loses as many
-# digits as v has changed since its iterates were counted, and Q as many as it has fallen; so all is made afresh before
-# that can be told from rounding. For p near 1, where q is large, a small change of λ is a large one of v.
+# Between two rebuilds (max |λ_i|/s)^q may differ from 1 by this factor, up or down. A sum of iterates S·v + u loses as many
+# digits as v has changed since its iterates were counted, and Q as many as it has decreased; so both are computed again
+# before that exceeds rounding. For p near 1, where q is large, a small change of λ is a large change of v.
 _RANGE = 2.0**8
 
-# With many lanes and a state larger than the second-level cache, what the row after the next will touch is fetched
-# meanwhile. With few lanes the processor itself looks far enough ahead, and more instructions only cost time.
+# With many lanes and a state larger than the second-level cache, the features of the row after the next are fetched in
+# advance. With few lanes the processor looks far enough ahead, and more instructions only cost time.
 _PREFETCHED_STATE = 1 << 18  # numbers
 _ROWS_AHEAD = 2
 _LINE_NUMBERS = 8  # of eight bytes in a cache line
@@ -64,7 +64,7 @@ _LINE_ENTRIES = 16  # of four bytes in a cache line
 
 @called
 def _are_scattered(starts, stops, first, stop):  # type: ignore[no-untyped-def]
-    """Whether some rows do not lie behind the row before, so that the processor would not look for them there."""
+    """Whether some rows do not follow the row before in memory, where the processor would fetch them in advance."""
     scattered = False
     for r in range(first + 1, stop):
         scattered |= starts[r] != stops[r - 1]
@@ -73,7 +73,7 @@ def _are_scattered(starts, stops, first, stop):  # type: ignore[no-untyped-def]
 
 @called
 def _prefetch_entries(row, starts, stops, indices, values):  # type: ignore[no-untyped-def]
-    """Not inlined: the loop has no register to spare for what few of its calls do."""
+    """Not inlined: few calls need it, and the loop has no register to spare."""
     if row < starts.size:
         for line in range(starts[row], stops[row] + _LINE_ENTRIES - 1, _LINE_ENTRIES):
             prefetch_for_writing(indices, line)
@@ -107,10 +107,10 @@ def _tally(scalars, lane, product, score, label, slope, loss, weight, share):  #
 
 @cache
 def rebuild_for(p: float, lanes: int, averaging: bool) -> Callable[..., None]:
-    """rebuild(coordinates, scalars): everything derived from λ made afresh, against drift and overflow.
+    """rebuild(coordinates, scalars): compute everything derived from λ again, against drift and overflow.
 
-    The running pair (S, u) is flushed first (u takes up S·v, S becomes 0), so that sums of iterates survive a change
-    of scale and no cancellation lasts longer than the stretch between two rebuilds.
+    First S·v is added to u and S becomes 0, so that sums of iterates survive a change of scale, and cancellation does not
+    last beyond the next rebuild.
     """
     rebuild_parts = _euclidean_rebuild(lanes, averaging) if p == 2.0 else _general_rebuild(p, averaging)
 
@@ -124,18 +124,18 @@ def rebuild_for(p: float, lanes: int, averaging: bool) -> Callable[..., None]:
 
 @dataclass(frozen=True)
 class MeetingLoops:
-    """How workers that started from one state put together what they have come to, for features [first, stop)."""
+    """Merge the states of workers that started from the same state, for features [first, stop)."""
 
     fold: Callable[..., None]
-    """fold(state, other, multiplier_sums, other_sums, first, stop): λ and the sums of iterates of another worker added to
-    the first one's. `multiplier_sums` are the first one's S, zeros once they have been taken up."""
+    """fold(state, other, multiplier_sums, other_sums, first, stop): add λ and the sums of iterates of another worker to the
+    first one's. `multiplier_sums` are the first one's S; zeros once they have been added."""
     settle: Callable[..., None]
-    """settle(state, other, multiplier_sums, other_sums, workers, first, stop, power_sums): fold the last one, divide λ by
-    the number of workers, and let that worker go on from there."""
+    """settle(state, other, multiplier_sums, other_sums, workers, first, stop, power_sums): fold the last worker, divide λ by
+    the number of workers, and copy the result to that worker."""
     spread: Callable[..., None]
-    """spread(state, other, first, stop): another worker is to go on from the state, with sums of its own."""
+    """spread(state, other, first, stop): copy the state to another worker, whose sums begin at zero."""
     derived: bool
-    """Whether there are numbers derived from λ (p < 2), which must be rebuilt and spread after a meeting."""
+    """Whether numbers derived from λ (p < 2) must be rebuilt and copied to the workers after a merge."""
 
 
 @cache
@@ -185,11 +185,11 @@ def meeting_for(p: float, lanes: int, averaging: bool) -> MeetingLoops:
 
 @cache
 def advance_for(loss: LossFormulas, p: float, layout: str, lanes: int, averaging: bool) -> Callable[..., int]:
-    """advance(…): steps over rows [first, stop) of a window, `batch` rows a step; gives the step count after them.
+    """advance(…): step over rows [first, stop) of a window, `batch` rows a step; returns the step count after them.
 
-    Rows come in visiting order; row r's entries are [starts[r], stops[r]) of `values` (and of `indices` where the
-    layout is sparse), labels[r, …] its labels. Each gradient is counted `copies` times, and so is each step. Nothing is
-    chosen inside the loop: loss, p, layout, lanes and averaging are closed over.
+    Rows are in visiting order. Row r has entries [starts[r], stops[r]) of `values` (and of `indices` if the layout is
+    sparse) and labels[r, …]. Each gradient and each step is counted `copies` times. The loop makes no choices: loss, p,
+    layout, lanes and averaging are closed over.
     """
     if p == 2.0:
         return _euclidean_advance(loss, layout, lanes, averaging)
@@ -319,7 +319,7 @@ def _euclidean_advance(loss: LossFormulas, layout: str, lanes: int, averaging: b
 
 @inlinable
 def _general_dot(features, indices, values, start, stop, sparse):  # type: ignore[no-untyped-def]
-    """Four sums by hand: told to reassociate, the compiler would gather, which is slower than loading one by one."""
+    """Four sums by hand: if it may reassociate, the compiler gathers, which is slower than loading one by one."""
     first, count = np.uint64(start), np.uint64(stop - start)
     sum_0, sum_1, sum_2, sum_3 = 0.0, 0.0, 0.0, 0.0
     k = np.uint64(0)

@@ -1,8 +1,8 @@
 """The two loops over the entries of a row for p = 2, where the row of the state that belongs to a feature is one vector.
 
 `coordinates` has a row for the intercept and behind it one for each feature: `lanes` values of λ, then, with averaging,
-as many of u. Both loops are written for the vector registers: what belongs to a feature is one cache line or a few, and
-plain loops would be made to gather it number by number.
+as many of u. Both loops are written for the vector registers: the numbers of a feature are in one cache line or a few, and
+the compiler would gather them one by one in plain loops.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def row_loops(lanes: int, columns: int, sparse: bool) -> tuple[Callable[..., Non
     return dot, add
 
 
-# The plain forms are what runs without the compiler, and what the loops' closures name: an intrinsic that is named there
-# itself is another one in every process, and the compiled code would never be found again.
+# The plain forms run without the compiler, and the loops' closures name them: an intrinsic named there would be another one
+# in every process, and the compiled code would never be found again.
 
 
 def dot_vectors(coordinates, indices, values, start, stop, sums, lanes, columns, sparse, accumulators):  # type: ignore[no-untyped-def]
@@ -61,8 +61,8 @@ def add_vectors(coordinates, indices, values, start, stop, steps, columns, spars
     coordinates[1:][features] += np.outer(values[start:stop].astype(np.float64), steps)
 
 
-# Dense rows of one lane: λ and u are arrays of their own (the columns of a Fortran-ordered one), so that plain loops are
-# already over neighbours.
+# Dense rows of one lane: λ and u are separate arrays (columns in Fortran order), so that plain loops already go over
+# neighbours.
 
 
 @reordering
@@ -88,7 +88,7 @@ def _contiguous_add_for(columns: int) -> Callable[..., None]:
 
 
 class _RowVectors:
-    """Emits what both loops are made of."""
+    """Emits the parts of both loops."""
 
     def __init__(self, context: Any, builder: Any, signature: Any, arguments: Any, columns: int, sparse: bool) -> None:
         self.builder = builder

@@ -36,7 +36,7 @@ class Stretches:
     """The present stretch and the one before, in the state of a learner."""
 
     def __init__(self, sums: Fields, whole: bool = False, pack: Pack | None = None) -> None:
-        """`sums`: arrays that steps add to, besides `tallies`, which lies in `pack`. `whole`: all of training counts,
+        """`sums`: arrays that steps add to, besides `tallies`, which is in `pack`. `whole`: all of training counts,
         not only its later part."""
         self.whole = whole
         tallies = Field((TALLIES, LANE), Merge.SUM, Role.AVERAGE)

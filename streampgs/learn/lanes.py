@@ -131,7 +131,7 @@ class Lanes:
             steps = int(self._place(lane)[0]["steps"])
             before = self.specs[lane]
             spec = replace(spec, base=before.base, scale=before.scale)
-            continued.append(learner_named(spec.learner).continued(spec, before, steps))
+            continued.append(learner_named(spec.learner).candidates.continued(spec, before, steps))
         self._gather(continued, lanes)
         self.restart_averages()
 

@@ -8,8 +8,8 @@ line in solvers.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -19,11 +19,13 @@ from numpy.typing import NDArray
 from streampgs.errors import Diverged
 from streampgs.kernels.targets import BASE, CLASS, LABEL, SHAPE, UNIT
 from streampgs.learn.averaging import Stretches, Tallies
+from streampgs.learn.candidates import Candidates
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.norms import PNorm
 from streampgs.learn.state import (
     COORDINATE,
     LANE,
+    Each,
     Fields,
     Sizes,
     State,
@@ -33,13 +35,9 @@ from streampgs.learn.state import (
     merge,
     spread,
 )
-from streampgs.losses import Loss
-from streampgs.options import ModelOptions
 from streampgs.solvers import SOLVERS
 
 Vector = NDArray[np.float64]
-Each = Callable[[Callable[[int], None], int], None]
-"""each(job, count): run job(0) … job(count - 1), at the same time where that is possible."""
 
 
 def learner_named(name: str) -> type[Learner]:
@@ -61,7 +59,11 @@ class Lines(Protocol):
     weights: NDArray[np.float64]
     """Empty: all rows count once."""
     offsets: NDArray[np.float64]
-    """Added to the rows' scores; empty: nothing is."""
+    """Added to the rows' scores; empty: nothing is added."""
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        """The number of each row in the table. Computed when asked for."""
 
 
 class EmptyRow:
@@ -72,6 +74,7 @@ class EmptyRow:
     values = np.empty(0, np.float32)
     labels = np.ones(1)
     weights = offsets = np.empty(0)
+    numbers = np.zeros(1, np.int64)
 
 
 def labels_of(lines: Lines) -> NDArray[np.float64]:
@@ -88,27 +91,13 @@ class Needs:
     """A value per row and lane between visits; it starts at zero, or at the row's score."""
 
 
-class Scale(Protocol):
-    """How large rows, losses and labels are, from a sample of rows; for choosing steps and regularizers."""
-
-    loss: Loss
-    rows: int
-    """Of an epoch."""
-    features: int
-    targets: int
-    label_unit: float
-    """By which steps grow: the spread of the labels for losses whose slopes do not grow with it, else 1."""
-
-    def mean_squared_norm(self, norm: PNorm) -> float: ...
-    def mean_loss_at_zero(self) -> float: ...
-
-
 class Learner:
     """Several lanes that step on each row together and differ in numbers only."""
 
     needs: ClassVar[Needs] = Needs()
     Options: ClassVar[type]
     """The dataclass of its own options."""
+    candidates: ClassVar[Candidates] = Candidates()
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         self.specs = tuple(specs)
@@ -133,7 +122,7 @@ class Learner:
             found[[SHAPE, LABEL, CLASS, UNIT, BASE], column] = own
         return found
 
-    # What must be written for each learner.
+    # Each learner writes these.
 
     def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
         """Step over rows [first, stop), each step over `batch` rows. With several copies each change, and the step count,
@@ -145,12 +134,7 @@ class Learner:
         state."""
         raise NotImplementedError
 
-    @classmethod
-    def candidates(cls, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
-        """Every combination of its options, for one loss. `base` has everything but norm, sigma and own options."""
-        raise NotImplementedError
-
-    # What has a default.
+    # These have defaults.
 
     @classmethod
     def most_lanes(cls, norm: PNorm) -> int:
@@ -160,31 +144,6 @@ class Learner:
     @classmethod
     def width_for(cls, norm: PNorm, lanes: int) -> int:
         return lanes
-
-    @classmethod
-    def candidate_count(cls, options: ModelOptions, targets: int) -> int:
-        """At most how many candidates of one loss and one norm there will be."""
-        return 1
-
-    @classmethod
-    def specs_to_warm_up(cls, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        """Specs with the loops of the first step, as far as they are known without any rows."""
-        return []
-
-    @classmethod
-    def searches(cls, options: ModelOptions) -> bool:
-        """Whether the run is to end with one of its candidates: they race."""
-        return False
-
-    @classmethod
-    def narrowed(cls, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
-        """The options for candidates that continue from this one with another sigma."""
-        return replace(options, loss=leader.loss)
-
-    @classmethod
-    def continued(cls, spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:
-        """The spec of a lane that continues from the state of another one."""
-        return spec
 
     @classmethod
     def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
@@ -204,13 +163,13 @@ class Learner:
         """Raise ValueError for numbers that no training can have left, beyond what the fields say."""
 
     def settle(self, state: State) -> None:
-        """Bring to date what is computed lazily: before a merge or a restart."""
+        """Bring lazily computed fields up to date: before a merge or a restart."""
 
     def rebuild(self, state: State) -> None:
         """Compute derived fields again: after a merge or a restart."""
 
     def end_stretch(self, state: State) -> bool:
-        """Do what is due at this step count, if anything is; a function of the state, never of where a call ends."""
+        """Do the work of this step count, if there is any; a function of the state, never of where a call ends."""
         if not self.stretches.is_over(state):
             return False
         self.stretches.begin(state)

@@ -12,88 +12,37 @@ from numpy.typing import NDArray
 from streampgs.checks import require
 from streampgs.kernels import pgs_loop as loops
 from streampgs.kernels.randomness import key_of, random_fractions
-from streampgs.learn import pgs_options
-from streampgs.learn.averaging import TALLIES, Stretches
+from streampgs.learn.candidates import Candidates
 from streampgs.learn.certificate import expected_gap
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Each, Learner, Lines, Scale, Vector, labels_of
+from streampgs.learn.learner import Learner, Lines, Vector, labels_of
 from streampgs.learn.norms import PNorm
-from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, SUFFIX, PgsOptions
-from streampgs.learn.state import COORDINATE, LANE, Field, Fields, Merge, Pack, Role, Sizes, State, counter
+from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, PgsCandidates, PgsOptions
+from streampgs.learn.pgs_state import PgsLayout, PgsMerge
+from streampgs.learn.state import Each, State
 from streampgs.losses import LOSSES
-from streampgs.options import ModelOptions
 
 # Everything derived from λ is rebuilt at fixed step numbers, never when a checkpoint is written: a pause must not change
 # anything.
 _REBUILD_STEPS = 1 << 18
-_LINE_BYTES = 64
 
 
 class Pgs(Learner):
     """Lanes that differ in σ, t0, the ball, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = PgsOptions
+    candidates: ClassVar[Candidates] = PgsCandidates()
     remedy_of_divergence = "give a ball (--ball auto), a larger --t0 or --sigma, or scale the features down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)
-        s, self.returns = self.spec, self.spec.own.returns
-        self.averaging = self.returns in (SUFFIX, AVERAGE)
-        # λ; where the norm is not linear sgn(λ)|λ|^{q-1}, too; and the part of Σ w that is kept up to date (u).
-        self.slots = ["dual", *([] if s.norm.linear else ["raised"]), *(["iterate_sum"] if self.averaging else [])]
-        self._scalars = Pack("scalars", self._scalar_views)
-        sums = {"iterate_sum": self._packed(Merge.SUM, Role.AVERAGE)} if self.averaging else {}
-        self.stretches = Stretches(sums, self.returns == AVERAGE, self._scalars)
-        self.fields = self._declared()
+        s, layout = self.spec, PgsLayout(self.spec)
+        self.returns, self._raised = s.own.returns, layout.raised
+        self.stretches, self.fields = layout.stretches, layout.fields
         self.parameters = self._parameters()
-        self._advance = loops.advance_for(LOSSES[s.loss], s.norm.p, s.layout, self.width, self.averaging)
-        self._rebuild = loops.rebuild_for(s.norm.p, self.width, self.averaging)
-
-    # The state.
-
-    def _packed(self, merge: Merge, role: Role | None = None) -> Field:
-        return Field((COORDINATE, LANE), merge, role, pack=Pack("coordinates", self._coordinate_views))
-
-    def _declared(self) -> Fields:
-        scalar, vector = Field((LANE,), Merge.DERIVED, pack=self._scalars), Field((COORDINATE, LANE), Merge.SAME)
-        linear = self.spec.norm.linear
-        return {
-            "dual": self._packed(Merge.MEAN, Role.DUAL),
-            **({} if linear else {"raised": self._packed(Merge.DERIVED)}),
-            "steps": counter(Merge.MEAN),
-            "power_sum": scalar,
-            "power_scale": scalar._replace(fill=1.0 if linear else 0.0),
-            "multiplier_sum": scalar._replace(merge=Merge.SUM),
-            **self.stretches.fields,
-            "stretch_start": vector,
-            "earlier_start": vector._replace(role=Role.AVERAGE),
-            "rebuilds": counter(),
-            **(
-                {"kept": vector, "kept_count": counter(), "next_kept": counter(low=1)} if self.returns == RANDOM else {}
-            ),
-        }
-
-    def _coordinate_views(self, sizes: Sizes) -> State:
-        """Zeros that begin with a cache line. One lane of dense rows has each slot contiguous, so that the loops over all
-        features go over neighbours; else the numbers of a feature are neighbours."""
-        width, columns = sizes[LANE], len(self.slots) * sizes[LANE]
-        by_column = self.spec.layout == "dense" and width == 1 and self.spec.norm.linear
-        if by_column:
-            columns = max(2, columns)  # with one column the compiler could not tell the order
-        count = sizes[COORDINATE] * columns
-        # Not numpy's zeros: memory that is allocated without them comes in large pages, and a row's features are in many.
-        memory = np.empty(count + _LINE_BYTES // 8)
-        memory.fill(0.0)
-        first = -memory.ctypes.data % _LINE_BYTES // 8
-        whole = memory[first : first + count].reshape((sizes[COORDINATE], columns), order="F" if by_column else "C")
-        views = {name: whole[:, slot * width : (slot + 1) * width] for slot, name in enumerate(self.slots)}
-        return {"coordinates": whole, **views}
-
-    def _scalar_views(self, sizes: Sizes) -> State:
-        whole = np.zeros((loops.SCALARS, sizes[LANE]))
-        names = {"power_sum": loops.POWER_SUM, "power_scale": loops.SCALE, "multiplier_sum": loops.MULTIPLIER_SUM}
-        tallies = whole[loops.REGULARIZER_TALLY : loops.REGULARIZER_TALLY + TALLIES]
-        return {"scalars": whole, "tallies": tallies, **{name: whole[row] for name, row in names.items()}}
+        self._advance = loops.advance_for(LOSSES[s.loss], s.norm.p, s.layout, self.width, layout.averaging)
+        self._rebuild = loops.rebuild_for(s.norm.p, self.width, layout.averaging)
+        self._merge = PgsMerge(s.norm.p, self.width, layout.averaging)
 
     def _parameters(self) -> Vector:
         rows = self.target_parameters(loops.PARAMETERS)
@@ -175,56 +124,15 @@ class Pgs(Learner):
     # Several workers.
 
     def spread(self, state: State, copies: Sequence[State], each: Each) -> None:
-        self._spread_coordinates(state, copies, each)
-        self._spread_rest(state, copies)
-
-    def _spread_coordinates(self, state: State, copies: Sequence[State], each: Each) -> None:
-        loop, size, parts = self._meeting().spread, len(state["dual"]), len(copies) + 1
-
-        def work(part: int) -> None:
-            for copy in copies:
-                loop(state["coordinates"], copy["coordinates"], size * part // parts, size * (part + 1) // parts)
-
-        if copies:
-            each(work, parts)
-
-    def _spread_rest(self, state: State, copies: Sequence[State]) -> None:
-        for copy in copies:
-            copy["scalars"][:] = state["scalars"]
-            copy["multiplier_sum"][:] = copy["tallies"][:] = 0.0
-            copy["steps"][...] = state["steps"]
-
-    def _meeting(self) -> loops.MeetingLoops:
-        return loops.meeting_for(self.spec.norm.p, self.width, self.averaging)
+        self._merge.spread(state, copies, each)
 
     def merge(self, state: State, copies: Sequence[State], each: Each) -> None:
-        """As the fields say, compiled: each worker merges a part of the features."""
-        meeting, size, workers = self._meeting(), len(state["dual"]), len(copies) + 1
-        power_sums = np.zeros((workers, self.width))
-        own, none = state["multiplier_sum"].copy(), np.zeros(self.width)
-
-        def meet(worker: int) -> None:
-            part = size * worker // workers, size * (worker + 1) // workers
-            for number, copy in enumerate(copies):
-                arguments = state["coordinates"], copy["coordinates"], none if number else own, copy["multiplier_sum"]
-                if number < len(copies) - 1:
-                    meeting.fold(*arguments, *part)
-                else:
-                    meeting.settle(*arguments, workers, *part, power_sums[worker])
-
-        each(meet, workers)
-        state["multiplier_sum"][:] = 0.0
-        state["tallies"] += sum(copy["tallies"] for copy in copies)
-        if meeting.derived:
+        self._merge.merge(state, copies, each)
+        if self._merge.needs_rebuild:
             self.rebuild(state)
-        else:
-            state["power_sum"][:] = power_sums.sum(axis=0)
         self.refuse_divergence(state)
-        if self.end_stretch(state) or meeting.derived:
-            self._spread_coordinates(state, copies, each)
-        else:  # the last copy was brought up to date in passing
-            self._spread_coordinates(state, copies[:-1], each)
-        self._spread_rest(state, copies)
+        outdated = self.end_stretch(state) or self._merge.needs_rebuild
+        self._merge.spread(state, copies, each, current=0 if outdated else 1)
 
     # Results.
 
@@ -239,10 +147,6 @@ class Pgs(Learner):
             return self._iterate(state, lane, at)
         present = state["multiplier_sum"][lane] * state[self._raised][chosen] + state["iterate_sum"][chosen]
         return np.asarray(self.stretches.with_earlier(state, "iterate_sum", chosen, present) / covered)
-
-    @property
-    def _raised(self) -> str:
-        return "dual" if self.spec.norm.linear else "raised"
 
     def _iterate(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         """w_T = ∇r*(λ / ((T+t0)σ)), on the ball if there is one."""
@@ -264,8 +168,6 @@ class Pgs(Learner):
         """λ."""
         return state["dual"][:, lane]
 
-    # Candidates.
-
     @classmethod
     def most_lanes(cls, norm: PNorm) -> int:
         return loops.LANE_WIDTHS[-1] if norm.linear else 1  # powers cost more than what lanes share
@@ -273,22 +175,3 @@ class Pgs(Learner):
     @classmethod
     def width_for(cls, norm: PNorm, lanes: int) -> int:
         return next((width for width in loops.LANE_WIDTHS if width >= lanes), lanes)
-
-    @classmethod
-    def candidates(cls, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
-        return pgs_options.candidates(options, scale, base)
-
-    @classmethod
-    def candidate_count(cls, options: ModelOptions, targets: int) -> int:
-        return pgs_options.sigma_count(options, targets)
-
-    @classmethod
-    def specs_to_warm_up(cls, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return pgs_options.specs_to_warm_up(options, base)
-
-    @classmethod
-    def searches(cls, options: ModelOptions) -> bool:
-        return "auto" in (options.sigma, options.p)
-
-    narrowed = staticmethod(pgs_options.narrowed)
-    continued = staticmethod(pgs_options.continued)

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 
 from streampgs.checks import require
 from streampgs.errors import OptionError
+from streampgs.learn.candidates import Candidates, Scale
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Scale
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.losses import Loss
 from streampgs.option_fields import values_of
@@ -48,35 +48,49 @@ def automatic_t0(loss: Loss, sigma: float, mean_squared_norm: float) -> float:
     return max(1.0, loss.curvature * mean_squared_norm / sigma)
 
 
+class PgsCandidates(Candidates):
+    """Grids of norm, σ and ball; a race where σ or the norm is to be found."""
+
+    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        """σ in descending order where it is to be found."""
+        found = []
+        for norm in norms_of(options, scale.features):
+            norms = scale.mean_squared_norm(norm)
+            for sigma in _sigmas(options, scale, norms):
+                for ball in values_of(options.ball):
+                    own = _own(options, scale, norm, sigma, ball, norms)
+                    found.append(replace(base, norm=norm, sigma=sigma, own=own))
+        return found
+
+    def count(self, options: ModelOptions, targets: int) -> int:
+        """How many σ there are, unless there turn out to be too many features for a race."""
+        return len(values_of(options.sigma)) if options.sigma != "auto" else len(_ladder(options, targets))
+
+    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        norms = [EUCLID] if options.p == "auto" else norms_of(options, 0)
+        own = PgsOptions(1.0, None, options.returns)
+        return [replace(base, norm=norm, sigma=1.0, own=own) for norm in norms]
+
+    def searches(self, options: ModelOptions) -> bool:
+        return "auto" in (options.sigma, options.p)
+
+    def narrowed(self, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
+        kept: float | Literal["none"] = "none" if leader.own.ball is None else leader.own.ball
+        ball = kept if isinstance(options.ball, tuple) else options.ball
+        return replace(options, loss=leader.loss, p=leader.norm.p, ball=ball)
+
+    def continued(self, spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:
+        """(t + t0)σ, by which λ is divided, continues from its value and grows by the new σ a step."""
+        t0 = (steps + before.own.t0) * before.sigma / spec.sigma - steps
+        return replace(spec, own=replace(spec.own, t0=t0))
+
+
 def norms_of(options: ModelOptions, features: int) -> list[PNorm]:
     if options.p != "auto":
         return [PNorm(float(p)) for p in values_of(options.p)]
     logarithm = 2.0 * math.log(max(features, 3))
     powers = {*P_LADDER, max(1.01, logarithm / (logarithm - 1.0))}
     return [PNorm(p) for p in sorted(powers, reverse=True)]
-
-
-def specs_to_warm_up(options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-    norms = [EUCLID] if options.p == "auto" else norms_of(options, 0)
-    own = PgsOptions(1.0, None, options.returns)
-    return [replace(base, norm=norm, sigma=1.0, own=own) for norm in norms]
-
-
-def candidates(options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
-    """σ in descending order where it is to be found."""
-    found = []
-    for norm in norms_of(options, scale.features):
-        norms = scale.mean_squared_norm(norm)
-        for sigma in _sigmas(options, scale, norms):
-            for ball in values_of(options.ball):
-                own = _own(options, scale, norm, sigma, ball, norms)
-                found.append(replace(base, norm=norm, sigma=sigma, own=own))
-    return found
-
-
-def sigma_count(options: ModelOptions, targets: int) -> int:
-    """How many σ there are, unless there turn out to be too many features for a race."""
-    return len(values_of(options.sigma)) if options.sigma != "auto" else len(_ladder(options, targets))
 
 
 def _ladder(options: ModelOptions, targets: int) -> tuple[float, ...]:
@@ -112,15 +126,3 @@ def _own(
             "scale the features, or give another --sigma, --t0 or --ball",
         )
     return PgsOptions(t0, None if math.isinf(radius) else radius, options.returns)
-
-
-def narrowed(options: ModelOptions, leader: LaneSpec) -> ModelOptions:
-    kept: float | Literal["none"] = "none" if leader.own.ball is None else leader.own.ball
-    ball = kept if isinstance(options.ball, tuple) else options.ball
-    return replace(options, loss=leader.loss, p=leader.norm.p, ball=ball)
-
-
-def continued(spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:
-    """(t + t0)σ, by which λ is divided, continues from its value and grows by the new σ a step."""
-    t0 = (steps + before.own.t0) * before.sigma / spec.sigma - steps
-    return replace(spec, own=replace(spec.own, t0=t0))

@@ -38,7 +38,7 @@ class Merge(Enum):
 class Role(Enum):
     """What growth rules and restarts may change."""
 
-    DUAL = "what was learned"
+    DUAL = "the vector that was learned"
     AVERAGE = "sums for averages and certificates: a restart empties it"
 
 
@@ -68,6 +68,8 @@ class Field(NamedTuple):
 
 
 Fields = Mapping[str, Field]
+Each = Callable[[Callable[[int], None], int], None]
+"""each(job, count): run job(0) … job(count - 1), at the same time where that is possible."""
 
 
 def counter(merge: Merge = Merge.SAME, role: Role | None = None, low: int = 0) -> Field:

@@ -17,8 +17,9 @@ from streampgs.checks import require
 from streampgs.errors import OptionError
 from streampgs.kernels import truncated_loop as loops
 from streampgs.learn.averaging import Stretches
+from streampgs.learn.candidates import Candidates, Scale
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Learner, Lines, Scale, Vector, labels_of
+from streampgs.learn.learner import Learner, Lines, Vector, labels_of
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import LOSSES
@@ -39,10 +40,30 @@ class TruncatedOptions:
         require(self.l1 >= 0.0 and self.step > 0.0, f"l1 {self.l1}, step {self.step}")
 
 
+class TruncatedCandidates(Candidates):
+    """Grids of l1 and step; all candidates train to the end."""
+
+    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        if options.l1 is None:
+            raise OptionError(
+                "--solver truncated-gradient without --l1", "give --l1 1e-5, or several values to compare"
+            )
+        longest = scale.label_unit / (scale.loss.curvature * max(scale.mean_squared_norm(EUCLID), 1e-300))
+        steps = [_AUTOMATIC_STEP * longest if step == "auto" else float(step) for step in values_of(options.step)]
+        return [replace(base, own=TruncatedOptions(float(l1), step)) for l1 in values_of(options.l1) for step in steps]
+
+    def count(self, options: ModelOptions, targets: int) -> int:
+        return len(values_of(options.l1)) * len(values_of(options.step))
+
+    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        return [replace(base, own=TruncatedOptions(0.0, 1.0))]
+
+
 class TruncatedGradient(Learner):
     """Lanes that differ in l1, the step, the target and the parameter of the loss."""
 
     Options: ClassVar[type] = TruncatedOptions
+    candidates: ClassVar[Candidates] = TruncatedCandidates()
     remedy_of_divergence = "give a smaller --step, or scale the features down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
@@ -91,26 +112,3 @@ class TruncatedGradient(Learner):
     def learned(self, state: State, lane: int) -> Vector:
         """The weights as they are kept, before missed shrinking."""
         return np.asarray(state["weights"][:, lane])
-
-    @classmethod
-    def specs_to_warm_up(cls, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, own=TruncatedOptions(0.0, 1.0))]
-
-    @classmethod
-    def candidates(cls, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
-        """Every combination of --l1 and --step; all of them train to the end."""
-        if options.l1 is None:
-            raise OptionError(
-                "--solver truncated-gradient without --l1", "give --l1 1e-5, or several values to compare"
-            )
-        longest = scale.label_unit / (scale.loss.curvature * max(scale.mean_squared_norm(EUCLID), 1e-300))
-        found = []
-        for l1 in values_of(options.l1):
-            for step in values_of(options.step):
-                own = TruncatedOptions(float(l1), _AUTOMATIC_STEP * longest if step == "auto" else float(step))
-                found.append(replace(base, own=own))
-        return found
-
-    @classmethod
-    def candidate_count(cls, options: ModelOptions, targets: int) -> int:
-        return len(values_of(options.l1)) * len(values_of(options.step))

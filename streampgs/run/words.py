@@ -96,7 +96,7 @@ def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int)
     elif targets > 1:
         parts.append(f"{targets} labels ({_shortened(options.labels)})")
     if len(candidates) > 1:
-        search = ", to be narrowed to the best" if learner_named(options.solver).searches(options) else ""
+        search = ", to be narrowed to the best" if learner_named(options.solver).candidates.searches(options) else ""
         parts.insert(0, f"{len(candidates)} candidates{search}")
     return ", ".join(parts)
 

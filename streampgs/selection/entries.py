@@ -1,4 +1,4 @@
-"""Who takes part in a race: the first candidates, candidates with another sigma, and lanes of classes that come later."""
+"""Entering a race: the first candidates, candidates with another sigma, and lanes of classes that joined later."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from streampgs.selection.race import Race, heats_for
 
 
 def enter_first(race: Race, options: ModelOptions, window: Window, layout: str, rows: int, features: int) -> None:
-    """Lanes for each candidate and target; what is to be found is found from the rows of the first window. An epoch has
-    `rows` rows."""
+    """Lanes for each candidate and target; values that the user left open are found from the rows of the first window.
+    An epoch has `rows` rows."""
     _begin(race, options, window, layout, rows, features, targets_of(options), 0)
     race.lanes.begin(with_bases(lanes_of(race.candidates, race.targets), window))
 
@@ -26,7 +26,7 @@ def enter_other_sigmas(
     """The leading model continues with the sigma that the options have by now; where sigma is to be found, in another
     race of candidates that begin with its weights. Returns the leader before."""
     lanes, leader = race.leading_lanes(), race.lanes.specs[race.leading_lanes().start]
-    options = learner_named(leader.learner).narrowed(options, leader)
+    options = learner_named(leader.learner).candidates.narrowed(options, leader)
     _begin(race, options, window, layout, rows, race.lanes.features, race.targets, rows_done)
     specs = lanes_of(race.candidates, race.targets)
     sources = [lanes.start + lane % len(lanes) for lane in range(len(specs))]
@@ -41,7 +41,7 @@ def _begin(
     targets: Sequence[Target], rows_done: int,
 ) -> None:  # fmt: skip
     candidates = candidates_of(options, window, layout, rows, features, len(targets))
-    searching = learner_named(options.solver).searches(options)
+    searching = learner_named(options.solver).candidates.searches(options)
     judges_on = options.multiclass or (len(candidates) > 1 and not searching)
     race.begin(candidates, targets, heats_for(len(candidates), rows, searching, features), judges_on, rows_done)
 

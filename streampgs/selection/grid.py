@@ -42,7 +42,7 @@ def candidates_of(
     found, learner = [], learner_named(options.solver)
     for loss in options.losses:
         scale = RowScale(options, window, loss, rows, features, targets)
-        found += learner.candidates(options, scale, _base(options, loss, scale.shape, layout))
+        found += learner.candidates.of(options, scale, _base(options, loss, scale.shape, layout))
     return found
 
 
@@ -84,8 +84,8 @@ def warm_up(options: ModelOptions, layout: str) -> None:
     """Load, or compile, the loops of the first step, as far as they are known without any rows."""
     learner, targets = learner_named(options.solver), len(targets_of(options))
     for loss in options.losses:
-        for spec in learner.specs_to_warm_up(options, _base(options, loss, 0.0, layout)):
-            lanes = learner.candidate_count(options, targets) * targets
+        for spec in learner.candidates.known_loops(options, _base(options, loss, 0.0, layout)):
+            lanes = learner.candidates.count(options, targets) * targets
             learner.warm_up(spec, min(learner.most_lanes(spec.norm), lanes))
 
 

@@ -1,4 +1,4 @@
-"""Which models a run trains: every combination once, in the order that was asked for, and what `auto` comes to."""
+"""Which models a run trains: every combination once, in the order of the lists, and the values of `auto`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streampgs.errors import OptionError
 from streampgs.learn.lane_spec import Target
 from streampgs.learn.norms import PNorm
-from streampgs.learn.pgs_options import automatic_t0, sigma_count
+from streampgs.learn.pgs_options import PgsCandidates, automatic_t0
 from streampgs.losses import LOSSES
 from streampgs.options import MOST_CANDIDATES, ModelOptions
 from streampgs.reading.window import Window
@@ -37,13 +37,18 @@ def window_of(scale: float = 1.0, labels: Any = None, weights: Any = ()) -> Wind
     return window
 
 
+def window_for(loss: str) -> Window:
+    """With labels that the loss accepts."""
+    return window_of(labels=np.abs(window_of().labels)) if LOSSES[loss].lowest_label == 0.0 else window_of()
+
+
 def candidates(
     options: ModelOptions, window: Window | None = None, rows: int = 10_000, features: int = FEATURES, targets: int = 1
 ):
     return candidates_of(options, window or window_of(), "dense", rows, features, targets)
 
 
-# What is listed.
+# Lists.
 
 
 def test_a_grid_has_every_combination_in_the_order_of_the_lists():
@@ -72,13 +77,14 @@ def test_a_grid_has_each_combination_once(losses, powers, sigmas, balls):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_what_is_not_said_is_found_out_of_the_rows(loss):
-    window = window_of()
+def test_numbers_that_are_not_given_are_found_from_the_rows(loss):
+    window = window_for(loss)
     options = ModelOptions(loss=loss, sigma=1e-3, intercept=0.5, returns="average", batch=3, seed=7)
     (one,) = candidates(options, window)
     norms = (window.values.astype(float).reshape(ROWS, FEATURES) ** 2).sum(axis=1)
     spread = np.abs(window.labels - np.median(window.labels)).mean()
-    stretch = spread if loss in ("absolute", "quantile") else 1.0
+    stretch = LOSSES[loss].unit(window.labels)
+    assert loss == "poisson" or stretch == pytest.approx(spread if loss in ("absolute", "quantile") else 1.0)
     assert one.own.t0 == pytest.approx(automatic_t0(LOSSES[loss], 1e-3 * stretch, norms.mean() + 0.25), rel=1e-9)
     shape = spread if loss == "huber" else LOSSES[loss].shape(window.labels)
     if LOSSES[loss].lipschitz:
@@ -90,7 +96,7 @@ def test_what_is_not_said_is_found_out_of_the_rows(loss):
     assert told == (loss, shape, 2.0, 1e-3, 3, 0.5, "average", 7, "dense")
 
 
-def test_what_is_said_is_taken():
+def test_numbers_that_are_given_are_used():
     (one,) = candidates(ModelOptions(loss="quantile", quantile=0.9, sigma=1e-3, t0=17, ball=2.5))
     assert (one.shape, one.own.t0, one.own.ball) == (0.9, 17.0, 2.5)
     (one,) = candidates(ModelOptions(loss="huber", huber_width=0.25, sigma=1e-3))
@@ -112,7 +118,7 @@ def test_numbers_out_of_range_are_refused_with_a_remedy():
     assert "--sigma" in refused.value.remedy
 
 
-# σ to be found out.
+# σ is found.
 
 
 def sigmas(options: ModelOptions | None = None, **given: Any) -> list[float]:
@@ -144,12 +150,10 @@ def test_the_ladder_goes_as_the_squared_norm(scale):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_the_ladder_goes_as_the_curvature_of_the_loss(loss):
-    """And against the spread of the labels, where slopes do not grow with it."""
-    curvature = LOSSES[loss].curvature / LOSSES["logistic"].curvature
-    if loss in ("absolute", "quantile"):
-        labels = window_of().labels
-        curvature /= np.abs(labels - np.median(labels)).mean()
-    found = sigmas(ModelOptions(loss=loss, intercept=0.0))
+    """And as one over the unit of the labels."""
+    window = window_for(loss)
+    curvature = LOSSES[loss].curvature / LOSSES["logistic"].curvature / LOSSES[loss].unit(window.labels)
+    found = sigmas(ModelOptions(loss=loss, intercept=0.0), window=window)
     np.testing.assert_allclose(found, np.multiply(sigmas(), curvature), rtol=1e-12)
 
 
@@ -181,7 +185,7 @@ def test_wide_data_get_the_usual_sigma_alone():
     ],
     ids=["one", "losses", "balls", "p", "p-losses", "p-listed-losses"],
 )
-def test_what_is_found_out_never_makes_more_than_64_lanes(options, targets):
+def test_automatic_choices_never_make_more_than_64_lanes(options, targets):
     """But for what was listed, and for one model of each class."""
     found = candidates(options, targets=targets)
     each = (
@@ -190,15 +194,15 @@ def test_what_is_found_out_never_makes_more_than_64_lanes(options, targets):
         else len({(one.loss, one.norm.p) for one in found})
     )
     values = len(found) // each
-    assert values == sigma_count(options, targets)
+    assert values == PgsCandidates().count(options, targets)
     assert values == 1 or len(found) * targets <= MOST_CANDIDATES
     if 2 * each * targets <= MOST_CANDIDATES:
-        assert values > 1, "there was room for more"
+        assert values > 1, "more would have been possible"
     usual = sigmas(ModelOptions(loss=options.loss), targets=1000)
     assert {one.sigma for one in found if one.norm.p == 2.0} >= set(usual), "the usual σ is always among them"
 
 
-# p to be found out.
+# p is found.
 
 
 @pytest.mark.parametrize("features", [3, 28, 1000, 47_236, 10**7])
@@ -211,7 +215,7 @@ def test_p_auto_tries_the_usual_and_the_one_for_so_many_features(features):
 
 
 @pytest.mark.parametrize("features", [1, 2])
-def test_p_auto_of_next_to_no_features_is_a_p(features):
+def test_p_auto_with_one_or_two_features_is_valid(features):
     assert all(1.0 < one.norm.p <= 2.0 for one in candidates(ModelOptions(p="auto", sigma=1e-3), features=features))
 
 
@@ -237,7 +241,7 @@ def test_a_target_for_each_class_or_label():
     assert [(t.name, t.column, t.positive) for t in targets_of(ModelOptions())] == [("label", 0, None)]
 
 
-def test_classes_have_names_of_their_own():
+def test_classes_have_different_names():
     """They name the columns of predictions."""
     for classes in [(1_000_001.0, 1_000_002.0, 1_000_003.0), (0.1, 0.1000001, 5.0), (-1.0, 0.0, 2.0**53)]:
         names = [target.name for target in targets_of(ModelOptions(classes=classes))]

@@ -1,4 +1,4 @@
-"""The contest: when candidates are judged, by what, on which rows, who is left, and that nothing of it depends on pauses."""
+"""The race: when candidates are judged, how, on which rows, which are left, and that pauses change nothing."""
 
 from __future__ import annotations
 
@@ -108,18 +108,18 @@ def off_by(angle: float) -> Any:
 
 
 def judged_at(
-    contest: Race, lanes: StandIn, window: Window, batch: int = 1, until: int = 10_000, cuts: Any = ()
+    made: Race, lanes: StandIn, window: Window, batch: int = 1, until: int = 10_000, cuts: Any = ()
 ) -> list[Any]:
     """Let the rows go by as the trainer does, in pieces that end at `cuts` and at marks; what was judged and when."""
     seen, rows, row = [], 0, 0
     while rows < until:
-        if contest.next_mark is not None and rows >= contest.next_mark:
-            kept = judge(contest, lanes, window, row, rows, until)
+        if made.next_mark is not None and rows >= made.next_mark:
+            kept = judge(made, lanes, window, row, rows, until)
             seen.append((rows, kept))
         following = min([cut for cut in cuts if cut > rows] + [until])
         step = following - rows
-        if contest.next_mark is not None:
-            step = min(step, -(-(contest.next_mark - rows) // batch) * batch)
+        if made.next_mark is not None:
+            step = min(step, -(-(made.next_mark - rows) // batch) * batch)
         rows += step
         row = rows % (window.rows - 600)  # as if other windows followed
     return seen
@@ -160,17 +160,17 @@ def race(
     return race_of(field, ONE_TARGET, heats_for(count, rows, True) if heats is None else heats, judges_on, None)
 
 
-def field_of(contest: Race, angles: Any = None) -> StandIn:
-    angles = np.linspace(0.5, 0.0, len(contest.candidates)) if angles is None else angles
-    return StandIn(lanes_of(contest.candidates, contest.targets), [off_by(angle) for angle in angles])
+def field_of(made: Race, angles: Any = None) -> StandIn:
+    angles = np.linspace(0.5, 0.0, len(made.candidates)) if angles is None else angles
+    return StandIn(lanes_of(made.candidates, made.targets), [off_by(angle) for angle in angles])
 
 
-def test_marks_part_each_heat_evenly_and_end_with_it():
-    contest = race()
-    seen = judged_at(contest, field_of(contest), noisy_window(), until=8000)
+def test_marks_divide_each_heat_evenly_and_end_with_it():
+    made = race()
+    seen = judged_at(made, field_of(made), noisy_window(), until=8000)
     assert [rows for rows, _ in seen] == [250, 500, 750, 1000, *range(1375, 4001, 375)]
     assert [rows for rows, kept in seen if kept is not None] == [1000, 4000]
-    assert contest.next_mark is None
+    assert made.next_mark is None
 
 
 @given(
@@ -192,29 +192,29 @@ def test_marks_come_at_the_same_rows_wherever_calls_end(cuts, batch, count, judg
 
 @pytest.mark.parametrize("rows", [1, 2, 3, 7, 20, 50])
 @pytest.mark.parametrize("batch", [1, 7, 1000])
-def test_a_race_over_next_to_no_rows_ends_all_the_same(rows, batch):
-    contest = race(8, rows)
-    seen = judged_at(contest, field_of(contest), noisy_window(), batch, 10 * batch + 60)
-    assert len(contest.progress.left) == 1
+def test_a_race_over_very_few_rows_ends_with_one_candidate(rows, batch):
+    made = race(8, rows)
+    seen = judged_at(made, field_of(made), noisy_window(), batch, 10 * batch + 60)
+    assert len(made.progress.left) == 1
     assert [len(kept) for _, kept in seen if kept is not None] == [4, 1]
 
 
-def test_without_heats_marks_grow_with_the_rows_if_anybody_wants_to_know():
+def test_without_heats_marks_grow_with_the_rows_if_judging_continues():
     assert race(heats=[]).next_mark is None
-    contest = race(heats=[], judges_on=True)
-    seen = [rows for rows, _ in judged_at(contest, field_of(contest), noisy_window(), until=100_000)]
+    made = race(heats=[], judges_on=True)
+    seen = [rows for rows, _ in judged_at(made, field_of(made), noisy_window(), until=100_000)]
     steps = np.diff([0, *seen])
     assert steps[0] == steps.min() >= 512
     assert (np.diff(steps) >= 0).all()
     assert 0.1 <= steps[-1] / seen[-2] <= 0.15
-    assert contest.progress.left == list(range(8))
+    assert made.progress.left == list(range(8))
 
 
 def test_only_the_latest_marks_are_kept():
     """A run of years has a checkpoint of the same size."""
-    contest = race(heats=[], judges_on=True)
-    seen = judged_at(contest, field_of(contest), noisy_window(), until=200_000)
-    kept = [mark.rows for mark in contest.progress.marks]
+    made = race(heats=[], judges_on=True)
+    seen = judged_at(made, field_of(made), noisy_window(), until=200_000)
+    kept = [mark.rows for mark in made.progress.marks]
     assert len(kept) < len(seen)
     assert kept == [rows for rows, _ in seen][-len(kept) :]
 
@@ -224,46 +224,46 @@ def test_only_the_latest_marks_are_kept():
 
 def test_the_better_half_is_left_and_then_the_best():
     angles = [0.4, 0.0, 0.3, 0.1, 0.8, 0.2, 0.05, 0.6]
-    contest = race()
-    seen = judged_at(contest, field_of(contest, angles), noisy_window(), until=8000)
+    made = race()
+    seen = judged_at(made, field_of(made, angles), noisy_window(), until=8000)
     assert [kept for _, kept in seen if kept is not None] == [[1, 3, 5, 6], [0]]
-    assert contest.progress.left == [1]
-    assert sorted(map(int, contest.progress.dropped)) == [0, 2, 3, 4, 5, 6, 7]
-    assert {int(number) for number, fate in contest.progress.dropped.items() if fate.rows == 1000} == {0, 2, 4, 7}
-    assert {fate.rows for fate in contest.progress.dropped.values()} == {1000, 4000}
-    assert contest.leader() == 0
+    assert made.progress.left == [1]
+    assert sorted(map(int, made.progress.dropped)) == [0, 2, 3, 4, 5, 6, 7]
+    assert {int(number) for number, fate in made.progress.dropped.items() if fate.rows == 1000} == {0, 2, 4, 7}
+    assert {fate.rows for fate in made.progress.dropped.values()} == {1000, 4000}
+    assert made.leader() == 0
 
 
 def test_the_same_rows_give_the_same_race():
     for _ in range(2):
-        contest = race()
-        judged_at(contest, field_of(contest), noisy_window(seed=3), until=8000)
+        made = race()
+        judged_at(made, field_of(made), noisy_window(seed=3), until=8000)
         again = race()
         judged_at(again, field_of(again), noisy_window(seed=3), until=8000)
-        assert contest.state().values == again.state().values
+        assert made.state().values == again.state().values
 
 
-def test_all_lanes_of_a_candidate_go_on_with_it():
+def test_all_lanes_of_a_candidate_are_kept_with_it():
     targets = [Target("a", 0), Target("b", 1), Target("c", 2)]
     field = [candidate(10.0**-k) for k in range(6)]
-    contest = race_of(field, targets, heats_for(6, 800, True), False, None)
+    made = race_of(field, targets, heats_for(6, 800, True), False, None)
     window = noisy_window()
     window.labels = np.stack([window.labels, -window.labels, window.labels], axis=1)
     signs = [1.0, -1.0, 1.0]
     lanes = StandIn(
         lanes_of(field, targets), [sign * off_by(angle) for angle in (0.9, 0.2, 0.7, 0.0, 0.8, 0.3) for sign in signs]
     )
-    seen = judged_at(contest, lanes, window, until=800)
+    seen = judged_at(made, lanes, window, until=800)
     assert [kept for _, kept in seen if kept is not None] == [[3, 4, 5, 9, 10, 11, 15, 16, 17], [3, 4, 5]]
-    assert contest.progress.left == [3]
+    assert made.progress.left == [3]
 
 
 def with_merits(merits: Any, candidates: Any = None) -> Race:
     field = candidates or [candidate(10.0**-k) for k in range(len(merits))]
-    contest = race_of(field, ONE_TARGET, [], True, None)
+    made = race_of(field, ONE_TARGET, [], True, None)
     none = [None] * len(merits)
-    contest.progress.marks = [Mark(1, 10, [0.0] * len(merits), list(merits), none)]
-    return contest
+    made.progress.marks = [Mark(1, 10, [0.0] * len(merits), list(merits), none)]
+    return made
 
 
 @pytest.mark.parametrize(
@@ -291,7 +291,7 @@ def test_the_leader_is_the_best_and_among_equals_the_largest_sigma(merits, leads
 
 
 @pytest.mark.parametrize("merits", [[WORST] * 3, [WORST, WORST, WORST]])
-def test_somebody_leads_even_if_nothing_is_finite(merits):
+def test_one_candidate_leads_even_if_no_merit_is_finite(merits):
     assert with_merits(merits).leader() in range(3)
 
 
@@ -303,36 +303,36 @@ def test_equals_differ_in_sigma_alone(other):
     assert with_merits([0.4001, 0.4001, 0.4], field).leader() == 1
 
 
-def test_what_is_not_finite_is_dropped_first():
-    contest = race(4, heats=[Heat(10, 1, 2)])
-    lanes = field_of(contest, [0.3, 0.1, 0.2, 0.4])
+def test_candidates_with_merits_that_are_not_finite_are_dropped_first():
+    made = race(4, heats=[Heat(10, 1, 2)])
+    lanes = field_of(made, [0.3, 0.1, 0.2, 0.4])
     lanes.vectors[1][2] = math.nan
-    kept = judge(contest, lanes, noisy_window(), 0, 10, 100)
+    kept = judge(made, lanes, noisy_window(), 0, 10, 100)
     assert kept == [0, 2]
 
 
 def test_merits_are_means_over_the_later_half_of_the_marks():
-    contest = with_merits([0.4, 0.5])
+    made = with_merits([0.4, 0.5])
     early, late = ([0.0, 9.0], [0.6, 0.5])
-    contest.progress.marks = [
+    made.progress.marks = [
         Mark(k, 10, [0.0, 0.0], merits, [None, None]) for k, merits in enumerate([early, early, late, late])
     ]
-    assert contest.leader() == 1
-    contest.progress.marks[2] = replace(contest.progress.marks[2], merits=[0.3, 0.5])  # mean 0.45 against 0.5
-    assert contest.leader() == 0
+    assert made.leader() == 1
+    made.progress.marks[2] = replace(made.progress.marks[2], merits=[0.3, 0.5])  # mean 0.45 against 0.5
+    assert made.leader() == 0
 
 
 def test_before_the_first_mark_the_middle_one_leads():
-    contest = race(8)
-    assert contest.leader() == 4
-    assert contest.latest() is None
+    made = race(8)
+    assert made.leader() == 4
+    assert made.latest() is None
     assert race(1).leader() == 0
 
 
-def test_latest_is_what_was_last_said_of_the_leader():
-    contest = with_merits([0.5, 0.4, 0.6])
-    contest.progress.marks[-1] = replace(contest.progress.marks[-1], losses=[1.0, 2.0, 3.0], accuracies=[0.1, 0.2, 0.3])
-    assert contest.latest() == (2.0, 0.2)
+def test_latest_is_the_last_judgement_of_the_leader():
+    made = with_merits([0.5, 0.4, 0.6])
+    made.progress.marks[-1] = replace(made.progress.marks[-1], losses=[1.0, 2.0, 3.0], accuracies=[0.1, 0.2, 0.3])
+    assert made.latest() == (2.0, 0.2)
 
 
 # What is judged.
@@ -347,9 +347,9 @@ def judge_once(
     validation: Any = None,
     rows: int = 10**6,
 ) -> Any:
-    contest = race_of(field, targets or ONE_TARGET, [], True, validation)
-    assert judge(contest, StandIn(lanes_of(field, contest.targets), vectors), window, row, rows, rows) is None
-    return contest.progress.marks[-1]
+    made = race_of(field, targets or ONE_TARGET, [], True, validation)
+    assert judge(made, StandIn(lanes_of(field, made.targets), vectors), window, row, rows, rows) is None
+    return made.progress.marks[-1]
 
 
 def test_loss_and_accuracy_are_those_of_the_returned_weights_on_the_rows_to_come():
@@ -367,7 +367,7 @@ def test_loss_and_accuracy_are_those_of_the_returned_weights_on_the_rows_to_come
     assert mark.merits[1] < mark.merits[0]
 
 
-def test_rows_trained_on_already_are_not_looked_at():
+def test_rows_behind_the_cursor_are_not_judged():
     window = noisy_window(700)
     plain = judge_once([candidate()], [off_by(0.1)], window, 400)
     window.labels[:400] *= -1.0
@@ -385,7 +385,7 @@ def test_a_merit_does_not_see_the_scale_of_a_classifier():
     assert mark.losses[1] > 10.0 * mark.losses[0]
 
 
-def test_losses_of_different_kinds_are_compared_by_one_yardstick():
+def test_different_losses_are_compared_by_the_same_measure():
     window = noisy_window()
     field = [candidate(loss=loss) for loss in ("hinge", "logistic", "squared-hinge", "modified-huber")]
     mark = judge_once(field, [off_by(0.2)] * 4, window)
@@ -419,7 +419,7 @@ def test_accuracy_of_several_classes_is_that_of_the_largest_score():
     assert mark.losses[0] == pytest.approx(weights @ np.mean(each, axis=0) / weights.sum(), rel=1e-9)
 
 
-def test_figures_of_several_labels_are_means():
+def test_results_of_several_labels_are_means():
     window = noisy_window(500)
     one = judge_once([candidate()], [off_by(0.3)], window)
     other = judge_once([candidate()], [off_by(0.0)], window)
@@ -431,7 +431,7 @@ def test_figures_of_several_labels_are_means():
         )
 
 
-def test_labels_as_a_lane_means_them():
+def test_labels_as_a_lane_uses_them():
     labels = np.array([0.0, 2.0, 1.0, 2.0])
     assert labels_for(labels, candidate(positive=2.0)).tolist() == [-1.0, 1.0, -1.0, 1.0]
     assert labels_for(labels, candidate()).tolist() == labels.tolist()
@@ -458,24 +458,24 @@ def test_validation_rows_decide_who_is_left():
     angles = [0.0, 0.2, 0.4, 0.6]
     for given_validation, best in ((None, 0), (validation, 3)):
         field = [candidate(10.0**-k) for k in range(4)]
-        contest = race_of(field, ONE_TARGET, heats_for(4, 4000, True), False, given_validation)
+        made = race_of(field, ONE_TARGET, heats_for(4, 4000, True), False, given_validation)
         flip = -1.0 if best else 1.0
         vectors = [flip * off_by(angle) for angle in (angles if not best else angles[::-1])]
-        judged_at(contest, StandIn(lanes_of(field, ONE_TARGET), vectors), window, until=4000)
-        assert contest.progress.left == [best]
+        judged_at(made, StandIn(lanes_of(field, ONE_TARGET), vectors), window, until=4000)
+        assert made.progress.left == [best]
 
 
-def test_in_a_heat_no_more_rows_are_judged_than_a_share_of_its_own():
+def test_in_a_heat_at_most_a_share_of_its_rows_is_judged():
     """Judging eight models at each mark must not cost more than training them."""
     looked_at = []
 
     for rows in (8_000, 80_000):
         window = noisy_window(20_000)
-        contest = race(8, rows)
-        heat = contest._heat()
+        made = race(8, rows)
+        heat = made._heat()
         judge(
-            contest,
-            StandIn(lanes_of(contest.candidates, ONE_TARGET), [off_by(0.1)] * 8),
+            made,
+            StandIn(lanes_of(made.candidates, ONE_TARGET), [off_by(0.1)] * 8),
             window,
             0,
             heat.stop_rows // 4,
@@ -484,7 +484,7 @@ def test_in_a_heat_no_more_rows_are_judged_than_a_share_of_its_own():
         judged = next(
             count
             for count in range(1, 20_001)
-            if np.isclose(mean_hinge(window, count), contest.progress.marks[-1].losses[0], rtol=1e-12)
+            if np.isclose(mean_hinge(window, count), made.progress.marks[-1].losses[0], rtol=1e-12)
         )
         looked_at.append((judged, heat.stop_rows))
     for judged, span in looked_at:
@@ -514,7 +514,7 @@ def test_rows_that_were_trained_on_before_are_not_judged_on():
     assert mark == clean
     assert mark.accuracies[0] > 0.9
     window.seen[:] = True  # nothing else is left: better than no judgement
-    assert judge_once([candidate()], [off_by(0.0)], window, 500)["judged"] == 2500
+    assert judge_once([candidate()], [off_by(0.0)], window, 500).judged == 2500
 
 
 # Pauses.
@@ -523,12 +523,13 @@ def test_rows_that_were_trained_on_before_are_not_judged_on():
 @pytest.mark.parametrize("judges_on", [False, True])
 @given(saves=st.lists(st.integers(1, 7999), max_size=6))
 @hypothesis_settings(max_examples=20)
-def test_a_contest_that_went_through_a_checkpoint_decides_the_same(judges_on, saves):
+def test_a_race_that_was_saved_and_restored_decides_the_same(judges_on, saves):
     window = noisy_window(seed=8)
     angles = [0.4, 0.12, 0.3, 0.1, 0.8, 0.11, 0.05, 0.6]
     whole, saved = race(judges_on=judges_on), race(judges_on=judges_on)
     expected = judged_at(whole, field_of(whole, angles), window, until=8000)
     lanes, seen, rows = field_of(saved, angles), [], 0
+    saved.lanes = lanes
     for stop in [*sorted(set(saves)), 8000]:
         while rows < stop:
             if saved.next_mark is not None and rows >= saved.next_mark:
@@ -542,10 +543,10 @@ def test_a_contest_that_went_through_a_checkpoint_decides_the_same(judges_on, sa
     assert saved.targets == whole.targets
 
 
-def test_asking_changes_nothing():
-    contest = race(judges_on=True)
-    judged_at(contest, field_of(contest), noisy_window(), until=600)
-    before = json.dumps(contest.state().values)
+def test_reading_results_changes_nothing():
+    made = race(judges_on=True)
+    judged_at(made, field_of(made), noisy_window(), until=600)
+    before = json.dumps(made.state().values)
     for _ in range(2):
-        contest.leader(), contest.latest(), contest.next_mark
-    assert json.dumps(contest.state().values) == before
+        made.leader(), made.latest(), made.next_mark
+    assert json.dumps(made.state().values) == before

@@ -1,0 +1,53 @@
+"""A learner that learns nothing and counts how often each row of the table visits it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.learn.candidates import Candidates, Scale
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.learner import Learner, Lines, Vector
+from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
+from streampgs.options import ModelOptions
+
+MOST_ROWS = 10_000
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    varies: ClassVar[tuple[str, ...]] = ()
+    shared: ClassVar[tuple[str, ...]] = ()
+
+
+class OneCandidate(Candidates):
+    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        return [replace(base, own=NoOptions())]
+
+
+class Visits(Learner):
+    Options: ClassVar[type] = NoOptions
+    candidates: ClassVar[Candidates] = OneCandidate()
+
+    def __init__(self, specs: Sequence[LaneSpec]) -> None:
+        super().__init__(specs)
+        self.fields = {
+            "visits": Field((MOST_ROWS, LANE), Merge.SUM, dtype=np.int64, low=0),
+            "weights": Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL),
+            "steps": counter(Merge.MEAN),
+            **self.stretches.fields,
+        }
+
+    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+        np.add.at(state["visits"], lines.numbers[first:stop], 1)
+        state["steps"] += copies * (stop - first)
+
+    def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
+        return np.array(state["weights"][slice(None) if at is None else at, lane])
+
+    def learned(self, state: State, lane: int) -> Vector:
+        return np.asarray(state["visits"][:, lane], np.float64)
