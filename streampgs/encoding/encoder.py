@@ -27,7 +27,7 @@ from streampgs.encoding.kinds.kind import (
 from streampgs.encoding.kinds.vector import Vector
 from streampgs.encoding.labels import LabelSpec
 from streampgs.encoding.rows import RowBlock, checked_rows
-from streampgs.kernels.encoder_loop import assembled_rows, beside, rows_from_columns
+from streampgs.kernels.encoder_loop import assembled_rows, rows_from_columns, side_by_side
 from streampgs.kernels.hashing import NO_CODE
 
 _LINE_PADDING = 16  # lines a power of two apart would all use the same cache lines
@@ -82,11 +82,11 @@ class Encoder:
         if self._before is not None:
             offsets, indices, values = found
             shifted = indices + np.uint32(self.encoding.first_feature)
-            found = beside(*self._before.entries(columns, rows, faults), offsets, shifted, values)
+            found = side_by_side(*self._before.entries(columns, rows, faults), offsets, shifted, values)
         first = self.encoding.first_feature + self.encoding.unbounded_first
         for column, kind in self._vectors:
             if is_there(column, columns):
-                found = beside(*found, *kind.entries(column, columns, first, faults))
+                found = side_by_side(*found, *kind.entries(column, columns, first, faults))
         return found
 
     def _bounded_entries(self, columns: Arrays, rows: int, faults: NDArray[np.uint8]) -> Entries:
@@ -104,7 +104,7 @@ class Encoder:
             block = np.empty((rows, column.width), np.float32)
             kind.fill(column, array, block, faults)
             places = np.arange(column.width, dtype=np.uint32) + np.uint32(self.encoding.first_of[column.name])
-            found = beside(
+            found = side_by_side(
                 *found, np.arange(rows + 1, dtype=np.int64) * column.width, np.tile(places, rows), block.ravel()
             )
         return found

@@ -1,4 +1,4 @@
-"""What Arrow types mean for features, and arrays of theirs as numpy."""
+"""Types of values, and Arrow arrays of these types as numpy arrays."""
 
 from __future__ import annotations
 
@@ -25,11 +25,9 @@ def storage_of(kind: pa.DataType) -> pa.DataType:
 
 
 def class_of(kind: pa.DataType) -> str | None:
-    """What sort of thing a column holds, whatever the width of its type; None: nothing that could be a feature."""
+    """The type of a column's values, without the width of numbers; None: it cannot be a feature."""
     kind, types = storage_of(kind), pa.types
-    if types.is_dictionary(kind):
-        return class_of(kind.value_type)
-    if types.is_run_end_encoded(kind):
+    if types.is_dictionary(kind) or types.is_run_end_encoded(kind):
         return class_of(kind.value_type)
     if types.is_null(kind):
         return NULL
@@ -92,7 +90,7 @@ def _is_vector(kind: pa.DataType) -> bool:
 
 
 def leaves_of(schema: pa.Schema) -> Iterator[tuple[str, pa.DataType]]:
-    """The columns by name, those of structs by their dotted names."""
+    """The columns by name; fields of structs by dotted names."""
     for field in schema:
         yield from _leaves(field.name, field.type)
 
@@ -107,7 +105,7 @@ def _leaves(name: str, kind: pa.DataType) -> Iterator[tuple[str, pa.DataType]]:
 
 
 def leaf(columns: dict[str, pa.Array], name: str) -> pa.Array:
-    """The array of a dotted name, which is there; null where a struct above it is."""
+    """The array of a dotted name, which must exist; null where a struct above it is null."""
     found = leaf_if_there(columns, name)
     if found is None:
         raise KeyError(name)
@@ -127,7 +125,7 @@ def leaf_if_there(columns: dict[str, pa.Array], name: str) -> pa.Array | None:
 
 
 def _inside(array: pa.Array, parts: list[str]) -> pa.Array | None:
-    """The field of that name, as far as there is one: names of fields may hold dots, too."""
+    """The field of that name, if there is one; names of fields may contain dots too."""
     if not parts:
         return array
     if not pa.types.is_struct(array.type):
@@ -141,7 +139,7 @@ def _inside(array: pa.Array, parts: list[str]) -> pa.Array | None:
 
 
 def plain(array: pa.Array) -> pa.Array:
-    """Without extension type, chunks, run-end encoding and views of strings, with which Arrow can do little."""
+    """Without extension type, chunks, run-end encoding and string views, which many Arrow functions do not support."""
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
     while isinstance(array, pa.ExtensionArray):
@@ -165,19 +163,19 @@ def undictionaried(array: pa.Array) -> pa.Array:
     if not pa.types.is_dictionary(array.type):
         return array
     values = array.dictionary
-    if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):  # cannot be taken from
+    if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):  # `take` does not support views
         wide = pa.large_string() if pa.types.is_string_view(values.type) else pa.large_binary()
         array = pa.DictionaryArray.from_arrays(array.indices, values.cast(wide))
     return array.dictionary_decode()
 
 
 def nulls_of(array: pa.Array) -> NDArray[np.bool_] | None:
-    """Which are null; None: none are."""
+    """Which values are null; None: none."""
     return array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
 
 
 def numbers_of(array: pa.Array) -> NDArray[Any]:
-    """Numbers, booleans, and times in seconds; anything at all in place of a null."""
+    """Numbers, booleans, and times in seconds; any value in place of null."""
     array = undictionaried(array)
     kind, types = array.type, pa.types
     if types.is_null(kind):
@@ -195,8 +193,7 @@ def numbers_of(array: pa.Array) -> NDArray[Any]:
 
 
 def _seconds(ticks: NDArray[Any], unit: str) -> NDArray[np.float64]:
-    """The same bits for the same instant in any unit: quotients are rounded once, and parts of a second are no ticks of
-    float64 where these are more than it can count."""
+    """The same bits for the same instant in any unit. Nanoseconds are split first, because float64 cannot count them."""
     if unit != "ns":
         return np.asarray(ticks / _PER_SECOND[unit])
     whole = ticks // 10**9
@@ -210,7 +207,7 @@ def as_float64(array: pa.Array) -> pa.Array:
 
 
 def as_text(array: pa.Array) -> pa.Array:
-    """Numbers as text. Whole numbers get the same text whatever their type."""
+    """Numbers as text; whole numbers of all types get the same text."""
     if class_of(array.type) != NUMBER:
         return array
     if pa.types.is_float16(array.type):
@@ -230,7 +227,7 @@ def as_text(array: pa.Array) -> pa.Array:
 
 
 def raw_values(array: pa.Array) -> NDArray[Any]:
-    """The data buffer of a primitive array as it is."""
+    """The data buffer of a primitive array, unchanged."""
     dtype = np.dtype(array.type.to_pandas_dtype())
     buffer = array.buffers()[1]
     if buffer is None or not len(array):
@@ -239,7 +236,7 @@ def raw_values(array: pa.Array) -> NDArray[Any]:
 
 
 def bytes_of(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[Any]]:
-    """Strings as one buffer of bytes and the n + 1 offsets in it; null is the empty one."""
+    """Strings as one buffer of bytes and n + 1 offsets; null is an empty string."""
     array = undictionaried(array)
     if pa.types.is_null(array.type):
         return np.empty(0, np.uint8), np.zeros(len(array) + 1, np.int32)
@@ -258,7 +255,7 @@ def bytes_of(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[Any]]:
 
 
 def lists_of(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-    """The n + 1 offsets of lists (or of maps: lists of pairs), and what they hold; null is the empty one."""
+    """The n + 1 offsets of lists, and their values; null is an empty list. A map is a list of pairs."""
     if pa.types.is_null(array.type):
         return np.zeros(len(array) + 1, np.int64), pa.nulls(0)
     if pa.types.is_map(array.type):

@@ -1,7 +1,7 @@
 """Codes and numbers, column by column, to rows of (index, value) entries, each index at most once in a row.
 
-Entries are not sorted: what the sorting of a row costs is more than all else, and no one needs it. Equal indices are
-found by a small table of open addressing, which is never emptied: what it tells counts if it tells of the present row.
+Entries are not sorted: sorting a row costs more than everything else, and nothing needs it. A small table of open
+addressing finds equal indices. It is never emptied: an entry counts only if it belongs to the present row.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from streampgs.kernels.hashing import NO_CODE
 from streampgs.kernels.jit import compiled, inlinable
 
 BINARY, COUNTED, LOG_COUNTED = range(3)
-"""What a token that occurs c times in a text counts: 1, c, or 1 + log c."""
+"""The value of a token that occurs c times in a text: 1, c, or 1 + log c."""
 
 _SIGN = np.uint32(1 << 31)
 _INDEX = np.uint32((1 << 31) - 1)
@@ -31,7 +31,7 @@ def _table_bits(longest_row):  # type: ignore[no-untyped-def]
 
 @inlinable
 def _entry_of(index, row, first, end, indices, table_rows, table_entries, bits):  # type: ignore[no-untyped-def]
-    """The entry of the row that has this index, in [first, end); `end` itself if it is new, which is noted."""
+    """The entry of the row with this index, in [first, end); `end` if the index is new, which is then remembered."""
     size = table_rows.size
     place = np.int64((np.uint64(index) * _SPREAD) >> (_64 - np.uint64(bits)))
     while table_rows[place] == row:
@@ -64,8 +64,9 @@ def _longest(offsets):  # type: ignore[no-untyped-def]
 
 @compiled
 def bags(codes, offsets, weighting, rarity, rarity_base, normalised):  # type: ignore[no-untyped-def]
-    """Rows of the tokens codes[offsets[r]:offsets[r + 1]]: equal ones counted, weighted, times rarity[index -
-    rarity_base] where there is any, and scaled to length 1 if wanted. Gives offsets, indices and values."""
+    """Rows of the tokens codes[offsets[r]:offsets[r + 1]]: equal ones are counted and weighted, multiplied by
+    rarity[index - rarity_base] if there are rarities, and scaled to length 1 if `normalised`. Returns offsets, indices and
+    values."""
     out_offsets = np.zeros(offsets.size, np.int64)
     indices = np.empty(codes.size, np.uint32)
     values = np.empty(codes.size, np.float32)
@@ -101,7 +102,7 @@ def bags(codes, offsets, weighting, rarity, rarity_base, normalised):  # type: i
             scale = 1.0 / np.sqrt(squares)
             for k in range(first, end):
                 values[k] = np.float32(values[k] * scale)
-        end = _without_zeros(indices, values, first, end)  # as many with one sign as with the other
+        end = _without_zeros(indices, values, first, end)  # equal counts of both signs
         out_offsets[r + 1] = end
     return out_offsets, indices[:end], values[:end]
 
@@ -114,8 +115,8 @@ def counted_rows(indices, counts):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def beside(offsets, indices, values, more_offsets, more_indices, more_values):  # type: ignore[no-untyped-def]
-    """Row by row the entries of the first, then those of the second."""
+def side_by_side(offsets, indices, values, more_offsets, more_indices, more_values):  # type: ignore[no-untyped-def]
+    """In each row the entries of the first, then those of the second."""
     rows = offsets.size - 1
     total = offsets[rows] - offsets[0] + more_offsets[rows] - more_offsets[0]
     out_offsets = np.zeros(rows + 1, np.int64)
@@ -137,11 +138,11 @@ def beside(offsets, indices, values, more_offsets, more_indices, more_values):  
 
 @compiled
 def assembled_rows(rows, numbers, codes, offsets, indices, values, out_indices, out_values):  # type: ignore[no-untyped-def]
-    """Rows of three parts: numbers[f, r] as feature f, unless it is 0; the codes codes[k, r], each worth 1 or -1; and
-    the entries of a bag, [offsets[r], offsets[r + 1]) where there are any, whose indices lie among those of the codes.
+    """Rows of three parts: numbers[f, r] as feature f, unless it is 0; codes[k, r] with value 1 or -1; and the entries of
+    a bag, [offsets[r], offsets[r + 1]) if there is one, whose indices are in the range of the codes.
 
-    Indices and values go to `out_indices` and `out_values`, which have room for one more than there can be; gives the
-    offsets.
+    Indices and values are written to `out_indices` and `out_values`, which are one longer than the longest result;
+    returns the offsets.
     """
     features, coded = numbers.shape[0], codes.shape[0]
     bagged = offsets.size > 1
@@ -155,7 +156,7 @@ def assembled_rows(rows, numbers, codes, offsets, indices, values, out_indices, 
             value = numbers[f, r]
             out_indices[end] = np.uint32(f)
             out_values[end] = value
-            end += value != 0.0  # what is 0 is written over by the next
+            end += value != 0.0  # the next value overwrites a 0
         first, cancelled = end, False
         for k in range(coded):
             code = codes[k, r]
@@ -174,7 +175,7 @@ def assembled_rows(rows, numbers, codes, offsets, indices, values, out_indices, 
         if bagged:
             for k in range(offsets[r], offsets[r + 1]):
                 entry = end
-                if coded:  # without codes nothing can be there twice
+                if coded:  # without codes no index can repeat
                     entry = _entry_of(indices[k], r, first, end, out_indices, table_rows, table_entries, bits)
                 if entry == end:
                     out_indices[end] = indices[k]
@@ -191,7 +192,7 @@ def assembled_rows(rows, numbers, codes, offsets, indices, values, out_indices, 
 
 @compiled
 def merged_bags(offsets, indices, values):  # type: ignore[no-untyped-def]
-    """Rows in which an index may stand several times, with the values of each added up."""
+    """Rows in which an index may repeat: the values of equal indices are added up."""
     out_offsets = np.zeros(offsets.size, np.int64)
     out_indices = np.empty(indices.size, np.uint32)
     out_values = np.empty(indices.size, np.float32)

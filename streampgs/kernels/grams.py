@@ -1,4 +1,4 @@
-"""Texts to tokens: words and runs of words, or runs of characters. Tokens are spans of bytes in a buffer of their own."""
+"""Split texts into words, runs of words, or runs of characters. Tokens are spans of bytes in a new buffer."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import numpy as np
 from streampgs.kernels.jit import compiled, inlinable
 
 TEXT_START, TEXT_END = 2, 3
-"""Bytes that stand for the start and the end of a text in runs of characters."""
+"""Bytes that mark the start and the end of a text in runs of characters."""
 
 
 def _word_bytes() -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
@@ -29,7 +29,7 @@ def _lower(byte):  # type: ignore[no-untyped-def]
 def _punctuation_bytes(data, place, stop):  # type: ignore[no-untyped-def]
     """Bytes of the UTF-8 character at `place` if it is a mark of U+0080–BF, U+2000–206F or U+3000–303F, else 0."""
     lead = data[place]
-    if place + 1 >= stop or data[place + 1] & 0xC0 != 0x80:  # no character: it must not swallow what is behind it
+    if place + 1 >= stop or data[place + 1] & 0xC0 != 0x80:  # not a character: it must not swallow the next byte
         return 0
     second = data[place + 1]
     if lead == 0xC2 and second != 0xAA and second != 0xB5 and second != 0xBA:
@@ -46,8 +46,8 @@ def _punctuation_bytes(data, place, stop):  # type: ignore[no-untyped-def]
 def words_of(data, offsets):  # type: ignore[no-untyped-def]
     """The words of each text data[offsets[r]:offsets[r + 1]], in lower case, with one space between them.
 
-    A word is a run of letters, digits and underscores; all characters beyond ASCII count as letters but for the blocks
-    of punctuation. Gives the buffer of words, start and stop of each, and of each row the number of its first word.
+    A word is a run of letters, digits and underscores; all characters beyond ASCII count as letters, except the blocks
+    of punctuation. Returns the buffer of words, start and stop of each, and the number of each row's first word.
     """
     total = offsets[-1] - offsets[0]
     text = np.empty(total + offsets.size, np.uint8)
@@ -89,7 +89,7 @@ def words_of(data, offsets):  # type: ignore[no-untyped-def]
 
 @compiled
 def word_grams(starts, stops, row_words, shortest, longest):  # type: ignore[no-untyped-def]
-    """Spans of all runs of `shortest` to `longest` words, row by row: starts, stops, and of each row its first one."""
+    """Spans of all runs of `shortest` to `longest` words, row by row: starts, stops, and the first span of each row."""
     most = starts.size * (longest + 1 - shortest)
     gram_starts = np.empty(most, np.int32)
     gram_stops = np.empty(most, np.int32)
@@ -109,7 +109,7 @@ def word_grams(starts, stops, row_words, shortest, longest):  # type: ignore[no-
 @compiled
 def character_grams(data, offsets, shortest, longest):  # type: ignore[no-untyped-def]
     """Runs of `shortest` to `longest` UTF-8 characters of each text, ASCII letters in lower case, with a mark before the
-    first character and one behind the last. Gives the buffer of marked texts, and spans as `word_grams` does."""
+    first character and after the last. Returns the buffer of marked texts, and spans as `word_grams` does."""
     rows = offsets.size - 1
     total = offsets[-1] - offsets[0] + 2 * rows
     text = np.empty(total, np.uint8)

@@ -1,7 +1,6 @@
-"""Strings and tokens as numbers: MurmurHash3 (x86, 32 bits; Appleby 2011), which other tools have as well, and what
-becomes of a hash.
+"""Hash strings with MurmurHash3 (x86, 32 bits; Appleby 2011), which other tools have as well, and turn hashes into codes.
 
-A **code** is where a category or token goes: its feature's number in the lower 31 bits, the sign of its value in bit 31.
+A **code** is the feature of a string, in the lower 31 bits, and the sign of its value, in bit 31.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ import numpy as np
 
 from streampgs.kernels.jit import compiled, inlinable
 
-# All in 64 bits with the upper half cut off: Numba would make wider or signed numbers of smaller words anyway.
+# All in 64 bits with the upper half masked: Numba would turn smaller words into wider or signed numbers anyway.
 _LOW = np.uint64(0xFFFFFFFF)
 _C1, _C2 = np.uint64(0xCC9E2D51), np.uint64(0x1B873593)
 _FIVE, _ADDED = np.uint64(5), np.uint64(0xE6546B64)
@@ -18,7 +17,7 @@ _FINAL_1, _FINAL_2 = np.uint64(0x85EBCA6B), np.uint64(0xC2B2AE35)
 _ZERO, _8, _13, _15, _16, _17, _19, _24, _32 = (np.uint64(n) for n in (0, 8, 13, 15, 16, 17, 19, 24, 32))
 
 NO_CODE = 0xFFFFFFFF
-"""In place of a code: the row has no such feature."""
+"""Instead of a code: the row has no such feature."""
 _SIGN = np.uint64(1 << 31)
 _INDEX = np.uint64((1 << 31) - 1)
 
@@ -87,7 +86,7 @@ def hash_pairs(first, second, seed):  # type: ignore[no-untyped-def]
 
 @compiled
 def hashed_codes(hashes, base, mask):  # type: ignore[no-untyped-def]
-    """The lower bits of a hash choose one of mask + 1 features from `base` on, its highest bit the sign."""
+    """The lower bits of a hash choose one of mask + 1 features from `base` on; its highest bit is the sign."""
     codes = np.empty(hashes.size, np.uint32)
     for i in range(hashes.size):
         word = np.uint64(hashes[i])
@@ -109,7 +108,7 @@ def lookup_table(keys, size):  # type: ignore[no-untyped-def]
 
 @compiled
 def known_codes(wanted, table, keys, base, codes):  # type: ignore[no-untyped-def]
-    """Give codes[i] the feature base + k where wanted[i] is keys[k]; leave it as it is where it is no key."""
+    """Set codes[i] to feature base + k if wanted[i] is keys[k]; leave it unchanged if it is not a key."""
     for i in range(wanted.size):
         place = np.int64(wanted[i] & np.uint64(table.size - 1))
         while table[place] >= 0:
@@ -121,7 +120,7 @@ def known_codes(wanted, table, keys, base, codes):  # type: ignore[no-untyped-de
 
 @compiled
 def wide_keys(first, second):  # type: ignore[no-untyped-def]
-    """Two hashes of the same string by different seeds as one of 64 bits, which tells any two strings apart."""
+    """Two hashes of the same string, by different seeds, as one key of 64 bits; equal keys mean equal strings."""
     keys = np.empty(first.size, np.uint64)
     for i in range(first.size):
         keys[i] = (np.uint64(first[i]) << _32) | np.uint64(second[i])

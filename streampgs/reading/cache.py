@@ -26,8 +26,8 @@ from streampgs.formats.arrow_metadata import MetadataDamaged, metadata_length, r
 from streampgs.formats.format import Bytes
 from streampgs.formats.local import LocalFile
 from streampgs.kernels.randomness import checksum
+from streampgs.reading.decode import Group
 from streampgs.reading.scratch import Scratch
-from streampgs.table.catalog import Shard
 
 _MAGIC = b"spgcach2"
 _TAIL = np.dtype([("messages", "<u8"), ("index_checksum", "<u8"), ("magic", "S8")])
@@ -112,19 +112,19 @@ class BlockCache:
         """Damaged files found and decoded anew."""
         remove_leftovers(folder, ".*.arrows-*-*")
 
-    def path(self, shard: Shard, group: int, slice_rows: int) -> Path:
-        content = hashlib.sha256(shard.identity.encode() + os.fsencode(str(shard.path))).hexdigest()[:32]
-        return self.folder / f"{content}-{group}-{slice_rows}.arrows"
+    def path(self, group: Group) -> Path:
+        facts = group.shard.identity.encode() + os.fsencode(str(group.shard.path))
+        return self.folder / f"{hashlib.sha256(facts).hexdigest()[:32]}-{group.in_file}-{group.slice_rows}.arrows"
 
-    def open(self, shard: Shard, group: int, slice_rows: int) -> CacheFile | None:
+    def open(self, group: Group) -> CacheFile | None:
         """The group's cache file; None if there is none that is sound."""
-        path = self.path(shard, group, slice_rows)
+        path = self.path(group)
         try:
             file = LocalFile(path)
         except FileNotFoundError:
             return None
         try:
-            return _open(path, file, shard, group, slice_rows)
+            return _open(path, file, group)
         except (CacheDamaged, OSError, DataError, pa.ArrowInvalid):
             file.close()
             self.discard(path)
@@ -134,9 +134,9 @@ class BlockCache:
         path.unlink(missing_ok=True)
         self.rebuilt += 1
 
-    def write(self, shard: Shard, group: int, slice_rows: int, slices: Iterable[RowBlock]) -> None:
+    def write(self, group: Group, slices: Iterable[RowBlock]) -> None:
         """Keep a decoded group: under a temporary name until it is whole."""
-        path = self.path(shard, group, slice_rows)
+        path = self.path(group)
         temporary = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def _of(index: NDArray[np.void]) -> int:
     return int(checksum(np.frombuffer(index.tobytes(), np.uint8)))
 
 
-def _open(path: Path, file: LocalFile, shard: Shard, group: int, slice_rows: int) -> CacheFile:
+def _open(path: Path, file: LocalFile, group: Group) -> CacheFile:
     size = file.size
     if size < _TAIL.itemsize:
         raise CacheDamaged("too short")
@@ -183,8 +183,7 @@ def _open(path: Path, file: LocalFile, shard: Shard, group: int, slice_rows: int
         raise CacheDamaged("no index at its end")
     raw = file.read(index_bytes, size - _TAIL.itemsize - index_bytes)
     index = np.frombuffer(raw, _INDEX)
-    rows = shard.group_rows[group]
-    expected = [min(slice_rows, rows - start) for start in range(0, rows, slice_rows)]
+    expected = [min(group.slice_rows, group.rows - start) for start in range(0, group.rows, group.slice_rows)]
     if _of(index) != int(index_checksum) or index["rows"][1:].tolist() != expected:
         raise CacheDamaged("an index that does not match")
     schema_bytes = file.read(int(index["bytes"][0]), int(index["offset"][0]))

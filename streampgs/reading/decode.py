@@ -35,36 +35,40 @@ _MOST_ENCODED_ROWS = 1 << 14
 
 
 @dataclass(frozen=True)
-class UndecodedGroup:
-    """A whole group, to be decoded."""
+class Group:
+    """A record batch or row group."""
 
-    shard: Shard
     number: int
+    """In the catalog."""
+    shard: Shard
+    in_file: int
+    """Its number in the shard."""
     slice_rows: int
     columns: Columns
 
     @property
     def name(self) -> str:
-        return f"shard '{self.shard.path}', {self.shard.group_name} {self.number}"
+        return f"shard '{self.shard.path}', {self.shard.group_name} {self.in_file}"
 
     @property
     def rows(self) -> int:
-        return self.shard.group_rows[self.number]
-
-    def count(self) -> int:
-        return self.rows
+        return self.shard.group_rows[self.in_file]
 
     @property
     def entries(self) -> int:
-        """As its footer tells: at least as many as it has."""
-        return self.shard.group_entries[self.number]
+        """According to the footer: at least as many as it has."""
+        return self.shard.group_entries[self.in_file]
+
+    def slices(self) -> Iterator[RowBlock]:
+        """The rows, decoded. A slice is valid until the next is asked for."""
+        return decoded_slices(self.shard, self.in_file, self.slice_rows, self.columns)
 
     def blocks(self) -> Iterator[RowBlock]:
-        """The rows, some whole slices at a time."""
+        """The same rows, several slices at a time."""
         slice_bytes = self.slice_rows * (8 * self.entries + 24 * self.rows) // max(1, self.rows)
         block_bytes = _BATCH_BYTES if self.shard.layout.encoding is None else _ENCODED_BATCH_BYTES
         slices = max(1, block_bytes // max(1, slice_bytes))
-        return decoded_slices(self.shard, self.number, slices * self.slice_rows, self.columns)
+        return decoded_slices(self.shard, self.in_file, slices * self.slice_rows, self.columns)
 
 
 def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[RowBlock]:

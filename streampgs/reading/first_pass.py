@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from streampgs.encoding.rows import RowBlock
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.decode import DECODER_NAME, UndecodedGroup
+from streampgs.reading.decode import DECODER_NAME, Group
 from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
 from streampgs.reading.window import Window
 from streampgs.table.catalog import Shard
@@ -61,7 +61,7 @@ class Decoders:
         self._count = count
         self._pool: ThreadPoolExecutor | None = None
 
-    def begin(self, wanted: list[tuple[UndecodedGroup, Target]], width: int | None, keep: bool) -> Decoding:
+    def begin(self, wanted: list[tuple[Group, Target]], width: int | None, keep: bool) -> Decoding:
         """`width` as in RowPlacer; `keep`: put the decoded rows into the cache, where they belong there."""
         decoding = Decoding()
         if wanted and self._pool is None:
@@ -79,7 +79,7 @@ class Decoders:
             self._pool = None
 
     def _decode(
-        self, group: UndecodedGroup, target: Target, placer: RowPlacer, cache: BlockCache | None, decoding: Decoding
+        self, group: Group, target: Target, placer: RowPlacer, cache: BlockCache | None, decoding: Decoding
     ) -> Found:
         found = Found()
         placed = self._placed(group, target, placer, decoding, found)
@@ -89,14 +89,14 @@ class Decoders:
                 for block in placed
                 for first in range(0, block.num_rows, group.slice_rows)
             )
-            cache.write(group.shard, group.number, group.slice_rows, slices)
+            cache.write(group, slices)
         else:
             for _ in placed:
                 pass
         return found
 
     def _placed(
-        self, group: UndecodedGroup, target: Target, placer: RowPlacer, decoding: Decoding, found: Found
+        self, group: Group, target: Target, placer: RowPlacer, decoding: Decoding, found: Found
     ) -> Iterator[RowBlock]:
         """The group's rows, each block when it is in the window."""
         row = 0
@@ -106,7 +106,7 @@ class Decoders:
             slots = target.slots[row : row + block.num_rows]
             lengths = None if placer.width is not None else _lengths(block, placer, group.shard)
             with target.window.room_for(lengths, slots):
-                placer.place(block, None, slots, target.window, Origin(group.shard, group.number, row), found)
+                placer.place(block, None, slots, target.window, Origin(group.shard, group.in_file, row), found)
             row += block.num_rows
             yield block
 

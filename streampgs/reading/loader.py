@@ -26,13 +26,13 @@ from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.blocks import Block, BlockFinder, CachedSlice
 from streampgs.reading.cache import BlockCache, CacheDamaged, CacheFile
-from streampgs.reading.decode import UndecodedGroup
+from streampgs.reading.decode import Group
 from streampgs.reading.first_pass import Decoders, Decoding, Target
 from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
 from streampgs.reading.scratch import Scratch
 from streampgs.reading.window import Window, joined
 from streampgs.stores.copies import Copies
-from streampgs.table.catalog import Catalog, Shard
+from streampgs.table.catalog import Catalog
 from streampgs.table.layout import SPARSE
 
 __all__ = ["RowRules", "WindowFiller", "refuse_unreadable"]
@@ -46,7 +46,7 @@ _LOOK_UP_SECONDS = 0.05
 class _Part:
     """Rows of a plan that come from one place."""
 
-    source: Block | UndecodedGroup
+    source: Block | Group
     slots: Ints
     lengths: Ints | None
     """None: known only when the rows are decoded."""
@@ -55,7 +55,7 @@ class _Part:
     def room(self) -> int:
         if self.lengths is not None:
             return int(self.lengths.sum())
-        assert isinstance(self.source, UndecodedGroup)
+        assert isinstance(self.source, Group)
         return self.source.entries
 
 
@@ -170,8 +170,8 @@ class WindowFiller:
         for block in self.blocks.in_file_order(block_bytes, every):
             self._fix_width([block])
             lengths = self._lengths(block)
-            part = _Part(block, np.arange(block.count()), lengths)
-            first = int(self.catalog.row_starts[block.group])
+            part = _Part(block, np.arange(block.rows), lengths)
+            first = int(self.catalog.row_starts[block.group.number])
             window.number_rows = partial(np.arange, first + block.start, first + block.stop)
             self._lay_out([part], window)
             found = Found()
@@ -181,21 +181,19 @@ class WindowFiller:
 
     # How long each row is, and where it goes.
 
-    def _begin(self, plan: WindowPlan, window: Window, sources: list[Block | UndecodedGroup]) -> _Filling:
+    def _begin(self, plan: WindowPlan, window: Window, sources: list[Block | Group]) -> _Filling:
         for source in sources:
             if isinstance(source, Block):
                 source.source.announce(source.start, source.stop)
         self._fix_width(sources)
         lengths = [self._lengths(source) for source in sources]
-        ends = np.cumsum([source.count() for source in sources])
+        ends = np.cumsum([source.rows for source in sources])
         slots = np.split(shuffled(np.uint64(plan.shuffle_key), int(ends[-1])), ends[:-1])
         parts = [_Part(*part) for part in zip(sources, slots, lengths, strict=True)]
         window.plan = plan
         window.number_rows = partial(_row_numbers, plan, self.catalog)
         self._lay_out(parts, window)
-        groups = [
-            (part.source, Target(window, part.slots)) for part in parts if isinstance(part.source, UndecodedGroup)
-        ]
+        groups = [(part.source, Target(window, part.slots)) for part in parts if isinstance(part.source, Group)]
         blocks = [(part.source, part) for part in parts if isinstance(part.source, Block)]
         keep = self.last_epoch is None or plan.start.epoch + 1 < self.last_epoch
         return _Filling(self._decoders.begin(groups, self._placer.width, keep), blocks)
@@ -215,25 +213,19 @@ class WindowFiller:
             if part.lengths is not None:
                 window.lay_out_next(part.lengths, part.slots)
 
-    def _lengths(self, source: Block | UndecodedGroup) -> Ints | None:
-        shard = self._shard_of(source)
+    def _lengths(self, source: Block | Group) -> Ints | None:
         if not self.sparse:
-            return np.full(source.count(), self._placer.width_of(shard), np.int64)
-        if isinstance(source, UndecodedGroup):
+            return np.full(source.rows, self._placer.width_of(source.shard), np.int64)
+        if isinstance(source, Group):
             return None
-        if shard.layout.kind != SPARSE:
-            return np.full(source.count(), shard.layout.width, np.int64)
+        if source.shard.layout.kind != SPARSE:
+            return np.full(source.rows, source.shard.layout.width, np.int64)
         self._scratch.reset()
         with self._naming_faults(source):
             lengths = source.source.lengths(source.start, source.stop, self._scratch)
         return lengths if source.picks is None else lengths[source.picks]
 
-    def _shard_of(self, source: Block | UndecodedGroup) -> Shard:
-        if isinstance(source, UndecodedGroup):
-            return source.shard
-        return self.catalog.shards[self.catalog.shard_of(source.group)[0]]
-
-    def _fix_width(self, sources: list[Block] | list[Block | UndecodedGroup]) -> None:
+    def _fix_width(self, sources: list[Block] | list[Block | Group]) -> None:
         """Features of a dense row: fixed by option or schema, or else by the first row that is read."""
         if self.sparse:
             return
@@ -243,7 +235,7 @@ class WindowFiller:
             self._width = next((width for source in sources for width in self._widths(source)), None)
         self._placer.width = self._width or 0  # None: no row so far has features
 
-    def _widths(self, source: Block | UndecodedGroup) -> Iterator[int]:
+    def _widths(self, source: Block | Group) -> Iterator[int]:
         """Features of the first row that has any, block by block."""
         for block in self._blocks(source):
             widths = np.diff(block.bounds)[block.faults != FEATURES_NULL]
@@ -251,8 +243,8 @@ class WindowFiller:
             if widths.size:
                 yield int(widths[0])
 
-    def _blocks(self, source: Block | UndecodedGroup) -> Iterator[RowBlock]:
-        if isinstance(source, UndecodedGroup):
+    def _blocks(self, source: Block | Group) -> Iterator[RowBlock]:
+        if isinstance(source, Group):
             yield from source.blocks()
             return
         self._scratch.reset()
@@ -262,16 +254,17 @@ class WindowFiller:
 
     def _place(self, block: Block, part: _Part, window: Window, found: Found) -> None:
         self._scratch.reset()
-        shard_number, in_file = self.catalog.shard_of(block.group)
-        shard = self.catalog.shards[shard_number]
+        group = block.group
         with self._naming_faults(block):
             rows = block.source.rows(block.start, block.stop, self._scratch)
         if rows.indices is not None:
             lengths = np.diff(rows.bounds)
             assert part.lengths is not None
             if not np.array_equal(lengths if block.picks is None else lengths[block.picks], part.lengths):
-                self._raise_changed(block, shard)
-        self._placer.place(rows, block.picks, part.slots, window, Origin(shard, in_file, block.start), found)
+                self._raise_changed(block)
+        self._placer.place(
+            rows, block.picks, part.slots, window, Origin(group.shard, group.in_file, block.start), found
+        )
 
     @contextmanager
     def _naming_faults(self, block: Block) -> Iterator[None]:
@@ -281,17 +274,15 @@ class WindowFiller:
         except (CacheDamaged, MetadataDamaged, pa.ArrowException, OSError) as fault:
             if isinstance(block.source, CachedSlice) and not isinstance(fault, OSError):
                 raise _GroupDamaged(block.source.file) from fault
-            number, in_file = self.catalog.shard_of(block.group)
-            shard = self.catalog.shards[number]
             raise DataError(
-                f"shard '{shard.path}', {shard.group_name} {in_file}: damaged or unreadable: {fault}",
+                f"{block.group.name}: damaged or unreadable: {fault}",
                 "restore it, or write it again and start a new run",
             ) from fault
 
-    def _raise_changed(self, block: Block, shard: Shard) -> None:
+    def _raise_changed(self, block: Block) -> None:
         if isinstance(block.source, CachedSlice):
             raise _GroupDamaged(block.source.file) from CacheDamaged("row lengths that do not match")
-        raise DataError(f"shard '{shard.path}' changed while it was being read", "restore it, or start a new run")
+        raise DataError(f"shard '{block.shard.path}' changed while it was being read", "restore it, or start a new run")
 
 
 def _row_numbers(plan: WindowPlan, catalog: Catalog) -> Ints:

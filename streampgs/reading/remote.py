@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Protocol
 
 from streampgs.errors import OptionError
 from streampgs.options import Resources
+from streampgs.stores.access import RemoteObject
 from streampgs.stores.addresses import is_address_of_path
 from streampgs.stores.copies import Copies
-from streampgs.table.catalog import Catalog, decoded_bytes
+from streampgs.table.catalog import Catalog, Shard, decoded_bytes
+
+
+class HasShard(Protocol):
+    @property
+    def shard(self) -> Shard: ...
 
 
 def copies_folder(cache: str) -> Path:
@@ -43,6 +50,39 @@ def copies_of(catalog: Catalog, cache: str | None, limit_bytes: int | None) -> C
         return Copies(copies_folder(cache), shutil.disk_usage(cache).free // 2, catalog.remote)
     decoded = sum(decoded_bytes(shard) for shard in catalog.shards if shard.cached)
     return Copies(copies_folder(cache), max(0, limit_bytes - decoded), catalog.remote)
+
+
+def remote_shards(found: Iterable[HasShard] | Iterable[Shard]) -> list[RemoteObject]:
+    """The different objects among the shards, or among the shards of groups."""
+    paths = ((one if isinstance(one, Shard) else one.shard).path for one in found)
+    return list(dict.fromkeys(path for path in paths if isinstance(path, RemoteObject)))
+
+
+class LocalCopies:
+    """Copies of remote shards for the blocks that are read next. Without remote shards there is nothing to do."""
+
+    def __init__(self, copies: Copies | None, check_stop: Callable[[], None]) -> None:
+        self._copies = copies
+        self._check_stop = check_stop
+
+    def wait_for(self, key: Hashable, wanted: list[RemoteObject]) -> None:
+        """These are read now, and no others."""
+        if self._copies is not None:
+            self._copies.begin(key, wanted)
+            self._copies.wait_for(wanted, self._check_stop)
+
+    def fetch(self, wanted: list[RemoteObject]) -> None:
+        """These are read now as well."""
+        if self._copies is not None and wanted:
+            self._copies.also(wanted)
+            self._copies.wait_for(wanted, self._check_stop)
+
+    def announce(self, key: Hashable, wanted: list[RemoteObject]) -> None:
+        if self._copies is not None:
+            self._copies.announce(key, wanted)
+
+    def are_here(self, groups: Iterable[HasShard]) -> bool:
+        return self._copies is None or all(self._copies.is_here(remote) for remote in remote_shards(groups))
 
 
 @contextmanager

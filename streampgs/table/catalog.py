@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.checks import decode, encode
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, Unfinished
 from streampgs.formats.format import Fingerprint, ShardPath
@@ -92,7 +93,7 @@ class Shard:
         facts = [
             asdict(self.fingerprint),
             self.format,
-            self.layout.to_json(),
+            encode(self.layout),
             self.group_rows,
             self.group_entries,
         ]
@@ -248,7 +249,7 @@ class Catalog:
                 "path": str(s.path),
                 "format": s.format,
                 **asdict(s.fingerprint),
-                "layout": json.dumps(s.layout.to_json()),
+                "layout": json.dumps(encode(s.layout)),
                 "decoded": s.decoded,
                 "cached": s.cached,
                 "group_rows": list(s.group_rows),
@@ -268,7 +269,7 @@ class Catalog:
                 RemoteObject(path, size, version) if is_address(path) else Path(path),
                 record["format"],
                 Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
-                Layout.from_json(layout),
+                decode(Layout, layout),
                 record["decoded"],
                 record["cached"],
                 tuple(record["group_rows"]),

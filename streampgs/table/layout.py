@@ -1,13 +1,10 @@
-"""From columns to rows of numbers: which columns hold label, weight and features, and their arrays as numpy.
-
-The one place that knows what a row is made of; encoders of other kinds of tables join here.
-"""
+"""The columns of a table and their roles: which hold labels, weights, offsets and features."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 
@@ -20,20 +17,21 @@ from streampgs.encoding.rows import FEATURES, INDICES
 from streampgs.errors import DataError
 from streampgs.table.partitions import Constant, LogSchema, partitions_of, with_partitions
 
-SPARSE, DENSE = "sparse", "dense"
+SPARSE: Final = "sparse"
+DENSE: Final = "dense"
 
 
 @dataclass(frozen=True)
 class Columns:
-    """The names that a user chose."""
+    """The columns that a user chose, and what becomes of them."""
 
     label: str | tuple[str, ...] | None = "label"
-    """Several: each is learnt by a model of its own."""
+    """Several: each has its own model."""
     weight: str | None = None
     label_specs: tuple[LabelSpec, ...] = ()
-    """One for each label column; empty: the default for all."""
+    """One for each label column; empty: the labels are not known yet, and are read as numbers."""
     encoding: Encoding | Plan | None = None
-    """How columns become features, where they are not lists of features already; before anything is learnt: a plan."""
+    """How columns become features: first a plan, then what was learned. None: rows hold lists of features."""
     offset: str | None = None
     """A number that is added to a row's score."""
 
@@ -57,7 +55,7 @@ class Columns:
 
     @property
     def class_count(self) -> int | None:
-        """How many classes are known; None where the labels are not listed, or with several label columns."""
+        """How many classes are known; None: they are not listed, or there are several label columns."""
         classes = self.specs[0].classes if len(self.labels) == 1 else None
         return None if classes is None else len(classes)
 
@@ -73,33 +71,25 @@ class Columns:
 
 @dataclass(frozen=True)
 class Layout:
-    """How a shard's columns hold rows. Two shards fit together if their layouts do, whatever their number types."""
+    """How the columns of a shard hold its rows. Shards fit together if their layouts do; widths of numbers may differ."""
 
-    kind: str
+    kind: Literal["sparse", "dense"]
     columns: tuple[str, ...]
-    """All that are read: label, weight and offset first."""
+    """The file's columns that are read: label, weight and offset first."""
     has_values: bool = True
     width: int | None = None
-    """Features of a dense row, where the schema fixes it."""
+    """Features of a dense row, if the schema fixes it."""
     encoding: str | None = None
-    """The digest of what makes features of the columns, where they are not lists of features already."""
+    """The digest of the encoding; None: rows hold lists of features."""
     partitions: tuple[Constant, ...] = ()
-    """Columns that the names of the shard's folders tell, or the log of its table."""
+    """Columns that the file does not have."""
     classes: int | None = None
-    """How many of the classes were known when the shard came; None: there are none to be known."""
+    """How many classes were known when the shard joined; None: classes are not listed."""
 
     @property
     def lists(self) -> str:
         """The column whose lists are the rows' features."""
         return INDICES if self.kind == SPARSE else FEATURES
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @staticmethod
-    def from_json(record: dict[str, Any]) -> Layout:
-        partitions = tuple(Constant(*constant) for constant in record["partitions"])
-        return Layout(**{**record, "columns": tuple(record["columns"]), "partitions": partitions})
 
 
 def find_layout(schema: pa.Schema, columns: Columns, shard: str, log: LogSchema | None = None) -> Layout:
@@ -111,7 +101,7 @@ def find_layout(schema: pa.Schema, columns: Columns, shard: str, log: LogSchema 
 
 
 def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
-    """The layout of a table that has its features in lists."""
+    """The layout of a table that holds lists of features."""
     names = schema.names
     used = []
     for role, name in columns.roles:
@@ -159,7 +149,7 @@ def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
 
 
 def holds_features(schema: pa.Schema) -> bool:
-    """Whether a table has its features ready: lists of indices and values, or of features."""
+    """Whether a table holds lists of features: `indices` and perhaps `values`, or `features`."""
     if "indices" in schema.names:
         return _is_list_of(schema.field("indices").type, pa.types.is_integer)
     return "features" in schema.names and bool(
@@ -174,8 +164,8 @@ def holds_features(schema: pa.Schema) -> bool:
 def _encoded_layout(
     schema: pa.Schema, columns: Columns, encoding: Encoding | Plan, shard: str, log: LogSchema | None
 ) -> Layout:
-    """The layout of a table whose columns are to be encoded. One that it lacks is read as if it were all null; what it
-    has must be of the expected sort."""
+    """The layout of a table whose columns are encoded. A column that it lacks is read as null; the others must have the
+    expected type."""
     partitions = partitions_of(shard, schema) if log is None else log.lacking(schema)
     leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
     for role, name in columns.roles:
@@ -191,34 +181,35 @@ def _encoded_layout(
             if not kind_of(column).fits(column, found):
                 raise DataError(
                     f"shard '{shard}': column '{name}' is of type {leaves[name]}; a {column.holds} is expected",
-                    f"write it as in the data that were trained on, or train without it (train --ignore {name})",
+                    f"write it with the type of the training data, or train without it (train --ignore {name})",
                 )
             needed.add(name)
     refuse_doubles(schema, needed & leaves.keys(), shard)
     partitions = tuple(constant for constant in partitions if constant.name in needed)
     tops = tuple(field.name for field in schema if _is_needed(field.name, needed))
-    tops = tops or tuple(schema.names[:1])  # how many rows there are is told by columns alone
+    tops = tops or tuple(schema.names[:1])  # some column is needed to count the rows
     if isinstance(encoding, Plan):
         return Layout(SPARSE, tops, partitions=partitions)
-    kind, width = (DENSE, encoding.features) if encoding.dense else (SPARSE, None)
-    return Layout(kind, tops, width=width, encoding=encoding.digest, partitions=partitions)
+    if encoding.dense:
+        return Layout(DENSE, tops, width=encoding.features, encoding=encoding.digest, partitions=partitions)
+    return Layout(SPARSE, tops, encoding=encoding.digest, partitions=partitions)
 
 
 def refuse_missing(schemas: Mapping[str, pa.Schema], columns: Columns) -> None:
-    """Of the shards by name: a single one may lack a column that features come from, but not all of them."""
+    """Refuse shards (schemas by name) that all lack a column which features come from."""
     if columns.encoding is None:
         return
     leaves: dict[str, None] = {}
     for schema in dict.fromkeys(schemas.values()):
         leaves |= dict.fromkeys(name for name, _ in types.leaves_of(schema))
     encoding = columns.encoding
-    first = encoding.generations[-1] if isinstance(encoding, Encoding) else encoding  # what came later may be missing
+    first = encoding.generations[-1] if isinstance(encoding, Encoding) else encoding  # later columns may be missing
     missing = [name for column in first.columns for name in column.sources if name not in leaves]
     if missing:
         where = f"shard '{next(iter(schemas))}'" if len(schemas) == 1 else f"{len(schemas)} shards"
         raise DataError(
             f"{where}: no column '{missing[0]}' among the columns ({', '.join(leaves)})",
-            "the model's features come from it: add it to the table, or train anew without it (train --ignore "
+            f"features of the model come from it: add it to the table, or train a new model without it (train --ignore "
             f"{missing[0]})",
         )
 
@@ -246,7 +237,7 @@ def _check_label_kind(name: str, kind: pa.DataType, textual: bool, shard: str) -
     if held not in (expected, types.NULL):
         raise DataError(
             f"shard '{shard}': label column '{name}' is of type {kind}; {expected}s are expected",
-            "write it as in the shards that the model was trained on",
+            "write it with the type of the shards that the model was trained on",
         )
 
 

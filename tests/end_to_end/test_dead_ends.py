@@ -73,9 +73,9 @@ class ReplaceShard(Silent):
 def test_a_shard_replaced_while_in_use_is_refused(
     file_format: str, tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import streampgs.reading.blocks as blocks
+    import streampgs.reading.open_files as open_files
 
-    monkeypatch.setattr(blocks, "_OPEN_FILES", 1)
+    monkeypatch.setattr(open_files, "_OPEN_FILES", 1)
     data = tmp_path / "table"
     shutil.copytree(tables.path("sparse", file_format), data)
     observer = ReplaceShard(data / f"part-00003.{file_format}")

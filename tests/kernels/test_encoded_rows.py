@@ -18,10 +18,10 @@ from streampgs.kernels.encoder_loop import (
     LOG_COUNTED,
     assembled_rows,
     bags,
-    beside,
     counted_rows,
     merged_bags,
     rows_from_columns,
+    side_by_side,
 )
 from streampgs.kernels.hashing import NO_CODE
 
@@ -216,7 +216,7 @@ def test_merged_bags_have_each_index_once_and_no_zeros(rows):
 )
 @example(rows=[])
 def test_beside_keeps_all_entries_in_their_order(rows):
-    found = split(beside(*columns_of([one for one, _ in rows]), *columns_of([other for _, other in rows])))
+    found = split(side_by_side(*columns_of([one for one, _ in rows]), *columns_of([other for _, other in rows])))
     assert found == [one + other for one, other in rows]
 
 

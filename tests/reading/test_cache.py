@@ -16,7 +16,7 @@ import pytest
 from streampgs.encoding.rows import RowBlock
 from streampgs.errors import DataError, RunError
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.decode import _concatenated, _evened
+from streampgs.reading.decode import Group, _concatenated, _evened
 from streampgs.reading.scratch import Scratch
 from streampgs.reading.table_rows import rows_of_table
 from streampgs.reading.window import Window
@@ -91,7 +91,7 @@ def test_it_is_an_arrow_stream_of_slices(setup):
     """Anybody's Arrow reader can look into a cache file."""
     filled(setup)
     with setup.reader() as reader:
-        path = reader.cache.path(reader.catalog.shards[0], 0, int(reader.schedule.slice_rows[0]))
+        path = reader.cache.path(reader.filler.blocks._group(0))
         with pa.ipc.open_stream(path.read_bytes()) as stream:
             batches = list(stream)
         assert [batch.num_rows for batch in batches[:-1]] == [reader.schedule.slice_rows[0]] * (len(batches) - 1)
@@ -252,8 +252,8 @@ def test_file_of_another_group_under_this_name_is_not_taken(setup):
     paths = filled(setup)
     sizes = {path: len(path.read_bytes()) for path in paths}
     with setup.reader() as reader:
-        wanted = reader.cache.path(reader.catalog.shards[0], 0, int(reader.schedule.slice_rows[0]))
-        other = reader.cache.path(reader.catalog.shards[1], 0, int(reader.schedule.slice_rows[2]))
+        wanted = reader.cache.path(reader.filler.blocks._group(0))
+        other = reader.cache.path(reader.filler.blocks._group(2))
         shutil.copy(other, wanted)
         assert sizes[wanted] != sizes[other]
         reader.first_window(EPOCH)
@@ -272,11 +272,9 @@ def test_half_written_files_of_a_killed_process_are_passed_by(setup):
 def test_disk_that_damages_every_file_is_an_error(setup, monkeypatch):
     write = BlockCache.write
 
-    def damaging(
-        self: BlockCache, shard: object, group: int, slice_rows: int, slices: Iterator[pa.RecordBatch]
-    ) -> None:
-        write(self, shard, group, slice_rows, slices)
-        path = self.path(shard, group, slice_rows)
+    def damaging(self: BlockCache, group: Group, slices: Iterator[RowBlock]) -> None:
+        write(self, group, slices)
+        path = self.path(group)
         path.write_bytes(body_damaged(path.read_bytes()))
 
     monkeypatch.setattr(BlockCache, "write", damaging)
@@ -288,7 +286,7 @@ def test_disk_that_keeps_nothing_is_an_error(setup, monkeypatch):
     monkeypatch.setattr(BlockCache, "write", lambda *_: None)
     with (
         setup.reader() as reader,
-        pytest.raises(DataError, match=r"the cache in '.*cache' does not keep what is written"),
+        pytest.raises(DataError, match=r"the cache in '.*cache' does not keep the files written to it"),
     ):
         reader.first_window(EPOCH)
 
@@ -304,7 +302,7 @@ def test_interrupted_decoding_leaves_nothing(setup):
 
     cache, shard = BlockCache(setup.cache), setup.catalog().shards[0]
     with pytest.raises(DataError, match="row group 3"):
-        cache.write(shard, 0, 5, slices())
+        cache.write(Group(0, shard, 0, 5, setup.columns), slices())
     assert files(setup) == []
 
 

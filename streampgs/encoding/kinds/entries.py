@@ -8,7 +8,7 @@ import numpy as np
 
 from streampgs.encoding.codebook import NO_OFFSETS
 from streampgs.encoding.kinds.kind import Entries
-from streampgs.kernels.encoder_loop import beside, merged_bags
+from streampgs.kernels.encoder_loop import merged_bags, side_by_side
 
 
 def joined(parts: Sequence[Entries]) -> Entries:
@@ -17,5 +17,5 @@ def joined(parts: Sequence[Entries]) -> Entries:
         return NO_OFFSETS, np.empty(0, np.uint32), np.empty(0, np.float32)
     found = parts[0]
     for part in parts[1:]:
-        found = beside(*found, *part)
+        found = side_by_side(*found, *part)
     return merged_bags(*found) if len(parts) > 1 else found

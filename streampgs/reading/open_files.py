@@ -1,0 +1,44 @@
+"""Files that stay open from window to window."""
+
+from __future__ import annotations
+
+import resource
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Protocol, TypeVar, cast
+
+# A window may mix hundreds of files: opening each again for its lengths and its rows would cost more than reading it.
+# At most this many stay open, and half of what the process may open.
+_OPEN_FILES = 1024
+
+
+class Closable(Protocol):
+    def close(self) -> None: ...
+
+
+Opened = TypeVar("Opened", bound=Closable)
+
+
+class OpenFiles:
+    """The files used last; for one thread."""
+
+    def __init__(self) -> None:
+        self._files: OrderedDict[Hashable, Closable] = OrderedDict()
+        self._most = max(1, min(_OPEN_FILES, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
+
+    def get(self, key: Hashable, open_file: Callable[[], Opened]) -> Opened:
+        if key not in self._files:
+            while len(self._files) >= self._most:
+                self._files.popitem(last=False)[1].close()
+            self._files[key] = open_file()
+        self._files.move_to_end(key)
+        return cast(Opened, self._files[key])
+
+    def drop(self, key: Hashable) -> None:
+        """Close a file if it is open: a deleted file takes space on the disk until it is closed."""
+        if key in self._files:
+            self._files.pop(key).close()
+
+    def close(self) -> None:
+        while self._files:
+            self._files.popitem()[1].close()
