@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
 
@@ -175,9 +175,10 @@ class BlockFinder:
         whole = (self._is_decoded_into_window(plan, i, group) for i, group in enumerate(groups))
         return groups if all(whole) and self._copies.are_here(groups) else None
 
-    def _group(self, number: int) -> Group:
+    def _group(self, number: int, slice_rows: int | None = None) -> Group:
         shard, in_file = self.catalog.shard_of(number)
-        return Group(number, self.catalog.shards[shard], in_file, int(self.slice_rows[number]), self.columns)
+        rows = int(self.slice_rows[number]) if slice_rows is None else slice_rows
+        return Group(number, self.catalog.shards[shard], in_file, rows, self.columns)
 
     def _groups_of(self, plan: WindowPlan) -> list[Group]:
         return [self._group(number) for number in plan.pieces.group.tolist()]
@@ -262,7 +263,7 @@ class BlockFinder:
         for number in range(self.catalog.groups):
             rows, entries = int(self.catalog.group_rows[number]), int(self.catalog.group_entries[number])
             slice_rows = max(1, rows * block_bytes // max(1, 8 * entries + 24 * rows))
-            group = replace(self._group(number), slice_rows=slice_rows)
+            group = self._group(number, slice_rows)
             blocks, first = -(-rows // slice_rows), -passed % every
             passed += blocks
             if first >= blocks:

@@ -184,7 +184,7 @@ def _decoded_choice(catalog: Catalog, folder: str | None, epochs_left: int | Non
     if not kept:
         return "none: shards are decoded in every epoch"
     if epochs_left == 1:
-        return "not needed: there is no later epoch"
+        return "not needed: this is the last epoch"
     return f"{kept} of {decoded} shards are decoded once, into {folder}"
 
 

@@ -209,7 +209,7 @@ def test_what_comes_and_what_is_missing_is_told(tmp_path: Path) -> None:
     streampgs.resume(run, rows=800, observer=noted)
     text = "\n".join(noted.notes)
     assert "new columns: 'size' (list), 'note' (category)" in text
-    assert "'raw' (of type binary: --text takes it as text)" in text
+    assert "'raw' (of type binary: --text uses it as text)" in text
     assert "lack columns, which count as null there: 'city'" in text
 
 

@@ -281,7 +281,7 @@ def test_a_shard_that_is_not_whole_is_left_alone_until_it_is(tmp_path: Path) -> 
     (data / "b.parquet").write_bytes(whole[:-9])
     notes = Notes()
     assert streampgs.resume(run, observer=notes).rows == COUNTED_ROWS
-    assert any("b.parquet" in note and "until it is whole" in note for note in notes.found)
+    assert any("b.parquet" in note and "until it is complete" in note for note in notes.found)
     (data / "b.parquet").write_bytes(whole)
     assert streampgs.resume(run).rows == COUNTED_ROWS + 40
 

@@ -252,7 +252,7 @@ def test_a_producer_that_dies_in_a_batch_is_told_of_when_all_that_came_whole_is_
     table, run = table_of(tables, "sparse"), tmp_path / "run"
     whole = written(table.slice(0, 3_000), [300], ends=False)
     more = written(table.slice(0, 3_300), [300], ends=False)
-    with pytest.raises(DataError, match="middle of a record batch, behind its row 3,000"):
+    with pytest.raises(DataError, match="middle of a record batch, after row 3,000"):
         train(more[: (len(whole) + len(more)) // 2], run)
     assert inspect_run(run)["stream_rows"] == 3_000
     assert resume(written(table.slice(3_000), [300]), run).stream_rows == ROWS
@@ -277,7 +277,7 @@ def test_streams_one_behind_the_other_are_one(
     data = written(table.slice(0, 1_234), [100]) + written(table.slice(1_234), [999])
     assert train(data, tmp_path / "run").dual_sha256 == unpaused["sparse"].dual_sha256
     other = written(table.slice(0, 100), [100]) + written(table.rename_columns(["a", "b", "c"]), [100])
-    with pytest.raises(DataError, match="behind row 100 of the stream another one begins"):
+    with pytest.raises(DataError, match="after row 100 of the stream another one begins"):
         train(other, tmp_path / "other")
 
 
@@ -293,9 +293,9 @@ def test_what_is_no_stream_is_named(tables: Tables, tmp_path: Path) -> None:
     cases = {
         "standard input is empty": b"",
         "an Arrow file, not a stream": arrow_file(table),
-        "no Arrow stream: it begins with b'label,x": b"label,x\n1,2\n",
+        "not an Arrow stream: it begins with b'label,x": b"label,x\n1,2\n",
         "it begins with b'ab'": b"ab",
-        "no whole Arrow stream": written(table, [10])[:100],
+        "not a complete Arrow stream": written(table, [10])[:100],
         "the stream has no rows": written(table.slice(0, 0), [10]),
         "gzip": b"\x1f\x8b\x08" + bytes(100),
     }

@@ -106,7 +106,7 @@ def test_damage_is_told_with_the_rows_before_it() -> None:
             rows = sum(batch.num_rows for batch, _ in pieces(stream, 1_000))
             assert rows % 100 == 0
             assert stream.fault is not None
-            assert f"behind its row {rows:,}" in str(stream.fault)
+            assert f"after row {rows:,}" in str(stream.fault)
 
 
 def test_rows_taken_before_are_passed_over() -> None:
