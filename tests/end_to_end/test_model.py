@@ -1,4 +1,4 @@
-"""Weights, predictions and metrics agree with each other and with scikit-learn."""
+"""Weights, predictions and metrics agree with each other and with the definitions of scikit-learn."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_evaluate_agrees_with_scikit_learn(sparse_run: Path, tables: Tables) -> 
     assert result["loss"] == pytest.approx(log_loss(labels, model.predict_proba(rows)[:, 1]), rel=1e-6)
 
 
-def test_metrics_of_a_regression(tables: Tables, tmp_path: Path) -> None:
+def test_regression_figures(tables: Tables, tmp_path: Path) -> None:
     streampgs.train(tables.path("regression", "parquet"), run=tmp_path / "run", loss="squared", sigma=1e-4, epochs=10)
     model = streampgs.Model.load(tmp_path / "run")
     rows, labels = rows_in(tables.test_path("regression"))
@@ -63,7 +63,7 @@ def test_metrics_of_a_regression(tables: Tables, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".arrow", ".csv"])
-def test_a_file_of_predictions_has_those_of_the_model_in_the_order_of_the_rows(
+def test_predictions_of_a_file_are_those_of_the_model_in_the_order_of_the_rows(
     ending: str, sparse_run: Path, tables: Tables, tmp_path: Path
 ) -> None:
     model = streampgs.Model.load(sparse_run)
@@ -83,7 +83,7 @@ def test_a_file_of_predictions_has_those_of_the_model_in_the_order_of_the_rows(
     np.testing.assert_allclose(table["probability"].to_numpy(), model.predict_proba(rows)[:, 1], rtol=1e-6)
 
 
-def test_predict_writes_nulls_for_skipped_rows(sparse_run: Path, tmp_path: Path) -> None:
+def test_predict_skips_bad_rows_with_nulls_in_their_places(sparse_run: Path, tmp_path: Path) -> None:
     table = pa.table({"indices": [[1, 2], [3, 3], [4]], "values": [[1.0, 2.0], [1.0, 1.0], [float("nan")]]})
     pq.write_table(table, tmp_path / "rows.parquet")
     model = streampgs.Model.load(sparse_run)
@@ -98,21 +98,21 @@ def test_predict_writes_nulls_for_skipped_rows(sparse_run: Path, tmp_path: Path)
     ]
 
 
-def test_unknown_features_add_nothing(sparse_run: Path) -> None:
+def test_unknown_features_count_as_zero(sparse_run: Path) -> None:
     model = streampgs.Model.load(sparse_run)
     wide = sparse.csr_matrix(([1.0], ([0], [99_999])), shape=(1, 100_000))
     assert model.decision_function(wide)[0] == model.intercept_
 
 
-def test_dense_rows_of_a_different_width_are_refused(tables: Tables, tmp_path: Path) -> None:
+def test_dense_rows_of_another_width_are_refused(tables: Tables, tmp_path: Path) -> None:
     streampgs.train(tables.path("dense", "arrow"), run=tmp_path / "run", rows=100)
     model = streampgs.Model.load(tmp_path / "run")
     with pytest.raises(streampgs.StreampgsError, match="28"):
         model.decision_function(np.zeros((3, 7)))
 
 
-def test_a_weight_counts_like_copies_of_the_row(tables: Tables, tmp_path: Path) -> None:
-    """An integer weight has the effect of that many copies of the row, within the accuracy of the certificate."""
+def test_weights_count_like_copies(tables: Tables, tmp_path: Path) -> None:
+    """A whole-number weight does what that many copies of the row do, to the certificate's accuracy."""
     random = np.random.default_rng(2)
     features = random.normal(size=(400, 5)).astype(np.float32)
     labels = np.where(features @ [1.0, -1.0, 0.5, 0.0, 2.0] + random.normal(size=400) > 0, 1, -1)
