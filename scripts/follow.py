@@ -134,7 +134,7 @@ class Trainer:
 def dual_of(run: Path) -> np.ndarray:
     checkpoint = RunFolder(run).newest_checkpoint()
     assert checkpoint is not None
-    return checkpoint.sections["lanes"].arrays["dual"][1:]
+    return checkpoint.sections["lanes"].arrays["0.dual"][1:, 0]
 
 
 def rows_of(run: Path) -> int:

@@ -7,12 +7,11 @@ make a compiled loop read outside its arrays is checked before use.
 from __future__ import annotations
 
 import math
-import types
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
@@ -95,50 +94,3 @@ def _decoded(kind: type, value: Any) -> Any:
     if kind is Path and isinstance(value, str):
         return Path(value)
     raise NotImplementedError(kind)
-
-
-def typed(value: Any) -> Any:
-    """The same dataclass, once its fields are known to hold what they declare."""
-    kind = type(value)
-    for name, hint in _hints(kind).items():
-        found = getattr(value, name)
-        require(conforms(found, hint), f"{kind.__name__} with {name} {found!r:.100}")
-    return value
-
-
-_known_hints: dict[type, dict[str, Any]] = {}
-
-
-def _hints(kind: Any) -> dict[str, Any]:
-    if kind not in _known_hints:
-        hints = get_type_hints(kind)
-        _known_hints[kind] = {field.name: hints[field.name] for field in fields(kind)}
-    return _known_hints[kind]
-
-
-def conforms(value: Any, hint: Any) -> bool:
-    origin, parts = get_origin(hint), get_args(hint)
-    if hint is Any:
-        return True
-    if origin in (Union, types.UnionType):
-        return any(conforms(value, part) for part in parts)
-    if origin is Literal:
-        return any(value == part and type(value) is type(part) for part in parts)
-    if origin is tuple:
-        if not isinstance(value, tuple):
-            return False
-        each = parts[:1] * len(value) if parts[-1] is Ellipsis else parts
-        return len(each) == len(value) and all(map(conforms, value, each))
-    if origin is list:
-        return isinstance(value, list) and all(conforms(item, parts[0]) for item in value)
-    if origin is dict:
-        return isinstance(value, dict) and all(
-            conforms(key, parts[0]) and conforms(item, parts[1]) for key, item in value.items()
-        )
-    if hint is float:
-        return isinstance(value, float | int) and not isinstance(value, bool) and not math.isnan(value)
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) < _LARGEST
-    if not isinstance(value, origin or hint):
-        return False
-    return not is_dataclass(value) or all(conforms(getattr(value, n), h) for n, h in _hints(type(value)).items())

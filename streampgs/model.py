@@ -1,4 +1,4 @@
-"""A trained model, read from a run: weights, and what they say about rows."""
+"""A trained model, read from a run: its weights and its predictions."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from streampgs.scoring import Scorer
 @dataclass(frozen=True, repr=False)
 class Model:
     coef_: Vector
-    """One number a feature; of several classes or labels: a row for each."""
+    """One weight per feature; with several classes or labels a row for each."""
     intercept_: float | Vector
     options: ModelOptions
     settings: LaneSpec
-    """Of the best candidate (of its first target)."""
+    """Of the best candidate, for its first target."""
     targets: tuple[str, ...]
-    """The classes of more than two, or the labels of several."""
+    """The classes if there are more than two, or the labels if there are several."""
     steps: int
     rows: int
     checkpoint: Path
     damaged: tuple[str, ...]
     """Newer checkpoints that could not be used, and why."""
     paused: str | None = None
-    """Where training stands, if it was paused before its limit."""
+    """How to continue, if training was paused before its limit."""
     encoding: Encoding | None = None
     """How columns of tables become features; None: rows hold features."""
 
@@ -71,11 +71,11 @@ class Model:
         return self.settings.layout
 
     def name_of(self, feature: int) -> str:
-        """What a feature is called, as far as it is known."""
+        """The name of a feature, or its number if it has no name."""
         return self.encoding.name_of(feature) if self.encoding is not None else str(feature)
 
     def sign_of(self, feature: int) -> int:
-        """Of the value that a feature has where it is present."""
+        """The sign that hashing gave the feature: of its value in a row that has it."""
         return self.encoding.sign_of(feature) if self.encoding is not None else 1
 
     @property
@@ -88,23 +88,23 @@ class Model:
 
     @property
     def classes_(self) -> NDArray[Any] | None:
-        """What `predict` chooses from; None for a regression."""
+        """The values that `predict` chooses from; None if it predicts numbers."""
         if not self.classifies:
             return None
         return np.array(self.options.classes if self.options.classes is not None else (-1.0, 1.0))
 
     @property
     def task(self) -> Task:
-        """What its scores predict."""
+        """How its scores become predictions."""
         classes = len(self.classes_) if self.classes_ is not None else 0
         return Task(
             LOSSES[self.settings.loss], self.settings.shape, classes if self.options.multiclass else min(classes, 2)
         )
 
     def decision_function(self, rows: Any, offset: Any = None) -> Vector:
-        """<w, x> + b for each row of an array or of a scipy sparse matrix; features never seen add nothing. A model of an
-        ordinary table takes such tables (of pyarrow, polars, pandas, DuckDB, …), or an iterator of record batches, by the
-        names of their columns. A model with offsets adds them: `offset`, or the table's offset column.
+        """<w, x> + b for each row of an array or of a scipy sparse matrix; unknown features add nothing. A model of an
+        ordinary table takes tables of pyarrow, polars, pandas, DuckDB and others, or an iterator of record batches, and finds
+        columns by name. A model with offsets adds them: `offset`, or the offset column of the table.
 
         With several classes or labels: a column for each.
         """

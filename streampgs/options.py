@@ -227,6 +227,11 @@ class LossOptions(_LossParameters):
                 f"--loss {','.join(self.losses)} mixes losses for classification and regression",
                 "choose losses of one of the two",
             )
+        if len({LOSSES[loss].prediction for loss in self.losses}) > 1:
+            raise OptionError(
+                f"--loss {','.join(self.losses)} mixes losses that predict from scores in different ways",
+                "train a run for each: their mean losses cannot be compared",
+            )
         for name, loss in LOSSES.items():
             if loss.parameter is not None and self.loss_parameter(name) is not None and self.losses != (name,):
                 raise OptionError(

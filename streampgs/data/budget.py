@@ -25,13 +25,13 @@ _INDEX_BYTES, _VALUE_BYTES = 4, 4
 _READING_BYTES = 24 << 20  # scratch for a block, buffers of the decoders, the rows' order
 _DECODING_BYTES = 48 << 20  # pages, dictionaries and slices in the hands of the decoders, as measured
 MOST_DECODERS = 2
-_FRAGMENTED = 1.15  # memory that the allocator keeps, beside what is in use
+_FRAGMENTED = 1.15  # the allocator keeps more memory than is in use
 _SPARE = 1.0625  # see Window.reserve
 
 
 def group_sizes(catalog: Catalog, row_values: int = 0) -> GroupSizes:
     rows = catalog.group_rows
-    # A group's size is its own for ever, for it decides the order of rows: whatever kind of shards come later.
+    # The size of a group decides the order of rows, so it must not depend on shards that arrive later.
     entry_bytes = _VALUE_BYTES + _INDEX_BYTES * catalog.per_group(
         shard.layout.kind == SPARSE for shard in catalog.shards
     )
@@ -45,7 +45,7 @@ def group_sizes(catalog: Catalog, row_values: int = 0) -> GroupSizes:
 
 
 def as_laid_out(catalog: Catalog, groups: GroupSizes, sizes: Sizes) -> tuple[GroupSizes, Sizes]:
-    """What rows and windows take, where dense rows have to be laid out as sparse ones beside others that are."""
+    """The sizes of rows and windows if dense rows are laid out as sparse ones, because other shards are sparse."""
     short = catalog.per_group(shard.layout.kind != SPARSE for shard in catalog.shards)
     if catalog.kind != SPARSE or not short.any():
         return groups, sizes
@@ -57,18 +57,18 @@ def as_laid_out(catalog: Catalog, groups: GroupSizes, sizes: Sizes) -> tuple[Gro
 
 
 def decoders_for(decoder_bytes: int, memory: int) -> int:
-    """How many groups are decoded at a time; a decoder of a table of hundreds of columns may take hundreds of megabytes."""
+    """How many groups are decoded at a time: the decoder of a table with hundreds of columns may take hundreds of MB."""
     return MOST_DECODERS if MOST_DECODERS * decoder_bytes <= memory // 2 else 1
 
 
 def _decoding_share(decoder_bytes: int, memory: int) -> int:
-    """What decoders take of the budget: all that is beyond the usual."""
+    """The part of the budget that decoders take: what exceeds the usual."""
     return max(0, decoders_for(decoder_bytes, memory) * decoder_bytes - _DECODING_BYTES)
 
 
 def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 0) -> Sizes:
-    """Two windows fill the budget (three, where groups are decoded into memory), beside decoders that take so much each;
-    no more than mixes well."""
+    """Two windows (three if groups are decoded into memory) fill the budget that decoders leave, but no more than mixes
+    well."""
     uncached = groups.decoded & ~groups.cached
     windows = 3 if uncached.any() else 2
     share = _decoding_share(decoder_bytes, resources.memory)
@@ -76,14 +76,14 @@ def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 
     if fitting < SMALLEST_BLOCK:
         raise OptionError(
             f"a decoder takes {decoder_bytes / 1e6:,.0f} MB for the table's many columns; --memory "
-            f"{resources.memory / 1e6:,.0f}MB leaves no room for rows",
+            f"{resources.memory / 1e6:,.0f}MB leaves no memory for rows",
             f"give at least --memory {(2 * decoder_bytes + SMALLEST_MEMORY) / 1e6:,.0f}MB, or leave out columns with --ignore",
         )
     if resources.window is not None:
         if resources.window > fitting:
             raise OptionError(
                 f"--window {resources.window / 1e6:,.0f}MB is more than --memory {resources.memory / 1e6:,.0f}MB can hold "
-                f"{windows} times beside {_READING_BYTES >> 20} MiB for reading",
+                f"{windows} times, with {_READING_BYTES >> 20} MiB for reading",
                 f"give a window of at most {fitting / 1e6:,.0f}MB",
             )
         window = resources.window
@@ -99,7 +99,7 @@ def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 
 
 
 def check_fits(sizes: Sizes, resources: Resources, decoder_bytes: int = 0) -> None:
-    """At a resume the recorded window must fit into the (new) budget."""
+    """When a run is resumed, its window must fit into the (new) budget."""
     needed = int(2 * _SPARE * sizes.window_bytes) + _READING_BYTES
     needed += max(0, decoder_bytes - _DECODING_BYTES)
     if needed > resources.memory:
@@ -112,7 +112,7 @@ def check_fits(sizes: Sizes, resources: Resources, decoder_bytes: int = 0) -> No
 
 @dataclass(frozen=True)
 class Forecast:
-    """What the process will use at its peak."""
+    """The memory of the process at its peak."""
 
     process: int
     """Python, libraries and compiled loops."""
@@ -121,7 +121,7 @@ class Forecast:
     decoding: int
     model: int
     downloads: int = 0
-    """Parts of remote shards on their way to the disk."""
+    """Parts of remote shards that are being written to disk."""
     reservoir: int = 0
     """Rows of a stream that are replayed."""
 
@@ -132,7 +132,7 @@ class Forecast:
 
 
 def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0, memory: int = 0) -> int:
-    """What decoders have in hand beside the slices that they give."""
+    """The memory of decoders, in addition to the slices that they return."""
     if not groups.decoded.any():
         return 0
     if decoder_bytes:
@@ -140,11 +140,11 @@ def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0,
     compressed = catalog.per_group(s.decoded and FORMATS[s.format].decodes_whole_groups for s in catalog.shards)
     if not compressed.any():
         return _DECODING_BYTES
-    # A compressed batch comes whole, with what it was read from.
+    # A compressed batch is decoded whole, with its compressed bytes in memory.
     return _DECODING_BYTES + int(3 * (groups.rows * groups.row_bytes)[compressed].max())
 
 
-# Of a stream. What is left beside the smallest budget is shared by batches, windows and the reservoir.
+# Of a stream. Batches, windows and the reservoir share the memory above the smallest budget.
 _STREAM_WINDOW = 16 << 20
 _FEWEST_BATCH_BYTES = SMALLEST_MEMORY // 8
 
@@ -155,8 +155,8 @@ def stream_batch_bytes(resources: Resources) -> int:
 
 
 def stream_sizes(resources: Resources, replay: float, horizon: int) -> StreamSizes:
-    """A quarter of the budget for the reservoir; two windows in what is left, but no larger than mix well: rows wait for
-    a window to be full."""
+    """A quarter of the budget for the reservoir; two windows in the rest, but no larger than needed to mix well: training
+    waits until a window is full."""
     reservoir = resources.memory // 4 if replay else 0
     room = resources.memory - _READING_BYTES - stream_batch_bytes(resources) - reservoir
     fitting = int(min(room / (2 * (1.0 + replay)), reservoir / 2 if replay else room))
@@ -164,14 +164,14 @@ def stream_sizes(resources: Resources, replay: float, horizon: int) -> StreamSiz
     if window > fitting:
         raise OptionError(
             f"--window {window / 1e6:,.1f}MB of new rows: twice {1.0 + replay:g} times that does not fit into --memory "
-            f"{resources.memory / 1e6:,.0f}MB beside the reservoir",
+            f"{resources.memory / 1e6:,.0f}MB with the reservoir",
             f"give a window of at most {fitting / 1e6:,.1f}MB, more --memory or less --replay",
         )
     return StreamSizes(window, replay, reservoir, horizon)
 
 
 def check_stream_fits(sizes: StreamSizes, resources: Resources) -> None:
-    """At a resume the recorded sizes must fit into the (new) budget."""
+    """When a run is resumed, its sizes must fit into the (new) budget."""
     held = _stream_windows(sizes) + sizes.reservoir_bytes + _READING_BYTES
     needed = held + _FEWEST_BATCH_BYTES
     if needed > resources.memory:

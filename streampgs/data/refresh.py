@@ -143,8 +143,8 @@ class Refresher:
         return self._placed(table, look, accepted, restart)
 
     def at_epoch_end(self, table: Table) -> Refreshed:
-        """No shard is half used: one that is gone is no loss to the epoch that is over. A shard may be moved while it is
-        looked at, so errors are followed by another look."""
+        """No shard is half used, so a missing shard does not affect the epoch that is over. A shard may be moved during the
+        look, so errors are followed by another look."""
         for _ in range(_TRIES - 1):
             try:
                 return self._looked_at(table)

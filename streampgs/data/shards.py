@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from streampgs.checks import require, typed
+from streampgs.checks import require
 from streampgs.data.budget import decoders_for, group_sizes
 from streampgs.errors import RunError
 from streampgs.options import ModelOptions
@@ -142,8 +142,6 @@ def catalog_at(bundle: Bundle, cursor: Cursor, catalog: Catalog) -> Catalog:
 
 def _check_cursor(cursor: Cursor, catalog: Catalog) -> None:
     """It is about shards of the catalog, in the order in which they joined."""
-    typed(cursor)
-    require(min(cursor.epoch, cursor.part, cursor.position, cursor.slice, cursor.row) >= 0, f"place {cursor.place}")
     require(len(cursor.arrivals) > 0, "no arrival of shards")
     places = [arrival.place for arrival in cursor.arrivals]
     # They need not be in order: shards that came when an epoch was over may belong to it, and earlier ones to the next.

@@ -1,4 +1,4 @@
-"""Rows of a stream on standard input, and rows of its past."""
+"""Rows of a stream on standard input, mixed with rows of its past."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.prefetch import StopAsked
 from streampgs.reading.stream_input import StreamInput
 from streampgs.reading.stream_rows import StreamEncoder
-from streampgs.reading.stream_windows import StreamWindows, rows_taken, warm_up
+from streampgs.reading.stream_state import rows_taken
+from streampgs.reading.stream_windows import StreamWindows, warm_up
 from streampgs.reading.window import Window
 from streampgs.stage import Bundle
 from streampgs.table.layout import Layout

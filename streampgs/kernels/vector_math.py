@@ -1,7 +1,7 @@
 """exp, log1p and powers as plain arithmetic, so that loops over lanes or entries keep to vector registers.
 
-A call into the mathematics library would break such a loop into single numbers. Where arguments may lie is said of
-each; errors are a few units in the last place, times the size of the exponent for powers. This module imports no compiler:
+A call into the mathematics library would break such a loop into single numbers. Each docstring gives the range of the
+arguments; errors are a few units in the last place, times the size of the exponent for powers. This module imports no compiler:
 streampgs.kernels.jit makes the functions known to it.
 """
 
@@ -48,7 +48,7 @@ def _exp_of_small(r: float) -> float:
 
 
 def exp_of_negative(x: float) -> float:
-    """e^x for x ≤ 0; below -708 that of -708, which is as good as zero."""
+    """e^x for x ≤ 0; below -708 that of -708, which is nearly zero."""
     x = max(x, -708.0)
     shifted = x * _LOG2_E + _ROUNDING
     whole = shifted - _ROUNDING
@@ -72,7 +72,7 @@ def _atanh_start(w: float) -> float:
 
 
 def _atanh_rest(total: float, w: float) -> float:
-    """1/3 + w/5 + w²/7 + …, of which `total` is what follows w¹⁰/23."""
+    """1/3 + w/5 + w²/7 + …; `total` is the sum of the terms after w¹⁰/23."""
     total = total * w + 1.0 / 23.0
     total = total * w + 1.0 / 21.0
     total = total * w + 1.0 / 19.0
@@ -110,7 +110,7 @@ def log_of(x: float) -> float:
 
 
 def exp2_of(y: float) -> float:
-    """2^y for y below 1023; 0 where that is no normal number."""
+    """2^y for y below 1023; 0 if that is not a normal number."""
     clipped = max(y, _LOWEST_POWER_OF_TWO)
     shifted = clipped + _ROUNDING
     r = (clipped - (shifted - _ROUNDING)) * _LN_2
@@ -119,7 +119,7 @@ def exp2_of(y: float) -> float:
 
 
 def power_of(x: float, exponent: float) -> float:
-    """x^exponent for x ≥ 0 and exponent > 0; 0 where x or the power is no normal number."""
+    """x^exponent for x ≥ 0 and exponent > 0; 0 if x or the power is not a normal number."""
     power = exp2_of(exponent * log2_of(max(x, _SMALLEST_NORMAL)))
     return power if x >= _SMALLEST_NORMAL else 0.0
 

@@ -37,20 +37,20 @@ _WRITE_A_STREAM = (
 
 
 class _PipeBytes:
-    """What pyarrow reads from; it waits for bytes, but never without looking for a stop."""
+    """The file that pyarrow reads from. While it waits for bytes, it checks for a stop."""
 
     closed = False
 
     def __init__(self, fd: int, most_bytes: int, stopping: Callable[[], bool]) -> None:
         self.ended = False
-        """Whether more was asked for than came."""
+        """Whether the stream ended before the bytes that were asked for."""
         self.stopping = stopping
         self._fd = fd
         self._most_bytes = most_bytes
         self._poll = select.poll()
         self._poll.register(fd, select.POLLIN)
         self._buffer = b""
-        with suppress(OSError):  # it may be no pipe, or as large as it may be
+        with suppress(OSError):  # it may not be a pipe, or have its largest size
             fcntl.fcntl(fd, fcntl.F_SETPIPE_SZ, _PIPE_BYTES)
 
     def readable(self) -> bool:
@@ -70,8 +70,8 @@ class _PipeBytes:
     def read(self, size: int) -> bytes | memoryview:
         if size > self._most_bytes:
             raise DataError(
-                f"a record batch of {size / 1e6:,.0f} MB in the stream; {self._most_bytes / 1e6:,.0f} MB fit beside windows "
-                "and reservoir",
+                f"a record batch of {size / 1e6:,.0f} MB in the stream; {self._most_bytes / 1e6:,.0f} MB fit next to "
+                "windows and reservoir",
                 "write smaller batches (write_table(table, max_chunksize=65536)), or give more --memory",
             )
         if size <= _BUFFERED:
@@ -105,19 +105,19 @@ class _PipeBytes:
 
 class StreamInput:
     def __init__(self, fd: int, most_bytes: int, stopping: Callable[[], bool]) -> None:
-        """`most_bytes`: the largest record batch that is taken; `stopping`: whether to wait no longer."""
+        """`most_bytes`: the largest record batch that is accepted; `stopping`: whether to stop waiting."""
         self.given = 0
-        """The number of the first row that was not given yet."""
+        """The number of the first row that was not returned yet."""
         self.fault: DataError | None = None
-        """Why the stream ended before its end."""
+        """Why the stream was interrupted."""
         self.unmarked = False
-        """Whether it ended where it could, but without the mark that ends a stream."""
+        """Whether it ended after a complete batch, but without the mark that ends a stream."""
         self._bytes = _PipeBytes(fd, most_bytes, stopping)
         self._most_bytes = most_bytes
         self._held: deque[pa.RecordBatch] = deque()
         self._held_rows = self._held_bytes = 0
         self._cut = False
-        """Whether the first batch that is held is the rest of one."""
+        """Whether the first batch that is held is the rest of a larger one."""
         self._ended = False
         self._reader = self._opened("standard input")
         self.schema: pa.Schema = self._reader.schema
@@ -127,17 +127,17 @@ class StreamInput:
         self._bytes.stopping = stopping
 
     def pass_over(self, rows: int) -> None:
-        """Rows that were taken in a session before; they are counted."""
+        """Skip rows that were taken in an earlier session; they are counted."""
         while rows and (piece := self.next_batch(rows)) is not None:
             rows -= piece[0].num_rows
         if rows:
             raise DataError(
                 f"the stream ended after {self.given:,} rows; {self.given + rows:,} were taken from it before",
-                "give the same stream from its first row on, or leave out --skip-taken if it goes on behind them",
+                "give the same stream from its first row on, or leave out --skip-taken if it continues after them",
             )
 
     def sample(self, most_rows: int, most_bytes: int) -> list[dict[str, pa.Array]]:
-        """The first rows, which are given later all the same; the same ones however the stream is cut into batches."""
+        """The first rows, which are also returned later; they do not depend on how the stream is cut into batches."""
         sample: list[dict[str, pa.Array]] = []
         first = size = 0
         while first < most_rows and size < most_bytes:
@@ -147,14 +147,14 @@ class StreamInput:
             try:
                 part.validate(full=True)
             except pa.ArrowException as fault:
-                raise DataError(f"the first rows of the stream are damaged: {fault}", "mend the producer") from fault
+                raise DataError(f"the first rows of the stream are damaged: {fault}", "fix the producer") from fault
             sample.append({name: plain(column) for name, column in zip(part.column_names, part.columns, strict=True)})
             size += sum(map(_content_bytes, sample[-1].values()))
             first += part.num_rows
         return sample
 
     def _ahead(self, first: int, rows: int) -> pa.Table:
-        """Rows that are not given yet, so many at most, of which the first ones are passed over."""
+        """At most so many rows that were not returned yet, after the first ones."""
         while self._held_rows < first + rows and self._hold_another():
             pass
         parts: list[pa.RecordBatch] = []
@@ -165,8 +165,8 @@ class StreamInput:
         return pa.Table.from_batches(parts, self.schema)
 
     def next_batch(self, rows: int) -> tuple[pa.RecordBatch, int] | None:
-        """The next rows, so many at most, with the number of the first; None at the end."""
-        # Small batches come together; the rest of a large one goes alone, lest two large ones be held.
+        """At most so many of the next rows, with the number of the first; None at the end."""
+        # Small batches are joined; the rest of a large one is not, so that two large ones are never held.
         while not self._held or (
             self._joinable and not self._cut and self._held_rows < rows and self._held_bytes < _PIPE_BYTES
         ):
@@ -177,7 +177,7 @@ class StreamInput:
         return self._given(rows)
 
     def rest(self, rows: int) -> Iterator[tuple[pa.RecordBatch, int]]:
-        """What has been read and not given, without waiting for more."""
+        """Rows that were read and not returned, without waiting for more."""
         while self._held:
             yield self._given(rows)
 
@@ -205,7 +205,7 @@ class StreamInput:
             if batch is not None and batch.num_rows:
                 if batch.nbytes > self._most_bytes:
                     raise DataError(
-                        f"a record batch of {batch.nbytes / 1e6:,.0f} MB in the stream, behind row {self._reached:,}",
+                        f"a record batch of {batch.nbytes / 1e6:,.0f} MB in the stream, after row {self._reached:,}",
                         "write smaller batches, or give more --memory",
                     )
                 self._held.append(batch)
@@ -224,23 +224,23 @@ class StreamInput:
         except StopIteration:
             self.unmarked = self._bytes.ended
             self._ended = self._bytes.ended or not self._bytes.peek(1)
-            if not self._ended:  # streams one behind the other, as cat puts them
+            if not self._ended:  # several streams in a row, as cat writes them
                 self._follow()
         except (pa.ArrowException, OSError, MemoryError) as fault:
             self._ended = True
             if self._bytes.ended:
-                found = f"the stream broke off in the middle of a record batch, behind its row {self._reached:,}"
-                remedy = "look what became of the producer; what came whole is trained on and saved"
+                found = f"the stream was interrupted in the middle of a record batch, after row {self._reached:,}"
+                remedy = "check the producer; all complete batches are trained on and saved"
             else:
-                found, remedy = f"the stream is damaged behind its row {self._reached:,}: {fault}", "mend the producer"
-            self.fault = DataError(found, f"{remedy}; go on from that row with: producer | streampgs resume RUN -")
+                found, remedy = f"the stream is damaged after row {self._reached:,}: {fault}", "fix the producer"
+            self.fault = DataError(found, f"{remedy}; continue from that row with: producer | streampgs resume RUN -")
         return None
 
     def _follow(self) -> None:
-        self._reader = self._opened(f"what comes behind row {self._reached:,} of the stream")
+        self._reader = self._opened(f"standard input after row {self._reached:,}")
         if not self._reader.schema.equals(self.schema):
             raise DataError(
-                f"behind row {self._reached:,} of the stream another one begins, with other columns or types",
+                f"after row {self._reached:,} of the stream another one begins, with other columns or types",
                 "write all rows with one schema",
             )
 
@@ -254,12 +254,12 @@ class StreamInput:
             if beginning.startswith((b"ARROW1", b"PAR1")):
                 remedy = f"give the file's name in place of -, or {_WRITE_A_STREAM}"
             elif found != "a Feather file":
-                remedy += "; other rows become shards by: streampgs pack IN… OUT"
-            raise DataError(f"{what} is {found or 'no Arrow stream'}: it begins with {beginning!r}", remedy)
+                remedy += "; to make shards from other formats: streampgs pack IN… OUT"
+            raise DataError(f"{what} is {found or 'not an Arrow stream'}: it begins with {beginning!r}", remedy)
         try:
             return pa.ipc.open_stream(pa.PythonFile(self._bytes, mode="r"))
         except (pa.ArrowException, OSError, MemoryError) as fault:
-            raise DataError(f"{what} is no whole Arrow stream: {fault}", _WRITE_A_STREAM) from fault
+            raise DataError(f"{what} is not a complete Arrow stream: {fault}", _WRITE_A_STREAM) from fault
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:
@@ -270,7 +270,7 @@ def _has_dictionary(kind: pa.DataType) -> bool:
 
 
 def _content_bytes(array: pa.Array) -> int:
-    """What its values take, however they came: without marks of nulls, which may be there or not."""
+    """The size of its values, without the marks of nulls, which may be present or not."""
     array = plain(array)
     kind = array.type
     if pa.types.is_dictionary(kind):

@@ -24,8 +24,7 @@ from streampgs.checks import require
 from streampgs.errors import DataError
 from streampgs.kernels.randomness import key_of, shuffled
 from streampgs.order.cursor import Cursor
-from streampgs.order.schedule import Pieces, WindowPlan
-from streampgs.reading.bad_rows import REASONS
+from streampgs.order.schedule import WindowSpan
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.mixed_window import MixedWindow, StreamSizes
 from streampgs.reading.prefetch import ReadyWindows, StopAsked
@@ -38,12 +37,11 @@ from streampgs.reading.stream_rows import (
     rows_of_state,
     rows_state,
 )
+from streampgs.reading.stream_state import check_waiting, check_window, part_of, rows_taken
 from streampgs.reading.window import RowShape, Window
 from streampgs.stage import Bundle
 
 Ints = NDArray[np.int64]
-_NO_INTS = np.empty(0, np.int64)
-_MOST_ROWS = 1 << 48
 
 
 def warm_up(shape: RowShape) -> None:
@@ -195,10 +193,13 @@ class StreamWindows:
             (bundle.values["reservoir"] is None) == (self._reservoir is None), "a reservoir where none is used, or none"
         )
         if self._reservoir is not None:
-            self._reservoir.restore(Bundle(bundle.values["reservoir"], _part(bundle, "reservoir")), self._encoder.check)
-        self._restore_window(bundle.values["window"], rows_of_state(_part(bundle, "window"), self.shape, 0))
-        waiting = rows_of_state(_part(bundle, "waiting"), self.shape, taken)
-        self._check_waiting(waiting, taken)
+            self._reservoir.restore(
+                Bundle(bundle.values["reservoir"], part_of(bundle, "reservoir")), self._encoder.check
+            )
+        self._restore_window(bundle.values["window"], rows_of_state(part_of(bundle, "window"), self.shape, 0))
+        waiting = rows_of_state(part_of(bundle, "waiting"), self.shape, taken)
+        check_waiting(waiting, self._reached, taken)
+        self._encoder.check(waiting)
         if taken > self._reached:
             self._waiting.append(_Waiting(waiting))
 
@@ -206,7 +207,8 @@ class StreamWindows:
         if saved is None:
             require(not len(rows) and self._cursor.position == self._row == 0, "no window where one is used")
             return
-        self._check_window(saved, rows)
+        check_window(saved, rows, self.sizes, self.shape, self._cursor.position, self._row)
+        self._encoder.check(rows)
         start, following = (replace(self._cursor, position=saved[end]) for end in ("start", "next"))
         mixed = self._mixed[0]
         mixed.restore(rows, saved["fresh"])
@@ -219,34 +221,6 @@ class StreamWindows:
             self._released.put(window)
         else:
             self._ready.put(window)
-
-    def _check_window(self, saved: dict[str, Any], rows: StreamRows) -> None:
-        start, following, fresh, skipped = (saved[name] for name in ("start", "next", "fresh", "skipped"))
-        require(all(type(number) is int for number in (start, following, fresh, *skipped.values())), "no whole numbers")
-        require(0 <= start < following < _MOST_ROWS, f"a window of rows {start} to {following}")
-        require(self._cursor.position in (start, following), "a window at another place than the cursor")
-        most = len(rows) if self._cursor.position == start else 0
-        require(self._row <= most, f"row {self._row} of a window of {most}")
-        for reason, count in skipped.items():
-            known = reason.isdecimal() and int(reason) in REASONS
-            require(known and count > 0, f"{count} rows skipped for {reason!r:.50}")
-        require(0 <= fresh <= len(rows), f"{fresh} new rows of {len(rows)}")
-        require(fresh + sum(skipped.values()) == following - start, f"{fresh} new rows of {following - start}")
-        _check_numbers(rows.numbers[:fresh], start, following)
-        size = self.sizes.row_bytes(self.shape) + self.shape.entry_bytes * (rows.stops - rows.starts)
-        replayed = int(self.sizes.replay * self.sizes.window_bytes)
-        require(int(size[:fresh].sum()) <= self.sizes.window_bytes, "more new rows than a window holds")
-        require(int(size[fresh:].sum()) <= replayed, "more replayed rows than a window holds")
-        self._encoder.check(rows)
-
-    def _check_waiting(self, rows: StreamRows, taken: int) -> None:
-        """Each row after the window either waits or was left out."""
-        require(self._reached <= taken, f"{taken} rows taken, and {self._reached} used")
-        numbers = np.concatenate([rows.numbers, rows.bad_numbers])
-        require(len(numbers) == taken - self._reached, "other rows than were taken")
-        for each in (rows.numbers, rows.bad_numbers, np.sort(numbers)):
-            _check_numbers(each, self._reached, taken)
-        self._encoder.check(rows)
 
     # The thread.
 
@@ -280,7 +254,7 @@ class StreamWindows:
         return True
 
     def _fill(self) -> Window | None:
-        """The next window; None when there are no rows left, nor any that were skipped."""
+        """The next window; None when neither rows nor skipped rows are left."""
         filling, full = self._filling, False
         while not full and (waiting := self._next_rows()) is not None:
             rows, before = waiting.rows, self._reached
@@ -297,14 +271,13 @@ class StreamWindows:
             filling.replay(self._reservoir, self._cursor.position, self._seed)
         return filling.finish(self._plan())
 
-    def _plan(self) -> WindowPlan:
+    def _plan(self) -> WindowSpan:
         start = self._cursor
         self._cursor = replace(start, position=self._reached)
         return self._plan_between(start, self._cursor)
 
-    def _plan_between(self, start: Cursor, following: Cursor) -> WindowPlan:
-        nothing = Pieces(_NO_INTS, _NO_INTS, _NO_INTS)
-        return WindowPlan(start, following, nothing, key_of(self._seed, "stream", start.position), 1)
+    def _plan_between(self, start: Cursor, following: Cursor) -> WindowSpan:
+        return WindowSpan(start, following, key_of(self._seed, "stream", start.position))
 
     def _next_rows(self) -> _Waiting | None:
         if not self._waiting:
@@ -313,20 +286,3 @@ class StreamWindows:
                 return None
             self._waiting.append(_Waiting(self._encoder.rows(*batch)))
         return self._waiting[0]
-
-
-def rows_taken(bundle: Bundle) -> int:
-    """Rows of the stream that were taken until a checkpoint was written."""
-    taken = bundle.values["taken"]
-    require(type(taken) is int and 0 <= taken < _MOST_ROWS, f"{taken!r:.100} rows of the stream taken")
-    return int(taken)
-
-
-def _part(bundle: Bundle, name: str) -> dict[str, NDArray[Any]]:
-    return {key.removeprefix(f"{name}."): array for key, array in bundle.arrays.items() if key.startswith(f"{name}.")}
-
-
-def _check_numbers(numbers: Ints, first: int, stop: int) -> None:
-    """Of rows of the stream, in its order."""
-    require(not numbers.size or (first <= int(numbers[0]) and int(numbers[-1]) < stop), "rows of another place")
-    require(bool((np.diff(numbers) > 0).all()), "rows in another order than that of the stream")

@@ -1,7 +1,7 @@
-"""Where a run's cache may lie: in the run's folder, or in a folder that is marked as a cache of ours.
+"""Where the cache of a run may be: in the run's folder, or in a folder that is marked as a cache of streampgs.
 
-A run's folder may come from a stranger. Its record could name any folder of yours as the place of its cache, to be
-written to and deleted from: so one outside of the run is used only where somebody on this machine has asked for it.
+A run's folder may be untrusted. Its record could name any folder as its cache, to be written to and deleted from. So a folder
+outside of the run is used only if somebody on this machine has asked for it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TAG_TEXT = b"""Signature: 8a477f597d28d172789f06886806bc55
 
 
 def mark(folder: Path) -> None:
-    """Runs may keep their cache here."""
+    """Allow runs to keep their cache here."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError), open(folder / _TAG, "xb") as file:
@@ -34,7 +34,7 @@ def mark(folder: Path) -> None:
 
 
 def place(run: Path, recorded: str) -> tuple[Path, str | None]:
-    """The folder of the cache that a run's record names; and what is to be said about it."""
+    """The folder of the cache, given the one in the run's record; and a note for the user."""
     own = run / OWN
     for folder in (own, own / "shards"):
         if folder.is_symlink() and not _is_marked(folder):

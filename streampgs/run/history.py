@@ -1,5 +1,5 @@
-"""What a run has lived through: a line of JSON for every start, pause, append and choice. For people and platforms; no
-step depends on it."""
+"""The history of a run: a line of JSON for every start, stop, change of the shards and choice. It is for people and
+platforms; no step depends on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ APPENDED, CHANGED, CHOSEN, SIGMA = "appended", "changed", "chosen", "sigma"
 
 
 def append_event(path: Path, event: str, rows: int, steps: int, **facts: Any) -> None:
-    """Add a line, to be there after a crash of the machine."""
+    """Add a line that survives a crash of the machine."""
     now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     append_line(
         path,
@@ -25,8 +25,8 @@ def append_event(path: Path, event: str, rows: int, steps: int, **facts: Any) ->
 
 
 def read_events(path: Path) -> list[dict[str, Any]]:
-    """The events, oldest first; each that a later start has made undone is marked as lost. What is no event, as the torn
-    line of a crash, is passed over."""
+    """The events, oldest first; those that a later start has undone are marked as lost. Invalid lines, such as the half
+    line of a crash, are skipped."""
     try:
         lines = path.read_bytes().splitlines()
     except FileNotFoundError:
@@ -48,7 +48,7 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 
 
 def _mark_lost(events: list[dict[str, Any]], resumed: dict[str, Any]) -> None:
-    """A kill undoes what was not saved: rows, and shards whose coming was written down but not yet saved."""
+    """A kill undoes rows, and new shards, that were recorded here but not in a checkpoint."""
     for event in reversed(events):
         beyond = event["rows"] > resumed["rows"] or event.get("shards", 0) > resumed.get("shards", 1 << 62)
         if not beyond or event["event"] == RESUMED:

@@ -1,4 +1,4 @@
-"""How much memory this process uses, and the most it ever used."""
+"""The memory of this process, now and at its peak."""
 
 from __future__ import annotations
 
@@ -35,6 +35,6 @@ def rss_bytes() -> int:
 
 
 def available_bytes() -> int | None:
-    """What the machine could still give without swapping; None where it does not tell."""
+    """Memory that is free without swapping; None where the system does not report it."""
     available = _kilobytes(_MACHINE, "MemAvailable")
     return None if available is None else available * 1024

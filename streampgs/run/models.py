@@ -27,7 +27,7 @@ Judged = tuple[float | None, float | None]
 
 
 class Models:
-    """Its own state is what will happen to the lanes when the next window is opened."""
+    """Its own section holds the changes that are due when the next window is opened."""
 
     name = "models"
 

@@ -1,4 +1,4 @@
-"""What is decided when a run starts, and what of it may change later."""
+"""The choices of a run: made when it starts; some may change later."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class RunRecord:
     sources: tuple[str, ...]
     sizes: Sizes
     cache: str | None
-    """The folder of decoded blocks, relative to the run's; None: there is no cache."""
+    """The folder of decoded blocks, relative to the run's; None: without a cache."""
     cache_limit: Count | None
     """None: all decoded rows are cached."""
     limits: Limits
@@ -44,11 +44,11 @@ class RunRecord:
     """None: the run trains on shards."""
 
     def changes(self) -> Bundle:
-        """The section of a checkpoint: what may have changed since the start."""
+        """The section of a checkpoint: the choices that may have changed since the start."""
         return Bundle({name: encode(getattr(self, name)) for name in _CHANGING})
 
     def as_of(self, section: Bundle) -> RunRecord:
-        """With what has changed since the start, by the section of a checkpoint."""
+        """With the changes since the start, from the section of a checkpoint."""
         return decode(RunRecord, {**encode(self), **{name: section.values[name] for name in _CHANGING}})
 
     def table(self, catalog: Catalog, cursor: Cursor, encoding: Encoding | None) -> Table:
@@ -59,7 +59,7 @@ class RunRecord:
         )  # fmt: skip
 
     def of_table(self, table: Table) -> RunRecord:
-        """With what a table has brought since it was looked at last."""
+        """With the options, sources and encoding of the table as it is now."""
         digest = None if table.encoding is None else table.encoding.digest
         return replace(
             self, options=table.options, sources=table.sources, encoding=digest, decoder_bytes=table.decoder_bytes

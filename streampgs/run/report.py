@@ -1,4 +1,4 @@
-"""What a trainer tells about itself while it works: facts, for whoever shows them."""
+"""What a trainer reports while it works: facts, which an observer shows."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 @dataclass(frozen=True)
 class Status:
-    """Where training stands."""
+    """The state of training."""
 
     t: int
     rows: int
@@ -16,22 +16,22 @@ class Status:
     epoch_fraction: float
     rows_per_second: float
     loss: float | None
-    """Of the leading model: progressive, or as judged last where it is judged apart."""
+    """Of the leading model: progressive, or of its last judgement where it is judged on other rows."""
     accuracy: float | None
     gap: float | None
     lanes: int
-    """Models that are trained at present."""
+    """Models in training."""
     stream_rows: int | None
-    """Rows of the stream that are in windows trained on, up to the present one; None: no stream."""
+    """Rows of the stream in windows so far, including the current one; None: not a stream."""
     seconds: float
-    """Of training and waiting for rows, in all sessions of the run."""
+    """Of training and of waiting for rows, in all sessions of the run."""
     seconds_left: float | None
     rss_bytes: int
 
 
 @dataclass
 class Report:
-    """What a session has come to; the keys of `train --json`."""
+    """The result of a session; the keys of `train --json`."""
 
     run: str
     t: int
@@ -46,16 +46,16 @@ class Report:
     """Of the weights that are returned, on validation rows or on rows not trained on yet, when they were last judged."""
     judged_accuracy: float | None
     chosen: dict[str, Any] | None
-    """Loss, p, sigma, t0 and radius of the model."""
+    """Loss, p, sigma, t0 and radius of the model, or the numbers of its solver."""
     lanes: int
     gap: float | None
     sampling: str
-    """Of 'independent' the gap is a bound in expectation, of 'epoch' an estimate of one."""
+    """For 'independent' the gap is a bound in expectation, for 'epoch' an estimate of one."""
     dual_sha256: str | None
     checkpoint: str | None
     stopped_by: str
     stream_rows: int | None
-    """Rows of the stream that were taken; the next session begins behind them. None: no stream."""
+    """Rows of the stream that were taken; the next session begins after them. None: not a stream."""
     skipped_rows: dict[str, int]
     forecast_rss_mb: float
     peak_rss_mb: float
@@ -92,7 +92,7 @@ class Silent:
 
 
 class StopRequest:
-    """Asked between pieces of work whether to stop, and why."""
+    """Tells the trainer, between two calls of the engine, whether to stop and why."""
 
     def __init__(self) -> None:
         self.reason: str | None = None

@@ -11,7 +11,7 @@ from streampgs.engine.worker import cursor_in
 from streampgs.errors import RunError
 from streampgs.learn.lanes import Lanes
 from streampgs.order.cursor import Cursor
-from streampgs.reading.stream_windows import rows_taken
+from streampgs.reading.stream_state import rows_taken
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.meter import Meter

@@ -139,7 +139,7 @@ def _with_new_choices(record: RunRecord, limits: Limits, on_bad_row: str | None,
 
 
 def _choices(record: RunRecord) -> dict[str, Any]:
-    """What an event of the history says of a start."""
+    """The facts of a start for the history."""
     options = record.options
     named = {name: getattr(options, name) for name in ("loss", "p", "sigma", "ball")}
     limits = {name: value for name, value in asdict(record.limits).items() if value is not None}

@@ -25,7 +25,7 @@ from streampgs.order.schedule import Sizes
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.loader import RowRules
 from streampgs.reading.stream_input import StreamInput as StandardInput
-from streampgs.reading.stream_windows import rows_taken
+from streampgs.reading.stream_state import rows_taken
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
@@ -181,11 +181,11 @@ def standard_input(resources: Resources, stop: StopRequest, given: int = 0) -> I
 def refuse_options(options: ModelOptions, limits: Limits, resources: Resources) -> None:
     if limits.epochs is not None:
         raise OptionError(
-            "--epochs with a stream, whose rows come once", "limit it with --rows or --seconds, or not at all"
+            "--epochs with a stream, whose rows arrive once", "limit it with --rows or --seconds, or not at all"
         )
     if options.sampling != "epoch":
         raise OptionError(
-            f"--sampling {options.sampling} with a stream, whose rows come in its order",
+            f"--sampling {options.sampling} with a stream, which has its own order",
             "leave it out; --replay sets how many rows of the past are mixed in",
         )
     if resources.no_cache or resources.cache is not None or resources.cache_limit is not None:

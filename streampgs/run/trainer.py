@@ -47,7 +47,7 @@ class Input(Protocol):
     def source(self, rules: RowRules) -> Source: ...
 
     def facts(self) -> dict[str, Any]:
-        """What every event of the history says of the data."""
+        """The facts about the data in every event of the history."""
 
     def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
         """The memory of the process at its peak."""
@@ -56,10 +56,10 @@ class Input(Protocol):
         """In words, 'data' first."""
 
     def hints(self, window: Window) -> list[str]:
-        """What a user may have overlooked, as the first window shows."""
+        """Notes for the user about the first window."""
 
     def remarks(self, source: Source) -> list[str]:
-        """What a user should know when training has stopped."""
+        """Notes for the user when training has stopped."""
 
 
 class Trainer:

@@ -31,7 +31,7 @@ from streampgs.engine.worker import Worker, cursor_in
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Cursor
 from streampgs.reading.stream_input import StreamInput
-from streampgs.reading.stream_windows import rows_taken
+from streampgs.reading.stream_state import rows_taken
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
 from streampgs.run.report import StopRequest

@@ -17,6 +17,8 @@ from streampgs.reading.stream_input import StreamInput
 from tests.end_to_end.mixed_tables import mixed
 from tests.end_to_end.streaming import written
 
+pytestmark = pytest.mark.timeout(60)  # readers and producers that wait for each other can hang
+
 MOST = 10_000_000
 
 
@@ -106,7 +108,7 @@ def test_damage_is_told_with_the_rows_before_it() -> None:
             rows = sum(batch.num_rows for batch, _ in pieces(stream, 1_000))
             assert rows % 100 == 0
             assert stream.fault is not None
-            assert f"behind its row {rows:,}" in str(stream.fault)
+            assert f"after row {rows:,}" in str(stream.fault)
 
 
 def test_rows_taken_before_are_passed_over() -> None:
