@@ -1,4 +1,4 @@
-"""What people who come from other tools try first, and what they overlook."""
+"""First attempts of users of other tools, and their mistakes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_an_absolute_loss_of_labels_of_another_unit_is_the_same_model(factor, pr
     np.testing.assert_allclose(scaled, factor * plain, rtol=1e-9)
 
 
-def test_categories_of_polars_come_straight_from_memory(tmp_path):
+def test_categories_of_polars_are_used_from_memory(tmp_path):
     random = np.random.default_rng(2)
     city = random.choice(["Bern", "Oslo", "Rome"], ROWS)
     frame = pl.DataFrame({"city": city, "x": random.standard_normal(ROWS), "y": np.where(city == "Oslo", "yes", "no")})
@@ -52,7 +52,7 @@ def test_categories_of_polars_come_straight_from_memory(tmp_path):
     assert (predicted == frame["y"].cast(pl.String).to_numpy()).all()
 
 
-def test_the_index_of_pandas_is_no_feature(tmp_path):
+def test_the_index_of_pandas_is_not_a_feature(tmp_path):
     table = pa.table({"x": np.arange(ROWS) % 7, "__index_level_0__": range(ROWS), "y": np.arange(ROWS) % 2})
     pq.write_table(table, tmp_path / "data.parquet")
     streampgs.train(tmp_path / "data.parquet", run=tmp_path / "run", label="y", epochs=1)
