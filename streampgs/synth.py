@@ -1,4 +1,4 @@
-"""`streampgs synth`: synthetic datasets of any size, written in bounded memory.
+"""`streampgs synth`: synthetic datasets, written in bounded memory (sorting takes 16 bytes a row).
 
 A row is a pure function of the seed and its number: word i of a key is a counted random word, and each row has a key.
 Rows can therefore be made in any order, any number of times. The dense kinds draw the target and a position along one
@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from streampgs.errors import OptionError
 from streampgs.kernels.randomness import STRIDE, mix
@@ -59,7 +58,6 @@ _MEAN, _SIGNAL, _NOISE = 3.0, 2.0, 1.0  # of regression: r² is .8
 GAUSSIAN_DISTANCE = 2.5  # in standard deviations: the best plane has accuracy Φ(1.25) = .894
 
 _PIECE_ROWS = 65_536
-_SORTED_AT_ONCE_ROWS = 1 << 20
 _TEST_SHARD_ROWS = 500_000
 _MOST_FEATURES = 1 << 24
 _BATCH_BYTES, _ROW_GROUP_BYTES = 1 << 20, 1 << 25
@@ -114,12 +112,11 @@ def write_dataset(
         if on_progress is not None:
             on_progress(written_rows, rows + test_rows)
 
-    numbers = _KINDS[kind].by_target(source, rows) if sort else _pieces(0, rows)
-    nonzeros = _write_shards(source, numbers, out, _shares(rows, shards), format, advance)
+    order = _by_target(source, rows) if sort else None
+    nonzeros = _write_shards(source, (0, rows), order, out, shards, format, advance)
     if test_out is not None:
-        numbers = _pieces(FIRST_TEST_ROW, FIRST_TEST_ROW + test_rows)
-        shares = _shares(test_rows, math.ceil(test_rows / _TEST_SHARD_ROWS))
-        _write_shards(source, numbers, test_out, shares, format, advance)
+        test = FIRST_TEST_ROW, FIRST_TEST_ROW + test_rows
+        _write_shards(source, test, None, test_out, math.ceil(test_rows / _TEST_SHARD_ROWS), format, advance)
     size = sum(file.stat().st_size for file in out.iterdir())
     return SynthReport(rows, source.features, nonzeros, size, shards, time.perf_counter() - started, test_out)
 
@@ -372,63 +369,19 @@ class Dense:
         return pa.record_batch([pa.array(targets.astype(self._label)), vectors], schema=self.schema)
 
 
-# -------------------------------------------------------------------------------------- orders of row numbers
-
-
-def _pieces(first: int, stop: int) -> Iterator[Numbers]:
-    for start in range(first, stop, _PIECE_ROWS):
-        yield np.arange(start, min(start + _PIECE_ROWS, stop))
-
-
-def _by_class(lowest: int, highest: int, source: _Source, rows: int) -> Iterator[Numbers]:
-    for label in (lowest, highest):
-        for piece in _pieces(0, rows):
-            yield piece[source.targets(piece) == label]
-
-
-def _by_regression_target(source: _Source, rows: int) -> Iterator[Numbers]:
-    """One pass over all targets for each range of them that is sorted in memory."""
-    ranges = math.ceil(rows / _SORTED_AT_ONCE_ROWS)
-    # The targets are normal, so the bounds of ranges with equal shares are known in advance.
-    bounds = _MEAN + math.hypot(_SIGNAL, _NOISE) * ndtri(np.arange(ranges + 1) / ranges)
-    for low, high in pairwise(bounds):
-        found_numbers, found_targets = [], []
-        for piece in _pieces(0, rows):
-            targets = source.targets(piece)
-            inside = (low <= targets) & (targets < high)
-            found_numbers.append(piece[inside])
-            found_targets.append(targets[inside])
-        yield np.concatenate(found_numbers)[np.argsort(np.concatenate(found_targets), kind="stable")]
-
-
-def _recut(pieces: Iterator[Numbers], sizes: Iterator[int]) -> Iterator[Numbers]:
-    """The same numbers in arrays of the given sizes."""
-    left = np.empty(0, np.int64)
-    for size in sizes:
-        parts = [left]
-        missing = size - len(left)
-        while missing > 0:
-            parts.append(next(pieces))
-            missing -= len(parts[-1])
-        joined = np.concatenate(parts)
-        yield joined[:size]
-        left = joined[size:]
-
-
 @dataclass(frozen=True)
 class _Kind:
     source: Callable[[int, int], _Source]
-    by_target: Callable[[_Source, int], Iterator[Numbers]]
     default_features: int
     least_features: int = 1
 
 
 _KINDS = {
     # A cosine-normalised row of a single feature is always the same row: at least two.
-    "sparse": _Kind(Sparse, partial(_by_class, -1, 1), 47_236, 2),
-    "dense": _Kind(partial(Dense, _logistic, np.int8, False), partial(_by_class, 0, 1), 28),
-    "regression": _Kind(partial(Dense, _linear, np.float64, False), _by_regression_target, 28),
-    "gaussian": _Kind(partial(Dense, _two_classes, np.int8, True), partial(_by_class, -1, 1), 20),
+    "sparse": _Kind(Sparse, 47_236, 2),
+    "dense": _Kind(partial(Dense, _logistic, np.int8, False), 28),
+    "regression": _Kind(partial(Dense, _linear, np.float64, False), 28),
+    "gaussian": _Kind(partial(Dense, _two_classes, np.int8, True), 20),
 }
 KINDS = tuple(_KINDS)
 
@@ -449,39 +402,44 @@ _WRITERS = {"arrow": _arrow_writer, "parquet": _parquet_writer}
 FORMATS = tuple(_WRITERS)
 
 
-def _shares(rows: int, shards: int) -> list[int]:
-    return [rows * (shard + 1) // shards - rows * shard // shards for shard in range(shards)]
+def _by_target(source: _Source, rows: int) -> Numbers:
+    """The row numbers sorted by target, in 16 bytes of memory a row."""
+    parts = [source.targets(np.arange(start, stop)) for start, stop in _cuts(0, rows, -(-rows // _PIECE_ROWS))]
+    return np.argsort(np.concatenate(parts), kind="stable")
 
 
-def _batch_sizes(share: int, at_once: int) -> Iterator[int]:
-    return (min(at_once, share - start) for start in range(0, share, at_once))
+def _cuts(first: int, stop: int, parts: int) -> Iterator[tuple[int, int]]:
+    """The range [first, stop) in equal parts."""
+    rows = stop - first
+    return pairwise(first + rows * part // parts for part in range(parts + 1))
 
 
 def _write_shards(
     source: _Source,
-    numbers: Iterator[Numbers],
+    rows: tuple[int, int],
+    order: Numbers | None,
     folder: Path,
-    shares: list[int],
+    shards: int,
     format: str,
     advance: Callable[[int], None],
 ) -> int:
-    """Write one shard for each share of the rows; return the nonzeros."""
+    """Write the rows [first, stop), or those of `order`, to shards of equal size; return the nonzeros."""
     at_once = source.batch_rows if format == "arrow" else source.row_group_rows
-    pieces = _recut(numbers, (size for share in shares for size in _batch_sizes(share, at_once)))
     nonzeros = 0
-    for shard, share in enumerate(shares):
+    for shard, (first, stop) in enumerate(_cuts(*rows, shards)):
         with (
             _whole_or_absent(folder / f"part-{shard:05d}.{format}") as path,
             _WRITERS[format](path, source.schema) as writer,
         ):
-            for _ in _batch_sizes(share, at_once):
-                piece = next(pieces)
-                parts = [piece[start : start + source.batch_rows] for start in range(0, len(piece), source.batch_rows)]
-                group = pa.concat_batches([source.batch(part) for part in parts])
+            for start in range(first, stop, at_once):
+                end = min(start + at_once, stop)
+                numbers = np.arange(start, end) if order is None else order[start:end]
+                batches = np.split(numbers, range(source.batch_rows, len(numbers), source.batch_rows))
+                group = pa.concat_batches([source.batch(batch) for batch in batches])
                 writer.write_batch(group)
                 nonzeros += len(group.columns[-1].values)
                 del group  # so that it is not in memory while the next is made
-                advance(len(piece))
+                advance(len(numbers))
     return nonzeros
 
 

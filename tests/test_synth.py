@@ -1,4 +1,4 @@
-"""Synthetic data: rows are pure functions of (seed, row number), however many are written, how and where."""
+"""Synthetic rows are pure functions of the seed and the row number."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_normal_numbers_are_normal_far_into_the_tail():
     assert stats.chisquare(np.histogram(drawn, edges)[0], expected).pvalue > 0.001
 
 
-# --------------------------------------------------------------------------------- same rows, however written
+# --------------------------------------------------------------------------------- same rows in all formats
 
 
 def test_the_rows_of_a_seed_are_pinned(tmp_path):
@@ -236,7 +236,6 @@ def test_sorted_rows_are_the_same_rows_ascending_in_the_label(kind, tmp_path, mo
     write_dataset(tmp_path / "plain", rows=5_000, kind=kind)
     write_dataset(tmp_path / "sorted", rows=5_000, kind=kind, sort=True, shards=3)
     monkeypatch.setattr(synth, "_PIECE_ROWS", 333)
-    monkeypatch.setattr(synth, "_SORTED_AT_ONCE_ROWS", 600)
     write_dataset(tmp_path / "in-ranges", rows=5_000, kind=kind, sort=True, format="parquet")
     plain, ordered = read(tmp_path / "plain"), read(tmp_path / "sorted")
     assert Counter(row_bytes(ordered)) == Counter(row_bytes(plain))
@@ -247,7 +246,7 @@ def test_sorted_rows_are_the_same_rows_ascending_in_the_label(kind, tmp_path, mo
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_test_rows_are_others_and_do_not_depend_on_the_training_rows(kind, tmp_path):
+def test_test_rows_differ_from_the_training_rows_and_do_not_depend_on_them(kind, tmp_path):
     report = write_dataset(tmp_path / "a", rows=2_000, kind=kind, test_rows=1_500, sort=True)
     write_dataset(tmp_path / "b", rows=10, shards=1, kind=kind, test_rows=1_500, format="parquet")
     assert report.test_folder == tmp_path / "a-test"
@@ -262,23 +261,16 @@ def test_without_test_rows_there_is_no_test_folder(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["set"]
 
 
-@settings(max_examples=50, deadline=None)
-@given(
-    lengths=st.lists(st.integers(0, 9), max_size=12),
-    at_once=st.integers(1, 7),
-    shards=st.integers(1, 5),
-)
-def test_recutting_keeps_every_number_in_its_place(lengths, at_once, shards):
-    rows = sum(lengths)
-    pieces = iter(np.split(np.arange(rows), np.cumsum(lengths)))
-    sizes = [size for share in synth._shares(rows, shards) for size in synth._batch_sizes(share, at_once)]
-    cut = list(synth._recut(pieces, iter(sizes)))
-    assert [len(piece) for piece in cut] == sizes
-    assert np.concatenate([np.empty(0), *cut]).tolist() == list(range(rows))
-    assert max(sizes, default=1) <= at_once
+@given(first=st.integers(0, 1 << 41), rows=st.integers(1, 10**9), parts=st.integers(1, 50))
+def test_shards_have_equal_shares_of_all_rows(first, rows, parts):
+    cuts = list(synth._cuts(first, first + rows, parts))
+    assert len(cuts) == parts
+    assert [cuts[0][0], *(stop for _, stop in cuts)] == [*(start for start, _ in cuts), first + rows]
+    sizes = [stop - start for start, stop in cuts]
+    assert max(sizes) - min(sizes) <= 1
 
 
-# ------------------------------------------------------------------------------------- what the rows are like
+# ------------------------------------------------------------------------------------- properties of the rows
 
 
 def test_sparse_rows_have_the_shape_of_rcv1(tmp_path):
@@ -304,7 +296,7 @@ def test_sparse_rows_have_the_shape_of_rcv1(tmp_path):
     assert report.nonzeros == csr(read(tmp_path / "set"))[0][-1]
 
 
-def test_the_sparse_plane_is_right_but_for_the_noise_in_the_labels():
+def test_the_sparse_plane_is_right_except_for_the_label_noise():
     vocabulary = synth.Sparse(7, 47_236)
     numbers = np.arange(20_000)
     scores = vocabulary.rows(numbers)[3]
@@ -399,7 +391,7 @@ def test_batches_and_row_groups_have_moderate_sizes(tmp_path):
     assert metadata.row_group(0).column(1).compression == "ZSTD"
 
 
-def test_a_damaged_parquet_page_is_noticed(tmp_path):
+def test_a_damaged_parquet_page_is_detected(tmp_path):
     write_dataset(tmp_path / "set", rows=5_000, kind="dense", shards=1, format="parquet")
     path = tmp_path / "set" / "part-00000.parquet"
     damaged = bytearray(path.read_bytes())
@@ -410,7 +402,7 @@ def test_a_damaged_parquet_page_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_shard_is_visible_only_when_it_is_whole(format, tmp_path):
+def test_a_shard_is_visible_only_when_it_is_complete(format, tmp_path):
     seen = []
 
     def look(written: int, total: int) -> None:
@@ -441,7 +433,7 @@ def test_a_shard_is_visible_only_when_it_is_whole(format, tmp_path):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_an_interruption_leaves_whole_shards_only(format, tmp_path):
+def test_an_interruption_leaves_complete_shards_only(format, tmp_path):
     def interrupt(written: int, total: int) -> None:
         if written > 6_000:
             raise KeyboardInterrupt
@@ -509,7 +501,7 @@ def test_a_folder_in_use_is_refused_and_kept(taken, tmp_path):
     assert [path.name for path in tmp_path.rglob("*")] == [taken, "precious"]
 
 
-def test_a_file_in_the_folders_place_is_refused(tmp_path):
+def test_a_file_instead_of_the_folder_is_refused(tmp_path):
     (tmp_path / "set").touch()
     with pytest.raises(OptionError, match="is a file"):
         write_dataset(tmp_path / "set", rows=10, shards=1, kind="dense")

@@ -69,11 +69,17 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class WindowPlan:
+class WindowSpan:
+    """Where a window begins and ends, and the key of the random order of its rows."""
+
     start: Cursor
     next: Cursor
-    pieces: Pieces
     shuffle_key: int
+
+
+@dataclass(frozen=True)
+class WindowPlan(WindowSpan):
+    pieces: Pieces
     blocks: int
     """How many independently placed blocks the window mixes."""
 
@@ -370,7 +376,7 @@ class Schedule:
 
     def _plan(self, start: Cursor, following: Cursor, pieces: Pieces, blocks: int | None = None) -> WindowPlan:
         key = _key(self.seed, "rows", start, start.position, start.slice)
-        return WindowPlan(start, following, pieces, key, len(pieces.group) if blocks is None else blocks)
+        return WindowPlan(start, following, key, pieces, len(pieces.group) if blocks is None else blocks)
 
 
 def _no_place() -> RunError:

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
-from streampgs.order.schedule import WindowPlan
+from streampgs.order.schedule import WindowSpan
 
 _GROWTH = 1.25
 _MOST_GROWTH, _FEW_ENTRIES = 4, 1 << 18
@@ -59,7 +59,7 @@ class Window:
     """
 
     def __init__(self) -> None:
-        self.plan: WindowPlan | None = None
+        self.plan: WindowSpan | None = None
         self.rows = 0
         self.entries = 0
         """Of all rows asked for; `values` may have more room than they take."""

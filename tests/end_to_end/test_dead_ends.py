@@ -1,4 +1,4 @@
-"""Mistakes at the start can be corrected, and invalid data are reported."""
+"""Mistakes at the start leave no obstacles, and are always reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_impossible_options_leave_no_run(tables: Tables, tmp_path: Path) -> None
     assert command(*words).code == 0
 
 
-def test_a_folder_with_other_files_is_refused_as_a_run(tables: Tables, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tables: Tables, tmp_path: Path) -> None:
     data = tmp_path / "table"
     shutil.copytree(tables.path("sparse", "arrow"), data)
     done = command("train", data, "--run", data)
@@ -94,8 +94,8 @@ def test_accepted_shards_need_to_be_accepted_once(tables: Tables, tmp_path: Path
     assert streampgs.resume(run, rows=300).rows == 300
 
 
-def test_windows_without_any_usable_row_are_skipped(tmp_path: Path) -> None:
-    """Whole groups of bad rows, with good or bad rows first."""
+def test_windows_without_a_usable_row_are_skipped(tmp_path: Path) -> None:
+    """Whole groups of bad rows, whichever comes first."""
     table = pa.table({"label": [1, -1] * 2_000, "indices": [[1, 2], [3, 4]] * 2_000})
     bad = pa.table({"label": pa.nulls(4_000, pa.int64()), "indices": [[1, 2], [3, 4]] * 2_000})
     for seed in range(4):
@@ -111,7 +111,7 @@ def test_windows_without_any_usable_row_are_skipped(tmp_path: Path) -> None:
         streampgs.train(tmp_path / "table-0" / "bad.parquet", run=tmp_path / "bad", on_bad_row="skip")
 
 
-def test_evaluate_reports_that_the_newest_checkpoint_is_damaged(tables: Tables, tmp_path: Path) -> None:
+def test_evaluate_reports_a_damaged_newest_checkpoint(tables: Tables, tmp_path: Path) -> None:
     run = tmp_path / "run"
     streampgs.train(tables.path("sparse", "arrow"), run=run, rows=100)
     streampgs.resume(run, rows=200)

@@ -1,4 +1,4 @@
-"""First tries of people who know other tools, and their mistakes."""
+"""First attempts of users of other tools, and their mistakes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_unit_of_the_labels_does_not_change_a_model_with_absolute_loss(facto
     np.testing.assert_allclose(scaled, factor * plain, rtol=1e-9)
 
 
-def test_categories_of_polars_are_trained_on_from_memory(tmp_path):
+def test_categories_of_polars_are_used_from_memory(tmp_path):
     random = np.random.default_rng(2)
     city = random.choice(["Bern", "Oslo", "Rome"], ROWS)
     frame = pl.DataFrame({"city": city, "x": random.standard_normal(ROWS), "y": np.where(city == "Oslo", "yes", "no")})

@@ -1,4 +1,4 @@
-"""What the tests of packing share: to read shards back, and to cut text into small pieces."""
+"""Shared by the tests of packing: read shards back, and make readers work in small steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arrays, Parquet and Arrow: streamed, and the same numbers in the shards."""
+"""Arrays, Parquet and Arrow are streamed, and the shards hold the same numbers."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_columns_of_one_file(tmp_path):
         ({"indptr": np.arange(3), "data": np.ones(2), "indices": np.zeros(2, int), "format": b"csc"}, "format b'csc'"),
     ],
 )
-def test_arrays_that_are_no_rows(tmp_path, arrays, found):
+def test_arrays_that_do_not_hold_rows_are_refused(tmp_path, arrays, found):
     np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(DataError, match=found) as error:
         packed(tmp_path, "a.npz")

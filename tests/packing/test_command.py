@@ -1,4 +1,4 @@
-"""`streampgs pack` as people call it: what it prints, its exit codes, and that its shards are trained on."""
+"""The command `streampgs pack`: its output, its exit codes, and training on its shards."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run(*arguments: object, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
 
 
-def test_a_pack_and_what_it_says(tmp_path):
+def test_the_output_of_a_pack(tmp_path):
     (tmp_path / "a.csv").write_text("0;x\n1;one\nNIL;two\n3;007\n4\n")
     options = ["--from", "csv", "--delimiter", ";", "--names", "n, s", "--null", "NIL", "--types", "s=string"]
     done = run("a.csv::label=1", "out", *options, "--on-bad-row", "skip", "--json", folder=tmp_path)
@@ -61,7 +61,7 @@ def test_a_pack_and_what_it_says(tmp_path):
         (["bad.svm", "bad.svm"], 2, "is a file"),
     ],
 )
-def test_what_goes_wrong_and_its_exit_code(tmp_path, arguments, code, found):
+def test_errors_and_exit_codes(tmp_path, arguments, code, found):
     (tmp_path / "odd").write_text("what is this\n")
     (tmp_path / "bad.svm").write_text("1 2:3\n1 3:x\n")
     done = run(*arguments, folder=tmp_path)
@@ -70,7 +70,7 @@ def test_what_goes_wrong_and_its_exit_code(tmp_path, arguments, code, found):
     assert "Traceback" not in done.stderr
 
 
-def test_a_signal_stops_it_and_the_same_command_goes_on(tmp_path):
+def test_a_signal_stops_a_pack_and_the_same_command_resumes(tmp_path):
     rows = "1 5:0.5\n" * 1000
     (tmp_path / "a.svm").write_text(rows * 200)
     command = [sys.executable, "-m", "streampgs", "pack", "a.svm", "out", "--rows-per-shard", "2000"]
@@ -90,7 +90,7 @@ def test_a_signal_stops_it_and_the_same_command_goes_on(tmp_path):
     assert json.loads(done.stdout)["rows"] == 200_000
 
 
-def test_from_python_and_on_to_training(tmp_path):
+def test_packing_and_training_from_python(tmp_path):
     random = np.random.default_rng(0)
     lines = [f"{1 if x > 0 else -1} 1:{x!r} 2:1" for x in random.normal(size=2000).tolist()]
     (tmp_path / "rows.svm").write_text("\n".join(lines))
@@ -100,7 +100,7 @@ def test_from_python_and_on_to_training(tmp_path):
     assert trained.progressive_accuracy > 0.9
 
 
-def test_inputs_are_taken_in_order_and_once_told_what_they_are(tmp_path):
+def test_inputs_keep_their_order_and_their_kinds_are_detected(tmp_path):
     folder = tmp_path / "in"
     (folder / "sub").mkdir(parents=True)
     (folder / "_old").mkdir()
@@ -130,7 +130,7 @@ def test_inputs_are_taken_in_order_and_once_told_what_they_are(tmp_path):
         (b"", None),
     ],
 )
-def test_a_first_line_tells_what_a_file_is_only_if_nothing_else_it_could_be(tmp_path, line, kind):
+def test_a_first_line_gives_the_kind_only_if_it_is_unambiguous(tmp_path, line, kind):
     (tmp_path / "data").write_bytes(b"\n" + line + b"\n")
     if kind is None:
         with pytest.raises(streampgs.StreampgsError, match="--from"):
@@ -139,5 +139,5 @@ def test_a_first_line_tells_what_a_file_is_only_if_nothing_else_it_could_be(tmp_
         assert find_inputs([str(tmp_path / "data")], tmp_path / "out", None)[0][0].kind == kind
 
 
-def test_options_are_recorded_but_for_the_memory():
+def test_options_except_the_memory_are_recorded():
     assert set(PackOptions.__dataclass_fields__) - set(PackOptions().to_json()) == {"memory"}

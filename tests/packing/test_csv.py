@@ -1,4 +1,4 @@
-"""CSV: pyarrow splits it, the types are those that all rows fit, wherever a block of the file happens to end."""
+"""CSV: the types fit all rows and do not depend on where the blocks of a file end."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def frame(rows: int) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("block", [2000, 1 << 22])
-def test_what_polars_and_duckdb_write_comes_back(tmp_path, small_chunks, block):
+def test_files_of_polars_and_duckdb_come_back(tmp_path, small_chunks, block):
     small_chunks(block)
     rows = frame(300)
     rows.write_csv(tmp_path / "polars.csv")
@@ -67,7 +67,7 @@ def test_types_widen_late_and_all_at_once(tmp_path, small_chunks):
     assert table.schema.types == kinds
     assert len(notes) == 1
     assert "column 'a' is double, not int64" in notes[0]
-    # A text is as it stands in the file, not as it was first read.
+    # Strings are spelled as in the file.
     assert table["f"].to_pylist() == [line.split(",")[-1] for line in lines]
     assert table["c"].to_pylist() == [line.split(",")[2] for line in lines]
     assert table["d"].to_pylist() == [None] * 60 + [7] + [None] * 19 + [8] + [None] * 9 + [9] + [None] * 9
@@ -143,7 +143,7 @@ def test_names_headers_and_delimiters(tmp_path):
         ("Käfer,b\n1,é\n".encode("latin-1"), {}, "line 1: not UTF-8: 'K"),
     ],
 )
-def test_what_is_wrong_is_said(tmp_path, text, options, found):
+def test_errors_of_csv_files(tmp_path, text, options, found):
     with pytest.raises(DataError, match=found) as error:
         packed(tmp_path, text, **options)
     assert error.value.remedy
@@ -173,7 +173,7 @@ def test_bad_rows_are_left_out_and_counted(tmp_path, small_chunks):
     }
 
 
-def test_files_of_other_columns_are_laid_side_by_side(tmp_path):
+def test_files_with_other_columns_are_joined_with_nulls(tmp_path):
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text("x,y\n1,2\n")
     (tmp_path / "in" / "b.csv").write_text("y,z\n2.5,w\n")

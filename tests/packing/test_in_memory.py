@@ -1,4 +1,4 @@
-"""What a program holds comes as record batches of a bounded size, with the same rows."""
+"""Tables and matrices in memory become record batches of bounded size with the same rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def small_slices(monkeypatch):
     monkeypatch.setattr(array_slices, "SLICE_BYTES", 2000)
 
 
-def test_tables_of_all_makes(tmp_path):
+def test_tables_of_all_libraries(tmp_path):
     sources = {
         "pyarrow": TABLE,
         "batch": TABLE.to_batches()[0],
@@ -46,7 +46,7 @@ def test_tables_of_all_makes(tmp_path):
 
 
 class HuggingFaceDataset:
-    """The two methods of one that are used; without a format it would yield dictionaries."""
+    """The two methods that are used; without a format it would yield dictionaries."""
 
     formatted = False
 
@@ -61,11 +61,11 @@ class HuggingFaceDataset:
         yield from (TABLE.slice(start, batch_size) for start in range(0, len(TABLE), batch_size))
 
 
-def test_a_dataset_of_hugging_face():
+def test_a_hugging_face_dataset():
     assert pa.Table.from_batches(batches_of(HuggingFaceDataset())).to_pylist() == TABLE.to_pylist()
 
 
-def test_labels_beside_a_table():
+def test_labels_for_a_table():
     labels = [f"l{i}" for i in range(900)]
     for given_labels in (labels, np.array(labels), pa.array(labels), pl.Series(labels), pa.chunked_array([labels])):
         table = pa.Table.from_batches(batches_of(TABLE, given_labels))
@@ -109,12 +109,12 @@ def test_sparse_matrices(make):
         (pa.table({"label": [1]}), [1], "a column 'label'"),
     ],
 )
-def test_what_cannot_be_rows(source, labels, found):
+def test_objects_without_rows_are_refused(source, labels, found):
     with pytest.raises(DataError, match=found):
         list(batches_of(source, labels))
 
 
-def test_shards_are_whole_or_absent(tmp_path):
+def test_shards_are_complete_or_absent(tmp_path):
     def failing():
         yield from TABLE.to_batches(100)
         raise RuntimeError("the source broke")

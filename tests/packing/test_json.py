@@ -1,4 +1,4 @@
-"""JSON lines: no field is lost, whenever it first shows."""
+"""JSON lines: no field is lost, even if it appears late."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ROWS[62]["tags"] = None
 
 @pytest.mark.parametrize("chunk", [300, 1 << 22])
 @pytest.mark.parametrize("name", ["rows.jsonl", "rows.json.gz", "unnamed"])
-def test_a_field_that_comes_late_is_not_lost(tmp_path, small_chunks, chunk, name):
+def test_a_field_that_appears_late_is_not_lost(tmp_path, small_chunks, chunk, name):
     small_chunks(chunk)
     text = "".join(json.dumps(row) + "\n\n" for row in ROWS).encode()
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
@@ -36,7 +36,7 @@ def test_a_field_that_comes_late_is_not_lost(tmp_path, small_chunks, chunk, name
 
 @pytest.mark.parametrize("chunk", [20, 70, 100, 1 << 22])
 @pytest.mark.parametrize("order", [1, -1])
-def test_numbers_among_texts_are_taken_as_they_are_written(tmp_path, small_chunks, chunk, order):
+def test_numbers_among_strings_keep_their_spelling(tmp_path, small_chunks, chunk, order):
     small_chunks(chunk)
     values = ['"a1"', "7", "1.50", "true", "null", "12345678901234567890123", '"2020-01-01"'][::order]
     lines = [f'{{"id": {value}, "n": {i}}}\n' for i, value in enumerate(values * 3)]
@@ -73,7 +73,17 @@ def test_empty_objects_are_rows(tmp_path, small_chunks, chunk):
     assert table_of(tmp_path / "out")["a"].to_pylist() == [None] * 5 + [1] + [None] * 5
 
 
-def test_types_can_be_asked_for(tmp_path):
+def test_types_can_be_set(tmp_path):
     (tmp_path / "rows.jsonl").write_text('{"a": 1, "day": "2020-01-01"}\n')
     pack(tmp_path / "rows.jsonl", tmp_path / "out", types={"a": "double", "day": "string"})
     assert table_of(tmp_path / "out").to_pylist() == [{"a": 1.0, "day": "2020-01-01"}]
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "[" * 500 + "]" * 500, '{"a": [[],' * 200 + "0" + "]}" * 200])
+def test_deeply_nested_values_are_bad_rows(tmp_path, value):
+    (tmp_path / "rows.jsonl").write_text('{"a": ":-[["}\n' * 40 + f'{{"x": {value}}}\n' + '{"a": "end"}\n')
+    with pytest.raises(DataError, match="line 41: lists and objects nested too deeply"):
+        pack(tmp_path / "rows.jsonl", tmp_path / "out")
+    report = pack(tmp_path / "rows.jsonl", tmp_path / "skipped", on_bad_row="skip")
+    assert table_of(tmp_path / "skipped")["a"].to_pylist() == [":-[["] * 40 + ["end"]
+    assert sum(report.skipped_rows.values()) == 1

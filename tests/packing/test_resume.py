@@ -80,7 +80,7 @@ def test_a_killed_pack_resumes(tmp_path, small_pieces, shuffle, moment):
     assert {file.name for file in out.iterdir()} == {NAME, *contents_of(out)}
 
 
-def test_every_moment_between_two_writes_can_be_the_last(tmp_path, small_pieces, monkeypatch):
+def test_a_kill_between_any_two_writes(tmp_path, small_pieces, monkeypatch):
     """As if killed right after a rename: a shard or a journal exists, and nothing that follows it."""
     write_rows(tmp_path)
     options = {"rows_per_shard": 90, "block_bytes": 4096, "shuffle": True, "on_bad_row": "skip"}
@@ -138,7 +138,7 @@ def test_nothing_is_done_twice(tmp_path):
     assert (tmp_path / "out" / "part-00000.arrow").stat() == before
 
 
-def test_another_command_is_refused_until_it_overwrites(tmp_path):
+def test_another_command_is_refused_without_overwrite(tmp_path):
     source, out = tmp_path / "rows.svm", tmp_path / "out"
     source.write_text("1 2:3\n")
     (tmp_path / "more.svm").write_text("1 2:3\n")
@@ -152,7 +152,7 @@ def test_another_command_is_refused_until_it_overwrites(tmp_path):
         with pytest.raises(OptionError, match=found) as error:
             pack(inputs, out, **options)
         assert "--overwrite" in error.value.remedy
-    pack(source, out, memory="100MB")  # changes nothing of the rows
+    pack(source, out, memory="100MB")  # does not affect the rows
     source.write_text("1 2:3\n-1 2:3\n")
     with pytest.raises(DataError, match="has changed since"):
         pack(source, out)
@@ -161,7 +161,7 @@ def test_another_command_is_refused_until_it_overwrites(tmp_path):
     assert len(table_of(out)) == 2
 
 
-def test_a_folder_that_is_not_ours_is_left_alone(tmp_path):
+def test_a_folder_with_other_files_is_refused_and_kept(tmp_path):
     (tmp_path / "rows.svm").write_text("1 2:3\n")
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "thesis.tex").write_text("")

@@ -1,4 +1,4 @@
-"""The shuffle: a permutation, uniform, a pure function of the seed, and in memory only part by part."""
+"""The shuffle is a uniform permutation, a pure function of the seed, in bounded memory."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def order_of(out: Path) -> np.ndarray:
     return table_of(out)["i"].to_numpy()
 
 
-def test_it_is_a_permutation_of_whole_rows_and_well_mixed(tmp_path, sorted_rows, monkeypatch):
-    monkeypatch.setattr(packer, "share_of", lambda memory: 20_000)  # some ten runs, and as many intervals
+def test_a_shuffle_is_a_well_mixed_permutation_of_whole_rows(tmp_path, sorted_rows, monkeypatch):
+    monkeypatch.setattr(packer, "share_of", lambda memory: 20_000)  # about ten runs
     report = pack(sorted_rows, tmp_path / "out", shuffle=True, rows_per_shard=700)
     table = table_of(tmp_path / "out")
     order = order_of(tmp_path / "out")
@@ -44,7 +44,7 @@ def test_it_is_a_permutation_of_whole_rows_and_well_mixed(tmp_path, sorted_rows,
     assert (np.abs(np.diff(order)) == 1).sum() < 15
 
 
-def test_the_order_is_the_seeds_whatever_the_memory(tmp_path, sorted_rows, monkeypatch):
+def test_the_order_depends_on_the_seed_and_not_on_the_memory(tmp_path, sorted_rows, monkeypatch):
     orders = []
     for share in (8_000, 50_000, 1 << 30):
         monkeypatch.setattr(packer, "share_of", lambda memory, share=share: share)
@@ -73,7 +73,7 @@ def test_every_order_is_equally_likely(assert_uniform):
     assert_uniform(counts)
 
 
-def test_keys_are_of_row_numbers_and_not_of_batches():
+def test_keys_depend_on_row_numbers_and_not_on_batches():
     assert np.array_equal(
         np.concatenate([shuffle.keys_of(1, 0, 10), shuffle.keys_of(1, 10, 20)]), shuffle.keys_of(1, 0, 30)
     )
@@ -105,7 +105,7 @@ print(peak_rss_bytes() - before, report.rows)
 
 @pytest.mark.parametrize("shuffled", ["", "shuffle"])
 def test_memory_is_bounded(tmp_path, shuffled):
-    """240 MB of rows within 64 MB, and some for what Arrow keeps back."""
+    """240 MB of rows within 64 MB, plus the memory that Arrow does not return."""
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", MEASURED, str(tmp_path / "out"), shuffled]
     done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)

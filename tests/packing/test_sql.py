@@ -1,4 +1,4 @@
-"""What a query gives is packed like a file."""
+"""The result of a query is packed like a file."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_the_same_query_has_nothing_to_do_and_another_is_refused(clicks, tmp_pat
     assert streampgs.pack([], tmp_path / "out", sql=query(clicks)).nothing_to_do
 
 
-def test_what_is_no_query_is_refused(clicks, tmp_path):
+def test_a_bad_query_is_refused(clicks, tmp_path):
     with pytest.raises(DataError, match="the query failed"):
         streampgs.pack([], tmp_path / "a", sql="SELECT nothing FROM nowhere")
     with pytest.raises(StreampgsError, match="no rows"):

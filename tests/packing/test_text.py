@@ -1,4 +1,4 @@
-"""Rows of text: what stands in the file stands in the shards, number for number."""
+"""Rows of text: the shards hold exactly the numbers and strings of the file."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_queries_comments_blanks_and_line_ends(tmp_path):
     assert str(table["values"].to_pylist()) == "[[2.0], [nan, inf], [], [1.0]]"
 
 
-def test_a_query_or_a_large_index_that_comes_late_makes_all_start_again(tmp_path, small_chunks):
+def test_a_late_query_or_large_index_starts_the_pack_over(tmp_path, small_chunks):
     small_chunks(40)
     (tmp_path / "rows.svm").write_text("1 1:2\n" * 30 + "1 qid:5 1:2\n" + "1 1:2\n" * 30 + "-1 3000000000:1\n")
     notes = []
@@ -136,7 +136,7 @@ def test_a_bad_line_is_named_or_counted(tmp_path, small_chunks, line, found):
     assert report.skipped_rows == {found.split(": '")[0]: 1}
 
 
-def test_a_matrix_with_labels_of_its_own(tmp_path, small_chunks):
+def test_a_matrix_with_labels_in_another_file(tmp_path, small_chunks):
     small_chunks(100)
     rows = NUMBERS.normal(size=(40, 6))
     (tmp_path / "m.data").write_text("\n".join(" ".join(map(repr, row)) + " " for row in rows.tolist()))
@@ -171,7 +171,7 @@ def test_a_row_of_another_width_is_an_error(tmp_path):
         pack(tmp_path / "m.txt", tmp_path / "out", kind="matrix")
 
 
-def test_lines_are_texts(tmp_path, small_chunks):
+def test_lines_are_strings(tmp_path, small_chunks):
     small_chunks(10)
     lines = ["ant", "", "bee colony", "Käfer", "#5", "last one without an end"]
     (tmp_path / "a.txt").write_bytes("\r\n".join(lines).encode())
@@ -179,7 +179,7 @@ def test_lines_are_texts(tmp_path, small_chunks):
     assert table_of(tmp_path / "out").to_pylist() == [{"line": line, "label": 1, "group": "x"} for line in lines]
 
 
-def test_lines_that_are_no_text_are_named_or_counted(tmp_path):
+def test_lines_that_are_not_utf8_are_named_or_counted(tmp_path):
     (tmp_path / "a.txt").write_bytes(b"one\n\xfftwo\n\nthree\n\xfe")
     with pytest.raises(DataError, match=r"line 2: a line that is not UTF-8: '\\\\xfftwo'"):
         pack(tmp_path / "a.txt", tmp_path / "out", kind="lines")
@@ -218,7 +218,7 @@ def test_every_line_is_a_row(tmp_path_factory, data):
 @example(b"1 | " + b"a|" * 2000, "vw")
 @example(b"\x1f\x8b\x08", "csv")
 @example(b"BZh91AY", "jsonl")
-def test_no_bytes_do_worse_than_an_error(tmp_path_factory, data, kind):
+def test_any_bytes_give_rows_or_an_error(tmp_path_factory, data, kind):
     folder = tmp_path_factory.mktemp("fuzz")
     (folder / "a").write_bytes(data)
     for answer in ("error", "skip"):
@@ -249,7 +249,7 @@ def test_numbers_of_one_namespace_are_indices(tmp_path, small_chunks):
 
 
 @pytest.mark.parametrize("late", ["1 |f word:2", "1 |g 5:2", "1 |f 5 |g 6"])
-def test_a_name_or_a_second_namespace_makes_names_of_all(tmp_path, small_chunks, late):
+def test_a_name_or_a_second_namespace_turns_all_features_into_names(tmp_path, small_chunks, late):
     small_chunks(30)
     (tmp_path / "rows.vw").write_text("-1 |f 3:0.5 7\n" * 20 + late + "\n")
     notes = []
@@ -266,7 +266,7 @@ def test_a_name_or_a_second_namespace_makes_names_of_all(tmp_path, small_chunks,
     assert len(notes) == 1
 
 
-def test_weights_that_come_late_are_one_before(tmp_path, small_chunks):
+def test_rows_before_the_first_weight_have_weight_one(tmp_path, small_chunks):
     small_chunks(30)
     (tmp_path / "rows.vw").write_text("-1 | a b:2\n" * 10 + "1 0.25 'x|n:2 c:3 | é\n")
     pack(tmp_path / "rows.vw", tmp_path / "out")
@@ -293,7 +293,7 @@ def test_a_bad_line_of_vowpal_wabbit_is_named(tmp_path, line, found):
     assert f"line 2: {found}" in str(error.value)
 
 
-def test_real_files_tell_by_themselves_what_they_are(tmp_path):
+def test_the_kinds_of_real_files_are_detected(tmp_path):
     data = Path(__file__).parents[3] / "shared" / "data"
     if not data.is_dir():
         pytest.skip("the folder of real data is not there")
@@ -322,7 +322,7 @@ def test_numbers_come_back_bit_for_bit(tmp_path_factory, numbers):
 
 
 @pytest.mark.parametrize("text", ["1e400", "-1e999", "1e-400", "+1", "+1.5e+3", "5.", ".5", "Infinity", "-nan", "1" * 400, "0." + "0" * 400 + "1"])  # fmt: skip
-def test_numbers_in_every_dress(tmp_path, text):
+def test_all_spellings_of_numbers(tmp_path, text):
     (tmp_path / "a.svm").write_text(f"{text} 1:{text}\n2 3:0.12345678901234567\n")
     pack(tmp_path / "a.svm", tmp_path / "out")
     row = table_of(tmp_path / "out").to_pylist()[0]

@@ -14,13 +14,13 @@ from streampgs.synth import write_dataset
 from tests.stores.moto import Moto, Proxy
 
 ROWS, SHARDS = 3_000, 6
-# Windows so small that a run has many: copies come while it trains.
+# Small windows, so that a run has many and shards are downloaded while it trains.
 SMALL: dict[str, Any] = {"memory": "60MB", "window": "500kB", "sigma": 1e-4}
 MARKER = "secret-marker-of-the-tests"
 
 
 def delete_cache(run: Path) -> None:
-    """When no download is left that a session which has ended gave up."""
+    """Wait for the downloads of sessions that have ended first."""
     for thread in threading.enumerate():
         if thread.name.startswith(("streampgs-copies", "streampgs-download")):
             thread.join(30)
@@ -36,7 +36,7 @@ def moto() -> Iterator[Moto]:
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What a user's environment would hold, and nothing of the machine that tests run on."""
+    """The environment of a user, without the settings of this machine."""
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", f"AK{MARKER}")
@@ -44,7 +44,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("AWS_REGION", "us-east-1")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     yield
-    access._s3.cache_clear()  # its connections stay open as long as it is known
+    access._s3.cache_clear()  # closes its connections
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def proxied(impatient: None, moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A way to the store on which things go wrong once the test says so."""
+    """A proxy to the store that injects faults."""
     proxy = Proxy(moto.port)
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
     yield proxy
@@ -71,7 +71,7 @@ def proxied(impatient: None, moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """sparse-arrow and sparse-parquet, and the like with -test."""
+    """sparse-arrow and sparse-parquet, and their test rows with -test."""
     base = tmp_path_factory.mktemp("tables")
     for file_format in ("arrow", "parquet"):
         write_dataset(
@@ -82,7 +82,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def undisturbed(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The bits of two epochs on the shards on disk."""
+    """The digest after two epochs on the shards on disk."""
     known: dict[str, str] = {}
 
     def bits(file_format: str) -> str:

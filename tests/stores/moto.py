@@ -1,4 +1,4 @@
-"""A real object store on this machine: moto's server in a process of its own, and a way there that can go wrong."""
+"""A real object store on this machine, moto's server in its own process, and a proxy that injects faults."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 class Moto:
-    """Objects are in the server's memory: they are gone with the process."""
+    """Objects are in the memory of the server process."""
 
     def __init__(self, port: int | None = None) -> None:
         assert PYTHON.exists(), "there is no .venv-moto with the object store for these tests: run ./scripts/test"
@@ -59,8 +59,8 @@ class Moto:
                 time.sleep(0.05)
 
     def request(self, method: str, path: str, data: bytes = b"") -> str | None:
-        """Gives the ETag of what was written."""
-        # moto asks for a signature, but does not look into it.
+        """Return the ETag of a written object."""
+        # moto requires a signature, but does not check it.
         signed = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0"
         headers = {"Content-Type": "application/octet-stream", "Authorization": signed}
         request = urllib.request.Request(f"{self.endpoint}/{path}", data=data, method=method, headers=headers)
@@ -74,7 +74,7 @@ class Moto:
         self.request("DELETE", f"{BUCKET}/{key}")
 
     def upload(self, folder: Path, prefix: str) -> str:
-        """All files of a folder; gives its address."""
+        """Upload all files of a folder; return its address."""
         for file in sorted(folder.rglob("*")):
             if file.is_file():
                 self.put(f"{prefix}/{file.relative_to(folder).as_posix()}", file.read_bytes())
@@ -86,12 +86,12 @@ class Moto:
 
 
 Request = tuple[str, str, int]
-"""Method, path, and how many bytes are asked for (0: not told)."""
+"""Method, path, and the number of requested bytes (0: no range)."""
 
 
 class Proxy:
-    """Between a client and the store. `fault` says for each request what goes wrong with it, if anything: "500",
-    "503", "stall", "truncate", "shorten" (fewer bytes, and it says so), "close" or "flip"."""
+    """Between a client and the store. `fault` gives the fault of each request, if any: "500",
+    "503", "stall", "truncate", "shorten" (fewer bytes with a matching length), "close" or "flip"."""
 
     def __init__(self, port: int, fault: Callable[[Request], str | None] = lambda request: None) -> None:
         self.fault = fault

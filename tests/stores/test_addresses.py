@@ -1,4 +1,4 @@
-"""What an address may be, and that secrets stay out of everything that is written."""
+"""Valid addresses, and secrets that are never written."""
 
 from __future__ import annotations
 
@@ -64,18 +64,18 @@ def test_addresses_with_secrets_are_refused_without_showing_them(source: str, tm
         assert not (tmp_path / "run").exists()
 
 
-def test_validation_by_python_is_checked_as_well(tmp_path: Path) -> None:
+def test_validation_addresses_from_python_are_checked(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="must not hold secrets"):
         streampgs.train(tmp_path, run=tmp_path / "run", validation=f"s3://u:{MARKER}@bucket/x", **SMALL)
 
 
-def test_what_libraries_say_of_credentials_is_blotted_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_in_messages_of_libraries_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AZURE_STORAGE_KEY", f"AZ{MARKER}")
     words = f"refused:\n AZ{MARKER} of AK{MARKER}"
     assert patience.without_secrets(words) == "refused: *** of ***"
 
 
-def test_schemes_that_nobody_knows_are_refused(tmp_path: Path) -> None:
+def test_unknown_schemes_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match=r"addresses of nowhere:// cannot be read"):
         streampgs.train("nowhere://bucket/x", run=tmp_path / "run", **SMALL)
 
@@ -84,14 +84,14 @@ def test_schemes_that_nobody_knows_are_refused(tmp_path: Path) -> None:
     ("endpoint", "words"),
     [(f"http://user:{MARKER}@127.0.0.1", "has a user or a password"), ("ftp://127.0.0.1", "does not give access")],
 )
-def test_an_endpoint_that_cannot_be_is_an_error(endpoint: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_endpoint_is_an_error(endpoint: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     with pytest.raises(OptionError, match=words) as refused:
         looked_up("s3://bucket/x")
     assert MARKER not in str(refused.value)
 
 
-def test_nothing_there_is_told_at_once(store: Moto, tmp_path: Path) -> None:
+def test_absent_objects_are_reported_at_once(store: Moto, tmp_path: Path) -> None:
     for source, words in (
         ("s3://tables/no-such-folder", "does not exist"),
         ("s3://no-such-bucket/folder", "does not exist"),

@@ -1,4 +1,4 @@
-"""Which copies are brought, kept and let go."""
+"""Which copies are downloaded, kept and deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streampgs.stores.download import COPY_TIME_NS, PART_BYTES
 
 @pytest.fixture
 def downloaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was downloaded, in order; objects whose address ends in 'bad' cannot be."""
+    """The addresses downloaded, in order; those that end in 'bad' fail."""
     came: list[str] = []
     lock = threading.Lock()
 
@@ -45,14 +45,14 @@ def objects(folder: Path, names: str, size: int = 10) -> list[RemoteObject]:
 
 
 def never() -> None:
-    """Nobody asks for a stop."""
+    """No stop is requested."""
 
 
 def here(folder: Path) -> set[str]:
     return {file.name for file in folder.iterdir()}
 
 
-def test_least_recently_used_copies_go_first(tmp_path: Path, downloaded: list[str]) -> None:
+def test_the_least_recently_used_copies_are_deleted_first(tmp_path: Path, downloaded: list[str]) -> None:
     a, b, c, d = objects(tmp_path, "a b c d")
     with closing(Copies(tmp_path, 30)) as copies:
         gone: list[RemoteObject] = []
@@ -66,18 +66,18 @@ def test_least_recently_used_copies_go_first(tmp_path: Path, downloaded: list[st
     assert sorted(downloaded) == [remote.address for remote in (a, b, c, d)]
 
 
-def test_what_is_announced_stays_and_takes_no_room_that_is_needed(tmp_path: Path, downloaded: list[str]) -> None:
+def test_announced_copies_stay_and_take_no_space_that_is_needed(tmp_path: Path, downloaded: list[str]) -> None:
     a, b, c, d = objects(tmp_path, "a b c d")
     with closing(Copies(tmp_path, 30)) as copies:
         copies.begin(0, [a, b])
         copies.wait_for([a, b], never)
-        copies.announce(1, [c, d])  # there is room for one of them
+        copies.announce(1, [c, d])  # one of them fits
         copies.begin(1, [c, d])
         copies.wait_for([c, d], never)
         assert copies.is_here(c)
         assert copies.is_here(d)
         copies.announce(2, [a, b])
-        copies.begin(9, [b, c, d])  # another way than was announced
+        copies.begin(9, [b, c, d])  # not the announced key
         copies.wait_for([b, c, d], never)
         assert here(tmp_path) == {b.name, c.name, d.name}
 
@@ -87,7 +87,7 @@ def test_more_than_the_limit_at_a_time_is_an_error(tmp_path: Path, downloaded: l
         copies.begin(0, objects(tmp_path, "a b c"))
 
 
-def test_without_a_limit_only_what_is_wanted_is_kept(tmp_path: Path, downloaded: list[str]) -> None:
+def test_without_a_limit_only_needed_copies_are_kept(tmp_path: Path, downloaded: list[str]) -> None:
     a, b, c = objects(tmp_path, "a b c")
     with closing(Copies(tmp_path, None)) as copies:
         for number, (now, following) in enumerate([([a], [b]), ([b], [c]), ([c], [])]):
@@ -115,7 +115,7 @@ def test_copies_of_an_earlier_session_are_used_and_counted(tmp_path: Path, downl
     assert b == RemoteObject(b.address)
 
 
-def test_a_fault_is_told_to_who_waits_and_tried_anew(tmp_path: Path, downloaded: list[str]) -> None:
+def test_a_failed_download_is_raised_by_wait_and_tried_again(tmp_path: Path, downloaded: list[str]) -> None:
     (bad,) = objects(tmp_path, "bad")
     with closing(Copies(tmp_path, 30)) as copies:
         for tries in (1, 2):
@@ -130,8 +130,8 @@ def test_a_fault_is_told_to_who_waits_and_tried_anew(tmp_path: Path, downloaded:
             copies.wait_for([full], never)
 
 
-def test_halves_of_dead_writers_are_removed(tmp_path: Path) -> None:
-    """Whatever number the writer had: in a container it is always the same."""
+def test_incomplete_files_of_dead_writers_are_removed(tmp_path: Path) -> None:
+    """For any process id of the writer: in a container it is always the same."""
     dead, alive = tmp_path / f".x.shard-{os.getpid()}-1", tmp_path / ".x.shard-999999999-1"
     dead.touch()
     with FileIO(new_file(alive), "r+"), closing(Copies(tmp_path, 30)):
@@ -139,7 +139,7 @@ def test_halves_of_dead_writers_are_removed(tmp_path: Path) -> None:
 
 
 def test_no_download_is_left_waiting_when_copies_are_closed(tmp_path, monkeypatch):
-    """Parts that were never begun must end as well: a thread that waits for them would keep the process alive."""
+    """Parts that did not start must end as well: a thread that waits for them would keep the process alive."""
     answered, asked = threading.Event(), threading.Event()
 
     class Source:

@@ -1,4 +1,4 @@
-"""Delta tables in a bucket: read with the same environment as shards, and with the same patience."""
+"""Delta tables in a bucket are read with the same environment and the same retries as shards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.stores.moto import BUCKET, Moto, Proxy, Request
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """On disk; tests upload it, so that a bucket holds the same files."""
+    """A table on disk; tests upload it."""
     for number in range(4):
         whole = with_constants(rows(number), number)
         write_deltalake(str(tmp_path / "table"), whole, mode="append", partition_by=list(PARTITIONS))
@@ -44,7 +44,7 @@ def test_listing_a_table_asks_for_none_of_its_files(table: Path, proxied: Proxy,
 
 
 class FailsAtFirst:
-    """So many requests for the log fail before the store is well again."""
+    """The first requests for the log fail."""
 
     def __init__(self, fault: str, times: int) -> None:
         self.fault, self.times = fault, times
@@ -89,7 +89,7 @@ def test_a_table_written_in_the_bucket_grows_and_changes(store: Moto, tmp_path: 
     ]
 
 
-def test_a_part_of_a_table_in_a_bucket_is_refused_in_favour_of_the_table(table: Path, store: Moto) -> None:
+def test_a_part_of_a_table_in_a_bucket_is_refused_and_the_table_named(table: Path, store: Moto) -> None:
     address = uploaded(table, store, "delta/deep/part")
     day = next(path.name for path in table.iterdir() if path.name.startswith("day=2026-01"))
     sources = [

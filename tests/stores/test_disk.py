@@ -1,4 +1,4 @@
-"""New files are written under names of their own, and what may be a trap is not walked into."""
+"""New files are written under temporary names, and links, pipes and devices are not opened."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shards in a bucket are trained on as if they lay on disk: the same rows in the same order, the same bits."""
+"""Training on shards in a bucket gives the same bits as on disk."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_changed_and_missing_objects_are_refused_and_named(folders: Path, store:
 
 
 class WatchCache(Silent):
-    """Sees the largest that the cache becomes."""
+    """Records the largest size of the cache."""
 
     def __init__(self, cache: Path) -> None:
         self.cache = cache
@@ -127,20 +127,20 @@ class WatchCache(Silent):
     def saved(self, checkpoint: str) -> None:
         size = 0
         for file in self.cache.rglob("*.shard"):
-            with suppress(FileNotFoundError):  # let go since it was listed
+            with suppress(FileNotFoundError):  # deleted since it was listed
                 size += file.stat().st_size
         self.largest = max(self.largest, size)
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_small_cache_changes_no_bit_and_is_never_exceeded(file_format: str, store: Moto, tmp_path: Path) -> None:
-    """Copies of 30 shards in room for five: each is fetched again and again."""
+    """The cache holds five of 30 shards: each is downloaded repeatedly."""
     folder = tmp_path / "table"
     write_dataset(folder, rows=2_400, kind="sparse", shards=30, format=file_format)
     address = store.upload(folder, f"limited/{file_format}")
     sizes = [file.stat().st_size for file in folder.iterdir()]
     small = {**SMALL, "window": "100kB", "epochs": 2, "checkpoint_seconds": 0.0}
-    # Nothing is kept decoded in so little room, here as there.
+    # The cache is too small for decoded blocks, in both runs.
     here = streampgs.train(folder, run=tmp_path / "here", no_cache=True, **small)
     run, limit = tmp_path / "there", 5 * max(sizes)
     observer = WatchCache(run / "cache")
@@ -162,10 +162,10 @@ def test_no_cache_is_refused(folders: Path, store: Moto, tmp_path: Path) -> None
     assert not (tmp_path / "run").exists()
 
 
-def test_commands_take_addresses_and_clean_up_behind_them(
+def test_commands_accept_addresses_and_remove_their_temporary_files(
     folders: Path, store: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In processes of their own: they must end cleanly, without a word of the store's library."""
+    """In separate processes, which must end without output of the store's library."""
     address = store.upload(folders / "sparse-parquet", "commands")
     test = store.upload(folders / "sparse-parquet-test", "commands-test")
     (tmp_path / "temporary").mkdir()
@@ -228,7 +228,7 @@ def test_several_classes_are_found_in_a_bucket_too(store: Moto, tmp_path: Path) 
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_columns_are_encoded_in_a_bucket_as_on_disk(file_format: str, store: Moto, tmp_path: Path) -> None:
-    """Strings and numbers of all scales, and a column that only the folders' names tell."""
+    """Strings, numbers of all scales, and a column from the names of folders."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -271,7 +271,7 @@ def test_files_on_disk_need_no_store_library(folders: Path, tmp_path: Path) -> N
 
 
 def test_objects_of_a_bucket(folders: Path, store: Moto, tmp_path: Path) -> None:
-    """One object; the bucket's own name is a folder too."""
+    """One object, and the bucket itself as a folder."""
     store.upload(folders / "sparse-arrow", "single")
     one = streampgs.train(f"s3://{BUCKET}/single/part-00000.arrow", run=tmp_path / "one", epochs=1, **SMALL)
     here = streampgs.train(folders / "sparse-arrow" / "part-00000.arrow", run=tmp_path / "here", epochs=1, **SMALL)

@@ -1,4 +1,4 @@
-"""A table that is looked at again: what came, went, moved, was written anew or is still being written."""
+"""Compare a table with its catalog: new, missing, moved, rewritten and incomplete shards."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def written_later(path: Path, rows: int, value: float) -> None:
-    """File systems count time in ticks, and a test may be faster than one."""
+    """A test may be faster than the clock of a file system."""
     before = path.stat().st_mtime_ns
     write(path, rows, value)
     os.utime(path, ns=(before + 10**9, before + 10**9))
@@ -98,25 +98,25 @@ def test_a_file_in_the_folder_of_another_partition_holds_other_rows(table: Table
     assert table.look() == Changes(new=[other], gone=[1])
 
 
-def test_a_shard_written_anew_with_its_content_is_the_same(table: Table) -> None:
+def test_a_shard_rewritten_with_the_same_content_is_the_same(table: Table) -> None:
     written_later(table.path(1), 10, 1.0)
     assert table.look() == Changes(touched=[1])
 
 
 @pytest.mark.parametrize(("rows", "value"), [(11, 1.0), (10, 5.0)])
-def test_what_takes_the_place_of_a_shard_is_not_missed(table: Table, rows: int, value: float) -> None:
+def test_a_replaced_shard_is_detected(table: Table, rows: int, value: float) -> None:
     written_later(table.path(1), rows, value)
     assert table.look() == Changes(new=[table.path(1)], replaced=[1])
     assert table.look(1) == Changes(new=[table.path(1)])
 
 
-def test_a_shard_that_has_gone_is_told(table: Table) -> None:
+def test_a_missing_shard_is_reported(table: Table) -> None:
     table.path(2).unlink()
     assert table.look() == Changes(gone=[2])
     assert table.look(2) == Changes()
 
 
-def test_a_file_that_is_not_whole_is_left_alone(table: Table) -> None:
+def test_an_incomplete_file_is_not_used(table: Table) -> None:
     whole = table.path(1).read_bytes()
     for size in (0, 3, 5, len(whole) // 2, len(whole) - 1):
         table.path("new").write_bytes(whole[:size])
@@ -126,7 +126,7 @@ def test_a_file_that_is_not_whole_is_left_alone(table: Table) -> None:
         assert changes == Changes(unfinished=changes.unfinished)
 
 
-def test_a_shard_that_is_being_written_over_is_not_yet_lost(table: Table) -> None:
+def test_a_shard_that_is_being_overwritten_is_not_lost_yet(table: Table) -> None:
     whole = table.path(1).read_bytes()
     table.path(1).write_bytes(whole[: len(whole) // 2])
     changes = table.look()
@@ -134,7 +134,7 @@ def test_a_shard_that_is_being_written_over_is_not_yet_lost(table: Table) -> Non
     assert len(changes.unfinished) == 1
 
 
-def test_who_waits_for_writers_takes_a_file_that_stood_still_between_two_looks(table: Table) -> None:
+def test_with_settling_a_file_counts_once_it_is_the_same_in_two_looks(table: Table) -> None:
     table.watch = Watch(settling=True)
     write(table.path("new"), 5)
     assert table.look().new == []
@@ -143,7 +143,7 @@ def test_who_waits_for_writers_takes_a_file_that_stood_still_between_two_looks(t
     assert table.look().new == [table.path("new")]
 
 
-def test_who_waits_for_writers_does_not_lose_a_shard_that_is_being_moved(table: Table) -> None:
+def test_with_settling_a_shard_that_is_being_moved_is_not_lost(table: Table) -> None:
     table.watch = Watch(settling=True)
     content = table.path(1).read_bytes()
     table.path(1).unlink()
@@ -155,7 +155,7 @@ def test_who_waits_for_writers_does_not_lose_a_shard_that_is_being_moved(table: 
     assert [table.look().gone for _ in range(2)] == [[], [2]]
 
 
-def test_whether_an_empty_shard_is_there_makes_no_difference(table: Table) -> None:
+def test_a_missing_empty_shard_makes_no_difference(table: Table) -> None:
     write(table.path("empty"), 0)
     catalog = build_catalog([str(table.folder)], Columns())[0]
     table.path("empty").unlink()

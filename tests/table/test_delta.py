@@ -1,4 +1,4 @@
-"""Delta tables: the log tells which files count, in which order, and what their columns are; and what became of files."""
+"""Delta tables: the files of the log, their order and columns, and changes."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from streampgs.table.partitions import Constant, with_partitions
 
 
 def append(table: Path, first: int, rows: int = 3, **options: Any) -> list[str]:
-    """Append rows, and give the names of all files of the table by now."""
+    """Append rows; return the names of all files."""
     data = pa.table({"x": range(first, first + rows), "label": [0.0] * rows})
     write_deltalake(str(table), data, mode="append", **options)
     return counted(table)
 
 
 def counted(table: Path) -> list[str]:
-    """The files that another reader of Delta tables counts, from the table's folder on."""
+    """The files that another reader of Delta tables finds."""
     paths = pa.table(DeltaTable(str(table)).get_add_actions()).column("path").to_pylist()
     return sorted(unquote(path) for path in paths)
 
@@ -47,7 +47,7 @@ def fields(*names: str, **metadata: Any) -> list[dict[str, Any]]:
 
 
 def written_log(table: Path, *, features: tuple[str, ...] = (), add: dict[str, Any] | None = None, **meta: Any) -> Path:
-    """A table of one version by its log alone."""
+    """A table of one version that has only a log."""
     metadata = {
         "id": "a",
         "format": {"provider": "parquet", "options": {}},
@@ -76,7 +76,7 @@ def forget_old_versions(table: Path) -> None:
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """Of three versions, each with a file."""
+    """Three versions, each with a file."""
     for first in (0, 3, 6):
         append(tmp_path / "table", first)
     return tmp_path / "table"
@@ -85,7 +85,7 @@ def table(tmp_path: Path) -> Path:
 # Which files, in which order.
 
 
-def test_files_that_the_log_does_not_count_are_none(table: Path) -> None:
+def test_files_that_the_log_does_not_list_are_ignored(table: Path) -> None:
     (table / "left-behind.parquet").write_bytes((table / listed(table)[0]).read_bytes())
     DeltaTable(str(table)).delete("x < 2")
     append(table, 100)
@@ -97,7 +97,7 @@ def test_files_that_the_log_does_not_count_are_none(table: Path) -> None:
     assert len(listed(table)) == 1
 
 
-def test_an_append_is_listed_behind_what_was_there(tmp_path: Path) -> None:
+def test_appended_files_are_listed_last(tmp_path: Path) -> None:
     order: list[str] = []
     for number in range(8):
         append(tmp_path / "table", 3 * number)
@@ -108,7 +108,7 @@ def test_an_append_is_listed_behind_what_was_there(tmp_path: Path) -> None:
     assert xs == list(range(24))
 
 
-def test_the_order_outlives_the_log_of_old_versions(table: Path) -> None:
+def test_the_order_does_not_need_the_log_of_old_versions(table: Path) -> None:
     before = listed(table)
     forget_old_versions(table)
     assert listed(table) == before
@@ -116,7 +116,7 @@ def test_the_order_outlives_the_log_of_old_versions(table: Path) -> None:
     assert listed(table)[:3] == before
 
 
-def test_files_of_one_time_come_by_name(tmp_path: Path) -> None:
+def test_files_of_the_same_time_are_sorted_by_name(tmp_path: Path) -> None:
     names = ["b.parquet", "a.parquet", "day=2/a.parquet", "c.parquet"]
     add = {"partitionValues": {}, "size": 5, "modificationTime": 7, "dataChange": True}
     written_log(tmp_path, add={"path": "z.parquet", "modificationTime": 6})
@@ -131,7 +131,7 @@ def test_a_listing_names_table_version_and_files(table: Path, monkeypatch: pytes
     assert locate(["table/", str(table)]).paths == list(listing.files)
 
 
-def test_nothing_of_the_log_is_a_shard(table: Path) -> None:
+def test_files_of_the_log_are_not_shards(table: Path) -> None:
     DeltaTable(str(table)).create_checkpoint()
     assert not [name for name in listed(table) if "_delta_log" in name]
     for source in (table / "_delta_log", table / "_delta_log" / "*.parquet"):
@@ -139,7 +139,7 @@ def test_nothing_of_the_log_is_a_shard(table: Path) -> None:
             locate([str(source)])
 
 
-def test_a_part_of_a_table_is_refused_in_favour_of_the_table(tmp_path: Path) -> None:
+def test_a_part_of_a_table_is_refused_and_the_table_named(tmp_path: Path) -> None:
     table = tmp_path / "some" / "table"
     append(table, 0, partition_by=["label"])
     for source in (table / "label=0", table / "*.parquet", table / "label=*", tmp_path / "**" / "*.parquet"):
@@ -152,12 +152,12 @@ def test_a_part_of_a_table_is_refused_in_favour_of_the_table(tmp_path: Path) -> 
             locate([str(source)])
 
 
-def test_a_file_named_by_itself_is_read(table: Path) -> None:
+def test_a_single_named_file_is_read(table: Path) -> None:
     file = table / listed(table)[1]
     assert locate([str(file)]).paths == [file]
 
 
-# What is refused.
+# Refused tables.
 
 
 REFUSED = {
@@ -197,7 +197,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_more_than_a_list_of_whole_files_is_refused(name: str, tmp_path: Path) -> None:
+def test_tables_that_are_not_a_list_of_whole_files_are_refused(name: str, tmp_path: Path) -> None:
     log, found, remedy = REFUSED[name]
     written_log(tmp_path / "table", **log)
     with pytest.raises(DataError) as refused:
@@ -209,14 +209,14 @@ def test_what_is_more_than_a_list_of_whole_files_is_refused(name: str, tmp_path:
     assert "<unknown>" not in refused.value.found
 
 
-def test_features_that_hide_nothing_are_no_harm(tmp_path: Path) -> None:
+def test_harmless_features_are_accepted(tmp_path: Path) -> None:
     features = ("deletionVectors", "timestampNtz", "v2Checkpoint", "variantType")
     written_log(tmp_path / "table", features=features, **{"delta.enableDeletionVectors": "true"})
     assert listed(tmp_path / "table") == ["a.parquet"]
 
 
-def test_a_feature_that_only_the_package_knows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it will know one day may hide rows of files, too."""
+def test_a_feature_that_only_deltalake_knows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A feature of a later version may hide rows of files."""
     monkeypatch.setattr(delta, "_KNOWN_FEATURES", frozenset())
     written_log(tmp_path / "table", features=("v2Checkpoint",))
     with pytest.raises(DataError, match="uses features that are not supported: v2Checkpoint"):
@@ -236,13 +236,13 @@ def test_a_damaged_log_is_refused(table: Path) -> None:
     assert "clone3" not in str(refused.value)
 
 
-def test_without_the_package_its_extra_is_named(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_deltalake_the_extra_is_named(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "deltalake", None)
     with pytest.raises(OptionError, match=r"pip install 'streampgs\[delta\]'"):
         locate([str(table)])
 
 
-def test_a_folder_that_the_package_would_mistake_for_another_is_refused(table: Path, tmp_path: Path) -> None:
+def test_a_folder_that_deltalake_would_mistake_for_another_is_refused(table: Path, tmp_path: Path) -> None:
     table.rename(tmp_path / "a b")
     append(tmp_path / "other", 0)
     (tmp_path / "other").rename(tmp_path / "a%20b")
@@ -251,7 +251,7 @@ def test_a_folder_that_the_package_would_mistake_for_another_is_refused(table: P
         locate([str(tmp_path / "a%20b")])
 
 
-# What the log says of columns.
+# Columns from the log.
 
 
 VALUES = {
@@ -269,10 +269,10 @@ VALUES = {
 
 
 @pytest.mark.parametrize("name", VALUES)
-def test_partition_values_are_those_of_the_log(name: str, tmp_path: Path) -> None:
-    """Folders' names tell nothing of types, and quote what names cannot hold."""
+def test_partition_values_are_read_from_the_log(name: str, tmp_path: Path) -> None:
+    """The names of folders have no types and quote some characters."""
     kind, values = VALUES[name]
-    table = tmp_path / "a=3" / "table"  # a column of nobody
+    table = tmp_path / "a=3" / "table"  # not a column
     for number, value in enumerate(values):
         row = pa.table({"x": [number], name: pa.array([value], kind)})
         write_deltalake(str(table), row, mode="append", partition_by=[name])
@@ -290,7 +290,7 @@ def test_partition_values_are_those_of_the_log(name: str, tmp_path: Path) -> Non
     assert found == values
 
 
-def test_columns_that_a_file_was_written_without_are_null(tmp_path: Path) -> None:
+def test_columns_that_a_file_lacks_are_null(tmp_path: Path) -> None:
     write_deltalake(str(tmp_path), pa.table({"x": [1]}))
     write_deltalake(str(tmp_path), pa.table({"x": [2], "y": ["b"]}), mode="append", schema_mode="merge")
     old, new = list_table(str(tmp_path)).logs
@@ -299,10 +299,10 @@ def test_columns_that_a_file_was_written_without_are_null(tmp_path: Path) -> Non
     assert new.lacking(pa.schema({"x": pa.int64(), "y": pa.string()})) == ()
 
 
-# What became of files known before.
+# Changes since a catalog was made.
 
 
-def test_an_append_takes_nothing_away(table: Path) -> None:
+def test_an_append_removes_nothing(table: Path) -> None:
     known = list_table(str(table)).files
     append(table, 9)
     listing = list_table(str(table))
@@ -314,7 +314,7 @@ def test_an_append_takes_nothing_away(table: Path) -> None:
     assert change_of(listing, listing.files).added == ()
 
 
-def test_compaction_is_told_from_deletion(table: Path) -> None:
+def test_compaction_is_distinguished_from_deletion(table: Path) -> None:
     known = list_table(str(table)).files
     append(table, 9)
     DeltaTable(str(table)).optimize.compact()
@@ -331,11 +331,11 @@ def test_compaction_is_told_from_deletion(table: Path) -> None:
     assert str(later.removals[0]) == "version 5, DELETE, removed 1 file: rows were changed or deleted"
 
 
-def test_each_version_that_took_known_files_is_named(table: Path) -> None:
+def test_each_version_that_removed_known_files_is_named(table: Path) -> None:
     known = list_table(str(table)).files
     DeltaTable(str(table)).delete("x = 7")
     append(table, 20)
-    DeltaTable(str(table)).delete("x = 20")  # of a file that was not known
+    DeltaTable(str(table)).delete("x = 20")  # in a file that is not in the catalog
     write_deltalake(str(table), pa.table({"x": [1], "label": [1.0]}), mode="overwrite")
     change = change_of(list_table(str(table)), known)
     assert [(found.version, found.operation, found.files) for found in change.removals] == [
@@ -346,7 +346,7 @@ def test_each_version_that_took_known_files_is_named(table: Path) -> None:
     assert not change.keeps_rows
 
 
-def test_files_that_were_brought_back_are_not_gone(table: Path) -> None:
+def test_restored_files_are_not_missing(table: Path) -> None:
     known = list_table(str(table)).files
     write_deltalake(str(table), pa.table({"x": [1], "label": [1.0]}), mode="overwrite")
     DeltaTable(str(table)).restore(2)
@@ -354,7 +354,7 @@ def test_files_that_were_brought_back_are_not_gone(table: Path) -> None:
     assert (change.added, change.gone) == ((), ())
 
 
-def test_what_the_log_has_forgotten_is_told_so(table: Path) -> None:
+def test_removals_that_the_log_no_longer_has_are_reported(table: Path) -> None:
     known = list_table(str(table)).files
     DeltaTable(str(table)).delete("x = 1")
     DeltaTable(str(table)).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
@@ -367,7 +367,7 @@ def test_what_the_log_has_forgotten_is_told_so(table: Path) -> None:
     assert not change.keeps_rows
 
 
-def test_a_change_by_a_writer_that_says_little_is_told(tmp_path: Path) -> None:
+def test_a_change_by_an_unnamed_operation_is_reported(tmp_path: Path) -> None:
     written_log(tmp_path)
     commit(tmp_path, 1, {"remove": {"path": "a.parquet", "dataChange": True}})
     change = change_of(list_table(str(tmp_path)), [tmp_path / "a.parquet"])

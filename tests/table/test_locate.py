@@ -1,4 +1,4 @@
-"""From what a user names to the shards: which files, in which order, and what is refused with which words."""
+"""Find shards: which files, in which order, and which are refused."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_folder_is_searched_recursively_in_the_order_of_the_paths(tmp_path):
     ]
 
 
-def test_what_spark_leaves_beside_its_parts_is_no_shard(tmp_path):
+def test_markers_of_spark_are_not_shards(tmp_path):
     touch(
         tmp_path / "_SUCCESS",
         tmp_path / "._SUCCESS.crc",
@@ -65,7 +65,7 @@ def test_what_spark_leaves_beside_its_parts_is_no_shard(tmp_path):
     assert sorted(names(locate([f"{tmp_path}/*"]).paths, tmp_path)) == expected
 
 
-def test_files_of_other_kinds_are_left_out_of_folders_and_told(tmp_path):
+def test_other_files_in_folders_are_ignored_and_reported(tmp_path):
     touch(tmp_path / "readme.md", tmp_path / "a.parquet", tmp_path / "in/notes.txt")
     found = locate([str(tmp_path)])
     assert names(found.paths, tmp_path) == ["a.parquet"]
@@ -77,14 +77,14 @@ def test_upper_case_suffixes_count(tmp_path):
     assert names(locate([str(tmp_path)]).paths, tmp_path) == ["A.PARQUET"]
 
 
-def test_file_named_itself_counts_whatever_its_name(tmp_path):
+def test_a_named_file_counts_under_any_name(tmp_path):
     touch(tmp_path / "_odd", tmp_path / ".hidden.parquet")
     named = [str(tmp_path / "_odd"), str(tmp_path / ".hidden.parquet")]
     assert names(locate(named).paths, tmp_path) == ["_odd", ".hidden.parquet"]
 
 
-def test_folder_named_itself_counts_whatever_its_name(tmp_path):
-    """Only what the user left open is judged by its name, not what stands above it."""
+def test_a_named_folder_counts_under_any_name(tmp_path):
+    """Names are judged below the named folder only."""
     touch(tmp_path / "_private/.v1/a.parquet")
     for source in (tmp_path / "_private/.v1", tmp_path / "_private/.v1/*.parquet", tmp_path / "_private/.v1/**"):
         assert names(locate([str(source)]).paths, tmp_path) == ["_private/.v1/a.parquet"]
@@ -104,7 +104,7 @@ def test_link_to_a_file_is_the_same_file(tmp_path):
     assert names(locate([str(tmp_path)]).paths, tmp_path) == ["a.parquet", "elsewhere/b.parquet"]
 
 
-def test_linked_folder_is_searched_and_a_link_back_does_no_harm(tmp_path):
+def test_a_linked_folder_is_searched_once(tmp_path):
     touch(tmp_path / "store/a.parquet", tmp_path / "data/b.parquet")
     (tmp_path / "data/more").symlink_to(tmp_path / "store")
     (tmp_path / "data/loop").symlink_to(tmp_path / "data")
@@ -121,7 +121,7 @@ def test_file_whose_name_looks_like_a_glob_is_a_file(tmp_path):
     assert names(locate([str(tmp_path / "part[1].parquet")]).paths, tmp_path) == ["part[1].parquet"]
 
 
-# What is refused. Each message names the file or pattern and says what to do.
+# Refused sources. Each message names the file or pattern and a remedy.
 
 
 def test_absent_source(tmp_path):
@@ -182,7 +182,7 @@ def test_file_that_cannot_be_a_shard_is_refused_by_name(tmp_path, what):
 
 
 @pytest.mark.parametrize("write", [arrow_file, lambda path: pq.write_table(ROWS, path)], ids=["arrow", "parquet"])
-def test_every_truncation_is_noticed(tmp_path, write):
+def test_every_truncation_is_detected(tmp_path, write):
     path = tmp_path / "shard"
     write(path)
     whole = path.read_bytes()
@@ -194,7 +194,7 @@ def test_every_truncation_is_noticed(tmp_path, write):
 
 
 @pytest.mark.parametrize("name", ["shard.parquet", "shard.arrow", "shard"])
-def test_kind_is_told_by_the_first_bytes_and_not_by_the_name(tmp_path, name):
+def test_the_format_is_detected_by_the_first_bytes_and_not_by_the_name(tmp_path, name):
     path = tmp_path / name
     arrow_file(path)
     assert surveyed(path, Columns()).shard.format == "arrow"

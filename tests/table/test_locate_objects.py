@@ -1,4 +1,4 @@
-"""The same words find the same names, in the same order, in a bucket as on a disk."""
+"""A source finds the same names in the same order in a bucket as on a disk."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PATTERNS = [
 
 
 class Bucket:
-    """Keys that answer as a store does."""
+    """A store in memory."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, keys: list[str]) -> None:
         self.keys = keys
@@ -83,7 +83,7 @@ def test_any_pattern_finds_the_same_in_any_tree(
     for name in names:
         if not any(other.startswith(f"{name}/") or name.startswith(f"{other}/") for other in kept):
             kept.append(name)  # on a disk no name is both a file and a folder
-    # The glob module does not look whether what is written out before the first wildcard is a folder.
+    # The glob module does not check that the part before the first wildcard is a folder.
     written_out = re.sub(r"(/\*\*)+$", "", pattern)
     assume(written_out not in kept)
     for name in kept:
@@ -103,7 +103,7 @@ def test_an_object_named_twice_counts_once(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize(
     ("source", "words"), [("s3://bucket/none", "does not exist"), ("s3://bucket/n*", "nothing matches")]
 )
-def test_what_is_not_there_is_an_error(source: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_absent_source_is_an_error(source: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     Bucket(monkeypatch, ["base/a.arrow"])
     with pytest.raises(DataError, match=f"'{source[:11]}.*{words}|{words} '{source[:11]}"):
         locate([source])

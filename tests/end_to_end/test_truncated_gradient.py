@@ -1,0 +1,84 @@
+"""--solver truncated-gradient works with everything that works with the default solver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import streampgs
+from streampgs.errors import OptionError
+
+SOLVER: dict[str, Any] = {"solver": "truncated-gradient", "window": "60kB", "memory": "60MB"}
+
+
+def write(path: Path, rows: int, features: int = 60, classes: int = 2, seed: int = 0) -> None:
+    chance = np.random.default_rng(seed)
+    truth = np.random.default_rng(9).normal(size=(classes, features)) * (np.arange(features) < 5)
+    indices = np.sort(chance.integers(0, features, (rows, 6)), axis=1)
+    indices[:, 1:] += np.cumsum(np.diff(indices, axis=1) == 0, axis=1)  # no index twice
+    indices = np.minimum(indices, features + 5)
+    values = chance.normal(size=indices.shape).astype(np.float32)
+    known = np.concatenate([truth, np.zeros((classes, 6))], axis=1)
+    scores = np.stack([(known[k][indices] * values).sum(axis=1) for k in range(classes)])
+    labels = scores.argmax(axis=0).astype(float) if classes > 2 else np.where(scores[0] > 0.0, 1.0, -1.0)
+    table = pa.table({"label": labels, "indices": indices.tolist(), "values": values.tolist()})
+    path.parent.mkdir(exist_ok=True)
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=500)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    for shard in range(2):
+        write(tmp_path / "table" / f"{shard}.arrow", 3000, seed=shard)
+    return tmp_path / "table"
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_pause_changes_nothing(table: Path, tmp_path: Path, threads: int) -> None:
+    options = {**SOLVER, "l1": (1e-3, 1e-2), "threads": threads}
+    whole = streampgs.train(table, run=tmp_path / "whole", epochs=10, **options)
+    streampgs.train(table, run=tmp_path / "paused", rows=4321, **options)
+    streampgs.resume(tmp_path / "paused", rows=50_001)
+    paused = streampgs.resume(tmp_path / "paused", epochs=10)
+    assert paused.dual_sha256 == whole.dual_sha256
+    assert paused.chosen == whole.chosen
+    assert whole.lanes == 2
+    assert whole.gap is None
+
+
+def test_most_weights_are_exactly_zero_and_the_model_predicts(table: Path, tmp_path: Path) -> None:
+    write(tmp_path / "test" / "0.arrow", 2000, seed=7)
+    run = tmp_path / "run"
+    streampgs.train(table, run=run, l1=0.05, step=0.02, epochs=4, **SOLVER)
+    model = streampgs.Model.load(run)
+    assert 0 < np.count_nonzero(model.coef_) < 0.5 * model.coef_.size
+    assert streampgs.evaluate(run, tmp_path / "test")["accuracy"] > 0.85
+
+
+def test_tables_grow_and_classes_join(tmp_path: Path) -> None:
+    write(tmp_path / "table" / "0.arrow", 3000, classes=3)
+    run = tmp_path / "run"
+    streampgs.train(tmp_path / "table", run=run, l1=1e-3, epochs=1, **SOLVER)
+    write(tmp_path / "table" / "1.arrow", 3000, features=80, classes=4, seed=1)
+    report = streampgs.resume(run, epochs=3)
+    assert report.lanes == 4
+    assert streampgs.Model.load(run).coef_.shape[0] == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [({"sigma": 1e-3, "l1": 1e-3}, "--sigma"), ({}, "--l1"), ({"solver": "pgs", "l1": 1e-3}, "--l1")],
+)
+def test_options_of_another_solver_are_refused(options: Any, flag: str, table: Path, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match=flag):
+        streampgs.train(table, run=tmp_path / "run", epochs=1, **{**SOLVER, **options})
+
+
+def test_a_target_gap_needs_a_certificate(table: Path, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="--target-gap"):
+        streampgs.train(table, run=tmp_path / "run", l1=1e-3, target_gap=0.1, **SOLVER)
