@@ -16,7 +16,7 @@ from streampgs.errors import DataError
 from streampgs.kernels.randomness import key_of, permuted, shuffled
 from streampgs.kernels.reservoir_loop import copy_rows
 from streampgs.options import MOST_REPLAY
-from streampgs.order.schedule import WindowPlan
+from streampgs.order.schedule import WindowSpan
 from streampgs.reading.reservoir import Reservoir
 from streampgs.reading.stream_rows import StreamRows
 from streampgs.reading.window import RowShape, Window
@@ -109,7 +109,7 @@ class MixedWindow:
         self.rows = here.stop
         self._entries = int(stops[-1]) if len(stops) else self._entries
 
-    def finish(self, plan: WindowPlan) -> Window:
+    def finish(self, plan: WindowSpan) -> Window:
         """The window, with its rows in the order of visit."""
         window, slots = self.window, shuffled(np.uint64(plan.shuffle_key), self.rows)
         for name, array in (("starts", self._starts), ("stops", self._stops), ("weights", self._weights)):

@@ -24,7 +24,7 @@ from streampgs.checks import require
 from streampgs.errors import DataError
 from streampgs.kernels.randomness import key_of, shuffled
 from streampgs.order.cursor import Cursor
-from streampgs.order.schedule import Pieces, WindowPlan
+from streampgs.order.schedule import WindowSpan
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.mixed_window import MixedWindow, StreamSizes
 from streampgs.reading.prefetch import ReadyWindows, StopAsked
@@ -42,7 +42,6 @@ from streampgs.reading.window import RowShape, Window
 from streampgs.stage import Bundle
 
 Ints = NDArray[np.int64]
-_NO_INTS = np.empty(0, np.int64)
 
 
 def warm_up(shape: RowShape) -> None:
@@ -272,14 +271,13 @@ class StreamWindows:
             filling.replay(self._reservoir, self._cursor.position, self._seed)
         return filling.finish(self._plan())
 
-    def _plan(self) -> WindowPlan:
+    def _plan(self) -> WindowSpan:
         start = self._cursor
         self._cursor = replace(start, position=self._reached)
         return self._plan_between(start, self._cursor)
 
-    def _plan_between(self, start: Cursor, following: Cursor) -> WindowPlan:
-        nothing = Pieces(_NO_INTS, _NO_INTS, _NO_INTS)
-        return WindowPlan(start, following, nothing, key_of(self._seed, "stream", start.position), 1)
+    def _plan_between(self, start: Cursor, following: Cursor) -> WindowSpan:
+        return WindowSpan(start, following, key_of(self._seed, "stream", start.position))
 
     def _next_rows(self) -> _Waiting | None:
         if not self._waiting:

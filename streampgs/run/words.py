@@ -10,7 +10,7 @@ from streampgs.encoding.kinds import KINDS
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import learner_named
 from streampgs.options import ModelOptions
-from streampgs.order.schedule import Schedule
+from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
 from streampgs.run.models import Models
@@ -31,8 +31,7 @@ def shard_choices(
 
 
 def _window_choice(schedule: Schedule, window: Window) -> str:
-    assert window.plan is not None
-    sizes, blocks = schedule.sizes, window.plan.blocks
+    sizes, blocks = schedule.sizes, _plan(window).blocks
     share = f"{blocks:,} blocks of up to {sizes.block_bytes / 1e3:,.0f} kB"
     if _is_whole_epoch(schedule, window):
         share = f"all the data, {blocks:,} blocks"
@@ -41,13 +40,17 @@ def _window_choice(schedule: Schedule, window: Window) -> str:
 
 
 def _is_whole_epoch(schedule: Schedule, window: Window) -> bool:
-    assert window.plan is not None
-    return schedule.part_length(window.plan.start) <= len(window.plan.pieces.group)
+    plan = _plan(window)
+    return schedule.part_length(plan.start) <= len(plan.pieces.group)
+
+
+def _plan(window: Window) -> WindowPlan:
+    assert isinstance(window.plan, WindowPlan)
+    return window.plan
 
 
 def few_blocks_hint(schedule: Schedule, window: Window) -> str | None:
-    assert window.plan is not None
-    blocks = window.plan.blocks
+    blocks = _plan(window).blocks
     if blocks >= BLOCKS_NEEDED or _is_whole_epoch(schedule, window):
         return None
     return (

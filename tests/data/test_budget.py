@@ -68,14 +68,14 @@ def test_bytes_of_a_row_are_those_of_the_window_arrays():
     assert group_sizes(Catalog([shard(DENSE, [10], [280])])).row_bytes.tolist() == [24 + 4 * 28]
 
 
-def test_what_comes_later_changes_no_size_of_what_is_there():
+def test_later_shards_do_not_change_the_sizes_of_groups():
     """The sizes of groups decide the order of rows, in the middle of an epoch, too."""
     dense, sparse = shard(DENSE, [10, 20], [30, 60]), shard(SPARSE, [5], [10])
     before = group_sizes(Catalog([dense])).row_bytes.tolist()
     assert group_sizes(Catalog([dense, sparse])).row_bytes.tolist() == [*before, 24 + 8 * 2]
 
 
-def test_dense_rows_beside_sparse_ones_are_counted_as_they_are_laid_out():
+def test_dense_rows_are_counted_as_sparse_ones_if_they_are_laid_out_so():
     mixed = Catalog([shard(DENSE, [10**6], [10**7]), shard(SPARSE, [10**6], [10**6])])
     groups, sizes = group_sizes(mixed), Sizes(1 << 20, 1 << 16)
     laid_out, needed = as_laid_out(mixed, groups, sizes)
@@ -90,7 +90,7 @@ def test_dense_rows_beside_sparse_ones_are_counted_as_they_are_laid_out():
         assert as_laid_out(alike, groups, sizes) == (groups, sizes)
 
 
-def test_groups_know_their_shards():
+def test_groups_have_the_properties_of_their_shards():
     catalog = Catalog([
         shard(SPARSE, [1, 2], [0, 0], decoded=True, cached=True), shard(SPARSE, [3], [0]), shard(SPARSE, [4, 5], [0, 0], decoded=True),
     ])  # fmt: skip
@@ -191,7 +191,7 @@ def test_smaller_budget_than_the_window_needs_is_refused():
 
 
 @given(catalogs(), MEMORY, st.integers(0, 10**8), st.integers(0, 100))
-def test_forecast_stays_in_the_budget_beside_process_and_model(catalog, memory, features, feature_bytes):
+def test_forecast_stays_in_the_budget_without_process_and_model(catalog, memory, features, feature_bytes):
     groups = group_sizes(catalog)
     sizes = choose_sizes(groups, Resources(memory=memory))
     model = features * feature_bytes

@@ -1,4 +1,4 @@
-"""Mistakes at the start leave nothing in the way, and nothing wrong is taken in without a word."""
+"""Mistakes at the start leave no obstacles, and are always reported."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_impossible_options_leave_no_run(tables: Tables, tmp_path: Path) -> None
     assert command(*words).code == 0
 
 
-def test_a_folder_with_other_files_is_no_place_for_a_run(tables: Tables, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_refused(tables: Tables, tmp_path: Path) -> None:
     data = tmp_path / "table"
     shutil.copytree(tables.path("sparse", "arrow"), data)
     done = command("train", data, "--run", data)
@@ -94,7 +94,7 @@ def test_accepted_shards_need_to_be_accepted_once(tables: Tables, tmp_path: Path
     assert streampgs.resume(run, rows=300).rows == 300
 
 
-def test_windows_without_any_usable_row_are_passed_over(tmp_path: Path) -> None:
+def test_windows_without_a_usable_row_are_skipped(tmp_path: Path) -> None:
     """Whole groups of bad rows, whichever comes first."""
     table = pa.table({"label": [1, -1] * 2_000, "indices": [[1, 2], [3, 4]] * 2_000})
     bad = pa.table({"label": pa.nulls(4_000, pa.int64()), "indices": [[1, 2], [3, 4]] * 2_000})
@@ -111,7 +111,7 @@ def test_windows_without_any_usable_row_are_passed_over(tmp_path: Path) -> None:
         streampgs.train(tmp_path / "table-0" / "bad.parquet", run=tmp_path / "bad", on_bad_row="skip")
 
 
-def test_evaluate_says_that_the_newest_checkpoint_is_damaged(tables: Tables, tmp_path: Path) -> None:
+def test_evaluate_reports_a_damaged_newest_checkpoint(tables: Tables, tmp_path: Path) -> None:
     run = tmp_path / "run"
     streampgs.train(tables.path("sparse", "arrow"), run=run, rows=100)
     streampgs.resume(run, rows=200)
@@ -121,7 +121,7 @@ def test_evaluate_says_that_the_newest_checkpoint_is_damaged(tables: Tables, tmp
     assert (done.code, newest.name in done.err) == (0, True)
 
 
-def test_rows_of_another_kind_and_features_never_seen_are_named(tables: Tables, tmp_path: Path) -> None:
+def test_rows_of_another_layout_and_unknown_features_are_reported(tables: Tables, tmp_path: Path) -> None:
     run = tmp_path / "run"
     streampgs.train(tables.path("sparse", "arrow"), run=run, epochs=1)
     with pytest.raises(streampgs.StreampgsError, match="dense rows"):
@@ -130,7 +130,7 @@ def test_rows_of_another_kind_and_features_never_seen_are_named(tables: Tables, 
     assert evaluate(streampgs.Model.load(run), [str(tmp_path / "far.parquet")])["unknown_entries"] == 1
 
 
-def test_a_target_that_a_loss_does_not_have_is_refused(tables: Tables, tmp_path: Path) -> None:
+def test_a_target_that_does_not_fit_the_loss_is_refused(tables: Tables, tmp_path: Path) -> None:
     words = ["train", tables.path("regression", "arrow"), "--run", tmp_path / "run", "--loss", "squared"]
     done = command(*words, "--target-accuracy", 0.9)
     assert done.code == 2

@@ -1,4 +1,4 @@
-"""Delta tables from log to prediction: the same model as of the same rows in plain files, and growth by versions."""
+"""Delta tables from log to prediction: the same model as from plain files, and growth by versions."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "table"
 
 
-def test_a_table_is_trained_on_as_its_files_are(table: Path, tmp_path: Path) -> None:
+def test_a_table_gives_the_same_model_as_its_files(table: Path, tmp_path: Path) -> None:
     (table / "left-behind.parquet").write_bytes(b"PAR1")
     assert trained(table, tmp_path / "run") == trained(in_files(table, tmp_path / "files"), tmp_path / "other")
 
@@ -97,7 +97,7 @@ def test_the_label_may_be_a_partition_column(tmp_path: Path) -> None:
     assert trained(table, tmp_path / "run") == trained(files, tmp_path / "other")
 
 
-def test_a_column_that_came_later_is_null_before(tmp_path: Path) -> None:
+def test_a_column_that_was_added_later_is_null_before(tmp_path: Path) -> None:
     """And is a feature, although the first file does not have it."""
     table, files = tmp_path / "table", tmp_path / "files"
     files.mkdir()
@@ -119,7 +119,7 @@ def test_a_column_that_came_later_is_null_before(tmp_path: Path) -> None:
     assert {"late", "tag"} <= {column.name for column in model.encoding.columns}
 
 
-def test_a_struct_that_came_later_is_no_silent_loss(tmp_path: Path) -> None:
+def test_a_struct_that_was_added_later_is_not_lost_silently(tmp_path: Path) -> None:
     table = tmp_path / "table"
     write_deltalake(str(table), rows(0))
     nested = pa.array([{"a": 1.0}] * ROWS)
@@ -130,7 +130,7 @@ def test_a_struct_that_came_later_is_no_silent_loss(tmp_path: Path) -> None:
     assert "s.a" in {column.name for column in encoding.columns}
 
 
-def test_columns_of_a_new_version_are_learnt_at_a_resume_whatever_pauses_come(tmp_path: Path) -> None:
+def test_columns_of_a_new_version_are_learned_at_a_resume_with_any_pauses(tmp_path: Path) -> None:
     """Old files lack them, and so may new ones that an old writer appends."""
     digests = set()
     for paused in (False, True):
@@ -152,7 +152,7 @@ def test_columns_of_a_new_version_are_learnt_at_a_resume_whatever_pauses_come(tm
     assert len(digests) == 1
 
 
-def test_an_append_joins_in_at_a_resume(table: Path, tmp_path: Path) -> None:
+def test_appended_files_join_at_a_resume(table: Path, tmp_path: Path) -> None:
     files = in_files(table, tmp_path / "files")
     for data, run in ((table, tmp_path / "run"), (files, tmp_path / "other")):
         streampgs.train(data, run=run, rows=700, **SMALL)
@@ -164,7 +164,7 @@ def test_an_append_joins_in_at_a_resume(table: Path, tmp_path: Path) -> None:
     assert reports[0].rows > 2 * 3 * ROWS
 
 
-def test_a_new_partition_joins_in_with_its_values(tmp_path: Path) -> None:
+def test_a_new_partition_joins_with_its_values(tmp_path: Path) -> None:
     table, files = tmp_path / "table", tmp_path / "files"
     files.mkdir()
     for number in range(4):

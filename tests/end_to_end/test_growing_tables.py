@@ -1,4 +1,4 @@
-"""Tables whose columns and classes become more while a run goes on: old features and models stay, pauses change nothing."""
+"""Tables that get more columns and classes during a run: old features and models stay, pauses change nothing."""
 
 from __future__ import annotations
 
@@ -20,6 +20,8 @@ from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
 from tests.end_to_end.conftest import streampgs as command
 from tests.end_to_end.mixed_tables import replaced, without, write
+
+pytestmark = pytest.mark.timeout(300)  # readers and producers that wait for each other can hang
 
 SHARD_ROWS = 600
 SMALL = {"memory": "60MB", "window": "100kB"}
@@ -84,7 +86,7 @@ ENDS = (700, 1_900, 3_500)
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_same_arrivals_give_the_same_bits_whatever_pauses_come_between(case: str, tmp_path: Path) -> None:
+def test_the_same_arrivals_give_the_same_bits_with_any_pauses(case: str, tmp_path: Path) -> None:
     """With the cache deleted, and none at all, as well."""
     chance = random.Random(7)
     options = CASES[case][1]
@@ -132,7 +134,7 @@ def test_a_damaged_checkpoint_leaves_one_that_still_knows_its_columns_and_classe
     assert streampgs.resume(run, rows=1_300).dual_sha256 == expected
 
 
-def test_a_run_that_ended_before_its_first_checkpoint_takes_in_what_has_come(tmp_path: Path) -> None:
+def test_a_run_without_a_checkpoint_trains_on_new_shards(tmp_path: Path) -> None:
     """The catalog may know by then of columns that no checkpoint knows of."""
     data, run, other = tmp_path / "data", tmp_path / "run", tmp_path / "other"
     arrive("columns of all sorts", 0, data)
@@ -158,7 +160,7 @@ class Noted(Silent):
         self.notes.append(text)
 
 
-def test_old_weights_stay_and_new_columns_are_learnt(tmp_path: Path) -> None:
+def test_old_weights_stay_and_new_columns_are_learned(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     arrive("columns of all sorts", 0, data)
     streampgs.train(data, run=run, epochs=2, **SMALL)
@@ -199,7 +201,7 @@ def test_a_table_without_new_columns_scores_as_if_they_were_null_there(tmp_path:
     assert scores == pytest.approx(expected, abs=1e-6)
 
 
-def test_what_comes_and_what_is_missing_is_told(tmp_path: Path) -> None:
+def test_new_and_missing_columns_are_reported(tmp_path: Path) -> None:
     data, run, noted = tmp_path / "data", tmp_path / "run", Noted()
     arrive("columns of all sorts", 0, data)
     streampgs.train(data, run=run, rows=500, **SMALL)
@@ -216,7 +218,7 @@ def test_what_comes_and_what_is_missing_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "kept"), [({"ignore": ["height", "col*"]}, []), ({"features": ["age", "h*"]}, ["height"])]
 )
-def test_the_choices_of_the_start_hold_for_columns_that_come_later(
+def test_the_choices_of_the_start_apply_to_later_columns(
     options: dict[str, list[str]], kept: list[str], tmp_path: Path
 ) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
@@ -236,7 +238,7 @@ def test_the_choices_of_the_start_hold_for_columns_that_come_later(
     assert [column.name for column in streampgs.Model.load(run).encoding.all_columns] == ["age"]
 
 
-def test_a_column_of_another_sort_is_refused_by_name_and_nothing_is_taken_in(tmp_path: Path) -> None:
+def test_a_column_of_another_type_is_refused_and_no_shard_joins(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     arrive("columns of all sorts", 0, data)
     streampgs.train(data, run=run, rows=500, **SMALL)
@@ -259,7 +261,7 @@ def test_a_new_shard_without_a_label_is_refused(tmp_path: Path) -> None:
         streampgs.resume(run, rows=900)
 
 
-def test_old_shards_keep_what_is_cached_of_them(tmp_path: Path) -> None:
+def test_old_shards_keep_their_cached_rows(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     arrive("columns of all sorts", 0, data)
     streampgs.train(data, run=run, epochs=2, **SMALL)
@@ -281,7 +283,7 @@ def lane_bits(run: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("case", ["classes by name", "classes by number"])
-def test_old_models_are_not_disturbed_by_new_classes(case: str, tmp_path: Path) -> None:
+def test_new_classes_do_not_change_old_models(case: str, tmp_path: Path) -> None:
     """Rows of new classes are negatives to them, as rows of other classes are: their bits are those of a run in which
     the new rows have a label of an old class that is negative to them, too."""
     name = CASES[case][1]["label"]
@@ -307,7 +309,7 @@ def test_old_models_are_not_disturbed_by_new_classes(case: str, tmp_path: Path) 
     assert all(whole[target] == without_third[target] for target in kept)
 
 
-def test_a_new_class_is_learnt_and_predicted(tmp_path: Path) -> None:
+def test_a_new_class_is_learned_and_predicted(tmp_path: Path) -> None:
     data, run, noted = tmp_path / "data", tmp_path / "run", Noted()
     labels = [np.array(["b", "c", "d"]), np.array(["b", "a", "c", "d", "aa"])]
     chance = np.random.default_rng(3)
@@ -344,7 +346,7 @@ def test_a_new_class_is_learnt_and_predicted(tmp_path: Path) -> None:
     assert done.code == 0, done.err
 
 
-def test_new_classes_are_learnt_by_all_candidates_that_are_left(tmp_path: Path) -> None:
+def test_all_remaining_candidates_learn_new_classes(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     arrive("classes by name", 0, data)
     streampgs.train(data, run=run, rows=700, label="kind", sigma=[1e-2, 1e-3], loss=["logistic", "hinge"], **SMALL)
@@ -356,7 +358,7 @@ def test_new_classes_are_learnt_by_all_candidates_that_are_left(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("sigma", [1e-3, "auto"])
-def test_another_sigma_holds_for_classes_that_came_later_too(sigma: Any, tmp_path: Path) -> None:
+def test_a_change_of_sigma_applies_to_later_classes(sigma: Any, tmp_path: Path) -> None:
     """Each model goes on at the step that it has come to."""
     data = tmp_path / "data"
     arrive("classes by name", 0, data)
@@ -372,7 +374,7 @@ def test_another_sigma_holds_for_classes_that_came_later_too(sigma: Any, tmp_pat
     assert paused.dual_sha256 == report.dual_sha256
 
 
-def test_classes_may_come_in_lists_of_features_too(tmp_path: Path) -> None:
+def test_rows_of_features_may_have_new_classes(tmp_path: Path) -> None:
     """Where no column is encoded; and in a table of them that is dense."""
     for kind in ("sparse", "dense"):
         data, run = tmp_path / kind, tmp_path / f"run-{kind}"
@@ -396,7 +398,7 @@ def test_classes_may_come_in_lists_of_features_too(tmp_path: Path) -> None:
         assert evaluate(model, [str(test)])["accuracy"] > 0.95
 
 
-def test_rows_of_old_shards_stay_left_out_when_their_class_becomes_known(tmp_path: Path) -> None:
+def test_skipped_rows_stay_skipped_when_their_class_becomes_known(tmp_path: Path) -> None:
     """A window in the middle of which a class comes must not get other rows. A class that the sample does not show is
     named with --classes."""
     data, run = tmp_path / "data", tmp_path / "run"
@@ -421,7 +423,7 @@ def test_rows_of_old_shards_stay_left_out_when_their_class_becomes_known(tmp_pat
         ([1, 2, 3], [3.0, 3.5], {}),
     ],
 )
-def test_a_class_that_cannot_join_is_refused_before_anything_is_taken_in(
+def test_a_class_that_cannot_join_is_refused_before_any_shard_joins(
     first: list[Any], later: list[Any], options: dict[str, Any], tmp_path: Path
 ) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
@@ -444,7 +446,7 @@ def test_a_class_that_cannot_join_is_refused_before_anything_is_taken_in(
 
 
 @pytest.mark.parametrize(("labels", "positive"), [(["a", "b", "c"], "b"), ([1, 2, 3], 2)])
-def test_where_one_class_is_told_from_all_others_there_may_be_more_of_these(
+def test_one_class_against_all_others_allows_new_other_classes(
     labels: list[Any], positive: Any, tmp_path: Path
 ) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
@@ -455,7 +457,7 @@ def test_where_one_class_is_told_from_all_others_there_may_be_more_of_these(
     assert streampgs.resume(run, epochs=2, on_growth="union").rows == 300 + 600
 
 
-def test_rows_of_new_classes_weigh_one_each(tmp_path: Path) -> None:
+def test_rows_of_new_classes_have_weight_one(tmp_path: Path) -> None:
     data, run, noted = tmp_path / "data", tmp_path / "run", Noted()
     arrive("classes by name", 0, data)
     streampgs.train(data, run=run, rows=500, label="kind", class_weight="balanced", **SMALL)
@@ -468,7 +470,7 @@ def test_rows_of_new_classes_weigh_one_each(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["columns of all sorts", "dense becomes sparse", "classes by name", "p below 2"])
-def test_a_run_that_waits_for_more_comes_to_what_one_comes_to_that_is_resumed(case: str, tmp_path: Path) -> None:
+def test_following_gives_the_same_model_as_resuming(case: str, tmp_path: Path) -> None:
     """Its models go on in memory, where those of the other come from a checkpoint."""
     columns, classes = CASES[case][0][0]
     validation = write(only(columns, 99, classes), tmp_path / "validation.parquet", "parquet")

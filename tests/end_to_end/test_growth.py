@@ -25,11 +25,13 @@ from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
 from tests.end_to_end.conftest import ROWS, Tables
 
+pytestmark = pytest.mark.timeout(300)  # readers and producers that wait for each other can hang
+
 SHARD_ROWS = ROWS // 6
 SMALL = {"memory": "60MB", "window": "200kB"}
 
 
-def test_shards_that_come_in_the_middle_of_an_epoch_are_trained_on_once_in_it(tables: Tables, tmp_path: Path) -> None:
+def test_shards_that_join_in_the_middle_of_an_epoch_are_trained_on_once_in_it(tables: Tables, tmp_path: Path) -> None:
     source, data = tables.path("sparse", "parquet"), tmp_path / "table"
     shards = sorted(source.glob("*.parquet"))
     data.mkdir()
@@ -48,7 +50,7 @@ def test_shards_that_come_in_the_middle_of_an_epoch_are_trained_on_once_in_it(ta
     assert paths == [4, 5, 6]
 
 
-def test_the_same_arrivals_give_the_same_bits_whatever_pauses_come_between(tables: Tables, tmp_path: Path) -> None:
+def test_the_same_arrivals_give_the_same_bits_with_any_pauses(tables: Tables, tmp_path: Path) -> None:
     shards = sorted(tables.path("dense", "arrow").glob("*.arrow"))
     chance = random.Random(5)
     digests = set()
@@ -149,7 +151,9 @@ def visits(run: Path) -> list[int]:
 
 @pytest.mark.parametrize("suffix", ["arrow", "parquet"])
 @pytest.mark.parametrize(("policy", "late"), [("catch-up", 3), ("union", 1)])
-def test_shards_that_come_when_all_is_over_are_trained_on(policy: str, late: int, suffix: str, tmp_path: Path) -> None:
+def test_shards_that_join_after_the_last_epoch_are_trained_on(
+    policy: str, late: int, suffix: str, tmp_path: Path
+) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / f"a.{suffix}", 0)
     streampgs.train(data, run=run, epochs=3, **COUNTING, **SMALL)
@@ -164,7 +168,7 @@ def test_shards_that_come_when_all_is_over_are_trained_on(policy: str, late: int
 
 
 @pytest.mark.parametrize("moment", [1, 250, 601, 1_100])
-def test_who_comes_late_catches_up_by_the_end_of_the_epoch(moment: int, tmp_path: Path) -> None:
+def test_late_rows_catch_up_by_the_end_of_the_epoch(moment: int, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.arrow", 0)
     streampgs.train(data, run=run, rows=moment, epochs=2, **COUNTING, **SMALL)
@@ -176,7 +180,7 @@ def test_who_comes_late_catches_up_by_the_end_of_the_epoch(moment: int, tmp_path
 
 
 @pytest.mark.parametrize("moment", [100, COUNTED_ROWS])
-def test_who_waits_for_an_epoch_that_is_not_wanted_any_more_comes_in_the_last_one(moment: int, tmp_path: Path) -> None:
+def test_rows_that_wait_for_an_epoch_beyond_the_limit_join_the_last_one(moment: int, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.arrow", 0)
     streampgs.train(data, run=run, rows=50, **COUNTING, **SMALL)
@@ -191,7 +195,7 @@ def test_who_waits_for_an_epoch_that_is_not_wanted_any_more_comes_in_the_last_on
     assert visits(run) == [2] * (COUNTED_ROWS + 70)
 
 
-def test_new_rows_catch_up_unless_they_are_more_than_the_old(tmp_path: Path) -> None:
+def test_new_rows_catch_up_unless_there_are_more_than_old_ones(tmp_path: Path) -> None:
     for rows, times in ((COUNTED_ROWS, 2), (COUNTED_ROWS + 1, 1)):
         data, run = tmp_path / f"table-{rows}", tmp_path / f"run-{rows}"
         write_counted(data / "a.arrow", 0)
@@ -226,7 +230,7 @@ def test_more_data_can_be_named(tmp_path: Path) -> None:
     assert visits(run) == [1] * (COUNTED_ROWS + 60)
 
 
-def test_a_shard_under_another_name_is_not_seen_twice(tmp_path: Path) -> None:
+def test_a_renamed_shard_is_not_trained_on_twice(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     for number in range(3):
         write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
@@ -237,7 +241,7 @@ def test_a_shard_under_another_name_is_not_seen_twice(tmp_path: Path) -> None:
     assert visits(run) == [1] * (3 * COUNTED_ROWS)
 
 
-def test_a_shard_that_was_copied_and_renamed_is_not_seen_twice(tmp_path: Path) -> None:
+def test_a_copied_and_renamed_shard_is_not_trained_on_twice(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "1.arrow", 0)
     streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
@@ -247,7 +251,7 @@ def test_a_shard_that_was_copied_and_renamed_is_not_seen_twice(tmp_path: Path) -
     assert visits(run) == [1] * COUNTED_ROWS
 
 
-def test_a_shard_that_comes_together_with_its_copy_comes_once(tmp_path: Path) -> None:
+def test_a_shard_that_joins_with_its_copy_joins_once(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "1.arrow", 0)
     streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
@@ -259,7 +263,7 @@ def test_a_shard_that_comes_together_with_its_copy_comes_once(tmp_path: Path) ->
     assert visits(run) == [1] * (COUNTED_ROWS + 40)
 
 
-def test_what_is_said_when_all_is_over_is_not_forgotten(tmp_path: Path) -> None:
+def test_choices_of_a_resume_with_nothing_to_do_are_kept(tmp_path: Path) -> None:
     data, run, more = tmp_path / "table", tmp_path / "run", tmp_path / "elsewhere"
     write_counted(data / "a.arrow", 0)
     more.mkdir()
@@ -272,7 +276,7 @@ def test_what_is_said_when_all_is_over_is_not_forgotten(tmp_path: Path) -> None:
     assert report.chosen["sigma"] == 0.5
 
 
-def test_a_shard_that_is_not_whole_is_left_alone_until_it_is(tmp_path: Path) -> None:
+def test_an_incomplete_shard_is_left_out_until_it_is_complete(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.parquet", 0)
     streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
@@ -342,7 +346,7 @@ class Stops(Silent):
         self.act(int(Path(checkpoint).stem.split("-")[1]))
 
 
-def test_who_follows_takes_what_comes_and_ends_when_asked(tmp_path: Path) -> None:
+def test_following_trains_on_new_shards_and_ends_when_asked(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.arrow", 0)
     stop = StopRequest()
@@ -377,7 +381,7 @@ def test_who_follows_takes_what_comes_and_ends_when_asked(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "parquet"])
-def test_who_follows_finds_a_shard_that_is_moved_while_it_is_in_use(suffix: str, tmp_path: Path) -> None:
+def test_following_finds_a_shard_that_is_moved_while_it_is_in_use(suffix: str, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     for number in range(6):
         write_counted(data / f"{number}.{suffix}", number * COUNTED_ROWS)
@@ -400,7 +404,7 @@ def test_who_follows_finds_a_shard_that_is_moved_while_it_is_in_use(suffix: str,
     assert visits(run) == [1] * (6 * COUNTED_ROWS)
 
 
-def test_who_follows_waits_for_the_first_shard_and_for_its_end(tmp_path: Path) -> None:
+def test_following_waits_for_the_first_complete_shard(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     data.mkdir()
     stop = StopRequest()
@@ -423,7 +427,7 @@ def test_who_follows_waits_for_the_first_shard_and_for_its_end(tmp_path: Path) -
     assert visits(run) == [1] * COUNTED_ROWS
 
 
-def test_who_follows_does_without_shards_that_have_gone_and_takes_what_replaces_them(tmp_path: Path) -> None:
+def test_following_drops_missing_shards_and_trains_on_replacements(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     for number in range(3):
         write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
@@ -452,7 +456,7 @@ def test_who_follows_does_without_shards_that_have_gone_and_takes_what_replaces_
     assert visits(run) == [1] * (2 * COUNTED_ROWS) + [2] * (COUNTED_ROWS + 70)
 
 
-def test_who_follows_holds_no_windows_but_those_in_use(tmp_path: Path) -> None:
+def test_following_holds_only_the_windows_in_use(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.arrow", 0)
     stop, held = StopRequest(), list[int]()
@@ -482,15 +486,13 @@ def rename(shard: Path) -> None:
     shard.rename(shard.with_name("9.arrow"))
 
 
-def write_anew(shard: Path) -> None:
+def rewrite(shard: Path) -> None:
     shard.write_bytes(shard.read_bytes())
 
 
-@pytest.mark.parametrize("change", [rename, write_anew])
+@pytest.mark.parametrize("change", [rename, rewrite])
 @pytest.mark.parametrize("moment", [700, 3 * COUNTED_ROWS])
-def test_who_follows_knows_shards_again_after_a_pause(
-    change: Callable[[Path], None], moment: int, tmp_path: Path
-) -> None:
+def test_following_recognises_shards_after_a_pause(change: Callable[[Path], None], moment: int, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     for number in range(3):
         write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
@@ -500,7 +502,7 @@ def test_who_follows_knows_shards_again_after_a_pause(
     assert visits(run) == [1] * (3 * COUNTED_ROWS)
 
 
-def test_who_follows_does_without_what_went_in_a_pause_between_epochs(tmp_path: Path) -> None:
+def test_following_drops_shards_that_went_in_a_pause_between_epochs(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     for number in range(2):
         write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
@@ -510,7 +512,7 @@ def test_who_follows_does_without_what_went_in_a_pause_between_epochs(tmp_path: 
     assert visits(run) == [2] * COUNTED_ROWS + [1] * COUNTED_ROWS
 
 
-def test_what_goes_while_an_epoch_waits_half_used_makes_it_begin_again(tmp_path: Path) -> None:
+def test_a_shard_that_goes_in_the_middle_of_an_epoch_restarts_it(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     for number in range(4):
         write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
@@ -524,7 +526,7 @@ def test_what_goes_while_an_epoch_waits_half_used_makes_it_begin_again(tmp_path:
     assert visits(run) == [*half[:COUNTED_ROWS], *(visit + 1 for visit in half[COUNTED_ROWS:])]
 
 
-def test_a_shard_whose_name_other_content_takes_slowly_is_not_seen_twice(tmp_path: Path) -> None:
+def test_a_shard_that_is_slowly_overwritten_is_not_trained_on_twice(tmp_path: Path) -> None:
     """As logs are rotated: while the name is being written over, what lies elsewhere by now is no new shard."""
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "1.arrow", 0)
@@ -589,7 +591,7 @@ def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
     assert "1 shard with 40 rows joined (catch-up)" in lines[3]
 
 
-def test_an_event_that_somebody_else_has_written_is_told_by_its_name() -> None:
+def test_an_unknown_event_is_shown_by_its_name() -> None:
     odd = [
         {"event": "started", "time": "x", "rows": 1, "t": 1, "table_rows": "many"},
         {"event": "x", "time": "", "rows": 0, "t": 0},
@@ -597,7 +599,7 @@ def test_an_event_that_somebody_else_has_written_is_told_by_its_name() -> None:
     assert [line.split()[-1] for line in history_text(odd).splitlines()[1:]] == ["started", "x"]
 
 
-def test_what_a_kill_has_undone_is_marked(tmp_path: Path) -> None:
+def test_events_that_a_kill_has_undone_are_marked(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     append_event(path, "started", 0, 0, shards=2)
     append_event(path, "resumed", 500, 500, shards=2)
@@ -612,7 +614,7 @@ def test_what_a_kill_has_undone_is_marked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["", "null", "[]", "{}", '{"event": 3}', '{"event": "x", "time": 1}', "\x00\xff", "[" * 9999]
 )
-def test_what_is_no_event_is_passed_over(line: str, tmp_path: Path) -> None:
+def test_invalid_lines_of_a_history_are_skipped(line: str, tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     path.write_text(line + "\n", encoding="utf-8")
     append_event(path, "started", 0, 0)

@@ -1,4 +1,4 @@
-"""What comes out: weights, predictions and figures agree with each other and with scikit-learn's definitions."""
+"""Weights, predictions and metrics agree with each other and with the definitions of scikit-learn."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_predict_skips_bad_rows_with_nulls_in_their_places(sparse_run: Path, tmp
     ]
 
 
-def test_features_never_seen_count_as_nothing(sparse_run: Path) -> None:
+def test_unknown_features_count_as_zero(sparse_run: Path) -> None:
     model = streampgs.Model.load(sparse_run)
     wide = sparse.csr_matrix(([1.0], ([0], [99_999])), shape=(1, 100_000))
     assert model.decision_function(wide)[0] == model.intercept_

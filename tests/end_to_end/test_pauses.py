@@ -1,4 +1,4 @@
-"""Pause = no pause: whatever interrupts a run, λ ends with the bits of the run that nothing interrupted."""
+"""However a run is interrupted, λ ends with the bits of the run without interruptions."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ import streampgs
 from streampgs.run.report import Silent, Status, StopRequest
 from streampgs.run.start import train as train_run
 from tests.end_to_end.conftest import ROWS, Tables
+
+pytestmark = pytest.mark.timeout(300)  # readers and producers that wait for each other can hang
 
 EPOCHS = 3
 # Windows so small that a run has many, in which pauses may fall anywhere.
@@ -121,7 +123,7 @@ def test_real_signals(how: str, code: int, tables: Tables, tmp_path: Path) -> No
     assert streampgs.resume(run).dual_sha256 == quiet.dual_sha256
 
 
-def test_a_second_interrupt_leaves_at_once_and_the_run_is_intact(tables: Tables, tmp_path: Path) -> None:
+def test_a_second_interrupt_ends_at_once_and_the_run_is_intact(tables: Tables, tmp_path: Path) -> None:
     run = tmp_path / "run"
     data = tables.path("sparse", "arrow")
     options = ["--window", "500kB", "--memory", "60MB", "--epochs", "5000", "--checkpoint-every", "0.05s"]
@@ -149,7 +151,7 @@ def test_a_stop_before_the_first_row_leaves_a_run_that_can_be_resumed(tables: Ta
     assert resumed.dual_sha256 == streampgs.train(data, run=tmp_path / "quiet", epochs=1).dual_sha256
 
 
-def test_a_resume_without_limits_ends_where_the_run_was_to_end(tables: Tables, tmp_path: Path) -> None:
+def test_a_resume_without_limits_ends_at_the_limit_of_the_run(tables: Tables, tmp_path: Path) -> None:
     stop = StopRequest()
     data = tables.path("sparse", "arrow")
     streampgs.train(
@@ -195,7 +197,7 @@ def test_train_refuses_a_folder_that_holds_a_run(tables: Tables, tmp_path: Path)
         streampgs.train(data, run=tmp_path / "run", rows=10)
 
 
-def test_errors_in_the_middle_keep_what_was_reached(tables: Tables, tmp_path: Path) -> None:
+def test_errors_in_the_middle_keep_the_progress(tables: Tables, tmp_path: Path) -> None:
     """A shard that disappears while training pauses the run at the last good row."""
     data = tmp_path / "table"
     shutil.copytree(tables.path("sparse", "arrow"), data)

@@ -91,7 +91,7 @@ def test_pauses_around_the_change_make_no_difference(
     assert len(digests) == 1
 
 
-def test_a_change_that_was_asked_for_survives_a_stop_before_the_first_row(tables: Tables, tmp_path: Path) -> None:
+def test_a_requested_change_survives_a_stop_before_the_first_row(tables: Tables, tmp_path: Path) -> None:
     run = tmp_path / "run"
     streampgs.train(tables.path("sparse", "arrow"), run=run, sigma=1e-3, rows=100, **SMALL)
     with pytest.raises(_Killed):

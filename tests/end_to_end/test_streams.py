@@ -1,4 +1,4 @@
-"""Rows that come on standard input: the same bits however they are cut and whatever interrupts them, and nothing lost."""
+"""Rows on standard input: any batches and any interruptions give the same bits, and no row is lost."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ from tests.end_to_end.conftest import ROWS, Tables
 from tests.end_to_end.conftest import streampgs as command
 from tests.end_to_end.mixed_tables import mixed
 from tests.end_to_end.streaming import SMALL, calls_until, piped, resume, standard_input, train, written
+
+pytestmark = pytest.mark.timeout(300)  # readers and producers that wait for each other can hang
 
 
 def with_bad_rows(table: pa.Table) -> pa.Table:
@@ -92,7 +94,7 @@ interruptions = st.lists(
 @pytest.mark.parametrize("kind", CASES)
 @settings(max_examples=6, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(pauses=interruptions, cuts=st.lists(st.integers(1, 3_000), min_size=1, max_size=3))
-def test_any_cutting_and_any_pauses_give_the_same_bits(
+def test_any_batches_and_any_pauses_give_the_same_bits(
     kind: str,
     pauses: list[tuple[str, int, list[int], bool, float]],
     cuts: list[int],
@@ -121,7 +123,9 @@ def test_any_cutting_and_any_pauses_give_the_same_bits(
     assert report.skipped_rows == expected.skipped_rows
 
 
-def test_new_rows_are_trained_on_once_and_others_beside_them(unpaused: dict[str, streampgs.run.report.Report]) -> None:
+def test_new_rows_are_trained_on_once_and_mixed_with_replayed_ones(
+    unpaused: dict[str, streampgs.run.report.Report],
+) -> None:
     assert unpaused["regression"].rows == ROWS
     # The first two windows draw from an empty reservoir, and no row comes twice in a window.
     assert 1.3 * ROWS < unpaused["sparse"].rows < 1.5 * ROWS
@@ -164,7 +168,7 @@ def test_real_signals(
     assert json.loads(out)["dual_sha256"] == unpaused["sparse"].dual_sha256
 
 
-def test_rows_that_came_before_a_first_window_are_kept_by_a_pause(tmp_path: Path) -> None:
+def test_rows_before_the_first_window_are_kept_by_a_pause(tmp_path: Path) -> None:
     """Rows with a column that no feature comes from: many are looked at before there are enough for a window."""
     random = np.random.default_rng(0)
     numbers = random.standard_normal(6_000)
@@ -246,7 +250,7 @@ def test_a_bad_row_is_named_by_its_place_in_the_stream(tables: Tables, tmp_path:
     assert (report.stream_rows, report.skipped_rows) == (6_000, {"label null": 1})
 
 
-def test_a_producer_that_dies_in_a_batch_is_told_of_when_all_that_came_whole_is_saved(
+def test_a_producer_that_dies_in_a_batch_is_reported_after_complete_batches_are_saved(
     tables: Tables, tmp_path: Path
 ) -> None:
     table, run = table_of(tables, "sparse"), tmp_path / "run"
@@ -270,7 +274,7 @@ def test_a_stream_without_its_end_mark_is_noted(tables: Tables, tmp_path: Path) 
     assert any("without Arrow's end mark" in note for note in notes)
 
 
-def test_streams_one_behind_the_other_are_one(
+def test_several_streams_in_a_row_are_one_stream(
     tables: Tables, unpaused: dict[str, streampgs.run.report.Report], tmp_path: Path
 ) -> None:
     table = table_of(tables, "sparse")
@@ -288,7 +292,7 @@ def arrow_file(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def test_what_is_no_stream_is_named(tables: Tables, tmp_path: Path) -> None:
+def test_other_formats_on_standard_input_are_named(tables: Tables, tmp_path: Path) -> None:
     table = table_of(tables, "sparse").slice(0, 10)
     cases = {
         "standard input is empty": b"",
@@ -305,7 +309,7 @@ def test_what_is_no_stream_is_named(tables: Tables, tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists()
 
 
-def test_a_terminal_is_no_stream(tmp_path: Path) -> None:
+def test_a_terminal_is_refused(tmp_path: Path) -> None:
     leader, follower = pty.openpty()
     words = [sys.executable, "-m", "streampgs", "train", "-", "--run", str(tmp_path / "run")]
     done = subprocess.run(words, stdin=follower, capture_output=True, text=True, timeout=60, check=False)
@@ -316,7 +320,7 @@ def test_a_terminal_is_no_stream(tmp_path: Path) -> None:
     assert "producer |" in done.stderr
 
 
-def test_what_makes_no_sense_for_streams_is_refused(tables: Tables, tmp_path: Path) -> None:
+def test_options_that_do_not_apply_to_streams_are_refused(tables: Tables, tmp_path: Path) -> None:
     run = tmp_path / "run"
     train(written(table_of(tables, "sparse"), [500]), run, Limits(rows=100))
     data, of_files = tables.path("sparse", "arrow"), tmp_path / "of-files"
@@ -341,7 +345,7 @@ def test_what_makes_no_sense_for_streams_is_refused(tables: Tables, tmp_path: Pa
     assert not (tmp_path / "new").exists()
 
 
-def test_a_shorter_stream_than_was_taken_is_not_passed_over(tables: Tables, tmp_path: Path) -> None:
+def test_a_stream_shorter_than_the_rows_taken_is_refused(tables: Tables, tmp_path: Path) -> None:
     table, run = table_of(tables, "sparse"), tmp_path / "run"
     taken = train(written(table, [500]), run, Limits(rows=3_000)).stream_rows
     with pytest.raises(DataError, match=f"after 600 rows; {taken:,} were taken"):
@@ -350,7 +354,7 @@ def test_a_shorter_stream_than_was_taken_is_not_passed_over(tables: Tables, tmp_
         resume(written(table.drop_columns(["label"]), [500]), run)
 
 
-def test_a_model_of_a_stream_is_a_model_like_any_other(tables: Tables, tmp_path: Path) -> None:
+def test_every_command_takes_a_model_of_a_stream(tables: Tables, tmp_path: Path) -> None:
     run = tmp_path / "run"
     table = mixed(3_000)
     train(written(table, [500]), run, validation=())
@@ -385,14 +389,14 @@ def test_a_batch_beyond_the_budget_is_refused_with_advice(tables: Tables, tmp_pa
         train(written(table, [10**6]), tmp_path / "run", resources=Resources(memory=50_000_000))
 
 
-def test_validation_data_are_judged_on(tables: Tables, tmp_path: Path) -> None:
+def test_validation_data_are_used(tables: Tables, tmp_path: Path) -> None:
     data = written(table_of(tables, "sparse"), [500])
     report = train(data, tmp_path / "run", validation=(str(tables.test_path("sparse")),))
     assert report.judged_accuracy is not None
     assert report.judged_accuracy > 0.6
 
 
-def test_a_stranger_is_told_how_a_stream_goes_on(tables: Tables, tmp_path: Path) -> None:
+def test_the_output_shows_how_to_continue_a_stream(tables: Tables, tmp_path: Path) -> None:
     path, run = tmp_path / "table.arrow", tmp_path / "run"
     path.write_bytes(arrow_file(table_of(tables, "sparse")))
     with piped(path, ["train", "-", "--run", run, "--rows", "2000", "--window", "200kB", "--memory", "60MB"]) as (

@@ -1,4 +1,4 @@
-"""Ordinary tables from file to prediction: whoever wrote them, whatever their columns hold, and whatever interrupts."""
+"""Ordinary tables from file to prediction: files of other tools, all types of columns, and interruptions."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_the_width_of_numbers_may_change_from_shard_to_shard(tmp_path: Path) -> 
     same_model([tmp_path / name for name in kinds], tmp_path, category="id")
 
 
-def test_folders_tell_columns_by_hives_custom(table: pa.Table, tmp_path: Path) -> None:
+def test_hive_folders_give_columns(table: pa.Table, tmp_path: Path) -> None:
     """What a folder's name tells is a column like any other: a number, a string, null, or the label."""
     for number, (label, year, place) in enumerate(
         [("yes", 2024, "a b"), ("no", 2025, "ü"), ("yes", 2026, None), ("no", 2024, "a b")]
@@ -155,7 +155,7 @@ def test_folders_tell_columns_by_hives_custom(table: pa.Table, tmp_path: Path) -
     assert evaluate(model, [str(tmp_path / "hive")]) == evaluate(model, [str(tmp_path / "own")])
 
 
-def test_files_without_rows_are_no_harm(table: pa.Table, shards: Path, tmp_path: Path) -> None:
+def test_files_without_rows_change_nothing(table: pa.Table, shards: Path, tmp_path: Path) -> None:
     trained(shards / "parquet", tmp_path / "expected", **TEXT)
     before = streampgs.Model.load(tmp_path / "expected").encoding
     assert before is not None
@@ -215,7 +215,7 @@ def test_any_sequence_of_pauses_gives_the_same_bits(
     assert report.dual_sha256 == streampgs.resume(run, epochs=3).dual_sha256
 
 
-def test_the_encoding_is_that_of_the_start_whatever_comes_later(shards: Path, table: pa.Table, tmp_path: Path) -> None:
+def test_later_shards_do_not_change_the_encoding(shards: Path, table: pa.Table, tmp_path: Path) -> None:
     """Shards that join in bring other numbers and new words; what was learnt stays."""
     folder, run = tmp_path / "table", tmp_path / "run"
     shutil.copytree(shards / "parquet", folder)
@@ -274,7 +274,7 @@ TWO_CLASSES: dict[str, tuple[pa.Array, dict[str, Any], tuple[Any, Any]]] = {
 
 
 @pytest.mark.parametrize("name", TWO_CLASSES)
-def test_two_classes_however_they_are_written(name: str, tmp_path: Path) -> None:
+def test_two_classes_in_all_types(name: str, tmp_path: Path) -> None:
     labels, options, classes = TWO_CLASSES[name]
     data = write(with_label(labels), tmp_path / "data.parquet", "parquet")
     run = tmp_path / "run"
@@ -319,7 +319,7 @@ def test_one_string_against_all_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("rare", "rare", "rare", "usual"), ("a", "b", "c", "c", "c")], ids=str)
-def test_balanced_classes_are_the_weights_that_make_them_so(names: tuple[str, ...], tmp_path: Path) -> None:
+def test_balanced_classes_get_the_weights_that_balance_them(names: tuple[str, ...], tmp_path: Path) -> None:
     data = write(with_label(sides(*names)), tmp_path / "data.parquet", "parquet")
     counts = [sides(*names).to_pylist().count(name) for name in sorted(set(names))]
     weights = tuple(sum(counts) / (len(counts) * count) for count in counts)
@@ -360,7 +360,7 @@ def refusal(error: type[StreampgsError], data: Path | list[Path], run: Path, **o
     return str(refused.value)
 
 
-def test_labels_that_do_not_go_with_the_loss_are_refused(tmp_path: Path) -> None:
+def test_labels_that_do_not_fit_the_loss_are_refused(tmp_path: Path) -> None:
     floats = write(with_label(numbers_table()["side"]), tmp_path / "floats.parquet", "parquet")
     message = refusal(OptionError, floats, tmp_path / "run")
     assert "logistic" in message
@@ -385,7 +385,7 @@ def test_a_label_that_is_always_the_same_is_refused(label: Any, tmp_path: Path) 
     refusal(StreampgsError, data, tmp_path / "run")
 
 
-def test_columns_that_are_not_there_are_named(shards: Path, tmp_path: Path) -> None:
+def test_missing_columns_are_named(shards: Path, tmp_path: Path) -> None:
     for options, name in (
         ({"text": "body"}, "--text body"),
         ({"features": "agee"}, "--features agee"),
@@ -459,7 +459,7 @@ def test_a_shard_may_lack_columns_that_others_have(file_format: str, table: pa.T
         assert names == expected
 
 
-def test_a_shard_without_any_column_but_the_label_has_rows(table: pa.Table, tmp_path: Path) -> None:
+def test_a_shard_with_only_a_label_column_has_rows(table: pa.Table, tmp_path: Path) -> None:
     for file_format, ending in (("parquet", "parquet"), ("arrow", "arrow")):
         folder = tmp_path / file_format
         write(table.slice(0, 1_000), folder / f"part-0.{ending}", file_format)
@@ -474,7 +474,7 @@ def test_a_shard_without_any_column_but_the_label_has_rows(table: pa.Table, tmp_
         assert len(set(scores[:7])) == 1
 
 
-def test_a_column_that_all_tables_lack_is_missed(table: pa.Table, run: Path, tmp_path: Path) -> None:
+def test_a_column_that_no_shard_has_is_an_error(table: pa.Table, run: Path, tmp_path: Path) -> None:
     model = streampgs.Model.load(run)
     lacking = write(without(table.slice(0, 100), "age"), tmp_path / "lacking.parquet", "parquet")
     whole = write(table.slice(100, 100), tmp_path / "whole.parquet", "parquet")
@@ -484,7 +484,7 @@ def test_a_column_that_all_tables_lack_is_missed(table: pa.Table, run: Path, tmp
     assert refused.value.remedy
 
 
-def test_a_column_that_only_a_shard_beyond_the_sample_has_is_learnt(tmp_path: Path) -> None:
+def test_a_column_outside_the_sample_is_learned(tmp_path: Path) -> None:
     """It is standardized as any other."""
     random = np.random.default_rng(3)
     folder = tmp_path / "data"
@@ -511,7 +511,7 @@ def test_strings_where_the_model_knows_numbers_are_refused(tmp_path: Path) -> No
         assert refused.value.remedy
 
 
-def test_a_label_that_no_sampled_row_had_is_named(tmp_path: Path) -> None:
+def test_a_label_outside_the_sample_is_named(tmp_path: Path) -> None:
     data = write(with_label(sides("a", "b")), tmp_path / "data.parquet", "parquet")
     trained(data, tmp_path / "run")
     labels = sides("a", "b").to_pylist()
@@ -595,7 +595,7 @@ print(found.count("refused"))
 """
 
 
-def test_damaged_files_are_refused_by_name_and_never_taken_for_other_data(table: pa.Table, tmp_path: Path) -> None:
+def test_damaged_files_are_refused_by_name(table: pa.Table, tmp_path: Path) -> None:
     """In a process of its own, which must not crash either. A flipped bit outside the checksums may do no harm."""
     whole = write(table.slice(0, 1_000), tmp_path / "whole.parquet", "parquet", 500)
     (tmp_path / "made").mkdir()
@@ -608,7 +608,7 @@ def test_damaged_files_are_refused_by_name_and_never_taken_for_other_data(table:
 # Columns of different scales.
 
 
-def test_scales_side_by_side_do_not_cost_accuracy(tmp_path: Path) -> None:
+def test_columns_of_different_scales_do_not_cost_accuracy(tmp_path: Path) -> None:
     random = np.random.default_rng(3)
     x = random.normal(size=(6_000, 8))
     labels = pa.array((x @ random.normal(size=8) + random.normal(0, 0.5, 6_000) > 0).astype(np.int8))
@@ -632,7 +632,7 @@ def test_scales_side_by_side_do_not_cost_accuracy(tmp_path: Path) -> None:
 # Predictions by the names of columns, and the command line.
 
 
-def test_predictions_go_by_the_names_of_columns(table: pa.Table, run: Path, tmp_path: Path) -> None:
+def test_predictions_use_the_names_of_columns(table: pa.Table, run: Path, tmp_path: Path) -> None:
     test = mixed(500, seed=9)
     model = streampgs.Model.load(run)
     data = write(test, tmp_path / "test.parquet", "parquet")

@@ -17,6 +17,8 @@ from streampgs.reading.stream_input import StreamInput
 from tests.end_to_end.mixed_tables import mixed
 from tests.end_to_end.streaming import written
 
+pytestmark = pytest.mark.timeout(60)  # readers and producers that wait for each other can hang
+
 MOST = 10_000_000
 
 

@@ -1,4 +1,4 @@
-"""A run's folder: what is written is found again, the newest sound checkpoint is used, and one process trains."""
+"""The folder of a run: files are read back as written, the newest intact checkpoint is used, and one process trains."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def flip(path: Path, share: float = 0.5) -> None:
 # The record and the catalog.
 
 
-def test_record_and_catalog_are_found_again(folder, catalog):
+def test_record_and_catalog_are_read_back(folder, catalog):
     assert not folder.exists
     folder.create({"options": {"p": 1.8}}, catalog)
     assert folder.exists
@@ -76,7 +76,7 @@ def test_record_and_catalog_are_found_again(folder, catalog):
     assert folder.catalog().shards == catalog.shards[:1]
 
 
-def test_run_that_is_not_there(folder, tmp_path):
+def test_a_missing_run_is_an_error(folder, tmp_path):
     with pytest.raises(RunError, match=r"there is no run '.*absent'\n  → start one with: streampgs train DATA --run"):
         RunFolder(tmp_path / "absent").record()
     with pytest.raises(RunError, match=r"is not a run: it has no run\.arrows"):
@@ -124,7 +124,7 @@ def test_metrics_that_cannot_be_written_are_an_error_that_names_them(folder, tmp
 
 
 @pytest.mark.parametrize("name", [".catalog.arrows.writing", ".run.arrows.writing", ".encoding.arrows.writing"])
-def test_what_a_start_that_was_killed_left_behind_stands_in_no_way(folder, name):
+def test_leftovers_of_a_killed_start_do_not_matter(folder, name):
     (folder.path / name).write_bytes(b"half")
     folder.refuse_if_taken()
     with RunLock(folder.path):
@@ -132,7 +132,7 @@ def test_what_a_start_that_was_killed_left_behind_stands_in_no_way(folder, name)
 
 
 @pytest.mark.parametrize("name", ["run.arrows", "catalog.arrows"])
-def test_a_pipe_is_no_record(folder, catalog, name):
+def test_a_pipe_is_refused_as_a_record(folder, catalog, name):
     folder.create({}, catalog)
     (folder.path / name).unlink()
     os.mkfifo(folder.path / name)
@@ -194,7 +194,7 @@ def test_no_checkpoint_is_none(folder):
     assert folder.newest_checkpoint() is None
 
 
-def test_newest_is_that_of_the_most_rows(folder):
+def test_the_newest_checkpoint_has_the_most_rows(folder):
     written(folder, 9, 10, 100)
     assert rows_of(folder.newest_checkpoint()) == 100
 
@@ -205,7 +205,7 @@ def test_last_three_are_kept(folder):
     assert sorted(os.listdir(folder.path)) == [path.name for path in paths[-3:]]
 
 
-def test_checkpoint_written_again_takes_the_place_of_the_first(folder):
+def test_a_checkpoint_of_the_same_rows_is_replaced(folder):
     written(folder, 1, 2, 3)
     folder.write_checkpoint({"lanes": Bundle({"rows": 33}, vectors(8))}, 3)
     assert len(folder.checkpoints()) == 3
@@ -226,7 +226,7 @@ def test_damaged_newest_is_reported_and_the_one_before_is_used(folder, damage):
     assert (found.path, [path for path, _ in found.damaged]) == (paths[0], [paths[2], paths[1]])
 
 
-def test_training_goes_on_beside_a_damaged_checkpoint(folder):
+def test_training_continues_despite_a_damaged_checkpoint(folder):
     """The ones that come after the sound one have fewer rows than the damaged one, until training passes it."""
     paths = written(folder, 100, 200, 300)
     flip(paths[2])
@@ -238,7 +238,7 @@ def test_training_goes_on_beside_a_damaged_checkpoint(folder):
     assert (rows_of(found), found.damaged) == (300, [])
 
 
-def test_a_checkpoint_restored_from_a_copy_is_followed_by_others_beside_the_damaged_ones(folder):
+def test_training_continues_from_a_copy_despite_damaged_checkpoints(folder):
     """What is told to be done about damage must not lose what comes after it."""
     (old,) = written(folder, 100)
     copy = old.read_bytes()
@@ -279,7 +279,7 @@ def test_crash_while_a_checkpoint_is_written_leaves_the_ones_before(folder, monk
     assert rows_of(folder.newest_checkpoint()) == 3
 
 
-def test_process_killed_while_it_writes_checkpoints_leaves_a_sound_one(folder):
+def test_a_process_killed_while_it_writes_leaves_an_intact_checkpoint(folder):
     """Real kills at whatever moment; the folder is always good to resume from."""
     program = (
         "import sys, numpy as np\n"
@@ -347,7 +347,7 @@ def holder(folder: RunFolder) -> subprocess.Popen[str]:
     return process
 
 
-def test_second_process_is_refused_and_told_who_trains(folder):
+def test_a_second_process_is_refused_with_the_number_of_the_first(folder):
     with RunLock(folder.path):
         tried = subprocess.run(
             [sys.executable, "-c", TRY, str(folder.path)], capture_output=True, text=True, check=True
@@ -365,7 +365,7 @@ def test_this_process_is_refused_while_another_trains(folder):
         pass
 
 
-def test_lock_of_a_killed_process_stops_nobody(folder):
+def test_the_lock_of_a_killed_process_is_released(folder):
     with holder(folder) as process:
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
@@ -374,7 +374,7 @@ def test_lock_of_a_killed_process_stops_nobody(folder):
         assert (folder.path / "lock").read_text() == str(os.getpid())
 
 
-def test_lock_is_let_go_of_when_training_fails(folder):
+def test_the_lock_is_released_when_training_fails(folder):
     with pytest.raises(ZeroDivisionError), RunLock(folder.path):
         raise ZeroDivisionError
     with RunLock(folder.path), pytest.raises(RunError, match="is being trained"), RunLock(folder.path):
@@ -383,7 +383,7 @@ def test_lock_is_let_go_of_when_training_fails(folder):
         pass
 
 
-def test_a_lock_that_was_deleted_lets_nobody_in(folder):
+def test_a_deleted_lock_file_still_locks(folder):
     with RunLock(folder.path):
         (folder.path / "lock").unlink()
         with pytest.raises(RunError, match="is being trained by process"), RunLock(folder.path):
@@ -398,7 +398,7 @@ def test_a_lock_that_is_a_link_is_not_written_through(folder, tmp_path):
     assert (tmp_path / "treasure").read_text() == "gold"
 
 
-def test_lock_of_a_folder_that_is_none(tmp_path):
+def test_the_lock_of_a_missing_folder_is_an_error(tmp_path):
     with pytest.raises(RunError, match=r"run '.*absent' cannot be locked"), RunLock(tmp_path / "absent"):
         pass
 
@@ -406,7 +406,7 @@ def test_lock_of_a_folder_that_is_none(tmp_path):
 # Memory of this process.
 
 
-def test_peak_of_memory_is_at_least_what_is_used_and_sees_an_allocation():
+def test_the_peak_of_memory_is_at_least_the_memory_in_use_and_includes_an_allocation():
     before = rss_bytes()
     size = 64 << 20
     with mmap.mmap(-1, size) as block:  # pages of its own: an array may lie where others were before

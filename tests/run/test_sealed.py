@@ -1,4 +1,4 @@
-"""Sealed files are whole and unaltered, or recognised as not; and a crash leaves what was there before."""
+"""Damage of a sealed file is always detected, and a crash leaves the file that was there before."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_what_was_written_is_read(tmp_path):
     assert os.listdir(tmp_path) == ["a.arrows"]
 
 
-def test_it_may_hold_a_record_alone(tmp_path):
+def test_a_file_may_have_a_record_only(tmp_path):
     write_sealed(tmp_path / "a.arrows", iter(()), pa.schema({}), RECORD)
     table, record = read_sealed(tmp_path / "a.arrows")
     assert (table.num_rows, record) == (0, RECORD)
@@ -56,7 +56,7 @@ def test_any_arrow_reader_opens_it(tmp_path):
         assert stream.read_all().replace_schema_metadata().equals(pa.Table.from_batches(batches()))
 
 
-def test_numbers_that_json_does_not_know_are_refused(tmp_path):
+def test_numbers_that_json_does_not_have_are_refused(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         write_sealed(tmp_path / "a.arrows", batches(), SCHEMA, {"radius": float("inf")})
     assert os.listdir(tmp_path) == []
@@ -65,7 +65,7 @@ def test_numbers_that_json_does_not_know_are_refused(tmp_path):
 # Damage.
 
 
-def test_any_flipped_bit_is_noticed(tmp_path):
+def test_any_flipped_bit_is_detected(tmp_path):
     path = tmp_path / "a.arrows"
     whole = sealed(path)
     for place in range(len(whole)):
@@ -76,7 +76,7 @@ def test_any_flipped_bit_is_noticed(tmp_path):
             read_sealed(path)
 
 
-def test_any_truncation_is_noticed(tmp_path):
+def test_any_truncation_is_detected(tmp_path):
     path = tmp_path / "a.arrows"
     whole = sealed(path)
     for size in range(len(whole)):
@@ -86,7 +86,7 @@ def test_any_truncation_is_noticed(tmp_path):
 
 
 @pytest.mark.parametrize("added", [b"\0", b"x" * 40, bytes(5000)])
-def test_anything_added_is_noticed(tmp_path, added):
+def test_added_bytes_are_detected(tmp_path, added):
     path = tmp_path / "a.arrows"
     whole = sealed(path)
     for data in (whole + added, added + whole, whole[:100] + added + whole[100:]):
@@ -95,7 +95,7 @@ def test_anything_added_is_noticed(tmp_path, added):
             read_sealed(path)
 
 
-def test_seal_of_another_file_is_noticed(tmp_path):
+def test_the_seal_of_another_file_is_detected(tmp_path):
     one, other = sealed(tmp_path / "1", seed=1), sealed(tmp_path / "2", seed=2)
     assert len(one) == len(other)
     (tmp_path / "1").write_bytes(one[:-40] + other[-40:])
@@ -126,12 +126,12 @@ NUMBERS = pa.record_batch({"x": pa.array(np.zeros(1000))})
     "record",
     [None, b"", b"[]", b"7", b"{", b"\xff", b"[" * 100_000, b'{"a": NaN}', b'{"a": -Infinity}', b'{"a": 1e999}'],
 )
-def test_sealed_record_that_is_none_is_noticed(tmp_path, record):
+def test_a_sealed_file_with_an_invalid_record_is_refused(tmp_path, record):
     with pytest.raises(SealBroken, match="its seal is intact, but"):
         read_sealed(resealed(tmp_path / "a.arrows", stream(NUMBERS, record)))
 
 
-def test_what_would_grow_when_it_is_read_is_refused(tmp_path):
+def test_compressed_contents_are_refused(tmp_path):
     """A few bytes that tell of a compressed terabyte."""
     for compression in ("zstd", "lz4"):
         with pytest.raises(SealBroken, match="an unexpected or compressed"):
@@ -141,7 +141,7 @@ def test_what_would_grow_when_it_is_read_is_refused(tmp_path):
         read_sealed(resealed(tmp_path / "a.arrows", stream(words)))
 
 
-def test_strings_that_reach_out_of_their_bytes_are_refused(tmp_path):
+def test_strings_outside_of_their_bytes_are_refused(tmp_path):
     whole = stream(pa.record_batch({"x": pa.array(["abc"])}))
     place = whole.rindex(np.array([0, 3], np.int32).tobytes())  # its offsets stand before its bytes, at the end
     reaching = whole[:place] + np.array([0, 1 << 30], np.int32).tobytes() + whole[place + 8 :]
@@ -214,14 +214,14 @@ def test_full_disk_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, step)
     assert os.listdir(tmp_path) == ["a.arrows"]
 
 
-def test_folder_that_is_none_is_an_error_of_ours(tmp_path):
+def test_a_missing_folder_is_a_run_error(tmp_path):
     (tmp_path / "file").touch()
     for folder in (tmp_path / "absent", tmp_path / "file"):
         with pytest.raises(RunError, match="cannot be written"):
             sealed(folder / "a.arrows")
 
 
-def test_steps_come_in_the_order_that_survives_a_power_failure(tmp_path, monkeypatch):
+def test_the_order_of_steps_survives_a_power_failure(tmp_path, monkeypatch):
     """The file's bytes are on the disk before its name, and the name before the write is called done."""
     steps: list[str] = []
     fsync, replace = os.fsync, os.replace
@@ -244,7 +244,7 @@ def test_steps_come_in_the_order_that_survives_a_power_failure(tmp_path, monkeyp
 # No file of ours can run code.
 
 
-def test_no_source_speaks_of_pickle():
+def test_no_source_uses_pickle():
     forbidden = {"pickle", "cPickle", "cloudpickle", "dill", "joblib", "shelve", "marshal", "allow_pickle"}
     sources = list(Path(streampgs.__file__).parent.rglob("*.py"))
     assert len(sources) > 20
