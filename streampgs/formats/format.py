@@ -132,7 +132,7 @@ class OpenShard(ABC):
 
     @abstractmethod
     def must_decode(self) -> bool:
-        """Whether rows cannot be read in place, whatever the columns."""
+        """Whether no column can be read in place."""
 
     @abstractmethod
     def decode(
