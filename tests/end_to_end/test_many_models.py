@@ -176,7 +176,7 @@ def test_a_model_of_a_grid_equals_one_trained_alone(grid: tuple[Path, Report], t
     run, report = grid
     chosen = report.chosen
     assert chosen is not None
-    alone = {"loss": chosen["loss"], "p": chosen["p"], "sigma": chosen["sigma"], "ball": chosen["radius"]}
+    alone = {"loss": chosen["loss"], "p": chosen["p"], "sigma": chosen["sigma"], "ball": chosen["ball"]}
     streampgs.train(tables.path("dense", "arrow"), run=tmp_path / "alone", epochs=1, **alone)
     mine, other = streampgs.Model.load(run), streampgs.Model.load(tmp_path / "alone")
     np.testing.assert_allclose(mine.coef_, other.coef_, rtol=1e-7, atol=1e-12)
@@ -195,12 +195,12 @@ def test_inspect_lists_every_model(grid: tuple[Path, Report]) -> None:
     }  # fmt: skip
     (leader,) = (lane for lane in lanes if lane["leads"])
     assert [leader[name] for name in ("loss", "p", "sigma", "ball")] == [
-        report.chosen[name] for name in ("loss", "p", "sigma", "radius")
+        report.chosen[name] for name in ("loss", "p", "sigma", "ball")
     ]  # type: ignore[index]
     assert done.json["dual_sha256"] == report.dual_sha256
     assert done.json["progressive_loss"] == report.progressive_loss == leader["progressive_loss"]
     table = done.err[done.err.index("target") :].splitlines()
-    assert re.match(r"target +loss +p +sigma +ball", table[0])
+    assert re.match(r"target +loss +p +sigma +t0 +ball", table[0])
     assert len(table) == 1 + 24
     assert [line for line in table if line.startswith("*")] == [line for line in table[1:] if "*" in line]
     assert sum(line.lstrip().startswith("*") for line in table) == 1
@@ -212,7 +212,7 @@ def test_the_command_line_takes_lists(tables: Tables, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert done.json["lanes"] == 16
     assert "16 candidates" in done.err
-    assert done.json["chosen"].keys() >= {"loss", "p", "sigma", "radius"}
+    assert done.json["chosen"].keys() >= {"loss", "p", "sigma", "ball"}
 
 
 def test_a_grid_with_pauses_gives_the_same_bits(grid: tuple[Path, Report], tables: Tables, tmp_path: Path) -> None:
@@ -559,7 +559,7 @@ def test_validation_without_a_usable_row_is_refused(with_validation: tuple[Path,
     data, _ = with_validation
     x, numbers = clouds(20, 2)
     useless = write(tmp_path / "useless", x, {"label": numbers + 7})
-    with pytest.raises(streampgs.StreampgsError, match="no row to judge on"):
+    with pytest.raises(streampgs.StreampgsError, match="no usable row"):
         streampgs.train(data, run=tmp_path / "run", validation=useless, epochs=1, on_bad_row="skip")
     with pytest.raises(streampgs.StreampgsError, match=r"useless.*row 0 .*label"):
         streampgs.train(data, run=tmp_path / "strict", validation=useless, epochs=1)
@@ -617,8 +617,8 @@ def test_sixty_four_combinations_are_allowed() -> None:
         ("--classes 2,1", "ascending"),
         ("--classes 5", "two or more"),
         ("--classes 1,2,3 --positive 1", "one of them"),
-        ("--sigma 1e-3,", "neither a number"),
-        ("--loss hinge,log", "'log' is none of"),
+        ("--sigma 1e-3,", "a number above 0"),
+        ("--loss hinge,log", "'log' is unknown"),
     ],
 )
 def test_the_command_line_refuses_them_with_exit_code_2(words: str, said: str, tables: Tables, tmp_path: Path) -> None:
