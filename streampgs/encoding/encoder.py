@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import of_family
-from streampgs.encoding.kinds.entries import joined
 from streampgs.encoding.kinds.kind import (
     COMPACT,
     Arrays,
@@ -23,6 +22,7 @@ from streampgs.encoding.kinds.kind import (
     Kind,
     NumberKind,
     is_there,
+    joined,
 )
 from streampgs.encoding.kinds.vector import Vector
 from streampgs.encoding.labels import LabelSpec

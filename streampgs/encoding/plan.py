@@ -11,9 +11,8 @@ import pyarrow as pa
 
 from streampgs.encoding import types
 from streampgs.encoding.kinds import KINDS, of_family
-from streampgs.encoding.kinds.kind import Column, Kind
+from streampgs.encoding.kinds.kind import Column, matches
 from streampgs.encoding.kinds.vector import Vector
-from streampgs.encoding.patterns import matches
 from streampgs.errors import DataError, OptionError
 from streampgs.options import EncodingOptions
 
@@ -25,9 +24,6 @@ class Plan:
     columns: tuple[Column, ...]
     left_out: dict[str, str]
     """Columns that are not features, each with the reason."""
-
-    def of_family(self, family: type[Kind]) -> list[Column]:
-        return [column for column, _ in of_family(self.columns, family)]
 
     def without(self, left_out: dict[str, str]) -> Plan:
         columns = tuple(column for column in self.columns if column.name not in left_out)

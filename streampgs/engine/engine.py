@@ -94,7 +94,7 @@ class Engine:
         learner, state = group.learner, group.state
         copies = next((copies for copies in self._copies if copies.of is state), None)
         if copies is None:
-            copies = _Copies(state, -1, learner.copies(state, self.lanes.features + 1, self.crew.workers - 1))
+            copies = _Copies(state, -1, learner.copies(self.lanes.features + 1, self.crew.workers - 1))
         if copies.steps != int(state["steps"]):
             learner.spread(state, copies.states, self.crew.each)
         return copies

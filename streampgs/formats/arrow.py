@@ -42,7 +42,7 @@ class ArrowFormat(ShardFormat):
 
     def parse(self, footer: bytes) -> ArrowFooter:
         blocks = read_footer(footer[: -4 - len(_MAGIC)])
-        # pyarrow finds the schema in a footer that is the end of whatever it is given.
+        # pyarrow reads the schema from the footer at the end of any bytes.
         schema = pa.ipc.open_file(pa.BufferReader(_MAGIC + b"\0\0" + footer)).schema
         return ArrowFooter(schema, blocks, 2 * len(footer))
 
@@ -192,7 +192,7 @@ class ArrowSlices:
         return stop - start == self.batch.rows and needed >= _WORTH_READING_WHOLE * (last - first)
 
     def announce(self, file: ShardFile, start: int, stop: int) -> None:
-        """As near as can be told without reading anything."""
+        """An estimate that needs no reading."""
         if self._is_whole(start, stop):
             begin, end, _ = self._span
             file.announce(self.body + begin, end - begin)

@@ -1,4 +1,4 @@
-"""Slices of the columns of a record batch, fetched buffer by buffer: only the bytes of the rows asked for are read."""
+"""Slices of the columns of a record batch, read buffer by buffer: only the bytes of the requested rows are read."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ReadBody = Callable[[int, int], Bytes]
 
 @dataclass(frozen=True)
 class ColumnPlace:
-    """Where a column stands in the depth-first lists of nodes and buffers."""
+    """The place of a column in the depth-first lists of nodes and buffers."""
 
     type: pa.DataType
     node: int
@@ -26,14 +26,14 @@ class ColumnPlace:
     children: tuple[ColumnPlace, ...]
 
     def all_buffers(self) -> Iterator[int]:
-        """Numbers of its own and its children's buffers."""
+        """Numbers of the column's buffers, with those of its children."""
         yield from range(self.buffer, self.buffer + _own_buffers(self.type))
         for child in self.children:
             yield from child.all_buffers()
 
 
 def column_places(schema: pa.Schema, names: list[str]) -> dict[str, ColumnPlace]:
-    """The places of the named columns; of view columns, only the buffers that each has (see `without_view_data`)."""
+    """The places of the named columns, for batches without view data (see `without_view_data`)."""
     places: dict[str, ColumnPlace] = {}
     node = buffer = 0
     for field in schema:
@@ -44,13 +44,13 @@ def column_places(schema: pa.Schema, names: list[str]) -> dict[str, ColumnPlace]
 
 
 def without_view_data(schema: pa.Schema, batch: BatchMetadata) -> BatchMetadata:
-    """The batch with just the buffers that its schema tells of: a column of strings in view form has any number of
-    data buffers besides, which each batch counts anew."""
+    """The batch with only the buffers that follow from its schema: a column of string views has any number of additional
+    data buffers, which each batch counts separately."""
     if not batch.view_data:
         return batch
     views = list(_view_places(schema))
     if len(views) != len(batch.view_data):
-        raise MetadataDamaged("counts of buffers that do not go with its columns")
+        raise MetadataDamaged("counts of buffers that do not match its columns")
     kept: list[tuple[int, int]] = []
     seen = 0
     for view, extra in zip(views, batch.view_data, strict=True):
@@ -73,8 +73,7 @@ def _view_places(schema: pa.Schema) -> Iterator[ColumnPlace]:
 
 
 def check_places(places: dict[str, ColumnPlace], batch: BatchMetadata) -> None:
-    """The batch has the bytes for the rows that it tells of; so no damaged number is ever believed by who asks for
-    memory."""
+    """Check that the batch has the bytes for its number of rows, so that no memory is requested for a damaged number."""
     for place in places.values():
         _check_place(place, batch, batch.rows)
 
@@ -111,7 +110,7 @@ def _place(kind: pa.DataType, node: int, buffer: int) -> tuple[ColumnPlace, int,
 
 
 def _own_buffers(kind: pa.DataType) -> int:
-    """Buffers of a type itself, its children's not counted, by the columnar format's table of buffer layouts."""
+    """Buffers of a type without its children, from the table of buffer layouts of the columnar format."""
     types = pa.types
     if types.is_null(kind) or types.is_run_end_encoded(kind):
         return 0
@@ -127,12 +126,12 @@ def _own_buffers(kind: pa.DataType) -> int:
 
 
 def _is_list(kind: pa.DataType) -> bool:
-    """Including maps, which are lists of pairs."""
+    """Also true for maps, which are lists of pairs."""
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind))
 
 
 def _is_wide(kind: pa.DataType) -> bool:
-    """Whether its offsets are of 64 bits."""
+    """Whether its offsets have 64 bits."""
     types = pa.types
     return bool(types.is_large_list(kind) or types.is_large_string(kind) or types.is_large_binary(kind))
 
@@ -144,7 +143,7 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def _fixed_width(kind: pa.DataType) -> int:
-    """Bytes of a value; 0: values have no fixed number of them."""
+    """Bytes of a value; 0: not fixed."""
     types = pa.types
     if types.is_dictionary(kind):
         return _fixed_width(kind.index_type)
@@ -158,7 +157,7 @@ def can_be_sliced(place: ColumnPlace) -> bool:
     known = _fixed_width(kind) or _is_bytes(kind) or _is_list(kind) or pa.types.is_boolean(kind)
     if not (known or pa.types.is_fixed_size_list(kind) or pa.types.is_struct(kind)):
         return False
-    # Only a column's own dictionary is put to its places again.
+    # Only dictionaries of top-level columns are supported.
     return all(can_be_sliced(child) and not pa.types.is_dictionary(child.type) for child in place.children)
 
 
@@ -170,7 +169,7 @@ def list_offsets(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int
 def _offsets(
     place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, end: int, read: ReadBody
 ) -> NDArray[np.int64]:
-    """Of lists or strings, in what has `end` entries or bytes."""
+    """Offsets of lists or strings into `end` entries or bytes."""
     dtype = np.dtype(np.int64 if _is_wide(place.type) else np.int32)
     offset, size = batch.buffers[place.buffer + 1]
     if start == stop:
@@ -185,10 +184,10 @@ def _offsets(
 
 
 def read_column(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, read: ReadBody) -> pa.Array:
-    """Rows [start, stop) of a column; of one with a dictionary, their places in it."""
+    """Rows [start, stop) of a column; of a dictionary column, the indices."""
     if stop > batch.node_lengths[place.node]:
         raise MetadataDamaged("a column shorter than its batch")
-    # Bits can be fetched by whole bytes only, so a column with any begins at the last multiple of 8.
+    # Bits can only be read in whole bytes, so the rows begin at the previous multiple of 8.
     has_nulls = batch.node_nulls[place.node] > 0 and batch.buffers[place.buffer][1] > 0
     kind = place.type
     begin = start - start % 8 if has_nulls or pa.types.is_boolean(kind) else start
@@ -219,7 +218,7 @@ def read_column(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int,
         data = _part(batch, place.buffer + 1, begin * width, stop * width, read)
         buffers, children = [validity, pa.py_buffer(data)], []
     else:
-        raise MetadataDamaged(f"a column of type {kind}, which has no rows of numbers")
+        raise MetadataDamaged(f"a column of type {kind}, which cannot be sliced")
     if pa.types.is_dictionary(kind):
         kind = kind.index_type
     return pa.Array.from_buffers(kind, stop - start, buffers, offset=start - begin, children=children or None)

@@ -35,7 +35,7 @@ def is_shard_name(name: str) -> bool:
 
 @dataclass(frozen=True)
 class _Known:
-    """What was found out about the content of a file."""
+    """The content of a file."""
 
     fingerprint: Fingerprint
     format: ShardFormat

@@ -27,6 +27,7 @@ from streampgs.learn.state import (
     LANE,
     Each,
     Fields,
+    Role,
     Sizes,
     State,
     copies_of,
@@ -109,7 +110,6 @@ class Learner:
             raise ValueError(f"{len(specs)} lanes that do not belong together")
         self.fields: Fields = {}
         self.stretches = Stretches({})
-
         self.columns = [specs[min(column, len(specs) - 1)] for column in range(self.width)]
         """The spec of each column."""
 
@@ -175,8 +175,8 @@ class Learner:
         self.stretches.begin(state)
         return True
 
-    def copies(self, state: State, coordinates: int, count: int) -> list[State]:
-        return copies_of(self.fields, state, self.sizes(coordinates), count)
+    def copies(self, coordinates: int, count: int) -> list[State]:
+        return copies_of(self.fields, self.sizes(coordinates), count)
 
     def spread(self, state: State, copies: Sequence[State], each: Each) -> None:
         """Let the copies of other workers continue from the state."""
@@ -207,8 +207,9 @@ class Learner:
         return None
 
     def learned(self, state: State, lane: int) -> Vector:
-        """The vector that identifies the lane's training: what digests are made of."""
-        raise NotImplementedError
+        """The vector that identifies the lane's training; digests are made of it."""
+        name = next(name for name, field in self.fields.items() if field.role is Role.DUAL)
+        return np.asarray(state[name][:, lane])
 
     def refuse_divergence(self, state: State) -> None:
         if not all(np.isfinite(state[name]).all() for name, field in self.fields.items() if field.axes[-1:] == (LANE,)

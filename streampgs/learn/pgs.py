@@ -164,10 +164,6 @@ class Pgs(Learner):
         change = s.norm.dual_distance(state["dual"][:, lane], start[:, lane])
         return expected_gap(s.norm, s.sigma, float(self.parameters[loops.RADIUS, lane]), tallies, change)
 
-    def learned(self, state: State, lane: int) -> Vector:
-        """λ."""
-        return state["dual"][:, lane]
-
     @classmethod
     def most_lanes(cls, norm: PNorm) -> int:
         return loops.LANE_WIDTHS[-1] if norm.linear else 1  # powers cost more than what lanes share

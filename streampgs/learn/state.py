@@ -168,7 +168,7 @@ def check(fields: Fields, arrays: Mapping[str, Any], sizes: Sizes) -> None:
         require(field.low == -math.inf or bool((array >= field.low).all()), f"array '{name}' below {field.low:g}")
 
 
-def copies_of(fields: Fields, state: State, sizes: Sizes, count: int) -> list[State]:
+def copies_of(fields: Fields, sizes: Sizes, count: int) -> list[State]:
     """Room for the copies of other workers, which `spread` fills. They share the arrays that no step changes."""
     own = {name: field for name, field in fields.items() if field.merge is not Merge.SAME}
     return [fresh(own, sizes) for _ in range(count)]

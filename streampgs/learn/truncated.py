@@ -108,7 +108,3 @@ class TruncatedGradient(Learner):
         missed = np.where(chosen == 0, 0, state["steps"] - state["caught"][chosen])
         shrunk = np.maximum(0.0, np.abs(weights) - missed * self.parameters[loops.SHRINK, lane])
         return np.asarray(np.copysign(shrunk, weights))
-
-    def learned(self, state: State, lane: int) -> Vector:
-        """The weights as they are kept, before missed shrinking."""
-        return np.asarray(state["weights"][:, lane])

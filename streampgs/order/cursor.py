@@ -1,4 +1,4 @@
-"""Where training stands: a few integers from which the reader finds every following row."""
+"""The position of training: a few integers that determine all following rows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_COPIES = 10_000
 
 @dataclass(frozen=True)
 class Arrival:
-    """From a place on, the first `shards` shards and `groups` groups of the catalog take part."""
+    """From this place on, the first `shards` shards and `groups` groups of the catalog are used."""
 
     epoch: Count
     position: Count
@@ -27,11 +27,11 @@ class Arrival:
     groups: Count
     part: Count = 0
     copies: Annotated[int, Meta(ge=1, le=MOST_COPIES)] = 1
-    """How often the groups that are new come in the epoch that they arrive in."""
+    """How often the new groups are visited in the epoch in which they arrive."""
     since: Count = 0
-    """Of an arrival that begins a part: the first group that comes in it."""
+    """The first group of the part, if the arrival begins one."""
     retired: tuple[Span, ...] = ()
-    """Groups that take no more part."""
+    """Groups that are no longer used."""
 
     @property
     def place(self) -> Place:
@@ -42,9 +42,9 @@ class Arrival:
 class Cursor:
     """The first row not yet used: row `row` of the window that starts at `position` of `part` of `epoch`.
 
-    An epoch has one part, unless shards arrive when all else has been used up in the last epoch that is wanted: these
-    are a part of their own. `position` counts blocks (rows, when drawing independently) used up in the part; `slice`
-    counts the blocks used of a group that is too large for a window and is therefore spread over several.
+    An epoch has one part, unless shards arrive after all others have been used in the last epoch: the new ones form
+    another part. `position` counts the blocks used in the part (rows, with independent draws). `slice` counts the
+    blocks used of a group that is too large for one window.
     """
 
     arrivals: tuple[Arrival, ...]

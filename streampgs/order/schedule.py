@@ -1,12 +1,12 @@
 """Epochs → windows → rows.
 
-The files consist of GROUPS (record batches, row groups). What is shuffled and read is the BLOCK: a slice of a group
-that lies ready in Arrow form, or a whole group where it must be decoded first (its first epoch, or every epoch if it
-is not cached). A WINDOW is a run of blocks of the epoch's order; its rows are visited in a random order.
+Files consist of GROUPS (record batches, row groups). The unit of shuffling and reading is the BLOCK: a slice of a group
+that can be read in place, or a whole group that must be decoded (in its first epoch, or in every epoch if it is not
+cached). A WINDOW takes the next blocks of the epoch's order; its rows are visited in random order.
 
-Everything here is a function of the seed, the sizes of the groups and the cursor. Shards that arrive in the middle of
-an epoch open a new layer of its order: a fresh permutation of what is left and what is new together, so that nothing
-repeats and nothing is lost. Those that arrive when an epoch is over may be one more part of it.
+All results are functions of the seed, the sizes of the groups and the cursor. Shards that arrive in the middle of an
+epoch open a new layer of its order: a new permutation of the remaining and the new blocks together, so that no row is
+repeated or lost. Shards that arrive after the end of an epoch may become another part of it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from streampgs.order.cursor import MOST_COPIES, Arrival, Cursor, Place, Span
 
 Ints = NDArray[np.int64]
 
-_LOOK_AHEAD = 256  # blocks looked at together
+_LOOK_AHEAD = 256  # blocks that are planned together
 _FAR = 1 << 62  # beyond every place
-_HALVED = 1.9  # windows' worth of rows left that become two halves
+_HALVED = 1.9  # up to so many windows at the end are cut into two equal ones
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class GroupSizes:
 
 @dataclass(frozen=True)
 class Sizes:
-    """The two sizes that define the order of rows, chosen once and recorded with the run."""
+    """The two sizes that determine the order of rows. They are chosen once and recorded with the run."""
 
     window_bytes: Positive
     block_bytes: Positive
@@ -54,7 +54,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Pieces:
-    """Parts of groups, in the order in which they are to be read."""
+    """Parts of groups, in the order in which they are read."""
 
     group: Ints
     start: Ints
@@ -86,7 +86,7 @@ class WindowPlan(WindowSpan):
 
 @dataclass(frozen=True)
 class _Run:
-    """Blocks of one arrival, each so many times, in the numbering of a part."""
+    """The blocks of one arrival, each repeated `copies` times, in the numbering of a part."""
 
     start: int
     first_block: int
@@ -101,19 +101,19 @@ class _Run:
 @dataclass(frozen=True)
 class _PartLayout:
     whole: NDArray[np.bool_]
-    """Of each group: whether it is one block."""
+    """Whether a group is one block, per group."""
     starts: Ints
-    """Number of the first block of each group, and behind the last the number of blocks."""
+    """The first block of each group, followed by the number of blocks."""
     runs: list[_Run]
     layers: list[tuple[int, int]]
-    """(first position, positions known)"""
+    """(first position, number of known positions)"""
 
     @property
     def length(self) -> int:
         return self.layers[-1][1]
 
     def blocks(self, numbers: Ints) -> Ints:
-        """The blocks of these numbers of the part."""
+        """The blocks with these numbers in the part."""
         run = np.searchsorted([run.start for run in self.runs], numbers, side="right") - 1
         starts, firsts, stops = (
             np.array([getattr(run, name) for run in self.runs]) for name in ("start", "first_block", "stop_block")
@@ -128,9 +128,9 @@ class _Ahead:
     stop: Ints
     reached_bytes: NDArray[np.float64]
     is_all: bool
-    """Whether nothing comes behind these blocks that could share a window with them."""
+    """Whether no later block could share a window with these."""
     large_group: int
-    """The group behind them that exceeds a window, or -1."""
+    """The next group, if it exceeds a window; else -1."""
 
 
 class Schedule:
@@ -142,7 +142,7 @@ class Schedule:
         group_bytes = groups.rows * groups.row_bytes
         slices = np.maximum(1, np.ceil(group_bytes / sizes.block_bytes)).astype(np.int64)
         self.slice_rows: Ints = np.maximum(1, -(-groups.rows // slices))
-        """Rows in each slice of a group but its last, which may have fewer."""
+        """Rows in each slice of a group; the last slice may have fewer."""
         self.slices: Ints = -(-groups.rows // self.slice_rows)
 
     def is_whole(self, epoch: int, group: int, arrivals: tuple[Arrival, ...]) -> bool:
@@ -150,31 +150,31 @@ class Schedule:
         return bool(self._whole(epoch, arrivals)[group])
 
     def window(self, cursor: Cursor) -> WindowPlan:
-        """The window that starts at the cursor (whose `row` is not looked at)."""
+        """The window that starts at the cursor; its `row` is ignored."""
         start = cursor.at_row(0)
         return self._independent_window(start) if self.sampling == "independent" else self._epoch_window(start)
 
     def part_length(self, cursor: Cursor) -> int:
-        """Positions in the cursor's part of its epoch: blocks, or rows when they are drawn independently."""
+        """Positions in the cursor's part: blocks, or rows with independent draws."""
         known = _known(cursor.arrivals, (cursor.epoch, cursor.part, _FAR))
         if self.sampling == "independent":
             return int(self._row_starts(cursor, known)[-1])
         return self._layout(cursor, _FAR).length
 
     def rows_in_epoch(self, cursor: Cursor) -> int:
-        """The different rows that the cursor's epoch has by its end."""
+        """How many different rows the cursor's epoch has at its end."""
         known = _known(cursor.arrivals, (cursor.epoch, cursor.part, _FAR))
         return int(self._live_rows(cursor)[:known].sum())
 
     def epoch_fraction(self, cursor: Cursor, position: float) -> float:
-        """How much of its epoch is done at a position of the cursor's part."""
+        """The fraction of the epoch that is done at a position of the cursor's part."""
         done = min(1.0, position / max(1, self.part_length(cursor)))
         since, live = _since(cursor), self._live_rows(cursor)
         rows = _known(cursor.arrivals, (cursor.epoch, cursor.part, _FAR))
         before = float(live[:since].sum() / max(1, live[:rows].sum()))
         return before + (1.0 - before) * done
 
-    # Shards come and go.
+    # Shards arrive and leave.
 
     def arrive(
         self,
@@ -185,10 +185,10 @@ class Schedule:
         catching_up: bool = False,
         retired: tuple[Span, ...] = (),
     ) -> Cursor:
-        """The catalog has grown to `groups` groups: they join in at the next window's start, to come once in this epoch,
-        or, catching up, as often as others will have come when it ends. If no more than the epochs before `last_epoch`
-        are wanted, and they are over by then, what is new is one more part of the last of them. Where an epoch has just
-        ended, groups may go for good."""
+        """The cursor after the catalog has grown to `groups` groups. The new groups are used from the next window on: once
+        in this epoch, or with `catching_up` as often as the old ones by its end. If training ends before `last_epoch` and
+        all earlier epochs are over, the new groups become another part of the last one. `retired`: groups that leave;
+        allowed only at the end of an epoch."""
         boundary = cursor
         if cursor.row > 0 or cursor.slice > 0:
             boundary = self.window(cursor).next
@@ -216,13 +216,13 @@ class Schedule:
         return bool(rows[first:stop].any())
 
     def begin_again(self, cursor: Cursor, shards: int, groups: int, retired: tuple[Span, ...]) -> Cursor:
-        """Groups are no longer there: the cursor's epoch begins again, on all that is there now."""
+        """Groups have disappeared: the cursor's epoch starts again with the remaining ones."""
         again = Cursor((), cursor.epoch, part=cursor.part + (not cursor.begins_epoch))
         arrival = Arrival(again.epoch, 0, shards, groups, again.part, retired=retired)
         begun = (a for a in cursor.arrivals if a.place <= cursor.place)
         return replace(again, arrivals=_shortened((*begun, arrival), again))
 
-    # Below: how an epoch's order is found.
+    # The order of an epoch.
 
     def _whole(self, epoch: int, arrivals: tuple[Arrival, ...]) -> NDArray[np.bool_]:
         groups = _known(arrivals, (epoch, _FAR, _FAR))
@@ -242,7 +242,7 @@ class Schedule:
         return rows
 
     def _layout(self, cursor: Cursor, position: int) -> _PartLayout:
-        """What is known of the cursor's part at a position."""
+        """The layout of the cursor's part as known at a position."""
         whole = self._whole(cursor.epoch, cursor.arrivals)
         blocks = np.where(whole, 1, self.slices[: len(whole)])
         for first, stop in _retired(cursor):
@@ -267,9 +267,9 @@ class Schedule:
         return _PartLayout(whole, starts, runs, layers)
 
     def _blocks_at(self, cursor: Cursor, layout: _PartLayout, positions: Ints) -> Ints:
-        """Numbers of the blocks that stand at `positions` of the cursor's part.
+        """Numbers of the blocks at `positions` of the cursor's part.
 
-        A layer (first position, length known) permutes what its predecessor had left, followed by what is new.
+        A layer (first position, known length) permutes the blocks that its predecessor had left and the new ones.
         """
         found = np.empty_like(positions)
         open_places = np.arange(len(positions))
@@ -299,7 +299,7 @@ class Schedule:
         return self._plan(cursor, _after(cursor, cursor.position + fits, part_end), pieces)
 
     def _blocks_ahead(self, cursor: Cursor, layout: _PartLayout, stop_at: int) -> _Ahead:
-        """The blocks from the cursor on, for two windows: up to `stop_at` or to a group that exceeds a window."""
+        """Enough blocks from the cursor on for two windows, up to `stop_at` or to a group that exceeds a window."""
         whole, block_starts = layout.whole, layout.starts
         parts: list[tuple[Ints, Ints, Ints]] = [(np.empty(0, np.int64),) * 3]
         position, reached, large_group = cursor.position, 0.0, -1
@@ -330,13 +330,12 @@ class Schedule:
         return _Ahead(group, start, stop, reached_bytes, position >= stop_at or large_group >= 0, large_group)
 
     def _share(self, ahead: _Ahead) -> float:
-        """Bytes for the next window: all it holds, but what is left for two is halved, lest the last be a small one
-        that mixes badly."""
+        """Bytes for the next window. The last two windows are made equal, because a small window would mix badly."""
         left, most = float(ahead.reached_bytes[-1]), float(self.sizes.window_bytes)
         return left / 2 if ahead.is_all and most < left <= _HALVED * most else most
 
     def _part_of_large_group(self, cursor: Cursor, group: int, part_end: int) -> WindowPlan:
-        """A window of slices of one group that exceeds a window, in an order of their own."""
+        """A window of some slices of a group that exceeds a window. The slices have their own random order."""
         slices, slice_rows = int(self.slices[group]), int(self.slice_rows[group])
         fitting = max(1, int(self.sizes.window_bytes // (slice_rows * self.groups.row_bytes[group])))
         windows = -(-(slices - cursor.slice) // fitting)
@@ -369,7 +368,7 @@ class Schedule:
         return self._plan(cursor, _after(cursor, stop_at, total), pieces)
 
     def _row_starts(self, cursor: Cursor, groups: int) -> Ints:
-        """Where the rows of each group start among those that are drawn from in the cursor's part."""
+        """Where the rows of each group start among all rows that are drawn from in the cursor's part."""
         rows = self._live_rows(cursor)[:groups]
         rows[: _since(cursor)] = 0
         return np.concatenate([[0], np.cumsum(rows)])
@@ -381,7 +380,7 @@ class Schedule:
 
 def _no_place() -> RunError:
     return RunError(
-        "the run stands at a place of its order that is none, by its checkpoint and its sizes of blocks",
+        "the position in the checkpoint does not exist with the run's block sizes",
         "restore the run's folder from a copy, or start a new run",
     )
 
@@ -392,18 +391,18 @@ def _key(seed: int, purpose: str, cursor: Cursor, *counters: int) -> int:
 
 
 def _known(arrivals: tuple[Arrival, ...], place: Place) -> int:
-    """Groups that have arrived at a place."""
+    """How many groups have arrived at a place."""
     return max((a.groups for a in arrivals if a.place <= place), default=0)
 
 
 def _later(cursor: Cursor) -> list[int]:
-    """Where in its part more groups arrive behind the cursor."""
+    """Positions after the cursor, in its part, at which more groups arrive."""
     same_part = (a for a in cursor.arrivals if (a.epoch, a.part) == (cursor.epoch, cursor.part))
     return [a.position for a in same_part if a.position > cursor.position]
 
 
 def _retired(cursor: Cursor) -> list[Span]:
-    """Groups that take no part any more."""
+    """Groups that are no longer used."""
     return [span for a in cursor.arrivals if (a.epoch, a.part) <= (cursor.epoch, cursor.part) for span in a.retired]
 
 
@@ -413,8 +412,8 @@ def _since(cursor: Cursor) -> int:
 
 
 def _begun_before(arrivals: tuple[Arrival, ...], epoch: int) -> tuple[tuple[Arrival, ...], tuple[Arrival, ...]]:
-    """The arrivals that had to do with earlier epochs, and those that wait for this one. What has taken the place of
-    other groups counts as seen: its rows may be theirs."""
+    """The arrivals used in earlier epochs, and those that wait for this one. Groups that replaced others count as used,
+    because they may hold the same rows."""
     seen = 0
     for number, arrival in enumerate(arrivals):
         replaces = arrival.retired and number > 0 and arrival.groups > arrivals[number - 1].groups
@@ -428,8 +427,8 @@ def _last_part(arrivals: tuple[Arrival, ...], epoch: int) -> int:
 
 
 def _shortened(arrivals: tuple[Arrival, ...], cursor: Cursor) -> tuple[Arrival, ...]:
-    """The same, with what is no longer told apart put together: in a part that is over it does not matter at which
-    place something came; nor does the part in epochs before the last, which may yet have one more."""
+    """The arrivals, merged where they need not be told apart: in a finished part the position of an arrival does not
+    matter, and neither does the part in epochs before the previous one, which may still get another part."""
     kept: list[Arrival] = []
     for arrival in arrivals:
         if kept and (arrival.epoch, arrival.part) < (cursor.epoch, cursor.part):

@@ -1,4 +1,4 @@
-"""What is wrong with a row, in words: where it is, what was found, what to do."""
+"""Errors about rows that cannot be used: where the row is, what was found, what to do."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from streampgs.errors import DataError
 from streampgs.kernels import placing_loop as row_loops
 from streampgs.table.layout import Columns
 
-_SKIP = "mend the data, or leave such rows out with --on-bad-row skip"
+_SKIP = "fix the data, or leave such rows out with --on-bad-row skip"
 
-# reason → (short name for counts, what one row has, remedy)
+# reason → (short name for counts, fault of a row, remedy)
 REASONS: dict[int, tuple[str, str, str]] = {
     row_loops.NEGATIVE_INDEX: ("negative index", "a negative or null index", _SKIP),
     row_loops.INDEX_TOO_LARGE: (
@@ -77,8 +77,8 @@ def bad_row_error(
     rows: NDArray[np.int64],
     columns: Columns,
 ) -> DataError:
-    """The error for the first bad row of a block; `rows` are the block's rows that `reasons` speaks of. Where columns are
-    encoded, features are called by what they come from."""
+    """The error for the first bad row of a block; `reasons` belong to these rows of the block. Features of encoded tables
+    are named by their columns."""
     k = int(np.flatnonzero(reasons)[0])
     reason, row = int(reasons[k]), int(rows[k])
     alike = int(np.count_nonzero(reasons == reason))

@@ -1,7 +1,7 @@
 """Decoded groups kept on disk: each group is decoded once, later passes read any slice of it at Arrow's speed.
 
 A cache file is an Arrow IPC stream (schema, one record batch a slice) followed by an index with a checksum for each
-message. What does not check out is thrown away and decoded anew: a cache can cost time, never bits.
+message. Damaged files are deleted and decoded again: a damaged cache costs time but never changes bits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
 class CacheDamaged(Exception):
-    """The file is not what was once written."""
+    """The content of the file has changed since it was written."""
 
 
 @dataclass
@@ -109,7 +109,7 @@ class BlockCache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.rebuilt = 0
-        """Damaged files found and decoded anew."""
+        """How many damaged files were decoded again."""
         remove_leftovers(folder, ".*.arrows-*-*")
 
     def path(self, group: Group) -> Path:
@@ -117,7 +117,7 @@ class BlockCache:
         return self.folder / f"{hashlib.sha256(facts).hexdigest()[:32]}-{group.in_file}-{group.slice_rows}.arrows"
 
     def open(self, group: Group) -> CacheFile | None:
-        """The group's cache file; None if there is none that is sound."""
+        """The group's cache file; None if it is missing or damaged."""
         path = self.path(group)
         try:
             file = LocalFile(path)
@@ -135,7 +135,7 @@ class BlockCache:
         self.rebuilt += 1
 
     def write(self, group: Group, slices: Iterable[RowBlock]) -> None:
-        """Keep a decoded group: under a temporary name until it is whole."""
+        """Write a decoded group, under a temporary name until it is complete."""
         path = self.path(group)
         temporary = path.with_name(f".{path.name}-{os.getpid()}-{threading.get_ident()}")
         try:
@@ -164,7 +164,7 @@ class BlockCache:
                 "free some space there, or name another place with --cache DIR; then resume",
             ) from error
         finally:
-            with suppress(OSError):  # mostly because it has its final name by now
+            with suppress(OSError):  # it usually has its final name by now
                 temporary.unlink()
 
 

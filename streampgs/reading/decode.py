@@ -1,4 +1,4 @@
-"""Groups that can only be decoded whole, as slices of a given number of rows."""
+"""Groups that must be decoded from their first row on, as slices of a given number of rows."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from streampgs.table.catalog import Shard
 from streampgs.table.layout import Columns
 from streampgs.table.partitions import partition_columns
 
-# Less at a time costs more in calls than in decoding.
+# Smaller batches cost more in calls than in decoding.
 _BATCH_BYTES = 1 << 20
 DECODER_NAME = "streampgs-decoder"
-# With hundreds of columns the calls are many.
+# With hundreds of columns there are many calls.
 _ENCODED_BATCH_BYTES = 1 << 25
 _MUCH_LONGER = 4
 _LONG_ROW = 1 << 16
@@ -104,10 +104,10 @@ def _naming_rows(shard: Shard, group: int, first: int) -> Iterator[None]:
 
 
 def _as_catalogued(columns: Columns, encoding: Encoding, shard: Shard) -> Columns:
-    """With what was known of columns when the shard came: its rows are the same for ever, and what is cached of them."""
+    """With the encoding as of the shard's arrival, so that its rows never change."""
     then = encoding.as_of(shard.layout.encoding) if shard.layout.encoding is not None else None
     if then is None:
-        raise DataError(f"shard '{shard.path}' was encoded in another way", "start a new run")
+        raise DataError(f"shard '{shard.path}' was encoded differently", "start a new run")
     return replace(columns, encoding=then)
 
 
@@ -141,7 +141,7 @@ def _in_parts(batch: pa.RecordBatch, parts: int, shard: Shard, columns: Columns)
 
 
 def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """The same, each decoded by a thread of its own while the one before is encoded."""
+    """The same batches; one is decoded in another thread while the previous one is encoded."""
     with ThreadPoolExecutor(1, DECODER_NAME) as pool:
         following = pool.submit(next, batches, None)
         while (batch := following.result()) is not None:
@@ -150,7 +150,7 @@ def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]:
-    """A batch's columns, and those that the file does not have."""
+    """The columns of a batch, and those in the names of folders or in the table's log."""
     own = dict(zip(batch.schema.names, batch.columns, strict=True))
     return own | partition_columns(shard.layout.partitions, batch.num_rows)
 
@@ -180,7 +180,7 @@ def opened(shard: Shard) -> OpenShard:
 
 
 def _categories(columns: Columns) -> frozenset[str]:
-    """Columns to be read with each different string once, unless strings are so long that a set of them is large."""
+    """Columns to be read as dictionaries, unless their strings are so long that a dictionary would be large."""
     if not isinstance(columns.encoding, Encoding) or columns.encoding.bytes_per_row > _LONG_ROW:
         return frozenset()
     return frozenset(column.name for column in columns.encoding.all_columns if kind_of(column).reads_dictionaries)

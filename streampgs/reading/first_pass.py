@@ -1,8 +1,8 @@
-"""The first pass over groups that must be decoded: their rows go from the decoder straight into a window, and on the
-way into the cache, while they are still at hand.
+"""The first pass over groups that must be decoded: their rows go from the decoder straight into a window, and into the
+cache at the same time.
 
-How long a row is shows only when it is decoded, so a window with such groups cannot be laid out in visiting order.
-Instead rows lie as they come, and several groups are decoded at a time.
+The length of a row is known only after decoding, so a window with such groups cannot be laid out in visiting order.
+Rows are stored in the order of decoding instead, and several groups are decoded at a time.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from streampgs.table.catalog import Shard
 
 @dataclass(frozen=True)
 class Target:
-    """Where a group's rows go."""
+    """The slots of a group's rows in a window."""
 
     window: Window
     slots: NDArray[np.int64]
 
 
 class Decoding:
-    """Groups on their way into one window."""
+    """The groups that are being decoded into one window."""
 
     def __init__(self) -> None:
         self.running: list[Future[Found]] = []
@@ -44,7 +44,7 @@ class Decoding:
             raise Stopped
 
     def end(self) -> None:
-        """Let nothing touch the window any more."""
+        """Return after all threads have left the window alone."""
         self._given_up.set()
         for future in self.running:
             future.cancel()
@@ -52,7 +52,7 @@ class Decoding:
 
 
 class Decoders:
-    """A few threads that decode groups into windows, in the order in which they are asked to."""
+    """A few threads that decode groups into windows, in the order of the requests."""
 
     def __init__(self, rules: RowRules, cache: BlockCache | None, check_stop: Callable[[], None], count: int) -> None:
         self._rules = rules
@@ -62,7 +62,7 @@ class Decoders:
         self._pool: ThreadPoolExecutor | None = None
 
     def begin(self, wanted: list[tuple[Group, Target]], width: int | None, keep: bool) -> Decoding:
-        """`width` as in RowPlacer; `keep`: put the decoded rows into the cache, where they belong there."""
+        """`width` as in RowPlacer; `keep`: write the rows of cached shards into the cache."""
         decoding = Decoding()
         if wanted and self._pool is None:
             self._pool = ThreadPoolExecutor(self._count, DECODER_NAME)
@@ -98,7 +98,7 @@ class Decoders:
     def _placed(
         self, group: Group, target: Target, placer: RowPlacer, decoding: Decoding, found: Found
     ) -> Iterator[RowBlock]:
-        """The group's rows, each block when it is in the window."""
+        """The group's rows; each block is yielded after it was copied into the window."""
         row = 0
         for block in group.blocks():
             self._check_stop()

@@ -1,8 +1,8 @@
-"""Filling a window: find where each row goes, then read block by block and put the rows there.
+"""Fill a window: find the place of each row, then read block by block and copy the rows there.
 
-Lengths of rows come first (for lists, their offsets alone are read), because in a window laid out in visiting order
-the place of a row depends on the lengths of all the others. Then each block is fetched once into scratch memory and
-its rows are copied to their places. Groups that come whole from a decoder go another way: see first_pass.
+The lengths of all rows are read first (only the offsets of the lists), because in a window laid out in visiting order
+the place of a row depends on the lengths of the others. Then each block is read once into scratch memory, and its rows
+are copied to their places. Groups that are decoded straight into the window are described in first_pass.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ _LOOK_UP_SECONDS = 0.05
 
 @dataclass
 class _Part:
-    """Rows of a plan that come from one place."""
+    """Rows of a plan from one source."""
 
     source: Block | Group
     slots: Ints
     lengths: Ints | None
-    """None: known only when the rows are decoded."""
+    """None: known only after decoding."""
 
     @property
     def room(self) -> int:
@@ -61,7 +61,7 @@ class _Part:
 
 @dataclass
 class _Filling:
-    """A window on its way: groups that are being decoded into it, blocks that are still to be read."""
+    """A window in the making: the groups being decoded into it, and the blocks still to be read."""
 
     decoding: Decoding
     blocks: list[tuple[Block, _Part]]
@@ -90,10 +90,10 @@ class WindowFiller:
         self._decoders = Decoders(rules, cache, self.blocks.check_stop, decoders)
         self._ahead: dict[Cursor, _Filling] = {}
         self.last_epoch: int | None = None
-        """The epoch before which reading ends, if that is known: no rows are kept for it."""
+        """Reading ends before this epoch, if it is known; then no rows are cached for it."""
 
     def warm_up(self) -> None:
-        """Compile, or load from the cache, the loops that a fill will need."""
+        """Compile the loops that filling needs, or load them from their cache."""
         shuffled(np.uint64(0), 0)
         checksum(np.empty(0, np.uint8))
         self._placer.warm_up()
@@ -104,34 +104,34 @@ class WindowFiller:
         self._decoders.close()
         self.blocks.close()
         if self._copies is not None:
-            self._copies.close(waiting=False)  # a checkpoint may be due, and a store stands still
+            self._copies.close(waiting=False)  # a checkpoint may be due while a store does not answer
 
     def announce(self, plan: WindowPlan) -> None:
-        """Let the system read ahead for a window that is to be filled next."""
-        with suppress(OSError, StreampgsError, CacheDamaged):  # it comes again where the window is asked for
+        """Let the system read ahead for the next window."""
+        with suppress(OSError, StreampgsError, CacheDamaged):  # raised again when the window is filled
             self.blocks.announce(plan)
 
     def start(self, plan: WindowPlan, window: Window) -> None:
-        """Begin with a window that is to be filled next, if all that it needs is decoders: they need no waiting for."""
-        with suppress(OSError):  # it comes again where the window is asked for
+        """Start to decode the next window, if all its groups are decoded straight into it."""
+        with suppress(OSError):  # raised again when the window is filled
             groups = self.blocks.all_undecoded(plan)
             if groups is not None and (self.sparse or self._width is not None):
                 self._ahead[plan.start] = self._begin(plan, window, [*groups])
 
     def fill(self, plan: WindowPlan, window: Window, meanwhile: Callable[[], None] = lambda: None) -> None:
-        """Put the plan's rows into the window. `meanwhile` is called when disk or decoders may soon have nothing to do."""
+        """Put the plan's rows into the window. `meanwhile` is called when disk or decoders may soon be idle."""
         attempts: Counter[Path] = Counter()
         while True:
             try:
                 self._fill(plan, window, meanwhile)
                 return
             except _GroupDamaged as damage:
-                # A cache file that does not check out is decoded anew; a disk that damages it every time is not.
+                # A damaged cache file is decoded again, but not if the disk damages it every time.
                 attempts[damage.file.path] += 1
                 if attempts[damage.file.path] == 3 or self.cache is None:
                     raise DataError(
-                        f"the cache in '{damage.file.path.parent}' is damaged again and again: {damage.__cause__}",
-                        "check that disk; name another place with --cache DIR, or use --no-cache",
+                        f"the cache in '{damage.file.path.parent}' is damaged repeatedly: {damage.__cause__}",
+                        "check that disk; name another folder with --cache DIR, or use --no-cache",
                     ) from damage
                 self.cache.discard(damage.file.path)
                 self.blocks.close()
@@ -140,10 +140,10 @@ class WindowFiller:
         filling = self._ahead.pop(plan.start, None) or self._begin(plan, window, self.blocks.of_plan(plan))
         found = Found()
         try:
-            # In the order of the plan, so that of several faults it is always the same that is told.
+            # In the order of the plan, so that of several faults always the same one is reported.
             for decoded in filling.decoding.running:
                 while True:
-                    meanwhile()  # one large group must not keep the other decoder waiting
+                    meanwhile()  # one large group must not keep the other decoder idle
                     with suppress(TimeoutError):
                         found.add(decoded.result(_LOOK_UP_SECONDS))
                         break
@@ -158,14 +158,14 @@ class WindowFiller:
         window.complete(found.largest_index, found.skipped, found.dropped)
 
     def sample(self, most_bytes: int) -> Window:
-        """Rows of blocks evenly spread over the catalog, about so many bytes of them; all, if they are fewer."""
+        """About so many bytes of rows, in blocks evenly spread over the catalog; all rows if there are fewer."""
         total = int((8 * self.catalog.group_entries + 24 * self.catalog.group_rows).sum())
         every = max(1, -(-total // most_bytes))
         return joined(self.in_file_order(_SAMPLED_BLOCK_BYTES, every))
 
     def in_file_order(self, block_bytes: int, every: int = 1) -> Iterator[Window]:
-        """The rows of the catalog, block after block as the files have them, or of each `every`th block; the window is
-        one and the same."""
+        """The rows of the catalog in the order of the files, block by block, or each `every`th block. The same window is
+        used for all blocks."""
         window = Window()
         for block in self.blocks.in_file_order(block_bytes, every):
             self._fix_width([block])
@@ -179,7 +179,7 @@ class WindowFiller:
             window.complete(found.largest_index, found.skipped, found.dropped)
             yield window
 
-    # How long each row is, and where it goes.
+    # Lengths and places of rows.
 
     def _begin(self, plan: WindowPlan, window: Window, sources: list[Block | Group]) -> _Filling:
         for source in sources:
@@ -199,8 +199,8 @@ class WindowFiller:
         return _Filling(self._decoders.begin(groups, self._placer.width, keep), blocks)
 
     def _lay_out(self, parts: list[_Part], window: Window) -> None:
-        """Make room in the window: in visiting order if all lengths are known, else part by part, and behind those of
-        known lengths the rows as they are decoded."""
+        """Reserve memory in the window: in visiting order if all lengths are known; else part by part, first the rows of
+        known lengths, then rows in the order of decoding."""
         shape = self.rules.shape(self.sparse)
         known = [part.lengths for part in parts if part.lengths is not None]
         slots = [part.slots for part in parts]
@@ -208,7 +208,7 @@ class WindowFiller:
             window.lay_out(np.concatenate(known), np.concatenate(slots), shape)
             return
         room = sum(part.room for part in parts)
-        window.make_room(sum(len(part.slots) for part in parts), room, shape)
+        window.allocate(sum(len(part.slots) for part in parts), room, shape)
         for part in parts:
             if part.lengths is not None:
                 window.lay_out_next(part.lengths, part.slots)
@@ -226,14 +226,14 @@ class WindowFiller:
         return lengths if source.picks is None else lengths[source.picks]
 
     def _fix_width(self, sources: list[Block] | list[Block | Group]) -> None:
-        """Features of a dense row: fixed by option or schema, or else by the first row that is read."""
+        """Set the width of dense rows: fixed by an option or the schema, else by the first row."""
         if self.sparse:
             return
         if self._width is None:
             self._width = next((s.layout.width for s in self.catalog.shards if s.layout.width is not None), None)
         if self._width is None:
             self._width = next((width for source in sources for width in self._widths(source)), None)
-        self._placer.width = self._width or 0  # None: no row so far has features
+        self._placer.width = self._width or 0  # None: no row has features yet
 
     def _widths(self, source: Block | Group) -> Iterator[int]:
         """Features of the first row that has any, block by block."""
@@ -268,7 +268,7 @@ class WindowFiller:
 
     @contextmanager
     def _naming_faults(self, block: Block) -> Iterator[None]:
-        """Faults of reading become errors that name the place."""
+        """Turn faults of reading into errors that name the group."""
         try:
             yield
         except (CacheDamaged, MetadataDamaged, pa.ArrowException, OSError) as fault:
@@ -303,7 +303,7 @@ class _GroupDamaged(Exception):
 
 
 def refuse_unreadable(catalog: Catalog, schedule: Schedule) -> None:
-    """Groups that can only be decoded whole, are not cached and exceed a window can never be trained on."""
+    """Refuse groups that must be decoded, are not cached and exceed a window: they can never be trained on."""
     sizes = catalog.group_rows * schedule.groups.row_bytes
     stuck = schedule.groups.decoded & ~schedule.groups.cached & (sizes > schedule.sizes.window_bytes)
     if stuck.any():
@@ -313,5 +313,5 @@ def refuse_unreadable(catalog: Catalog, schedule: Schedule) -> None:
         raise OptionError(
             f"shard '{shard.path}', {shard.group_name} {in_file} takes {sizes[group] / 1e6:,.1f} MB decoded; "
             f"a window holds {schedule.sizes.window_bytes / 1e6:,.1f} MB",
-            "let it be cached (no --no-cache, a larger --cache-limit), give more --memory, or write smaller row groups",
+            "allow it to be cached (no --no-cache, a larger --cache-limit), give more --memory, or write smaller row groups",
         )

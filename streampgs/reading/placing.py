@@ -1,4 +1,4 @@
-"""Rows of a block's columns go to their places in a window, and are checked on the way."""
+"""Copy the rows of a block to their places in a window, and check them."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ _NO_VALUES, _NO_TARGETS = np.empty(0, np.float32), np.empty(0)
 
 @dataclass(frozen=True)
 class RowRules:
-    """What a row is and when it is refused."""
+    """The columns of a row, and when a row is refused."""
 
     columns: Columns
     classifies: bool
     skip_bad_rows: bool
     features: int | None
-    """The number of features, where it is fixed."""
+    """The number of features, if it is fixed."""
 
     @property
     def unrepeated(self) -> bool:
-        """Whether rows are encoded in a way that no index can come twice."""
+        """Whether the encoding guarantees that no index is repeated."""
         return isinstance(self.columns.encoding, Encoding) and not self.columns.encoding.unbounded
 
     def shape(self, sparse: bool) -> RowShape:
@@ -45,14 +45,14 @@ class RowRules:
 
 @dataclass
 class Found:
-    """What came to light about rows while they were placed."""
+    """Results of placing rows."""
 
     largest_index: int = -1
     skipped: Counter[int] = field(default_factory=Counter)
     dropped: list[NDArray[np.int64]] = field(default_factory=list)
     """Slots of the skipped rows."""
     reasons: list[NDArray[np.uint8]] = field(default_factory=list)
-    """Why each of these was skipped."""
+    """Why each of these rows was skipped."""
 
     def add(self, other: Found) -> None:
         self.largest_index = max(self.largest_index, other.largest_index)
@@ -63,7 +63,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where rows come from: a group of a shard, from its row `first_row` on."""
+    """The source of rows: a group of a shard, from its row `first_row` on."""
 
     shard: Shard
     group: int
@@ -87,12 +87,12 @@ class NamesRows(Protocol):
     def shard(self) -> HasLayout: ...
 
     def name_of(self, row: int) -> str:
-        """What a row that cannot be used is called in an error."""
+        """The name of a row in errors."""
 
 
 class RowPlacer:
-    """Places rows for one thread. A dense row has `width` entries, unless its shard tells of fewer columns; None: rows
-    are laid out as sparse ones."""
+    """Places rows for one thread. A dense row has `width` entries, unless its shard has fewer columns; None: all rows are
+    stored as sparse ones."""
 
     def __init__(self, rules: RowRules, width: int | None) -> None:
         self.rules = rules
@@ -100,7 +100,7 @@ class RowPlacer:
         self._table = repeat_table(256)
 
     def warm_up(self) -> None:
-        """Compile, or load from the cache, the loops that placing needs."""
+        """Compile the loops that placing needs, or load them from their cache."""
         values, reasons = np.empty(0, np.float32), np.empty(0, np.uint8)
         if self.width is None:
             indices, bounds = np.empty(0, np.int32), np.zeros(1, np.int64)
@@ -112,7 +112,7 @@ class RowPlacer:
             place_dense(_NO_ROWS, _NO_ROWS, 1, _frozen(values), _NO_ROWS, values, reasons)
 
     def width_of(self, shard: HasLayout) -> int | None:
-        """Of a dense row. Those of encoded columns are as long as there were columns when the shard came."""
+        """The length of a dense row. Encoded rows are as long as there were columns when the shard arrived."""
         return shard.layout.width if shard.layout.encoding is not None else self.width
 
     def place(
@@ -124,7 +124,7 @@ class RowPlacer:
         origin: NamesRows,
         found: Found,
     ) -> None:
-        """Copy the rows that `picks` names (None: all) to their slots, which the window has laid out."""
+        """Copy the rows in `picks` (None: all) to their slots in the window."""
         faults = block.faults.copy()
         targets, weights = self._targets(block, origin.shard, faults)
         values = _NO_VALUES if block.values is None else block.values
@@ -173,7 +173,7 @@ class RowPlacer:
             found.reasons.append(reasons[bad])
 
     def _targets(self, block: RowBlock, shard: HasLayout, faults: NDArray[np.uint8]) -> tuple[Floats, Floats]:
-        """What is learned from each row's labels, and the weights by class; faults are marked."""
+        """The targets of the rows and their weights; unusable labels are marked in `faults`."""
         return targets_of(block, self.rules.columns, self.rules.classifies, shard.layout.classes, faults)
 
     def _reach(self, bounds: NDArray[np.int64]) -> None:

@@ -1,7 +1,7 @@
-"""Two windows in turn: while one is trained on, a thread of its own fills the next.
+"""Two windows in turn: while one is used for training, a thread fills the other.
 
-Where windows are decoded, and one is free again before the other is full, its decoding begins already: decoders then
-never wait for each other at a window's end.
+If a window is free before the other one is full, its groups are decoded already. So decoders are never idle at the end
+of a window.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from streampgs.reading.loader import WindowFiller
 from streampgs.reading.window import Window
 
 _STOP_POLL_SECONDS = 0.1
-_ROOM_FOR_THREADS = 256 << 20
-"""Addresses, not memory: stacks and heaps of the reader and of decoders."""
+_THREAD_ADDRESS_BYTES = 256 << 20
+"""Address space, not memory: stacks and heaps of the reader and the decoders."""
 
 
 class StopAsked(Protocol):
     reason: str | None
 
 
-def _check_room_for_threads() -> None:
-    """Python waits forever for a thread that finds no memory to begin with: so it is looked for beforehand."""
+def _check_memory_for_threads() -> None:
+    """Python waits forever for a thread that cannot start for lack of memory, so memory is checked in advance."""
     try:
-        mmap.mmap(-1, _ROOM_FOR_THREADS).close()
+        mmap.mmap(-1, _THREAD_ADDRESS_BYTES).close()
     except OSError as error:
-        raise MemoryError("no room for threads") from error
+        raise MemoryError("not enough memory for threads") from error
 
 
 class ReadyWindows:
-    """Handed from the thread that fills them to the one that trains on them."""
+    """Windows on their way from the filling thread to the training thread."""
 
     def __init__(self) -> None:
         self.seconds_waiting = 0.0
         self._queue: queue.SimpleQueue[Window | BaseException | None] = queue.SimpleQueue()
 
     def put(self, item: Window | BaseException | None) -> None:
-        """None: there will be no more."""
+        """None: there are no more."""
         self._queue.put(item)
 
     def next(self, stop: StopAsked) -> Window | None:
-        """The next window; None when there is none, or on a stop. An error is raised."""
+        """The next window; None at the end or on a stop request. Errors of the other thread are raised here."""
         began = time.perf_counter()
         try:
             while stop.reason is None:
@@ -64,7 +64,7 @@ class ReadyWindows:
 
 
 class Pipeline:
-    """Windows in order from a cursor on; an error comes where the window that has it would have come."""
+    """Windows in order, from a cursor on. An error is raised in place of the window in which it happened."""
 
     def __init__(self, filler: WindowFiller, schedule: Schedule, cursor: Cursor, last_epoch: int | None) -> None:
         self._filler = filler
@@ -78,12 +78,12 @@ class Pipeline:
         self._windows = (Window(), Window())
         for window in self._windows:
             self._free.put(window)
-        _check_room_for_threads()
+        _check_memory_for_threads()
         self._thread = threading.Thread(target=self._run, args=(cursor,), name="streampgs-reader", daemon=True)
         self._thread.start()
 
     def next(self, stop: StopAsked) -> Window | None:
-        """The next window, to be given back with `release`; None when the last epoch is over, or on a stop."""
+        """The next window, to be returned with `release`; None after the last epoch, or on a stop request."""
         return self._ready.next(stop)
 
     @property
@@ -116,8 +116,7 @@ class Pipeline:
             self._ready.put(error)
 
     def _begin(self, cursor: Cursor) -> None:
-        """Look after the window behind the one that is being filled: announce it, and start with it as soon as there
-        is room for it."""
+        """Announce the window after the one being filled, and start with it as soon as a window is free."""
         if self._announced != cursor and not self._ends_at(cursor):
             self._announced = cursor
             self._filler.announce(self._schedule.window(cursor))
@@ -130,7 +129,7 @@ class Pipeline:
         return self._last_epoch is not None and cursor.epoch >= self._last_epoch
 
     def _take(self, cursor: Cursor, wait: bool) -> tuple[WindowPlan, Window] | None:
-        """The plan at the cursor and a free window for it; None if there is none, or no window will be wanted."""
+        """The plan at the cursor and a free window for it; None without a free window, or at the end."""
         if self._ends_at(cursor):
             if wait:
                 self._ready.put(None)
@@ -140,6 +139,6 @@ class Pipeline:
         except queue.Empty:
             return None
         if window is None:
-            self._free.put(None)  # to be seen again by who waits
+            self._free.put(None)  # for the next call
             return None
         return self._schedule.window(cursor), window

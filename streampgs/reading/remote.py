@@ -1,4 +1,4 @@
-"""Where the copies of remote shards lie, and how much they may take."""
+"""Local copies of remote shards: their folder, their limit, and when they are fetched."""
 
 from __future__ import annotations
 
@@ -27,16 +27,14 @@ def copies_folder(cache: str) -> Path:
 
 
 def refuse_remote(catalog: Catalog, run: Path, resources: Resources) -> None:
-    """Data may lie in a store; what a run writes may not, and needs a place for copies."""
+    """Refuse runs and caches in an object store, and remote data without a cache for copies."""
     for option, folder in (("--run", run), ("--cache", resources.cache)):
         if folder is not None and is_address_of_path(folder):
-            raise OptionError(
-                f"{option} '{folder}' is no folder on this disk", "runs and their caches are kept on disks"
-            )
+            raise OptionError(f"{option} '{folder}' is not a folder on this disk", "runs and caches must be on a disk")
     if resources.no_cache and catalog.remote:
         raise OptionError(
-            f"--no-cache with shards in an object store ('{catalog.remote[0]}'): copies of them are what is read",
-            "leave --no-cache out; --cache DIR says where copies lie and --cache-limit how much they may take",
+            f"--no-cache with shards in an object store ('{catalog.remote[0]}'): local copies are needed for reading",
+            "leave out --no-cache; --cache DIR sets the folder of the copies and --cache-limit their size",
         )
 
 
@@ -87,7 +85,7 @@ class LocalCopies:
 
 @contextmanager
 def one_by_one(catalog: Catalog) -> Iterator[tuple[Catalog, Copies | None]]:
-    """For going through a catalog once: copies in a temporary folder, of one shard and the next."""
+    """For one pass over a catalog: copies of the current shard and the next, in a temporary folder."""
     if not catalog.remote:
         yield catalog, None
         return

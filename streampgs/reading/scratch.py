@@ -1,4 +1,4 @@
-"""Memory for one block at a time, used again and again: fresh pages for each read would cost as much as the read."""
+"""Reusable memory for one block at a time: new pages for each read would cost as much as the read."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Scratch:
         return self._arena.size
 
     def reset(self) -> None:
-        """Everything taken so far may be overwritten."""
+        """Memory taken so far may be overwritten."""
         self._used = 0
 
     def take(self, size: int) -> Bytes:
         if self._used + size > self._arena.size:
-            # What was taken from the old arena stays valid: its arrays hold it alive.
+            # Arrays in the old arena stay valid: they keep it alive.
             self._arena = _aligned(2 * (self._used + size))
             self._used = 0
         taken = self._arena[self._used : self._used + size]

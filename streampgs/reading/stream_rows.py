@@ -153,7 +153,7 @@ class StreamEncoder:
         window, count = self._window, batch.num_rows
         block = self._block(batch, first)
         lengths = np.diff(block.bounds) if self.width is None else np.full(count, self.width)
-        window.make_room(count, int(lengths.sum()), self.shape)
+        window.allocate(count, int(lengths.sum()), self.shape)
         slots = np.arange(count)
         window.lay_out_next(lengths, slots)
         found = Found()

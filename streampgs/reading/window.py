@@ -1,4 +1,4 @@
-"""A window: rows in memory, in the order in which they will be visited."""
+"""A window: rows in memory, in visiting order."""
 
 from __future__ import annotations
 
@@ -53,22 +53,22 @@ class RowShape:
 class Window:
     """Row r has entries [starts[r], stops[r]) of `values` (and `indices`, for sparse rows).
 
-    Rows lie in visiting order, or block by block where they were decoded straight into the window.
+    The entries are in visiting order, or group by group if they were decoded straight into the window.
 
-    The arrays keep their memory from window to window and only ever grow.
+    The arrays keep their memory from window to window and only grow.
     """
 
     def __init__(self) -> None:
         self.plan: WindowSpan | None = None
         self.rows = 0
         self.entries = 0
-        """Of all rows asked for; `values` may have more room than they take."""
+        """Of all rows; `values` may be longer."""
         self.largest_index = -1
         self.skipped: Counter[int] = Counter()
         self.kept: NDArray[np.bool_] | None = None
-        """Which of the rows asked for are here, in their order; None: all."""
+        """Which of the requested rows are in the window, in their order; None: all."""
         self.seen: NDArray[np.bool_] | None = None
-        """Which rows were trained on before, in another window; None: none, as far as windows know."""
+        """Which rows were in an earlier window of the stream; None: none."""
         self.starts: NDArray[np.int64] = np.empty(0, np.int64)
         self.stops: NDArray[np.int64] = np.empty(0, np.int64)
         self.labels: NDArray[np.float64] = np.empty(0)
@@ -76,47 +76,47 @@ class Window:
         self.offsets: NDArray[np.float64] = np.empty(0)
         """Added to the rows' scores; empty: none."""
         self.number_rows: Callable[[], NDArray[np.int64]] | None = None
-        """Computes the numbers of all rows asked for, in their order."""
+        """Computes the numbers of all requested rows, in their order."""
         self.indices: NDArray[np.uint32] = np.empty(0, np.uint32)
         self.values: NDArray[np.float32] = np.empty(0, np.float32)
-        self._room: dict[str, NDArray[Any]] = {}
-        self._foretold = 0
+        self._buffers: dict[str, NDArray[Any]] = {}
+        self._expected = 0
         self._taken = 0
-        """Entries that rows have been given, where they are given as rows come."""
+        """Entries given to rows so far, if rows get them one block after the other."""
         self._turns = threading.Condition()
         self._copying = 0
 
     def reserve(self, name: str, size: int) -> NDArray[Any]:
-        """The array of that name with `size` entries, their content undefined."""
+        """The array of that name with `size` entries of undefined content."""
         current = getattr(self, name)
-        room = self._room.get(name)
+        room = self._buffers.get(name)
         if room is None or room.size < size:
-            self._room.pop(name, None)
-            setattr(self, name, np.empty(0, current.dtype))  # let go of the old memory before the new is taken
+            self._buffers.pop(name, None)
+            setattr(self, name, np.empty(0, current.dtype))  # free the old memory before the new is allocated
             del current, room
-            room = self._room[name] = np.empty(size + size // 16, getattr(self, name).dtype)
+            room = self._buffers[name] = np.empty(size + size // 16, getattr(self, name).dtype)
         setattr(self, name, room[:size])
         return room[:size]
 
     @property
     def numbers(self) -> NDArray[np.int64]:
-        """The global number of each row, computed when it is asked for: its place among all rows of the catalog, or in
-        the stream. -1: a replayed row of a stream, whose number is not kept. A sample has no numbers."""
+        """The global number of each row, computed on request: its place among all rows of the catalog or of the stream.
+        -1: a replayed row of a stream, whose number is not kept. A sample has no numbers."""
         assert self.number_rows is not None, "the rows of a sample have no numbers"
         numbers = self.number_rows()
         return numbers if self.kept is None else numbers[self.kept]
 
     def lay_out(self, lengths: NDArray[np.int64], slots: NDArray[np.int64], shape: RowShape) -> None:
-        """Give each slot its place, in visiting order; lengths[k] is the length of the row that goes to slots[k]."""
-        self.make_room(len(lengths), int(lengths.sum()), shape)
+        """Place all rows in visiting order; lengths[k] is the length of the row for slots[k]."""
+        self.allocate(len(lengths), int(lengths.sum()), shape)
         self.stops[slots] = lengths
         np.cumsum(self.stops, out=self.stops)
         if self.rows:
             self.starts[0] = 0
             self.starts[1:] = self.stops[:-1]
 
-    def make_room(self, rows: int, entries: int, shape: RowShape) -> None:
-        """For so many rows with at most so many entries in all. `lay_out_next` gives them their places."""
+    def allocate(self, rows: int, entries: int, shape: RowShape) -> None:
+        """Reserve memory for so many rows with at most so many entries in all. `lay_out_next` places them."""
         self.reserve("starts", rows)
         self.reserve("stops", rows)
         self.labels = self.reserve("labels", rows * shape.labels)
@@ -128,10 +128,10 @@ class Window:
         self.reserve("indices", entries if shape.sparse else 0)
         self.rows = rows
         self.kept = None
-        self._foretold, self._taken = entries, 0
+        self._expected, self._taken = entries, 0
 
     def lay_out_next(self, lengths: NDArray[np.int64], slots: NDArray[np.int64]) -> None:
-        """Rows for the given slots lie one behind the other in the first entries that no row has yet."""
+        """Place the rows for these slots one after the other in the next free entries."""
         stops = self._taken + np.cumsum(lengths)
         self._taken += int(lengths.sum())
         if self._taken > self.values.size:
@@ -141,8 +141,8 @@ class Window:
 
     @contextmanager
     def room_for(self, lengths: NDArray[np.int64] | None, slots: NDArray[np.int64]) -> Iterator[None]:
-        """While it lasts, rows may be copied to the slots, by several threads at a time. The lengths of sparse rows are
-        told here: they may turn out longer than was foretold, and then the arrays grow while no one copies."""
+        """While it lasts, rows may be copied to the slots, by several threads at a time. `lengths` of sparse rows may add up
+        to more than expected; then the arrays grow while no thread copies."""
         with self._turns:
             if lengths is not None:
                 if self._taken + int(lengths.sum()) > self.values.size:
@@ -157,21 +157,21 @@ class Window:
                 self._turns.notify_all()
 
     def _grow_entries(self) -> None:
-        if self._taken > _MOST_GROWTH * max(self._foretold, _FEW_ENTRIES):
+        if self._taken > _MOST_GROWTH * max(self._expected, _FEW_ENTRIES):
             raise DataError(
-                f"rows are more than {_MOST_GROWTH} times as long as they were in the sample at the start: a window has "
-                f"{self._taken:,} entries, {self._foretold:,} were foretold",
+                f"rows are more than {_MOST_GROWTH} times as long as in the sample at the start: a window has "
+                f"{self._taken:,} entries, {self._expected:,} were expected",
                 "start a new run with a --window a tenth as large, or on data in a random order (streampgs pack --shuffle)",
             )
         for name in ("values", "indices"):
-            old, room = getattr(self, name), self._room[name]
+            old, room = getattr(self, name), self._buffers[name]
             if room.size < self._taken:
-                room = self._room[name] = np.empty(int(_GROWTH * self._taken), old.dtype)
+                room = self._buffers[name] = np.empty(int(_GROWTH * self._taken), old.dtype)
                 room[: old.size] = old
             setattr(self, name, room)
 
     def complete(self, largest_index: int, skipped: Counter[int], dropped: list[NDArray[np.int64]]) -> None:
-        """All rows are in their places, or are to be left out."""
+        """Finish after all rows were copied; leave out the dropped ones."""
         self.entries = int(self.stops.sum() - self.starts.sum())
         self.largest_index = largest_index
         self.skipped = skipped
@@ -179,7 +179,7 @@ class Window:
             self.drop(np.concatenate(dropped))
 
     def drop(self, slots: NDArray[np.int64]) -> None:
-        """Leave out the rows in these slots; the others keep their order."""
+        """Remove the rows in these slots; the others keep their order."""
         keep = np.ones(self.rows, np.bool_)
         keep[slots] = False
         self.kept = keep
@@ -192,11 +192,11 @@ class Window:
 
     @property
     def nbytes(self) -> int:
-        return sum(room.nbytes for room in self._room.values())
+        return sum(room.nbytes for room in self._buffers.values())
 
 
 def joined(windows: Iterable[Window]) -> Window:
-    """The rows of all of them, in one window; each may be used again as soon as the next is asked for."""
+    """The rows of all windows in one; a window may be reused after the next was requested."""
     parts: dict[str, list[NDArray[Any]]] = {
         name: [] for name in ("starts", "stops", "labels", "weights", "offsets", "indices", "values")
     }

@@ -1,6 +1,6 @@
-"""The catalog: which shards there are, their groups of rows, and how each file is recognised.
+"""The catalog: the shards, their groups of rows, and how each file is recognised.
 
-Shards are numbered in the order of their coming and never renumbered; new ones go to the end.
+Shards are numbered in the order of their arrival and never renumbered; new ones are appended.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Shard:
     group_rows: tuple[int, ...]
     group_entries: tuple[int, ...]
     content: str = ""
-    """A digest of some of its bytes; empty for one in an object store, which its version tells."""
+    """A digest of some of its bytes; empty for an object, which is identified by its version."""
 
     @property
     def rows(self) -> int:
@@ -71,12 +71,12 @@ class Shard:
 
     @property
     def group_name(self) -> str:
-        """What its format calls a group."""
+        """The format's word for a group."""
         return FORMATS[self.format].group_name
 
     @cached_property
     def content_identity(self) -> str:
-        """The same without the time stamp, which copying changes."""
+        """Identifies the content without the time stamp, which copying changes."""
         facts = [
             self.fingerprint.size,
             self.fingerprint.footer_digest,
@@ -88,8 +88,8 @@ class Shard:
 
     @property
     def identity(self) -> str:
-        """What tells this content, wherever it lies, as far as its footer does: two shards of one shape, written at
-        the same time, may share it."""
+        """Identifies this content by its footer, wherever the file is. Two shards of the same shape that were written at
+        the same time may share it."""
         facts = [
             asdict(self.fingerprint),
             self.format,
@@ -107,11 +107,11 @@ class Catalog:
         self.group_entries: NDArray[np.int64] = _joined((s.group_entries for s in self.shards), np.int64)
         counts = [len(s.group_rows) for s in self.shards]
         self.shard_starts: NDArray[np.int64] = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        """Number of the first group of each shard, and behind the last the number of groups."""
+        """The first group of each shard, followed by the number of groups."""
 
     @cached_property
     def row_starts(self) -> NDArray[np.int64]:
-        """Number of the first row of each group, and behind the last the number of rows."""
+        """The first row of each group, followed by the number of rows."""
         return np.concatenate([[0], np.cumsum(self.group_rows)]).astype(np.int64)
 
     @property
@@ -124,29 +124,29 @@ class Catalog:
 
     @property
     def kind(self) -> str:
-        """Dense rows can be laid out as sparse ones, where later shards have such."""
+        """Sparse if any shard is: dense rows can be stored as sparse ones."""
         return SPARSE if any(shard.layout.kind == SPARSE for shard in self.shards) else DENSE
 
     def shard_of(self, group: int) -> tuple[int, int]:
-        """(number of the shard, number of the group in its file) of a group."""
+        """(number of the shard, number of the group in the shard)."""
         shard = int(np.searchsorted(self.shard_starts, group, side="right")) - 1
         return shard, group - int(self.shard_starts[shard])
 
     def per_group(self, values: Iterable[bool]) -> NDArray[np.bool_]:
-        """One value a shard, repeated for each of its groups."""
+        """One value per shard, repeated for each of its groups."""
         return np.repeat(np.fromiter(values, np.bool_, len(self.shards)), np.diff(self.shard_starts))
 
     def first(self, shards: int) -> Catalog:
         return Catalog(self.shards[:shards])
 
     def as_at_the_start(self) -> Catalog:
-        """Without shards that brought what is known of no checkpoint: columns or classes."""
+        """Without shards that brought new columns or classes, which no checkpoint knows yet."""
         first = self.shards[0].layout
         alike = (s.layout.encoding == first.encoding and s.layout.classes == first.classes for s in self.shards)
         return self.first(sum(1 for _ in takewhile(bool, alike)))
 
     def digest(self, shards: int | None = None) -> str:
-        """A digest of the first `shards` shards, by content and order, wherever they lie."""
+        """A digest of the first `shards` shards by content and order, wherever they are."""
         digest = hashlib.sha256()
         for shard in self.shards[:shards]:
             digest.update(shard.content_identity.encode())
@@ -158,7 +158,7 @@ class Catalog:
         return catalog
 
     def check_agreement(self) -> None:
-        """All shards hold the same kind of rows, unless encoding makes them alike."""
+        """Refuse shards with different kinds of rows, unless they are encoded."""
         reference = self.shards[0]
         for shard in self.shards:
             if shard.layout.encoding is not None:
@@ -166,7 +166,7 @@ class Catalog:
             found, expected = shard.layout, reference.layout
             if found.kind != expected.kind:
                 raise DataError(
-                    f"shard '{shard.path}' holds {found.kind} rows, but '{reference.path}' {expected.kind} ones",
+                    f"shard '{shard.path}' holds {found.kind} rows, but '{reference.path}' holds {expected.kind} rows",
                     "train on shards of one kind",
                 )
             if found.kind == DENSE and None not in (found.width, expected.width) and found.width != expected.width:
@@ -176,8 +176,8 @@ class Catalog:
                 )
 
     def check_unchanged(self, accept_touched: bool = False, retired: Collection[int] = ()) -> None:
-        """Every file is still what was catalogued; otherwise an error that names each that is not. Retired shards do not
-        matter any more, empty ones never did."""
+        """Raise an error that names each file that differs from the catalogued one. Retired and empty shards do not
+        matter."""
         live = [shard for number, shard in enumerate(self.shards) if number not in retired and shard.rows > 0]
         faults: list[str] = []
 
@@ -194,9 +194,9 @@ class Catalog:
             if now.size != was.size:
                 return f"'{shard.path}' has {now.size:,} bytes; it had {was.size:,}"
             if now.footer_digest != was.footer_digest:
-                return f"'{shard.path}' was replaced: its footer is another one"
+                return f"'{shard.path}' was replaced: its footer has changed"
             if now.modified_ns != was.modified_ns and not accept_touched:
-                return f"'{shard.path}' was written to since (same size and footer, another time stamp)"
+                return f"'{shard.path}' was modified (same size and footer, different time stamp)"
             return None
 
         with ThreadPoolExecutor(ASKERS if self.remote else _READERS) as pool:
@@ -204,13 +204,13 @@ class Catalog:
         if faults:
             listed = "\n  ".join(faults[:10]) + (f"\n  … and {len(faults) - 10} more" if len(faults) > 10 else "")
             raise DataChanged(
-                f"{len(faults)} of {len(self.shards)} shards changed under the run:\n  {listed}",
-                "restore them, or start a new run. If files were only copied or touched: --accept-touched. To go on with what "
-                "is there now, in an epoch that begins again: --accept-rewrite",
+                f"{len(faults)} of {len(self.shards)} shards have changed:\n  {listed}",
+                "restore them, or start a new run. If files were only copied or touched: --accept-touched. To "
+                "continue with the present files, in an epoch that starts again: --accept-rewrite",
             )
 
     def with_present_times(self, numbers: Collection[int]) -> Catalog:
-        """The catalog with the time stamps that the files of these shards have now."""
+        """The catalog with the present time stamps of these shards."""
 
         def present(number: int) -> Shard:
             shard = self.shards[number]
@@ -222,7 +222,7 @@ class Catalog:
             return Catalog(list(pool.map(present, range(len(self.shards)))))
 
     def with_moved(self, places: Mapping[int, Path]) -> Catalog:
-        """The catalog with shards where they lie now; a file keeps its content, not always its time stamp."""
+        """The catalog with the new paths of moved shards; their time stamps may have changed."""
         shards = [
             replace(shard, path=places[number]) if number in places else shard
             for number, shard in enumerate(self.shards)
@@ -231,11 +231,11 @@ class Catalog:
 
     @cached_property
     def remote(self) -> list[RemoteObject]:
-        """Those of its shards that lie in object stores."""
+        """The shards in object stores."""
         return [shard.path for shard in self.shards if isinstance(shard.path, RemoteObject)]
 
     def with_copies_in(self, folder: Path) -> Catalog:
-        """The same shards, remote ones with a place on this disk to be read from."""
+        """The same shards; remote ones get a place on this disk for their copies."""
 
         def placed(shard: Shard) -> Shard:
             remote = shard.path
@@ -313,7 +313,7 @@ class Surveyed:
 
     @property
     def whole_schema(self) -> pa.Schema:
-        """With the columns that the names of folders tell; of a table with a log the table's."""
+        """With the columns in the names of folders, or of the table if it has a log."""
         if self.log is not None:
             return self.log.schema
         return with_partitions(self.schema, partitions_of(str(self.shard.path), self.schema))
@@ -363,7 +363,7 @@ def _encoded_entries(rows: Iterable[int], columns: Columns | None) -> tuple[int,
 
 
 def located_shards(sources: Sequence[str]) -> Located:
-    """What the sources name now: one shard at least."""
+    """The present shards of the sources; at least one."""
     located = locate(sources)
     if not located.paths:
         raise DataError(
@@ -374,7 +374,7 @@ def located_shards(sources: Sequence[str]) -> Located:
 
 
 def whole_shards(paths: Sequence[ShardPath]) -> list[ShardPath]:
-    """Those that have an end: the others are still being written."""
+    """The complete shards: the others are still being written."""
 
     def is_whole(path: ShardPath) -> bool:
         try:
@@ -389,7 +389,7 @@ def whole_shards(paths: Sequence[ShardPath]) -> list[ShardPath]:
 
 
 def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Located]:
-    """The catalog of what the sources name now."""
+    """The catalog of the present shards of the sources."""
     located = located_shards(sources)
     surveyed = survey(located.paths, columns, located.logs)
     refuse_missing({str(one.shard.path): one.whole_schema for one in surveyed}, columns)
@@ -397,7 +397,7 @@ def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Lo
 
 
 def catalog_of(shards: Sequence[Shard], sources: Sequence[str]) -> Catalog:
-    """A catalog of rows."""
+    """A catalog with at least one row."""
     catalog = Catalog([]).appended(shards)
     if catalog.rows == 0:
         raise DataError(
@@ -425,6 +425,6 @@ def with_cache(shards: Sequence[Shard], cached_bytes: int, limit_bytes: int | No
 
 
 def decoded_bytes(shard: Shard) -> int:
-    """About what the shard's needed columns take once decoded."""
+    """Approximate bytes of the needed columns, decoded."""
     entry_bytes = 8 if shard.layout.kind == "sparse" else 4
     return shard.entries * entry_bytes + shard.rows * 24

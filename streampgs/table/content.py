@@ -1,4 +1,4 @@
-"""Telling the content of a file by a few of its bytes, so that a shard is known again under another name."""
+"""Identify the content of a file by a few of its bytes, so that a moved shard is recognised."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from streampgs.files import open_regular
 from streampgs.formats.local import LocalFile, unreadable
 
-_PIECES, _PIECE_BYTES = 4, 4096
+_PARTS, _PART_BYTES = 4, 4096
 _COMPARED_BYTES = 1 << 20
 
 
@@ -34,16 +34,16 @@ def stamp_of(path: Path) -> tuple[int, int, int] | None:
 
 
 def content_digest(path: Path) -> str:
-    """Of the whole file if it is small, else of pieces from all over it; with its footer it tells shards apart unless
-    they differ in a few bytes only."""
+    """A digest of the whole file if it is small, else of a few parts of it. Together with the footer it distinguishes
+    shards unless they differ in a few bytes only."""
     digest = hashlib.sha256()
     with _named(path):
         file = LocalFile(path)
         try:
-            whole = file.size <= _PIECES * _PIECE_BYTES
-            places = [0] if whole else [(file.size - _PIECE_BYTES) * place // (_PIECES - 1) for place in range(_PIECES)]
+            whole = file.size <= _PARTS * _PART_BYTES
+            places = [0] if whole else [(file.size - _PART_BYTES) * place // (_PARTS - 1) for place in range(_PARTS)]
             for place in places:
-                digest.update(file.read(file.size if whole else _PIECE_BYTES, place))
+                digest.update(file.read(file.size if whole else _PART_BYTES, place))
         finally:
             file.close()
     return digest.hexdigest()[:32]

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import pyarrow as pa
 
@@ -102,63 +102,60 @@ def find_layout(schema: pa.Schema, columns: Columns, shard: str, log: LogSchema 
 
 def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
     """The layout of a table that holds lists of features."""
-    names = schema.names
-    used = []
     for role, name in columns.roles:
-        if names.count(name) != 1:
-            raise DataError(
-                f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
-                f"name it with --{role} COLUMN",
-            )
+        if schema.names.count(name) != 1:
+            raise _no_column(role, name, schema.names, shard)
         kind = schema.field(name).type
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+        if not (_is_number(kind) or pa.types.is_boolean(kind)):
             raise DataError(
-                f"shard '{shard}': {role} column '{name}' is of type {kind}",
-                "it must hold numbers or booleans",
+                f"shard '{shard}': {role} column '{name}' is of type {kind}", "it must hold numbers or booleans"
             )
-        used.append(name)
-    for name in ("indices", "values", "features"):
-        if names.count(name) > 1:
-            raise DataError(f"shard '{shard}': {names.count(name)} columns are called '{name}'", "rename all but one")
-    if "indices" in names:
-        if not _is_list_of(schema.field("indices").type, pa.types.is_integer):
-            raise DataError(
-                f"shard '{shard}': column 'indices' is of type {schema.field('indices').type}",
-                "it must be a list of integers: the numbers of a row's features",
-            )
-        has_values = "values" in names
-        if has_values and not _is_list_of(schema.field("values").type, _is_number):
-            raise DataError(
-                f"shard '{shard}': column 'values' is of type {schema.field('values').type}",
-                "it must be a list of floats or integers, as long as 'indices'",
-            )
-        return Layout(SPARSE, (*used, "indices", *(["values"] if has_values else [])), has_values)
-    if "features" in names:
-        kind = schema.field("features").type
-        fixed = pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type)
-        if not fixed and not _is_list_of(kind, _is_number):
-            raise DataError(
-                f"shard '{shard}': column 'features' is of type {kind}",
-                "it must be a list of floats or integers",
-            )
-        return Layout(DENSE, (*used, "features"), width=kind.list_size if fixed else None)
-    raise DataError(
-        f"shard '{shard}': no features among its columns ({', '.join(names)})",
-        "a table needs 'indices' (and 'values') for sparse rows, or 'features' for dense ones",
-    )
+    refuse_doubles(schema, _LISTS, shard)
+    sparse = "indices" in schema.names
+    lists = [name for name in (("indices", "values") if sparse else ("features",)) if name in schema.names]
+    if not lists:
+        raise DataError(
+            f"shard '{shard}': no features among its columns ({', '.join(schema.names)})",
+            "a table needs 'indices' (and 'values') for sparse rows, or 'features' for dense ones",
+        )
+    for name in lists:
+        allowed, remedy = _LISTS[name]
+        if not allowed(schema.field(name).type):
+            raise DataError(f"shard '{shard}': column '{name}' is of type {schema.field(name).type}", remedy)
+    used = (*(name for _, name in columns.roles), *lists)
+    if sparse:
+        return Layout(SPARSE, used, "values" in lists)
+    kind = schema.field("features").type
+    return Layout(DENSE, used, width=kind.list_size if pa.types.is_fixed_size_list(kind) else None)
 
 
 def holds_features(schema: pa.Schema) -> bool:
     """Whether a table holds lists of features: `indices` and perhaps `values`, or `features`."""
-    if "indices" in schema.names:
-        return _is_list_of(schema.field("indices").type, pa.types.is_integer)
-    return "features" in schema.names and bool(
-        _is_list_of(schema.field("features").type, _is_number)
-        or (
-            pa.types.is_fixed_size_list(schema.field("features").type)
-            and _is_number(schema.field("features").type.value_type)
-        )
-    )
+    name = "indices" if "indices" in schema.names else "features"
+    return name in schema.names and _LISTS[name][0](schema.field(name).type)
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _is_list_of_integers(kind: pa.DataType) -> bool:
+    return _is_list_of_numbers(kind) and bool(pa.types.is_integer(kind.value_type))
+
+
+def _is_list_of_numbers(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind)) and _is_number(kind.value_type)
+
+
+def _is_vector(kind: pa.DataType) -> bool:
+    return _is_list_of_numbers(kind) or (pa.types.is_fixed_size_list(kind) and _is_number(kind.value_type))
+
+
+_LISTS = {
+    "indices": (_is_list_of_integers, "it must be a list of integers: the numbers of a row's features"),
+    "values": (_is_list_of_numbers, "it must be a list of floats or integers, as long as 'indices'"),
+    "features": (_is_vector, "it must be a list of floats or integers"),
+}
 
 
 def _encoded_layout(
@@ -218,12 +215,16 @@ def _is_needed(column: str, names: set[str]) -> bool:
     return column in names or any(name.startswith(column + ".") for name in names)
 
 
+def _no_column(role: str, name: str, names: Iterable[str], shard: str) -> DataError:
+    return DataError(
+        f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
+        f"name it with --{role} COLUMN",
+    )
+
+
 def _check_role(role: str, name: str, leaves: dict[str, pa.DataType], shard: str) -> None:
     if name not in leaves:
-        raise DataError(
-            f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(leaves)})",
-            f"name it with --{role} COLUMN",
-        )
+        raise _no_column(role, name, leaves, shard)
     allowed = (types.NUMBER, types.STRING, types.NULL) if role == "label" else (types.NUMBER, types.NULL)
     if types.class_of(leaves[name]) not in allowed:
         raise DataError(
@@ -239,11 +240,3 @@ def _check_label_kind(name: str, kind: pa.DataType, textual: bool, shard: str) -
             f"shard '{shard}': label column '{name}' is of type {kind}; {expected}s are expected",
             "write it with the type of the shards that the model was trained on",
         )
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
-
-
-def _is_list_of(kind: pa.DataType, of: Any) -> bool:
-    return bool((pa.types.is_list(kind) or pa.types.is_large_list(kind)) and of(kind.value_type))

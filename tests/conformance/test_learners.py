@@ -210,7 +210,7 @@ def test_restarted_averages_keep_the_steps(name: str) -> None:
 def test_memory_per_feature_is_what_the_arrays_take(name: str) -> None:
     small, large = Training(specs_of(name), 100), Training(specs_of(name), 1100)
     assert large.nbytes - small.nbytes == 1000 * large.bytes_per_feature()
-    copies = [copy for group in large.groups for copy in group.learner.copies(group.state, 1101, 2)]
+    copies = [copy for group in large.groups for copy in group.learner.copies(1101, 2)]
     assert sum(states.nbytes(fields_that_change(large), copy) for copy in copies) == 1101 * (
         large.bytes_per_feature(3) - large.bytes_per_feature()
     )
@@ -250,7 +250,7 @@ def test_a_merge_is_what_the_fields_declare(name: str, workers: int) -> None:
     learner, state = training.groups[0].learner, training.state
     if refused(learner):
         pytest.skip(EXAMPLES[name].reason_to_refuse_workers)
-    copies = learner.copies(state, FEATURES + 1, workers - 1)
+    copies = learner.copies(FEATURES + 1, workers - 1)
     learner.spread(state, copies, sequentially)
     for worker, one in enumerate((state, *copies)):
         learner.step(one, rows, 66 + 20 * worker, 86 + 20 * worker, workers)

@@ -1,6 +1,6 @@
-"""Slow twins of learning and encoding: a row is a dict of Python values, what comes of it a dict of features.
+"""Plain twins of learning and encoding: a row is a dict of Python values, its encoding a dict of features.
 
-Written from what is promised of each type of column. Features are called by what they are: `("age", 0)` is the first
+Written from the documentation of each kind of column. Features are named: `("age", 0)` is the first
 feature of a column of numbers, `("word", 3)` that of the fourth-most frequent string, `("slot", 17)` a hashed one,
 `("vector", 5)` an entry of a sparse vector. A row that cannot be used is a fault instead of a dict.
 """
@@ -33,7 +33,7 @@ NULL = b"\x00"
 
 @dataclass(frozen=True)
 class Spec:
-    """A column as the twin sees it."""
+    """A column for the twin."""
 
     name: str
     role: str
@@ -43,7 +43,7 @@ class Spec:
 
 @dataclass
 class PlainEncoding:
-    """What a sample teaches."""
+    """Learned from a sample."""
 
     specs: list[Spec]
     options: EncodingOptions
@@ -146,7 +146,7 @@ def _learn_list(found: PlainEncoding, spec: Spec, lists: list[Any]) -> None:
 
 
 def hashes(plain: PlainEncoding, namespace: str, text: bytes) -> tuple[int, int]:
-    """The hash by the seed that is the namespace's own hash, and a second one."""
+    """The hash with the namespace's seed, which is the hash of its name, and a second hash."""
     seed = int(murmurhash3_32(namespace.encode(), seed=plain.options.hash_seed, positive=True))
     return (
         int(murmurhash3_32(text, seed=seed, positive=True)),
@@ -155,7 +155,7 @@ def hashes(plain: PlainEncoding, namespace: str, text: bytes) -> tuple[int, int]
 
 
 def strings_of(plain: PlainEncoding, spec: Spec, row: Values) -> list[list[tuple[int, int]]]:
-    """The strings of a row in a column, as their two hashes; of a text its words and its runs of characters apart."""
+    """The two hashes of each string of a row; words and runs of characters of a text are separate lists."""
     options = plain.options
     if spec.role == "cross":
         pair = b"".join(hashes(plain, part, text_of(row[part]))[0].to_bytes(4, "little") for part in spec.parts)
@@ -177,7 +177,7 @@ def strings_of(plain: PlainEncoding, spec: Spec, row: Values) -> list[list[tuple
 
 
 def text_of(value: Any) -> bytes:
-    """A category's value as it is written."""
+    """The text of a category's value."""
     if value is None:
         return NULL
     if isinstance(value, bool):
@@ -188,14 +188,14 @@ def text_of(value: Any) -> bytes:
 
 
 def feature_of(plain: PlainEncoding, key: tuple[int, int]) -> tuple[Feature, float]:
-    """Where a string goes, and its sign."""
+    """The feature of a string, and its sign."""
     if key in plain.words:
         return ("word", plain.words[key]), 1.0
     return ("slot", key[0] % 2**plain.bits), -1.0 if key[0] >= 2**31 else 1.0
 
 
 def counted(plain: PlainEncoding, keys: Iterable[tuple[int, int]]) -> Row:
-    """How often each feature occurs, those of one sign less those of the other."""
+    """How often each feature occurs: the difference between the two signs."""
     found: Row = {}
     for key in keys:
         feature, sign = feature_of(plain, key)

@@ -1,4 +1,4 @@
-"""Tables of all kinds of columns: made by Hypothesis, each as Arrow has it and as the plain twin reads it."""
+"""Hypothesis strategies for tables of all kinds of columns, as Arrow arrays and as values for the plain twin."""
 
 from __future__ import annotations
 
@@ -51,9 +51,9 @@ class Column:
     spec: Spec
     array: pa.Array
     plain: list[Any]
-    """What the twin reads."""
+    """The values for the twin."""
     options: dict[str, tuple[str, ...]]
-    """Of EncodingOptions: what makes this role of the column."""
+    """The EncodingOptions that give the column this role."""
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ class Table:
 
 
 def struct_of(parts: list[tuple[str, Column]]) -> pa.Array:
-    """Structs of those fields; every third is null, with something or other in the fields below it."""
+    """Structs of these fields; every third is null, with arbitrary values in its fields."""
     fields: list[tuple[str, pa.Array]] = []
     inner: dict[str, list[tuple[str, Column]]] = {}
     for name, column in parts:
@@ -183,7 +183,7 @@ def category_columns(draw: Any, name: str, rows: int) -> Column:
 
 
 def string_array(values: list[Any], kind: pa.DataType) -> pa.Array:
-    """Dictionaries hold a string that no row has, and not in the order of the rows."""
+    """Dictionaries contain a string that no row has, and are not in the order of the rows."""
     if not pa.types.is_dictionary(kind):
         return pa.array(values, kind)
     known = ["unused", *sorted({value for value in values if value is not None}, reverse=True)]
@@ -310,11 +310,11 @@ def tables(draw: Any, most_rows: int = 12, kinds: tuple[str, ...] = tuple(KINDS)
     return Table(tuple(columns), rows)
 
 
-# What comes out.
+# Encoded rows.
 
 
 def encoded(encoding: Encoding, arrays: dict[str, Any], rows: int, encoder: Encoder | None = None) -> list[Any]:
-    """Of each row its fault, or its entries in their order with the bits of their values."""
+    """For each row its fault, or its entries in order with the bits of their values."""
     batch = (encoder or Encoder(encoding)).encode(arrays, rows, (), None).to_batch()
     assert batch.num_rows == rows
     batch.validate(full=True)
@@ -332,7 +332,7 @@ def encoded(encoding: Encoding, arrays: dict[str, Any], rows: int, encoder: Enco
 
 
 def called(encoding: Encoding, row: tuple[tuple[int, bytes], ...]) -> dict[Feature, float]:
-    """A row's entries by what the features are; no feature twice, and zeros left out."""
+    """A row's entries by the names of features, without zeros; no feature occurs twice."""
     found: dict[Feature, float] = {}
     for index, bits in row:
         value = float(np.frombuffer(bits, np.float32)[0])

@@ -1,4 +1,4 @@
-"""Columns to rows of features, against a twin that goes from cell to cell; and what a row must not depend on."""
+"""Encoding rows, against a plain twin that works cell by cell; and facts that an encoded row must not depend on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streampgs.options import EncodingOptions
 from tests.encoding.plain_encoding import OnlyRoundingLeft, Spec, plain_encode, plain_learn
 from tests.encoding.tables import KINDS, Table, called, encoded, learnt, tables
 
-# Each kind of column on its own, and all of them side by side.
+# Each kind of column alone, and all kinds together.
 EACH_KIND = pytest.mark.parametrize("kinds", [*((kind,) for kind in KINDS), tuple(KINDS)], ids=[*KINDS, "all"])
 EXAMPLES = 30
 
@@ -56,7 +56,7 @@ def specs_of(table: Table, options: EncodingOptions) -> list[Spec]:
 
 
 def alike(found: dict[Any, float], expected: dict[Any, float]) -> bool:
-    """But for the rounding to float32, and for what cancels out."""
+    """Up to the rounding to float32 and to values that cancel out."""
     return all(
         found.get(feature, 0.0) == pytest.approx(expected.get(feature, 0.0), rel=1e-5, abs=2e-6, nan_ok=True)
         for feature in found.keys() | expected.keys()
@@ -66,7 +66,7 @@ def alike(found: dict[Any, float], expected: dict[Any, float]) -> bool:
 @EACH_KIND
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
-def test_rows_are_encoded_as_the_twin_says(kinds, data):
+def test_rows_are_encoded_as_by_the_twin(kinds, data):
     table = data.draw(tables(kinds=kinds))
     options = data.draw(choices(table))
     encoding = learnt(table, options)
@@ -84,11 +84,11 @@ def test_rows_are_encoded_as_the_twin_says(kinds, data):
             assert alike(found, expected), f"{values}: {found} and not {expected}"
 
 
-# What a row must not depend on.
+# Facts that a row must not depend on.
 
 
 def cuts(data: Any, rows: int) -> list[tuple[int, int]]:
-    """Parts of a table, one behind the other; some may be empty."""
+    """Consecutive parts of a table; some may be empty."""
     places = sorted(data.draw(st.lists(st.integers(0, rows), max_size=4)))
     return list(itertools.pairwise([0, *places, rows]))
 
@@ -96,8 +96,8 @@ def cuts(data: Any, rows: int) -> list[tuple[int, int]]:
 @EACH_KIND
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
-def test_a_row_is_encoded_alike_in_whatever_batch_it_comes(kinds, data):
-    """Slices of a table, one after the other by one encoder, with room of its own or not, or each by another encoder."""
+def test_a_row_does_not_depend_on_its_batch(kinds, data):
+    """Slices of a table by one encoder, which reuses its memory or not, or each by another encoder."""
     table = data.draw(tables(kinds=kinds))
     options = data.draw(choices(table))
     encoding = learnt(table, options)
@@ -113,7 +113,7 @@ def test_a_row_is_encoded_alike_in_whatever_batch_it_comes(kinds, data):
 @EACH_KIND
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
-def test_order_and_number_of_columns_do_not_matter_nor_do_chunks(kinds, data):
+def test_order_and_number_of_columns_and_chunks_do_not_matter(kinds, data):
     table = data.draw(tables(kinds=kinds))
     options = data.draw(choices(table))
     encoding = learnt(table, options)
@@ -160,7 +160,7 @@ def widened(array: Any) -> Any:
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
 def test_the_width_of_a_type_does_not_matter(kinds, data):
-    """Shards of one table may hold int32 here and double there, or strings with a dictionary and without."""
+    """Shards of one table may hold int32 or double, and strings with or without a dictionary."""
     table = data.draw(tables(kinds=kinds))
     options = data.draw(choices(table))
     encoding = learnt(table, options)
@@ -174,8 +174,8 @@ def test_the_width_of_a_type_does_not_matter(kinds, data):
 
 
 @pytest.mark.parametrize("kind", [pa.int64(), pa.uint64(), pa.float64(), pa.float32(), pa.decimal128(20, 0)])
-def test_ids_are_the_same_category_whatever_type_of_number_holds_them(kind):
-    """A column of integers becomes one of doubles where a tool knows no null in integers."""
+def test_an_id_is_the_same_category_in_every_type_of_number(kind):
+    """Tools without null integers turn a column of integers into one of doubles."""
     ids = [0, 1, 16_777_215, *([10**10, 1_234_567_890_123, 2**53] if kind.bit_width >= 64 else [])]
     table = pa.table({"id": pa.array(ids, pa.int64())})
     options = EncodingOptions(category=("id",), vocabulary=True)
@@ -191,7 +191,7 @@ def test_ids_are_the_same_category_whatever_type_of_number_holds_them(kind):
 @settings(max_examples=60)
 @given(table=tables(), data=st.data())
 def test_an_encoding_survives_its_record(table, data):
-    """Through JSON, as it is kept; with the same digest and the same rows."""
+    """Through JSON, with the same digest and the same rows."""
     options = data.draw(choices(table))
     encoding = learnt(table, options)
     record, arrays = encoding.to_record()
@@ -204,7 +204,7 @@ def test_an_encoding_survives_its_record(table, data):
 
 
 @given(table=tables(most_rows=3), data=st.data())
-def test_the_digest_knows_every_part_of_the_encoding(table, data):
+def test_every_part_of_the_encoding_changes_the_digest(table, data):
     encoding = learnt(table, data.draw(choices(table)))
     others = [
         replace(encoding, hash_bits=encoding.hash_bits + 1),
@@ -220,7 +220,7 @@ def test_the_digest_knows_every_part_of_the_encoding(table, data):
     assert len(set(digests)) == len(digests)
 
 
-def test_no_rows_are_encoded_to_no_rows():
+def test_a_batch_without_rows_is_encoded():
     arrays = {"n": pa.array([1.5]), "c": pa.array(["x"]), "l": pa.array([[1.0, 2.0]]), "t": pa.array([["a"]])}
     schema = pa.schema([(name, array.type) for name, array in arrays.items()])
     for names in (["n"], ["n", "l"], ["n", "c"], ["c", "t"], list(arrays)):
@@ -230,8 +230,8 @@ def test_no_rows_are_encoded_to_no_rows():
         assert encoded(encoding, {name: array[:0] for name, array in some.items()}, 0) == []
 
 
-def test_one_text_that_is_no_utf8_leaves_the_others_as_they_are():
-    """Parquet's readers do not look whether strings are UTF-8."""
+def test_a_text_that_is_not_utf8_does_not_change_the_others():
+    """Parquet readers do not check that strings are UTF-8."""
     texts = ["Ärger".encode(), b"\xff\xc4 bad", "ÜBER ärger".encode(), b""]
     offsets = np.cumsum([0, *(len(text) for text in texts)]).astype(np.int32)
     buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(texts))]
@@ -260,8 +260,8 @@ def test_labels_and_weights_go_along():
     assert block.faults.tolist() == [0, LABEL_NULL, WEIGHT_BAD]
 
 
-# What comes of the words of a text and of its runs of characters is put together and scaled to length 1. The sum of these
-# squares has another last bit if a sixteenth square is added, be it 0, and the last value is one that this bit rounds up.
+# The features of the words and of the characters of a text are joined and scaled to length 1. The sum of these squares has
+# another last bit if a sixteenth square is added, even 0, and the last value is one that this bit rounds up.
 DELICATE = (
     1064723054, 3156011579, 1058296232, 3212394441, 1053811428, 3190639451, 3217442016, 1042221971,
     3222684534, 3197495147, 3208549019, 3190403965, 3211157429, 1063679146, 1017494860, 677468354,
@@ -279,14 +279,14 @@ def test_the_length_of_a_row_does_not_depend_on_whether_it_is_the_last():
     assert alone == pytest.approx(expected, rel=1e-6)
 
 
-def test_rows_without_any_entry_have_no_length_but_do_no_harm():
+def test_rows_without_entries_stay_empty():
     offsets = np.array([0, 0, 2, 2, 3, 3])
     _, _, values = normalized((offsets, np.arange(3, dtype=np.uint32), np.array([3, -4, 0], np.float32)))
     assert values == pytest.approx([0.6, -0.8, 0.0])
 
 
 def test_dictionaries_may_change_from_batch_to_batch():
-    """As they do from one row group of a Parquet file to the next; and nulls may stand in a dictionary itself."""
+    """As between the row groups of a Parquet file; the dictionary itself may contain null."""
     batches = [["a", "b"], ["b", "a"], ["c", None, "b"], ["b", "a", "a"], []]
     words = [word for batch in batches for word in batch]
     options = EncodingOptions(vocabulary=True)

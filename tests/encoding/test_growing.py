@@ -1,4 +1,4 @@
-"""Columns that come later: old features keep number and meaning, new ones are what they would be alone, further on."""
+"""Columns that join later: old features keep number and meaning, and new ones are as if learned alone."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def grown_by(encoding: Encoding, table: Table) -> Encoding:
 
 @st.composite
 def growing_tables(draw: Any) -> tuple[Table, Table, EncodingOptions]:
-    """A table, and the same one with more columns; the choices of the run."""
+    """A table, the same table with more columns, and the options of the run."""
     whole = draw(tables(kinds=BOUNDED))
     flat = whole.columns
     options = draw(choices(whole))
@@ -48,7 +48,7 @@ def growing_tables(draw: Any) -> tuple[Table, Table, EncodingOptions]:
 
 
 def learnt_of(old: Table, whole: Table, options: EncodingOptions) -> Encoding:
-    """Some of the options name columns that are yet to come."""
+    """Some of the options name columns that join later."""
     own = old.options()
     first = replace(options, text=own.text, category=own.category, cyclic=own.cyclic, **_grams(own, options))
     plan = plan_columns(old.schema, first, {}, "a table")
@@ -61,8 +61,8 @@ def _grams(own: EncodingOptions, options: EncodingOptions) -> dict[str, Any]:
 
 @settings(max_examples=EXAMPLES)
 @given(growing_tables())
-def test_rows_without_the_new_columns_stay_as_they_were(drawn):
-    """To the last bit, under the encoding that has grown as under that of their own time, which it remembers."""
+def test_rows_without_the_new_columns_do_not_change(drawn):
+    """To the last bit, with the grown encoding and with the generation that was known when they joined."""
     old, whole, options = drawn
     before = learnt_of(old, whole, options)
     after = grown_by(before, whole)
@@ -85,7 +85,7 @@ def _filled(row: Any) -> list[Any]:
 
 @settings(max_examples=EXAMPLES)
 @given(growing_tables())
-def test_a_row_is_its_old_entries_and_those_of_the_new_columns_further_on(drawn):
+def test_a_row_is_its_old_entries_and_then_those_of_the_new_columns(drawn):
     old, whole, options = drawn
     before = learnt_of(old, whole, options)
     after = grown_by(before, whole)
@@ -123,7 +123,7 @@ def test_features_keep_their_names_and_the_encoding_its_digest(drawn):
 
 
 def flat(table: Table) -> Table:
-    """The same values in columns that are no fields."""
+    """The same values in columns outside structs."""
     columns = []
     for column in table.columns:
         name = column.spec.name.replace(".", "-")
@@ -135,8 +135,8 @@ def flat(table: Table) -> Table:
 
 @settings(max_examples=EXAMPLES)
 @given(data=st.data())
-def test_a_column_that_is_not_there_gives_no_entries(data):
-    """Neither a null's flag nor a null's category: as the twin says that does not know of it."""
+def test_a_missing_column_has_no_entries(data):
+    """Neither the flag nor the category for null: as for a twin that does not know the column."""
     table = flat(data.draw(tables()))
     options = data.draw(choices(table))
     encoding = learnt(table, options)
@@ -159,8 +159,8 @@ def numbers(**columns: list[Any]) -> dict[str, pa.Array]:
     return {name: pa.array(values) for name, values in columns.items()}
 
 
-def test_generation_follows_upon_generation():
-    """Each behind the one before; a row is read by what was known when it came."""
+def test_a_table_may_grow_several_times():
+    """Each generation after the one before; a row is read with the columns that were known when it joined."""
     tables = [numbers(a=[1.0, 2.0]), numbers(a=[1.0, 2.0], b=["x", "y"]), numbers(b=["x", "y"], c=[[1, 2], [3, 4]])]
     options = EncodingOptions(standardize="off", hash_bits=4)
     encoding = learn(plan_columns(schema_of(tables[0]), options, {}, "a table"), options, [tables[0]])
@@ -198,7 +198,7 @@ def first_encoding(table: dict[str, pa.Array], **options: Any) -> Encoding:
         ({}, pa.array([None, None], pa.string()), "only nulls in the sample"),
     ],
 )
-def test_what_becomes_no_feature_is_told_with_the_reason(options, column, reason):
+def test_columns_that_are_left_out_have_a_reason(options, column, reason):
     encoding = learn(plan_columns(pa.schema({"old": pa.int64()}), EncodingOptions(), {}, "a table"), EncodingOptions(**options), [numbers(old=[1, 2])])  # fmt: skip
     table = {"old": pa.array([1, 2]), "new-column": column}
     after, left_out = grown(encoding, plan_growth(schema_of(table), encoding, {}), [table])
@@ -206,7 +206,7 @@ def test_what_becomes_no_feature_is_told_with_the_reason(options, column, reason
     assert reason in left_out["new-column"]
 
 
-def test_no_feature_comes_behind_a_vector_without_end():
+def test_no_feature_follows_an_unbounded_vector():
     vector = {"v": pa.array([[(0, 1.0)], [(5, 2.0)]], pa.map_(pa.int32(), pa.float64()))}
     encoding = first_encoding(vector)
     table = vector | numbers(more=[1, 2])
@@ -215,7 +215,7 @@ def test_no_feature_comes_behind_a_vector_without_end():
     assert "after those of vector 'v'" in left_out["more"]
 
 
-def test_one_vector_may_come_later_and_goes_behind_all_else():
+def test_one_vector_may_join_later_as_the_last_column():
     encoding = first_encoding(numbers(old=[1.0, 2.0]), standardize="off")
     vectors = {name: pa.array([[(0, 1.0)], [(7, 2.0)]], pa.map_(pa.int32(), pa.float64())) for name in ("v", "w")}
     table = numbers(old=[1.0, 2.0], more=[3.0, 4.0]) | vectors

@@ -1,4 +1,4 @@
-"""What a sample teaches: centres and scales, widths, words and their rarity, how many hashed features, and names."""
+"""Learning from a sample: centres and scales, widths, words and their rarity, the number of hashed features, names."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_lists_of_extreme_scales_are_seen_to_be_wild(scales):
     assert matrix_of(taught(arrays), arrays).std(axis=0) == pytest.approx(1.0, abs=1e-6)
 
 
-def test_without_standardizing_numbers_stay_as_they_are():
+def test_without_standardizing_numbers_do_not_change():
     arrays = {str(scale): pa.array(column_of_scale(scale)) for scale in (1e-6, 1.0, 1e6)}
     arrays["list"] = pa.array([[1e-6, 1e6]] * 200)
     expected = np.stack([*(arrays[str(scale)].to_numpy() for scale in (1e-6, 1.0, 1e6))], axis=1).astype(np.float32)
@@ -99,8 +99,8 @@ def test_a_column_that_is_mostly_zero_keeps_its_zeros(size):
 
 @pytest.mark.parametrize("value", [0.0, 1.0, -3.7, 1e-320, 1e-300, 1e300, 1.7e9 + 1 / 3])
 @pytest.mark.parametrize("rows", [1, 3, 100])
-def test_a_constant_column_says_nothing(value, rows):
-    """And what differs from the constant later on is finite, and no larger than it is beside the constant."""
+def test_a_constant_column_has_no_effect(value, rows):
+    """A later value that differs from the constant is finite, and not larger than its ratio to the constant."""
     arrays = {"x": pa.array([value] * rows)}
     encoding = taught(arrays)
     found = matrix_of(encoding, arrays)
@@ -110,7 +110,7 @@ def test_a_constant_column_says_nothing(value, rows):
     assert np.abs(later).max() <= 2.01
 
 
-def test_nulls_nan_and_infinity_teach_nothing_and_null_is_the_mean():
+def test_nulls_nan_and_infinity_are_ignored_and_null_is_the_mean():
     plain, dirty = [1.0, 2.0, 6.0], [1.0, None, math.nan, 2.0, math.inf, 6.0, -math.inf, None]
     assert taught({"x": pa.array(dirty)}).columns[0].centre == taught({"x": pa.array(plain)}).columns[0].centre
     assert taught({"x": pa.array(dirty)}).columns[0].scale == taught({"x": pa.array(plain)}).columns[0].scale
@@ -163,7 +163,7 @@ def test_two_vectors_are_refused():
 
 @given(table=tables(most_rows=40, kinds=("category", "text", "tokens", "weighed", "number")))
 def test_hashed_features_are_many_enough_for_the_strings_of_the_sample(table):
-    """A thousand for each different one, between 2^10 and 2^20."""
+    """A thousand for each different string, between 2^10 and 2^20."""
     options = table.options(cross=_first_pair(table))
     encoding = learnt(table, options)
     if encoding.has_hashed:
@@ -200,7 +200,7 @@ def test_the_vocabulary_is_the_most_frequent_strings(table, bits):
     assert encoding.unbounded_first == encoding.book.slots_first + 2**bits
 
 
-def test_known_words_share_their_features_with_no_one():
+def test_known_words_have_features_of_their_own():
     words = [f"w{number}" for number in range(50)]
     encoding = taught({"c": pa.array(words)}, vocabulary=True, hash_bits=6)
     everything = [*words, *(f"new {number}" for number in range(500))]
@@ -269,8 +269,8 @@ def test_features_have_names():
     assert encoding.unbounded_first + 7 in indices
 
 
-def test_the_sign_of_a_named_feature_is_that_of_its_value():
-    """So that what weighs most can be told as what it does to a row that has it."""
+def test_the_sign_of_a_named_feature_is_the_sign_of_its_value():
+    """So that a weight can be shown as its effect on a row with the feature."""
     words = [f"w{number}" for number in range(60)]
     encoding = taught({"c": pa.array(words), "n": pa.array(range(60))}, hash_bits=20)
     signs = {}
@@ -285,7 +285,7 @@ def test_the_sign_of_a_named_feature_is_that_of_its_value():
 
 @pytest.mark.parametrize("flags", [False, True])
 @pytest.mark.parametrize("standardize", ["on", "off"])
-def test_lists_have_names_whether_they_are_scaled_or_not(flags, standardize):
+def test_scaled_and_unscaled_lists_have_names(flags, standardize):
     encoding = taught({"l": pa.array([[1.0, 2.0], [3.0, 5.0]])}, null_flags=flags, standardize=standardize)
     names = [encoding.name_of(feature) for feature in range(encoding.unbounded_first)]
     assert names == ["l[0]", "l[1]", *(["l is null"] if flags else [])]

@@ -1,4 +1,4 @@
-"""Tables that brought a process down, or whose rows were taken for others without a word."""
+"""Tables that crashed a process, or whose rows were silently misread."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ def test_dots_in_names_of_fields() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"vocabulary": True}, {"cross": ("c,d",)}, {"text": "c"}])
-def test_strings_that_are_no_utf8(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_strings_that_are_not_utf8(tmp_path: Path, options: dict[str, Any]) -> None:
     table = pa.table({"label": LABELS, "c": NO_UTF8, "d": NO_UTF8})
     assert rows_trained(tmp_path, table, **options) == ROWS
 
 
-def test_labels_that_are_no_utf8(tmp_path: Path) -> None:
+def test_labels_that_are_not_utf8(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="label column 'label' holds a string that is not valid UTF-8"):
         rows_trained(tmp_path, pa.table({"label": NO_UTF8, "x": LABELS}))
 
 
-def test_whole_decimals_are_the_categories_that_integers_are() -> None:
+def test_whole_decimals_are_the_same_categories_as_integers() -> None:
     numbers = pa.array([Decimal("7"), Decimal("-0.250"), Decimal("100"), Decimal("0"), None], pa.decimal128(20, 3))
     assert as_text(numbers).to_pylist() == ["7", "-0.25", "100", "0", None]
     assert as_text(pa.array([Decimal(0)], pa.decimal128(20, 10))).to_pylist() == ["0"]
@@ -106,7 +106,7 @@ def test_a_model_refuses_the_vectors_that_training_refuses(tmp_path: Path, row: 
 
 
 @pytest.mark.parametrize("kind", ["tokens", "numbers", "weighed", "map", "text", "category", "number"])
-def test_columns_of_nothing_but_nulls_in_one_shard(tmp_path: Path, kind: str) -> None:
+def test_columns_with_only_nulls_in_one_shard(tmp_path: Path, kind: str) -> None:
     column = {
         "tokens": pa.array([["a", "b"]] * ROWS),
         "numbers": pa.array([[1.0, 2.0]] * ROWS),
@@ -125,7 +125,7 @@ def test_columns_of_nothing_but_nulls_in_one_shard(tmp_path: Path, kind: str) ->
     assert api.train(folder, run=tmp_path / "run", epochs=1, **options).rows == 2 * ROWS
 
 
-def test_places_that_a_dictionary_does_not_have() -> None:
+def test_indices_outside_a_dictionary() -> None:
     damaged = pa.DictionaryArray.from_buffers(
         pa.dictionary(pa.int32(), pa.string()), 2, [None, pa.py_buffer(np.array([0, 7], np.int32))], pa.array(["a"])
     )

@@ -1,11 +1,11 @@
-"""Which columns become features and as what, which are left out and why; what is refused, and what to do about it."""
+"""Which columns become features, of which kind, which are left out and why; refusals and their remedies."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import pytest
 
-from streampgs.encoding.patterns import matches
+from streampgs.encoding.kinds.kind import matches
 from streampgs.encoding.plan import Plan, plan_columns
 from streampgs.encoding.types import leaves_of
 from streampgs.errors import DataError, OptionError
@@ -53,7 +53,7 @@ def kinds(found: Plan) -> dict[str, str]:
     return {column.name: column.kind for column in found.columns}
 
 
-def test_every_type_has_its_part_or_its_reason():
+def test_every_type_has_a_kind_or_a_reason():
     found = plan()
     assert kinds(found) == {
         "age": "number",
@@ -104,17 +104,17 @@ def test_every_type_has_its_part_or_its_reason():
     ],
     ids=str,
 )
-def test_what_a_type_means(kind, expected):
+def test_the_kind_of_a_type(kind, expected):
     schema = pa.schema([("x", kind), ("y", pa.int8())])
     assert kinds(plan(schema)).get("x") == expected
 
 
-def test_a_struct_that_is_no_vector_is_its_fields():
+def test_a_struct_that_is_not_a_vector_is_its_fields():
     kind = pa.struct([("indices", pa.list_(pa.int8())), ("values", pa.list_(pa.int8())), ("more", pa.int8())])
     assert set(kinds(plan(pa.schema([("x", kind)])))) == {"x.indices", "x.values", "x.more"}
 
 
-def test_indices_and_values_beside_each_other_are_one_vector():
+def test_columns_indices_and_values_are_one_vector():
     lists = [("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float32()))]
     (column,) = plan(pa.schema(lists)).columns
     assert (column.kind, column.parts) == ("vector", ("indices", "values"))
@@ -137,7 +137,7 @@ def test_indices_and_values_beside_each_other_are_one_vector():
     ],
     ids=lambda value: "-".join(sorted(value)) if isinstance(value, set) else str(value),  # sets have no fixed order
 )
-def test_patterns_name_columns_and_structs_with_all_that_is_below_them(options, expected):
+def test_patterns_name_columns_and_structs_with_all_fields(options, expected):
     if not expected:
         with pytest.raises(DataError, match=r"no column can be a feature"):
             plan(**options)
@@ -148,7 +148,7 @@ def test_patterns_name_columns_and_structs_with_all_that_is_below_them(options, 
     assert set(found.left_out.values()) == {"label", "not in --features"}
 
 
-def test_what_is_ignored_says_so():
+def test_ignored_columns_have_a_reason():
     found = plan(ignore=("user", "b*"))
     assert {name for name, reason in found.left_out.items() if reason == "ignored"} == {
         "user.id",
@@ -159,13 +159,13 @@ def test_what_is_ignored_says_so():
     }
 
 
-def test_patterns_know_upper_from_lower_case():
+def test_patterns_are_case_sensitive():
     assert not matches("Age", ("age",))
     assert matches("Age", ("[Aa]ge",))
     assert not matches("user2.id", ("user",))
 
 
-def test_names_that_are_patterns_can_be_given_as_they_are():
+def test_names_that_look_like_patterns_match_themselves():
     schema = pa.schema([("a[0]", pa.int8()), ("b*", pa.int8()), ("bc", pa.int8())])
     assert set(kinds(plan(schema, features="a[0]"))) == {"a[0]"}
 
@@ -200,24 +200,24 @@ def test_categories_texts_cycles_and_crosses():
     ],
     ids=str,
 )
-def test_refusals_say_what_to_do(options, error, message):
+def test_refusals_name_a_remedy(options, error, message):
     with pytest.raises(error, match=message):
         plan(**options)
 
 
-def test_a_table_of_nothing_but_its_label_is_refused():
+def test_a_table_with_only_its_label_is_refused():
     with pytest.raises(DataError, match=r"no column can be a feature: label \(label\)"):
         plan(pa.schema([("label", pa.int8())]))
 
 
-def test_the_index_that_pandas_writes_is_no_feature():
+def test_the_index_of_pandas_is_not_a_feature():
     found = plan(pa.schema([("x", pa.int8()), ("__index_level_0__", pa.int64())]))
     assert kinds(found) == {"x": "number"}
     assert found.left_out == {"__index_level_0__": "index of pandas"}
 
 
 def test_two_columns_of_one_name_are_refused():
-    """By name either of them could be meant."""
+    """The name is ambiguous."""
     with pytest.raises(DataError, match=r"2 columns are called 'x'\n.*rename"):
         plan(pa.schema([("x", pa.int8()), ("y", pa.int8()), ("x", pa.string())]))
     nested = pa.schema([("a", pa.struct([("b", pa.int8())])), ("a.b", pa.int8()), ("y", pa.int8())])

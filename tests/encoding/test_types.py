@@ -1,4 +1,4 @@
-"""Arrow arrays as numbers, bytes and lists, whatever slice or form they come in."""
+"""Arrow arrays of all forms and slices as numbers, bytes and lists."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ TICKS = np.random.default_rng(0).integers(-(2**40), 2**41, 20_000)
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp, pa.duration])
-def test_an_instant_is_the_same_number_in_whatever_unit(kind: Any) -> None:
-    """Shards of other writers have other units: milliseconds, micro- or nanoseconds."""
+def test_an_instant_is_the_same_number_in_every_unit(kind: Any) -> None:
+    """Writers use different units: milliseconds, micro- or nanoseconds."""
     found = [
         numbers_of(pa.array(TICKS * factor, pa.int64()).view(kind(unit)))
         for unit, factor in (("ms", 1), ("us", 10**3), ("ns", 10**6))
@@ -40,7 +40,7 @@ def test_a_date_is_its_midnight() -> None:
     assert numbers_of(days.view(pa.date32()).cast(pa.timestamp("us"))).tolist() == midnight
 
 
-def test_times_of_zones_are_instants() -> None:
+def test_times_with_zones_are_instants() -> None:
     local = pa.array([1_700_000_000], pa.timestamp("s", "America/Lima"))
     assert numbers_of(local).tolist() == [1_700_000_000.0]
 
@@ -75,8 +75,8 @@ def test_lists_of_slices(lists: list[Any], first: int, count: int, kind: Any) ->
     assert len(child) == offsets[-1]
 
 
-def test_what_lies_below_a_null_is_not_seen() -> None:
-    """A null list or struct may have something in its place all the same."""
+def test_values_below_a_null_are_not_read() -> None:
+    """A null list or struct may have values all the same."""
     offsets = pa.array([0, 2, 4, 5], pa.int32())
     mask = pa.array([False, True, False])
     values = pa.array([1, 2, 3, 4, 5])
@@ -92,7 +92,7 @@ def test_what_lies_below_a_null_is_not_seen() -> None:
     assert [found[0].tolist(), found[2].to_pylist()] == [[0, 0, 3], [3, 4, 5]]
 
 
-def test_names_of_fields_and_columns_may_hold_dots() -> None:
+def test_names_of_fields_and_columns_may_contain_dots() -> None:
     inner = pa.StructArray.from_arrays([pa.array([1])], ["c.d"])
     columns = {"a.b": pa.StructArray.from_arrays([inner], ["x"]), "a": pa.array([2])}
     assert leaf(columns, "a.b.x.c.d").to_pylist() == [1]
@@ -101,7 +101,7 @@ def test_names_of_fields_and_columns_may_hold_dots() -> None:
         leaf(columns, "a.b.y")
 
 
-def test_forms_that_wrap_an_array_are_taken_off() -> None:
+def test_wrapped_arrays_are_unwrapped() -> None:
     uneven = pa.chunked_array([pa.array([1, 2]), pa.array([], pa.int64()), pa.array([3])])
     assert plain(uneven).to_pylist() == [1, 2, 3]
     ends = pa.RunEndEncodedArray.from_arrays(pa.array([2, 5], pa.int32()), pa.array(["x", None]))

@@ -1,4 +1,4 @@
-"""Words and runs of characters as their definition says, with Python's strings."""
+"""Words and runs of characters by definition, with Python's strings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LETTERS_AMONG_IT = "ªµº"
 
 
 def characters_of(text: bytes) -> list[tuple[str, bytes]]:
-    """Each character with its bytes; a byte that belongs to none stands alone."""
+    """Each character with its bytes; a byte outside any character is alone."""
     return [
         (character, character.encode(errors="surrogateescape")) for character in text.decode(errors="surrogateescape")
     ]

@@ -42,13 +42,13 @@ Row = dict[int, float]
 
 @pytest.fixture(autouse=True)
 def _words_may_wrap():
-    """Without the compiler numpy speaks of the wrapping that hashing is made of."""
+    """Without the compiler numpy warns of the overflow that hashing relies on."""
     with np.errstate(over="ignore"):
         yield
 
 
 def flat(rows, kind):
-    """The rows' parts one behind the other, between parts of other rows, and their offsets."""
+    """The rows' parts concatenated, between parts of other rows, and their offsets."""
     padding = [kind(3)] * 3
     offsets = 3 + np.cumsum([0, *(len(row) for row in rows)])
     return np.array([*padding, *(part for row in rows for part in row), *padding], kind), offsets.astype(np.int64)
@@ -134,7 +134,7 @@ def test_bags_of_the_largest_indices(rows):
     assert found == [plain_bag(row, COUNTED, [], False) for row in rows]
 
 
-def test_a_long_bag_beside_short_ones():
+def test_a_long_bag_among_short_ones():
     """More tokens than any table of the shortest size holds, each of them several times."""
     long = [BASE + (k * k) % 997 + SIGN * (k % 7 == 0) for k in range(5_000)]
     rows = [[BASE], long, [], [BASE + SIGN], long[:40]]
@@ -153,7 +153,7 @@ def test_counts_of_indices(named):
 
 
 def assembled(rows, numbers, lines, bag):
-    """The rows, in room for one entry more than there can be; what no row has taken is as it was."""
+    """The rows, in arrays one entry longer than needed; entries that no row uses do not change."""
     room = rows * (len(numbers) + len(lines)) + int(bag[0][-1] - bag[0][0]) + 1
     own_indices, own_values = np.full(room, 2**32 - 1, np.uint32), np.full(room, 77.0, np.float32)
     offsets = assembled_rows(rows, numbers, lines, *bag, own_indices, own_values)
@@ -181,7 +181,7 @@ def assembled(rows, numbers, lines, bag):
     bagged=True,
 )
 def test_assembled_rows(rows, features, coded, bagged):
-    """Numbers that are 0 leave no entry, nor does what cancels out; a bag's own zeros may stay."""
+    """Zeros and values that cancel out have no entry; zeros inside a bag may stay."""
     room = 2  # lines may be longer than there are rows
     numbers = np.full((features, len(rows) + room), 77.0, np.float32)
     lines = np.full((coded, len(rows) + room), BASE, np.uint32)
@@ -215,7 +215,7 @@ def test_merged_bags_have_each_index_once_and_no_zeros(rows):
     )
 )
 @example(rows=[])
-def test_beside_keeps_all_entries_in_their_order(rows):
+def test_side_by_side_keeps_all_entries_in_order(rows):
     found = split(side_by_side(*columns_of([one for one, _ in rows]), *columns_of([other for _, other in rows])))
     assert found == [one + other for one, other in rows]
 
@@ -228,11 +228,11 @@ def test_rows_from_columns(rows, features):
     assert out.tolist() == [[numbers[f, r] for f in range(features)] for r in range(rows)]
 
 
-# What a row becomes is a function of the row alone.
+# The entries of a row depend on that row only.
 
 
 @given(rows=st.lists(st.lists(near_codes, max_size=10), min_size=1, max_size=6), data=st.data())
-def test_the_entries_of_a_bag_and_their_order_are_those_of_the_row_alone(rows, data):
+def test_the_entries_of_a_bag_and_their_order_depend_on_the_row_only(rows, data):
     rows = data.draw(st.permutations([*rows, [BASE + k for k in range(data.draw(st.integers(0, 40)))]]))
     together = split(bags(*flat(rows, np.uint32), LOG_COUNTED, NO_RARITY, BASE, True))
     alone = [split(bags(*flat([row], np.uint32), LOG_COUNTED, NO_RARITY, BASE, True))[0] for row in rows]
@@ -251,7 +251,7 @@ def test_the_entries_of_a_bag_and_their_order_are_those_of_the_row_alone(rows, d
     ),
     long=st.integers(0, 40),
 )
-def test_assembled_and_merged_rows_do_not_depend_on_the_rows_beside_them(rows, long):
+def test_assembled_and_merged_rows_do_not_depend_on_their_neighbours(rows, long):
     rows = [*rows, ([1.0, 0.0], [NO_CODE] * 3, [(BASE + k, 1.0) for k in range(long)])]
 
     def put_together(some):

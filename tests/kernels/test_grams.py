@@ -1,4 +1,4 @@
-"""Texts to tokens, against twins that read the definition aloud: one character after the other, with Python's strings."""
+"""Splitting texts into tokens, against plain twins with Python's strings."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_words(kind, texts):
 
 @given(texts=dirty_tables)
 @example(texts=[b"a\xc2b", b"a\xe2\x80b c", b"\xe3\x80", b"\xc2", b"\xe2"])
-def test_bytes_that_are_no_utf8_are_letters_and_swallow_nothing(texts):
+def test_bytes_that_are_not_utf8_are_letters_and_swallow_nothing(texts):
     data, offsets = column_of(texts, np.int64)
     assert spelled(*words_of(data, offsets)) == [plain_words(text) for text in texts]
 
@@ -80,7 +80,7 @@ def test_runs_of_characters(kind, texts, sizes):
 @given(texts=st.lists(st.binary(max_size=10), max_size=4), sizes=lengths)
 @example(texts=[b"\x80\x80a", b"\xff", b"\xe2\x80"], sizes=(1, 2))
 def test_runs_of_characters_of_any_bytes_stay_in_their_rows(texts, sizes):
-    """Bytes that belong to no character go with what is before them; runs of one are the text cut into pieces."""
+    """Bytes outside any character belong to the character before; runs of length 1 are a partition of the text."""
     data, offsets = column_of(texts, np.int32)
     shortest, longest = sizes
     found = spelled(*character_grams(data, offsets, *sizes))
@@ -102,7 +102,7 @@ def test_runs_of_characters_of_any_bytes_stay_in_their_rows(texts, sizes):
 
 
 @given(texts=tables, sizes=lengths, data=st.data())
-def test_a_text_has_the_same_tokens_whatever_stands_beside_it(texts, sizes, data):
+def test_the_tokens_of_a_text_do_not_depend_on_its_neighbours(texts, sizes, data):
     column, offsets = column_of(texts, np.int32)
     first = data.draw(st.integers(0, len(texts)))
     stop = data.draw(st.integers(first, len(texts)))

@@ -1,4 +1,4 @@
-"""Hashes against another tool's MurmurHash3, and what becomes of a hash against the definition in words."""
+"""Hashes against the MurmurHash3 of scikit-learn, and codes against their definition."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def plain_hash(text: bytes, seed: int) -> int:
 @example(texts=[b"a" * size for size in range(20)], seed=2**32 - 1, before=b"xyz")
 @example(texts=[b"", b"\x00", b"\x00\x00", b"\xff\xff\xff\xff\xff"], seed=0, before=b"")
 def test_spans_hash_as_murmur3_does(texts, seed, before):
-    """Wherever in a buffer they lie, and whatever type the places are of."""
+    """At any place in a buffer, and with places of any type."""
     data = np.frombuffer(before + b"".join(texts) + b"behind", np.uint8)
     bounds = len(before) + np.cumsum([0, *(len(text) for text in texts)])
     for kind in (np.int32, np.int64):
@@ -38,7 +38,7 @@ def test_spans_hash_as_murmur3_does(texts, seed, before):
         assert hashes.tolist() == [plain_hash(text, seed) for text in texts]
 
 
-def test_spans_may_overlap_and_come_in_any_order():
+def test_spans_may_overlap_in_any_order():
     data = np.frombuffer(b"abcdefgh", np.uint8)
     spans = [(3, 8), (0, 8), (4, 4), (2, 5), (0, 1), (0, 8)]
     starts, stops = np.array(spans, np.int32).T

@@ -58,7 +58,7 @@ class Problem:
         options = {"ftol": 1e-16, "gtol": 1e-10, "maxiter": 20_000, "maxfun": 100_000, "maxcor": 50}
         found = minimize(negated_dual, start, jac=True, method="L-BFGS-B", bounds=bounds, options=options)
         w, least = self._primal(found.x), -float(found.fun)
-        assert 0.0 <= self.value(w) - least + 1e-12 <= 1e-6 * least, "the reference is no optimum"
+        assert 0.0 <= self.value(w) - least + 1e-12 <= 1e-6 * least, "the reference is not optimal"
         return w, least
 
     def _primal(self, u: Vector) -> Vector:

@@ -1,7 +1,7 @@
-"""Lanes: several models that step on the same rows are, each of them, the model that steps alone.
+"""Lanes: each of several models that step on the same rows is the model that steps alone.
 
-Against the plain twin and against a solver of one lane they agree but for rounding, for how a row is summed up depends
-on how many lanes there are. All else is compared bit for bit: where calls are cut, checkpoints, lanes that are dropped.
+They agree with the slow twin and with a solver of one lane except for rounding, because the order in which a row is summed
+depends on the number of lanes. Everything else is compared bit for bit: where calls end, checkpoints, dropped lanes.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def single(chosen, features=FEATURES):
     return started(chosen, features)
 
 
-def said_of(lanes, lane):
+def known_of(lanes, lane):
     """Everything that is known of a lane, to be compared for equality."""
     return (
         lanes.dual(lane).tobytes(),
@@ -119,8 +119,8 @@ def said_of(lanes, lane):
     )
 
 
-def all_said(lanes):
-    return [lanes.steps, lanes.features, lanes.digest(), *(said_of(lanes, lane) for lane in range(len(lanes)))]
+def all_known(lanes):
+    return [lanes.steps, lanes.features, lanes.digest(), *(known_of(lanes, lane) for lane in range(len(lanes)))]
 
 
 def meant(rows, lane):
@@ -206,21 +206,21 @@ def test_lanes_near_p_1_are_single_solvers_bit_for_bit():
     for first, stop in ((0, 50), (50, ROWS)):
         for solver in (lanes, *alone):
             solver.advance(rows, first, stop)
-    assert [said_of(lanes, k) for k in range(6)] == [said_of(solver, 0) for solver in alone]
+    assert [known_of(lanes, k) for k in range(6)] == [known_of(solver, 0) for solver in alone]
     fewer = lanes.keeping([1, 4, 5])
     rows = NEAR_ONE.rows(visits=np.arange(ROWS)[::-1])
     for solver in (fewer, *alone):
         solver.advance(rows, 0, ROWS)
-    assert [said_of(fewer, k) for k in range(3)] == [said_of(alone[lane], 0) for lane in (1, 4, 5)]
+    assert [known_of(fewer, k) for k in range(3)] == [known_of(alone[lane], 0) for lane in (1, 4, 5)]
 
 
-def test_lanes_with_nothing_to_tell_apart_are_equal_bit_for_bit():
-    """Whatever the place of a lane among the sixteen, the same is done to it."""
+def test_equal_lanes_have_equal_bits():
+    """The same happens to a lane at each of the sixteen places."""
     case = Case(settings("hinge", 2.0, "sparse", "suffix"), 1, ball=True)
     (lane,) = case.lanes()
     lanes = lanes_of([changed(lane, ball=0.4)] * MOST_LANES)
     lanes.advance(case.rows(), 0, ROWS)
-    assert len({said_of(lanes, number) for number in range(MOST_LANES)}) == 1
+    assert len({known_of(lanes, number) for number in range(MOST_LANES)}) == 1
 
 
 # Pauses.
@@ -229,15 +229,15 @@ def test_lanes_with_nothing_to_tell_apart_are_equal_bit_for_bit():
 @every_kind
 @given(cuts=st.lists(places, max_size=8))
 @hypothesis_settings(max_examples=15)
-def test_where_calls_are_cut_changes_nothing(case, cuts):
+def test_where_calls_end_changes_nothing(case, cuts):
     rows, batch = case.rows(), case.common.batch
     whole, cut = lanes_of(case.lanes()), lanes_of(case.lanes())
     whole.advance(rows, 0, ROWS)
     edges = sorted({0, ROWS, *(place // batch * batch for place in cuts)})
     for first, stop in pairwise(edges):
         cut.advance(rows, first, stop)
-        all_said(cut)  # asking changes nothing either
-    assert all_said(cut) == all_said(whole)
+        all_known(cut)  # asking changes nothing either
+    assert all_known(cut) == all_known(whole)
 
 
 @every_kind
@@ -251,7 +251,7 @@ def test_checkpoints_change_nothing(case, saves):
         whole.advance(rows, first, stop)
         resumed.advance(rows, first, stop)
         resumed = resumed.again()
-        assert all_said(resumed) == all_said(whole)
+        assert all_known(resumed) == all_known(whole)
         assert records_equal(resumed, whole)
 
 
@@ -268,7 +268,7 @@ def test_rebuilding_after_many_steps_is_bound_to_the_step():
     for first, stop in ((0, 100_000), (100_000, (1 << 18) - 1), ((1 << 18) - 1, (1 << 18) + 3), ((1 << 18) + 3, total)):
         cut.advance(rows, first, stop)
         cut = cut.again()
-    assert all_said(cut) == all_said(whole)
+    assert all_known(cut) == all_known(whole)
     for lane in range(case.count):
         power_sum = whole.state["power_sum"][lane]
         assert power_sum == pytest.approx(float(np.sum(whole.dual(lane) ** 2)), rel=1e-9)
@@ -311,18 +311,18 @@ def test_dropping_lanes_keeps_the_bits_of_the_others_and_their_future(case, step
     lanes = lanes_of(chosen)
     stop = min(ROWS, steps * case.common.batch)
     lanes.advance(rows, 0, stop)
-    before = [said_of(lanes, lane) for lane in kept]
+    before = [known_of(lanes, lane) for lane in kept]
     fewer = lanes.keeping(kept)
     assert fewer.specs == tuple(chosen[lane] for lane in kept)
-    assert [said_of(fewer, lane) for lane in range(len(kept))] == before
+    assert [known_of(fewer, lane) for lane in range(len(kept))] == before
     assert (fewer.steps, fewer.features) == (lanes.steps, lanes.features)
 
     by_hand, resumed = picked(lanes, kept), fewer.again()
     for solver in (lanes, fewer, by_hand, resumed):
         solver.advance(rows, stop, ROWS)
-    assert all_said(fewer) == all_said(by_hand) == all_said(resumed)
+    assert all_known(fewer) == all_known(by_hand) == all_known(resumed)
     assert records_equal(fewer, by_hand)
-    for number, lane in enumerate(kept):  # and as if nothing had been dropped, but for rounding
+    for number, lane in enumerate(kept):  # and the same as without dropping, except for rounding
         assert_close(fewer.dual(number), lanes.dual(lane))
         assert_close(fewer.weights(number), lanes.weights(lane))
         assert_close(astuple(fewer.tallies(number)), astuple(lanes.tallies(lane)))
@@ -332,7 +332,7 @@ def test_dropping_lanes_keeps_the_bits_of_the_others_and_their_future(case, step
 @pytest.mark.parametrize("layout", ["sparse", "dense"])
 @pytest.mark.parametrize("returns", ["suffix", "random"])
 def test_a_race_from_16_over_4_to_1(layout, returns):
-    """With features that come on the way, which all that comes later must have room for."""
+    """With features that appear during training."""
     case = Case(settings("hinge", 2.0, layout, returns, seed=3), 16, ball=True)
     few, many = case.rows(), case.rows(FEATURES if layout == "dense" else 2 * FEATURES)
     chosen = case.lanes()
@@ -364,13 +364,13 @@ def test_keeping_all_lanes_is_keeping_everything():
         again = lanes.keeping(range(case.count))
         for solver in (lanes, again):
             solver.advance(rows, 98, ROWS)
-        assert all_said(again) == all_said(lanes)
+        assert all_known(again) == all_known(lanes)
 
 
 @pytest.mark.parametrize("case", [CASES[3], CASES[5]], ids=str)
 @given(grow_at=places, half_way=st.integers(FEATURES, 3 * FEATURES))
 @hypothesis_settings(max_examples=8)
-def test_features_that_come_late_were_always_there(case, grow_at, half_way):
+def test_features_that_appear_late_were_always_there(case, grow_at, half_way):
     few, many = case.rows(), case.rows(3 * FEATURES)
     late, early = lanes_of(case.lanes()), lanes_of(case.lanes(), 3 * FEATURES)
     stop = grow_at // case.common.batch * case.common.batch
@@ -382,7 +382,7 @@ def test_features_that_come_late_were_always_there(case, grow_at, half_way):
     late.grow(FEATURES)  # never shrinks
     for solver in (late, early):
         solver.advance(many, 0, ROWS)
-    assert all_said(late) == all_said(early)
+    assert all_known(late) == all_known(early)
 
 
 # Kinds side by side.
@@ -421,7 +421,7 @@ def test_lanes_of_different_kinds_keep_their_numbers():
         assert_close(astuple(lanes.tallies(lane)), astuple(alone.tallies()))
         assert lanes.gap(lane) == pytest.approx(alone.gap(), rel=1e-8)
         if lane in kept:
-            assert said_of(fewer, kept.index(lane)) == said_of(lanes, lane)
+            assert known_of(fewer, kept.index(lane)) == known_of(lanes, lane)
 
 
 def test_the_digest_is_of_the_lanes_in_their_order():
@@ -462,7 +462,7 @@ def test_bytes_per_feature_counts_every_array_of_every_group(count, returns):
     assert large.nbytes - small.nbytes == 1000 * large.bytes_per_feature()
 
 
-def test_before_the_first_step_there_is_nothing():
+def test_before_the_first_step_all_results_are_zero():
     lanes = lanes_of(CASES[4].lanes(), 3)
     for lane in range(len(lanes)):
         assert lanes.weights(lane).tolist() == [0.0] * 4
@@ -474,7 +474,7 @@ def test_before_the_first_step_there_is_nothing():
 
 
 def interleaved(old, later):
-    """Settings of both in turns, as candidates have those of their classes, and which lanes go on."""
+    """Settings of both in turns, as candidates have those of their classes, and which lanes continue."""
     chosen, kept = [], []
     for number in range(max(len(old), len(later))):
         if number < len(old):
@@ -488,7 +488,7 @@ def interleaved(old, later):
 
 @every_kind
 @pytest.mark.parametrize("steps", [0, 1, 24])
-def test_lanes_that_join_learn_from_then_on_and_disturb_no_bit_of_the_others(case, steps):
+def test_lanes_that_join_do_not_change_the_bits_of_the_others(case, steps):
     rows, old = case.rows(), case.lanes()
     later = [changed(lane, joined=1, positive=3.0, column=0) for lane in old[: case.count // 2 + 1]]
     undisturbed, alone = lanes_of(old), lanes_of(later)
@@ -505,7 +505,7 @@ def test_lanes_that_join_learn_from_then_on_and_disturb_no_bit_of_the_others(cas
         start = stop
     for lane, place in enumerate(kept):
         twin, own = (undisturbed, place) if place is not None else (alone, later.index(chosen[lane]))
-        assert said_of(both, lane) == said_of(twin, own)
+        assert known_of(both, lane) == known_of(twin, own)
 
 
 @pytest.mark.parametrize("batch", [1, 3])
@@ -526,6 +526,6 @@ def test_lanes_that_join_end_where_a_round_of_the_others_ends(batch):
         beyond += reached > stop
         alone.advance(rows, first, reached, total)
         first = reached
-    assert beyond, "no round ended beyond what was asked for: the case shows nothing"
-    assert said_of(both, 0) == said_of(undisturbed, 0)
-    assert said_of(both, 1) == said_of(alone, 0)
+    assert beyond, "no round ended beyond the requested row: the case shows nothing"
+    assert known_of(both, 0) == known_of(undisturbed, 0)
+    assert known_of(both, 1) == known_of(alone, 0)

@@ -1,7 +1,7 @@
-"""A pause changes nothing: not where calls are cut, not a checkpoint between them, not features that come late.
+"""Pauses change nothing: neither the places where calls end, nor checkpoints between them, nor features that appear late.
 
-All comparisons are of bits: what is not equal here would let two machines, or one machine and its own restart, come
-to different models.
+All comparisons are of bits. A difference here would let two machines, or one machine and its own restart, train different
+models.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def at_batches(chosen, cuts):
 
 @every_case
 @given(cuts=st.lists(places, max_size=12))
-def test_where_calls_are_cut_changes_nothing(chosen, cuts):
+def test_where_calls_end_changes_nothing(chosen, cuts):
     rows = rows_for(chosen)
     whole, cut = started(chosen, FEATURES), started(chosen, FEATURES)
     whole.advance(rows, 0, ROWS)
@@ -70,7 +70,7 @@ def test_checkpoints_change_nothing(chosen, saves):
 
 @every_case
 @pytest.mark.parametrize("steps", [0, 1, 2, 31, 32, 33, 48])
-def test_asking_changes_nothing(chosen, steps):
+def test_reading_results_changes_nothing(chosen, steps):
     rows = rows_for(chosen)
     silent, asked = started(chosen, FEATURES), started(chosen, FEATURES)
     for solver in (silent, asked):
@@ -84,7 +84,7 @@ def test_asking_changes_nothing(chosen, steps):
 
 
 @every_case
-def test_rebuilding_after_many_steps_is_bound_to_the_step_and_not_to_the_call(chosen):
+def test_rebuilds_depend_on_the_step_and_not_on_the_call(chosen):
     total = (REBUILD_STEPS + 40) * chosen.batch
     rows = rows_for(chosen).visited(np.arange(total) % ROWS)
     near = REBUILD_STEPS * chosen.batch
@@ -102,7 +102,7 @@ def test_rebuilding_after_many_steps_is_bound_to_the_step_and_not_to_the_call(ch
 )
 @given(grow_at=places, half_way=st.integers(FEATURES, 3 * FEATURES))
 @hypothesis_settings(max_examples=25)
-def test_features_that_come_late_are_features_that_were_always_there(chosen, grow_at, half_way):
+def test_features_that_appear_late_were_always_there(chosen, grow_at, half_way):
     few, many = rows_for(chosen), window(ROWS, 3 * FEATURES, "sparse", classes=chosen.loss == "hinge")
     late, early = started(chosen, FEATURES), started(chosen, 3 * FEATURES)
     stop = grow_at // chosen.batch * chosen.batch

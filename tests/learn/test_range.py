@@ -1,4 +1,4 @@
-"""Numbers stay right where they grow, shrink or stand far apart: any p, any size of gradients, any number of steps."""
+"""Numbers stay exact when they grow, shrink or differ widely: any p, any size of gradients, any number of steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .windows import dense_window, last_iterate, settings, started, tallies_of, 
 
 FEATURES = 3
 FAR_AWAY = 1e30
-"""A target so far off that the slope of the absolute loss is -1, whatever the weights."""
+"""A target so far off that the slope of the absolute loss is -1 for all weights."""
 
 near_one = pytest.mark.parametrize("p", [1.1, 1.01, SMALLEST_P])
 gradient_sizes = pytest.mark.parametrize("size", [1e6, 1.0, 1e-6])
@@ -75,7 +75,7 @@ def test_iterates_while_the_dual_shrinks_and_turns(p):
 
 @pytest.mark.parametrize("p", [1.5, 1.01])
 def test_the_first_gradients_may_be_late_and_small(p):
-    """Until something has been seen there is no scale to keep."""
+    """Before the first gradient the scale is zero."""
     x = pushes(100, 1e-5)
     x[:33] = 0.0
     for solver, plain in run(p, x, np.full(100, FAR_AWAY)):
@@ -96,8 +96,8 @@ def test_the_running_power_sum_is_the_exact_one(loss, p, layout):
     assert solver.state["power_sum"][0] == pytest.approx(exact, rel=1e-9)
 
 
-def standing_after(steps, dual, chosen):
-    """A solver that has already taken `steps` steps and come to this dual."""
+def after_steps(steps, dual, chosen):
+    """A solver that has taken `steps` steps and has this dual vector."""
     solver = started(chosen, len(dual) - 1)
     solver.state["dual"][:, 0] = dual
     solver.state["power_sum"][:] = float(np.sum(np.square(dual)))
@@ -125,7 +125,7 @@ def test_the_dual_does_not_stagnate_after_a_thousand_million_steps(exact, tolera
     labels = np.where(np.arange(total) % 4 == 0, -1.0, 1.0)
     chosen = settings("hinge", 2.0, "dense", sigma=1.0, t0=1.0, intercept=0.0)
     rows = dense_window(x, labels)
-    solver = standing_after(10**9, dual, chosen)
+    solver = after_steps(10**9, dual, chosen)
     solver.advance(rows, 0, total)
 
     assert solver.steps == 10**9 + total

@@ -1,4 +1,4 @@
-"""Which weights are handed back: the last, a random one, the mean of all, the mean of the later part."""
+"""Which weights are returned: the last ones, random ones, the mean of all, the mean of the later part."""
 
 from __future__ import annotations
 
@@ -41,11 +41,11 @@ def test_random_returns_every_iterate_as_often(assert_uniform):
     # The paper draws from w_1, …, w_T.
     assert counts[0] == 0
     assert_uniform(counts[1:])
-    # What was kept first says nothing about whether something later is kept.
+    # The first kept iterate does not influence later replacements.
     assert_uniform(pairs)
 
 
-def test_random_goes_on_replacing_for_long(assert_uniform):
+def test_random_continues_to_replace_for_long(assert_uniform):
     """The step of the last replacement before T is uniform over 1..T, so its logarithm is not stuck."""
     no_rows = dense_window(np.zeros((4096, FEATURES)), np.ones(4096))
     kept_at = []

@@ -1,4 +1,4 @@
-"""Workers in rounds: the same bits whatever the calls and checkpoints, the sum of all gradients, as good as in sequence."""
+"""Workers in rounds: calls and checkpoints change no bit, gradients are summed, and rows are worth as much as in sequence."""
 
 from __future__ import annotations
 

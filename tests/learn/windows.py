@@ -201,7 +201,7 @@ def advance_in_pieces(solver: Training, rows: Window, first: int, stop: int, cut
 
 
 def last_iterate(solver: Training, lane: int = 0) -> NDArray[np.float64]:
-    """w_T, whatever the solver is to return."""
+    """w_T, also where the solver returns other weights."""
     group, column = solver._places[lane]
     learner: Any = solver.groups[group].learner
     iterate: NDArray[np.float64] = learner._iterate(solver.groups[group].state, column)

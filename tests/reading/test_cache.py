@@ -278,7 +278,7 @@ def test_disk_that_damages_every_file_is_an_error(setup, monkeypatch):
         path.write_bytes(body_damaged(path.read_bytes()))
 
     monkeypatch.setattr(BlockCache, "write", damaging)
-    with setup.reader() as reader, pytest.raises(DataError, match=r"the cache in '.*cache' is damaged again and again"):
+    with setup.reader() as reader, pytest.raises(DataError, match=r"the cache in '.*cache' is damaged repeatedly"):
         reader.first_window(EPOCH)
 
 

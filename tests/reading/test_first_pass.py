@@ -99,7 +99,7 @@ def test_stop_ends_decoding(setup):
 def test_more_entries_than_were_foretold_get_room():
     """How many entries encoded rows have is foretold from a sample only: the window grows, and keeps what it has."""
     window = Window()
-    window.make_room(6, 4, RowShape(sparse=True, labels=1, weighted=False))
+    window.allocate(6, 4, RowShape(sparse=True, labels=1, weighted=False))
     for first in (0, 2, 4):
         slots = np.array([first, first + 1])
         with window.room_for(np.array([1, first + 1]), slots):

@@ -186,7 +186,7 @@ def test_wide_data_get_the_usual_sigma_alone():
     ids=["one", "losses", "balls", "p", "p-losses", "p-listed-losses"],
 )
 def test_automatic_choices_never_make_more_than_64_lanes(options, targets):
-    """But for what was listed, and for one model of each class."""
+    """Except for listed values and for one model per class."""
     found = candidates(options, targets=targets)
     each = (
         len({(one.loss, one.norm.p, one.own.ball) for one in found})

@@ -277,7 +277,7 @@ def with_merits(merits: Any, candidates: Any = None) -> Race:
         ([0.6, 0.4 * (1 + 0.9 * TIE), 0.4], 1),
         ([0.4, 0.4, 0.4], 0),
         ([0.0, 0.0, 0.0], 0),
-        # What is not finite is worse than anything, and no tie.
+        # A merit that is not finite is worse than all others, and not a tie.
         ([WORST, 0.4, 0.5], 1),
         ([WORST, WORST, 0.5], 2),
         ([0.5, WORST, 0.4], 2),
@@ -285,7 +285,7 @@ def with_merits(merits: Any, candidates: Any = None) -> Race:
 )
 def test_the_leader_is_the_best_and_among_equals_the_largest_sigma(merits, leads):
     assert with_merits(merits).leader() == leads
-    # In whatever order they stand.
+    # In any order.
     turned = [candidate(10.0**-k) for k in range(len(merits))][::-1]
     assert with_merits(merits[::-1], turned).leader() == len(merits) - 1 - leads
 
@@ -335,7 +335,7 @@ def test_latest_is_the_last_judgement_of_the_leader():
     assert made.latest() == (2.0, 0.2)
 
 
-# What is judged.
+# Judgements.
 
 
 def judge_once(

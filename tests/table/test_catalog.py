@@ -147,9 +147,7 @@ def test_thousand_shards(tmp_path):
     assert [shard.rows for shard in catalog.shards] == [1 + s % 7 for s in range(1000)]
     catalog.check_unchanged()
     (tmp_path / "part-0500.arrow").unlink()
-    with pytest.raises(
-        DataChanged, match=r"1 of 1000 shards changed under the run:\n  '.*part-0500\.arrow' is missing"
-    ):
+    with pytest.raises(DataChanged, match=r"1 of 1000 shards have changed:\n  '.*part-0500\.arrow' is missing"):
         catalog.check_unchanged()
 
 
@@ -159,7 +157,7 @@ def test_thousand_shards(tmp_path):
 def test_sparse_and_dense_do_not_mix(tmp_path):
     write_arrow(sparse(3), tmp_path / "a.arrow")
     write_parquet(dense(3, 2), tmp_path / "b.parquet")
-    with pytest.raises(DataError, match=r"shard '.*b\.parquet' holds dense rows, but '.*a\.arrow' sparse ones"):
+    with pytest.raises(DataError, match=r"shard '.*b\.parquet' holds dense rows, but '.*a\.arrow' holds sparse rows"):
         catalog_of(tmp_path)
 
 
@@ -273,9 +271,9 @@ def later(path: Path) -> None:
 
 
 CHANGES = {
-    "labels flipped": (rewritten_with_labels_flipped, "was written to since (same size and footer, another time stamp)"),
-    "one bit of the data": (bytes_edited_in_place, "was written to since"),
-    "touched": (lambda path: None, "was written to since"),
+    "labels flipped": (rewritten_with_labels_flipped, "was modified (same size and footer, different time stamp)"),
+    "one bit of the data": (bytes_edited_in_place, "was modified"),
+    "touched": (lambda path: None, "was modified"),
     "shortened": (lambda path: os.truncate(path, path.stat().st_size - 1), "bytes; it had|has no footer"),
     "emptied": (lambda path: os.truncate(path, 0), "is empty"),
     "missing": (lambda path: path.unlink(), "is missing"),
@@ -283,7 +281,7 @@ CHANGES = {
     "replaced by Parquet": (lambda path: write_parquet(sparse(10), path, 4), "bytes; it had"),
     "replaced by as many other bytes": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "has no beginning yet"),
     "other columns in the same space": (
-        lambda path: path.write_bytes(path.read_bytes().replace(b"values", b"valves")), "was replaced: its footer is another one"
+        lambda path: path.write_bytes(path.read_bytes().replace(b"values", b"valves")), "was replaced: its footer has changed"
     ),
 }  # fmt: skip
 
@@ -299,7 +297,7 @@ def test_change_of_a_shard_is_noticed_and_named(three, change):
         later(path)
     with pytest.raises(DataChanged) as refused:
         catalog.check_unchanged()
-    assert refused.value.found.startswith("1 of 3 shards changed under the run:")
+    assert refused.value.found.startswith("1 of 3 shards have changed:")
     assert f"'{path}'" in refused.value.found
     assert "b.parquet" not in refused.value.found
     assert any(words in refused.value.found for words in found.split("|"))
@@ -312,7 +310,7 @@ def test_all_changed_shards_are_named(three):
     later(folder / "b.parquet")
     os.truncate(folder / "c.arrow", 100)
     with pytest.raises(
-        DataChanged, match=r"(?s)3 of 3 .*a\.arrow' is missing\n.*b\.parquet' was written.*\n.*c\.arrow' has no footer"
+        DataChanged, match=r"(?s)3 of 3 .*a\.arrow' is missing\n.*b\.parquet' was modified.*\n.*c\.arrow' has no footer"
     ):
         catalog.check_unchanged()
 
@@ -345,7 +343,7 @@ def test_parquet_rewritten_in_the_same_space_is_noticed_by_its_footer(tmp_path):
     size = (tmp_path / "a.parquet").stat().st_size
     write_parquet(after, tmp_path / "a.parquet")
     assert (tmp_path / "a.parquet").stat().st_size == size
-    with pytest.raises(DataChanged, match="its footer is another one"):
+    with pytest.raises(DataChanged, match="its footer has changed"):
         catalog.check_unchanged(accept_touched=True)
 
 

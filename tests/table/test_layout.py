@@ -1,4 +1,4 @@
-"""Which columns make a row, of whatever types they are, and the numbers that come out of them."""
+"""The columns of a row, of all types, and the numbers in memory."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def sparse(indices=None, values=None, labels=None) -> dict[str, pa.Array]:
 EXPECTED = list(zip(INDICES, VALUES, strict=True))
 
 
-# Types are matched by what they hold.
+# Columns of every type.
 
 
 @pytest.mark.parametrize("holder", LISTS)
@@ -197,7 +197,7 @@ def test_dense_slices_give_the_rows_of_the_whole(start, make):
     assert arrays.values.reshape(-1, 2).tolist() == [[1, 2], [3, 4], [5, 6]][start:]
 
 
-def test_values_aligned_otherwise_than_their_indices():
+def test_values_and_indices_with_different_offsets():
     """Null lists may hide entries, so the two columns' offsets need not be the same where their lengths are."""
     hidden = pa.ListArray.from_arrays(pa.array([0, 2, 4, 5], pa.int32()), pa.array([9, 9, 1, 2, 3], pa.int32()))
     values = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4], pa.int32()), pa.array([0.5, 1.5, 2.5, 3.5], pa.float32()))
@@ -206,7 +206,7 @@ def test_values_aligned_otherwise_than_their_indices():
     assert entries(arrays)[1:] == [([1, 2], [1.5, 2.5]), ([3], [3.5])]
 
 
-# Which columns are taken.
+# Names of columns.
 
 
 def test_label_and_weight_by_name():
@@ -216,7 +216,7 @@ def test_label_and_weight_by_name():
     assert arrays.weights.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_no_label_is_asked_for_where_none_is_named():
+def test_without_a_label_name_no_label_is_needed():
     columns = sparse()
     del columns["label"]
     arrays = rows(columns, Columns(label=None))
@@ -225,7 +225,7 @@ def test_no_label_is_asked_for_where_none_is_named():
 
 
 @pytest.mark.parametrize(("labels", "expected"), [([-1, 1], [-1, 1]), ([0, 1], [-1, 1]), ([-1.0, 1.0], [-1, 1])])
-def test_classes_are_minus_one_or_nought_and_one(labels, expected):
+def test_classes_are_minus_one_or_zero_and_one(labels, expected):
     arrays = rows(sparse(labels=pa.array([*labels, 1, 1])))
     assert arrays.labels.tolist() == [*expected, 1, 1]
 
@@ -236,7 +236,7 @@ def test_positive_class_by_value():
     assert not arrays.reasons.any()
 
 
-# Wrong types: the error names the shard and the column, and says what is wanted.
+# Wrong types: the error names the shard, the column and the expected type.
 
 LABEL = pa.field("label", pa.int8())
 GOOD_INDICES = pa.field("indices", pa.list_(pa.int32()))

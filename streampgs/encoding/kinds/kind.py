@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,8 +21,9 @@ from numpy.typing import NDArray
 
 from streampgs.checks import require
 from streampgs.encoding import types
-from streampgs.encoding.codebook import Codebook, Tokens
+from streampgs.encoding.codebook import NO_OFFSETS, Codebook, Tokens
 from streampgs.encoding.feature_names import Named
+from streampgs.kernels.encoder_loop import merged_bags, side_by_side
 from streampgs.options import EncodingOptions
 
 Arrays = dict[str, pa.Array]
@@ -77,6 +79,8 @@ class Kind:
     """More such options, which change how a column is encoded: the type that each needs, and the remedy."""
     fault: ClassVar[int | None] = None
     """The reason if a row cannot be encoded."""
+    made_of: ClassVar[tuple[int, ...]] = (0,)
+    """How many columns may be named in `Column.parts`."""
     reads_dictionaries: ClassVar[bool] = False
     """Encoding is faster if the reader stores each different string once."""
 
@@ -179,3 +183,18 @@ def arrays_of(sample: Sequence[Arrays], name: str) -> Iterator[pa.Array]:
 
 def is_there(column: Column, arrays: Arrays) -> bool:
     return all(types.leaf_if_there(arrays, name) is not None for name in column.sources)
+
+
+def joined(parts: Sequence[Entries]) -> Entries:
+    """In each row the entries of all parts; the values of equal features are added up."""
+    if not parts:
+        return NO_OFFSETS, np.empty(0, np.uint32), np.empty(0, np.float32)
+    found = parts[0]
+    for part in parts[1:]:
+        found = side_by_side(*found, *part)
+    return merged_bags(*found) if len(parts) > 1 else found
+
+
+def matches(name: str, patterns: tuple[str, ...]) -> bool:
+    """Whether a pattern matches the name of a column; one that names a struct stands for all its fields."""
+    return any(fnmatchcase(name, pattern) or name == pattern or name.startswith(pattern + ".") for pattern in patterns)

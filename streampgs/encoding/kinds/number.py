@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from streampgs.checks import require
 from streampgs.encoding import types
-from streampgs.encoding.kinds.kind import Arrays, Column, NumberKind, arrays_of
-from streampgs.encoding.patterns import matches
+from streampgs.encoding.kinds.kind import Arrays, Column, NumberKind, arrays_of, matches
 from streampgs.options import EncodingOptions
 
 CYCLES = {"hour of day": 86400.0, "day of week": 7 * 86400.0, "day of year": 365.2425 * 86400.0}

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.encoding.codebook import Codebook, Tokens
-from streampgs.encoding.kinds.entries import joined
-from streampgs.encoding.kinds.kind import BagKind, Column, Entries
+from streampgs.encoding.kinds.kind import BagKind, Column, Entries, joined
 from streampgs.kernels.encoder_loop import BINARY, COUNTED, LOG_COUNTED, bags, counted_rows
 from streampgs.kernels.grams import character_grams, word_grams, words_of
 from streampgs.options import EncodingOptions

@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from streampgs.packing.source import Shape, Source
 from streampgs.packing.tokens import COLON, Tokens, index_array, lists, parsed, tokens_of
@@ -28,7 +29,8 @@ def _parse(shape: Shape, data: bytes) -> pa.RecordBatch:
     rows = np.cumsum(place == 0) - 1
     if b"qid:" in data:
         asked = names[place[names] == 1]
-        asked = asked[np.asarray(tokens.texts_at(asked)) == "qid"]
+        # As bytes: the texts need not be UTF-8.
+        asked = asked[np.asarray(pc.equal(tokens.texts_at(asked).cast(pa.binary()), b"qid"))]
         numbers, good = tokens.wholes(asked + 1)
         tokens.refuse(asked[~good], "the query is not a whole number")
         queries[rows[asked]] = numbers
