@@ -14,16 +14,17 @@ from hypothesis import strategies as st
 from streampgs.checks import decode, encode
 from streampgs.errors import OptionError
 from streampgs.losses import LOSSES
-from streampgs.option_fields import Number, parse_duration, parse_size
+from streampgs.option_fields import Number, build, options_of, parse_duration, parse_size, size_text
 from streampgs.options import (
     DEFAULT_EPOCHS,
     EPOCHS_FOR_A_TARGET,
     SMALLEST_MEMORY,
+    Growth,
     Limits,
     ModelOptions,
     Resources,
 )
-from streampgs.solvers import SMALLEST_P
+from streampgs.solvers import SMALLEST_P, SOLVERS
 
 # Sizes and durations.
 
@@ -251,3 +252,51 @@ def test_t0_is_a_number_or_auto(t0):
 def test_sizes_beyond_all_machines_are_refused():
     with pytest.raises(OptionError, match="larger than any machine"):
         parse_size("9" * 400)
+
+
+# Options that solvers and losses declare.
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_model_options_have_the_options_of_every_solver(name):
+    assert set(SOLVERS[name].options) <= set(options_of(ModelOptions))
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_options_of_another_solver_are_refused(name):
+    others = {field for solver in SOLVERS.values() for field in solver.options} - set(SOLVERS[name].options)
+    for field in others:
+        value = "last" if field == "returns" else 1.5
+        with pytest.raises(OptionError, match=f"{options_of(ModelOptions)[field].flag} with --solver {name}"):
+            ModelOptions(solver=name, **{field: value})
+
+
+@pytest.mark.parametrize("loss", [loss for loss in LOSSES.values() if loss.parameter and loss.parameter.help])
+def test_the_parameter_of_a_loss_is_an_option_for_this_loss_alone(loss):
+    value = 0.25
+    assert ModelOptions(loss=loss.name, **{loss.parameter.name: value}).loss_parameter(loss.name) == value
+    for other in set(LOSSES) - {loss.name}:
+        with pytest.raises(OptionError, match=f"use it with --loss {loss.name} alone"):
+            ModelOptions(loss=other, **{loss.parameter.name: value})
+
+
+# Keywords of the Python API.
+
+
+def test_strings_are_read_as_on_the_command_line():
+    (resources,) = build("train", {"memory": "2GB", "checkpoint_seconds": "5m", "cache": "folder"}, Resources)
+    assert resources == Resources(memory=2 * 10**9, checkpoint_seconds=300.0, cache=Path("folder"))
+
+
+def test_options_of_another_command_are_refused():
+    assert build("train", {"sigma": 0.5}, ModelOptions, Growth)[0].sigma == 0.5
+    assert build("resume", {"sigma": 0.5}, Growth)[0].sigma == 0.5
+    with pytest.raises(OptionError, match="unknown option 'add'"):
+        build("train", {"add": "more/"}, ModelOptions, Growth)
+    with pytest.raises(OptionError, match="unknown option 'window'"):
+        build("resume", {"window": "1MB"}, Resources)
+
+
+@pytest.mark.parametrize("size", [1, 999, 1 << 20, 48 * 10**6, 512 * 10**6, 3 * 10**9, 2**31])
+def test_a_size_is_shown_as_it_can_be_read(size):
+    assert parse_size(size_text(size)) == size

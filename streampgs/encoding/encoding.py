@@ -201,6 +201,11 @@ class Encoding:
         require(1 <= self.hash_bits <= MOST_HASH_BITS, f"{self.hash_bits} bits of hashes")
         for column in self.columns:
             kind_of(column).check(column)
+            require(
+                len(column.parts) in kind_of(column).made_of, f"column '{column.name}' made of {column.parts!r:.100}"
+            )
+        placed = [*of_family(self.columns, NumberKind), *of_family(self.columns, Vector)]
+        require(len(self.first_of) == len(placed), "two columns of the same name")
         sections = [kind_of(column).section for column in self.columns]
         require(sections == sorted(sections), "columns in the wrong order")
         require(len(of_family(self.columns, Vector)) <= 1, "several vectors")

@@ -146,8 +146,9 @@ class OpenShard(ABC):
         """The rows of a group in place; only for formats and files that need no decoding."""
 
     def check_columns(self, columns: Sequence[str]) -> None:
+        names = set(self.schema.names)
         for name in columns:
-            if name not in self.schema.names:
+            if name not in names:
                 raise DataError(f"shard '{self.file.path}' has no column '{name}'", "restore it, or start a new run")
 
     def damaged(self, error: Exception, group: int | None = None) -> DataError:

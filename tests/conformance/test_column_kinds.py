@@ -232,6 +232,7 @@ INVALID: list[dict[str, Any]] = [
     {"kind": "another kind"},
     {"kind": None},
     {"parts": ["x", 3]},
+    {"parts": ["x", "y", "z"]},
     {"cyclic": "yes"},
 ]
 
@@ -252,6 +253,7 @@ def test_other_invalid_parts_are_refused(case):
     columns = record["columns"]
     changes: list[tuple[dict[str, Any], dict[str, Any]]] = [
         ({"hash_bits": 0}, {}),
+        ({"columns": [columns[0], *columns]}, {}),
         ({"hash_bits": 40}, {}),
         ({"entries_per_row": -1.0}, {}),
         ({"bytes_per_row": float("nan")}, {}),

@@ -130,7 +130,7 @@ def test_rows_of_another_layout_and_unknown_features_are_reported(tables: Tables
     assert evaluate(streampgs.Model.load(run), [str(tmp_path / "far.parquet")])["unknown_entries"] == 1
 
 
-def test_a_target_that_a_loss_does_not_have_is_refused(tables: Tables, tmp_path: Path) -> None:
+def test_a_target_that_does_not_fit_the_loss_is_refused(tables: Tables, tmp_path: Path) -> None:
     words = ["train", tables.path("regression", "arrow"), "--run", tmp_path / "run", "--loss", "squared"]
     done = command(*words, "--target-accuracy", 0.9)
     assert done.code == 2

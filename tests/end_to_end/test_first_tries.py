@@ -12,6 +12,7 @@ import streampgs
 from streampgs.errors import DataError, OptionError
 from streampgs.evaluation import evaluate
 from streampgs.reading import decode as decoding
+from tests.end_to_end.streaming import standard_input, written
 
 ROWS = 4000
 
@@ -32,7 +33,7 @@ def test_a_regression_finds_the_scale_of_its_labels(options, prices, tmp_path):
 
 
 @pytest.mark.parametrize("factor", [1.0, 2.0**20])
-def test_an_absolute_loss_of_labels_of_another_unit_is_the_same_model(factor, prices, tmp_path):
+def test_the_unit_of_the_labels_does_not_change_a_model_with_absolute_loss(factor, prices, tmp_path):
     for name, scale in (("plain", 1.0), ("scaled", factor)):
         column = prices.schema.get_field_index("price")
         table = prices.set_column(column, "price", pa.array(prices["price"].to_numpy() * scale))
@@ -62,7 +63,7 @@ def test_the_index_of_pandas_is_not_a_feature(tmp_path):
     assert encoding.left_out["__index_level_0__"] == "index of pandas"
 
 
-def test_a_frequent_string_lends_its_name_to_a_shared_feature(tmp_path):
+def test_a_shared_feature_is_named_after_its_most_frequent_string(tmp_path):
     table = pa.table(
         {"id": [f"user {i}" for i in range(ROWS)], "plan": ["basic", "team"] * (ROWS // 2), "y": [0, 1] * (ROWS // 2)}
     )
@@ -81,8 +82,8 @@ def test_a_misspelt_ignore_and_a_matrix_without_labels_are_refused(prices, tmp_p
         streampgs.train(np.ones((5, 2)), run=tmp_path / "b")
 
 
-def test_rows_much_longer_than_the_sample_are_cut_up_and_then_refused(tmp_path, monkeypatch):
-    """A batch of long texts is encoded in parts, to the same bits; a window that outgrows all forecasts is refused."""
+def test_rows_much_longer_than_the_sample_are_encoded_in_parts_or_refused(tmp_path, monkeypatch):
+    """A batch of long texts is encoded in parts with the same bits; a window far beyond the forecast is refused."""
     texts = ["a b"] * 3000 + [" ".join(f"w{i}" for i in range(200))] * 1000
     table = pa.table({"text": texts, "y": [0, 1] * 2000})
     pq.write_table(table, tmp_path / "data.parquet")
@@ -103,3 +104,14 @@ def test_rows_much_longer_than_the_sample_are_cut_up_and_then_refused(tmp_path, 
     pq.write_table(longer, tmp_path / "longer.parquet", row_group_size=len(lists))
     with pytest.raises(DataError, match="times as long as they were in the sample"):
         streampgs.train(tmp_path / "longer.parquet", run=tmp_path / "longer", label="y", epochs=1)
+
+
+def test_a_stream_is_trained_on_and_resumed_from_python(tmp_path):
+    table = pa.table({"label": [1, -1] * 500, "indices": [[1, 2], [3, 4]] * 500})
+    stream = written(table, [100])
+    with standard_input(stream):
+        first = streampgs.train("-", run=tmp_path / "run", rows=300, replay=0.0, memory="60MB", window="200kB")
+    with standard_input(stream):
+        again = streampgs.resume(tmp_path / "run", "-", rows=10**6, skip_taken=True, memory="60MB")
+    assert first.rows == 300
+    assert (again.rows, again.stream_rows) == (1000, 1000)

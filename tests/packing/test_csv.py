@@ -133,9 +133,9 @@ def test_names_headers_and_delimiters(tmp_path):
 @pytest.mark.parametrize(
     ("text", "options", "found"),
     [
-        ("a,b\n1,2\n3\n", {}, "Expected 2 columns, got 1"),
+        ("a,b\n1,2\n3\n", {}, "row 3: expected 2 columns, got 1"),
         ("a,a\n1,2\n", {}, "two columns are called 'a'"),
-        ("a,b\n1,2\nx,3\n", {"types": {"a": "int64"}}, "row 2: a value of 'a' is not of type int64: 'x'"),
+        ("a,b\n1,2\nx,3\n", {"types": {"a": "int64"}}, "row 3: a value of 'a' is not of type int64: 'x'"),
         ("a,b\n1,2\n", {"types": {"c": "int64"}}, "has no column 'c'"),
         ("a,b\n", {}, "there are no rows"),
         ("", {}, "there are no rows"),
@@ -152,7 +152,7 @@ def test_errors_of_csv_files(tmp_path, text, options, found):
 @pytest.mark.parametrize("text", ['a,b\n1,2\n3,"4\n5,6\n', 'a,b\n1,2\n3,"4', 'a\n1\n"2\n3\n', 'a,b\n1,2\n3,"4""\n'])
 @pytest.mark.parametrize("answer", ["error", "skip"])
 def test_a_quote_that_is_never_closed_is_an_error(tmp_path, text, answer):
-    with pytest.raises(DataError, match="row 2: a quote is never closed"):
+    with pytest.raises(DataError, match="row 3: a quote is never closed"):
         packed(tmp_path, text, on_bad_row=answer)
 
 

@@ -18,6 +18,7 @@ from streampgs.options import EncodingOptions
 
 class Cross(CodeKind):
     name, plural = "cross", "crosses"
+    made_of = (2,)
 
     def combined(self, columns: list[Column], options: EncodingOptions) -> list[Column]:
         categories = {column.name for column in columns if column.kind == Category.name}

@@ -79,6 +79,8 @@ class Kind:
     """More such options, which change how a column is encoded: the type that each needs, and the remedy."""
     fault: ClassVar[int | None] = None
     """The reason if a row cannot be encoded."""
+    made_of: ClassVar[tuple[int, ...]] = (0,)
+    """How many columns may be named in `Column.parts`."""
     reads_dictionaries: ClassVar[bool] = False
     """Encoding is faster if the reader stores each different string once."""
 

@@ -22,6 +22,7 @@ class Vector(Kind):
     section = UNBOUNDED
     takes = (types.VECTOR,)
     fault = LENGTHS_DIFFER
+    made_of = (0, 2)
 
     def combined(self, columns: list[Column], options: EncodingOptions) -> list[Column]:
         """Two lists `indices` and `values` are one vector."""

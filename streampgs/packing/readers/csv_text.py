@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import codecs
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -34,7 +35,7 @@ def _read(delimiter: str, source: Source, shape: Shape) -> Iterator[pa.RecordBat
         parsing["invalid_row_handler"] = partial(_skip_row, source)
     types = {name: TYPES[kind] for name, kind in options.types}
     end_row = parsing["delimiter"].join([_END] * len(names)).encode() + b"\n"
-    row, waiting = 1, None
+    row, waiting = 1 + options.skip_lines + options.header, None  # as pyarrow counts
     with opened(source) as stream:
         for batch in _texts(source, stream, parsing, end_row, names):
             if waiting is not None:
@@ -46,7 +47,7 @@ def _read(delimiter: str, source: Source, shape: Shape) -> Iterator[pa.RecordBat
             source.refuse(
                 "a quote is never closed",
                 f"row {row + (waiting.num_rows if waiting is not None else 0) - 1:,}",
-                text.encode(),
+                text.partition(_END)[0].encode(),
                 "close it, or write a quote inside a value twice",
             )
         yield _typed(source, waiting.slice(0, waiting.num_rows - 1), types, shape, row)
@@ -124,9 +125,10 @@ def _texts(
 
 
 def _refused(source: Source, text: str) -> DataError:
-    if "Expected" in text and "columns" in text:
+    width = re.search(r"Row #(\d+): E(xpected \d+ columns, got \d+.*)", text, re.DOTALL)
+    if width is not None:
         remedy = "give the right --delimiter, or leave such rows out with --on-bad-row skip"
-        return DataError(f"'{source.path}': {text}", remedy)
+        return DataError(f"'{source.path}', row {int(width[1]):,}: e{width[2]}", remedy)
     if "straddling" in text or "block size" in text:
         remedy = "is it CSV? Look for a quote that is never closed"
         return DataError(f"'{source.path}': a row is longer than {sources.CHUNK_BYTES:,} bytes", remedy)
