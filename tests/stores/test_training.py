@@ -112,7 +112,7 @@ def test_changed_and_missing_objects_are_refused_and_named(folders: Path, store:
     store.delete("changing/part-00004.arrow")
     with pytest.raises(streampgs.StreampgsError) as refused:
         streampgs.resume(run, rows=1_000)
-    assert "2 of 6 shards changed" in str(refused.value)
+    assert "2 of 6 shards have changed" in str(refused.value)
     assert f"'{address}/part-00002.arrow' was replaced" in str(refused.value)
     assert f"'{address}/part-00004.arrow' is missing" in str(refused.value)
 
