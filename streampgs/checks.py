@@ -55,7 +55,7 @@ def decode(kind: type[T], record: Any) -> T:
     Bounds are part of the field's type: `Annotated[int, msgspec.Meta(ge=0)]`. Keys without a field are ignored.
     """
     try:
-        value = msgspec.convert(record, kind, str_keys=True, dec_hook=_decoded)
+        value = msgspec.convert(record, kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise ValueError(f"{kind.__name__}: {error}") from None
     except StreampgsError as error:  # options check themselves
@@ -67,7 +67,7 @@ def decode(kind: type[T], record: Any) -> T:
 def encode(value: Any) -> Any:
     """The JSON-like record of a dataclass; `decode` reads it back."""
     _check_numbers(value, type(value).__name__)
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=_encoded)
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=lambda number: number.item())  # of numpy
 
 
 def _check_numbers(value: Any, where: str, infinite: bool = False) -> None:
@@ -84,13 +84,3 @@ def _check_numbers(value: Any, where: str, infinite: bool = False) -> None:
     elif is_dataclass(value):
         for field in fields(value):
             _check_numbers(getattr(value, field.name), f"{where}.{field.name}", "infinite" in field.metadata)
-
-
-def _encoded(value: Any) -> Any:
-    return str(value) if isinstance(value, Path) else value.item()  # numpy scalars
-
-
-def _decoded(kind: type, value: Any) -> Any:
-    if kind is Path and isinstance(value, str):
-        return Path(value)
-    raise NotImplementedError(kind)

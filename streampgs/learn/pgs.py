@@ -54,6 +54,7 @@ class Pgs(Learner):
     def check(self, state: State) -> None:
         require(bool(state["stretch_began"] <= state["steps"]), "a stretch that begins after the last step")
         require(all(int(state["steps"]) + s.own.t0 >= 0.0 for s in self.specs), "a model before its first step")
+        require(all(s.sigma > 0.0 for s in self.specs), "a model of sigma 0")
 
     # Steps.
 

@@ -46,7 +46,7 @@ class Report:
     """Of the weights that are returned, on validation rows or on rows not trained on yet, when they were last judged."""
     judged_accuracy: float | None
     chosen: dict[str, Any] | None
-    """Loss, p, sigma, t0 and radius of the model, or the numbers of its solver."""
+    """Loss of the model, and the numbers by which the candidates of its solver differ: p, sigma, t0 and ball for pgs."""
     lanes: int
     gap: float | None
     sampling: str

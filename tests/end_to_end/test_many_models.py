@@ -27,8 +27,8 @@ from tests.end_to_end.conftest import streampgs as command
 SMALL = {"memory": "60MB", "window": "500kB"}
 
 
-def said(run: Path, report: Report) -> dict[str, Any]:
-    """What a run has come to, to be compared for equality."""
+def results_of(run: Path, report: Report) -> dict[str, Any]:
+    """The results of a run, to be compared for equality."""
     model = streampgs.Model.load(run)
     race = saved_run(run).race.state().values
     return {
@@ -95,7 +95,7 @@ def unpaused(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         run = base / str(number)
         report = streampgs.train(tables.path(kind, file_format), run=run, epochs=2, **SMALL, **options)
         assert report.lanes == 1, "the search was to come to its end"
-        results[name] = said(run, report)
+        results[name] = results_of(run, report)
     return results
 
 
@@ -111,7 +111,7 @@ def test_a_search_with_pauses_gives_the_same_bits(
         memory, cadence = (("60MB", 1e-6), ("512MB", 30.0), ("60MB", 0.01))[number % 3]
         streampgs.resume(run, rows=rows, memory=memory, checkpoint_seconds=cadence)
     report = streampgs.resume(run, epochs=2)
-    assert said(run, report) == unpaused[name]
+    assert results_of(run, report) == unpaused[name]
 
 
 def test_a_search_is_over_in_the_middle_of_the_first_epoch(tables: Tables, tmp_path: Path) -> None:
@@ -176,7 +176,7 @@ def test_a_model_of_a_grid_equals_one_trained_alone(grid: tuple[Path, Report], t
     run, report = grid
     chosen = report.chosen
     assert chosen is not None
-    alone = {"loss": chosen["loss"], "p": chosen["p"], "sigma": chosen["sigma"], "ball": chosen["radius"]}
+    alone = {"loss": chosen["loss"], "p": chosen["p"], "sigma": chosen["sigma"], "ball": chosen["ball"]}
     streampgs.train(tables.path("dense", "arrow"), run=tmp_path / "alone", epochs=1, **alone)
     mine, other = streampgs.Model.load(run), streampgs.Model.load(tmp_path / "alone")
     np.testing.assert_allclose(mine.coef_, other.coef_, rtol=1e-7, atol=1e-12)
@@ -195,12 +195,12 @@ def test_inspect_lists_every_model(grid: tuple[Path, Report]) -> None:
     }  # fmt: skip
     (leader,) = (lane for lane in lanes if lane["leads"])
     assert [leader[name] for name in ("loss", "p", "sigma", "ball")] == [
-        report.chosen[name] for name in ("loss", "p", "sigma", "radius")
+        report.chosen[name] for name in ("loss", "p", "sigma", "ball")
     ]  # type: ignore[index]
     assert done.json["dual_sha256"] == report.dual_sha256
     assert done.json["progressive_loss"] == report.progressive_loss == leader["progressive_loss"]
     table = done.err[done.err.index("target") :].splitlines()
-    assert re.match(r"target +loss +p +sigma +ball", table[0])
+    assert re.match(r"target +loss +p +sigma +t0 +ball", table[0])
     assert len(table) == 1 + 24
     assert [line for line in table if line.startswith("*")] == [line for line in table[1:] if "*" in line]
     assert sum(line.lstrip().startswith("*") for line in table) == 1
@@ -212,7 +212,7 @@ def test_the_command_line_takes_lists(tables: Tables, tmp_path: Path) -> None:
     assert done.code == 0, done.err
     assert done.json["lanes"] == 16
     assert "16 candidates" in done.err
-    assert done.json["chosen"].keys() >= {"loss", "p", "sigma", "radius"}
+    assert done.json["chosen"].keys() >= {"loss", "p", "sigma", "ball"}
 
 
 def test_a_grid_with_pauses_gives_the_same_bits(grid: tuple[Path, Report], tables: Tables, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_grid_with_pauses_gives_the_same_bits(grid: tuple[Path, Report], table
     streampgs.train(tables.path("dense", "arrow"), run=run, rows=511, **options)
     for rows in (512, 513, 1024, 3000, ROWS - 1):
         streampgs.resume(run, rows=rows)
-    assert said(run, streampgs.resume(run, epochs=1)) == said(*grid)
+    assert results_of(run, streampgs.resume(run, epochs=1)) == results_of(*grid)
 
 
 # Classes.
@@ -385,7 +385,7 @@ def test_classes_with_pauses_give_the_same_bits(classed: dict[str, tuple[Path, P
     streampgs.train(data, run=paused, rows=1)
     for stop in sorted({mark + off for mark in marks_of(4, rows)[::2] for off in (0, 1)}):
         streampgs.resume(paused, rows=stop)
-    assert said(paused, streampgs.resume(paused, epochs=2)) == said(run, streampgs.resume(run, epochs=2))
+    assert results_of(paused, streampgs.resume(paused, epochs=2)) == results_of(run, streampgs.resume(run, epochs=2))
 
 
 # Several labels.
@@ -531,7 +531,9 @@ def test_validation_with_pauses_gives_the_same_bits(
     for rows in (750, 751, 2500, 3000, 3001, 4000, 9000):
         streampgs.resume(tmp_path / "run", rows=rows)
     report = streampgs.resume(tmp_path / "run", epochs=2)
-    assert said(tmp_path / "run", report) == said(tmp_path / "quiet", streampgs.resume(tmp_path / "quiet", epochs=2))
+    assert results_of(tmp_path / "run", report) == results_of(
+        tmp_path / "quiet", streampgs.resume(tmp_path / "quiet", epochs=2)
+    )
 
 
 def test_validation_of_another_layout_is_refused(
@@ -559,7 +561,7 @@ def test_validation_without_a_usable_row_is_refused(with_validation: tuple[Path,
     data, _ = with_validation
     x, numbers = clouds(20, 2)
     useless = write(tmp_path / "useless", x, {"label": numbers + 7})
-    with pytest.raises(streampgs.StreampgsError, match="no row to judge on"):
+    with pytest.raises(streampgs.StreampgsError, match="have no usable row"):
         streampgs.train(data, run=tmp_path / "run", validation=useless, epochs=1, on_bad_row="skip")
     with pytest.raises(streampgs.StreampgsError, match=r"useless.*row 0 .*label"):
         streampgs.train(data, run=tmp_path / "strict", validation=useless, epochs=1)
@@ -586,8 +588,8 @@ def test_validation_without_a_usable_row_is_refused(with_validation: tuple[Path,
         ({"classes": 5.0}, "--classes 5", "two or more"),
         ({"classes": [3.0, 1.0, 2.0]}, "--classes 3,1,2", "ascending"),
         ({"classes": [1.0, 2.0, 2.0]}, "--classes 1,2,2", "different"),
-        ({"classes": [1.0, 2.0, float("nan")]}, "--classes nan is not a label", "finite"),
-        ({"classes": [1.0, 2.0, float("inf")]}, "--classes inf is not a label", "finite"),
+        ({"classes": [1.0, 2.0, float("nan")]}, "--classes nan", "finite"),
+        ({"classes": [1.0, 2.0, float("inf")]}, "--classes inf", "finite"),
         ({"classes": [1.0, 2.0, 3.0], "positive": 1.0}, "--classes together with --positive", "one of them"),
         ({"classes": [1.0, 2.0, 3.0], "label": ["a", "b"]}, "several labels", "one of them"),
         ({"classes": [1.0, 2.0, 3.0], "loss": "squared"}, "--classes with a --loss that does not classify", "logistic"),
@@ -617,8 +619,8 @@ def test_sixty_four_combinations_are_allowed() -> None:
         ("--classes 2,1", "ascending"),
         ("--classes 5", "two or more"),
         ("--classes 1,2,3 --positive 1", "one of them"),
-        ("--sigma 1e-3,", "neither a number"),
-        ("--loss hinge,log", "'log' is none of"),
+        ("--sigma 1e-3,", "a number above 0"),
+        ("--loss hinge,log", "'log' is unknown"),
     ],
 )
 def test_the_command_line_refuses_them_with_exit_code_2(words: str, said: str, tables: Tables, tmp_path: Path) -> None:

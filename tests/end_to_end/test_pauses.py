@@ -172,19 +172,19 @@ class CountingStatus(Silent):
 
 
 def test_the_cost_of_a_resume_is_one_window(tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A resume fills the window that it stands in and none of those before."""
-    from streampgs.reading import filler
+    """A resume fills the window of the cursor and none before it."""
+    from streampgs.reading import loader
 
     data = tables.path("sparse", "arrow")
     streampgs.train(data, run=tmp_path / "run", rows=2 * ROWS + 100, **SMALL)
     starts = []
-    original = filler.WindowFiller.fill
+    original = loader.WindowFiller.fill
 
     def fill(self: Any, plan: Any, window: Any, meanwhile: Any) -> None:
         starts.append((plan.start.epoch, plan.start.position))
         original(self, plan, window, meanwhile)
 
-    monkeypatch.setattr(filler.WindowFiller, "fill", fill)
+    monkeypatch.setattr(loader.WindowFiller, "fill", fill)
     streampgs.resume(tmp_path / "run", rows=2 * ROWS + 101)
     assert starts[0] == (2, 0)
     assert len(starts) <= 3  # that one, and those read ahead
@@ -222,11 +222,11 @@ def train_by_api(data: Path, run: Path, observer: Silent) -> None:
 
     # So small a number of open files that the shard has to be opened again.
     resources = Resources(memory=60_000_000, window=500_000)
-    import streampgs.reading.blocks as blocks
+    import streampgs.reading.open_files as open_files
 
-    kept = blocks._OPEN_FILES
-    blocks._OPEN_FILES = 1
+    kept = open_files._OPEN_FILES
+    open_files._OPEN_FILES = 1
     try:
         train_run([str(data)], run, ModelOptions(), Limits(epochs=1), resources, observer)
     finally:
-        blocks._OPEN_FILES = kept
+        open_files._OPEN_FILES = kept

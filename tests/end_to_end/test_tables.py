@@ -179,7 +179,7 @@ pauses = st.lists(
         st.integers(1, ROWS),
         st.sampled_from(["60MB", "512MB"]),
         st.sampled_from([1e-6, 30.0]),
-        st.sampled_from(["cache kept", "cache deleted", "no cache"]),
+        st.sampled_from(["cache kept", "cache deleted"]),
     ),
     min_size=1,
     max_size=5,
@@ -207,7 +207,6 @@ def test_any_sequence_of_pauses_gives_the_same_bits(
             epochs=3,
             memory=memory,
             checkpoint_seconds=cadence,
-            no_cache=cache == "no cache",
         )
     report = streampgs.resume(paused, epochs=3)
     assert report.rows == 3 * ROWS
