@@ -6,8 +6,9 @@ A numbering of the features seen so far and values per row will belong here too:
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import fields
 
-from streampgs.checks import Count, decode, encode
+from streampgs.checks import Count, decode, encode, require
 from streampgs.data.source import Source
 from streampgs.errors import DataError
 from streampgs.order.cursor import Cursor
@@ -79,4 +80,6 @@ class Worker:
 
 def cursor_in(bundle: Bundle) -> Cursor:
     """The cursor of a worker's section."""
-    return decode(Cursor, bundle.values["cursor"])
+    record = bundle.values["cursor"]
+    require(set(record) == {field.name for field in fields(Cursor)}, f"a cursor of {list(record)!r:.100}")
+    return decode(Cursor, record)

@@ -27,7 +27,7 @@ from tests.end_to_end.conftest import streampgs as command
 SMALL = {"memory": "60MB", "window": "500kB"}
 
 
-def results(run: Path, report: Report) -> dict[str, Any]:
+def results_of(run: Path, report: Report) -> dict[str, Any]:
     """The results of a run, to be compared for equality."""
     model = streampgs.Model.load(run)
     race = saved_run(run).race.state().values
@@ -95,7 +95,7 @@ def unpaused(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         run = base / str(number)
         report = streampgs.train(tables.path(kind, file_format), run=run, epochs=2, **SMALL, **options)
         assert report.lanes == 1, "the search was to come to its end"
-        results[name] = results(run, report)
+        results[name] = results_of(run, report)
     return results
 
 
@@ -111,7 +111,7 @@ def test_a_search_with_pauses_gives_the_same_bits(
         memory, cadence = (("60MB", 1e-6), ("512MB", 30.0), ("60MB", 0.01))[number % 3]
         streampgs.resume(run, rows=rows, memory=memory, checkpoint_seconds=cadence)
     report = streampgs.resume(run, epochs=2)
-    assert results(run, report) == unpaused[name]
+    assert results_of(run, report) == unpaused[name]
 
 
 def test_a_search_is_over_in_the_middle_of_the_first_epoch(tables: Tables, tmp_path: Path) -> None:
@@ -226,7 +226,7 @@ def test_a_grid_with_pauses_gives_the_same_bits(grid: tuple[Path, Report], table
     streampgs.train(tables.path("dense", "arrow"), run=run, rows=511, **options)
     for rows in (512, 513, 1024, 3000, ROWS - 1):
         streampgs.resume(run, rows=rows)
-    assert results(run, streampgs.resume(run, epochs=1)) == results(*grid)
+    assert results_of(run, streampgs.resume(run, epochs=1)) == results_of(*grid)
 
 
 # Classes.
@@ -385,7 +385,7 @@ def test_classes_with_pauses_give_the_same_bits(classed: dict[str, tuple[Path, P
     streampgs.train(data, run=paused, rows=1)
     for stop in sorted({mark + off for mark in marks_of(4, rows)[::2] for off in (0, 1)}):
         streampgs.resume(paused, rows=stop)
-    assert results(paused, streampgs.resume(paused, epochs=2)) == results(run, streampgs.resume(run, epochs=2))
+    assert results_of(paused, streampgs.resume(paused, epochs=2)) == results_of(run, streampgs.resume(run, epochs=2))
 
 
 # Several labels.
@@ -531,7 +531,7 @@ def test_validation_with_pauses_gives_the_same_bits(
     for rows in (750, 751, 2500, 3000, 3001, 4000, 9000):
         streampgs.resume(tmp_path / "run", rows=rows)
     report = streampgs.resume(tmp_path / "run", epochs=2)
-    assert results(tmp_path / "run", report) == results(
+    assert results_of(tmp_path / "run", report) == results_of(
         tmp_path / "quiet", streampgs.resume(tmp_path / "quiet", epochs=2)
     )
 

@@ -208,7 +208,7 @@ def test_three_checkpoints_with_their_reservoirs_are_kept(
     assert len(paths) == 3
     for path in paths:  # whatever the reading thread was doing when it was written
         sections = read_sealed(path)[1]["sections"]
-        window = sections["source"]["values"]["window"]
+        window = sections["worker"]["values"]["window"]
         assert sections["worker"]["values"]["cursor"]["position"] in (window["start"], window["next"])
     paths[-1].unlink()
     report = resume(written(table, [500]), run, skip_taken=True)
