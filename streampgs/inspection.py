@@ -14,6 +14,7 @@ from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.open import columns_of, open_table
 from streampgs.data.sampling import sampled_labels
 from streampgs.learn.lane_spec import LaneSpec
+from streampgs.losses import LOSSES
 from streampgs.model import Model
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
@@ -94,7 +95,9 @@ def _mean(values: list[float | None]) -> float | None:
 
 def _settings(spec: LaneSpec) -> dict[str, Any]:
     shared = {name: getattr(spec.own, name) for name in spec.own.shared}
-    return {"solver": spec.learner, "loss": spec.loss, **spec.choices, "batch": spec.batch, **shared}
+    parameter = LOSSES[spec.loss].parameter
+    of_loss = {parameter.name: spec.shape} if parameter is not None and parameter.help else {}
+    return {"solver": spec.learner, "loss": spec.loss, **of_loss, **spec.choices, "batch": spec.batch, **shared}
 
 
 def _lane_summary(race: Race, lane: int) -> dict[str, Any]:

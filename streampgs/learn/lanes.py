@@ -18,6 +18,7 @@ from streampgs.learn.state import State
 from streampgs.stage import Bundle
 
 _MOST_LANES = 1 << 20
+_MOST_STEPS = 1 << 52  # the sum over all workers must not overflow
 _PART = 1 << 18  # coordinates that are hashed together
 # Reading out the weights of one lane takes three vectors for a moment.
 _READING_BYTES = 24
@@ -208,6 +209,7 @@ class Lanes:
             saved = {name: bundle.arrays[full] for name, full in own.items()}
             sizes = {states.COORDINATE: features + 1, states.LANE: len(lanes)}
             arrays = states.from_saved(group.learner.fields, saved, sizes)
+            require(arrays["steps"] <= _MOST_STEPS, f"{arrays['steps']} steps")
             group.begin_from([(arrays, column) for column in range(len(lanes))], features + 1)
             group.learner.check(group.state)
             groups.append(group)

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from streampgs.checks import encode, understanding
+from streampgs.checks import encode, require, understanding
 from streampgs.data.budget import Forecast, as_laid_out, check_fits, choose_sizes, group_sizes, shard_forecast
-from streampgs.data.open import OpenTable, open_table
+from streampgs.data.open import OpenTable, columns_of, open_table
 from streampgs.data.refresh import Refreshed, Table, refuse_impossible, wait_for_first_shard
 from streampgs.data.row_form import RowForm
 from streampgs.data.shards import Reading, ShardSource, beginning, catalog_at, check_row
@@ -165,7 +165,17 @@ def resume_on_shards(
     table = record.table(catalog, cursor, folder.encoding(record.encoding))
     with understanding(None if checkpoint is None else checkpoint.path):
         check_row(table.schedule, cursor)
+        _require_columns(table)
     return ShardInput(record, table, resources)
+
+
+def _require_columns(table: Table) -> None:
+    """Rows of features are read by the columns of the catalog. Encoded rows look up their columns again."""
+    if table.encoding is None:
+        needed = {name for _, name in columns_of(table.options, None).roles}
+        for shard in table.catalog.shards:
+            missing = needed - set(shard.layout.columns)
+            require(not missing, f"shard '{shard.path}' has no columns {sorted(missing)}")
 
 
 def _with_cache_in_place(record: RunRecord, run: Path, observer: Observer) -> RunRecord:

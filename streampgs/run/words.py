@@ -14,6 +14,7 @@ from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
 from streampgs.run.models import Models
+from streampgs.solvers import SOLVERS
 from streampgs.table.catalog import Catalog
 
 _NAMES_SHOWN = 6
@@ -89,7 +90,7 @@ def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int)
         *(_numbers(name, [lane.choices[name] for lane in candidates]) for name in first.choices),
         f"batch {first.batch}",
         f"intercept {first.intercept:g}",
-        *(f"{name} {getattr(first.own, name)}" for name in first.own.shared),
+        *(f"{_flag(first, name)} {getattr(first.own, name)}" for name in first.own.shared),
         f"seed {first.seed}",
     ]
     if options.classes is not None and options.multiclass:
@@ -102,6 +103,11 @@ def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int)
         search = ", to be narrowed to the best" if learner_named(options.solver).candidates.searches(options) else ""
         parts.insert(0, f"{len(candidates)} candidates{search}")
     return ", ".join(parts)
+
+
+def _flag(spec: LaneSpec, name: str) -> str:
+    """The name of a solver's option on the command line."""
+    return SOLVERS[spec.learner].options[name].flag.removeprefix("--")
 
 
 def chosen_text(spec: LaneSpec) -> str:

@@ -60,6 +60,13 @@ def test_evaluate_and_inspect(run: Path, tables: Tables) -> None:
     assert done.json["clustering"] < 0.2
 
 
+def test_inspect_shows_the_parameter_of_the_loss_that_was_found(tables: Tables, tmp_path: Path) -> None:
+    words = ["--run", tmp_path / "r", "--loss", "huber", "--sigma", 0.01, "--epochs", 1]
+    started = streampgs("train", tables.path("regression", "arrow"), *words)
+    assert ", return suffix" in started.err
+    assert streampgs("inspect", tmp_path / "r", "--json").json["settings"]["huber_width"] > 0.0
+
+
 def test_predict(run: Path, tables: Tables, tmp_path: Path) -> None:
     done = streampgs("predict", run, tables.test_path("sparse"), "--out", tmp_path / "p.parquet")
     assert (done.code, done.out) == (0, "")

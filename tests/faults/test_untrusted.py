@@ -160,6 +160,18 @@ def test_nan_never_enters_the_model(subject: Subjects, number: float) -> None:
         sparse.case.resume(run)
 
 
+def test_more_steps_than_any_run_can_take_are_refused(subject: Subjects) -> None:
+    """Sums over workers must not overflow: negative counts never end."""
+    sparse = subject("sparse-arrow")
+    run = paused(sparse)
+    newest = RunFolder(run).checkpoints()[-1]
+    checkpoint = RunFolder(run).newest_checkpoint()
+    checkpoint.sections["lanes"].arrays["0.steps"][...] = 1 << 62
+    RunFolder(run).write_checkpoint(checkpoint.sections, int(newest.stem.split("-")[1]))
+    with pytest.raises(RunError, match=rf"{newest.name}' is intact, but .*steps"):
+        sparse.case.resume(run)
+
+
 # The rest.
 
 
@@ -208,6 +220,7 @@ FORGED_BEFORE = [
     ("checkpoint", ("sections", "models", "values", "restarts_averages"), 0.5),
     ("checkpoint", ("sections", "lanes", "values", "specs", 0, "batch"), 1 << 32),
     ("checkpoint", ("sections", "race", "values", "judges_on"), float("inf")),
+    ("checkpoint", ("sections", "run", "values", "options", "weight"), "x"),
 ]
 
 
