@@ -476,6 +476,6 @@ def _check(rows: int, kind: str, shards: int, format: str, seed: int, features: 
 
 def _refuse_unless_empty(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"{folder} is a file", "name a folder that is absent or empty")
+        raise OptionError(f"{folder} is a file", "name a new or empty folder")
     if folder.exists() and any(folder.iterdir()):
-        raise OptionError(f"the folder {folder} is not empty", "name an absent or empty one, or empty it")
+        raise OptionError(f"the folder {folder} is not empty", "name a new or empty folder")

@@ -135,7 +135,7 @@ def write_shards(
     """Write record batches of one schema into the folder `out`, which must be absent or empty."""
     out = Path(out)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OptionError(f"'{out}' exists and is not empty", "name an absent or empty folder")
+        raise OptionError(f"'{out}' exists and is not empty", "name a new or empty folder")
     out.mkdir(parents=True, exist_ok=True)
     return list(written(_of_one_schema(batches), out, format, rows_per_shard, block_bytes))
 
