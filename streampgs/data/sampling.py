@@ -122,6 +122,8 @@ def _finite(array: pa.Array, known: dict[str, int]) -> NDArray[np.float64]:
 @dataclass
 class TableSample:
     batches: list[dict[str, pa.Array]] = field(default_factory=list)
+    rows: int = 0
+    read_bytes: int = 0
     decoder_bytes: int = 0
     """The most memory that decoding a group took in addition to its rows."""
 
@@ -165,8 +167,7 @@ def _of_other_columns(catalog: Catalog, drawn: NDArray[np.int64], filled: NDArra
 
 def _rows_at_once(sample: TableSample, shard: Shard, group: int, columns: Columns, most_bytes: int) -> int:
     """Rows of a batch of about `most_bytes`, by the size of the rows read so far or of a few first ones."""
-    rows = sum(len(next(iter(batch.values()))) for batch in sample.batches)
-    size = sum(read_bytes(batch) for batch in sample.batches)
+    rows, size = sample.rows, sample.read_bytes
     if not rows:
         for batch in raw_slices(shard, group, _FIRST_LOOK_ROWS, columns):
             rows, size = batch.num_rows, read_bytes(columns_of_batch(batch, shard))
@@ -184,6 +185,8 @@ def _take_first_rows(
     before = pa.total_allocated_bytes()
     for batch in raw_slices(shard, in_file, _rows_at_once(sample, shard, in_file, columns, most_bytes), columns):
         sample.batches.append(columns_of_batch(batch, shard))
+        sample.rows += batch.num_rows
+        sample.read_bytes += read_bytes(sample.batches[-1])
         taken += batch.num_rows
         size += batch.nbytes
         sample.decoder_bytes = max(sample.decoder_bytes, pa.total_allocated_bytes() - before - size)
