@@ -6,7 +6,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +31,10 @@ from streampgs.table.layout import SPARSE, Columns
 _BLOCK_BYTES = 4 << 20
 
 
-@dataclass
-class _ScoredBlock:
-    scores: Vector
-    """One for each row; of several classes or labels a column for each."""
-    window: Window
-
-
-def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_rows: bool) -> Iterator[_ScoredBlock]:
+def _scored(
+    model: Model, sources: Sequence[str], columns: Columns, skip_bad_rows: bool
+) -> Iterator[tuple[Vector, Window]]:
+    """The score of each row (of several classes or labels a column for each), block by block."""
     catalog, _ = build_catalog(sources, columns)
     if catalog.kind != model.layout:
         raise DataError(
@@ -66,7 +62,7 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
                 )
             if window.offsets.size:
                 scores += window.offsets
-            yield _ScoredBlock(scores[0] if model.coef_.ndim == 1 else np.ascontiguousarray(scores.T), window)
+            yield scores[0] if model.coef_.ndim == 1 else np.ascontiguousarray(scores.T), window
 
 
 def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) -> dict[str, Any]:
@@ -77,15 +73,14 @@ def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) 
     each = [Metrics(model.task) for _ in options.labels]
     rows = unknown = 0
     skipped: Counter[int] = Counter()
-    for block in _scored(model, sources, columns, skip_bad_rows):
-        window = block.window
+    for scores, window in _scored(model, sources, columns, skip_bad_rows):
         weights = window.weights if window.weights.size else np.ones(window.rows)
         rows += window.rows
         unknown += int(np.count_nonzero(window.indices >= model.features))
         skipped.update(window.skipped)
         for number, metrics in enumerate(each):
             place = (slice(None), number) if len(each) > 1 else slice(None)
-            metrics.add(np.ascontiguousarray(block.scores[place]), np.ascontiguousarray(window.labels[place]), weights)
+            metrics.add(np.ascontiguousarray(scores[place]), np.ascontiguousarray(window.labels[place]), weights)
     result: dict[str, Any] = {"rows": rows, **_results(options.labels, each)}
     if unknown:
         result["unknown_entries"] = unknown
@@ -121,13 +116,10 @@ def predict(model: Model, sources: Sequence[str], out: Path, skip_bad_rows: bool
     rows = 0
     try:
         with writer_of(temporary, schema) as writer:
-            for block in _scored(model, sources, columns, skip_bad_rows):
-                batch = pa.RecordBatch.from_arrays(
-                    [_in_place(part, block.window.kept) for part in _predicted(model, block.scores).values()],
-                    schema=schema,
-                )
-                writer.write_batch(batch)
-                rows += batch.num_rows
+            for scores, window in _scored(model, sources, columns, skip_bad_rows):
+                arrays = [_in_place(part, window.kept) for part in _predicted(model, scores).values()]
+                writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+                rows += len(arrays[0])
         os.replace(temporary, out)
     except OSError as error:
         raise OptionError(
