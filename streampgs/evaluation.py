@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow import csv
 
 from streampgs.data.open import columns_of
 from streampgs.errors import DataError, OptionError
@@ -29,6 +31,11 @@ from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import SPARSE, Columns
 
 _BLOCK_BYTES = 4 << 20
+_WRITERS: dict[str, Callable[[Path, pa.Schema], Any]] = {
+    ".parquet": partial(pq.ParquetWriter, write_page_checksum=True),
+    ".arrow": pa.ipc.new_file,
+    ".csv": csv.CSVWriter,
+}
 
 
 def _scored(
@@ -105,10 +112,11 @@ def predict(model: Model, sources: Sequence[str], out: Path, skip_bad_rows: bool
 
     With `skip_bad_rows` a row that cannot be used gets nulls. The file gets its name when it is complete.
     """
-    writers = {".parquet": _parquet_writer, ".arrow": _arrow_writer, ".csv": _csv_writer}
-    writer_of = writers.get(out.suffix.lower())
+    writer_of = _WRITERS.get(out.suffix.lower())
     if writer_of is None:
-        raise OptionError(f"--out '{out}' does not end in one of {', '.join(writers)}", "the ending decides the format")
+        raise OptionError(
+            f"--out '{out}' does not end in one of {', '.join(_WRITERS)}", "the ending decides the format"
+        )
     example = _predicted(model, np.zeros((1, len(model.targets))[: 1 + (model.coef_.ndim > 1)]))
     schema = pa.schema([(name, pa.array(values).type) for name, values in example.items()])
     temporary = out.with_name(f".{out.name}.writing")
@@ -153,17 +161,3 @@ def _in_place(values: NDArray[Any], kept: NDArray[np.bool_] | None) -> pa.Array:
     spread = np.zeros(len(kept), values.dtype)
     spread[kept] = values
     return pa.array(spread, mask=~kept)
-
-
-def _parquet_writer(path: Path, schema: pa.Schema) -> Any:
-    return pq.ParquetWriter(path, schema, write_page_checksum=True)
-
-
-def _arrow_writer(path: Path, schema: pa.Schema) -> Any:
-    return pa.ipc.new_file(str(path), schema)
-
-
-def _csv_writer(path: Path, schema: pa.Schema) -> Any:
-    from pyarrow import csv
-
-    return csv.CSVWriter(str(path), schema)

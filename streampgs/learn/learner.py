@@ -1,7 +1,7 @@
 """What a learner is.
 
 A learner holds specs and compiled loops; everything that changes is in its state (see state.py). It declares `fields` and
-needs `step` and `weights`. The rest has defaults. A new learner is one file with a class like TruncatedGradient, and one
+needs `run` and `weights`. The rest has defaults. A new learner is one file with a class like TruncatedGradient, and one
 line in solvers.py.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib import import_module
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -114,7 +115,7 @@ class Learner:
 
     # Each learner writes these.
 
-    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
         """Step over rows [first, stop), each step over `batch` rows. With several copies each change, and the step count,
         is counted `copies` times."""
         raise NotImplementedError
@@ -142,6 +143,20 @@ class Learner:
         state = learner.init(1)
         learner.step(state, EmptyRow(), 0, 1)
         learner.rebuild(state)
+
+    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+        """Run, and do the work of certain step counts between the runs. With several copies a merge does that work."""
+        while first < stop:
+            until = stop if copies > 1 else min(stop, first + self.steps_left(state) * self.spec.batch)
+            self.run(state, lines, first, until, copies)
+            first = until
+            if copies == 1:
+                self.refuse_divergence(state)
+                self.end_stretch(state)
+
+    def steps_left(self, state: State) -> int:
+        """Until `end_stretch` has work to do: a function of the step count alone."""
+        return self.stretches.steps_left(state)
 
     def sizes(self, coordinates: int) -> Sizes:
         return {COORDINATE: coordinates, LANE: self.width}
@@ -201,9 +216,15 @@ class Learner:
         name = next(name for name, field in self.fields.items() if field.role is Role.DUAL)
         return np.asarray(state[name][:, lane])
 
+    @cached_property
+    def _few_numbers(self) -> list[str]:
+        """The arrays of each lane that do not grow with the features; fields of a pack are one array."""
+        fields = self.fields.items()
+        few = [(name, field) for name, field in fields if LANE in field.axes and COORDINATE not in field.axes]
+        return list(dict.fromkeys(field.pack.name if field.pack else name for name, field in few))
+
     def refuse_divergence(self, state: State) -> None:
-        if not all(np.isfinite(state[name]).all() for name, field in self.fields.items() if field.axes[-1:] == (LANE,)
-                   and COORDINATE not in field.axes):  # fmt: skip
+        if not all(np.isfinite(state[name]).all() for name in self._few_numbers):
             raise Diverged(
                 f"the numbers left the finite range before step {int(state['steps']):,}", self.remedy_of_divergence
             )

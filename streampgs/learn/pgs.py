@@ -58,19 +58,7 @@ class Pgs(Learner):
 
     # Steps.
 
-    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
-        if copies > 1:
-            self._run(state, lines, first, stop, copies)
-            return
-        batch = self.spec.batch
-        while first < stop:
-            until = min(stop, first + (self._next_event(state) - int(state["steps"])) * batch)
-            self._run(state, lines, first, until, 1)
-            first = until
-            self.refuse_divergence(state)
-            self.end_stretch(state)
-
-    def _run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
         s = self.spec
         state["steps"][...] = self._advance(
             state["coordinates"], state["scalars"], self.parameters, lines.starts, lines.stops, lines.indices,
@@ -78,11 +66,10 @@ class Pgs(Learner):
             s.intercept,
         )  # fmt: skip
 
-    def _next_event(self, state: State) -> int:
-        """The step count at which the loop must be left: a function of the count alone."""
+    def steps_left(self, state: State) -> int:
         steps = int(state["steps"])
-        following = [steps + self.stretches.steps_left(state), (steps // _REBUILD_STEPS + 1) * _REBUILD_STEPS]
-        return min(following + ([int(state["next_kept"])] if self.returns == RANDOM else []))
+        following = [self.stretches.steps_left(state), _REBUILD_STEPS - steps % _REBUILD_STEPS]
+        return min(following + ([int(state["next_kept"]) - steps] if self.returns == RANDOM else []))
 
     def rebuild(self, state: State) -> None:
         """Q and |λ|^{q-1} again; S·v becomes a part of u."""
