@@ -13,8 +13,9 @@ from streampgs.checks import encode, require
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Vector, lane_spec, learner_named
+from streampgs.learn.learner import lane_spec, learner_named
 from streampgs.learn.state import State
+from streampgs.losses import Vector
 from streampgs.stage import Bundle
 
 _MOST_LANES = 1 << 20

@@ -13,13 +13,13 @@ from streampgs.checks import require
 from streampgs.kernels import pgs_loop as loops
 from streampgs.kernels.randomness import key_of, random_fractions
 from streampgs.learn.averaging import TALLIES, Stretches
-from streampgs.learn.candidates import Candidates
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Learner, Lines, Vector, labels_of
+from streampgs.learn.learner import Candidates, Learner
+from streampgs.learn.lines import Lines, labels_of
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, SUFFIX, PgsCandidates, PgsOptions
 from streampgs.learn.state import COORDINATE, LANE, Each, Field, Fields, Merge, Pack, Role, Sizes, State, counter
-from streampgs.losses import LOSSES
+from streampgs.losses import LOSSES, Vector
 
 # Everything derived from λ is rebuilt at fixed step numbers, never when a checkpoint is written: a pause must not change
 # anything.

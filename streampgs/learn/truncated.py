@@ -17,12 +17,12 @@ from streampgs.checks import require
 from streampgs.errors import OptionError
 from streampgs.kernels import truncated_loop as loops
 from streampgs.learn.averaging import Stretches
-from streampgs.learn.candidates import Candidates, Scale
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Learner, Lines, Vector, labels_of
+from streampgs.learn.learner import Candidates, Learner
+from streampgs.learn.lines import Lines, Scale, labels_of
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
-from streampgs.losses import LOSSES
+from streampgs.losses import LOSSES, Vector
 from streampgs.option_fields import values_of
 from streampgs.options import ModelOptions
 
