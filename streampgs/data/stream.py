@@ -6,8 +6,8 @@ from typing import Literal
 
 from streampgs.errors import DataError
 from streampgs.order.cursor import Cursor
-from streampgs.reading.loader import RowRules
 from streampgs.reading.mixed_window import StreamSizes
+from streampgs.reading.placing import RowRules
 from streampgs.reading.prefetch import StopAsked
 from streampgs.reading.stream_input import StreamInput
 from streampgs.reading.stream_rows import StreamEncoder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -120,9 +121,7 @@ def _own_buffers(kind: pa.DataType) -> int:
         return 1 if kind.mode == "sparse" else 2
     if types.is_list_view(kind) or types.is_large_list_view(kind):
         return 3
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
-        return 3
-    return 2
+    return 3 if _is_bytes(kind) else 2
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -130,16 +129,16 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind))
 
 
-def _is_wide(kind: pa.DataType) -> bool:
-    """Whether its offsets have 64 bits."""
-    types = pa.types
-    return bool(types.is_large_list(kind) or types.is_large_string(kind) or types.is_large_binary(kind))
+def _is_wide_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    types = pa.types
-    plain = types.is_string(kind) or types.is_binary(kind)
-    return bool(plain or types.is_large_string(kind) or types.is_large_binary(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind)) or _is_wide_bytes(kind)
+
+
+def _offset_type(kind: pa.DataType) -> np.dtype[Any]:
+    return np.dtype(np.int64 if pa.types.is_large_list(kind) or _is_wide_bytes(kind) else np.int32)
 
 
 def _fixed_width(kind: pa.DataType) -> int:
@@ -170,7 +169,7 @@ def _offsets(
     place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, end: int, read: ReadBody
 ) -> NDArray[np.int64]:
     """Offsets of lists or strings into `end` entries or bytes."""
-    dtype = np.dtype(np.int64 if _is_wide(place.type) else np.int32)
+    dtype = _offset_type(place.type)
     offset, size = batch.buffers[place.buffer + 1]
     if start == stop:
         return np.zeros(1, np.int64)
@@ -197,11 +196,11 @@ def read_column(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int,
     if _is_list(kind):
         offsets = list_offsets(place, batch, begin, stop, read)
         child = read_column(place.children[0], batch, int(offsets[0]), int(offsets[-1]), read)
-        relative = (offsets - offsets[0]).astype(np.int64 if _is_wide(kind) else np.int32)
+        relative = (offsets - offsets[0]).astype(_offset_type(kind))
         buffers, children = [validity, pa.py_buffer(relative)], [child]
     elif _is_bytes(kind):
         offsets = _offsets(place, batch, begin, stop, batch.buffers[place.buffer + 2][1], read)
-        relative = (offsets - offsets[0]).astype(np.int64 if _is_wide(kind) else np.int32)
+        relative = (offsets - offsets[0]).astype(_offset_type(kind))
         data = _part(batch, place.buffer + 2, int(offsets[0]), int(offsets[-1]), read)
         buffers, children = [validity, pa.py_buffer(relative), pa.py_buffer(data)], []
     elif pa.types.is_struct(kind):

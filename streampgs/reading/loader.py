@@ -7,9 +7,10 @@ are copied to their places. Groups that are decoded straight into the window are
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -34,8 +35,6 @@ from streampgs.reading.window import Window, joined
 from streampgs.stores.copies import Copies
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import SPARSE
-
-__all__ = ["RowRules", "WindowFiller", "refuse_unreadable"]
 
 Ints = NDArray[np.int64]
 _SAMPLED_BLOCK_BYTES = 1 << 18
@@ -280,6 +279,18 @@ class WindowFiller:
         if isinstance(block.source, CachedSlice):
             raise _GroupDamaged(block.source.file) from CacheDamaged("row lengths that do not match")
         raise DataError(f"shard '{block.shard.path}' changed while it was being read", "restore it, or start a new run")
+
+
+@contextmanager
+def one_pass(catalog: Catalog, rules: RowRules) -> Iterator[WindowFiller]:
+    """For one pass over a catalog. Copies of the current remote shard and the next are in a temporary folder."""
+    with ExitStack() as stack:
+        copies = None
+        if catalog.remote:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streampgs-")))
+            copies = stack.enter_context(closing(Copies(folder, None)))
+            catalog = catalog.with_copies_in(folder)
+        yield stack.enter_context(closing(WindowFiller(catalog, np.empty(0, np.int64), rules, None, copies)))
 
 
 def _row_numbers(plan: WindowPlan, catalog: Catalog) -> Ints:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 
 from streampgs.errors import OptionError
@@ -74,18 +72,3 @@ class LocalCopies:
 
     def are_here(self, shards: Iterable[Shard]) -> bool:
         return self._copies is None or all(self._copies.is_here(remote) for remote in remote_shards(shards))
-
-
-@contextmanager
-def one_by_one(catalog: Catalog) -> Iterator[tuple[Catalog, Copies | None]]:
-    """For one pass over a catalog: copies of the current shard and the next, in a temporary folder."""
-    if not catalog.remote:
-        yield catalog, None
-        return
-    with tempfile.TemporaryDirectory(prefix="streampgs-") as name:
-        placed = catalog.with_copies_in(Path(name))
-        copies = Copies(Path(name), None)
-        try:
-            yield placed, copies
-        finally:
-            copies.close()

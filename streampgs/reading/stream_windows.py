@@ -30,12 +30,7 @@ from streampgs.reading.mixed_window import MixedWindow, StreamSizes
 from streampgs.reading.prefetch import ReadyWindows, StopAsked
 from streampgs.reading.reservoir import Reservoir
 from streampgs.reading.stream_input import StreamInput
-from streampgs.reading.stream_rows import (
-    StreamEncoder,
-    StreamRows,
-    rows_of_state,
-    rows_state,
-)
+from streampgs.reading.stream_rows import StreamEncoder, StreamRows, rows_of_state, rows_state
 from streampgs.reading.stream_state import check_waiting, check_window, part_of, rows_taken
 from streampgs.reading.window import RowShape, Window
 from streampgs.stage import Bundle
