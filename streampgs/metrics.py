@@ -1,6 +1,6 @@
 """How good are predictions? A metric is one function or class, and one line of the registry below.
 
-Rows come in batches, in any order, and memory is bounded. Sums of different rows can be merged.
+Rows come in batches, in any order, and memory is bounded.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -80,10 +80,6 @@ class Sums(ABC):
     def add(self, batch: Batch) -> None: ...
 
     @abstractmethod
-    def merge(self, other: Self) -> None:
-        """Take all rows of `other`."""
-
-    @abstractmethod
     def result(self) -> Any:
         """A number, or another JSON value; None if these rows have no value."""
 
@@ -108,10 +104,6 @@ class Mean(Sums):
     def add(self, batch: Batch) -> None:
         self.weight += float(batch.weights.sum())
         self.total += self._total_of(batch)
-
-    def merge(self, other: Self) -> None:
-        self.weight += other.weight
-        self.total += other.total
 
     def result(self) -> float | None:
         return self.total / self.weight if self.weight else None
@@ -175,21 +167,13 @@ class RSquared(Sums):
         weights, labels = batch.weights, batch.labels
         weight = float(weights.sum())
         if weight:
+            # By means, so that the spread survives labels that are large and close together.
             mean = float(weights @ labels) / weight
-            self._join(weight, mean, float(weights @ (labels - mean) ** 2))
+            total, apart = self.weight + weight, mean - self.mean
+            self.spread += float(weights @ (labels - mean) ** 2) + apart * apart * self.weight * weight / total
+            self.mean += apart * weight / total
+            self.weight = total
         self.squares += _squared_errors(batch)
-
-    def merge(self, other: Self) -> None:
-        if other.weight:
-            self._join(other.weight, other.mean, other.spread)
-        self.squares += other.squares
-
-    def _join(self, weight: float, mean: float, spread: float) -> None:
-        """By means, so that the spread survives labels that are large and close together."""
-        total, apart = self.weight + weight, mean - self.mean
-        self.spread += spread + apart * apart * self.weight * weight / total
-        self.mean += apart * weight / total
-        self.weight = total
 
     def result(self) -> float | None:
         return 1.0 - self.squares / self.spread if self.spread > 0.0 else None
@@ -212,15 +196,11 @@ class RocArea(Sums):
         self._negative: Vector = np.zeros(0)
 
     def add(self, batch: Batch) -> None:
-        positive = batch.labels > 0.0
-        self._add(batch.scores.copy(), np.where(positive, batch.weights, 0.0), np.where(positive, 0.0, batch.weights))
-
-    def merge(self, other: Self) -> None:
-        for counted in other._waiting:
-            self._add(*counted)
-        if other._edges is not None:
-            lowest = np.nextafter(other._edges[:1], -np.inf)  # for the scores below all edges
-            self._add(np.concatenate([lowest, other._edges]), other._positive, other._negative)
+        positive, weights = batch.labels > 0.0, batch.weights
+        self._waiting.append((batch.scores.copy(), np.where(positive, weights, 0.0), np.where(positive, 0.0, weights)))
+        self._waiting_rows += len(weights)
+        if self._waiting_rows >= self.exact_rows:
+            self._count_by_bin()
 
     def result(self) -> float | None:
         if self._edges is not None:
@@ -231,12 +211,6 @@ class RocArea(Sums):
         scores, positive, negative = self._all_waiting()
         _, place = np.unique(scores, return_inverse=True)
         return _area(np.bincount(place, positive).astype(np.float64), np.bincount(place, negative).astype(np.float64))
-
-    def _add(self, scores: Vector, positive: Vector, negative: Vector) -> None:
-        self._waiting.append((scores, positive, negative))
-        self._waiting_rows += len(scores)
-        if self._waiting_rows >= self.exact_rows:
-            self._count_by_bin()
 
     def _all_waiting(self) -> tuple[Vector, Vector, Vector]:
         scores, positive, negative = (np.concatenate(part) for part in zip(*self._waiting, strict=True))
@@ -269,12 +243,17 @@ def _area(positive: Vector, negative: Vector) -> float | None:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("loss", "mean loss", lambda task: True, partial(Mean, _losses)),
-        Metric("accuracy", "accuracy", lambda task: task.classes > 0, partial(Mean, _hits)),
+        Metric("loss", "mean of the loss that training minimizes", lambda task: True, partial(Mean, _losses)),
+        Metric("accuracy", "share of rows with the right class", lambda task: task.classes > 0, partial(Mean, _hits)),
         Metric("auc", "area under the ROC curve", lambda task: task.classes == 2, RocArea),
-        Metric("log_loss", "log loss", lambda task: task.loss.probability is not None, partial(Mean, _log_losses)),
+        Metric(
+            "log_loss",
+            "minus the mean log probability of the right class",
+            lambda task: task.loss.probability is not None,
+            partial(Mean, _log_losses),
+        ),
         Metric("mse", "mean squared error", lambda task: task.classes == 0, partial(Mean, _squared_errors)),
-        Metric("r2", "R²", lambda task: task.classes == 0, RSquared),
+        Metric("r2", "1 − squared error / variance of the labels", lambda task: task.classes == 0, RSquared),
         Metric("mae", "mean absolute error", lambda task: task.classes == 0, partial(Mean, _absolute_errors)),
         Metric(
             "pinball", "mean pinball loss", lambda task: task.loss.name == "quantile", partial(Mean, _pinball_losses)
@@ -300,10 +279,6 @@ class Metrics:
         batch = Batch(self.task, scores, labels, weights)
         for sums in self._each.values():
             sums.add(batch)
-
-    def merge(self, other: Metrics) -> None:
-        for name, sums in self._each.items():
-            sums.merge(other._each[name])
 
     def results(self) -> dict[str, Any]:
         return {name: sums.result() for name, sums in self._each.items()}

@@ -1,16 +1,44 @@
-"""Steps all lanes over rows: alone, or in rounds of several workers that merge what they learned."""
+"""Steps all lanes over rows: alone, or in rounds of several workers that merge what they learned.
+
+All workers start a round from the same state, each takes rows of its own, and they merge. Each worker counts its
+gradients, and its steps, as often as there are workers, and what they learned is averaged: the result is the sum of all
+gradients at the step count that all rows together make. (If the workers' changes were summed, every worker would
+correct the same frequent features, and the sum would overshoot.) A round is a small part of the rows seen so far, so
+that its rows are worth nearly as much as in sequence; before there are enough, one worker steps alone. The length of a
+round is a function of step counts, never of where a call ends.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from streampgs.engine.crew import Crew, Threads
-from streampgs.engine.rounds import first_round, share_of
 from streampgs.errors import OptionError
 from streampgs.learn.lanes import Group, Lanes
 from streampgs.learn.learner import Lines
 from streampgs.learn.state import Merge, State
+
+# A round is at most one part in so many of the steps before it.
+_SEEN_BEFORE = 20
+_SMALLEST_SHARE, _USUAL_SHARE = 1024, 16384
+# A merge looks at every feature, so the more features, the longer a round must be to be worth it.
+_FEATURES_PER_ROW_AT_LEAST, _FEATURES_PER_ROW = 64, 16
+
+
+class Threads:
+    """Carry out the jobs of a round. The calling thread is the first worker."""
+
+    def __init__(self, workers: int) -> None:
+        self.workers = workers
+        self._pool = ThreadPoolExecutor(workers - 1, "streampgs-worker") if workers > 1 else None
+
+    def each(self, job: Callable[[int], None], count: int) -> None:
+        """Run job(0) … job(count - 1), at most one for each worker, and wait for all of them."""
+        running = [self._pool.submit(job, worker) for worker in range(1, count)] if self._pool else []
+        job(0)
+        for done in running:
+            done.result()
 
 
 @dataclass
@@ -27,16 +55,9 @@ class Engine:
     """Steps the lanes that the run started with in rounds. Lanes that joined later have taken fewer steps, so their rounds
     would end at other rows: they step alone over the same rows."""
 
-    def __init__(
-        self,
-        lanes: Lanes,
-        crew: Crew | int = 1,
-        access: str = "rows",
-        kept: Collection[str] = ("none",),
-    ) -> None:
+    def __init__(self, lanes: Lanes, workers: int = 1, access: str = "rows", kept: Collection[str] = ("none",)) -> None:
         """`access`: what lines of the source are; `kept`: which values per row there can be."""
-        self.lanes = lanes
-        self.crew = Threads(crew) if isinstance(crew, int) else crew
+        self.lanes, self.crew = lanes, Threads(workers)
         self.access, self.kept = access, kept
         self._copies: list[_Copies] = []
         self._checked: list[Group] | None = None
@@ -51,11 +72,9 @@ class Engine:
         batch = groups[0].learner.spec.batch
         row = first
         while row < stop:
-            steps = self.lanes.steps
-            alone = first_round(workers, self.lanes.features) - steps if workers > 1 else stop - row
-            share = (
-                0 if alone > 0 else min(share_of(steps, workers, self.lanes.features), (end - row) // (workers * batch))
-            )
+            steps, features = self.lanes.steps, self.lanes.features
+            alone = first_round(workers, features) - steps if workers > 1 else stop - row
+            share = 0 if alone > 0 else min(share_of(steps, workers, features), (end - row) // (workers * batch))
             if share:
                 row = self._round(lines, row, share * batch)
                 continue
@@ -118,6 +137,16 @@ class Engine:
                     "use --threads 1",
                 )
         self._checked = self.lanes.groups
+
+
+def first_round(workers: int, features: int) -> int:
+    """The step count from which on rounds pay."""
+    return _SEEN_BEFORE * workers * max(_SMALLEST_SHARE, features // _FEATURES_PER_ROW_AT_LEAST)
+
+
+def share_of(steps: int, workers: int, features: int) -> int:
+    """How many steps of the next round each worker takes."""
+    return min(max(_USUAL_SHARE, features // _FEATURES_PER_ROW), steps // (_SEEN_BEFORE * workers))
 
 
 def _joined_later(group: Group) -> bool:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from dataclasses import dataclass
+from typing import Any
 
-from streampgs.checks import Count, decode, require
+from streampgs.checks import Count, require
 from streampgs.learn.norms import PNorm
 from streampgs.losses import LOSSES
 from streampgs.options import MOST_BATCH
@@ -26,15 +25,6 @@ class Target:
     """When it joined: 0 at the start of the run, then counted up. Targets that joined together take the same steps."""
 
 
-class OwnOptions(Protocol):
-    """The options of one learner: a frozen dataclass that checks itself."""
-
-    varies: ClassVar[tuple[str, ...]]
-    """Names of the numbers by which its candidates differ, its own or those of LaneSpec."""
-    shared: ClassVar[tuple[str, ...]]
-    """Names of its options that all lanes of a group have in common."""
-
-
 @dataclass(frozen=True)
 class LaneSpec:
     learner: str
@@ -50,7 +40,7 @@ class LaneSpec:
     """The constant feature of the intercept's coordinate; 0 for none."""
     layout: str
     own: Any
-    """The learner's own options."""
+    """The learner's own options: see Learner.Options."""
     base: float = 0.0
     """The prediction for a row without features: the learner adds base/scale to each score."""
     scale: float = 1.0
@@ -78,8 +68,3 @@ class LaneSpec:
         owner = next(owner for owner in (self.own, self.norm, self) if hasattr(owner, name))
         number = getattr(owner, name)
         return None if number is None else float(number)
-
-    @staticmethod
-    def from_json(record: Mapping[str, Any], own_kind: type) -> LaneSpec:
-        """From the record that `encode` gave; raises ValueError for a model that no run can have."""
-        return replace(decode(LaneSpec, {**record, "own": None}), own=decode(own_kind, record["own"]))

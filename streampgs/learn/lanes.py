@@ -170,16 +170,12 @@ class Lanes:
                 digest.update(learned[first : first + _PART].tobytes())
         return digest.hexdigest()
 
-    @staticmethod
-    def steps_of(section: Bundle) -> int:
-        """The step count in a section of a checkpoint."""
-        return int(section.arrays["0.steps"][0])
-
     # Memory.
 
     @property
     def nbytes(self) -> int:
-        return sum(states.nbytes(group.learner.fields, group.state) for group in self.groups)
+        """The size of the arrays that grow with the features."""
+        return (self.features + 1) * self.bytes_per_feature()
 
     def bytes_per_feature(self, workers: int = 1) -> int:
         """What one feature takes in the state of all lanes."""

@@ -9,33 +9,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.checks import decode
 from streampgs.errors import Diverged
 from streampgs.kernels.targets import BASE, CLASS, LABEL, SHAPE, UNIT
+from streampgs.learn import state as states
 from streampgs.learn.averaging import Stretches, Tallies
 from streampgs.learn.candidates import Candidates
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.norms import PNorm
-from streampgs.learn.state import (
-    COORDINATE,
-    LANE,
-    Each,
-    Fields,
-    Role,
-    Sizes,
-    State,
-    copies_of,
-    empty_averages,
-    fresh,
-    merge,
-    spread,
-)
+from streampgs.learn.state import COORDINATE, LANE, Each, Fields, Role, Sizes, State
 from streampgs.solvers import SOLVERS
 
 Vector = NDArray[np.float64]
@@ -97,7 +86,8 @@ class Learner:
 
     needs: ClassVar[Needs] = Needs()
     Options: ClassVar[type]
-    """The dataclass of its own options."""
+    """Its own options: a frozen dataclass that checks itself. `varies`: names of the numbers by which candidates differ,
+    its own or those of LaneSpec; `shared`: names of its options that all lanes of a group have in common."""
     candidates: ClassVar[Candidates] = Candidates()
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
@@ -157,7 +147,7 @@ class Learner:
         return {COORDINATE: coordinates, LANE: self.width}
 
     def init(self, coordinates: int) -> State:
-        return fresh(self.fields, self.sizes(coordinates))
+        return states.fresh(self.fields, self.sizes(coordinates))
 
     def check(self, state: State) -> None:
         """Raise ValueError for numbers that no training can have left, beyond what the fields say."""
@@ -176,17 +166,17 @@ class Learner:
         return True
 
     def copies(self, coordinates: int, count: int) -> list[State]:
-        return copies_of(self.fields, self.sizes(coordinates), count)
+        return states.copies_of(self.fields, self.sizes(coordinates), count)
 
     def spread(self, state: State, copies: Sequence[State], each: Each) -> None:
         """Let the copies of other workers continue from the state."""
-        spread(self.fields, state, copies)
+        states.spread(self.fields, state, copies)
 
     def merge(self, state: State, copies: Sequence[State], each: Each) -> None:
         """Put the copies' changes into the state, and let the copies continue from there."""
         for one in (state, *copies):
             self.settle(one)
-        merge(self.fields, state, copies)
+        states.merge(self.fields, state, copies)
         self.rebuild(state)
         self.refuse_divergence(state)
         self.end_stretch(state)
@@ -195,7 +185,7 @@ class Learner:
     def restart_averages(self, state: State) -> None:
         """Averages and certificate begin again here; the steps continue."""
         self.settle(state)
-        empty_averages(self.fields, state)
+        states.empty_averages(self.fields, state)
         state["stretch_began"][...] = state["steps"]
         self.rebuild(state)
 
@@ -205,6 +195,11 @@ class Learner:
     def certificate(self, state: State, lane: int) -> float | None:
         """A bound on the distance from the optimum; None if the learner has none."""
         return None
+
+    @classmethod
+    def is_certified(cls) -> bool:
+        """Whether it has a bound on the distance from the optimum."""
+        return cls.certificate is not Learner.certificate
 
     def learned(self, state: State, lane: int) -> Vector:
         """The vector that identifies the lane's training; digests are made of it."""
@@ -223,4 +218,5 @@ class Learner:
 
 def lane_spec(record: dict[str, Any]) -> LaneSpec:
     """A spec that was read back; raises ValueError for one that no run can have."""
-    return LaneSpec.from_json(record, learner_named(record["learner"]).Options)
+    own: Any = decode(learner_named(record["learner"]).Options, record["own"])
+    return replace(decode(LaneSpec, {**record, "own": None}), own=own)

@@ -13,7 +13,6 @@ from streampgs.checks import require
 from streampgs.kernels import pgs_loop as loops
 from streampgs.kernels.randomness import key_of, random_fractions
 from streampgs.learn.candidates import Candidates
-from streampgs.learn.certificate import expected_gap
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Learner, Lines, Vector, labels_of
 from streampgs.learn.norms import PNorm
@@ -157,13 +156,17 @@ class Pgs(Learner):
         return self.spec.norm.weights(raised, power_sum, scale, (int(state["steps"]) + t0) * sigma, radius)
 
     def certificate(self, state: State, lane: int) -> float:
-        """In expectation, of the average over the steps that it covers."""
+        """An upper bound, in expectation, of F(average) - min F over the T steps that the average covers.
+
+        (1/T) Σ [σ·r(w) + <g, w>] + σ·r*((λ_T - λ_start)/(Tσ)).
+        """
         s, tallies = self.specs[lane], self.tallies(state, lane)
         start = state["earlier_start" if self.stretches.needs_earlier(state) else "stretch_start"]
         if tallies.steps == 0:
             return math.inf
-        change = s.norm.dual_distance(state["dual"][:, lane], start[:, lane])
-        return expected_gap(s.norm, s.sigma, float(self.parameters[loops.RADIUS, lane]), tallies, change)
+        change = s.norm.dual_distance(state["dual"][:, lane], start[:, lane]) / (tallies.steps * s.sigma)
+        reached = s.norm.conjugate(change, float(self.parameters[loops.RADIUS, lane]))
+        return (tallies.regularizer + tallies.linear) / tallies.steps + s.sigma * reached
 
     @classmethod
     def most_lanes(cls, norm: PNorm) -> int:

@@ -211,8 +211,3 @@ def bytes_per_feature(fields: Fields, lanes: int, workers: int = 1) -> int:
             count = 1 if field.merge is Merge.SAME else workers
             total += count * np.dtype(field.dtype).itemsize * math.prod(field.shape({COORDINATE: 1, LANE: lanes}))
     return total
-
-
-def nbytes(fields: Fields, state: State) -> int:
-    """The size of the arrays that grow with the features."""
-    return sum(state[name].nbytes for name, field in fields.items() if COORDINATE in field.axes)

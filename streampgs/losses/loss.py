@@ -32,14 +32,6 @@ class Parameter:
     def option(self) -> str:
         return "--" + self.name.replace("_", "-")
 
-    @property
-    def range_text(self) -> str:
-        upper = "" if math.isinf(self.below) else f" and below {self.below:g}"
-        return f"a number above {self.above:g}{upper}"
-
-    def accepts(self, value: float) -> bool:
-        return self.above < value < self.below
-
 
 def _identity(scores: Vector) -> Vector:
     return scores

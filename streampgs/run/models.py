@@ -13,8 +13,7 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
 from streampgs.reading.window import Window
 from streampgs.run.memory import available_bytes
-from streampgs.selection.entries import enter_first, enter_other_sigmas, take_in_growth
-from streampgs.selection.grid import warm_up
+from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up
 from streampgs.selection.race import Race
 from streampgs.stage import Bundle
 

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from streampgs.checks import decode, encode
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataChanged, DataError, Unfinished
+from streampgs.errors import DataChanged, DataError, Unfinished, counted
 from streampgs.formats.format import Fingerprint, ShardPath
 from streampgs.formats.local import unreadable
 from streampgs.formats.registry import FORMATS, fingerprint_of, open_shard, present_version, suffixes
@@ -382,7 +382,7 @@ def catalog_of(shards: Sequence[Shard], sources: Sequence[str]) -> Catalog:
     catalog = Catalog([]).appended(shards)
     if catalog.rows == 0:
         raise DataError(
-            f"no rows in the {len(catalog.shards)} shards of {', '.join(sources)}",
+            f"no rows in {counted(len(catalog.shards), 'shard')} of {', '.join(sources)}",
             "name shards that hold rows",
         )
     return catalog

@@ -217,7 +217,7 @@ def _is_needed(column: str, names: set[str]) -> bool:
 def _no_column(role: str, name: str, names: Iterable[str], shard: str) -> DataError:
     return DataError(
         f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
-        f"name it with --{role} COLUMN",
+        f"name it with --{role} COLUMN; a trained model needs the column that it was trained with",
     )
 
 

@@ -16,16 +16,16 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from streampgs.engine import rounds
+from streampgs.engine import engine
 from streampgs.engine.engine import Engine
 from streampgs.errors import OptionError
 from streampgs.learn import state as states
 from streampgs.learn.lane_spec import LaneSpec, Target
-from streampgs.learn.lanes import Lanes
+from streampgs.learn.lanes import Group, Lanes
 from streampgs.learn.learner import Needs, learner_named
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.learn.pgs_options import PgsOptions
-from streampgs.learn.state import LANE, Merge, State
+from streampgs.learn.state import COORDINATE, LANE, Merge, State
 from streampgs.learn.truncated import TruncatedOptions
 from streampgs.solvers import SOLVERS
 from streampgs.stage import Bundle
@@ -208,17 +208,17 @@ def test_restarted_averages_keep_the_steps(name: str) -> None:
 
 @every_learner
 def test_memory_per_feature_is_what_the_arrays_take(name: str) -> None:
-    small, large = Training(specs_of(name), 100), Training(specs_of(name), 1100)
-    assert large.nbytes - small.nbytes == 1000 * large.bytes_per_feature()
-    copies = [copy for group in large.groups for copy in group.learner.copies(1101, 2)]
-    assert sum(states.nbytes(fields_that_change(large), copy) for copy in copies) == 1101 * (
-        large.bytes_per_feature(3) - large.bytes_per_feature()
-    )
+    training = Training(specs_of(name), 1100)
+    alone, of_three = training.bytes_per_feature(), training.bytes_per_feature(3)
+    assert training.nbytes == 1101 * alone == sum(wide_bytes(group, group.state) for group in training.groups)
+    copies = [wide_bytes(group, copy) for group in training.groups for copy in group.learner.copies(1101, 2)]
+    assert sum(copies) == 1101 * (of_three - alone)
 
 
-def fields_that_change(training: Training) -> states.Fields:
-    fields = training.groups[0].learner.fields
-    return {name: field for name, field in fields.items() if field.merge is not Merge.SAME}
+def wide_bytes(group: Group, state: State) -> int:
+    """The size of the arrays that grow with the features; a copy has those only that steps change."""
+    fields = group.learner.fields.items()
+    return sum(state[name].nbytes for name, field in fields if COORDINATE in field.axes and name in state)
 
 
 # Several workers.
@@ -264,7 +264,8 @@ def test_a_merge_is_what_the_fields_declare(name: str, workers: int) -> None:
     for field in learner.fields:
         np.testing.assert_allclose(state[field], plain[0][field], rtol=1e-12, atol=1e-14, err_msg=field)
     for copy in copies:  # ready for the next round
-        for field, declared in fields_that_change(training).items():
+        changing = {name: field for name, field in learner.fields.items() if field.merge is not Merge.SAME}
+        for field, declared in changing.items():
             expected = np.zeros_like(state[field]) if declared.merge is Merge.SUM else state[field]
             np.testing.assert_array_equal(copy[field], expected, err_msg=field)
 
@@ -281,8 +282,8 @@ def duplicate(learner: Any, state: State) -> State:
 
 @every_learner
 def test_pauses_between_rounds_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rounds, "_SMALLEST_SHARE", 2)
-    monkeypatch.setattr(rounds, "_SEEN_BEFORE", 4)
+    monkeypatch.setattr(engine, "_SMALLEST_SHARE", 2)
+    monkeypatch.setattr(engine, "_SEEN_BEFORE", 4)
     rows, specs = rows_of(), specs_of(name)
     if refused(learner_named(name)(specs)):
         pytest.skip(EXAMPLES[name].reason_to_refuse_workers)

@@ -193,7 +193,7 @@ def test_facts_found_in_labels_are_usable_whatever_the_labels(loss):
     for found in (sample_labels(loss), np.tile(sample_labels(loss)[:, np.newaxis], 2), one, one[:0], np.zeros(4)):
         assert 0.0 < loss.unit(found) < math.inf
         if loss.parameter is not None:
-            assert loss.parameter.accepts(loss.shape(found))
+            assert loss.parameter.above < loss.shape(found) < loss.parameter.below
 
 
 @every_loss

@@ -65,18 +65,10 @@ def test_batches_may_be_split_anywhere(metric, task):
 
 
 @every_metric
-def test_metrics_of_parts_merge_in_any_order(metric, task):
+def test_batches_may_come_in_any_order(metric, task):
     whole = batch_of(task)
     parts = [part(whole, first, first + 1_000) for first in range(0, ROWS, 1_000)]
-    found = []
-    for order in ((0, 1, 2), (2, 0, 1)):
-        merged = metric.sums()
-        for number in order:
-            one = metric.sums()
-            one.add(parts[number])
-            merged.merge(one)
-        merged.merge(metric.sums())  # without rows
-        found.append(merged.result())
+    found = [result_of(metric, *(parts[number] for number in order)) for order in ((0, 1, 2), (2, 0, 1))]
     assert found == pytest.approx([result_of(metric, whole)] * 2, rel=1e-11)
 
 
@@ -191,23 +183,20 @@ def test_area_of_one_class_has_no_value():
     assert result_of(METRICS["auc"], Batch(LOGISTIC, np.arange(5.0), np.ones(5), np.ones(5))) is None
 
 
-@pytest.mark.parametrize("merged", [False, True])
-def test_area_by_bins_is_close_to_the_exact_area(merged):
+def test_area_by_bins_is_close_to_the_exact_area():
     """Rows that come after the bins were fixed may even have scores outside them."""
     random = np.random.default_rng(8)
-    found = [RocArea(exact_rows=2_000) for _ in range(1 + merged)]
+    found = RocArea(exact_rows=2_000)
     all_scores, all_labels = [], []
     for number in range(20):
         labels = np.where(random.random(1_000) < 0.4, 1.0, -1.0)
         scores = labels + random.normal(0.05 * number, 2.0, 1_000)
-        found[number % len(found)].add(Batch(LOGISTIC, scores, labels, np.ones(1_000)))
+        found.add(Batch(LOGISTIC, scores, labels, np.ones(1_000)))
         all_scores.append(scores)
         all_labels.append(labels)
-    if merged:
-        found[0].merge(found[1])
     expected = sklearn_metrics.roc_auc_score(np.concatenate(all_labels), np.concatenate(all_scores))
-    assert found[0].result() == pytest.approx(expected, abs=1e-4)
-    assert found[0]._edges is not None
+    assert found.result() == pytest.approx(expected, abs=1e-4)
+    assert found._edges is not None
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e-4, -4.3), (1e-12, 0.0), (1e6, 1e3)])

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from streampgs.kernels import pgs_loop as loops
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.pgs import Pgs
+from streampgs.learn.state import COORDINATE
 from streampgs.stage import Bundle
 
 from .plain_pgs import PlainPgs
@@ -458,8 +459,14 @@ def test_lanes_that_do_not_belong_together_are_refused():
 @pytest.mark.parametrize("count", [1, 2, 5, 9, 17])
 def test_bytes_per_feature_counts_every_array_of_every_group(count, returns):
     chosen = [settings("hinge", p, "sparse", returns) for p in (2.0, 1.5) for _ in range(count)]
-    small, large = lanes_of(chosen, 10), lanes_of(chosen, 1010)
-    assert large.nbytes - small.nbytes == 1000 * large.bytes_per_feature()
+    lanes = lanes_of(chosen, 1010)
+    arrays = [
+        group.state[name]
+        for group in lanes.groups
+        for name, field in group.learner.fields.items()
+        if COORDINATE in field.axes
+    ]
+    assert sum(array.nbytes for array in arrays) == 1011 * lanes.bytes_per_feature() == lanes.nbytes
 
 
 def test_before_the_first_step_all_results_are_zero():

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from streampgs.engine import rounds
+from streampgs.engine import engine
 from streampgs.losses import LOSSES
 
 from .windows import Training, bits, settings, started, window
@@ -19,9 +19,9 @@ ROWS = 3000
 @pytest.fixture(autouse=True)
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Rounds of tens of rows, so that a few thousand rows hold many of them."""
-    monkeypatch.setattr(rounds, "_SMALLEST_SHARE", 8)
-    monkeypatch.setattr(rounds, "_USUAL_SHARE", 40)
-    monkeypatch.setattr(rounds, "_SEEN_BEFORE", 4)
+    monkeypatch.setattr(engine, "_SMALLEST_SHARE", 8)
+    monkeypatch.setattr(engine, "_USUAL_SHARE", 40)
+    monkeypatch.setattr(engine, "_SEEN_BEFORE", 4)
 
 
 CASES = [
@@ -76,10 +76,10 @@ def test_the_dual_is_the_sum_of_all_gradients_and_the_average_that_of_all_iterat
     rows = window(ROWS, FEATURES, "dense")
     chosen = settings("logistic", p, "dense", "average", sigma=0.05)
     solver = started(chosen, FEATURES, workers)
-    row = solver.advance(rows, 0, rounds.first_round(workers, FEATURES), ROWS)
+    row = solver.advance(rows, 0, engine.first_round(workers, FEATURES), ROWS)
     start, t = solver.dual().copy(), solver.steps
     iterates = solver.weights() * t
-    share = rounds.share_of(t, workers, FEATURES)
+    share = engine.share_of(t, workers, FEATURES)
     x = np.column_stack([np.full(ROWS, chosen.intercept), rows.values.reshape(ROWS, FEATURES).astype(float)])
     slope_of = LOSSES["logistic"].slope
     q = p / (p - 1.0)
