@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,8 +23,8 @@ from streampgs.losses import Vector
 from streampgs.metrics import Metrics
 from streampgs.model import Model
 from streampgs.reading.bad_rows import counts_by_name
-from streampgs.reading.loader import RowRules, WindowFiller
-from streampgs.reading.remote import one_by_one
+from streampgs.reading.loader import one_pass
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import SPARSE, Columns
@@ -57,10 +56,7 @@ def _scored(
         )
     rules = RowRules(columns, model.classifies, skip_bad_rows, width)
     vectors, intercepts = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
-    with (
-        one_by_one(catalog) as (placed, copies),
-        closing(WindowFiller(placed, np.empty(0, np.int64), rules, None, copies)) as filler,
-    ):
+    with one_pass(catalog, rules) as filler:
         for window in filler.in_file_order(_BLOCK_BYTES):
             scores = np.empty((len(vectors), window.rows))
             for vector, intercept, into in zip(vectors, intercepts, scores, strict=True):

@@ -9,6 +9,8 @@ import stat
 from contextlib import suppress
 from pathlib import Path
 
+from streampgs.errors import OptionError
+
 
 def new_file(path: Path) -> int:
     """The descriptor of a new empty file, to be renamed when it is complete. It is locked while it is open, so that
@@ -53,6 +55,13 @@ def append_line(path: Path, line: str, durable: bool = False) -> None:
         file.flush()
         if durable:
             os.fsync(file.fileno())
+
+
+def refuse_unless_empty(folder: Path) -> None:
+    if folder.exists() and not folder.is_dir():
+        raise OptionError(f"'{folder}' is a file", "name a new or empty folder")
+    if folder.exists() and any(folder.iterdir()):
+        raise OptionError(f"the folder '{folder}' is not empty", "name a new or empty folder")
 
 
 def sync_folder(folder: Path) -> None:

@@ -9,7 +9,6 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -22,20 +21,16 @@ HEADINGS = (COMMON, DATA, MODEL, LIMITS, RESOURCES, GROWTH, STREAMS, OUTPUT)
 
 _LARGEST_SIZE = 2.0**62
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
-_BINARY_UNITS = {
-    **{"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40},
-    **{"K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40},
-}
+_UNITS |= {letter + end: 2 ** (10 * (1 + power)) for power, letter in enumerate("KMGT") for end in ("", "IB")}
 
 
 def parse_size(text: str | int) -> int:
     """Bytes from '512MB', '2GiB', '1.5G' or a plain number."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*", str(text))
     unit = match.group(2).upper() if match else ""
-    factor = _UNITS.get(unit, _BINARY_UNITS.get(unit))
-    if match is None or factor is None:
+    if match is None or unit not in _UNITS:
         raise OptionError(f"'{text}' is not a valid size", "write it like 512MB, 2GiB or 1.5G")
-    size = float(match.group(1)) * factor
+    size = float(match.group(1)) * _UNITS[unit]
     if size > _LARGEST_SIZE:
         raise OptionError(f"'{text}' is larger than any machine", "write it like 512MB, 2GiB or 1.5G")
     return int(size)
@@ -345,11 +340,6 @@ def option(default: Any, value: Text, heading: str, help: str, **facts: Any) -> 
 
 def options_of(kind: Any) -> Mapping[str, Option]:
     """The options that a dataclass declares, by the names of their fields."""
-    return _options_of(kind)
-
-
-@cache
-def _options_of(kind: Any) -> Mapping[str, Option]:
     found = {}
     for each in fields(kind):
         if "option" in each.metadata:
@@ -361,14 +351,14 @@ def _options_of(kind: Any) -> Mapping[str, Option]:
     return found
 
 
-def settle(choices: Any) -> None:
-    """Bring each option of a frozen dataclass to its final type and check it. None stands for the default None."""
-    kind: Any = type(choices)
-    for each in fields(choices):
-        declared = options_of(kind).get(each.name)
-        value = getattr(choices, each.name)
-        if declared is not None and not (value is None and each.default is None):
-            object.__setattr__(choices, each.name, declared.value.settle(declared.flag, value))
+class Checked:
+    """A frozen dataclass of options. Each option is checked and converted to its final type; a default None is allowed."""
+
+    def __post_init__(self) -> None:
+        for name, declared in options_of(type(self)).items():
+            value = getattr(self, name)
+            if value is not None or getattr(type(self), name) is not None:
+                object.__setattr__(self, name, declared.value.settle(declared.flag, value))
 
 
 def options_for(command: str, kinds: Iterable[type]) -> dict[str, Option]:

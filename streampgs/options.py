@@ -7,9 +7,9 @@ solvers.py, the parameters of losses in losses/.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, make_dataclass, replace
+from dataclasses import dataclass, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from streampgs.errors import OptionError
 from streampgs.losses import CLASSIFYING, LOSSES
@@ -21,6 +21,7 @@ from streampgs.option_fields import (
     MODEL,
     RESOURCES,
     STREAMS,
+    Checked,
     Choice,
     Duration,
     FilePath,
@@ -35,7 +36,6 @@ from streampgs.option_fields import (
     Text,
     option,
     options_of,
-    settle,
     size_text,
     values_of,
 )
@@ -52,6 +52,7 @@ MOST_BATCH = 1 << 20
 MOST_SEED = (1 << 62) - 1
 MOST_REPLAY = 16.0
 SMALLEST_MEMORY = 48 * 10**6
+_MOST_SYNTHETIC_ROWS = 1 << 40
 
 _GLOBS, _COLUMN, _LENGTHS = Repeated(of=Text("GLOB")), Text("COLUMN"), Lengths(high=32)
 _CLASS_WEIGHT = Number("X", 0.0, above=True, words=("balanced",),
@@ -59,7 +60,7 @@ _CLASS_WEIGHT = Number("X", 0.0, above=True, words=("balanced",),
 
 
 @dataclass(frozen=True)
-class EncodingOptions:
+class EncodingOptions(Checked):
     """How the columns of an ordinary table become features."""
 
     # fmt: off
@@ -95,7 +96,7 @@ class EncodingOptions:
     # fmt: on
 
     def __post_init__(self) -> None:
-        settle(self)
+        super().__post_init__()
         if self.text and self.ngrams is None and self.char_ngrams is None:
             object.__setattr__(self, "ngrams", (1, 1))
         if not self.text and (self.ngrams or self.char_ngrams):
@@ -152,7 +153,9 @@ class LabelOptions:
     def _check_classes(self, classifies: bool) -> None:
         classes = self.classes or ()
         first = classes[: len(classes) - self.joined_classes]
-        if len(first) < 2 or not _are_classes(first) or len(set(classes)) < len(classes):
+        texts = sum(isinstance(label, str) for label in first)
+        in_order = texts == len(first) or (texts == 0 and list(first) == sorted(first))
+        if len(first) < 2 or not in_order or len(set(classes)) < len(classes):
             raise OptionError(
                 f"--classes {','.join(map(label_text, classes))}",
                 "list two or more different labels, numbers in ascending order; of two, the positive one last",
@@ -199,13 +202,11 @@ else:
 class LossOptions(_LossParameters):
     """The loss, and the parameters of all losses."""
 
-    loss: str | tuple[str, ...] = option(
-        "logistic",
-        Listed(of=Choice("LOSS", LOSSES)),
-        COMMON,
+    # fmt: off
+    loss: str | tuple[str, ...] = option("logistic", Listed(of=Choice("LOSS", LOSSES)), COMMON,
         f"Loss to minimize: {', '.join(LOSSES)}. With several values here or in --p, --sigma and --ball, a model is "
-        "trained for each combination in the same pass, and the best one is kept.",
-    )
+        "trained for each combination in the same pass, and the best one is kept.")
+    # fmt: on
 
     @property
     def losses(self) -> tuple[str, ...]:
@@ -240,7 +241,7 @@ class LossOptions(_LossParameters):
 
 
 @dataclass(frozen=True)
-class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptions):
+class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptions, Checked):
     """What defines the model, given the data: recorded in the run, and changed by a resume only where it says so."""
 
     # fmt: off
@@ -269,7 +270,7 @@ class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptio
     # fmt: on
 
     def __post_init__(self) -> None:
-        settle(self)
+        super().__post_init__()
         self._check_losses()
         self._check_solver()
         self._check_candidates()
@@ -299,7 +300,7 @@ class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptio
 
 
 @dataclass(frozen=True)
-class StreamOptions:
+class StreamOptions(Checked):
     """How a stream on standard input is trained on."""
 
     # fmt: off
@@ -309,39 +310,22 @@ class StreamOptions:
         "uniform sample of all rows so far.")
     # fmt: on
 
-    def __post_init__(self) -> None:
-        settle(self)
-
 
 @dataclass(frozen=True)
-class Limits:
+class Limits(Checked):
     """When training ends: totals since the run's first row. The first limit that is reached ends it."""
 
-    epochs: int | None = option(
-        None,
-        Number("N", 1, whole=True),
-        COMMON,
-        "Passes over the data.",
-        shown=f"{DEFAULT_EPOCHS}; {EPOCHS_FOR_A_TARGET} if only a target is given; for a resume, as before",
-    )
+    # fmt: off
+    epochs: int | None = option(None, Number("N", 1, whole=True), COMMON, "Passes over the data.",
+        shown=f"{DEFAULT_EPOCHS}; {EPOCHS_FOR_A_TARGET} if only a target is given; for a resume, as before")
     rows: int | None = option(None, Number("N", 1, whole=True), LIMITS, "Rows to train on.")
     seconds: float | None = option(None, Duration(above=True), LIMITS, "Time to train, like 90s, 5m or 1h.")
-    target_accuracy: float | None = option(
-        None,
-        Number("A", 0.0, 1.0, above=True, remedy="give a share, like 0.95"),
-        LIMITS,
-        "Stop when the accuracy reaches A, like 0.95: on --validation, or else on rows before they are trained on.",
-    )
-    target_gap: float | None = option(
-        None,
-        Number("G", 0.0, above=True),
-        LIMITS,
-        "Stop when the certified distance from the optimal objective falls to G.",
-    )
+    target_accuracy: float | None = option(None,
+        Number("A", 0.0, 1.0, above=True, remedy="give a share, like 0.95"), LIMITS,
+        "Stop when the accuracy reaches A, like 0.95: on --validation, or else on rows before they are trained on.")
+    target_gap: float | None = option(None, Number("G", 0.0, above=True), LIMITS,
+        "Stop when the certified distance from the optimal objective falls to G.")
     # fmt: on
-
-    def __post_init__(self) -> None:
-        settle(self)
 
     def or_default(self) -> Limits:
         """Without a limit, a few epochs; with only targets, which may be out of reach, many."""
@@ -353,11 +337,11 @@ class Limits:
 
     @property
     def given(self) -> bool:
-        return any(value is not None for value in asdict(self).values())
+        return self != Limits()
 
 
 @dataclass(frozen=True)
-class Resources:
+class Resources(Checked):
     """What training may use of the machine. Only `window` and `cache_limit` change the result."""
 
     # fmt: off
@@ -376,7 +360,7 @@ class Resources:
     # fmt: on
 
     def __post_init__(self) -> None:
-        settle(self)
+        super().__post_init__()
         if self.window is not None and 2 * self.window > self.memory:
             raise OptionError(
                 f"two windows of {size_text(self.window)} do not fit into --memory {size_text(self.memory)}",
@@ -387,7 +371,7 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Growth:
+class Growth(Checked):
     """How a run takes data that grow or change."""
 
     # fmt: off
@@ -409,24 +393,42 @@ class Growth:
         "weights are kept; averages and the certificate start again.", command="resume")
     # fmt: on
 
-    def __post_init__(self) -> None:
-        settle(self)
+
+@dataclass(frozen=True)
+class ResumeOptions(Checked):
+    """What only a resume can change or needs to know."""
+
+    # fmt: off
+    on_bad_row: str | None = option(None, ON_BAD_ROW, DATA, "Change what happens at a row that cannot be used.",
+        shown="as before")
+    skip_taken: bool = option(False, Flag(), STREAMS,
+        "The stream starts again at its first row: skip the rows that were taken already.")
+    # fmt: on
 
 
 @dataclass(frozen=True)
-class ResumeOptions:
-    """What only a resume can change or needs to know."""
+class SynthOptions(Checked):
+    """What `streampgs synth` writes."""
 
-    on_bad_row: str | None = option(
-        None, ON_BAD_ROW, DATA, "Change what happens at a row that cannot be used.", shown="as before"
-    )
-    skip_taken: bool = option(
-        False, Flag(), STREAMS, "The stream starts again at its first row: skip the rows that were taken already."
-    )
+    # fmt: off
+    rows: int = option(None, Number("N", 1, _MOST_SYNTHETIC_ROWS, whole=True), COMMON, "Number of rows.", required=True)
+    kind: str = option("sparse", Choice(names=("sparse", "dense", "regression", "gaussian")), COMMON,
+        "Kind of rows. sparse has the shape of the RCV1 data set; gaussian is the toy set of the paper.")
+    shards: int = option(8, Number("N", 1, whole=True), COMMON, "Number of files.")
+    format: str = option("arrow", Choice(names=("arrow", "parquet")), COMMON, "Format of the files.")
+    seed: int = option(0, Number("N", 0, 2**64, below=True, whole=True), COMMON, "Seed of the random numbers.")
+    sort: bool = option(False, Flag(), COMMON, "Sort the rows by label: the worst case for training on parts.",
+        flag="--sorted")
+    features: int | None = option(None, Number("N", 1, 2**24, whole=True), COMMON, "Number of features.",
+        shown="47,236 for sparse rows, 28 for dense rows, 20 for gaussian ones")
+    test_rows: int = option(0, Number("N", 0, _MOST_SYNTHETIC_ROWS, whole=True), COMMON,
+        "Number of test rows to write, never sorted, to the folder OUT-test.")
     # fmt: on
 
     def __post_init__(self) -> None:
-        settle(self)
+        super().__post_init__()
+        if self.kind == "sparse" and self.features == 1:
+            raise OptionError("--features 1 with --kind sparse", "give 2 or more: with one, all rows would be the same")
 
 
 TRAIN_OPTIONS = (ModelOptions, EncodingOptions, Limits, Resources, Growth, StreamOptions)
@@ -435,12 +437,3 @@ RESUME_OPTIONS = (Limits, Resources, Growth, ResumeOptions)
 
 def label_text(label: float | str) -> str:
     return label if isinstance(label, str) else f"{label:g}"
-
-
-def _are_classes(classes: tuple[Any, ...]) -> bool:
-    """Numbers in ascending order, or different strings."""
-    if all(isinstance(label, str) for label in classes):
-        return len(set(classes)) == len(classes)
-    if any(isinstance(label, str) for label in classes):
-        return False
-    return list(classes) == sorted(set(classes))

@@ -16,17 +16,19 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from streampgs.errors import OptionError
+from streampgs.files import refuse_unless_empty
 from streampgs.kernels.randomness import STRIDE, mix
+from streampgs.option_fields import build
+from streampgs.options import SynthOptions
 
-__all__ = ["FORMATS", "KINDS", "SynthReport", "gaussian_direction", "write_dataset"]
+__all__ = ["FORMATS", "KINDS", "SynthReport", "write_dataset"]
 
 _mix: Callable[[Any], Any] = mix
 
@@ -59,7 +61,6 @@ GAUSSIAN_DISTANCE = 2.5  # in standard deviations: the best plane has accuracy �
 
 _PIECE_ROWS = 65_536
 _TEST_SHARD_ROWS = 500_000
-_MOST_FEATURES = 1 << 24
 _BATCH_BYTES, _ROW_GROUP_BYTES = 1 << 20, 1 << 25
 
 
@@ -68,6 +69,7 @@ class SynthReport:
     """The dataset that was written. All fields except `test_folder` describe the training rows."""
 
     rows: int
+    kind: str
     features: int
     nonzeros: int
     bytes: int
@@ -77,54 +79,43 @@ class SynthReport:
 
 
 def write_dataset(
-    out: Path,
-    *,
-    rows: int,
-    kind: str,
-    shards: int = 8,
-    format: str = "arrow",
-    seed: int = 0,
-    sort: bool = False,
-    features: int | None = None,
-    test_rows: int = 0,
-    on_progress: Callable[[int, int], None] | None = None,
+    out: Path, *, rows: int, on_progress: Callable[[int, int], None] | None = None, **chosen: Any
 ) -> SynthReport:
     """Write `rows` rows into the folder `out`, and `test_rows` others into the folder `out`-test.
 
-    `sort` orders the training rows by label, lowest first. `on_progress` receives (rows written, rows in all).
+    The other keywords are the options of `streampgs synth`; `sort` orders the training rows by label, lowest first.
+    `on_progress` receives (rows written, rows in all).
     """
-    _check(rows, kind, shards, format, seed, features, test_rows)
+    (options,) = build("synth", {"rows": rows, **chosen}, SynthOptions)
     out = Path(os.path.abspath(out))
-    test_out = out.with_name(out.name + "-test") if test_rows else None
+    test_out = out.with_name(out.name + "-test") if options.test_rows else None
     folders = [out] if test_out is None else [out, test_out]
     for folder in folders:
-        _refuse_unless_empty(folder)
+        refuse_unless_empty(folder)
     for folder in folders:
         folder.mkdir(parents=True, exist_ok=True)
 
     started = time.perf_counter()
-    source = _KINDS[kind].source(seed, features or _KINDS[kind].default_features)
+    kind = _KINDS[options.kind]
+    source = kind.source(options.seed, options.features or kind.default_features)
+    shards = min(options.shards, rows)
     written_rows = 0
 
     def advance(batch_rows: int) -> None:
         nonlocal written_rows
         written_rows += batch_rows
         if on_progress is not None:
-            on_progress(written_rows, rows + test_rows)
+            on_progress(written_rows, rows + options.test_rows)
 
-    order = _by_target(source, rows) if sort else None
-    nonzeros = _write_shards(source, (0, rows), order, out, shards, format, advance)
+    order = _by_target(source, rows) if options.sort else None
+    nonzeros = _write_shards(source, (0, rows), order, out, shards, options.format, advance)
     if test_out is not None:
-        test = FIRST_TEST_ROW, FIRST_TEST_ROW + test_rows
-        _write_shards(source, test, None, test_out, math.ceil(test_rows / _TEST_SHARD_ROWS), format, advance)
+        test = FIRST_TEST_ROW, FIRST_TEST_ROW + options.test_rows
+        test_shards = math.ceil(options.test_rows / _TEST_SHARD_ROWS)
+        _write_shards(source, test, None, test_out, test_shards, options.format, advance)
     size = sum(file.stat().st_size for file in out.iterdir())
-    return SynthReport(rows, source.features, nonzeros, size, shards, time.perf_counter() - started, test_out)
-
-
-def gaussian_direction(seed: int, features: int) -> Floats:
-    """The unit normal of the best separating plane of kind `gaussian`: Σ⁻¹(μ₊ - μ₋), normalised."""
-    direction = cloud(seed, features).direction
-    return direction / math.sqrt((direction**2).sum())
+    seconds = time.perf_counter() - started
+    return SynthReport(rows, options.kind, source.features, nonzeros, size, shards, seconds, test_out)
 
 
 # ------------------------------------------------------------------------------------------- random numbers
@@ -196,17 +187,6 @@ def _normals_for(seed: int, purpose: int, count: int) -> Floats:
 
 
 # ---------------------------------------------------------------------------------------------- kinds of rows
-
-
-class _Source(Protocol):
-    features: int
-    schema: pa.Schema
-    batch_rows: int
-    row_group_rows: int
-
-    def targets(self, numbers: Numbers) -> Floats: ...
-
-    def batch(self, numbers: Numbers) -> pa.RecordBatch: ...
 
 
 class Sparse:
@@ -369,16 +349,17 @@ class Dense:
         return pa.record_batch([pa.array(targets.astype(self._label)), vectors], schema=self.schema)
 
 
-@dataclass(frozen=True)
-class _Kind:
-    source: Callable[[int, int], _Source]
+Source = Sparse | Dense
+
+
+class _Kind(NamedTuple):
+    source: Callable[[int, int], Source]
+    """Of a seed and a number of features."""
     default_features: int
-    least_features: int = 1
 
 
 _KINDS = {
-    # A cosine-normalised row of a single feature is always the same row: at least two.
-    "sparse": _Kind(Sparse, 47_236, 2),
+    "sparse": _Kind(Sparse, 47_236),
     "dense": _Kind(partial(Dense, _logistic, np.int8, False), 28),
     "regression": _Kind(partial(Dense, _linear, np.float64, False), 28),
     "gaussian": _Kind(partial(Dense, _two_classes, np.int8, True), 20),
@@ -402,7 +383,7 @@ _WRITERS = {"arrow": _arrow_writer, "parquet": _parquet_writer}
 FORMATS = tuple(_WRITERS)
 
 
-def _by_target(source: _Source, rows: int) -> Numbers:
+def _by_target(source: Source, rows: int) -> Numbers:
     """The row numbers sorted by target, in 16 bytes of memory a row."""
     parts = [source.targets(np.arange(start, stop)) for start, stop in _cuts(0, rows, -(-rows // _PIECE_ROWS))]
     return np.argsort(np.concatenate(parts), kind="stable")
@@ -415,7 +396,7 @@ def _cuts(first: int, stop: int, parts: int) -> Iterator[tuple[int, int]]:
 
 
 def _write_shards(
-    source: _Source,
+    source: Source,
     rows: tuple[int, int],
     order: Numbers | None,
     folder: Path,
@@ -453,29 +434,3 @@ def _whole_or_absent(path: Path) -> Iterator[Path]:
     except BaseException:
         hidden.unlink(missing_ok=True)
         raise
-
-
-# ---------------------------------------------------------------------------------------------------- options
-
-
-def _check(rows: int, kind: str, shards: int, format: str, seed: int, features: int | None, test_rows: int) -> None:
-    for what, name, known in (("kind", kind, KINDS), ("format", format, FORMATS)):
-        if name not in known:
-            raise OptionError(f"{what} {name!r} is unknown", f"choose one of {', '.join(known)}")
-    least = _KINDS[kind].least_features
-    for what, number, first, last in (
-        ("row count", rows, 1, FIRST_TEST_ROW),
-        ("number of test rows", test_rows, 0, FIRST_TEST_ROW),
-        ("shard count", shards, 1, rows),
-        (f"feature count of kind {kind!r}", least if features is None else features, least, _MOST_FEATURES),
-        ("seed", seed, 0, (1 << 64) - 1),
-    ):
-        if not first <= number <= last:
-            raise OptionError(f"the {what} {number} is out of range", f"choose one from {first} to {last}")
-
-
-def _refuse_unless_empty(folder: Path) -> None:
-    if folder.exists() and not folder.is_dir():
-        raise OptionError(f"{folder} is a file", "name a folder that is absent or empty")
-    if folder.exists() and any(folder.iterdir()):
-        raise OptionError(f"the folder {folder} is not empty", "name an absent or empty one, or empty it")

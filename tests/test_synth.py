@@ -22,7 +22,7 @@ from scipy import stats
 
 from streampgs import synth
 from streampgs.errors import OptionError
-from streampgs.synth import FORMATS, KINDS, gaussian_direction, write_dataset
+from streampgs.synth import FORMATS, KINDS, write_dataset
 
 
 def read(folder: Path) -> pa.Table:
@@ -338,6 +338,12 @@ def test_a_linear_model_explains_80_percent_of_the_regression_target(tmp_path):
     assert targets.mean() == pytest.approx(3.0, abs=0.05)
 
 
+def gaussian_direction(seed: int, features: int) -> np.ndarray:
+    """The unit normal of the best separating plane of kind `gaussian`: Σ⁻¹(μ₊ - μ₋), normalised."""
+    direction = synth.cloud(seed, features).direction
+    return direction / np.linalg.norm(direction)
+
+
 def test_no_direction_separates_the_gaussians_better_than_gaussian_direction(tmp_path):
     write_dataset(tmp_path / "set", rows=200_000, kind="gaussian", seed=7)
     labels, matrix = dense(read(tmp_path / "set"))
@@ -473,30 +479,36 @@ def test_memory_stays_bounded(tmp_path):
 @pytest.mark.parametrize(
     ("options", "found"),
     [
-        ({"rows": 0}, "row count 0"),
-        ({"rows": 5, "shards": 6}, "shard count 6"),
-        ({"shards": 0}, "shard count 0"),
+        ({"rows": 0}, "--rows 0"),
+        ({"rows": 2**40 + 1}, "--rows"),
+        ({"shards": 0}, "--shards 0"),
         ({"kind": "cubic"}, "'cubic'"),
         ({"format": "csv"}, "'csv'"),
-        ({"features": 1}, "feature count of kind 'sparse' 1"),
-        ({"kind": "dense", "features": 0}, "feature count of kind 'dense' 0"),
-        ({"test_rows": -1}, "test rows -1"),
-        ({"seed": -1}, "seed -1"),
-        ({"seed": 2**64}, f"seed {2**64}"),
+        ({"features": 1}, "--features 1 with --kind sparse"),
+        ({"kind": "dense", "features": 0}, "--features 0"),
+        ({"kind": "dense", "features": 2**24 + 1}, "--features"),
+        ({"test_rows": -1}, "--test-rows -1"),
+        ({"seed": -1}, "--seed -1"),
+        ({"seed": 2**64}, f"--seed {2**64}"),
     ],
 )
 def test_an_impossible_option_is_named_with_a_remedy_and_nothing_is_made(options, found, tmp_path):
     with pytest.raises(OptionError, match=found) as caught:
         write_dataset(tmp_path / "set", **{"rows": 100, "kind": "sparse", **options})
-    assert "choose one" in caught.value.remedy
+    assert caught.value.remedy.startswith(("choose one", "give"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_there_are_at_most_as_many_shards_as_rows(tmp_path):
+    assert write_dataset(tmp_path / "set", rows=5, kind="dense", shards=8).files == 5
+    assert len(list((tmp_path / "set").iterdir())) == 5
 
 
 @pytest.mark.parametrize("taken", ["set", "set-test"])
 def test_a_folder_in_use_is_refused_and_kept(taken, tmp_path):
     (tmp_path / taken).mkdir()
     (tmp_path / taken / "precious").touch()
-    with pytest.raises(OptionError, match=f"{taken} is not empty"):
+    with pytest.raises(OptionError, match=f"{taken}' is not empty"):
         write_dataset(tmp_path / "set", rows=10, shards=1, kind="dense", test_rows=5)
     assert [path.name for path in tmp_path.rglob("*")] == [taken, "precious"]
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
-from streampgs.errors import DataError, OptionError
+from streampgs.errors import DataError, OptionError, counted
 from streampgs.losses import CLASSIFYING, LOSSES
 from streampgs.options import ModelOptions
 
@@ -314,7 +314,8 @@ def _with_more_classes(options: ModelOptions, new: list[float | str]) -> tuple[M
         weights = (*weights, *[1.0] * len(new))
         notes.append("rows of new classes have weight 1: --class-weight was given before they appeared")
     notes.append(
-        f"{len(new):,} new classes ({_listed(new)}) in addition to {len(options.classes):,}: each gets its own model"
+        f"{counted(len(new), 'new class', 'new classes')} ({_listed(new)}) in addition to {len(options.classes):,}: each gets "
+        "its own model"
     )
     joined = options.joined_classes + len(new)
     return replace(options, classes=classes, joined_classes=joined, class_weight=weights), notes

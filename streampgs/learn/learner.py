@@ -205,6 +205,11 @@ class Learner:
         """A bound on the distance from the optimum; None if the learner has none."""
         return None
 
+    @classmethod
+    def is_certified(cls) -> bool:
+        """Whether it has a bound on the distance from the optimum."""
+        return cls.certificate is not Learner.certificate
+
     def learned(self, state: State, lane: int) -> Vector:
         """The vector that identifies the lane's training; digests are made of it."""
         name = next(name for name, field in self.fields.items() if field.role is Role.DUAL)

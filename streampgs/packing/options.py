@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from streampgs.option_fields import (
     COMMON,
     DATA,
     RESOURCES,
+    Checked,
     Choice,
     FilePath,
     Flag,
@@ -22,7 +24,6 @@ from streampgs.option_fields import (
     Size,
     Text,
     option,
-    settle,
 )
 from streampgs.options import MOST_SEED, ON_BAD_ROW, SMALLEST_MEMORY
 from streampgs.packing.kinds import KINDS, help_text
@@ -65,7 +66,7 @@ class _Delimiter(Text):
 
 
 @dataclass(frozen=True)
-class PackOptions:
+class PackOptions(Checked):
     """All of them decide what the shards hold; `memory` does so only together with `shuffle`."""
 
     # fmt: off
@@ -95,7 +96,7 @@ class PackOptions:
     # fmt: on
 
     def __post_init__(self) -> None:
-        settle(self)
+        super().__post_init__()
         if isinstance(self.labels, Path):
             object.__setattr__(self, "labels", os.path.abspath(self.labels))
         if self.labels is not None and self.skips_bad_rows:
@@ -110,13 +111,9 @@ class PackOptions:
 
     def to_json(self) -> dict[str, Any]:
         """The options that must match to resume."""
-        record: dict[str, Any] = encode(self)
+        record: dict[str, Any] = json.loads(json.dumps(encode(self)))  # lists for tuples
         del record["memory"]
-        return {**record, **{name: _lists(record[name]) for name in ("types", "names", "nulls")}}
-
-
-def _lists(value: Any) -> Any:
-    return [_lists(each) for each in value] if isinstance(value, tuple) else value
+        return record
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streampgs.checks import Count
-from streampgs.errors import DataError, OptionError
-from streampgs.files import new_file, sync_folder
+from streampgs.errors import DataError
+from streampgs.files import new_file, refuse_unless_empty, sync_folder
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES
 from streampgs.packing.schemas import plain_batch, plain_schema
 
@@ -134,8 +134,7 @@ def write_shards(
 ) -> list[Shard]:
     """Write record batches of one schema into the folder `out`, which must be absent or empty."""
     out = Path(out)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise OptionError(f"'{out}' exists and is not empty", "name an absent or empty folder")
+    refuse_unless_empty(out)
     out.mkdir(parents=True, exist_ok=True)
     return list(written(_of_one_schema(batches), out, format, rows_per_shard, block_bytes))
 
