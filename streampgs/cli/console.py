@@ -95,6 +95,7 @@ def status_text(status: Status) -> str:
     epoch = f"epoch {status.epoch + status.epoch_fraction:.2f}"
     parts = [
         epoch if status.stream_rows is None else f"{count(status.stream_rows)} of the stream",
+        *([] if status.seconds_left is None else [f"{duration(status.seconds_left)} left"]),  # visible in 80 columns
         f"{count(status.rows)} rows",
         f"{count(status.rows_per_second)} rows/s",
     ]
@@ -106,8 +107,6 @@ def status_text(status: Status) -> str:
         parts.append(f"gap {status.gap:.2g}")
     if status.lanes > 1:
         parts.append(f"{status.lanes} models")
-    if status.seconds_left is not None:
-        parts.append(f"{duration(status.seconds_left)} left")
     return " · ".join(parts)
 
 

@@ -7,12 +7,14 @@ from typing import Any
 import click
 
 from streampgs.cli.console import pairs_text, table_text
+from streampgs.errors import counted
 
 
 def _catalog_text(catalog: dict[str, Any]) -> str:
+    shards, groups = counted(catalog["shards"], "shard"), counted(catalog["groups"], "group")
     return (
-        f"{catalog['rows']:,} {catalog['layout']} rows with {catalog['entries']:,} entries in {catalog['shards']:,} shards "
-        f"({', '.join(catalog['formats'])}, {catalog['groups']:,} groups, {catalog['bytes'] / 1e6:,.1f} MB)"
+        f"{catalog['rows']:,} {catalog['layout']} rows with {catalog['entries']:,} entries in {shards} "
+        f"({', '.join(catalog['formats'])}, {groups}, {catalog['bytes'] / 1e6:,.1f} MB)"
     )
 
 
@@ -29,7 +31,7 @@ def run_text(result: dict[str, Any]) -> str:
         pairs["models"] = f"{len(result['lanes'])} in training; * marks the best"
     if result["progressive_loss"] is not None:
         gap = "" if result["gap"] is None else f", certified gap {result['gap']:.3g}"
-        pairs["progress"] = f"loss {result['progressive_loss']:.5f}{gap}"
+        pairs["progress"] = f"progressive loss {result['progressive_loss']:.5f}{gap}"
     if result["stream_rows"] is not None:
         pairs["continue"] = (
             f"producer | streampgs resume {result['run']} -   from row {result['stream_rows']:,} of the stream (counted "
@@ -43,7 +45,7 @@ def run_text(result: dict[str, Any]) -> str:
 def _progress_text(result: dict[str, Any]) -> str:
     if result["stream_rows"] is None:
         return f"in epoch {result['epoch']}"
-    return f"including replayed rows; {result['stream_rows']:,} rows of the stream are done"
+    return f"including replayed rows; {result['stream_rows']:,} rows were taken from the stream"
 
 
 def _model_text(settings: dict[str, Any]) -> str:
@@ -56,7 +58,7 @@ def _model_text(settings: dict[str, Any]) -> str:
 def _weights_text(result: dict[str, Any]) -> str:
     several = len({lane["target"] for lane in result["lanes"]}) > 1
     intercept = "" if several else f", intercept {result['intercept']:.6g}"
-    return f"{result['nonzeros']:,} nonzeros, {result['features']:,} features{intercept}"
+    return f"{counted(result['nonzeros'], 'nonzero')}, {counted(result['features'], 'feature')}{intercept}"
 
 
 def _source_text(result: dict[str, Any]) -> str:
@@ -138,7 +140,8 @@ def data_text(result: dict[str, Any]) -> str:
         **({"features": result["encoding"]["columns"]} if result["encoding"] else {}),
         **({"ignored": result["encoding"]["left out"]} if "left out" in result["encoding"] else {}),
         "window": f"{result['window_bytes'] / 1e6:,.1f} MB, about {result['rows_per_window']:,} rows from "
-        f"{result['blocks_per_window_first_epoch']} blocks in the first epoch, {result['blocks_per_window_later']} later",
+        f"{counted(result['blocks_per_window_first_epoch'], 'block')} in the first epoch, "
+        f"{result['blocks_per_window_later']} later",
         "clustering": f"{result['clustering']:.3f} (of labels in blocks of about {result['clustering_block_rows']:,} rows; "
         "0 mixed, 1 sorted)",
     }

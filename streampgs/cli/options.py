@@ -52,7 +52,10 @@ class Command(click.Command):
         self.params += [DeclaredOption(field, declared) for field, declared in options_for(name, kinds).items()]
 
     def invoke(self, ctx: click.Context) -> Any:
-        ctx.params = {name: value for name, value in ctx.params.items() if value not in (None, (), False)}
+        # By identity: 0 equals False, and is a value.
+        ctx.params = {
+            n: value for n, value in ctx.params.items() if value is not None and value is not False and value != ()
+        }
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

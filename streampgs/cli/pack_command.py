@@ -23,6 +23,7 @@ from streampgs.cli.console import (
     stop_on_signals,
 )
 from streampgs.cli.options import Command
+from streampgs.errors import counted
 from streampgs.packing.options import PackOptions, PackWay
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def pack(out: Path, inputs: tuple[str, ...] = (), json: bool = False, quiet: boo
 
 def _say_report(report: PackReport, out: Path) -> None:
     say_skipped(report.skipped_rows)
-    size = f"{report.rows:,} rows in {report.shards:,} shards, {report.bytes / 1e6:,.1f} MB"
+    size = f"{counted(report.rows, 'row')} in {counted(report.shards, 'shard')}, {report.bytes / 1e6:,.1f} MB"
     if report.stopped_by in EXIT_CODES:
         say(f"stopped by {report.stopped_by} with {size}; the same command continues")
     elif report.nothing_to_do:

@@ -112,11 +112,14 @@ def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Pa
 
 
 def _say_report(report: Report, run: Path) -> None:
-    done = f"{report.epochs:.2f} epochs" if report.stream_rows is None else f"{report.stream_rows:,} of the stream"
+    done = (
+        f"{report.epochs:.2f} epochs" if report.stream_rows is None else f"{report.stream_rows:,} taken from the stream"
+    )
     seconds = report.seconds_training + report.seconds_reading_wait
+    took = duration(seconds) if seconds >= 60 else f"{seconds:.1f} s"
     say(
         f"{click.style(_end_text(report), bold=True)} after {report.rows:,} rows ({done}, {report.t:,} steps) "
-        f"in {duration(seconds)}; now {count(report.rows_per_second)} rows/s"
+        f"in {took}; now {count(report.rows_per_second)} rows/s"
     )
     say(", ".join(_figures(report)))
     say_skipped(report.skipped_rows)
@@ -150,7 +153,7 @@ def _next_steps(report: Report, resume: str, run: Path) -> list[str]:
     if report.stream_rows is not None:
         limit = f" --{report.stopped_by} N" if report.stopped_by in ("rows", "seconds") else ""
         return [
-            f"{report.stream_rows:,} rows of the stream are done; continue after them with: producer | {resume} -{limit}",
+            f"{report.stream_rows:,} rows were taken from the stream; continue after them with: producer | {resume} -{limit}",
             f"or, if the stream starts at its first row again: producer | {resume} - --skip-taken{limit}",
         ]
     if report.checkpoint is None:

@@ -12,7 +12,7 @@ import numpy as np
 from streampgs.data.open import grown_table
 from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataChanged, DataError, OptionError, Unfinished
+from streampgs.errors import DataChanged, DataError, OptionError, Unfinished, counted
 from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, Sizes
@@ -285,10 +285,12 @@ class Refresher:
             events.append((CHANGED, {"lost_shards": names, "begins_again": policy is None, **counts}))
         if new:
             added = sum(shard.rows for shard in new)
-            how = f", {arrival.copies} times in epoch {arrival.epoch + 1} to catch up" if arrival.copies > 1 else ""
+            how = ""
+            if arrival.copies > 1:
+                how = f"; to catch up, they are visited {arrival.copies} times in epoch {arrival.epoch + 1}"
             self.note(
-                f"{len(new)} new shards with {added:,} rows join{how}, after {before.rows:,} rows in "
-                f"{len(before.shards)} shards"
+                f"{counted(added, 'row')} in {counted(len(new), 'new shard')} join {counted(before.rows, 'row')} in "
+                f"{counted(len(before.shards), 'shard')}{how}"
             )
             names = [str(shard.path) for shard in new]
             events.append((APPENDED, {"added": names, "added_rows": added, "on_growth": policy, **counts}))

@@ -68,8 +68,9 @@ KINDS = {
     ),
     "sql": Kind("sql:read", "a DuckDB query", is_text=False),
 }
+FILE_KINDS = {name: kind for name, kind in KINDS.items() if name != "sql"}
 
 
 def help_text() -> str:
     """The kinds for --help: `csv, tsv, …, matrix (lines of numbers), …`."""
-    return ", ".join(f"{name} ({kind.about})" if kind.about else name for name, kind in KINDS.items() if name != "sql")
+    return ", ".join(f"{name} ({kind.about})" if kind.about else name for name, kind in FILE_KINDS.items())

@@ -95,9 +95,11 @@ def pack(
         if "kind" in chosen or inputs:
             raise OptionError("a query together with other inputs", "name the files in the query")
         chosen["kind"] = "sql"
+    elif chosen.get("kind") == "sql":
+        raise OptionError("--from sql without a query", "give it with --sql QUERY")
     (options,) = build("pack", chosen, PackOptions)
     if target.exists() and not target.is_dir():
-        raise OptionError(f"'{target}' is a file", "name a folder that is absent or empty")
+        raise OptionError(f"'{target}' is a file", "name a new or empty folder")
     passed: list[Path] = []
     if sql is not None:
         _make_ready(target, overwrite)
@@ -135,7 +137,7 @@ def _make_ready(out: Path, overwrite: bool) -> None:
         if held is not None:
             raise OptionError(
                 f"the folder '{out}' holds '{held.name}' and is not the output of an earlier pack",
-                "name an absent or empty folder" + ("; --overwrite removes packed shards only" if overwrite else ""),
+                "name a new or empty folder" + ("; --overwrite removes packed shards only" if overwrite else ""),
             )
 
 

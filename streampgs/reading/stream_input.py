@@ -31,9 +31,7 @@ _OTHER_BEGINNINGS = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"{": "JSON",
 }
-_WRITE_A_STREAM = (
-    "write an Arrow IPC stream: pyarrow.ipc.new_stream(sys.stdout.buffer, schema), or to_arrow_ipc in others"
-)
+_WRITE_A_STREAM = "write an Arrow IPC stream, in Python with pyarrow.ipc.new_stream(sys.stdout.buffer, schema)"
 
 
 class _PipeBytes:

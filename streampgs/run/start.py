@@ -11,6 +11,7 @@ from streampgs.checks import understanding
 from streampgs.data.budget import stream_sizes
 from streampgs.data.refresh import Refreshed, Refresher, Table
 from streampgs.errors import DataError, OptionError
+from streampgs.learn.learner import learner_named
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, StreamOptions
 from streampgs.run import stream_input
 from streampgs.run.folder import RunFolder
@@ -22,6 +23,7 @@ from streampgs.run.report import Observer, Report, Silent, StopRequest
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
 from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resume_on_stream, start_on_stream
 from streampgs.run.trainer import Input, Trainer
+from streampgs.solvers import SOLVERS
 
 _OF_SHARDS = ("add", "on_growth", "follow", "accept_touched", "accept_rewrite")
 """Options of growth that do not apply to a stream."""
@@ -45,11 +47,7 @@ def train(
     folder.refuse_if_taken()
     observer, growth, stop = observer or Silent(), growth or Growth(), stop or StopRequest()
     encoding_options = encoding_options or EncodingOptions()
-    if limits.target_accuracy is not None and not options.classifies:
-        raise OptionError(
-            f"--target-accuracy with --loss {options.losses[0]}, which does not classify",
-            "use --target-gap, --epochs or --seconds",
-        )
+    _refuse_unreachable_targets(options, limits)
     on_stream = STANDARD_INPUT in sources
     data: Input
     if on_stream:
@@ -96,6 +94,9 @@ def resume(
     observer, growth, stop = observer or Silent(), growth or Growth(), stop or StopRequest()
     record = folder.run_record()
     _refuse_other_source(run, record, stream, skip_taken)
+    _refuse_unreachable_targets(record.options, limits)
+    if growth.sigma is not None and "sigma" not in SOLVERS[record.options.solver].options:
+        raise OptionError(f"--sigma with --solver {record.options.solver}, which has none", "leave it out")
     if record.stream is not None:
         _refuse_options_of_shards([STANDARD_INPUT], growth)
         if growth.sigma is not None:
@@ -146,6 +147,20 @@ def _choices(record: RunRecord) -> dict[str, Any]:
     return {**named, "limits": limits, "sources": list(record.sources)}
 
 
+def _refuse_unreachable_targets(options: ModelOptions, limits: Limits) -> None:
+    """A target that is never known would let the run train until it is stopped."""
+    if limits.target_accuracy is not None and not options.classifies:
+        raise OptionError(
+            f"--target-accuracy with --loss {options.losses[0]}, which does not classify",
+            "use --target-gap, --epochs or --seconds",
+        )
+    if limits.target_gap is not None and not learner_named(options.solver).is_certified():
+        raise OptionError(
+            f"--target-gap with --solver {options.solver}, which has no certificate",
+            "use --epochs, --seconds or --target-accuracy",
+        )
+
+
 def _refuse_options_of_shards(sources: Sequence[str], growth: Growth) -> None:
     if len(sources) > 1:
         raise OptionError("'-' next to other data", "train on a stream alone, or on shards")
@@ -174,7 +189,7 @@ def _trained(trainer: Trainer, refresher: Refresher) -> Report:
 
 
 def _followed(trainer: Trainer, refresher: Refresher) -> Report:
-    """Look for new shards at the end of every epoch, and wait for them when all rows are used up."""
+    """Look for new shards at the end of every epoch, and wait for them when all rows are used."""
     noted = False
     while True:
         try:
@@ -189,7 +204,7 @@ def _followed(trainer: Trainer, refresher: Refresher) -> Report:
             refreshed: Refreshed | None = refresher.at_epoch_end(_table(trainer))
         elif report.stopped_by == "epochs":
             if not noted:
-                trainer.observer.note("all rows are used up: waiting for more (Ctrl-C or SIGTERM ends)")
+                trainer.observer.note("all rows are used: waiting for new shards (Ctrl-C or SIGTERM stops)")
                 noted = True
             refreshed = refresher.wait(_table(trainer), trainer.stop)
         else:

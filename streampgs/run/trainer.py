@@ -10,10 +10,10 @@ from streampgs.data.budget import Forecast
 from streampgs.data.row_form import RowForm
 from streampgs.data.source import Source
 from streampgs.engine.worker import Worker, cursor_in
-from streampgs.errors import Diverged, OptionError
+from streampgs.errors import Diverged
 from streampgs.options import Resources
 from streampgs.order.cursor import Cursor
-from streampgs.reading.loader import RowRules
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
@@ -157,14 +157,10 @@ class Trainer:
 
     def _prepare(self, window: Window) -> None:
         assert self.worker is not None
-        first = not self.models.started
-        if not first:
+        if self.models.started:
             self.models.refuse_too_wide(window)
         with self.saver.step():
             before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows)
-        record = self.data.record
-        if first and record.limits.target_gap is not None and self.models.lanes.certificate(0) is None:
-            raise OptionError(f"--target-gap with --solver {record.options.solver}", "this solver has no certificate")
         if before is not None:
             after = [candidate.sigma for candidate in self.models.race.candidates]
             self.event(SIGMA, before=before.sigma, after=after)

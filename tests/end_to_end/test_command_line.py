@@ -15,7 +15,7 @@ import streampgs.api as api
 from streampgs.cli.main import cli
 from streampgs.cli.options import DeclaredOption
 from streampgs.errors import OptionError
-from streampgs.option_fields import HEADINGS, Flag, options_for
+from streampgs.option_fields import HEADINGS, Duration, Flag, Number, options_for
 from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
 from tests.end_to_end.conftest import ROWS, Tables, streampgs
 
@@ -87,6 +87,7 @@ def test_metrics_are_json_lines(run: Path) -> None:
         (["train", "{table}", "--run", "r", "--p", "3"], 2, "--p"),
         (["train", "{table}", "--run", "r", "--sigma", "-1"], 2, "--sigma"),
         (["train", "{table}", "--run", "r", "--memory", "10MB"], 2, "--memory"),
+        (["train", "{table}", "--run", "r", "--epochs", "0"], 2, "--epochs"),
         (["train", "{table}", "--run", "r", "--memory", "much"], 2, "512MB"),
         (["train", "{table}", "--run", "r", "--label", "y"], 1, "--label"),
         (["train", "{table}", "--run", "r", "--losss", "hinge"], 2, "--loss"),
@@ -211,7 +212,8 @@ def test_the_python_api_has_the_options_of_the_command_line(command: str) -> Non
         getattr(api, command)("data", run="run", epoch=3) if command == "train" else api.resume("run", epoch=3)
 
 
-def test_options_reach_the_python_api_as_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def given_to_train(words: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
+    """The keywords of api.train for these words."""
     given: dict[str, object] = {}
 
     def train(data: object, **options: object) -> None:
@@ -219,11 +221,15 @@ def test_options_reach_the_python_api_as_they_were_given(monkeypatch: pytest.Mon
         raise OptionError("stop here")
 
     monkeypatch.setattr(api, "train", train)
-    words = "train a b --run r --loss hinge,logistic --p auto --label x --label y --sigma -1 --memory 2GB --no-cache --poll 2m"
     with pytest.raises(OptionError, match="stop here"):
-        cli.main(words.split(), standalone_mode=False)
+        cli.main(words, standalone_mode=False)
     del given["observer"], given["stop"]
-    assert given == {
+    return given
+
+
+def test_options_reach_the_python_api_as_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "train a b --run r --loss hinge,logistic --p auto --label x --label y --sigma -1 --memory 2GB --no-cache --poll 2m"
+    assert given_to_train(words.split(), monkeypatch) == {
         "run": Path("r"),
         "loss": ("hinge", "logistic"),
         "p": ("auto",),
@@ -233,6 +239,18 @@ def test_options_reach_the_python_api_as_they_were_given(monkeypatch: pytest.Mon
         "no_cache": True,
         "poll_seconds": 120.0,
     }
+
+
+def test_a_zero_reaches_the_python_api_like_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = {
+        name: option.opts[0]
+        for name, option in declared("train").items()
+        if type(option.declared.value) in (Number, Duration)
+    }
+    assert {"intercept", "replay", "epochs"} <= numbers.keys()
+    words = [word for flag in numbers.values() for word in (flag, "0")]
+    given = given_to_train(["train", "a", "--run", "r", *words], monkeypatch)
+    assert {name: given.get(name) for name in numbers} == dict.fromkeys(numbers, 0)
 
 
 def test_every_option_has_a_heading_a_help_text_and_a_name_for_its_value() -> None:

@@ -135,6 +135,8 @@ def test_a_target_that_does_not_fit_the_loss_is_refused(tables: Tables, tmp_path
     done = command(*words, "--target-accuracy", 0.9)
     assert done.code == 2
     assert "--target-gap" in done.err
+    assert command(*words, "--epochs", 1).code == 0
+    assert command("resume", tmp_path / "run", "--target-accuracy", 0.9).code == 2
 
 
 def test_all_rows_are_counted_whatever_the_order_of_arrival(tables: Tables, tmp_path: Path) -> None:

@@ -81,5 +81,17 @@ def test_options_of_another_solver_are_refused(options: Any, flag: str, table: P
 
 
 def test_a_target_gap_needs_a_certificate(table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
     with pytest.raises(OptionError, match="--target-gap"):
-        streampgs.train(table, run=tmp_path / "run", l1=1e-3, target_gap=0.1, **SOLVER)
+        streampgs.train(table, run=run, l1=1e-3, target_gap=0.1, **SOLVER)
+    assert not run.exists()
+    streampgs.train(table, run=run, l1=1e-3, epochs=1, **SOLVER)
+    with pytest.raises(OptionError, match="--target-gap"):
+        streampgs.resume(run, target_gap=0.1)
+
+
+def test_a_resume_cannot_change_an_option_of_another_solver(table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    streampgs.train(table, run=run, l1=1e-3, epochs=1, **SOLVER)
+    with pytest.raises(OptionError, match="--sigma"):
+        streampgs.resume(run, sigma="auto", epochs=2)
