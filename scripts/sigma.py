@@ -30,7 +30,8 @@ from streampgs.model import Model
 from streampgs.options import Limits, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
-from streampgs.reading.loader import RowRules, WindowFiller
+from streampgs.reading.loader import WindowFiller
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run import start as trainer
 from streampgs.table.catalog import build_catalog

@@ -11,7 +11,8 @@ from streampgs.learn.lanes import Lanes
 from streampgs.options import ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule
-from streampgs.reading.loader import RowRules, WindowFiller
+from streampgs.reading.loader import WindowFiller
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.selection.grid import candidates_of, lanes_of
 from streampgs.table.catalog import build_catalog

@@ -61,17 +61,12 @@ def decoders_for(decoder_bytes: int, memory: int) -> int:
     return MOST_DECODERS if MOST_DECODERS * decoder_bytes <= memory // 2 else 1
 
 
-def _decoding_share(decoder_bytes: int, memory: int) -> int:
-    """The part of the budget that decoders take: what exceeds the usual."""
-    return max(0, decoders_for(decoder_bytes, memory) * decoder_bytes - _DECODING_BYTES)
-
-
 def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 0) -> Sizes:
     """Two windows (three if groups are decoded into memory) fill the budget that decoders leave, but no more than mixes
     well."""
     uncached = groups.decoded & ~groups.cached
     windows = 3 if uncached.any() else 2
-    share = _decoding_share(decoder_bytes, resources.memory)
+    share = max(0, decoders_for(decoder_bytes, resources.memory) * decoder_bytes - _DECODING_BYTES)
     fitting = int((resources.memory - _READING_BYTES - share) / (windows * _SPARE))
     if fitting < SMALLEST_BLOCK:
         raise OptionError(

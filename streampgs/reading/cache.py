@@ -22,8 +22,8 @@ from streampgs.encoding.rows import INDICES, RowBlock
 from streampgs.errors import DataError, RunError
 from streampgs.files import new_file, remove_leftovers
 from streampgs.formats.arrow_columns import ColumnPlace, check_places, column_places, list_offsets, read_column
-from streampgs.formats.arrow_metadata import MetadataDamaged, metadata_length, read_batch_metadata
-from streampgs.formats.format import Bytes
+from streampgs.formats.arrow_metadata import metadata_length, read_batch_metadata
+from streampgs.formats.format import Bytes, Damaged
 from streampgs.formats.local import LocalFile
 from streampgs.kernels.randomness import checksum
 from streampgs.reading.decode import Group
@@ -74,7 +74,7 @@ class CacheFile:
             offsets = list_offsets(
                 self.places[INDICES], batch, 0, self.rows(number), lambda o, n: self._read(body + o, n, scratch)
             )
-        except MetadataDamaged as error:
+        except Damaged as error:
             raise CacheDamaged(str(error)) from error
         return np.diff(offsets)
 

@@ -19,6 +19,7 @@ from streampgs.encoding.rows import RowBlock, joined
 from streampgs.errors import DataError
 from streampgs.formats.format import OpenShard
 from streampgs.formats.registry import open_shard
+from streampgs.reading.placing import Origin
 from streampgs.reading.table_rows import rows_of_table
 from streampgs.table.catalog import Shard
 from streampgs.table.layout import Columns
@@ -49,6 +50,15 @@ class Group:
     @property
     def name(self) -> str:
         return f"shard '{self.shard.path}', {self.shard.group_name} {self.in_file}"
+
+    def origin(self, first: int) -> Origin:
+        """Of rows from number `first` on."""
+
+        def name_of(row: int) -> str:
+            in_file = sum(self.shard.group_rows[: self.in_file]) + first + row
+            return f"{self.name}, row {first + row} (row {in_file} of the file)"
+
+        return Origin(self.shard.layout, name_of)
 
     @property
     def rows(self) -> int:

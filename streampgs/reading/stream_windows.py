@@ -30,13 +30,7 @@ from streampgs.reading.mixed_window import MixedWindow, StreamSizes
 from streampgs.reading.prefetch import ReadyWindows, StopAsked
 from streampgs.reading.reservoir import Reservoir
 from streampgs.reading.stream_input import StreamInput
-from streampgs.reading.stream_rows import (
-    StreamEncoder,
-    StreamRows,
-    empty_rows,
-    rows_of_state,
-    rows_state,
-)
+from streampgs.reading.stream_rows import StreamEncoder, StreamRows, rows_of_state, rows_state
 from streampgs.reading.stream_state import check_waiting, check_window, part_of, rows_taken
 from streampgs.reading.window import RowShape, Window
 from streampgs.stage import Bundle
@@ -46,7 +40,7 @@ Ints = NDArray[np.int64]
 
 def warm_up(shape: RowShape) -> None:
     """Compile, or load from the cache, the loops that windows of a stream need."""
-    nothing = empty_rows(shape, 0)
+    nothing = StreamRows.with_memory_for(shape, 0, 0)
     nothing.copied(shape)
     Reservoir(0, shape, 0, 0).offer(nothing)
     shuffled(np.uint64(0), 0)
@@ -146,7 +140,7 @@ class StreamWindows:
         are views, which do not change before the next call of `release`."""
         with self._turns:
             self._turns.wait_for(self._is_pending_current)
-        nothing = empty_rows(self.shape, 0)
+        nothing = StreamRows.with_memory_for(self.shape, 0, 0)
         waiting = self._rows_waiting() if self.closed else []
         window = [] if self._pending is None else [self._pending.contents(0, self._pending.rows)]
         bundle = Bundle({"taken": self.taken, "window": self._window_values(), "reservoir": None})

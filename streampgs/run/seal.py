@@ -20,7 +20,8 @@ import pyarrow as pa
 
 from streampgs.errors import RunError
 from streampgs.files import new_file, open_regular
-from streampgs.formats.arrow_metadata import MetadataDamaged, read_batch_metadata
+from streampgs.formats.arrow_metadata import read_batch_metadata
+from streampgs.formats.format import Damaged
 from streampgs.run.memory import available_bytes
 
 FORMAT = 2
@@ -100,7 +101,7 @@ def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:
         table.validate(full=True)
         record = json.loads(table.schema.metadata[_JSON_KEY], parse_constant=_finite, parse_float=_finite)
     except (
-        pa.ArrowException, MetadataDamaged, OSError, StopIteration, TypeError, KeyError, ValueError, RecursionError,
+        pa.ArrowException, Damaged, OSError, StopIteration, TypeError, KeyError, ValueError, RecursionError,
     ) as error:  # fmt: skip
         raise SealBroken(f"its seal is intact, but its contents are not: {error!r}") from error
     if not isinstance(record, dict):
@@ -145,7 +146,7 @@ def _table_in(data: pa.Buffer) -> pa.Table:
     batches = []
     for message in reader:
         if message.type != "record batch" or _is_compressed(message):
-            raise MetadataDamaged(f"an unexpected or compressed {message.type}")
+            raise Damaged(f"an unexpected or compressed {message.type}")
         batches.append(pa.ipc.read_record_batch(message, schema))
     return pa.Table.from_batches(batches, schema)
 

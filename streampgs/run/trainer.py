@@ -13,7 +13,7 @@ from streampgs.engine.worker import Worker, cursor_in
 from streampgs.errors import Diverged
 from streampgs.options import Resources
 from streampgs.order.cursor import Cursor
-from streampgs.reading.loader import RowRules
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder

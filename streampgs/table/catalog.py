@@ -31,14 +31,7 @@ from streampgs.formats.remote import what_changed
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.content import content_digest
-from streampgs.table.layout import (
-    DENSE,
-    SPARSE,
-    Columns,
-    Layout,
-    find_layout,
-    refuse_missing,
-)
+from streampgs.table.layout import DENSE, SPARSE, Columns, Layout, find_layout, refuse_missing
 from streampgs.table.locate import Located, locate
 from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
@@ -77,27 +70,16 @@ class Shard:
     @cached_property
     def content_identity(self) -> str:
         """Identifies the content without the time stamp, which copying changes."""
-        facts = [
-            self.fingerprint.size,
-            self.fingerprint.footer_digest,
-            self.format,
-            self.group_rows,
-            self.group_entries,
-        ]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+        return self._digest(self.fingerprint.size, self.fingerprint.footer_digest, self.format)
 
     @property
     def identity(self) -> str:
         """Identifies this content by its footer, wherever the file is. Two shards of the same shape that were written at
         the same time may share it."""
-        facts = [
-            asdict(self.fingerprint),
-            self.format,
-            encode(self.layout),
-            self.group_rows,
-            self.group_entries,
-        ]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+        return self._digest(asdict(self.fingerprint), self.format, encode(self.layout))
+
+    def _digest(self, *facts: object) -> str:
+        return hashlib.sha256(json.dumps([*facts, self.group_rows, self.group_entries]).encode()).hexdigest()[:32]
 
 
 class Catalog:
@@ -179,7 +161,6 @@ class Catalog:
         """Raise an error that names each file that differs from the catalogued one. Retired and empty shards do not
         matter."""
         live = [shard for number, shard in enumerate(self.shards) if number not in retired and shard.rows > 0]
-        faults: list[str] = []
 
         def fault(shard: Shard) -> str | None:
             if isinstance(shard.path, RemoteObject):

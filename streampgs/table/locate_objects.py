@@ -7,16 +7,27 @@ training on either gives the same bits.
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import takewhile
 
 from streampgs.errors import DataError
-from streampgs.formats.names import is_hidden, is_ignored
 from streampgs.formats.registry import is_shard_name
 from streampgs.stores.access import is_object, keys_below
 from streampgs.stores.addresses import Address, parse
 from streampgs.table.delta import LOG, part_of_table
+
+
+def is_ignored(name: str) -> bool:
+    """Such names are markers and files in the making, by the custom of Spark and Hive."""
+    return name.startswith(("_", ".")) and name not in (".", "..")
+
+
+def is_hidden(match: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a name, or that of a folder above it, is ignored where the pattern left it open. Both are given by their
+    parts."""
+    named = takewhile(lambda part: not glob.has_magic(part), pattern)
+    return any(is_ignored(part) for part in match[len(list(named)) :])
 
 
 def holds_log(source: str) -> bool:

@@ -20,7 +20,8 @@ from streampgs.kernels.randomness import shuffled
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes, WindowPlan
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.loader import RowRules, WindowFiller
+from streampgs.reading.loader import WindowFiller
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.table.catalog import Catalog, build_catalog, with_cache
 from streampgs.table.layout import Columns
