@@ -38,7 +38,7 @@ class _ScoredBlock:
 
 
 def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_rows: bool) -> Iterator[_ScoredBlock]:
-    catalog, _ = build_catalog(sources, columns)
+    catalog = build_catalog(sources, columns)
     if catalog.kind != model.layout:
         raise DataError(
             f"the shards hold {catalog.kind} rows; the model was trained on {model.layout} rows",
