@@ -12,12 +12,11 @@ from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.sampling import TableSample, sampled_label_arrays, sampled_rows
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.growing import grown, plan_growth
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.labels import LabelCounts, extend_labels, label_specs, learn_labels
-from streampgs.encoding.learning import learn
-from streampgs.encoding.plan import Plan, plan_columns
+from streampgs.encoding.learning import grown, learn
+from streampgs.encoding.plan import Plan, plan_columns, plan_growth
 from streampgs.errors import DataError
 from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import schema_of

@@ -53,17 +53,16 @@ class LabelSpec:
 
     def codes(self, array: pa.Array) -> pa.Array:
         """Float64; null stays null."""
-        array = types.undictionaried(array)
-        nulls = types.nulls_of(array)
         if not self.textual:
-            return pa.array(np.asarray(types.numbers_of(array), np.float64), mask=nulls)
+            return types.as_float64(array)
+        array = types.undictionaried(array)
         known = (self.positive,) if self.classes is None else self.classes
         places = pc.index_in(array.cast(pa.large_string()), pa.array(known, pa.large_string()))
         if self.classes is None:
             codes = places.is_valid().to_numpy(zero_copy_only=False).astype(np.float64)
         else:
             codes = places.cast(pa.float64()).fill_null(_UNKNOWN).to_numpy(zero_copy_only=False)
-        return pa.array(codes, mask=nulls)
+        return pa.array(codes, mask=types.nulls_of(array))
 
     def targets(
         self, codes: NDArray[np.float64], known: int | None = None

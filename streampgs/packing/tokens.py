@@ -15,8 +15,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.packing.ahead import ahead
-from streampgs.packing.source import Chunk, Source, text_chunks
+from streampgs.packing.source import Chunk, Source, ahead, text_chunks
 
 NEWLINE, BLANK, COLON, BAR, COMMA = (ord(letter) for letter in "\n :|,")
 NOT_UTF8 = "a line that is not UTF-8"
@@ -115,12 +114,6 @@ def tokens_of(data: bytes, separators: bytes) -> Tokens:
 
 def lists(counts: Ints, child: Any) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(counts)), pa.int32()), child)
-
-
-def index_array(indices: Ints) -> pa.Array:
-    """As int32 where all fit."""
-    small = indices.size == 0 or int(indices.max()) < 1 << 31
-    return pa.array(indices.astype(np.int32) if small else indices)
 
 
 def parsed(source: Source, parse: Callable[[bytes], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
