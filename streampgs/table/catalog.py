@@ -369,12 +369,12 @@ def whole_shards(paths: Sequence[ShardPath]) -> list[ShardPath]:
         return [path for path, whole in zip(paths, pool.map(is_whole, paths), strict=True) if whole]
 
 
-def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Located]:
+def build_catalog(sources: Sequence[str], columns: Columns) -> Catalog:
     """The catalog of the present shards of the sources."""
     located = located_shards(sources)
     surveyed = survey(located.paths, columns, located.logs)
     refuse_missing({str(one.shard.path): one.whole_schema for one in surveyed}, columns)
-    return catalog_of([one.shard for one in surveyed], sources), located
+    return catalog_of([one.shard for one in surveyed], sources)
 
 
 def catalog_of(shards: Sequence[Shard], sources: Sequence[str]) -> Catalog:
