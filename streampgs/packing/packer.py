@@ -108,15 +108,13 @@ def pack(
         sources = [str(inputs)] if isinstance(inputs, str | Path) else [str(source) for source in inputs]
         found, passed = find_inputs(sources, target, options.kind)
         _make_ready(target, overwrite)
-    note = on_note or (lambda _: None)
+    note, progress = on_note or (lambda _: None), on_progress or (lambda _: None)
     if passed:
         more = f" and {len(passed) - 1:,} more" if len(passed) > 1 else ""
         note(f"left out, because the name tells no kind: '{passed[0]}'{more}; --from includes all files")
     with journals.locked(target):
         journal = _open_journal(target, found, options, overwrite)
-        return _Packing(
-            found, target, options, journal, on_progress or (lambda _: None), note, stop or StopRequest()
-        ).run()
+        return _Packing(found, target, options, journal, progress, note, stop or StopRequest()).run()
 
 
 def _kept_query(sql: str, out: Path, overwrite: bool) -> Path:
