@@ -292,12 +292,9 @@ class _Packing:
 
     def _mixed(self, first_row: int) -> Iterator[pa.RecordBatch]:
         runs = self.journal.runs
+        paths, total_bytes = [self.out / RUNS / run.name for run in runs], sum(run.bytes for run in runs)
         before = 0
-        for batch in merged(
-            [self.out / RUNS / run.name for run in runs],
-            sum(run.bytes for run in runs),
-            share_of(self.journal.memory),
-        ):
+        for batch in merged(paths, total_bytes, share_of(self.journal.memory)):
             yield batch.slice(min(max(0, first_row - before), batch.num_rows))
             before += batch.num_rows
 
