@@ -75,7 +75,7 @@ class Scorer:
     def _of_table(self, rows: Any) -> Iterator[Vector]:
         if self.encoding is None:
             raise OptionError(
-                "a table for a model of rows of features", "give an array or a scipy sparse matrix of its features"
+                "a table, but the model was trained on rows of features", "give an array or a scipy sparse matrix"
             )
         batches = iter([rows]) if isinstance(rows, pa.RecordBatch) else rows
         if not isinstance(batches, Iterator) or hasattr(batches, "__arrow_c_stream__"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from streampgs.cli.console import table_text
 from streampgs.errors import counted
 from streampgs.run.history import APPENDED, CHANGED, CHOSEN, RESUMED, SIGMA, STARTED, STOPPED
 
@@ -16,13 +17,7 @@ def history_text(events: Sequence[Mapping[str, Any]]) -> str:
     if not events:
         return "no events yet"
     rows = [(event["time"], f"{event['rows']:,}", f"{event['t']:,}", _what(event)) for event in events]
-    head = ("time", "rows", "steps", "")
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(3)]
-    lines = [
-        f"{time:<{widths[0]}}  {done:>{widths[1]}}  {steps:>{widths[2]}}  {what}".rstrip()
-        for time, done, steps, what in (head, *rows)
-    ]
-    return "\n".join(lines)
+    return table_text(["time", "rows", "steps", ""], rows, left=[0, 3])
 
 
 def _what(event: Mapping[str, Any]) -> str:

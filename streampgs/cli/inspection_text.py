@@ -6,12 +6,8 @@ from typing import Any
 
 import click
 
+from streampgs.cli.console import pairs_text, table_text
 from streampgs.errors import counted
-
-
-def _lines(pairs: dict[str, str]) -> str:
-    width = max(map(len, pairs))
-    return "\n".join(f"{click.style(name.ljust(width), bold=True)}  {text}" for name, text in pairs.items())
 
 
 def _catalog_text(catalog: dict[str, Any]) -> str:
@@ -43,7 +39,7 @@ def run_text(result: dict[str, Any]) -> str:
         )
     for number, fault in enumerate(result["damaged_checkpoints"]):
         pairs[f"damaged {number + 1}"] = fault
-    return "\n\n".join([_lines(pairs), *_tables(result)])
+    return "\n\n".join([pairs_text(pairs), *_tables(result)])
 
 
 def _progress_text(result: dict[str, Any]) -> str:
@@ -103,14 +99,14 @@ def _lane_table(lanes: list[dict[str, Any]]) -> str:
         ]
         for lane in lanes
     ]
-    return _table(head, rows)
+    return table_text(head, rows)
 
 
 def _top_table(top: list[dict[str, Any]]) -> str:
     several = len({one["target"] for one in top}) > 1
     head = [*(["target"] if several else []), "weight", "feature"]
     rows = [[*([one["target"]] if several else []), f"{one['weight']:+.5g}", one["name"]] for one in top]
-    return _table(head, rows, left=len(head) - 1)
+    return table_text(head, rows, left=[len(head) - 1])
 
 
 def _dropped_table(dropped: list[dict[str, Any]]) -> str:
@@ -120,7 +116,7 @@ def _dropped_table(dropped: list[dict[str, Any]]) -> str:
         [one["loss"], *(_number(one[name]) for name in choices), f"{one['rows']:,}", _number(one["merit"], ".5f")]
         for one in dropped
     ]
-    return _table(head, rows)
+    return table_text(head, rows)
 
 
 def _choices(summary: dict[str, Any]) -> list[str]:
@@ -137,19 +133,6 @@ def _number(value: float | None, form: str = ".3g") -> str:
     return "-" if value is None else format(value, form)
 
 
-def _table(head: list[str], rows: list[list[str]], left: int | None = None) -> str:
-    """Columns aligned to the right; the column numbered `left` is aligned to the left."""
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column == left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in [head, *rows]
-    ]
-    return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
-
-
 def data_text(result: dict[str, Any]) -> str:
     pairs = {
         "data": _catalog_text(result["catalog"]),
@@ -164,7 +147,7 @@ def data_text(result: dict[str, Any]) -> str:
     }
     if result["ignored_files"]:
         pairs["other files"] = f"{result['ignored_files']}, whose names are not those of shards"
-    text = _lines(pairs)
+    text = pairs_text(pairs)
     for warning in result["warnings"]:
         text += "\n" + click.style("warning: ", fg="yellow") + warning
     return text

@@ -30,13 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Folder:
-    run: Path = option(
-        None,
-        FilePath("FOLDER"),
-        COMMON,
-        "Folder for checkpoints, metrics and cache. Must not hold a run yet.",
-        required=True,
-    )
+    run: Path = option(None, FilePath("FOLDER"), COMMON, required=True,
+        help="Folder for checkpoints, metrics and cache. Must not hold a run yet.")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,12 +39,7 @@ class _NoIntercept:
     no_intercept: bool = option(False, Flag(), MODEL, "Leave the intercept out.")
 
 
-@click.command(
-    "train",
-    cls=Command,
-    short_help="Start a run.",
-    kinds=(_Folder, *TRAIN_OPTIONS, _NoIntercept, Output),
-)
+@click.command("train", cls=Command, short_help="Start a run.", kinds=(_Folder, *TRAIN_OPTIONS, _NoIntercept, Output))
 @click.argument("data", nargs=-1, required=True)
 def train(
     data: tuple[str, ...],
