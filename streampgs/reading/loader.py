@@ -51,7 +51,7 @@ class _Part:
     """None: known only after decoding."""
 
     @property
-    def room(self) -> int:
+    def most_entries(self) -> int:
         if self.lengths is not None:
             return int(self.lengths.sum())
         assert isinstance(self.source, Group)
@@ -206,8 +206,8 @@ class WindowFiller:
         if len(known) == len(parts):
             window.lay_out(np.concatenate(known), np.concatenate(slots), shape)
             return
-        room = sum(part.room for part in parts)
-        window.allocate(sum(len(part.slots) for part in parts), room, shape)
+        entries = sum(part.most_entries for part in parts)
+        window.allocate(sum(len(part.slots) for part in parts), entries, shape)
         for part in parts:
             if part.lengths is not None:
                 window.lay_out_next(part.lengths, part.slots)

@@ -244,18 +244,17 @@ class Catalog:
     @staticmethod
     def from_table(table: pa.Table) -> Catalog:
         def shard(record: dict[str, Any]) -> Shard:
-            layout = json.loads(record["layout"])
-            path, size, version = record["path"], record["size"], record.get("version", "")
+            path, size, version = record["path"], record["size"], record["version"]
             return Shard(
                 RemoteObject(path, size, version) if is_address(path) else Path(path),
                 record["format"],
                 Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
-                decode(Layout, layout),
+                decode(Layout, json.loads(record["layout"])),
                 record["decoded"],
                 record["cached"],
                 tuple(record["group_rows"]),
                 tuple(record["group_entries"]),
-                record.get("content") or "",
+                record["content"],
             )
 
         return Catalog([shard(record) for record in table.to_pylist()])
