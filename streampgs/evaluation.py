@@ -41,7 +41,7 @@ def _scored(
     model: Model, sources: Sequence[str], columns: Columns, skip_bad_rows: bool
 ) -> Iterator[tuple[Vector, Window]]:
     """The score of each row (of several classes or labels a column for each), block by block."""
-    catalog, _ = build_catalog(sources, columns)
+    catalog = build_catalog(sources, columns)
     if catalog.kind != model.layout:
         raise DataError(
             f"the shards hold {catalog.kind} rows; the model was trained on {model.layout} rows",

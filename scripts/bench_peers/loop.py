@@ -23,7 +23,7 @@ _CALL_ROWS = 8192
 
 def windows_in_memory(data: str, resources: Resources, count: int) -> list[Window]:
     """The first windows of a run on `data`, at most those of the first epoch."""
-    catalog, _ = build_catalog([data], Columns())
+    catalog = build_catalog([data], Columns())
     groups = group_sizes(catalog)
     schedule = Schedule(0, groups, choose_sizes(groups, resources))
     filler = WindowFiller(catalog, schedule.slice_rows, RowRules(Columns(), True, False, None), None)

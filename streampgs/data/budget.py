@@ -153,8 +153,8 @@ def stream_sizes(resources: Resources, replay: float, horizon: int) -> StreamSiz
     """A quarter of the budget for the reservoir; two windows in the rest, but no larger than needed to mix well: training
     waits until a window is full."""
     reservoir = resources.memory // 4 if replay else 0
-    room = resources.memory - _READING_BYTES - stream_batch_bytes(resources) - reservoir
-    fitting = int(min(room / (2 * (1.0 + replay)), reservoir / 2 if replay else room))
+    left = resources.memory - _READING_BYTES - stream_batch_bytes(resources) - reservoir
+    fitting = int(min(left / (2 * (1.0 + replay)), reservoir / 2 if replay else left))
     window = min(fitting, _STREAM_WINDOW) if resources.window is None else resources.window
     if window > fitting:
         raise OptionError(

@@ -236,7 +236,8 @@ class Refresher:
         retired = table.retired | set(lost)
         if not any(shard.rows for number, shard in enumerate(grown.catalog.shards) if number not in retired):
             raise DataError(f"all {len(retired)} shards are gone", "restore them, or start a new run")
-        spans = tuple(_span(table.catalog, number) for number in sorted(lost))
+        starts = table.catalog.shard_starts.tolist()
+        spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
         schedule, shards, groups = grown.schedule, len(grown.catalog.shards), grown.catalog.groups
         new_rows = grown.catalog.rows - table.catalog.rows
         policy = None if restart else self._policy(grown.options, table.catalog.rows, new_rows)
@@ -304,10 +305,6 @@ def _not_left_waiting(table: Table) -> Table:
         return table
     cursor = table.schedule.arrive(table.cursor, len(catalog.shards), catalog.groups, epochs)
     return table if cursor.arrivals[-1].epoch >= max(1, epochs) else replace(table, cursor=cursor)
-
-
-def _span(catalog: Catalog, number: int) -> tuple[int, int]:
-    return int(catalog.shard_starts[number]), int(catalog.shard_starts[number + 1])
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -46,7 +46,7 @@ class RowForm:
         features."""
         if not self.options.validation:
             return None
-        catalog, _ = build_catalog(self.options.validation, self.columns)
+        catalog = build_catalog(self.options.validation, self.columns)
         if catalog.kind != self.layout:
             raise DataError(
                 f"the validation data have {catalog.kind} rows, the training data {self.layout} ones",

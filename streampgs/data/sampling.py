@@ -142,9 +142,9 @@ def sampled_rows(catalog: Catalog, columns: Columns, seed: int, most_bytes: int)
         few = drawn[: int(np.searchsorted(reach, each * groups)) + 1]
         chosen = np.sort(np.concatenate([few, _of_other_columns(catalog, few, filled)]))
     sample = TableSample()
-    room = most_bytes
+    bytes_left = most_bytes
     for place, group in enumerate(chosen.tolist()):
-        room -= _take_first_rows(sample, catalog, columns, group, each, room // (len(chosen) - place))
+        bytes_left -= _take_first_rows(sample, catalog, columns, group, each, bytes_left // (len(chosen) - place))
     return sample
 
 

@@ -7,7 +7,7 @@ read is bounds-checked, so damaged bytes raise Damaged and nothing else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from streampgs.formats.format import Damaged
 
@@ -113,28 +113,24 @@ def values_of_column(footer: bytes, leaf: int) -> tuple[int, ...]:
     """The number of values of the `leaf`th column in each row group."""
     file = _Compact(footer)
     found: list[int] = []
-
-    def row_group() -> None:
-        counts: list[int] = []
-        _each_struct(file, _COLUMNS, lambda: counts.append(_values_of_chunk(file)))
+    for _ in _structs_in(file, _ROW_GROUPS):
+        counts = [_values_of_chunk(file) for _ in _structs_in(file, _COLUMNS)]
         if leaf >= len(counts):
             raise Damaged("a row group without all of the columns")
         found.append(counts[leaf])
-
-    _each_struct(file, _ROW_GROUPS, row_group)
     if any(count < 0 for count in found):
         raise Damaged("a negative number of values")
     return tuple(found)
 
 
-def _each_struct(file: _Compact, wanted: int, read: Callable[[], None]) -> None:
-    """Read each struct of the list that is field `wanted` of the struct that comes next."""
+def _structs_in(file: _Compact, wanted: int) -> Iterator[None]:
+    """For each struct of the list that is field `wanted` of the next struct; the caller reads it before the next."""
     for number, kind in file.fields():
         if number != wanted:
             file.skip(kind)
             continue
         for _ in range(file.structs(kind)):
-            read()
+            yield
 
 
 def _values_of_chunk(file: _Compact) -> int:

@@ -108,15 +108,13 @@ def pack(
         sources = [str(inputs)] if isinstance(inputs, str | Path) else [str(source) for source in inputs]
         found, passed = find_inputs(sources, target, options.kind)
         _make_ready(target, overwrite)
-    note = on_note or (lambda _: None)
+    note, progress = on_note or (lambda _: None), on_progress or (lambda _: None)
     if passed:
         more = f" and {len(passed) - 1:,} more" if len(passed) > 1 else ""
         note(f"left out, because the name tells no kind: '{passed[0]}'{more}; --from includes all files")
     with journals.locked(target):
         journal = _open_journal(target, found, options, overwrite)
-        return _Packing(
-            found, target, options, journal, on_progress or (lambda _: None), note, stop or StopRequest()
-        ).run()
+        return _Packing(found, target, options, journal, progress, note, stop or StopRequest()).run()
 
 
 def _kept_query(sql: str, out: Path, overwrite: bool) -> Path:
@@ -292,12 +290,9 @@ class _Packing:
 
     def _mixed(self, first_row: int) -> Iterator[pa.RecordBatch]:
         runs = self.journal.runs
+        paths, total_bytes = [self.out / RUNS / run.name for run in runs], sum(run.bytes for run in runs)
         before = 0
-        for batch in merged(
-            [self.out / RUNS / run.name for run in runs],
-            sum(run.bytes for run in runs),
-            share_of(self.journal.memory),
-        ):
+        for batch in merged(paths, total_bytes, share_of(self.journal.memory)):
             yield batch.slice(min(max(0, first_row - before), batch.num_rows))
             before += batch.num_rows
 

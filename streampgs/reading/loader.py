@@ -26,7 +26,7 @@ from streampgs.kernels.randomness import checksum, shuffled
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.blocks import Block, BlockFinder, CachedSlice
-from streampgs.reading.cache import BlockCache, CacheDamaged, CacheFile
+from streampgs.reading.cache import BlockCache, CacheFile
 from streampgs.reading.decode import Group
 from streampgs.reading.first_pass import Decoders, Decoding
 from streampgs.reading.placing import Found, RowPlacer, RowRules
@@ -51,7 +51,7 @@ class _Part:
     """None: known only after decoding."""
 
     @property
-    def room(self) -> int:
+    def most_entries(self) -> int:
         if self.lengths is not None:
             return int(self.lengths.sum())
         assert isinstance(self.source, Group)
@@ -107,7 +107,7 @@ class WindowFiller:
 
     def announce(self, plan: WindowPlan) -> None:
         """Let the system read ahead for the next window."""
-        with suppress(OSError, StreampgsError, CacheDamaged):  # raised again when the window is filled
+        with suppress(OSError, StreampgsError, Damaged):  # raised again when the window is filled
             self.blocks.announce(plan)
 
     def start(self, plan: WindowPlan, window: Window) -> None:
@@ -206,8 +206,8 @@ class WindowFiller:
         if len(known) == len(parts):
             window.lay_out(np.concatenate(known), np.concatenate(slots), shape)
             return
-        room = sum(part.room for part in parts)
-        window.allocate(sum(len(part.slots) for part in parts), room, shape)
+        entries = sum(part.most_entries for part in parts)
+        window.allocate(sum(len(part.slots) for part in parts), entries, shape)
         for part in parts:
             if part.lengths is not None:
                 window.lay_out_next(part.lengths, part.slots)
@@ -267,7 +267,7 @@ class WindowFiller:
         """Turn faults of reading into errors that name the group."""
         try:
             yield
-        except (CacheDamaged, Damaged, pa.ArrowException, OSError) as fault:
+        except (Damaged, pa.ArrowException, OSError) as fault:
             if isinstance(block.source, CachedSlice) and not isinstance(fault, OSError):
                 raise _GroupDamaged(block.source.file) from fault
             raise DataError(
@@ -277,7 +277,7 @@ class WindowFiller:
 
     def _raise_changed(self, block: Block) -> None:
         if isinstance(block.source, CachedSlice):
-            raise _GroupDamaged(block.source.file) from CacheDamaged("row lengths that do not match")
+            raise _GroupDamaged(block.source.file) from Damaged("row lengths that do not match")
         raise DataError(f"shard '{block.shard.path}' changed while it was being read", "restore it, or start a new run")
 
 

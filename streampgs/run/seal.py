@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import RunError
-from streampgs.files import new_file, open_regular
+from streampgs.files import new_file, open_regular, sync_folder
 from streampgs.formats.arrow_metadata import read_batch_metadata
 from streampgs.formats.format import Damaged
 from streampgs.run.memory import available_bytes
@@ -75,7 +75,7 @@ def write_sealed(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schem
             file.flush()
             os.fsync(file.fileno())
             os.replace(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
@@ -83,14 +83,6 @@ def write_sealed(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schem
             f"'{path}' cannot be written: {error.strerror or error}",
             "free some space or fix the permissions, then resume: the file that was there before is intact",
         ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:

@@ -244,18 +244,17 @@ class Catalog:
     @staticmethod
     def from_table(table: pa.Table) -> Catalog:
         def shard(record: dict[str, Any]) -> Shard:
-            layout = json.loads(record["layout"])
-            path, size, version = record["path"], record["size"], record.get("version", "")
+            path, size, version = record["path"], record["size"], record["version"]
             return Shard(
                 RemoteObject(path, size, version) if is_address(path) else Path(path),
                 record["format"],
                 Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
-                decode(Layout, layout),
+                decode(Layout, json.loads(record["layout"])),
                 record["decoded"],
                 record["cached"],
                 tuple(record["group_rows"]),
                 tuple(record["group_entries"]),
-                record.get("content") or "",
+                record["content"],
             )
 
         return Catalog([shard(record) for record in table.to_pylist()])
@@ -369,12 +368,12 @@ def whole_shards(paths: Sequence[ShardPath]) -> list[ShardPath]:
         return [path for path, whole in zip(paths, pool.map(is_whole, paths), strict=True) if whole]
 
 
-def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Located]:
+def build_catalog(sources: Sequence[str], columns: Columns) -> Catalog:
     """The catalog of the present shards of the sources."""
     located = located_shards(sources)
     surveyed = survey(located.paths, columns, located.logs)
     refuse_missing({str(one.shard.path): one.whole_schema for one in surveyed}, columns)
-    return catalog_of([one.shard for one in surveyed], sources), located
+    return catalog_of([one.shard for one in surveyed], sources)
 
 
 def catalog_of(shards: Sequence[Shard], sources: Sequence[str]) -> Catalog:

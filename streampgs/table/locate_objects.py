@@ -52,7 +52,6 @@ def objects_at(source: str) -> tuple[list[str], list[str]]:
                 f"nothing matches '{source}'", "check the pattern; quote it so that the shell does not expand it"
             )
         keys, ignored = found
-        _refuse_parts_of_tables(source, address, keys + ignored, below)
     else:
         folder = address.at(address.key.rstrip("/"))
         below = keys_below(folder)
@@ -61,8 +60,8 @@ def objects_at(source: str) -> tuple[list[str], list[str]]:
                 f"'{source}' does not exist", "name an object, a folder or a quoted glob of .parquet or .arrow shards"
             )
         keys, ignored = in_folder(below, folder.key)
-        _refuse_parts_of_tables(source, address, keys + ignored, below)
-    return [_named(address, key) for key in keys], [_named(address, key) for key in ignored]
+    _refuse_parts_of_tables(source, address, keys + ignored, below)
+    return [str(address.at(key)) for key in keys], [str(address.at(key)) for key in ignored]
 
 
 def _refuse_parts_of_tables(source: str, address: Address, keys: list[str], below: list[str]) -> None:
@@ -78,10 +77,6 @@ def _refuse_parts_of_tables(source: str, address: Address, keys: list[str], belo
         for table in tables:
             if f"/{key}".startswith(f"{table}/"):
                 raise part_of_table(source, address.at(table[1:]))
-
-
-def _named(address: Address, key: str) -> str:
-    return str(address.at(key))
 
 
 def _literal_folder(pattern: str) -> str:

@@ -581,7 +581,7 @@ def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
     assert [Path(name).name for name in events[3]["added"]] == ["b.arrow"]
     assert (events[3]["added_rows"], events[3]["table_rows"], events[3]["on_growth"]) == (40, 640, "catch-up")
     head, *lines = click.unstyle(history_text(events)).splitlines()
-    assert head.split() == ["time", "rows", "t"]
+    assert head.split() == ["time", "rows", "steps"]
     assert [line.split(maxsplit=3)[3].split(" ")[0] for line in lines] == [
         "started",
         "stopped",

@@ -199,7 +199,7 @@ class Setup:
         return Columns("label", "weight" if self.weighted else None, (labels,), offset=self.offset)
 
     def catalog(self) -> Catalog:
-        catalog, _ = build_catalog([str(self.source)], self.columns)
+        catalog = build_catalog([str(self.source)], self.columns)
         return Catalog(with_cache(catalog.shards, 0, (1 << 40) if self.cache else 0)[0])
 
     def schedule(self, catalog: Catalog) -> Schedule:

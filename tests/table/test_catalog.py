@@ -44,7 +44,7 @@ def write_parquet(table: pa.Table, path: Path, group_rows: int | None = None) ->
 
 
 def catalog_of(*sources: Path, columns: Columns = Columns()) -> Catalog:
-    return build_catalog([str(source) for source in sources], columns)[0]
+    return build_catalog([str(source) for source in sources], columns)
 
 
 # Rows, groups, entries.
