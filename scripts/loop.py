@@ -65,7 +65,7 @@ def main() -> None:
     arguments = parser.parse_args()
     print(f"{machine_line()}, one core reads {read_bandwidth() / 1e9:.1f} GB/s")
     for data in arguments.data:
-        layout = build_catalog([data], Columns())[0].kind
+        layout = build_catalog([data], Columns()).kind
         windows = windows_in_memory(data, Resources(memory=parse_size(arguments.memory)), count=1)
         entries = sum(window.entries for window in windows)
         rows = sum(window.rows for window in windows)

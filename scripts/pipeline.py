@@ -30,7 +30,7 @@ def main() -> None:
     print(machine_line())
     resources = Resources()
     for data in arguments.data:
-        catalog, _ = build_catalog([data], Columns())
+        catalog = build_catalog([data], Columns())
         windows = windows_in_memory(data, resources, 2)
         with tempfile.TemporaryDirectory() as folder:
             for repeat in range(arguments.repeats + 1):

@@ -30,7 +30,8 @@ from streampgs.model import Model
 from streampgs.options import Limits, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
-from streampgs.reading.loader import RowRules, WindowFiller
+from streampgs.reading.loader import WindowFiller
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run import start as trainer
 from streampgs.table.catalog import build_catalog
@@ -49,7 +50,7 @@ class Curve:
 
 def rows_in_memory(data: str) -> Window:
     """All rows, in a random order."""
-    catalog, _ = build_catalog([data], Columns())
+    catalog = build_catalog([data], Columns())
     groups = group_sizes(catalog)
     schedule = Schedule(0, groups, Sizes(1 << 40, 1 << 21))
     filler = WindowFiller(catalog, schedule.slice_rows, RowRules(Columns(), True, False, None), None)
@@ -108,7 +109,7 @@ def main() -> None:
     for pair in arguments.data:
         data, _, test = pair.partition(":")
         train_rows, test_rows = rows_in_memory(data), rows_in_memory(test)
-        layout = build_catalog([data], Columns())[0].kind
+        layout = build_catalog([data], Columns()).kind
         for loss in arguments.losses.split(","):
             for first_step in map(float, arguments.first_steps.split(",")):
                 curves = searched(train_rows, test_rows, loss, layout, first_step, arguments.returns)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,6 @@ from streampgs.run.folder import RunFolder
 from streampgs.run.lock import RunLock
 from streampgs.run.report import Observer, Report, StopRequest
 from streampgs.stores.addresses import absolute
-
-Sources = str | Path | Sequence[str | Path]
 
 
 def train(
@@ -41,8 +38,9 @@ def train(
     model, encoding, limits, resources, growth, stream = build("train", options, *TRAIN_OPTIONS)
     # Absolute, as a resume may start in another folder.
     model = replace(model, validation=tuple(absolute(source) for source in model.validation))
+    sources = _paths(data) if labels is None else None
     return trainer.train(
-        _listed(data) if _are_paths(data) and labels is None else [_spooled(data, labels, Path(run))],
+        [_spooled(data, labels, Path(run))] if sources is None else sources,
         Path(run),
         model,
         limits,
@@ -73,14 +71,10 @@ def resume(
     )
 
 
-def _are_paths(data: Any) -> bool:
-    if isinstance(data, list | tuple):
-        return all(isinstance(source, str | Path) for source in data)
-    return isinstance(data, str | Path)
-
-
-def _listed(data: Sources) -> list[str]:
-    return [str(data)] if isinstance(data, str | Path) else [str(source) for source in data]
+def _paths(data: Any) -> list[str] | None:
+    """None: the data are rows in memory."""
+    sources = data if isinstance(data, list | tuple) else [data]
+    return [str(source) for source in sources] if all(isinstance(each, str | Path) for each in sources) else None
 
 
 def _spooled(data: Any, labels: Any, run: Path) -> str:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def counted(count: int, singular: str, plural: str | None = None) -> str:
+    """For messages: 1 shard, 2,000 shards."""
+    return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
+
+
 class StreampgsError(Exception):
     """An error in data, options or files; `str()` is the whole message."""
 

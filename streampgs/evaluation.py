@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import closing
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
+from pyarrow import csv
 
 from streampgs.data.open import columns_of
 from streampgs.errors import DataError, OptionError
@@ -22,24 +23,25 @@ from streampgs.losses import Vector
 from streampgs.metrics import Metrics
 from streampgs.model import Model
 from streampgs.reading.bad_rows import counts_by_name
-from streampgs.reading.loader import RowRules, WindowFiller
-from streampgs.reading.remote import one_by_one
+from streampgs.reading.loader import one_pass
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import SPARSE, Columns
 
 _BLOCK_BYTES = 4 << 20
+_WRITERS: dict[str, Callable[[Path, pa.Schema], Any]] = {
+    ".parquet": partial(pq.ParquetWriter, write_page_checksum=True),
+    ".arrow": pa.ipc.new_file,
+    ".csv": csv.CSVWriter,
+}
 
 
-@dataclass
-class _ScoredBlock:
-    scores: Vector
-    """One for each row; of several classes or labels a column for each."""
-    window: Window
-
-
-def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_rows: bool) -> Iterator[_ScoredBlock]:
-    catalog, _ = build_catalog(sources, columns)
+def _scored(
+    model: Model, sources: Sequence[str], columns: Columns, skip_bad_rows: bool
+) -> Iterator[tuple[Vector, Window]]:
+    """The score of each row (of several classes or labels a column for each), block by block."""
+    catalog = build_catalog(sources, columns)
     if catalog.kind != model.layout:
         raise DataError(
             f"the shards hold {catalog.kind} rows; the model was trained on {model.layout} rows",
@@ -54,10 +56,7 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
         )
     rules = RowRules(columns, model.classifies, skip_bad_rows, width)
     vectors, intercepts = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
-    with (
-        one_by_one(catalog) as (placed, copies),
-        closing(WindowFiller(placed, np.empty(0, np.int64), rules, None, copies)) as filler,
-    ):
+    with one_pass(catalog, rules) as filler:
         for window in filler.in_file_order(_BLOCK_BYTES):
             scores = np.empty((len(vectors), window.rows))
             for vector, intercept, into in zip(vectors, intercepts, scores, strict=True):
@@ -66,7 +65,7 @@ def _scored(model: Model, sources: Sequence[str], columns: Columns, skip_bad_row
                 )
             if window.offsets.size:
                 scores += window.offsets
-            yield _ScoredBlock(scores[0] if model.coef_.ndim == 1 else np.ascontiguousarray(scores.T), window)
+            yield scores[0] if model.coef_.ndim == 1 else np.ascontiguousarray(scores.T), window
 
 
 def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) -> dict[str, Any]:
@@ -77,15 +76,14 @@ def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) 
     each = [Metrics(model.task) for _ in options.labels]
     rows = unknown = 0
     skipped: Counter[int] = Counter()
-    for block in _scored(model, sources, columns, skip_bad_rows):
-        window = block.window
+    for scores, window in _scored(model, sources, columns, skip_bad_rows):
         weights = window.weights if window.weights.size else np.ones(window.rows)
         rows += window.rows
         unknown += int(np.count_nonzero(window.indices >= model.features))
         skipped.update(window.skipped)
         for number, metrics in enumerate(each):
             place = (slice(None), number) if len(each) > 1 else slice(None)
-            metrics.add(np.ascontiguousarray(block.scores[place]), np.ascontiguousarray(window.labels[place]), weights)
+            metrics.add(np.ascontiguousarray(scores[place]), np.ascontiguousarray(window.labels[place]), weights)
     result: dict[str, Any] = {"rows": rows, **_results(options.labels, each)}
     if unknown:
         result["unknown_entries"] = unknown
@@ -110,10 +108,11 @@ def predict(model: Model, sources: Sequence[str], out: Path, skip_bad_rows: bool
 
     With `skip_bad_rows` a row that cannot be used gets nulls. The file gets its name when it is complete.
     """
-    writers = {".parquet": _parquet_writer, ".arrow": _arrow_writer, ".csv": _csv_writer}
-    writer_of = writers.get(out.suffix.lower())
+    writer_of = _WRITERS.get(out.suffix.lower())
     if writer_of is None:
-        raise OptionError(f"--out '{out}' does not end in one of {', '.join(writers)}", "the ending decides the format")
+        raise OptionError(
+            f"--out '{out}' does not end in one of {', '.join(_WRITERS)}", "the ending decides the format"
+        )
     example = _predicted(model, np.zeros((1, len(model.targets))[: 1 + (model.coef_.ndim > 1)]))
     schema = pa.schema([(name, pa.array(values).type) for name, values in example.items()])
     temporary = out.with_name(f".{out.name}.writing")
@@ -121,13 +120,10 @@ def predict(model: Model, sources: Sequence[str], out: Path, skip_bad_rows: bool
     rows = 0
     try:
         with writer_of(temporary, schema) as writer:
-            for block in _scored(model, sources, columns, skip_bad_rows):
-                batch = pa.RecordBatch.from_arrays(
-                    [_in_place(part, block.window.kept) for part in _predicted(model, block.scores).values()],
-                    schema=schema,
-                )
-                writer.write_batch(batch)
-                rows += batch.num_rows
+            for scores, window in _scored(model, sources, columns, skip_bad_rows):
+                arrays = [_in_place(part, window.kept) for part in _predicted(model, scores).values()]
+                writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=schema))
+                rows += len(arrays[0])
         os.replace(temporary, out)
     except OSError as error:
         raise OptionError(
@@ -161,17 +157,3 @@ def _in_place(values: NDArray[Any], kept: NDArray[np.bool_] | None) -> pa.Array:
     spread = np.zeros(len(kept), values.dtype)
     spread[kept] = values
     return pa.array(spread, mask=~kept)
-
-
-def _parquet_writer(path: Path, schema: pa.Schema) -> Any:
-    return pq.ParquetWriter(path, schema, write_page_checksum=True)
-
-
-def _arrow_writer(path: Path, schema: pa.Schema) -> Any:
-    return pa.ipc.new_file(str(path), schema)
-
-
-def _csv_writer(path: Path, schema: pa.Schema) -> Any:
-    from pyarrow import csv
-
-    return csv.CSVWriter(str(path), schema)

@@ -59,9 +59,9 @@ def append_line(path: Path, line: str, durable: bool = False) -> None:
 
 def refuse_unless_empty(folder: Path) -> None:
     if folder.exists() and not folder.is_dir():
-        raise OptionError(f"'{folder}' is a file", "name an absent or empty folder")
+        raise OptionError(f"'{folder}' is a file", "name a new or empty folder")
     if folder.exists() and any(folder.iterdir()):
-        raise OptionError(f"the folder '{folder}' is not empty", "name an absent or empty folder")
+        raise OptionError(f"the folder '{folder}' is not empty", "name a new or empty folder")
 
 
 def sync_folder(folder: Path) -> None:

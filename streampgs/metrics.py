@@ -243,12 +243,17 @@ def _area(positive: Vector, negative: Vector) -> float | None:
 METRICS: dict[str, Metric] = {
     metric.name: metric
     for metric in (
-        Metric("loss", "mean loss", lambda task: True, partial(Mean, _losses)),
-        Metric("accuracy", "accuracy", lambda task: task.classes > 0, partial(Mean, _hits)),
+        Metric("loss", "mean of the loss that training minimizes", lambda task: True, partial(Mean, _losses)),
+        Metric("accuracy", "share of rows with the right class", lambda task: task.classes > 0, partial(Mean, _hits)),
         Metric("auc", "area under the ROC curve", lambda task: task.classes == 2, RocArea),
-        Metric("log_loss", "log loss", lambda task: task.loss.probability is not None, partial(Mean, _log_losses)),
+        Metric(
+            "log_loss",
+            "minus the mean log probability of the right class",
+            lambda task: task.loss.probability is not None,
+            partial(Mean, _log_losses),
+        ),
         Metric("mse", "mean squared error", lambda task: task.classes == 0, partial(Mean, _squared_errors)),
-        Metric("r2", "R²", lambda task: task.classes == 0, RSquared),
+        Metric("r2", "1 − squared error / variance of the labels", lambda task: task.classes == 0, RSquared),
         Metric("mae", "mean absolute error", lambda task: task.classes == 0, partial(Mean, _absolute_errors)),
         Metric(
             "pinball", "mean pinball loss", lambda task: task.loss.name == "quantile", partial(Mean, _pinball_losses)

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
@@ -372,7 +373,8 @@ def build(command: str, given: Mapping[str, Any], *kinds: Any) -> list[Any]:
     known = options_for(command, kinds)
     for name in given:
         if name not in known:
-            raise OptionError(f"unknown option '{name}'", f"the options are {', '.join(known)}")
+            near = [f"did you mean {each}? " for each in get_close_matches(name, known, n=1)]
+            raise OptionError(f"unknown option '{name}'", "".join(near) + f"The options are {', '.join(known)}")
     taken = [options_for(command, [kind]) for kind in kinds]
     return [
         kind(**{name: given[name] for name in names if name in given}) for kind, names in zip(kinds, taken, strict=True)

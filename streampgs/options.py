@@ -157,7 +157,7 @@ class LabelOptions:
         in_order = texts == len(first) or (texts == 0 and list(first) == sorted(first))
         if len(first) < 2 or not in_order or len(set(classes)) < len(classes):
             raise OptionError(
-                f"--classes {','.join(map(label_text, classes))}",
+                f"--classes {','.join(map(Label().text, classes))}",
                 "list two or more different labels, numbers in ascending order; of two, the positive one last",
             )
         if self.positive is not None or len(self.labels) > 1:
@@ -433,7 +433,3 @@ class SynthOptions(Checked):
 
 TRAIN_OPTIONS = (ModelOptions, EncodingOptions, Limits, Resources, Growth, StreamOptions)
 RESUME_OPTIONS = (Limits, Resources, Growth, ResumeOptions)
-
-
-def label_text(label: float | str) -> str:
-    return label if isinstance(label, str) else f"{label:g}"

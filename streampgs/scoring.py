@@ -75,7 +75,7 @@ class Scorer:
     def _of_table(self, rows: Any) -> Iterator[Vector]:
         if self.encoding is None:
             raise OptionError(
-                "a table for a model of rows of features", "give an array or a scipy sparse matrix of its features"
+                "a table, but the model was trained on rows of features", "give an array or a scipy sparse matrix"
             )
         batches = iter([rows]) if isinstance(rows, pa.RecordBatch) else rows
         if not isinstance(batches, Iterator) or hasattr(batches, "__arrow_c_stream__"):
@@ -120,9 +120,8 @@ class Scorer:
     def _offsets_in(self, columns: dict[str, pa.Array], first: int) -> Vector | None:
         if self.offset_column is None:
             return None
-        array = columns[self.offset_column]
-        found, nulls = np.asarray(types.numbers_of(array), np.float64), types.nulls_of(array)
-        bad = np.flatnonzero(~np.isfinite(found) | (False if nulls is None else nulls))
+        found = types.floats_of(columns[self.offset_column])
+        bad = np.flatnonzero(~np.isfinite(found))
         if bad.size:
             raise DataError(f"row {first + int(bad[0])}: an offset that is null or not finite", "fix the row")
         return found

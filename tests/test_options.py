@@ -297,6 +297,11 @@ def test_options_of_another_command_are_refused():
         build("resume", {"window": "1MB"}, Resources)
 
 
+def test_a_misspelt_option_is_refused_with_the_nearest_one():
+    with pytest.raises(OptionError, match="did you mean sigma\\?"):
+        build("train", {"sigmma": 0.5}, ModelOptions)
+
+
 @pytest.mark.parametrize("size", [1, 999, 1 << 20, 48 * 10**6, 512 * 10**6, 3 * 10**9, 2**31])
 def test_a_size_is_shown_as_it_can_be_read(size):
     assert parse_size(size_text(size)) == size

@@ -11,7 +11,8 @@ from streampgs.learn.lanes import Lanes
 from streampgs.options import ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule
-from streampgs.reading.loader import RowRules, WindowFiller
+from streampgs.reading.loader import WindowFiller
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.selection.grid import candidates_of, lanes_of
 from streampgs.table.catalog import build_catalog
@@ -22,7 +23,7 @@ _CALL_ROWS = 8192
 
 def windows_in_memory(data: str, resources: Resources, count: int) -> list[Window]:
     """The first windows of a run on `data`, at most those of the first epoch."""
-    catalog, _ = build_catalog([data], Columns())
+    catalog = build_catalog([data], Columns())
     groups = group_sizes(catalog)
     schedule = Schedule(0, groups, choose_sizes(groups, resources))
     filler = WindowFiller(catalog, schedule.slice_rows, RowRules(Columns(), True, False, None), None)

@@ -7,7 +7,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -72,10 +72,30 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
 
 
+def pairs_text(pairs: Mapping[str, str]) -> str:
+    """A line for each pair, with the names in bold."""
+    width = max(map(len, pairs))
+    return "\n".join(f"{click.style(name.ljust(width), bold=True)}  {text}" for name, text in pairs.items())
+
+
+def table_text(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> str:
+    """Columns aligned to the right; those numbered in `left` are aligned to the left."""
+    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if column in left else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in [head, *rows]
+    ]
+    return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
+
+
 def status_text(status: Status) -> str:
     epoch = f"epoch {status.epoch + status.epoch_fraction:.2f}"
     parts = [
         epoch if status.stream_rows is None else f"{count(status.stream_rows)} of the stream",
+        *([] if status.seconds_left is None else [f"{duration(status.seconds_left)} left"]),  # visible in 80 columns
         f"{count(status.rows)} rows",
         f"{count(status.rows_per_second)} rows/s",
     ]
@@ -87,8 +107,6 @@ def status_text(status: Status) -> str:
         parts.append(f"gap {status.gap:.2g}")
     if status.lanes > 1:
         parts.append(f"{status.lanes} models")
-    if status.seconds_left is not None:
-        parts.append(f"{duration(status.seconds_left)} left")
     return " · ".join(parts)
 
 
@@ -139,12 +157,9 @@ class TerminalObserver:
         self._line.close()
 
     def choices(self, choices: dict[str, str]) -> None:
-        if self.quiet:
-            return
-        width = max(map(len, choices))
-        for name, choice in choices.items():
-            say(f"{click.style(name.ljust(width), bold=True)}  {choice}")
-        self._line.show(0.0, "starting")
+        if not self.quiet:
+            say(pairs_text(choices))
+            self._line.show(0.0, "starting")
 
     def note(self, message: str) -> None:
         say_note(message)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from streampgs.cli.console import table_text
+from streampgs.errors import counted
 from streampgs.run.history import APPENDED, CHANGED, CHOSEN, RESUMED, SIGMA, STARTED, STOPPED
 
 _LISTED = 3
@@ -15,13 +17,7 @@ def history_text(events: Sequence[Mapping[str, Any]]) -> str:
     if not events:
         return "no events yet"
     rows = [(event["time"], f"{event['rows']:,}", f"{event['t']:,}", _what(event)) for event in events]
-    head = ("time", "rows", "t", "")
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(3)]
-    lines = [
-        f"{time:<{widths[0]}}  {done:>{widths[1]}}  {steps:>{widths[2]}}  {what}".rstrip()
-        for time, done, steps, what in (head, *rows)
-    ]
-    return "\n".join(lines)
+    return table_text(["time", "rows", "steps", ""], rows, left=[0, 3])
 
 
 def _what(event: Mapping[str, Any]) -> str:
@@ -42,7 +38,7 @@ def _started(event: Mapping[str, Any]) -> str:
     limits = ", ".join(f"{name} {value:g}" for name, value in event.get("limits", {}).items())
     size = f"{event['table_rows']:,} rows in " if "table_rows" in event else ""
     return (
-        f"{event['event']} on {size}{_shards(event.get('shards', 0))}: loss {_listed(event.get('loss'))}, "
+        f"{event['event']} on {size}{counted(event.get('shards', 0), 'shard')}: loss {_listed(event.get('loss'))}, "
         f"p {_listed(event.get('p'))}, sigma {_listed(event.get('sigma'))}; limits: {limits or 'none'}"
     )
 
@@ -57,15 +53,15 @@ def _stopped(event: Mapping[str, Any]) -> str:
 def _appended(event: Mapping[str, Any]) -> str:
     names = event.get("added", [])
     return (
-        f"{_shards(len(names))} with {event.get('added_rows', 0):,} rows joined ({event.get('on_growth')}): "
-        f"{_names(names)}; now {event.get('table_rows', 0):,} rows in {_shards(event.get('shards', 0))}"
+        f"{counted(len(names), 'shard')} with {event.get('added_rows', 0):,} rows joined ({event.get('on_growth')}): "
+        f"{_names(names)}; now {event.get('table_rows', 0):,} rows in {counted(event.get('shards', 0), 'shard')}"
     )
 
 
 def _changed(event: Mapping[str, Any]) -> str:
     again = "; the epoch started again" if event.get("begins_again") else ""
     names = event.get("lost_shards", [])
-    return f"{_shards(len(names))} deleted or replaced: {_names(names)}{again}"
+    return f"{counted(len(names), 'shard')} deleted or replaced: {_names(names)}{again}"
 
 
 def _chosen(event: Mapping[str, Any]) -> str:
@@ -92,10 +88,6 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     CHOSEN: _chosen,
     SIGMA: _sigma,
 }
-
-
-def _shards(count: int) -> str:
-    return f"{count:,} shard{'s' * (count != 1)}"
 
 
 def _names(names: Sequence[str]) -> str:

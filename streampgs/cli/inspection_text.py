@@ -6,16 +6,15 @@ from typing import Any
 
 import click
 
-
-def _lines(pairs: dict[str, str]) -> str:
-    width = max(map(len, pairs))
-    return "\n".join(f"{click.style(name.ljust(width), bold=True)}  {text}" for name, text in pairs.items())
+from streampgs.cli.console import pairs_text, table_text
+from streampgs.errors import counted
 
 
 def _catalog_text(catalog: dict[str, Any]) -> str:
+    shards, groups = counted(catalog["shards"], "shard"), counted(catalog["groups"], "group")
     return (
-        f"{catalog['rows']:,} {catalog['layout']} rows with {catalog['entries']:,} entries in {catalog['shards']:,} shards "
-        f"({', '.join(catalog['formats'])}, {catalog['groups']:,} groups, {catalog['bytes'] / 1e6:,.1f} MB)"
+        f"{catalog['rows']:,} {catalog['layout']} rows with {catalog['entries']:,} entries in {shards} "
+        f"({', '.join(catalog['formats'])}, {groups}, {catalog['bytes'] / 1e6:,.1f} MB)"
     )
 
 
@@ -32,7 +31,7 @@ def run_text(result: dict[str, Any]) -> str:
         pairs["models"] = f"{len(result['lanes'])} in training; * marks the best"
     if result["progressive_loss"] is not None:
         gap = "" if result["gap"] is None else f", certified gap {result['gap']:.3g}"
-        pairs["progress"] = f"loss {result['progressive_loss']:.5f}{gap}"
+        pairs["progress"] = f"progressive loss {result['progressive_loss']:.5f}{gap}"
     if result["stream_rows"] is not None:
         pairs["continue"] = (
             f"producer | streampgs resume {result['run']} -   from row {result['stream_rows']:,} of the stream (counted "
@@ -40,13 +39,13 @@ def run_text(result: dict[str, Any]) -> str:
         )
     for number, fault in enumerate(result["damaged_checkpoints"]):
         pairs[f"damaged {number + 1}"] = fault
-    return "\n\n".join([_lines(pairs), *_tables(result)])
+    return "\n\n".join([pairs_text(pairs), *_tables(result)])
 
 
 def _progress_text(result: dict[str, Any]) -> str:
     if result["stream_rows"] is None:
         return f"in epoch {result['epoch']}"
-    return f"including replayed rows; {result['stream_rows']:,} rows of the stream are done"
+    return f"including replayed rows; {result['stream_rows']:,} rows were taken from the stream"
 
 
 def _model_text(settings: dict[str, Any]) -> str:
@@ -59,7 +58,7 @@ def _model_text(settings: dict[str, Any]) -> str:
 def _weights_text(result: dict[str, Any]) -> str:
     several = len({lane["target"] for lane in result["lanes"]}) > 1
     intercept = "" if several else f", intercept {result['intercept']:.6g}"
-    return f"{result['nonzeros']:,} nonzeros, {result['features']:,} features{intercept}"
+    return f"{counted(result['nonzeros'], 'nonzero')}, {counted(result['features'], 'feature')}{intercept}"
 
 
 def _source_text(result: dict[str, Any]) -> str:
@@ -100,14 +99,14 @@ def _lane_table(lanes: list[dict[str, Any]]) -> str:
         ]
         for lane in lanes
     ]
-    return _table(head, rows)
+    return table_text(head, rows)
 
 
 def _top_table(top: list[dict[str, Any]]) -> str:
     several = len({one["target"] for one in top}) > 1
     head = [*(["target"] if several else []), "weight", "feature"]
     rows = [[*([one["target"]] if several else []), f"{one['weight']:+.5g}", one["name"]] for one in top]
-    return _table(head, rows, left=len(head) - 1)
+    return table_text(head, rows, left=[len(head) - 1])
 
 
 def _dropped_table(dropped: list[dict[str, Any]]) -> str:
@@ -117,7 +116,7 @@ def _dropped_table(dropped: list[dict[str, Any]]) -> str:
         [one["loss"], *(_number(one[name]) for name in choices), f"{one['rows']:,}", _number(one["merit"], ".5f")]
         for one in dropped
     ]
-    return _table(head, rows)
+    return table_text(head, rows)
 
 
 def _choices(summary: dict[str, Any]) -> list[str]:
@@ -134,19 +133,6 @@ def _number(value: float | None, form: str = ".3g") -> str:
     return "-" if value is None else format(value, form)
 
 
-def _table(head: list[str], rows: list[list[str]], left: int | None = None) -> str:
-    """Columns aligned to the right; the column numbered `left` is aligned to the left."""
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column == left else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in [head, *rows]
-    ]
-    return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
-
-
 def data_text(result: dict[str, Any]) -> str:
     pairs = {
         "data": _catalog_text(result["catalog"]),
@@ -154,13 +140,14 @@ def data_text(result: dict[str, Any]) -> str:
         **({"features": result["encoding"]["columns"]} if result["encoding"] else {}),
         **({"ignored": result["encoding"]["left out"]} if "left out" in result["encoding"] else {}),
         "window": f"{result['window_bytes'] / 1e6:,.1f} MB, about {result['rows_per_window']:,} rows from "
-        f"{result['blocks_per_window_first_epoch']} blocks in the first epoch, {result['blocks_per_window_later']} later",
+        f"{counted(result['blocks_per_window_first_epoch'], 'block')} in the first epoch, "
+        f"{result['blocks_per_window_later']} later",
         "clustering": f"{result['clustering']:.3f} (of labels in blocks of about {result['clustering_block_rows']:,} rows; "
         "0 mixed, 1 sorted)",
     }
     if result["ignored_files"]:
         pairs["other files"] = f"{result['ignored_files']}, whose names are not those of shards"
-    text = _lines(pairs)
+    text = pairs_text(pairs)
     for warning in result["warnings"]:
         text += "\n" + click.style("warning: ", fg="yellow") + warning
     return text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from streampgs.cli.console import (
     stop_on_signals,
 )
 from streampgs.cli.options import Command
-from streampgs.option_fields import DATA, Flag, option
+from streampgs.errors import counted
 from streampgs.packing.options import PackOptions, PackWay
 
 if TYPE_CHECKING:
@@ -32,24 +32,10 @@ if TYPE_CHECKING:
 _SHOWN_COLUMNS = 8
 
 
-@dataclass(frozen=True)
-class _NoHeader:
-    no_header: bool = option(False, Flag(), DATA, "For CSV: the first line is a row, not the names of the columns.")
-
-
-@click.command(
-    "pack", cls=Command, short_help="Convert files to shards.", kinds=(PackOptions, PackWay, _NoHeader, Output)
-)
+@click.command("pack", cls=Command, short_help="Convert files to shards.", kinds=(PackOptions, PackWay, Output))
 @click.argument("inputs", metavar="IN...", nargs=-1)
 @click.argument("out", type=click.Path(path_type=Path))
-def pack(
-    out: Path,
-    inputs: tuple[str, ...] = (),
-    no_header: bool = False,
-    json: bool = False,
-    quiet: bool = False,
-    **options: Any,
-) -> int:
+def pack(out: Path, inputs: tuple[str, ...] = (), json: bool = False, quiet: bool = False, **options: Any) -> int:
     """Convert files of many kinds to shards in the folder OUT.
 
     IN are files, folders or quoted globs: CSV, JSON lines, svmlight, Vowpal Wabbit, NumPy, Parquet, Arrow. Text files may
@@ -68,16 +54,16 @@ def pack(
 
     stop = StopRequest()
     stop_on_signals(stop)
-    with closing(_Progress(quiet)) as progress:
-        report = pack_files(
-            inputs,
-            out,
-            header=not no_header,
-            on_progress=progress.status,
-            on_note=progress.note,
-            stop=stop,
-            **options,
-        )
+    started = time.perf_counter()
+    with closing(LiveLine()) as line:
+
+        def show(status: PackStatus) -> None:
+            seconds = duration(time.perf_counter() - started)
+            done = f"{status.phase} · {status.fraction:.0%} · {count(status.rows)} rows · {seconds}"
+            line.show(status.fraction, done)
+
+        shown: dict[str, Any] = {} if quiet else {"on_progress": show, "on_note": say_note}
+        report = pack_files(inputs, out, stop=stop, **shown, **options)
     if not quiet:
         _say_report(report, out)
     if json:
@@ -87,7 +73,7 @@ def pack(
 
 def _say_report(report: PackReport, out: Path) -> None:
     say_skipped(report.skipped_rows)
-    size = f"{report.rows:,} rows in {report.shards:,} shards, {report.bytes / 1e6:,.1f} MB"
+    size = f"{counted(report.rows, 'row')} in {counted(report.shards, 'shard')}, {report.bytes / 1e6:,.1f} MB"
     if report.stopped_by in EXIT_CODES:
         say(f"stopped by {report.stopped_by} with {size}; the same command continues")
     elif report.nothing_to_do:
@@ -97,24 +83,3 @@ def _say_report(report: PackReport, out: Path) -> None:
         more = f", and {len(columns) - _SHOWN_COLUMNS:,} more" if len(columns) > _SHOWN_COLUMNS else ""
         say(f"columns: {', '.join(columns[:_SHOWN_COLUMNS])}{more}")
         say(f"{size}, {report.seconds:.1f} s, peak memory {report.peak_rss_mb:,.0f} MB: {out}")
-
-
-class _Progress:
-    """The progress of a pack on the terminal."""
-
-    def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
-        self._line = LiveLine()
-        self._started = time.perf_counter()
-        self.close = self._line.close
-
-    def note(self, message: str) -> None:
-        if not self._quiet:
-            say_note(message)
-
-    def status(self, status: PackStatus) -> None:
-        if not self._quiet:
-            seconds = duration(time.perf_counter() - self._started)
-            self._line.show(
-                status.fraction, f"{status.phase} · {status.fraction:.0%} · {count(status.rows)} rows · {seconds}"
-            )

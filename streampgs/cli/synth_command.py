@@ -9,6 +9,7 @@ import click
 
 from streampgs.cli.console import say
 from streampgs.cli.options import Command
+from streampgs.errors import counted
 from streampgs.options import SynthOptions
 
 
@@ -25,7 +26,7 @@ def synth(out: Path, **options: Any) -> int:
     report = write_dataset(out, **options)
     say(
         f"wrote {report.rows:,} {report.kind} rows with {report.features:,} features and {report.nonzeros:,} entries, "
-        f"{report.bytes / 1e6:,.1f} MB in {report.files} shards, to {out}"
+        f"{report.bytes / 1e6:,.1f} MB in {counted(report.files, 'shard')}, to {out}"
         + (f" and {report.test_folder}" if report.test_folder else "")
         + f" in {report.seconds:.1f} s"
     )

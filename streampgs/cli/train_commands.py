@@ -30,13 +30,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Folder:
-    run: Path = option(
-        None,
-        FilePath("FOLDER"),
-        COMMON,
-        "Folder for checkpoints, metrics and cache. Must not hold a run yet.",
-        required=True,
-    )
+    run: Path = option(None, FilePath("FOLDER"), COMMON, required=True,
+        help="Folder for checkpoints, metrics and cache. Must not hold a run yet.")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -44,12 +39,7 @@ class _NoIntercept:
     no_intercept: bool = option(False, Flag(), MODEL, "Leave the intercept out.")
 
 
-@click.command(
-    "train",
-    cls=Command,
-    short_help="Start a run.",
-    kinds=(_Folder, *TRAIN_OPTIONS, _NoIntercept, Output),
-)
+@click.command("train", cls=Command, short_help="Start a run.", kinds=(_Folder, *TRAIN_OPTIONS, _NoIntercept, Output))
 @click.argument("data", nargs=-1, required=True)
 def train(
     data: tuple[str, ...],
@@ -122,11 +112,14 @@ def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Pa
 
 
 def _say_report(report: Report, run: Path) -> None:
-    done = f"{report.epochs:.2f} epochs" if report.stream_rows is None else f"{report.stream_rows:,} of the stream"
+    done = (
+        f"{report.epochs:.2f} epochs" if report.stream_rows is None else f"{report.stream_rows:,} taken from the stream"
+    )
     seconds = report.seconds_training + report.seconds_reading_wait
+    took = duration(seconds) if seconds >= 60 else f"{seconds:.1f} s"
     say(
         f"{click.style(_end_text(report), bold=True)} after {report.rows:,} rows ({done}, {report.t:,} steps) "
-        f"in {duration(seconds)}; now {count(report.rows_per_second)} rows/s"
+        f"in {took}; now {count(report.rows_per_second)} rows/s"
     )
     say(", ".join(_figures(report)))
     say_skipped(report.skipped_rows)
@@ -160,7 +153,7 @@ def _next_steps(report: Report, resume: str, run: Path) -> list[str]:
     if report.stream_rows is not None:
         limit = f" --{report.stopped_by} N" if report.stopped_by in ("rows", "seconds") else ""
         return [
-            f"{report.stream_rows:,} rows of the stream are done; continue after them with: producer | {resume} -{limit}",
+            f"{report.stream_rows:,} rows were taken from the stream; continue after them with: producer | {resume} -{limit}",
             f"or, if the stream starts at its first row again: producer | {resume} - --skip-taken{limit}",
         ]
     if report.checkpoint is None:

@@ -61,17 +61,12 @@ def decoders_for(decoder_bytes: int, memory: int) -> int:
     return MOST_DECODERS if MOST_DECODERS * decoder_bytes <= memory // 2 else 1
 
 
-def _decoding_share(decoder_bytes: int, memory: int) -> int:
-    """The part of the budget that decoders take: what exceeds the usual."""
-    return max(0, decoders_for(decoder_bytes, memory) * decoder_bytes - _DECODING_BYTES)
-
-
 def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 0) -> Sizes:
     """Two windows (three if groups are decoded into memory) fill the budget that decoders leave, but no more than mixes
     well."""
     uncached = groups.decoded & ~groups.cached
     windows = 3 if uncached.any() else 2
-    share = _decoding_share(decoder_bytes, resources.memory)
+    share = max(0, decoders_for(decoder_bytes, resources.memory) * decoder_bytes - _DECODING_BYTES)
     fitting = int((resources.memory - _READING_BYTES - share) / (windows * _SPARE))
     if fitting < SMALLEST_BLOCK:
         raise OptionError(
@@ -158,8 +153,8 @@ def stream_sizes(resources: Resources, replay: float, horizon: int) -> StreamSiz
     """A quarter of the budget for the reservoir; two windows in the rest, but no larger than needed to mix well: training
     waits until a window is full."""
     reservoir = resources.memory // 4 if replay else 0
-    room = resources.memory - _READING_BYTES - stream_batch_bytes(resources) - reservoir
-    fitting = int(min(room / (2 * (1.0 + replay)), reservoir / 2 if replay else room))
+    left = resources.memory - _READING_BYTES - stream_batch_bytes(resources) - reservoir
+    fitting = int(min(left / (2 * (1.0 + replay)), reservoir / 2 if replay else left))
     window = min(fitting, _STREAM_WINDOW) if resources.window is None else resources.window
     if window > fitting:
         raise OptionError(

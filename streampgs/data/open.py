@@ -12,12 +12,11 @@ from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.sampling import TableSample, sampled_label_arrays, sampled_rows
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.growing import grown, plan_growth
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.labels import LabelCounts, extend_labels, label_specs, learn_labels
-from streampgs.encoding.learning import learn
-from streampgs.encoding.plan import Plan, plan_columns
+from streampgs.encoding.learning import grown, learn
+from streampgs.encoding.plan import Plan, plan_columns, plan_growth
 from streampgs.errors import DataError
 from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import schema_of
@@ -32,15 +31,13 @@ STREAM_NAME = "standard input"
 _SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
 
 
-@dataclass
-class OpenTable:
-    """A table that is ready for training."""
+@dataclass(kw_only=True)
+class _Learned:
+    """Facts learned from a sample of rows."""
 
-    catalog: Catalog
-    located: Located
     options: ModelOptions
     """The user's choices, completed by the classes in the sample."""
-    encoding: Encoding | None
+    encoding: Encoding | None = None
     """None: rows hold lists of features."""
     decoder_bytes: int = 0
     """The most memory that decoding a sampled group took; 0: not measured."""
@@ -48,24 +45,25 @@ class OpenTable:
 
 
 @dataclass
-class OpenStream:
-    """A stream that is ready for training."""
+class OpenTable(_Learned):
+    """A table that is ready for training."""
 
-    layout: Layout
-    options: ModelOptions
-    encoding: Encoding | None
-    notes: list[str] = field(default_factory=list)
+    catalog: Catalog
+    located: Located
 
 
 @dataclass
-class GrownTable:
-    """What new shards add to a table in training."""
+class OpenStream(_Learned):
+    """A stream that is ready for training."""
+
+    layout: Layout
+
+
+@dataclass
+class GrownTable(_Learned):
+    """New shards of a table in training."""
 
     shards: list[Shard]
-    options: ModelOptions
-    encoding: Encoding | None
-    decoder_bytes: int = 0
-    notes: list[str] = field(default_factory=list)
 
 
 def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Columns:
@@ -85,8 +83,9 @@ def open_table(
     located = located_shards(sources)
     if growing:
         located.paths = whole_shards(located.paths)
-    schema = _schema_of(located.paths[0], located.logs)
-    wanted = _wanted(schema, str(located.paths[0]), options, encoding_options)
+    first = located.paths[0]
+    schema = located.logs[first].schema if first in located.logs else schema_of(first)
+    wanted = _wanted(schema, str(first), options, encoding_options)
     if wanted is None:
         return _open_ready(located, sources, options, judging)
     surveyed = survey(located.paths, None, located.logs)
@@ -108,7 +107,7 @@ def open_table(
     if not judging:  # the type of the labels is not known
         columns = replace(columns, label_specs=())
     catalog = catalog_of(_shards(surveyed, columns), sources)
-    return OpenTable(catalog, located, options, encoding, decoder_bytes, notes)
+    return OpenTable(catalog, located, options=options, encoding=encoding, decoder_bytes=decoder_bytes, notes=notes)
 
 
 def _open_ready(located: Located, sources: Sequence[str], options: ModelOptions, judging: bool) -> OpenTable:
@@ -119,7 +118,7 @@ def _open_ready(located: Located, sources: Sequence[str], options: ModelOptions,
     if judging:
         options, notes = learn_labels(options, _sampled_labels(options, catalog, None))
         catalog = catalog_of(_with_classes(catalog.shards, options), sources)
-    return OpenTable(catalog, located, options, None, 0, notes)
+    return OpenTable(catalog, located, options=options, notes=notes)
 
 
 def open_stream(
@@ -137,7 +136,7 @@ def open_stream(
     layout = find_layout(schema, columns_of(options, encoding), STREAM_NAME)
     if layout.kind == DENSE and layout.width is None:
         layout = replace(layout, width=options.feature_count or _width_of(sample))
-    return OpenStream(layout, options, encoding, notes)
+    return OpenStream(layout, options=options, encoding=encoding, notes=notes)
 
 
 def grown_table(
@@ -147,13 +146,13 @@ def grown_table(
     if encoding is None:
         shards = [one.shard for one in survey(paths, columns_of(options, None), logs)]
         if not sum(shard.rows for shard in shards):
-            return GrownTable(shards, options, None)
+            return GrownTable(shards, options=options)
         options, notes = extend_labels(options, _sampled_labels(options, Catalog(shards), None))
-        return GrownTable(_with_classes(shards, options), options, None, 0, notes)
+        return GrownTable(_with_classes(shards, options), options=options, notes=notes)
     surveyed = survey(paths, None, logs)
     shards = _shards(surveyed, columns_of(options, encoding))  # refuses columns whose type has changed
     if not sum(shard.rows for shard in shards):
-        return GrownTable(shards, options, encoding)
+        return GrownTable(shards, options=options, encoding=encoding)
     schema = _all_columns(surveyed)
     plan = plan_growth(schema, encoding, _taken(options))
     whole = Plan((*encoding.all_columns, *plan.columns), {})
@@ -169,16 +168,11 @@ def grown_table(
     decoder_bytes = sample.decoder_bytes
     del sample
     pa.default_memory_pool().release_unused()
-    return GrownTable(_shards(surveyed, columns_of(options, more)), options, more, decoder_bytes, notes)
+    shards = _shards(surveyed, columns_of(options, more))
+    return GrownTable(shards, options=options, encoding=more, decoder_bytes=decoder_bytes, notes=notes)
 
 
 # Columns.
-
-
-def _schema_of(shard: ShardPath, logs: Mapping[ShardPath, LogSchema]) -> pa.Schema:
-    if shard in logs:
-        return logs[shard].schema
-    return schema_of(shard)
 
 
 def _wanted(

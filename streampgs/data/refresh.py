@@ -12,7 +12,7 @@ import numpy as np
 from streampgs.data.open import grown_table
 from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataChanged, DataError, OptionError, Unfinished
+from streampgs.errors import DataChanged, DataError, OptionError, Unfinished, counted
 from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, Sizes
@@ -236,7 +236,8 @@ class Refresher:
         retired = table.retired | set(lost)
         if not any(shard.rows for number, shard in enumerate(grown.catalog.shards) if number not in retired):
             raise DataError(f"all {len(retired)} shards are gone", "restore them, or start a new run")
-        spans = tuple(_span(table.catalog, number) for number in sorted(lost))
+        starts = table.catalog.shard_starts.tolist()
+        spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
         schedule, shards, groups = grown.schedule, len(grown.catalog.shards), grown.catalog.groups
         new_rows = grown.catalog.rows - table.catalog.rows
         policy = None if restart else self._policy(grown.options, table.catalog.rows, new_rows)
@@ -285,10 +286,12 @@ class Refresher:
             events.append((CHANGED, {"lost_shards": names, "begins_again": policy is None, **counts}))
         if new:
             added = sum(shard.rows for shard in new)
-            how = f", {arrival.copies} times in epoch {arrival.epoch + 1} to catch up" if arrival.copies > 1 else ""
+            how = ""
+            if arrival.copies > 1:
+                how = f"; to catch up, they are visited {arrival.copies} times in epoch {arrival.epoch + 1}"
             self.note(
-                f"{len(new)} new shards with {added:,} rows join{how}, after {before.rows:,} rows in "
-                f"{len(before.shards)} shards"
+                f"{counted(added, 'row')} in {counted(len(new), 'new shard')} join {counted(before.rows, 'row')} in "
+                f"{counted(len(before.shards), 'shard')}{how}"
             )
             names = [str(shard.path) for shard in new]
             events.append((APPENDED, {"added": names, "added_rows": added, "on_growth": policy, **counts}))
@@ -302,10 +305,6 @@ def _not_left_waiting(table: Table) -> Table:
         return table
     cursor = table.schedule.arrive(table.cursor, len(catalog.shards), catalog.groups, epochs)
     return table if cursor.arrivals[-1].epoch >= max(1, epochs) else replace(table, cursor=cursor)
-
-
-def _span(catalog: Catalog, number: int) -> tuple[int, int]:
-    return int(catalog.shard_starts[number]), int(catalog.shard_starts[number + 1])
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from streampgs.data.open import columns_of
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError
 from streampgs.options import ModelOptions
-from streampgs.reading.loader import RowRules, WindowFiller
-from streampgs.reading.remote import one_by_one
+from streampgs.reading.loader import one_pass
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
@@ -48,7 +46,7 @@ class RowForm:
         features."""
         if not self.options.validation:
             return None
-        catalog, _ = build_catalog(self.options.validation, self.columns)
+        catalog = build_catalog(self.options.validation, self.columns)
         if catalog.kind != self.layout:
             raise DataError(
                 f"the validation data have {catalog.kind} rows, the training data {self.layout} ones",
@@ -57,12 +55,8 @@ class RowForm:
         rules = self.rules(features)
         if catalog.kind == "dense":
             rules = replace(rules, features=features)
-        with one_by_one(catalog) as (placed, copies):
-            filler = WindowFiller(placed, np.empty(0, np.int64), rules, None, copies)
-            try:
-                window = filler.sample(_VALIDATION_BYTES)
-            finally:
-                filler.close()
+        with one_pass(catalog, rules) as filler:
+            window = filler.sample(_VALIDATION_BYTES)
         if window.rows == 0:
             raise DataError(
                 "the validation data have no usable row",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -34,8 +35,8 @@ _FIRST_LOOK_ROWS = 8
 
 # Labels.
 
-_Slice = tuple[int, int, int, int]
-"""Number of the shard, number of the group in it, rows [start, stop)."""
+_Slice = tuple[int, int, int]
+"""Number of the group in its shard, rows [start, stop)."""
 
 
 def sampled_labels(catalog: Catalog, schedule: Schedule, columns: Columns) -> Iterator[NDArray[np.float64]]:
@@ -69,19 +70,17 @@ def _reads(
         yield partial(_of_group, catalog.shards[number], in_file, columns, label, int(schedule.slice_rows[group]))
     sliced = np.flatnonzero(~groups.decoded & (groups.rows > 0))
     blocks = np.repeat(sliced, schedule.slices[sliced])
-    together: list[_Slice] = []
+    of_shard: defaultdict[int, list[_Slice]] = defaultdict(list)
     for place in np.sort(random.permutation(len(blocks))[:_SAMPLED_BLOCKS]).tolist():
         group = int(blocks[place])
         part = place - int(np.searchsorted(blocks, group))
         start = part * int(schedule.slice_rows[group])
         stop = min(start + int(schedule.slice_rows[group]), int(groups.rows[group]))
         number, in_file = catalog.shard_of(group)
-        if together and (together[0][0] != number or len(together) == _BLOCKS_PER_OPEN):
-            yield partial(_of_slices, catalog.shards[together[0][0]], together, label)
-            together = []
-        together.append((number, in_file, start, stop))
-    if together:
-        yield partial(_of_slices, catalog.shards[together[0][0]], together, label)
+        of_shard[number].append((in_file, start, stop))
+    for number, slices in of_shard.items():
+        for first in range(0, len(slices), _BLOCKS_PER_OPEN):
+            yield partial(_of_slices, catalog.shards[number], slices[first : first + _BLOCKS_PER_OPEN], label)
 
 
 def _of_slices(shard: Shard, slices: list[_Slice], label: str) -> list[pa.Array]:
@@ -93,7 +92,7 @@ def _of_slices(shard: Shard, slices: list[_Slice], label: str) -> list[pa.Array]
             )
             return columns[label]
 
-        return [labels(*rows) for _, *rows in slices]
+        return [labels(*rows) for rows in slices]
 
 
 def _of_group(shard: Shard, in_file: int, columns: Columns, label: str, slice_rows: int) -> list[pa.Array]:
@@ -143,9 +142,9 @@ def sampled_rows(catalog: Catalog, columns: Columns, seed: int, most_bytes: int)
         few = drawn[: int(np.searchsorted(reach, each * groups)) + 1]
         chosen = np.sort(np.concatenate([few, _of_other_columns(catalog, few, filled)]))
     sample = TableSample()
-    room = most_bytes
+    bytes_left = most_bytes
     for place, group in enumerate(chosen.tolist()):
-        room -= _take_first_rows(sample, catalog, columns, group, each, room // (len(chosen) - place))
+        bytes_left -= _take_first_rows(sample, catalog, columns, group, each, bytes_left // (len(chosen) - place))
     return sample
 
 

@@ -13,7 +13,8 @@ from streampgs.options import ModelOptions
 from streampgs.order.cursor import MOST_COPIES, Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.loader import RowRules, WindowFiller
+from streampgs.reading.loader import WindowFiller
+from streampgs.reading.placing import RowRules
 from streampgs.reading.prefetch import Pipeline, StopAsked
 from streampgs.reading.remote import copies_folder, copies_of
 from streampgs.reading.window import Window

@@ -6,8 +6,8 @@ from typing import Literal
 
 from streampgs.errors import DataError
 from streampgs.order.cursor import Cursor
-from streampgs.reading.loader import RowRules
 from streampgs.reading.mixed_window import StreamSizes
+from streampgs.reading.placing import RowRules
 from streampgs.reading.prefetch import StopAsked
 from streampgs.reading.stream_input import StreamInput
 from streampgs.reading.stream_rows import StreamEncoder
@@ -27,7 +27,6 @@ class StreamSource:
     ) -> None:
         self._encoder = StreamEncoder(layout, rules)
         self.epoch_rows = sizes.horizon
-        self._stream = stream
         self._windows = StreamWindows(stream, self._encoder, sizes, seed, cursor)
         self._started = self._had_rows = False
         self._saved = 0
@@ -35,10 +34,6 @@ class StreamSource:
     @property
     def seconds_waiting(self) -> float:
         return self._windows.seconds_waiting
-
-    @property
-    def lacks_end_mark(self) -> bool:
-        return self._stream.unmarked
 
     def prepare(self, last_epoch: int | None) -> None:
         self._encoder.warm_up()

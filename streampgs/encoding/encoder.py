@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.kinds import of_family
+from streampgs.encoding.kinds import Family, of_family
 from streampgs.encoding.kinds.kind import (
     COMPACT,
     Arrays,
@@ -19,7 +19,6 @@ from streampgs.encoding.kinds.kind import (
     CodeKind,
     Column,
     Entries,
-    Kind,
     NumberKind,
     is_there,
     joined,
@@ -31,8 +30,6 @@ from streampgs.kernels.encoder_loop import assembled_rows, rows_from_columns, si
 from streampgs.kernels.hashing import NO_CODE
 
 _LINE_PADDING = 16  # lines a power of two apart would all use the same cache lines
-
-Family = TypeVar("Family", bound=Kind)
 
 
 class Encoder:

@@ -167,9 +167,7 @@ class Encoding:
 
     def to_record(self) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         """JSON values, and arrays by name."""
-        plain = ("options", "columns", "left_out", "hash_bits", "entries_per_row", "tokens_per_row", "bytes_per_row")
-        values = {name: getattr(self, name) for name in plain}
-        record = values | {
+        record = {one.name: getattr(self, one.name) for one in fields(_Stored)} | {
             "options": asdict(self.options),
             "columns": [asdict(column) for column in self.columns],
             "names": list(self.names),

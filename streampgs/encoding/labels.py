@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
-from streampgs.errors import DataError, OptionError
+from streampgs.errors import DataError, OptionError, counted
 from streampgs.losses import CLASSIFYING, LOSSES
 from streampgs.options import ModelOptions
 
@@ -53,17 +53,16 @@ class LabelSpec:
 
     def codes(self, array: pa.Array) -> pa.Array:
         """Float64; null stays null."""
-        array = types.undictionaried(array)
-        nulls = types.nulls_of(array)
         if not self.textual:
-            return pa.array(np.asarray(types.numbers_of(array), np.float64), mask=nulls)
+            return types.as_float64(array)
+        array = types.undictionaried(array)
         known = (self.positive,) if self.classes is None else self.classes
         places = pc.index_in(array.cast(pa.large_string()), pa.array(known, pa.large_string()))
         if self.classes is None:
             codes = places.is_valid().to_numpy(zero_copy_only=False).astype(np.float64)
         else:
             codes = places.cast(pa.float64()).fill_null(_UNKNOWN).to_numpy(zero_copy_only=False)
-        return pa.array(codes, mask=nulls)
+        return pa.array(codes, mask=types.nulls_of(array))
 
     def targets(
         self, codes: NDArray[np.float64], known: int | None = None
@@ -315,7 +314,8 @@ def _with_more_classes(options: ModelOptions, new: list[float | str]) -> tuple[M
         weights = (*weights, *[1.0] * len(new))
         notes.append("rows of new classes have weight 1: --class-weight was given before they appeared")
     notes.append(
-        f"{len(new):,} new classes ({_listed(new)}) in addition to {len(options.classes):,}: each gets its own model"
+        f"{counted(len(new), 'new class', 'new classes')} ({_listed(new)}) in addition to {len(options.classes):,}: each gets "
+        "its own model"
     )
     joined = options.joined_classes + len(new)
     return replace(options, classes=classes, joined_classes=joined, class_weight=weights), notes

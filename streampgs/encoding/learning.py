@@ -62,6 +62,41 @@ def learn(
     )
 
 
+def grown(encoding: Encoding, plan: Plan, sample: Sequence[Arrays]) -> tuple[Encoding, dict[str, str]]:
+    """The encoding with the plan's columns after its own, learned from rows that have them; and the columns of the new
+    shards that are left out, with the reasons.
+
+    Strings of known columns are not learned again. New ones are hashed as before: a feature of its own would take a string
+    away from the hashed feature that it has in earlier shards.
+    """
+    plan = plan.without(
+        {c.name: "has only nulls in the sample" for c in plan.columns if not kind_of(c).has_values(c, sample)}
+    )
+    if not plan.columns:
+        return encoding, plan.left_out
+    # With the usual hash for each generation, most of the model would soon be hashed features.
+    options = replace(encoding.options, hash_bits=None, cross=())
+    more = learn(plan, options, sample, encoding.options.hash_bits or MOST_HASH_BITS)
+    if encoding.first_feature + encoding.unbounded_first + more.unbounded_first > LARGEST_FEATURE:
+        names = ", ".join(column.name for column in plan.columns)
+        raise OptionError(
+            f"new columns {names}: more than {LARGEST_FEATURE:,} features", "start a new run without them"
+        )
+    new = {column.name for column in plan.columns}
+    return (
+        replace(
+            more,
+            options=encoding.options,
+            left_out={name: why for name, why in {**encoding.left_out, **plan.left_out}.items() if name not in new},
+            entries_per_row=encoding.entries_per_row + more.entries_per_row,
+            tokens_per_row=encoding.tokens_per_row + more.tokens_per_row,
+            bytes_per_row=max(encoding.bytes_per_row, more.bytes_per_row),
+            before=encoding,
+        ),
+        plan.left_out,
+    )
+
+
 def row_count(batch: Arrays) -> int:
     return len(next(iter(batch.values())))
 

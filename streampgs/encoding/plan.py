@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from streampgs.encoding import types
+from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import KINDS, of_family
 from streampgs.encoding.kinds.kind import Column, matches
 from streampgs.encoding.kinds.vector import Vector
@@ -45,10 +46,19 @@ def plan_columns(schema: pa.Schema, options: EncodingOptions, taken: dict[str, s
     return plan
 
 
-def plan_more(schema: pa.Schema, options: EncodingOptions, known: Container[str], taken: dict[str, str]) -> Plan:
-    """Plan the columns of new shards that are not known yet."""
+def plan_growth(schema: pa.Schema, encoding: Encoding, taken: dict[str, str]) -> Plan:
+    """Plan the columns of new shards that the encoding does not know."""
+    known = {name for column in encoding.all_columns for name in column.sources}
     leaves = {name: kind for name, kind in types.leaves_of(schema) if name not in known}
-    return _planned(leaves, replace(options, cross=()), taken)
+    plan = _planned(leaves, replace(encoding.options, cross=()), taken)
+    vectors = [*vectors_of(encoding.all_columns), *vectors_of(plan.columns)]
+    return plan.without(
+        {
+            column.name: f"no feature can come after those of vector '{vectors[0]}'"
+            for column in plan.columns
+            if encoding.unbounded or column.name in vectors[1:]
+        }
+    )
 
 
 def _planned(leaves: dict[str, pa.DataType], options: EncodingOptions, taken: dict[str, str]) -> Plan:

@@ -160,13 +160,7 @@ def _unviewed(array: pa.Array) -> pa.Array:
 
 
 def undictionaried(array: pa.Array) -> pa.Array:
-    if not pa.types.is_dictionary(array.type):
-        return array
-    values = array.dictionary
-    if pa.types.is_string_view(values.type) or pa.types.is_binary_view(values.type):  # `take` does not support views
-        wide = pa.large_string() if pa.types.is_string_view(values.type) else pa.large_binary()
-        array = pa.DictionaryArray.from_arrays(array.indices, values.cast(wide))
-    return array.dictionary_decode()
+    return plain(array).dictionary_decode() if pa.types.is_dictionary(array.type) else array
 
 
 def nulls_of(array: pa.Array) -> NDArray[np.bool_] | None:
@@ -198,6 +192,13 @@ def _seconds(ticks: NDArray[Any], unit: str) -> NDArray[np.float64]:
         return np.asarray(ticks / _PER_SECOND[unit])
     whole = ticks // 10**9
     return np.asarray(whole + (ticks - whole * 10**9) / 1e9)
+
+
+def floats_of(array: pa.Array) -> NDArray[np.float64]:
+    """Numbers as float64; null becomes NaN."""
+    array = undictionaried(array)
+    values, nulls = np.asarray(numbers_of(array), np.float64), nulls_of(array)
+    return values if nulls is None else np.where(nulls, np.nan, values)
 
 
 def as_float64(array: pa.Array) -> pa.Array:
@@ -237,13 +238,9 @@ def raw_values(array: pa.Array) -> NDArray[Any]:
 
 def bytes_of(array: pa.Array) -> tuple[NDArray[np.uint8], NDArray[Any]]:
     """Strings as one buffer of bytes and n + 1 offsets; null is an empty string."""
-    array = undictionaried(array)
+    array = _unviewed(undictionaried(array))
     if pa.types.is_null(array.type):
         return np.empty(0, np.uint8), np.zeros(len(array) + 1, np.int32)
-    if pa.types.is_string_view(array.type):
-        array = array.cast(pa.large_string())
-    elif pa.types.is_binary_view(array.type):
-        array = array.cast(pa.large_binary())
     if array.null_count:
         array = array.fill_null(b"" if class_of(array.type) == BINARY else "")
     large = pa.types.is_large_string(array.type) or pa.types.is_large_binary(array.type)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from streampgs.errors import OptionError
 from streampgs.learn.lanes import Group, Lanes
-from streampgs.learn.learner import Lines
+from streampgs.learn.lines import Lines
 from streampgs.learn.state import Merge, State
 
 # A round is at most one part in so many of the steps before it.

@@ -63,7 +63,10 @@ class ArrowShard(OpenShard):
     def group_rows(self, columns: Sequence[str]) -> tuple[int, ...]:
         places = self._places(columns)
         for number, batch in enumerate(self._batches):
-            self._check(places, batch, number)
+            try:
+                check_places(places, batch)
+            except Damaged as error:
+                raise self.damaged(error, number) from error
         return tuple(batch.rows for batch in self._batches)
 
     def group_values(self, column: str) -> tuple[int, ...]:
@@ -81,12 +84,6 @@ class ArrowShard(OpenShard):
             raise self.damaged(error) from error
         self.check_columns(columns)
         return places
-
-    def _check(self, places: dict[str, ColumnPlace], batch: BatchMetadata, group: int) -> None:
-        try:
-            check_places(places, batch)
-        except Damaged as error:
-            raise self.damaged(error, group) from error
 
     def _metadata(self, groups: Sequence[int], columns: Sequence[str]) -> list[BatchMetadata]:
         """Of record batches that have all bytes of these columns."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.formats.arrow_metadata import BatchMetadata, MetadataDamaged
-from streampgs.formats.format import Bytes
+from streampgs.formats.arrow_metadata import BatchMetadata
+from streampgs.formats.format import Bytes, Damaged
 
 ReadBody = Callable[[int, int], Bytes]
 """(offset in the body, bytes) → the bytes."""
@@ -50,7 +51,7 @@ def without_view_data(schema: pa.Schema, batch: BatchMetadata) -> BatchMetadata:
         return batch
     views = list(_view_places(schema))
     if len(views) != len(batch.view_data):
-        raise MetadataDamaged("counts of buffers that do not match its columns")
+        raise Damaged("counts of buffers that do not match its columns")
     kept: list[tuple[int, int]] = []
     seen = 0
     for view, extra in zip(views, batch.view_data, strict=True):
@@ -81,24 +82,24 @@ def check_places(places: dict[str, ColumnPlace], batch: BatchMetadata) -> None:
 def _check_place(place: ColumnPlace, batch: BatchMetadata, rows: int) -> None:
     kind = place.type
     if place.node >= len(batch.node_lengths) or place.buffer + _own_buffers(kind) > len(batch.buffers):
-        raise MetadataDamaged("a column without its buffers")
+        raise Damaged("a column without its buffers")
     length = batch.node_lengths[place.node]
     if length < rows:
-        raise MetadataDamaged("a column shorter than its batch")
+        raise Damaged("a column shorter than its batch")
     width = kind.list_size if pa.types.is_fixed_size_list(kind) else 0
     for child in place.children:
         _check_place(child, batch, rows * width)
     if pa.types.is_primitive(kind) and not batch.compressed:
         _, size = batch.buffers[place.buffer + 1]
         if length * kind.bit_width > 8 * size:
-            raise MetadataDamaged("a buffer shorter than its column")
+            raise Damaged("a buffer shorter than its column")
 
 
 def _place(kind: pa.DataType, node: int, buffer: int) -> tuple[ColumnPlace, int, int]:
     while isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_fixed_size_list(kind) and kind.list_size < 0:
-        raise MetadataDamaged("a list of negative length")
+        raise Damaged("a list of negative length")
     own_node, own_buffer = node, buffer
     node += 1
     buffer += _own_buffers(kind)
@@ -120,9 +121,7 @@ def _own_buffers(kind: pa.DataType) -> int:
         return 1 if kind.mode == "sparse" else 2
     if types.is_list_view(kind) or types.is_large_list_view(kind):
         return 3
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):
-        return 3
-    return 2
+    return 3 if _is_bytes(kind) else 2
 
 
 def _is_list(kind: pa.DataType) -> bool:
@@ -130,16 +129,16 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind))
 
 
-def _is_wide(kind: pa.DataType) -> bool:
-    """Whether its offsets have 64 bits."""
-    types = pa.types
-    return bool(types.is_large_list(kind) or types.is_large_string(kind) or types.is_large_binary(kind))
+def _is_wide_bytes(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
 
 
 def _is_bytes(kind: pa.DataType) -> bool:
-    types = pa.types
-    plain = types.is_string(kind) or types.is_binary(kind)
-    return bool(plain or types.is_large_string(kind) or types.is_large_binary(kind))
+    return bool(pa.types.is_string(kind) or pa.types.is_binary(kind)) or _is_wide_bytes(kind)
+
+
+def _offset_type(kind: pa.DataType) -> np.dtype[Any]:
+    return np.dtype(np.int64 if pa.types.is_large_list(kind) or _is_wide_bytes(kind) else np.int32)
 
 
 def _fixed_width(kind: pa.DataType) -> int:
@@ -170,23 +169,23 @@ def _offsets(
     place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, end: int, read: ReadBody
 ) -> NDArray[np.int64]:
     """Offsets of lists or strings into `end` entries or bytes."""
-    dtype = np.dtype(np.int64 if _is_wide(place.type) else np.int32)
+    dtype = _offset_type(place.type)
     offset, size = batch.buffers[place.buffer + 1]
     if start == stop:
         return np.zeros(1, np.int64)
     if (stop + 1) * dtype.itemsize > size:
-        raise MetadataDamaged("list offsets that are shorter than the column")
+        raise Damaged("list offsets that are shorter than the column")
     raw = read(offset + start * dtype.itemsize, (stop + 1 - start) * dtype.itemsize)
     offsets = raw.view(dtype).astype(np.int64)
     if offsets[0] < 0 or offsets[-1] > end or (np.diff(offsets) < 0).any():
-        raise MetadataDamaged("list offsets that are out of order or out of range")
+        raise Damaged("list offsets that are out of order or out of range")
     return offsets
 
 
 def read_column(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int, read: ReadBody) -> pa.Array:
     """Rows [start, stop) of a column; of a dictionary column, the indices."""
     if stop > batch.node_lengths[place.node]:
-        raise MetadataDamaged("a column shorter than its batch")
+        raise Damaged("a column shorter than its batch")
     # Bits can only be read in whole bytes, so the rows begin at the previous multiple of 8.
     has_nulls = batch.node_nulls[place.node] > 0 and batch.buffers[place.buffer][1] > 0
     kind = place.type
@@ -197,11 +196,11 @@ def read_column(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int,
     if _is_list(kind):
         offsets = list_offsets(place, batch, begin, stop, read)
         child = read_column(place.children[0], batch, int(offsets[0]), int(offsets[-1]), read)
-        relative = (offsets - offsets[0]).astype(np.int64 if _is_wide(kind) else np.int32)
+        relative = (offsets - offsets[0]).astype(_offset_type(kind))
         buffers, children = [validity, pa.py_buffer(relative)], [child]
     elif _is_bytes(kind):
         offsets = _offsets(place, batch, begin, stop, batch.buffers[place.buffer + 2][1], read)
-        relative = (offsets - offsets[0]).astype(np.int64 if _is_wide(kind) else np.int32)
+        relative = (offsets - offsets[0]).astype(_offset_type(kind))
         data = _part(batch, place.buffer + 2, int(offsets[0]), int(offsets[-1]), read)
         buffers, children = [validity, pa.py_buffer(relative), pa.py_buffer(data)], []
     elif pa.types.is_struct(kind):
@@ -218,7 +217,7 @@ def read_column(place: ColumnPlace, batch: BatchMetadata, start: int, stop: int,
         data = _part(batch, place.buffer + 1, begin * width, stop * width, read)
         buffers, children = [validity, pa.py_buffer(data)], []
     else:
-        raise MetadataDamaged(f"a column of type {kind}, which cannot be sliced")
+        raise Damaged(f"a column of type {kind}, which cannot be sliced")
     if pa.types.is_dictionary(kind):
         kind = kind.index_type
     return pa.Array.from_buffers(kind, stop - start, buffers, offset=start - begin, children=children or None)
@@ -228,5 +227,5 @@ def _part(batch: BatchMetadata, number: int, first: int, stop: int, read: ReadBo
     """Bytes [first, stop) of a buffer."""
     offset, size = batch.buffers[number]
     if stop > size:
-        raise MetadataDamaged("a buffer shorter than its column")
+        raise Damaged("a buffer shorter than its column")
     return read(offset + first, stop - first)

@@ -4,7 +4,7 @@ pyarrow gives a record batch only with its body: read whole from an ordinary fil
 resident memory without bound, and a file that shrinks under a mapping kills the process. Slices can be fetched by
 positional reads once the places of a batch's buffers are known; they are in a few fields of a stable format
 (https://arrow.apache.org/docs/format/Columnar.html). Every offset is bounds-checked by `struct`, so damaged metadata
-raises MetadataDamaged and nothing else.
+raises Damaged and nothing else.
 """
 
 from __future__ import annotations
@@ -19,10 +19,6 @@ _CONTINUATION = 0xFFFFFFFF
 _RECORD_BATCH_HEADER = 3
 _LITTLE_ENDIAN = 0
 _MOST_ENTRIES = 1 << 28
-
-
-class MetadataDamaged(Damaged):
-    pass
 
 
 @dataclass(frozen=True)
@@ -55,7 +51,7 @@ class _Flatbuffer:
 
     def at(self, form: str, place: int) -> int:
         if place < 0:
-            raise MetadataDamaged("a negative offset")
+            raise Damaged("a negative offset")
         return int(struct.unpack_from("<" + form, self.data, place)[0])
 
     def root(self) -> int:
@@ -84,7 +80,7 @@ class _Flatbuffer:
             return iter(())
         count, size = self.at("I", start), struct.calcsize("<" + form)
         if count > _MOST_ENTRIES or start + 4 + count * size > len(self.data):
-            raise MetadataDamaged("a vector that reaches past the end")
+            raise Damaged("a vector that reaches past the end")
         return struct.iter_unpack("<" + form, self.data[start + 4 : start + 4 + count * size])
 
 
@@ -94,11 +90,11 @@ def read_footer(footer: bytes) -> list[FileBlock]:
         buffer = _Flatbuffer(footer)
         schema = buffer.child(buffer.root(), 1)
         if schema is not None and buffer.scalar(schema, 0, "h") != _LITTLE_ENDIAN:
-            raise MetadataDamaged("numbers in another byte order than this machine's")
+            raise Damaged("numbers in another byte order than this machine's")
         blocks = buffer.structs(buffer.root(), 3, "qi4xq")
         return [FileBlock(*block) for block in blocks]
     except struct.error as error:
-        raise MetadataDamaged(str(error)) from error
+        raise Damaged(str(error)) from error
 
 
 def metadata_length(prefix: bytes) -> int:
@@ -114,21 +110,21 @@ def read_batch_metadata(message: bytes) -> BatchMetadata:
         buffer = _Flatbuffer(message[start:])
         root = buffer.root()
         if buffer.scalar(root, 1, "B") != _RECORD_BATCH_HEADER:
-            raise MetadataDamaged("the message is not a record batch")
+            raise Damaged("the message is not a record batch")
         batch = buffer.child(root, 2)
         if batch is None:
-            raise MetadataDamaged("the message has no header")
+            raise Damaged("the message has no header")
         nodes = list(buffer.structs(batch, 1, "qq"))
         buffers = tuple((offset, size) for offset, size in buffer.structs(batch, 2, "qq"))
         body_bytes = buffer.scalar(root, 3, "q")
         rows = buffer.scalar(batch, 0, "q")
         if rows < 0 or any(n < 0 or nulls < 0 for n, nulls in nodes):
-            raise MetadataDamaged("a negative length")
+            raise Damaged("a negative length")
         if any(offset < 0 or size < 0 or offset + size > body_bytes for offset, size in buffers):
-            raise MetadataDamaged("a buffer outside the body")
+            raise Damaged("a buffer outside the body")
         view_data = tuple(count for (count,) in buffer.structs(batch, 4, "q"))
         if any(count < 0 for count in view_data):
-            raise MetadataDamaged("a negative count")
+            raise Damaged("a negative count")
         return BatchMetadata(
             rows,
             tuple(length for length, _ in nodes),
@@ -139,4 +135,4 @@ def read_batch_metadata(message: bytes) -> BatchMetadata:
             view_data,
         )
     except struct.error as error:
-        raise MetadataDamaged(str(error)) from error
+        raise Damaged(str(error)) from error

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError
@@ -47,13 +48,9 @@ class LocalFile(ShardFile):
         return Fingerprint(self.size, self.modified_ns, footer_digest)
 
     def read(self, size: int, offset: int) -> bytes:
-        data = os.pread(self.fd, size, offset)
-        while len(data) < size:
-            more = os.pread(self.fd, size - len(data), offset + len(data))
-            if not more:
-                raise self._too_short(offset + len(data))
-            data += more
-        return data
+        target = np.empty(size, np.uint8)
+        self.read_into(target, offset)
+        return target.tobytes()
 
     def read_into(self, target: Bytes, offset: int) -> None:
         view = target.data
@@ -61,14 +58,11 @@ class LocalFile(ShardFile):
         while done < len(view):
             got = os.preadv(self.fd, [view[done:]], offset + done)
             if got == 0:
-                raise self._too_short(offset + done)
+                raise DataError(
+                    f"shard '{self.path}' ends at byte {offset + done}, before the end of its rows or footer",
+                    "it was shortened while in use; restore it",
+                )
             done += got
-
-    def _too_short(self, end: int) -> DataError:
-        return DataError(
-            f"shard '{self.path}' ends at byte {end}, before the end of what should be there",
-            "it was shortened while in use; restore it",
-        )
 
     def announce(self, offset: int, size: int) -> None:
         """Bytes that are in memory already are not asked for: that would cost as much as copying them. Two bytes inside

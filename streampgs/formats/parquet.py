@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from streampgs.errors import DataError
-from streampgs.formats.format import Damaged, Fingerprint, OpenShard, ShardFile, ShardFormat, Slices
+from streampgs.formats.format import Damaged, Fingerprint, OpenShard, ShardFile, ShardFormat
 from streampgs.formats.parquet_footer import values_of_column
 
 _MAGIC = b"PAR1"
@@ -74,9 +74,6 @@ class ParquetShard(OpenShard):
 
     def must_decode(self) -> bool:
         return True
-
-    def slices(self, group: int, columns: Sequence[str]) -> Slices:
-        raise TypeError("row groups have no rows that can be read in place")
 
     def decode(
         self, group: int, slice_rows: int, columns: Sequence[str], categories: Collection[str] = ()

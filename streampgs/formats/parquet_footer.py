@@ -2,12 +2,12 @@
 
 pyarrow knows the counts as well, but aborts the process if a damaged footer contradicts itself. The footer is a struct
 of Thrift's compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md); every
-read is bounds-checked, so damaged bytes raise FooterDamaged and nothing else.
+read is bounds-checked, so damaged bytes raise Damaged and nothing else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from streampgs.formats.format import Damaged
 
@@ -20,10 +20,6 @@ _LONGEST_VARINT = 70  # bits
 _ROW_GROUPS, _COLUMNS, _META_DATA, _NUM_VALUES = 4, 1, 3, 5
 
 
-class FooterDamaged(Damaged):
-    pass
-
-
 class _Compact:
     def __init__(self, data: bytes) -> None:
         self.data = data
@@ -31,13 +27,13 @@ class _Compact:
 
     def byte(self) -> int:
         if self.place >= len(self.data):
-            raise FooterDamaged("it ends too early")
+            raise Damaged("it ends too early")
         self.place += 1
         return self.data[self.place - 1]
 
     def forward(self, size: int) -> None:
         if size > len(self.data) - self.place:
-            raise FooterDamaged("it ends too early")
+            raise Damaged("it ends too early")
         self.place += size
 
     def varint(self) -> int:
@@ -49,7 +45,7 @@ class _Compact:
             if byte < 0x80:
                 return value
             if shift > _LONGEST_VARINT:
-                raise FooterDamaged("a number of too many bytes")
+                raise Damaged("a number of too many bytes")
 
     def integer(self) -> int:
         value = self.varint()
@@ -68,12 +64,12 @@ class _Compact:
         size = header >> 4
         size = self.varint() if size == 0xF else size
         if size > len(self.data) - self.place:
-            raise FooterDamaged("a list longer than the footer")
+            raise Damaged("a list longer than the footer")
         return size, header & 0xF
 
     def skip(self, kind: int, depth: int = 0, in_list: bool = False) -> None:
         if depth > _DEEPEST:
-            raise FooterDamaged("structs nested too deeply")
+            raise Damaged("structs nested too deeply")
         if kind in (_TRUE, _FALSE):
             self.forward(in_list)
         elif kind == _BYTE:
@@ -94,12 +90,12 @@ class _Compact:
             for _, of in self.fields():
                 self.skip(of, depth + 1)
         else:
-            raise FooterDamaged(f"a value of unknown type {kind}")
+            raise Damaged(f"a value of unknown type {kind}")
 
     def _skip_map(self, depth: int) -> None:
         size = self.varint()
         if size > len(self.data) - self.place:
-            raise FooterDamaged("a map longer than the footer")
+            raise Damaged("a map longer than the footer")
         kinds = self.byte() if size else 0
         for _ in range(size):
             self.skip(kinds >> 4, depth + 1, in_list=True)
@@ -109,7 +105,7 @@ class _Compact:
         """How many there are in the list of structs that comes next."""
         size, of = self.elements() if kind == _LIST else (0, 0)
         if kind != _LIST or (size and of != _STRUCT):
-            raise FooterDamaged("not a list of structs where one is expected")
+            raise Damaged("not a list of structs where one is expected")
         return size
 
 
@@ -117,28 +113,24 @@ def values_of_column(footer: bytes, leaf: int) -> tuple[int, ...]:
     """The number of values of the `leaf`th column in each row group."""
     file = _Compact(footer)
     found: list[int] = []
-
-    def row_group() -> None:
-        counts: list[int] = []
-        _each_struct(file, _COLUMNS, lambda: counts.append(_values_of_chunk(file)))
+    for _ in _structs_in(file, _ROW_GROUPS):
+        counts = [_values_of_chunk(file) for _ in _structs_in(file, _COLUMNS)]
         if leaf >= len(counts):
-            raise FooterDamaged("a row group without all of the columns")
+            raise Damaged("a row group without all of the columns")
         found.append(counts[leaf])
-
-    _each_struct(file, _ROW_GROUPS, row_group)
     if any(count < 0 for count in found):
-        raise FooterDamaged("a negative number of values")
+        raise Damaged("a negative number of values")
     return tuple(found)
 
 
-def _each_struct(file: _Compact, wanted: int, read: Callable[[], None]) -> None:
-    """Read each struct of the list that is field `wanted` of the struct that comes next."""
+def _structs_in(file: _Compact, wanted: int) -> Iterator[None]:
+    """For each struct of the list that is field `wanted` of the next struct; the caller reads it before the next."""
     for number, kind in file.fields():
         if number != wanted:
             file.skip(kind)
             continue
         for _ in range(file.structs(kind)):
-            read()
+            yield
 
 
 def _values_of_chunk(file: _Compact) -> int:
@@ -153,5 +145,5 @@ def _values_of_chunk(file: _Compact) -> int:
             else:
                 file.skip(inner_kind)
     if values is None:
-        raise FooterDamaged("a column without its number of values")
+        raise Damaged("a column without its number of values")
     return values

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections import OrderedDict
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -96,12 +97,9 @@ def open_shard(path: ShardPath, expected: Fingerprint | None = None) -> OpenShar
 def fingerprint_of(path: ShardPath) -> Fingerprint:
     """The present content of a shard. Nothing is parsed for it."""
     try:
-        file = LocalFile(path)
-        try:
+        with closing(LocalFile(path)) as file:
             found = _KNOWN.find(file)
             return found.fingerprint if found is not None else _footer_of(file)[2]
-        finally:
-            file.close()
     except OSError as error:
         raise unreadable(path, error) from error
 

@@ -62,9 +62,6 @@ class LaneSpec:
     @property
     def choices(self) -> dict[str, float | None]:
         """The numbers that tell candidates apart, by name; None for a bound that is not there."""
-        return {name: self._number(name) for name in self.own.varies}
-
-    def _number(self, name: str) -> float | None:
-        owner = next(owner for owner in (self.own, self.norm, self) if hasattr(owner, name))
-        number = getattr(owner, name)
-        return None if number is None else float(number)
+        owners = {name: next(o for o in (self.own, self.norm, self) if hasattr(o, name)) for name in self.own.varies}
+        numbers = {name: getattr(owner, name) for name, owner in owners.items()}
+        return {name: None if number is None else float(number) for name, number in numbers.items()}

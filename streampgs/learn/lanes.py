@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +13,9 @@ from streampgs.checks import encode, require
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Vector, lane_spec, learner_named
+from streampgs.learn.learner import lane_spec, learner_named
 from streampgs.learn.state import State
+from streampgs.losses import Vector
 from streampgs.stage import Bundle
 
 _MOST_LANES = 1 << 20
@@ -54,18 +55,12 @@ class Lanes:
 
     def begin(self, specs: Sequence[LaneSpec]) -> None:
         """Lanes of these specs before their first step."""
-        self._become(specs, lambda group, _: self._begin(group))
+        self._set(specs, [self._new_group(specs, numbers) for numbers in _grouped(specs)])
 
-    def _begin(self, group: Group) -> None:
+    def _new_group(self, specs: Sequence[LaneSpec], numbers: Sequence[int]) -> Group:
+        group = Group([specs[number] for number in numbers])
         group.state = group.learner.init(self.features + 1)
-
-    def _become(self, specs: Sequence[LaneSpec], fill: Callable[[Group, list[int]], None]) -> None:
-        """Make the groups of these specs; `fill` gives each its state. Nothing changes if it fails."""
-        groups = []
-        for numbers in _grouped(specs):
-            groups.append(Group([specs[number] for number in numbers]))
-            fill(groups[-1], numbers)
-        self._set(specs, groups)
+        return group
 
     def _set(self, specs: Sequence[LaneSpec], groups: list[Group]) -> None:
         self.specs, self.groups = tuple(specs), groups
@@ -99,8 +94,11 @@ class Lanes:
 
     def _gather(self, specs: Sequence[LaneSpec], lanes: Sequence[int]) -> None:
         """Lanes of these specs, each with the state of one of the present lanes."""
-        places = [self._place(lane) for lane in lanes]
-        self._become(specs, lambda group, numbers: group.begin_from([places[n] for n in numbers], self.features + 1))
+        groups = []
+        for numbers in _grouped(specs):
+            groups.append(Group([specs[number] for number in numbers]))
+            groups[-1].begin_from([self._place(lanes[number]) for number in numbers], self.features + 1)
+        self._set(specs, groups)
 
     def _place(self, lane: int) -> tuple[State, int]:
         group, column = self._places[lane]
@@ -112,11 +110,7 @@ class Lanes:
         groups = []
         for numbers in _grouped(specs):
             lane = kept[numbers[0]]
-            if lane is None:
-                groups.append(Group([specs[number] for number in numbers]))
-                self._begin(groups[-1])
-            else:
-                groups.append(self.groups[self._places[lane][0]])
+            groups.append(self._new_group(specs, numbers) if lane is None else self.groups[self._places[lane][0]])
         self._set(specs, groups)
 
     def relayout(self, layout: str) -> None:

@@ -1,7 +1,7 @@
 """What a learner is.
 
 A learner holds specs and compiled loops; everything that changes is in its state (see state.py). It declares `fields` and
-needs `step` and `weights`. The rest has defaults. A new learner is one file with a class like TruncatedGradient, and one
+needs `run` and `weights`. The rest has defaults. A new learner is one file with a class like TruncatedGradient, and one
 line in solvers.py.
 """
 
@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +22,13 @@ from streampgs.errors import Diverged
 from streampgs.kernels.targets import BASE, CLASS, LABEL, SHAPE, UNIT
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Stretches, Tallies
-from streampgs.learn.candidates import Candidates
 from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.lines import EmptyRow, Lines, Scale
 from streampgs.learn.norms import PNorm
 from streampgs.learn.state import COORDINATE, LANE, Each, Fields, Role, Sizes, State
+from streampgs.losses import Vector
+from streampgs.options import ModelOptions
 from streampgs.solvers import SOLVERS
-
-Vector = NDArray[np.float64]
 
 
 def learner_named(name: str) -> type[Learner]:
@@ -37,41 +38,6 @@ def learner_named(name: str) -> type[Learner]:
     return getattr(import_module(module), own)  # type: ignore[no-any-return]
 
 
-class Lines(Protocol):
-    """A window: rows in visiting order."""
-
-    starts: NDArray[np.int64]
-    stops: NDArray[np.int64]
-    indices: NDArray[np.uint32]
-    values: NDArray[np.float32]
-    labels: NDArray[np.float64]
-    """One of a row, or a column for each label."""
-    weights: NDArray[np.float64]
-    """Empty: all rows count once."""
-    offsets: NDArray[np.float64]
-    """Added to the rows' scores; empty: nothing is added."""
-
-    @property
-    def numbers(self) -> NDArray[np.int64]:
-        """The number of each row in the table. Computed when asked for."""
-
-
-class EmptyRow:
-    """A window with one row without entries, to compile loops with."""
-
-    starts = stops = np.zeros(1, np.int64)
-    indices = np.empty(0, np.uint32)
-    values = np.empty(0, np.float32)
-    labels = np.ones(1)
-    weights = offsets = np.empty(0)
-    numbers = np.zeros(1, np.int64)
-
-
-def labels_of(lines: Lines) -> NDArray[np.float64]:
-    """With a column for each label."""
-    return lines.labels if lines.labels.ndim == 2 else lines.labels[:, np.newaxis]
-
-
 @dataclass(frozen=True)
 class Needs:
     """What a learner needs of its source and its engine."""
@@ -79,6 +45,35 @@ class Needs:
     lines: Literal["rows", "columns"] = "rows"
     keeps: Literal["none", "zero", "score"] = "none"
     """A value per row and lane between visits; it starts at zero, or at the row's score."""
+
+
+class Candidates:
+    """The specs of a learner's lanes before their first step, and how lanes continue with another sigma. The defaults are
+    those of a learner without a race."""
+
+    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        """Every combination of its options, for one loss. `base` has everything but norm, sigma and own options."""
+        raise NotImplementedError
+
+    def count(self, options: ModelOptions, targets: int) -> int:
+        """How many candidates of one loss and one norm there are at most."""
+        return 1
+
+    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        """Specs with the loops of the first step, as far as they are known without any rows."""
+        return []
+
+    def searches(self, options: ModelOptions) -> bool:
+        """Whether candidates race until one is left."""
+        return False
+
+    def narrowed(self, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
+        """The options for candidates that continue from this one with another sigma."""
+        return replace(options, loss=leader.loss)
+
+    def continued(self, spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:
+        """The spec of a lane that continues from the state of another one."""
+        return spec
 
 
 class Learner:
@@ -114,7 +109,7 @@ class Learner:
 
     # Each learner writes these.
 
-    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
         """Step over rows [first, stop), each step over `batch` rows. With several copies each change, and the step count,
         is counted `copies` times."""
         raise NotImplementedError
@@ -142,6 +137,20 @@ class Learner:
         state = learner.init(1)
         learner.step(state, EmptyRow(), 0, 1)
         learner.rebuild(state)
+
+    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+        """Run, and do the work of certain step counts between the runs. With several copies a merge does that work."""
+        while first < stop:
+            until = stop if copies > 1 else min(stop, first + self.steps_left(state) * self.spec.batch)
+            self.run(state, lines, first, until, copies)
+            first = until
+            if copies == 1:
+                self.refuse_divergence(state)
+                self.end_stretch(state)
+
+    def steps_left(self, state: State) -> int:
+        """Until `end_stretch` has work to do: a function of the step count alone."""
+        return self.stretches.steps_left(state)
 
     def sizes(self, coordinates: int) -> Sizes:
         return {COORDINATE: coordinates, LANE: self.width}
@@ -206,9 +215,15 @@ class Learner:
         name = next(name for name, field in self.fields.items() if field.role is Role.DUAL)
         return np.asarray(state[name][:, lane])
 
+    @cached_property
+    def _few_numbers(self) -> list[str]:
+        """The arrays of each lane that do not grow with the features; fields of a pack are one array."""
+        fields = self.fields.items()
+        few = [(name, field) for name, field in fields if LANE in field.axes and COORDINATE not in field.axes]
+        return list(dict.fromkeys(field.pack.name if field.pack else name for name, field in few))
+
     def refuse_divergence(self, state: State) -> None:
-        if not all(np.isfinite(state[name]).all() for name, field in self.fields.items() if field.axes[-1:] == (LANE,)
-                   and COORDINATE not in field.axes):  # fmt: skip
+        if not all(np.isfinite(state[name]).all() for name in self._few_numbers):
             raise Diverged(
                 f"the numbers left the finite range before step {int(state['steps']):,}", self.remedy_of_divergence
             )

@@ -8,8 +8,9 @@ from typing import ClassVar, Literal
 
 from streampgs.checks import require
 from streampgs.errors import OptionError
-from streampgs.learn.candidates import Candidates, Scale
 from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.learner import Candidates
+from streampgs.learn.lines import Scale
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.losses import Loss
 from streampgs.option_fields import values_of

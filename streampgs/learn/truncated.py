@@ -17,12 +17,12 @@ from streampgs.checks import require
 from streampgs.errors import OptionError
 from streampgs.kernels import truncated_loop as loops
 from streampgs.learn.averaging import Stretches
-from streampgs.learn.candidates import Candidates, Scale
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Learner, Lines, Vector, labels_of
+from streampgs.learn.learner import Candidates, Learner
+from streampgs.learn.lines import Lines, Scale, labels_of
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
-from streampgs.losses import LOSSES
+from streampgs.losses import LOSSES, Vector
 from streampgs.option_fields import values_of
 from streampgs.options import ModelOptions
 
@@ -83,20 +83,12 @@ class TruncatedGradient(Learner):
     def check(self, state: State) -> None:
         require(bool((state["caught"] <= state["steps"]).all()), "weights that have shrunk in steps to come")
 
-    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
-        batch = self.spec.batch
-        while first < stop:
-            steps = int(state["steps"])
-            until = stop if copies > 1 else min(stop, first + self.stretches.steps_left(state) * batch)
-            state["steps"][...] = self._advance(
-                state["weights"], state["caught"], state["tallies"], self.parameters, lines.starts, lines.stops,
-                lines.indices, lines.values, labels_of(lines), lines.weights, lines.offsets, first, until, batch, steps,
-                copies, self.spec.intercept,
-            )  # fmt: skip
-            first = until
-            if copies == 1:
-                self.refuse_divergence(state)
-                self.end_stretch(state)
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+        state["steps"][...] = self._advance(
+            state["weights"], state["caught"], state["tallies"], self.parameters, lines.starts, lines.stops, lines.indices,
+            lines.values, labels_of(lines), lines.weights, lines.offsets, first, stop, self.spec.batch, int(state["steps"]),
+            copies, self.spec.intercept,
+        )  # fmt: skip
 
     def settle(self, state: State) -> None:
         loops.settle(state["weights"], state["caught"], int(state["steps"]), self.parameters)

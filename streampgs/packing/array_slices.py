@@ -18,6 +18,11 @@ def rows_a_slice(row_bytes: float) -> int:
     return max(1, int(SLICE_BYTES / max(row_bytes, 1.0)))
 
 
+def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    rows = rows_a_slice(batch.nbytes / max(1, batch.num_rows))
+    return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
+
+
 def _numbers_array(numbers: NDArray[Any], what: str) -> pa.Array:
     """A copy in the byte order of this machine, of a type that training reads."""
     if numbers.dtype.kind == "b":
@@ -25,6 +30,12 @@ def _numbers_array(numbers: NDArray[Any], what: str) -> pa.Array:
     if numbers.dtype.kind not in "iuf":
         raise DataError(f"{what} is of type {numbers.dtype}", "it must hold integers or floats")
     return pa.array(np.array(numbers, dtype=numbers.dtype.newbyteorder("="), order="C"))
+
+
+def index_array(indices: NDArray[Any]) -> pa.Array:
+    """As int32 where all fit."""
+    small = indices.size == 0 or int(indices.max()) < 1 << 31
+    return pa.array(indices.astype(np.int32 if small else np.int64))
 
 
 def dense_column(rows: NDArray[Any], what: str) -> pa.Array:
@@ -64,8 +75,7 @@ def csr_slices(
         stop = min(max(stop, start + 1), start + rows_a_slice(8), len(pointers) - 1)
         indices, values = take(int(pointers[start]), int(pointers[stop]))
         offsets = pa.array((pointers[start : stop + 1] - pointers[start]).astype(np.int32))
-        is_large = indices.size and int(indices.max()) >= 1 << 31
-        numbers = pa.array(indices.astype(np.int64 if is_large else np.int32))
-        lists = (pa.ListArray.from_arrays(offsets, child) for child in (numbers, _numbers_array(values, what)))
+        children = index_array(indices), _numbers_array(values, what)
+        lists = (pa.ListArray.from_arrays(offsets, child) for child in children)
         yield pa.record_batch(dict(zip(("indices", "values"), lists, strict=True)))
         start = stop

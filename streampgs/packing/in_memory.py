@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError
-from streampgs.packing.array_slices import csr_slices, dense_column, plain_column, rows_a_slice
+from streampgs.packing.array_slices import csr_slices, dense_column, plain_column, rows_a_slice, sliced
 
 _ROWS_AT_ONCE = 1000
 _REMEDY = (
@@ -53,9 +53,7 @@ def _sparse(matrix: Any) -> Iterator[pa.RecordBatch]:
 
 def _tabular(source: Any) -> Iterator[pa.RecordBatch]:
     for batch in _record_batches(source):
-        rows = rows_a_slice(batch.nbytes / max(1, batch.num_rows))
-        for start in range(0, batch.num_rows, rows):
-            yield batch.slice(start, rows)
+        yield from sliced(batch)
 
 
 def _record_batches(source: Any) -> Iterator[pa.RecordBatch]:
@@ -78,8 +76,6 @@ def _record_batches(source: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _labelled(batches: Iterator[pa.RecordBatch], labels: Any) -> Iterator[pa.RecordBatch]:
-    if isinstance(labels, pa.Array | pa.ChunkedArray):
-        labels = labels.to_numpy(zero_copy_only=False) if isinstance(labels, pa.Array) else labels.to_numpy()
     known = np.asarray(labels)
     if known.ndim != 1:
         raise DataError(f"the labels have {known.ndim} axes", "give one for each row")

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
-from streampgs.packing.kinds import KINDS
+from streampgs.packing.kinds import FILE_KINDS, KINDS
 from streampgs.packing.source import COMPRESSIONS, Shape, Source, compression_of, first_bytes
 
 _SNIFFED_BYTES = 1 << 16
@@ -117,7 +117,8 @@ def _kind(path: Path) -> str:
     kind = _kind_by_name(path) or _kind_by_content(path)
     if kind is None:
         raise DataError(
-            f"'{path}': neither its name nor its first line tells its kind", f"give it with --from {'|'.join(KINDS)}"
+            f"'{path}': neither its name nor its first line tells its kind",
+            f"give it with --from {'|'.join(FILE_KINDS)}",
         )
     return kind
 

@@ -26,7 +26,7 @@ from streampgs.packing.shuffle import Run
 
 NAME = "_pack.json"
 RUNS = ".shuffle"
-_VERSION = 3
+_VERSION = 4
 _SUM = "sha256"
 """Of all other fields of the file."""
 

@@ -6,10 +6,10 @@ Importing this module imports no reader.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -24,10 +24,8 @@ _VW = (
 )  # fmt: skip
 
 
-class Reader(Protocol):
-    def __call__(self, source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
-        """The rows of one file. The same file and options always give the same batches."""
-        ...
+Reader = Callable[["Source", "Shape"], Iterator["pa.RecordBatch"]]
+"""Gives the rows of one file. The same file and options always give the same batches."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,9 @@ KINDS = {
     ),
     "sql": Kind("sql:read", "a DuckDB query", is_text=False),
 }
+FILE_KINDS = {name: kind for name, kind in KINDS.items() if name != "sql"}
 
 
 def help_text() -> str:
     """The kinds for --help: `csv, tsv, …, matrix (lines of numbers), …`."""
-    return ", ".join(f"{name} ({kind.about})" if kind.about else name for name, kind in KINDS.items() if name != "sql")
+    return ", ".join(f"{name} ({kind.about})" if kind.about else name for name, kind in FILE_KINDS.items())

@@ -7,14 +7,13 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
 from streampgs.packing.options import PackOptions
 from streampgs.packing.readers import matrix
 from streampgs.packing.source import Shape, Source, first_bytes
-
-_NPY_MAGIC = b"\x93NUMPY"
 
 
 class Labels:
@@ -25,7 +24,7 @@ class Labels:
             raise DataError(f"'{path}' does not exist", "name a file with one number a line, or a .npy file")
         self._path = path
         self._numbers: NDArray[Any] | None = None
-        if first_bytes(path, len(_NPY_MAGIC)) == _NPY_MAGIC:
+        if first_bytes(path, len(MAGIC_PREFIX)) == MAGIC_PREFIX:
             self._open_npy()
         else:
             self._numbers = self._parsed(memory)

@@ -72,7 +72,6 @@ class PackOptions(Checked):
     # fmt: off
     kind: str | None = option(None, Choice("KIND", KINDS), COMMON, f"Kind of the inputs: {help_text()}.",
         flag="--from", shown="detected by file names and content")
-    header: bool = True
     names: tuple[str, ...] | None = option(None, Listed(of=Text("NAME"), always=True), DATA,
         "Names of the columns, instead of those in the header.")
     skip_lines: int = option(0, Number("N", 0, whole=True), DATA, "Lines to leave out at the start of each text file.")
@@ -86,6 +85,7 @@ class PackOptions(Checked):
         "File with a number for each row, one per line or .npy: becomes the column 'label'.")
     on_bad_row: str = option("error", ON_BAD_ROW, DATA,
         "At a row that cannot be read: stop (error), or leave it out and count it (skip).")
+    no_header: bool = option(False, Flag(), DATA, "For CSV: the first line is a row, not the names of the columns.")
     format: str = option("arrow", Choice(names=FORMATS), COMMON, "Format of the shards.")
     rows_per_shard: int | None = option(None, Number("N", 1, whole=True), RESOURCES, "Rows per shard.",
         shown="as many as fit into 134MB")

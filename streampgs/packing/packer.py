@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ import pyarrow as pa
 from streampgs.errors import DataError, OptionError
 from streampgs.option_fields import build
 from streampgs.packing import journal as journals
-from streampgs.packing.ahead import ahead
 from streampgs.packing.inputs import Input, Value, find_inputs
 from streampgs.packing.journal import RUNS, Journal, ReadInput
 from streampgs.packing.labels import Labels
@@ -28,7 +27,7 @@ from streampgs.packing.options import PackOptions
 from streampgs.packing.schemas import conformed, joined_schema
 from streampgs.packing.shards import written
 from streampgs.packing.shuffle import merged, share_of, write_runs
-from streampgs.packing.source import Shape, Source
+from streampgs.packing.source import Shape, Source, ahead
 from streampgs.run.memory import peak_rss_bytes
 from streampgs.run.report import StopRequest
 
@@ -89,19 +88,18 @@ def pack(
     """Write the rows of all inputs as shards into the folder `out`; the same call resumes an interrupted pack.
 
     Inputs are files, folders and globs; 'FILE::label=1' adds a column of one value. Keywords are the options of
-    `streampgs pack`, with the names in docs/reference.md, and `header`: whether CSV has one. With `sql`, a DuckDB query,
-    there are no other inputs.
+    `streampgs pack`, with the names in docs/reference.md. With `sql`, a DuckDB query, there are no other inputs.
     """
     target = Path(os.path.abspath(out))
     if sql is not None:
         if "kind" in chosen or inputs:
             raise OptionError("a query together with other inputs", "name the files in the query")
         chosen["kind"] = "sql"
-    header = chosen.pop("header", True)
+    elif chosen.get("kind") == "sql":
+        raise OptionError("--from sql without a query", "give it with --sql QUERY")
     (options,) = build("pack", chosen, PackOptions)
-    options = replace(options, header=header)
     if target.exists() and not target.is_dir():
-        raise OptionError(f"'{target}' is a file", "name a folder that is absent or empty")
+        raise OptionError(f"'{target}' is a file", "name a new or empty folder")
     passed: list[Path] = []
     if sql is not None:
         _make_ready(target, overwrite)
@@ -110,15 +108,13 @@ def pack(
         sources = [str(inputs)] if isinstance(inputs, str | Path) else [str(source) for source in inputs]
         found, passed = find_inputs(sources, target, options.kind)
         _make_ready(target, overwrite)
-    note = on_note or (lambda _: None)
+    note, progress = on_note or (lambda _: None), on_progress or (lambda _: None)
     if passed:
         more = f" and {len(passed) - 1:,} more" if len(passed) > 1 else ""
         note(f"left out, because the name tells no kind: '{passed[0]}'{more}; --from includes all files")
     with journals.locked(target):
         journal = _open_journal(target, found, options, overwrite)
-        return _Packing(
-            found, target, options, journal, on_progress or (lambda _: None), note, stop or StopRequest()
-        ).run()
+        return _Packing(found, target, options, journal, progress, note, stop or StopRequest()).run()
 
 
 def _kept_query(sql: str, out: Path, overwrite: bool) -> Path:
@@ -139,7 +135,7 @@ def _make_ready(out: Path, overwrite: bool) -> None:
         if held is not None:
             raise OptionError(
                 f"the folder '{out}' holds '{held.name}' and is not the output of an earlier pack",
-                "name an absent or empty folder" + ("; --overwrite removes packed shards only" if overwrite else ""),
+                "name a new or empty folder" + ("; --overwrite removes packed shards only" if overwrite else ""),
             )
 
 
@@ -156,28 +152,27 @@ def _open_journal(out: Path, inputs: list[Input], options: PackOptions, overwrit
     return journal
 
 
+@dataclass
 class _Packing:
-    def __init__(
-        self,
-        inputs: list[Input],
-        out: Path,
-        options: PackOptions,
-        journal: Journal,
-        on_progress: Callable[[PackStatus], None],
-        note: Callable[[str], None],
-        stop: StopRequest,
-    ) -> None:
-        self._inputs, self._out, self._options, self._journal = inputs, out, options, journal
-        self._on_progress, self._note, self._stop = on_progress, note, stop
-        self._sizes = [input.path.stat().st_size for input in inputs]
-        self._reading = 0, Source(inputs[0].path, options)
+    inputs: list[Input]
+    out: Path
+    options: PackOptions
+    journal: Journal
+    on_progress: Callable[[PackStatus], None]
+    note: Callable[[str], None]
+    stop: StopRequest
+
+    def __post_init__(self) -> None:
+        self._sizes = [input.path.stat().st_size for input in self.inputs]
+        self._reading = 0, Source(self.inputs[0].path, self.options)
         """The bytes of earlier inputs, and the present one."""
-        self._shape = Shape(journal.arrow_schema or pa.schema([]))
-        self._labels = Labels(Path(options.labels), options.memory) if options.labels is not None else None
+        self._shape = Shape(self.journal.arrow_schema or pa.schema([]))
+        labels = self.options.labels
+        self._labels = None if labels is None else Labels(Path(labels), self.options.memory)
         self._started = time.perf_counter()
 
     def run(self) -> PackReport:
-        journal, out = self._journal, self._out
+        journal, out = self.journal, self.out
         journal.check_files(out)
         journal.remove_leftovers(out)
         if journal.done:
@@ -190,7 +185,7 @@ class _Packing:
                 except _Widened as widened:
                     self._start_over(widened)
         except _Stopped:
-            return self._report(self._stop.reason or "")
+            return self._report(self.stop.reason or "")
         if self._labels is not None:
             self._labels.check_all_used(journal.rows)
         journal.done, journal.runs = True, []
@@ -203,12 +198,12 @@ class _Packing:
     def _batches(self, first_row: int, surveying: bool = False) -> Iterator[pa.RecordBatch]:
         """All rows from a row on, under one schema. While surveying, the schema grows; otherwise that is refused."""
         before = 0
-        for number, input in enumerate(self._inputs):
-            known = None if surveying else next(iter(self._journal.read[number : number + 1]), None)
+        for number, input in enumerate(self.inputs):
+            known = None if surveying else next(iter(self.journal.read[number : number + 1]), None)
             if known is not None and before + known.rows <= first_row:
                 before += known.rows
                 continue
-            source, start = Source(input.path, self._options), before
+            source, start = Source(input.path, self.options), before
             self._reading = sum(self._sizes[:number]), source
             for batch in input.batches(source, self._shape):
                 batch = self._with_columns(batch, input, before)
@@ -220,7 +215,7 @@ class _Packing:
                 yield batch
             self._check_unchanged(number)
             if known is None and not surveying:
-                self._journal.read.append(ReadInput(before - start, dict(source.skipped)))
+                self.journal.read.append(ReadInput(before - start, dict(source.skipped)))
 
     def _with_columns(self, batch: pa.RecordBatch, input: Input, before: int) -> pa.RecordBatch:
         """With the labels of a file and the columns that are set."""
@@ -247,60 +242,57 @@ class _Packing:
         self._shape.schema = joined
 
     def _check_unchanged(self, number: int) -> None:
-        if self._inputs[number].to_json() != self._journal.inputs[number]:
+        if self.inputs[number].to_json() != self.journal.inputs[number]:
             raise DataError(
-                f"'{self._inputs[number].path}' was changed while it was read",
+                f"'{self.inputs[number].path}' was changed while it was read",
                 "let its writer finish, then start over with --overwrite",
             )
 
     def _start_over(self, widened: _Widened) -> None:
         """Find the schema that holds all rows. Shards that were written are too narrow."""
-        self._note(f"{widened.what}; the pack checks the types of all rows, then starts over")
+        self.note(f"{widened.what}; the pack checks the types of all rows, then starts over")
         self._shape.schema = widened.schema
         with closing(self._watched(self._batches(0, surveying=True), "checking types")) as batches:
             for _ in batches:
                 pass
-        self._journal.start_over(self._shape.schema)
-        self._journal.save(self._out)
-        self._journal.remove_leftovers(self._out)
+        self.journal.start_over(self._shape.schema)
+        self.journal.save(self.out)
+        self.journal.remove_leftovers(self.out)
 
     # ----------------------------------------------------------------------------------------------- rows out
 
     def _write(self) -> None:
-        journal, options = self._journal, self._options
+        journal, options = self.journal, self.options
         if options.shuffle and not journal.runs:
             self._write_runs()
         batches = self._mixed(journal.rows) if options.shuffle else self._batches(journal.rows)
         phase = "mixing" if options.shuffle else "reading"
         with closing(self._watched(batches, phase, journal.rows)) as watched:
             for shard in written(
-                watched, self._out, options.format, options.rows_per_shard, options.block_bytes, len(journal.shards)
+                watched, self.out, options.format, options.rows_per_shard, options.block_bytes, len(journal.shards)
             ):
                 if journal.schema is None:
                     journal.settle(self._shape.schema)
                 journal.shards.append(shard)
-                journal.save(self._out)
+                journal.save(self.out)
         if not journal.rows:
             raise DataError("there are no rows in the inputs", "name files with rows")
 
     def _write_runs(self) -> None:
-        journal = self._journal
+        journal = self.journal
         with closing(self._watched(self._batches(0), "reading")) as watched:
-            runs = write_runs(watched, self._out / RUNS, self._options.seed, share_of(journal.memory))
+            runs = write_runs(watched, self.out / RUNS, self.options.seed, share_of(journal.memory))
         if not runs:
             raise DataError("there are no rows in the inputs", "name files with rows")
         journal.settle(self._shape.schema)
         journal.runs = runs
-        journal.save(self._out)
+        journal.save(self.out)
 
     def _mixed(self, first_row: int) -> Iterator[pa.RecordBatch]:
-        runs = self._journal.runs
+        runs = self.journal.runs
+        paths, total_bytes = [self.out / RUNS / run.name for run in runs], sum(run.bytes for run in runs)
         before = 0
-        for batch in merged(
-            [self._out / RUNS / run.name for run in runs],
-            sum(run.bytes for run in runs),
-            share_of(self._journal.memory),
-        ):
+        for batch in merged(paths, total_bytes, share_of(self.journal.memory)):
             yield batch.slice(min(max(0, first_row - before), batch.num_rows))
             before += batch.num_rows
 
@@ -315,15 +307,15 @@ class _Packing:
                 earlier, source = self._reading
                 done, of = earlier + source.place, sum(self._sizes)
                 if phase == "mixing":
-                    done, of = rows, sum(run.rows for run in self._journal.runs)
-                self._on_progress(PackStatus(phase, min(1.0, done / max(1, of)), rows))
-                if self._stop.reason is not None:
+                    done, of = rows, sum(run.rows for run in self.journal.runs)
+                self.on_progress(PackStatus(phase, min(1.0, done / max(1, of)), rows))
+                if self.stop.reason is not None:
                     raise _Stopped
 
     def _report(self, stopped_by: str, nothing_to_do: bool = False) -> PackReport:
-        journal = self._journal
+        journal = self.journal
         return PackReport(
-            out=str(self._out),
+            out=str(self.out),
             rows=journal.rows,
             shards=len(journal.shards),
             bytes=sum(shard.file_bytes for shard in journal.shards),

@@ -1,19 +1,22 @@
-"""One input file while it is read: its bytes, decompressed, whole lines of it, and its bad rows."""
+"""One input file while it is read: its bytes, decompressed, whole lines of it, its bad rows, and reading ahead."""
 
 from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
 from streampgs.errors import DataError
 from streampgs.packing.options import PackOptions
+
+Item = TypeVar("Item")
 
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
@@ -147,3 +150,18 @@ def text_chunks(source: Source, size: int) -> Iterator[Chunk]:
                     f"'{source.path}', line {line}: no line break within {len(data):,} bytes",
                     "is it text? A longer line needs more --memory",
                 )
+
+
+def ahead(items: Iterator[Item]) -> Generator[Item, None, None]:
+    """The same items, one of them made in advance by a thread, so that parsing overlaps with writing. Closing the generator
+    closes `items`."""
+    end: Any = object()
+    with ThreadPoolExecutor(1, "streampgs-pack") as pool:
+        try:
+            coming = pool.submit(next, items, end)
+            while (item := coming.result()) is not end:
+                coming = pool.submit(next, items, end)
+                yield item
+                del item
+        finally:
+            pool.submit(getattr(items, "close", int)).result()

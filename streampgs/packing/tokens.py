@@ -15,11 +15,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.packing.ahead import ahead
-from streampgs.packing.source import Chunk, Source, text_chunks
+from streampgs.packing.source import Chunk, Source, ahead, text_chunks
 
 NEWLINE, BLANK, COLON, BAR, COMMA = (ord(letter) for letter in "\n :|,")
-NOT_UTF8 = "a line that is not UTF-8"
 _CHUNK_BYTES = 1 << 20
 _BLANKS = bytes.maketrans(b"\t\v\f\r", b"    ")
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", re.IGNORECASE)
@@ -117,12 +115,6 @@ def lists(counts: Ints, child: Any) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(np.append(0, np.cumsum(counts)), pa.int32()), child)
 
 
-def index_array(indices: Ints) -> pa.Array:
-    """As int32 where all fit."""
-    small = indices.size == 0 or int(indices.max()) < 1 << 31
-    return pa.array(indices.astype(np.int32) if small else indices)
-
-
 def parsed(source: Source, parse: Callable[[bytes], pa.RecordBatch | None]) -> Iterator[pa.RecordBatch]:
     """The rows of all chunks of a text."""
     for chunk in ahead(text_chunks(source, _CHUNK_BYTES)):
@@ -158,18 +150,14 @@ def _first_bad(data: bytes, parse: Callable[[bytes], Any], found: BadTokens) -> 
             found = earlier
 
 
-def refuse_lines(data: bytes, is_bad: Callable[[bytes], bool], reason: str) -> None:
-    lines = data.split(b"\n")
-    bad = [at for at, line in enumerate(lines) if is_bad(line)]
-    if bad:
-        raise BadTokens(reason, np.array(bad), sum(len(line) + 1 for line in lines[: bad[0]]))
-
-
 def check_utf8(data: bytes) -> None:
     try:
         data.decode()
     except UnicodeDecodeError:
-        refuse_lines(data, _is_not_utf8, NOT_UTF8)
+        lines = data.split(b"\n")
+        bad = [at for at, line in enumerate(lines) if _is_not_utf8(line)]
+        place = sum(len(line) + 1 for line in lines[: bad[0]])
+        raise BadTokens("a line that is not UTF-8", np.array(bad), place) from None
 
 
 def _is_not_utf8(line: bytes) -> bool:

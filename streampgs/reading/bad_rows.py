@@ -19,44 +19,35 @@ from streampgs.errors import DataError
 from streampgs.kernels import placing_loop as row_loops
 from streampgs.table.layout import Columns
 
-_SKIP = "fix the data, or leave such rows out with --on-bad-row skip"
-
-# reason → (short name for counts, fault of a row, remedy)
-REASONS: dict[int, tuple[str, str, str]] = {
-    row_loops.NEGATIVE_INDEX: ("negative index", "a negative or null index", _SKIP),
-    row_loops.INDEX_TOO_LARGE: (
-        "index too large",
-        "an index at or above the number of features",
-        f"raise --feature-count, or {_SKIP}",
-    ),
-    row_loops.REPEATED_INDEX: ("repeated index", "an index named twice", _SKIP),
-    row_loops.VALUE_NOT_FINITE: ("feature not finite", "a feature that is null, NaN or infinite", _SKIP),
-    row_loops.VALUE_TOO_LARGE: (
-        "feature too large",
-        "a feature beyond the range of float32",
-        f"scale the column down, or {_SKIP}",
-    ),
-    label_layout.LABEL_NULL: ("label null", "no label", _SKIP),
-    label_layout.LABEL_NOT_FINITE: ("label not finite", "a label that is NaN or infinite", _SKIP),
+# reason → (short name for counts, fault of a row)
+REASONS: dict[int, tuple[str, str]] = {
+    row_loops.NEGATIVE_INDEX: ("negative index", "a negative or null index"),
+    row_loops.INDEX_TOO_LARGE: ("index too large", "an index at or above the number of features"),
+    row_loops.REPEATED_INDEX: ("repeated index", "an index named twice"),
+    row_loops.VALUE_NOT_FINITE: ("feature not finite", "a feature that is null, NaN or infinite"),
+    row_loops.VALUE_TOO_LARGE: ("feature too large", "a feature beyond the range of float32"),
+    label_layout.LABEL_NULL: ("label null", "no label"),
+    label_layout.LABEL_NOT_FINITE: ("label not finite", "a label that is NaN or infinite"),
+    label_layout.LABEL_NO_CLASS: ("label no class", "a label outside {-1, 0, 1}"),
+    label_layout.LABEL_UNKNOWN_CLASS: ("label of an unknown class", "a label that is none of the classes"),
+    label_layout.LABEL_TOO_LOW: ("negative label", "a negative label, but the loss is for counts"),
+    row_layout.WEIGHT_BAD: ("bad weight", "a weight that is null, negative or not finite"),
+    row_layout.OFFSET_BAD: ("bad offset", "an offset that is null or not finite"),
+    row_layout.FEATURES_NULL: ("features null", "null in place of a list of features"),
+    LENGTHS_DIFFER: ("lengths differ", "'indices' and 'values' of different lengths"),
+    WIDTH_DIFFERS: ("width differs", "another number of features than the rows before"),
+}
+_REMEDIES = {
+    row_loops.INDEX_TOO_LARGE: "raise --feature-count, or ",
+    row_loops.VALUE_TOO_LARGE: "scale the column down, or ",
     label_layout.LABEL_NO_CLASS: (
-        "label no class",
-        "a label outside {-1, 0, 1}",
-        f"name the positive class with --positive VALUE, list more than two with --classes A,B,C, or {_SKIP}",
+        "name the positive class with --positive VALUE, list more than two with --classes A,B,C, or "
     ),
     label_layout.LABEL_UNKNOWN_CLASS: (
-        "label of an unknown class",
-        "a label that is none of the classes",
-        f"in a new run list all of them with --classes A,B,…, or name one against all others with --positive VALUE; or {_SKIP}",
+        "in a new run list all of them with --classes A,B,…, or name one against all others with --positive VALUE; or "
     ),
-    label_layout.LABEL_TOO_LOW: ("negative label", "a negative label, but the loss is for counts", _SKIP),
-    row_layout.WEIGHT_BAD: ("bad weight", "a weight that is null, negative or not finite", _SKIP),
-    row_layout.OFFSET_BAD: ("bad offset", "an offset that is null or not finite", _SKIP),
-    row_layout.FEATURES_NULL: ("features null", "null in place of a list of features", _SKIP),
-    LENGTHS_DIFFER: ("lengths differ", "'indices' and 'values' of different lengths", _SKIP),
-    WIDTH_DIFFERS: ("width differs", "another number of features than the rows before", _SKIP),
 }
-
-
+_USUAL_REMEDY = "fix the data, or leave such rows out with --on-bad-row skip"
 _OF_LABELS = (
     label_layout.LABEL_NOT_FINITE,
     label_layout.LABEL_NO_CLASS,
@@ -82,7 +73,7 @@ def bad_row_error(
     k = int(np.flatnonzero(reasons)[0])
     reason, row = int(reasons[k]), int(rows[k])
     alike = int(np.count_nonzero(reasons == reason))
-    _, fault, remedy = REASONS[reason]
+    fault, remedy = REASONS[reason][1], _REMEDIES.get(reason, "") + _USUAL_REMEDY
     many = f" ({alike} such rows in this block)" if alike > 1 else ""
     unknown = _unknown_string(columns, block, row) if reason == label_layout.LABEL_UNKNOWN_CLASS else None
     if unknown is not None:

@@ -165,7 +165,7 @@ class BlockFinder:
         self._copies.announce(plan.start, self._to_be_copied(groups))
         for i, group in enumerate(groups):
             self.check_stop()
-            if self._is_cached(group) if group.shard.decoded else self._copies.are_here([group]):
+            if self._is_cached(group) if group.shard.decoded else self._copies.are_here([group.shard]):
                 for block in self._of_piece(plan, i, group):
                     block.source.announce(block.start, block.stop)
 
@@ -173,7 +173,7 @@ class BlockFinder:
         """The groups of the window, if all are decoded straight into it."""
         groups = self._groups_of(plan)
         whole = (self._is_decoded_into_window(plan, i, group) for i, group in enumerate(groups))
-        return groups if all(whole) and self._copies.are_here(groups) else None
+        return groups if all(whole) and self._copies.are_here(group.shard for group in groups) else None
 
     def _group(self, number: int, slice_rows: int | None = None) -> Group:
         shard, in_file = self.catalog.shard_of(number)
@@ -189,7 +189,7 @@ class BlockFinder:
     def _to_be_copied(self, groups: list[Group]) -> list[RemoteObject]:
         """Where decoded slices are in the cache, the copy is not needed."""
         wanted = {g.number: g for g in groups if isinstance(g.shard.path, RemoteObject)}
-        return remote_shards(group for group in wanted.values() if not self._is_cached(group))
+        return remote_shards(group.shard for group in wanted.values() if not self._is_cached(group))
 
     def _is_decoded_into_window(self, plan: WindowPlan, piece: int, group: Group) -> bool:
         """Whether the piece is a whole group that must be decoded and is not in the cache."""
@@ -223,7 +223,7 @@ class BlockFinder:
         assert self.cache is not None
         file = self.cache.open(group)
         if file is None:  # removed or damaged since it was looked for
-            self._copies.fetch(remote_shards([group]))
+            self._copies.fetch(remote_shards([group.shard]))
             self._decode(group)
             file = self.cache.open(group)
         if file is None:
@@ -270,7 +270,7 @@ class BlockFinder:
                 continue
             shard = self.catalog.shard_of(number)[0]
             if shard != ready:
-                self._copies.wait_for(shard, remote_shards([group]))
+                self._copies.wait_for(shard, remote_shards([group.shard]))
                 self._copies.announce(shard + 1, remote_shards(self.catalog.shards[shard + 1 : shard + 2]))
                 ready = shard
             yield from islice(self._all_slices(group), first, None, every)

@@ -22,8 +22,8 @@ from streampgs.encoding.rows import INDICES, RowBlock
 from streampgs.errors import DataError, RunError
 from streampgs.files import new_file, remove_leftovers
 from streampgs.formats.arrow_columns import ColumnPlace, check_places, column_places, list_offsets, read_column
-from streampgs.formats.arrow_metadata import MetadataDamaged, metadata_length, read_batch_metadata
-from streampgs.formats.format import Bytes
+from streampgs.formats.arrow_metadata import metadata_length, read_batch_metadata
+from streampgs.formats.format import Bytes, Damaged
 from streampgs.formats.local import LocalFile
 from streampgs.kernels.randomness import checksum
 from streampgs.reading.decode import Group
@@ -35,10 +35,6 @@ _INDEX = np.dtype([("offset", "<i8"), ("bytes", "<i8"), ("rows", "<i8"), ("check
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
 
-class CacheDamaged(Exception):
-    """The content of the file has changed since it was written."""
-
-
 @dataclass
 class CacheFile:
     """One decoded group, open for reading."""
@@ -47,13 +43,6 @@ class CacheFile:
     file: LocalFile
     index: NDArray[np.void]
     places: dict[str, ColumnPlace]
-
-    @property
-    def slices(self) -> int:
-        return len(self.index) - 1
-
-    def rows(self, number: int) -> int:
-        return int(self.index["rows"][number + 1])
 
     def announce(self, number: int) -> None:
         """Ask for the bytes of slice `number`."""
@@ -67,15 +56,10 @@ class CacheFile:
         size = metadata_length(prefix.tobytes())
         if size > len(prefix):
             prefix = self._read(int(entry["offset"]), min(size, int(entry["bytes"])), scratch)
-        try:
-            batch = read_batch_metadata(prefix.tobytes())
-            check_places(self.places, batch)
-            body = int(entry["offset"]) + size
-            offsets = list_offsets(
-                self.places[INDICES], batch, 0, self.rows(number), lambda o, n: self._read(body + o, n, scratch)
-            )
-        except MetadataDamaged as error:
-            raise CacheDamaged(str(error)) from error
+        batch = read_batch_metadata(prefix.tobytes())
+        check_places(self.places, batch)
+        body, rows = int(entry["offset"]) + size, int(self.index["rows"][number + 1])
+        offsets = list_offsets(self.places[INDICES], batch, 0, rows, lambda o, n: self._read(body + o, n, scratch))
         return np.diff(offsets)
 
     def rows_of(self, number: int, scratch: Scratch) -> RowBlock:
@@ -83,7 +67,7 @@ class CacheFile:
         entry = self.index[number + 1]
         message = self._read(int(entry["offset"]), int(entry["bytes"]), scratch)
         if checksum(message) != entry["checksum"]:
-            raise CacheDamaged("a checksum that does not match")
+            raise Damaged("a checksum that does not match")
         size = metadata_length(message[:8].tobytes())
         batch = read_batch_metadata(message[:size].tobytes())
         return RowBlock.of_columns(
@@ -98,7 +82,7 @@ class CacheFile:
         try:
             self.file.read_into(target, offset)
         except (OSError, DataError) as error:
-            raise CacheDamaged(str(error)) from error
+            raise Damaged(str(error)) from error
         return target
 
     def close(self) -> None:
@@ -125,7 +109,7 @@ class BlockCache:
             return None
         try:
             return _open(path, file, group)
-        except (CacheDamaged, OSError, DataError, pa.ArrowInvalid):
+        except (Damaged, OSError, DataError, pa.ArrowInvalid):
             file.close()
             self.discard(path)
             return None
@@ -175,19 +159,19 @@ def _of(index: NDArray[np.void]) -> int:
 def _open(path: Path, file: LocalFile, group: Group) -> CacheFile:
     size = file.size
     if size < _TAIL.itemsize:
-        raise CacheDamaged("too short")
+        raise Damaged("too short")
     tail = np.frombuffer(file.read(_TAIL.itemsize, size - _TAIL.itemsize), np.uint8)
     (messages, index_checksum, magic) = tail.view(_TAIL)[0]
     index_bytes = int(messages) * _INDEX.itemsize
     if magic != _MAGIC or index_bytes + _TAIL.itemsize > size:
-        raise CacheDamaged("no index at its end")
+        raise Damaged("no index at its end")
     raw = file.read(index_bytes, size - _TAIL.itemsize - index_bytes)
     index = np.frombuffer(raw, _INDEX)
     expected = [min(group.slice_rows, group.rows - start) for start in range(0, group.rows, group.slice_rows)]
     if _of(index) != int(index_checksum) or index["rows"][1:].tolist() != expected:
-        raise CacheDamaged("an index that does not match")
+        raise Damaged("an index that does not match")
     schema_bytes = file.read(int(index["bytes"][0]), int(index["offset"][0]))
     if checksum(np.frombuffer(schema_bytes, np.uint8)) != index["checksum"][0]:
-        raise CacheDamaged("a schema that does not match")
+        raise Damaged("a schema that does not match")
     schema = pa.ipc.read_schema(pa.py_buffer(schema_bytes))
     return CacheFile(path, file, index, column_places(schema, schema.names))

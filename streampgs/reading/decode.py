@@ -19,6 +19,7 @@ from streampgs.encoding.rows import RowBlock, joined
 from streampgs.errors import DataError
 from streampgs.formats.format import OpenShard
 from streampgs.formats.registry import open_shard
+from streampgs.reading.placing import Origin
 from streampgs.reading.table_rows import rows_of_table
 from streampgs.table.catalog import Shard
 from streampgs.table.layout import Columns
@@ -49,6 +50,15 @@ class Group:
     @property
     def name(self) -> str:
         return f"shard '{self.shard.path}', {self.shard.group_name} {self.in_file}"
+
+    def origin(self, first: int) -> Origin:
+        """Of rows from number `first` on."""
+
+        def name_of(row: int) -> str:
+            in_file = sum(self.shard.group_rows[: self.in_file]) + first + row
+            return f"{self.name}, row {first + row} (row {in_file} of the file)"
+
+        return Origin(self.shard.layout, name_of)
 
     @property
     def rows(self) -> int:
@@ -81,15 +91,15 @@ def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) 
                 yield rows_of_table(dict(zip(batch.schema.names, batch.columns, strict=True)), columns)
             first += batch.num_rows
         return
-    columns = _as_catalogued(columns, columns.encoding, shard)
-    assert isinstance(columns.encoding, Encoding)
-    at_once = max(1, int(min(_ENCODED_BATCH_BYTES / columns.encoding.work_bytes_per_row, _MOST_ENCODED_ROWS)))
+    encoding = _as_catalogued(columns.encoding, shard)
+    columns = replace(columns, encoding=encoding)
+    at_once = max(1, int(min(_ENCODED_BATCH_BYTES / encoding.work_bytes_per_row, _MOST_ENCODED_ROWS)))
     if at_once >= slice_rows:
-        for block in _encoded(shard, group, at_once // slice_rows * slice_rows, columns, reusing=True):
+        for block in _encoded(shard, group, at_once // slice_rows * slice_rows, columns, encoding, reusing=True):
             for start in range(0, block.num_rows, slice_rows):
                 yield block.slice(start, slice_rows)
     else:
-        yield from _evened(_encoded(shard, group, at_once, columns, reusing=False), slice_rows, joined)
+        yield from _evened(_encoded(shard, group, at_once, columns, encoding, reusing=False), slice_rows, joined)
 
 
 @contextmanager
@@ -103,41 +113,36 @@ def _naming_rows(shard: Shard, group: int, first: int) -> Iterator[None]:
         ) from fault
 
 
-def _as_catalogued(columns: Columns, encoding: Encoding, shard: Shard) -> Columns:
-    """With the encoding as of the shard's arrival, so that its rows never change."""
+def _as_catalogued(encoding: Encoding, shard: Shard) -> Encoding:
+    """The encoding as of the shard's arrival, so that its rows never change."""
     then = encoding.as_of(shard.layout.encoding) if shard.layout.encoding is not None else None
     if then is None:
         raise DataError(f"shard '{shard.path}' was encoded differently", "start a new run")
-    return replace(columns, encoding=then)
+    return then
 
 
-def _encoded(shard: Shard, group: int, rows: int, columns: Columns, reusing: bool) -> Iterator[RowBlock]:
+def _encoded(
+    shard: Shard, group: int, rows: int, columns: Columns, encoding: Encoding, reusing: bool
+) -> Iterator[RowBlock]:
     """Blocks of so many rows; rows that are much longer than in the sample are encoded a few at a time."""
-    assert isinstance(columns.encoding, Encoding)
-    encoder = Encoder(columns.encoding, reusing)
-    longest = max(_ENCODED_BATCH_BYTES, _MUCH_LONGER * rows * columns.encoding.bytes_per_row)
+    encoder = Encoder(encoding, reusing)
+    longest = max(_ENCODED_BATCH_BYTES, _MUCH_LONGER * rows * encoding.bytes_per_row)
     first = 0
     for batch in _one_ahead(raw_slices(shard, group, rows, columns)):
         parts = math.ceil(read_bytes(columns_of_batch(batch, shard)) / longest)
         with _naming_rows(shard, group, first):
-            yield (
-                _encoded_batch(encoder, batch, shard, columns)
-                if parts <= 1
-                else _in_parts(batch, parts, shard, columns)
-            )
+            if parts <= 1:
+                yield _encoded_batch(encoder, batch, shard, columns)
+            else:
+                lasting, size = Encoder(encoding), -(-batch.num_rows // parts)
+                cuts = (batch.slice(start, size) for start in range(0, batch.num_rows, size))
+                yield joined([_encoded_batch(lasting, cut, shard, columns) for cut in cuts])
         first += batch.num_rows
 
 
 def _encoded_batch(encoder: Encoder, batch: pa.RecordBatch, shard: Shard, columns: Columns) -> RowBlock:
     read = columns_of_batch(batch, shard)
     return encoder.encode(read, batch.num_rows, columns.labelled, columns.weight, columns.offset)
-
-
-def _in_parts(batch: pa.RecordBatch, parts: int, shard: Shard, columns: Columns) -> RowBlock:
-    assert isinstance(columns.encoding, Encoding)
-    encoder, rows = Encoder(columns.encoding), -(-batch.num_rows // parts)
-    cuts = (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
-    return joined([_encoded_batch(encoder, part, shard, columns) for part in cuts])
 
 
 def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

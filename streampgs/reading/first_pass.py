@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,23 +18,16 @@ from streampgs.encoding.rows import RowBlock
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.decode import DECODER_NAME, Group
-from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
+from streampgs.reading.placing import Found, RowPlacer, RowRules
 from streampgs.reading.window import Window
-from streampgs.table.catalog import Shard
-
-
-@dataclass(frozen=True)
-class Target:
-    """The slots of a group's rows in a window."""
-
-    window: Window
-    slots: NDArray[np.int64]
+from streampgs.table.layout import Layout
 
 
 class Decoding:
     """The groups that are being decoded into one window."""
 
-    def __init__(self) -> None:
+    def __init__(self, window: Window) -> None:
+        self.window = window
         self.running: list[Future[Found]] = []
         self._given_up = threading.Event()
 
@@ -61,16 +53,19 @@ class Decoders:
         self._count = count
         self._pool: ThreadPoolExecutor | None = None
 
-    def begin(self, wanted: list[tuple[Group, Target]], width: int | None, keep: bool) -> Decoding:
-        """`width` as in RowPlacer; `keep`: write the rows of cached shards into the cache."""
-        decoding = Decoding()
+    def begin(
+        self, window: Window, wanted: list[tuple[Group, NDArray[np.int64]]], width: int | None, keep: bool
+    ) -> Decoding:
+        """`wanted`: groups, and the slots of their rows in the window; `width` as in RowPlacer; `keep`: write
+        the rows of cached shards into the cache."""
+        decoding = Decoding(window)
         if wanted and self._pool is None:
             self._pool = ThreadPoolExecutor(self._count, DECODER_NAME)
-        for group, target in wanted:
+        for group, slots in wanted:
             assert self._pool is not None
             placer = RowPlacer(self._rules, width)
             cache = self._cache if keep and group.shard.cached else None
-            decoding.running.append(self._pool.submit(self._decode, group, target, placer, cache, decoding))
+            decoding.running.append(self._pool.submit(self._decode, group, slots, placer, cache, decoding))
         return decoding
 
     def close(self) -> None:
@@ -79,10 +74,15 @@ class Decoders:
             self._pool = None
 
     def _decode(
-        self, group: Group, target: Target, placer: RowPlacer, cache: BlockCache | None, decoding: Decoding
+        self,
+        group: Group,
+        slots: NDArray[np.int64],
+        placer: RowPlacer,
+        cache: BlockCache | None,
+        decoding: Decoding,
     ) -> Found:
         found = Found()
-        placed = self._placed(group, target, placer, decoding, found)
+        placed = self._placed(group, slots, placer, decoding, found)
         if cache is not None:
             slices = (
                 block.slice(first, group.slice_rows)
@@ -96,23 +96,23 @@ class Decoders:
         return found
 
     def _placed(
-        self, group: Group, target: Target, placer: RowPlacer, decoding: Decoding, found: Found
+        self, group: Group, slots: NDArray[np.int64], placer: RowPlacer, decoding: Decoding, found: Found
     ) -> Iterator[RowBlock]:
         """The group's rows; each block is yielded after it was copied into the window."""
         row = 0
         for block in group.blocks():
             self._check_stop()
             decoding.check()
-            slots = target.slots[row : row + block.num_rows]
-            lengths = None if placer.width is not None else _lengths(block, placer, group.shard)
-            with target.window.room_for(lengths, slots):
-                placer.place(block, None, slots, target.window, Origin(group.shard, group.in_file, row), found)
+            here = slots[row : row + block.num_rows]
+            lengths = None if placer.width is not None else _lengths(block, placer, group.shard.layout)
+            with decoding.window.room_for(lengths, here):
+                placer.place(block, None, here, decoding.window, group.origin(row), found)
             row += block.num_rows
             yield block
 
 
-def _lengths(block: RowBlock, placer: RowPlacer, shard: Shard) -> NDArray[np.int64]:
+def _lengths(block: RowBlock, placer: RowPlacer, layout: Layout) -> NDArray[np.int64]:
     """Of rows among sparse ones; dense rows of wrong lengths are left out."""
     if block.indices is not None:
         return np.diff(block.bounds)
-    return np.full(block.num_rows, placer.width_of(shard) or 0, np.int64)
+    return np.full(block.num_rows, placer.width_of(layout) or 0, np.int64)

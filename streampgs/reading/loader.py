@@ -7,9 +7,10 @@ are copied to their places. Groups that are decoded straight into the window are
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,22 +21,20 @@ from numpy.typing import NDArray
 
 from streampgs.encoding.rows import FEATURES_NULL, RowBlock
 from streampgs.errors import DataError, OptionError, StreampgsError
-from streampgs.formats.arrow_metadata import MetadataDamaged
+from streampgs.formats.format import Damaged
 from streampgs.kernels.randomness import checksum, shuffled
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.blocks import Block, BlockFinder, CachedSlice
-from streampgs.reading.cache import BlockCache, CacheDamaged, CacheFile
+from streampgs.reading.cache import BlockCache, CacheFile
 from streampgs.reading.decode import Group
-from streampgs.reading.first_pass import Decoders, Decoding, Target
-from streampgs.reading.placing import Found, Origin, RowPlacer, RowRules
+from streampgs.reading.first_pass import Decoders, Decoding
+from streampgs.reading.placing import Found, RowPlacer, RowRules
 from streampgs.reading.scratch import Scratch
 from streampgs.reading.window import Window, joined
 from streampgs.stores.copies import Copies
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import SPARSE
-
-__all__ = ["RowRules", "WindowFiller", "refuse_unreadable"]
 
 Ints = NDArray[np.int64]
 _SAMPLED_BLOCK_BYTES = 1 << 18
@@ -52,7 +51,7 @@ class _Part:
     """None: known only after decoding."""
 
     @property
-    def room(self) -> int:
+    def most_entries(self) -> int:
         if self.lengths is not None:
             return int(self.lengths.sum())
         assert isinstance(self.source, Group)
@@ -108,7 +107,7 @@ class WindowFiller:
 
     def announce(self, plan: WindowPlan) -> None:
         """Let the system read ahead for the next window."""
-        with suppress(OSError, StreampgsError, CacheDamaged):  # raised again when the window is filled
+        with suppress(OSError, StreampgsError, Damaged):  # raised again when the window is filled
             self.blocks.announce(plan)
 
     def start(self, plan: WindowPlan, window: Window) -> None:
@@ -193,10 +192,10 @@ class WindowFiller:
         window.plan = plan
         window.number_rows = partial(_row_numbers, plan, self.catalog)
         self._lay_out(parts, window)
-        groups = [(part.source, Target(window, part.slots)) for part in parts if isinstance(part.source, Group)]
+        groups = [(part.source, part.slots) for part in parts if isinstance(part.source, Group)]
         blocks = [(part.source, part) for part in parts if isinstance(part.source, Block)]
         keep = self.last_epoch is None or plan.start.epoch + 1 < self.last_epoch
-        return _Filling(self._decoders.begin(groups, self._placer.width, keep), blocks)
+        return _Filling(self._decoders.begin(window, groups, self._placer.width, keep), blocks)
 
     def _lay_out(self, parts: list[_Part], window: Window) -> None:
         """Reserve memory in the window: in visiting order if all lengths are known; else part by part, first the rows of
@@ -207,15 +206,15 @@ class WindowFiller:
         if len(known) == len(parts):
             window.lay_out(np.concatenate(known), np.concatenate(slots), shape)
             return
-        room = sum(part.room for part in parts)
-        window.allocate(sum(len(part.slots) for part in parts), room, shape)
+        entries = sum(part.most_entries for part in parts)
+        window.allocate(sum(len(part.slots) for part in parts), entries, shape)
         for part in parts:
             if part.lengths is not None:
                 window.lay_out_next(part.lengths, part.slots)
 
     def _lengths(self, source: Block | Group) -> Ints | None:
         if not self.sparse:
-            return np.full(source.rows, self._placer.width_of(source.shard), np.int64)
+            return np.full(source.rows, self._placer.width_of(source.shard.layout), np.int64)
         if isinstance(source, Group):
             return None
         if source.shard.layout.kind != SPARSE:
@@ -254,7 +253,6 @@ class WindowFiller:
 
     def _place(self, block: Block, part: _Part, window: Window, found: Found) -> None:
         self._scratch.reset()
-        group = block.group
         with self._naming_faults(block):
             rows = block.source.rows(block.start, block.stop, self._scratch)
         if rows.indices is not None:
@@ -262,16 +260,14 @@ class WindowFiller:
             assert part.lengths is not None
             if not np.array_equal(lengths if block.picks is None else lengths[block.picks], part.lengths):
                 self._raise_changed(block)
-        self._placer.place(
-            rows, block.picks, part.slots, window, Origin(group.shard, group.in_file, block.start), found
-        )
+        self._placer.place(rows, block.picks, part.slots, window, block.group.origin(block.start), found)
 
     @contextmanager
     def _naming_faults(self, block: Block) -> Iterator[None]:
         """Turn faults of reading into errors that name the group."""
         try:
             yield
-        except (CacheDamaged, MetadataDamaged, pa.ArrowException, OSError) as fault:
+        except (Damaged, pa.ArrowException, OSError) as fault:
             if isinstance(block.source, CachedSlice) and not isinstance(fault, OSError):
                 raise _GroupDamaged(block.source.file) from fault
             raise DataError(
@@ -281,8 +277,20 @@ class WindowFiller:
 
     def _raise_changed(self, block: Block) -> None:
         if isinstance(block.source, CachedSlice):
-            raise _GroupDamaged(block.source.file) from CacheDamaged("row lengths that do not match")
+            raise _GroupDamaged(block.source.file) from Damaged("row lengths that do not match")
         raise DataError(f"shard '{block.shard.path}' changed while it was being read", "restore it, or start a new run")
+
+
+@contextmanager
+def one_pass(catalog: Catalog, rules: RowRules) -> Iterator[WindowFiller]:
+    """For one pass over a catalog. Copies of the current remote shard and the next are in a temporary folder."""
+    with ExitStack() as stack:
+        copies = None
+        if catalog.remote:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="streampgs-")))
+            copies = stack.enter_context(closing(Copies(folder, None)))
+            catalog = catalog.with_copies_in(folder)
+        yield stack.enter_context(closing(WindowFiller(catalog, np.empty(0, np.int64), rules, None, copies)))
 
 
 def _row_numbers(plan: WindowPlan, catalog: Catalog) -> Ints:

@@ -57,9 +57,7 @@ class MixedWindow:
         most = int((1.0 + sizes.replay) * sizes.window_bytes)
         rows = most // self._row_bytes + 1
         # Memory is taken as it is written to, so that many short rows and few long ones both fit.
-        self._numbers, self._starts, self._stops = (np.empty(rows, np.int64) for _ in range(3))
-        self._labels, self._weights = shape.cell_arrays(rows)
-        self._indices, self._values = shape.entry_arrays(most // shape.entry_bytes + 1)
+        self._read = StreamRows.with_memory_for(shape, rows, most // shape.entry_bytes + 1)
         self.begin()
 
     def begin(self) -> None:
@@ -73,7 +71,7 @@ class MixedWindow:
         count = int(np.searchsorted(reached, self.sizes.window_bytes, side="right"))
         if count:
             self._used = int(reached[count - 1])
-            self._append(rows, np.arange(first, first + count), rows.numbers[first : first + count])
+            self._append(rows, np.arange(first, first + count))
             self.fresh += count
         elif len(lengths) and not self.fresh:
             raise DataError(
@@ -91,40 +89,41 @@ class MixedWindow:
         picks = permuted(key_of(seed, "replay", start), reservoir.filled, np.arange(wanted, dtype=np.int64))
         taken = np.cumsum(self._row_bytes + self.shape.entry_bytes * reservoir.lengths[picks])
         fitting = int(np.searchsorted(taken, int(self.sizes.replay * self.sizes.window_bytes), side="right"))
-        self._append(reservoir.rows(), picks[:fitting], None)
+        self._append(reservoir.rows(), picks[:fitting])
 
-    def _append(self, rows: StreamRows, picks: Ints, numbers: Ints | None) -> None:
-        here = slice(self.rows, self.rows + len(picks))
+    def _append(self, rows: StreamRows, picks: Ints) -> None:
+        read, here = self._read, slice(self.rows, self.rows + len(picks))
         lengths = rows.stops[picks] - rows.starts[picks]
         stops = self._entries + np.cumsum(lengths)
-        self._stops[here] = stops
-        self._starts[here] = stops - lengths
-        self._labels[here] = rows.labels[picks]
+        read.stops[here] = stops
+        read.starts[here] = stops - lengths
+        read.labels[here] = rows.labels[picks]
         if self.shape.weighted:
-            self._weights[here] = rows.weights[picks]
-        self._numbers[here] = 0 if numbers is None else numbers
+            read.weights[here] = rows.weights[picks]
+        read.numbers[here] = rows.numbers[picks]
         copy_rows(
-            picks, rows.starts, rows.stops, rows.indices, rows.values, self._starts[here], self._indices, self._values
+            picks, rows.starts, rows.stops, rows.indices, rows.values, read.starts[here], read.indices, read.values
         )
         self.rows = here.stop
         self._entries = int(stops[-1]) if len(stops) else self._entries
 
     def finish(self, plan: WindowSpan) -> Window:
         """The window, with its rows in the order of visit."""
-        window, slots = self.window, shuffled(np.uint64(plan.shuffle_key), self.rows)
-        for name, array in (("starts", self._starts), ("stops", self._stops), ("weights", self._weights)):
+        window, read, slots = self.window, self._read, shuffled(np.uint64(plan.shuffle_key), self.rows)
+        for name in ("starts", "stops", "weights"):
+            array = getattr(read, name)
             if array.size:
                 window.reserve(name, self.rows)[slots] = array[: self.rows]
         cells, several = np.empty((self.rows, self.shape.cells)), self.shape.labels > 1
-        cells[slots] = self._labels[: self.rows]
+        cells[slots] = read.labels[: self.rows]
         labels = np.ascontiguousarray(cells[:, : self.shape.labels])
         window.labels = labels if several else labels.ravel()
         window.offsets = cells[:, -1].copy() if self.shape.offset else np.empty(0)
         window.number_rows = partial(self._numbers_of, slots)
         window.seen = np.zeros(self.rows, np.bool_)
         window.seen[slots[self.fresh :]] = True
-        window.values = self._values[: self._entries]
-        window.indices = self._indices[: self._entries if self.shape.sparse else 0]
+        window.values = read.values[: self._entries]
+        window.indices = read.indices[: self._entries if self.shape.sparse else 0]
         window.plan, window.rows, window.entries = plan, self.rows, self._entries
         window.largest_index = int(window.indices.max(initial=0)) if self._entries else -1
         if not self.shape.sparse and self.rows:
@@ -135,18 +134,13 @@ class MixedWindow:
     def _numbers_of(self, slots: Ints) -> Ints:
         """Numbers of the window's rows; rows that are replayed have -1."""
         numbers = np.empty(len(slots), np.int64)
-        numbers[slots[: self.fresh]] = self._numbers[: self.fresh]
+        numbers[slots[: self.fresh]] = self._read.numbers[: self.fresh]
         numbers[slots[self.fresh :]] = -1
         return numbers
 
     def contents(self, first: int, stop: int) -> StreamRows:
         """Rows as they were read: the new ones, then those from the reservoir."""
-        cut = slice(first, stop)
-        return StreamRows(
-            0, self._numbers[cut], self._starts[cut], self._stops[cut], self._labels[cut],
-            self._weights[cut] if self.shape.weighted else self._weights, self._indices, self._values,
-            _NO_INTS, _NO_INTS,
-        )  # fmt: skip
+        return self._read.rows(first, stop)
 
     def leave_out(self, numbers: Ints, reasons: Ints) -> None:
         if len(numbers):
@@ -155,5 +149,5 @@ class MixedWindow:
 
     def restore(self, rows: StreamRows, fresh: int) -> None:
         self.begin()
-        self._append(rows, np.arange(len(rows)), rows.numbers)
+        self._append(rows, np.arange(len(rows)))
         self.fresh = fresh

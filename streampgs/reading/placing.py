@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,6 @@ from streampgs.encoding.rows import WIDTH_DIFFERS, Floats, RowBlock
 from streampgs.kernels.placing_loop import place_dense, place_sparse, repeat_table
 from streampgs.reading.bad_rows import bad_row_error
 from streampgs.reading.window import RowShape, Window
-from streampgs.table.catalog import Shard
 from streampgs.table.layout import Columns, Layout
 
 LARGEST_INDEX = 2**31 - 2
@@ -63,31 +63,11 @@ class Found:
 
 @dataclass(frozen=True)
 class Origin:
-    """The source of rows: a group of a shard, from its row `first_row` on."""
+    """The source of a block of rows."""
 
-    shard: Shard
-    group: int
-    first_row: int
-
-    def name_of(self, row: int) -> str:
-        in_group = self.first_row + row
-        in_file = sum(self.shard.group_rows[: self.group]) + in_group
-        return f"shard '{self.shard.path}', {self.shard.group_name} {self.group}, row {in_group} (row {in_file} of the file)"
-
-
-class HasLayout(Protocol):
-    """A shard, or a stream."""
-
-    @property
-    def layout(self) -> Layout: ...
-
-
-class NamesRows(Protocol):
-    @property
-    def shard(self) -> HasLayout: ...
-
-    def name_of(self, row: int) -> str:
-        """The name of a row in errors."""
+    layout: Layout
+    name_of: Callable[[int], str]
+    """The name of a row in errors, from its number in the block."""
 
 
 class RowPlacer:
@@ -111,9 +91,9 @@ class RowPlacer:
         else:
             place_dense(_NO_ROWS, _NO_ROWS, 1, _frozen(values), _NO_ROWS, values, reasons)
 
-    def width_of(self, shard: HasLayout) -> int | None:
+    def width_of(self, layout: Layout) -> int | None:
         """The length of a dense row. Encoded rows are as long as there were columns when the shard arrived."""
-        return shard.layout.width if shard.layout.encoding is not None else self.width
+        return layout.width if layout.encoding is not None else self.width
 
     def place(
         self,
@@ -121,14 +101,14 @@ class RowPlacer:
         picks: NDArray[np.int64] | None,
         slots: NDArray[np.int64],
         window: Window,
-        origin: NamesRows,
+        origin: Origin,
         found: Found,
     ) -> None:
         """Copy the rows in `picks` (None: all) to their slots in the window."""
         faults = block.faults.copy()
-        targets, weights = self._targets(block, origin.shard, faults)
+        targets, weights = targets_of(block, self.rules.columns, self.rules.classifies, origin.layout.classes, faults)
         values = _NO_VALUES if block.values is None else block.values
-        width = self.width_of(origin.shard) or 0
+        width = self.width_of(origin.layout) or 0
         if block.indices is None:
             values = _of_width(block, values, width, faults)
         rows = np.arange(block.num_rows) if picks is None else picks
@@ -161,7 +141,7 @@ class RowPlacer:
         rows: NDArray[np.int64],
         reasons: NDArray[np.uint8],
         slots: NDArray[np.int64],
-        origin: NamesRows,
+        origin: Origin,
         found: Found,
     ) -> None:
         bad = np.flatnonzero(reasons)
@@ -171,10 +151,6 @@ class RowPlacer:
             found.skipped.update(reasons[bad].tolist())
             found.dropped.append(slots[bad])
             found.reasons.append(reasons[bad])
-
-    def _targets(self, block: RowBlock, shard: HasLayout, faults: NDArray[np.uint8]) -> tuple[Floats, Floats]:
-        """The targets of the rows and their weights; unusable labels are marked in `faults`."""
-        return targets_of(block, self.rules.columns, self.rules.classifies, shard.layout.classes, faults)
 
     def _reach(self, bounds: NDArray[np.int64]) -> None:
         longest = int(np.diff(bounds).max(initial=0))

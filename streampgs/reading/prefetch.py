@@ -75,8 +75,7 @@ class Pipeline:
         self._ready = ReadyWindows()
         self._begun: tuple[WindowPlan, Window] | None = None
         self._announced: Cursor | None = None
-        self._windows = (Window(), Window())
-        for window in self._windows:
+        for window in (Window(), Window()):
             self._free.put(window)
         _check_memory_for_threads()
         self._thread = threading.Thread(target=self._run, args=(cursor,), name="streampgs-reader", daemon=True)
@@ -92,10 +91,6 @@ class Pipeline:
 
     def release(self, window: Window) -> None:
         self._free.put(window)
-
-    @property
-    def nbytes(self) -> int:
-        return sum(window.nbytes for window in self._windows)
 
     def close(self) -> None:
         self._filler.blocks.stop()

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import shutil
-import tempfile
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
-from typing import Protocol
 
 from streampgs.errors import OptionError
 from streampgs.options import Resources
@@ -15,11 +12,6 @@ from streampgs.stores.access import RemoteObject
 from streampgs.stores.addresses import is_address_of_path
 from streampgs.stores.copies import Copies
 from streampgs.table.catalog import Catalog, Shard, decoded_bytes
-
-
-class HasShard(Protocol):
-    @property
-    def shard(self) -> Shard: ...
 
 
 def copies_folder(cache: str) -> Path:
@@ -50,10 +42,9 @@ def copies_of(catalog: Catalog, cache: str | None, limit_bytes: int | None) -> C
     return Copies(copies_folder(cache), max(0, limit_bytes - decoded), catalog.remote)
 
 
-def remote_shards(found: Iterable[HasShard] | Iterable[Shard]) -> list[RemoteObject]:
-    """The different objects among the shards, or among the shards of groups."""
-    paths = ((one if isinstance(one, Shard) else one.shard).path for one in found)
-    return list(dict.fromkeys(path for path in paths if isinstance(path, RemoteObject)))
+def remote_shards(shards: Iterable[Shard]) -> list[RemoteObject]:
+    """The different objects among the shards."""
+    return list(dict.fromkeys(shard.path for shard in shards if isinstance(shard.path, RemoteObject)))
 
 
 class LocalCopies:
@@ -79,20 +70,5 @@ class LocalCopies:
         if self._copies is not None:
             self._copies.announce(key, wanted)
 
-    def are_here(self, groups: Iterable[HasShard]) -> bool:
-        return self._copies is None or all(self._copies.is_here(remote) for remote in remote_shards(groups))
-
-
-@contextmanager
-def one_by_one(catalog: Catalog) -> Iterator[tuple[Catalog, Copies | None]]:
-    """For one pass over a catalog: copies of the current shard and the next, in a temporary folder."""
-    if not catalog.remote:
-        yield catalog, None
-        return
-    with tempfile.TemporaryDirectory(prefix="streampgs-") as name:
-        placed = catalog.with_copies_in(Path(name))
-        copies = Copies(Path(name), None)
-        try:
-            yield placed, copies
-        finally:
-            copies.close()
+    def are_here(self, shards: Iterable[Shard]) -> bool:
+        return self._copies is None or all(self._copies.is_here(remote) for remote in remote_shards(shards))

@@ -22,7 +22,6 @@ _MOST_ROWS = 1 << 48
 _LARGEST_COUNT = 1 << 61
 _SMALLEST_KEY = 2.0**-200
 _CHECKED_ROWS = 1 << 16  # at a time
-_NO_INTS = np.empty(0, np.int64)
 
 
 class Reservoir:
@@ -79,29 +78,19 @@ class Reservoir:
 
     def rows(self) -> StreamRows:
         cut = slice(0, self.filled)
-        return StreamRows(
-            0, np.zeros(self.filled, np.int64), self.starts[cut], self.stops[cut], self.labels[cut],
-            self.weights[cut], self.indices, self.values, _NO_INTS, _NO_INTS,
-        )  # fmt: skip
+        starts, stops, numbers = self.starts[cut], self.stops[cut], np.zeros(self.filled, np.int64)
+        return StreamRows(starts, stops, self.labels[cut], self.weights[cut], self.indices, self.values, numbers)
 
     # For a checkpoint: the slots in use, and the part of the entries that has been written to.
 
     def state(self) -> Bundle:
-        used, end = slice(0, self.filled), int(self._counts[END])
-        starts = np.where(self._capacities[used] > 0, self.starts[used], 0)  # of an empty row it may be anything
+        counts = self._counts.tolist()
+        arrays = {name: array[: _saved_size(name, counts)] for name, array in self._arrays().items()}
+        arrays["starts"] = np.where(arrays["capacities"] > 0, arrays["starts"], 0)  # of an empty row it may be anything
         values = {
-            "counts": self._counts.tolist(),
+            "counts": counts,
             "largest_key": float(self._largest_key[0]),
             "slots": len(self.starts),
-        }
-        arrays: dict[str, NDArray[Any]] = {
-            "starts": starts,
-            "lengths": self._lengths[used],
-            "capacities": self._capacities[used],
-            "labels": self.labels[used],
-            "weights": self.weights[used],
-            "indices": self.indices[:end],
-            "values": self.values[:end],
         }
         return Bundle(values, arrays)
 
@@ -114,13 +103,8 @@ class Reservoir:
         require(type(slots) is int and 0 <= slots <= self._slots_for(0.0), f"a reservoir of {slots!r:.50} slots")
         self._check_counts(counts, slots)
         self._allocate(slots, self._entries_for(slots) if slots else 0)
-        own: dict[str, NDArray[Any]] = {
-            "starts": self.starts, "lengths": self._lengths, "capacities": self._capacities, "labels": self.labels,
-            "weights": self.weights, "indices": self.indices, "values": self.values,
-        }  # fmt: skip
-        for name, array in own.items():
-            saved = bundle.arrays[name]
-            size = min(len(array), counts[END] if name in ("indices", "values") else counts[FILLED])
+        for name, array in self._arrays().items():
+            saved, size = bundle.arrays[name], min(len(array), _saved_size(name, counts))
             right = saved.dtype == array.dtype and saved.shape == (size, *array.shape[1:])
             require(right, f"{name} of the reservoir of type {saved.dtype} and shape {saved.shape}")
             array[:size] = saved
@@ -130,6 +114,12 @@ class Reservoir:
         rows = self.rows()
         for first in range(0, len(rows), _CHECKED_ROWS):
             check(rows.rows(first, first + _CHECKED_ROWS).copied(self.shape))
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        return {
+            "starts": self.starts, "lengths": self._lengths, "capacities": self._capacities, "labels": self.labels,
+            "weights": self.weights, "indices": self.indices, "values": self.values,
+        }  # fmt: skip
 
     def _check_counts(self, counts: list[int], slots: int) -> None:
         if not slots:
@@ -155,3 +145,7 @@ class Reservoir:
             bool((np.maximum.accumulate(ends[occupied])[:-1] <= bounds[:-1][occupied][1:]).all()), "rows that overlap"
         )
         require(int(ends.max(initial=0)) <= self._counts[END], "rows outside of the reservoir")
+
+
+def _saved_size(name: str, counts: list[int]) -> int:
+    return counts[END] if name in ("indices", "values") else counts[FILLED]

@@ -14,10 +14,6 @@ class Scratch:
         self._arena = _aligned(size)
         self._used = 0
 
-    @property
-    def size(self) -> int:
-        return self._arena.size
-
     def reset(self) -> None:
         """Memory taken so far may be overwritten."""
         self._used = 0

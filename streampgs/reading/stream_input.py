@@ -31,9 +31,7 @@ _OTHER_BEGINNINGS = {
     b"\x28\xb5\x2f\xfd": "zstd",
     b"{": "JSON",
 }
-_WRITE_A_STREAM = (
-    "write an Arrow IPC stream: pyarrow.ipc.new_stream(sys.stdout.buffer, schema), or to_arrow_ipc in others"
-)
+_WRITE_A_STREAM = "write an Arrow IPC stream, in Python with pyarrow.ipc.new_stream(sys.stdout.buffer, schema)"
 
 
 class _PipeBytes:
@@ -79,18 +77,18 @@ class _PipeBytes:
             self._buffer = self._buffer[len(found) :]
             self.ended |= len(found) < size
             return found
-        room: NDArray[np.uint8] = np.empty(size, np.uint8)
+        target: NDArray[np.uint8] = np.empty(size, np.uint8)
         reached = len(self._buffer)
-        room[:reached] = np.frombuffer(self._buffer, np.uint8)
+        target[:reached] = np.frombuffer(self._buffer, np.uint8)
         self._buffer = b""
         while reached < size:
             self._wait()
-            got = os.readv(self._fd, [room.data[reached:]])
+            got = os.readv(self._fd, [target.data[reached:]])
             if not got:
                 self.ended = True
                 break
             reached += got
-        return room.data[:reached]
+        return target.data[:reached]
 
     def _some(self) -> bytes:
         self._wait()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from streampgs.errors import DataError
 from streampgs.kernels.placing_loop import place_sparse, repeat_table
 from streampgs.kernels.reservoir_loop import copy_rows
 from streampgs.reading.bad_rows import REASONS
-from streampgs.reading.placing import LARGEST_INDEX, Found, RowPlacer, RowRules
+from streampgs.reading.placing import LARGEST_INDEX, Found, Origin, RowPlacer, RowRules
 from streampgs.reading.table_rows import rows_of_table
 from streampgs.reading.window import RowShape, Window
 from streampgs.table.layout import SPARSE, Layout
@@ -26,17 +26,17 @@ from streampgs.table.layout import SPARSE, Layout
 Ints = NDArray[np.int64]
 _MOST_BATCH_ROWS = 1 << 12
 _BATCH_BYTES = 1 << 23
-_NO_INTS = np.empty(0, np.int64)
 _NAMES = ("numbers", "lengths", "labels", "weights", "indices", "values", "bad_numbers", "bad_reasons")
+
+
+def _no_ints() -> Ints:
+    return np.empty(0, np.int64)
 
 
 @dataclass
 class StreamRows:
     """Good rows, in the order of the stream."""
 
-    stop: int
-    """The number of the first row behind them."""
-    numbers: Ints
     starts: Ints
     stops: Ints
     labels: NDArray[np.float64]
@@ -44,19 +44,28 @@ class StreamRows:
     weights: NDArray[np.float64]
     indices: NDArray[np.uint32]
     values: NDArray[np.float32]
-    bad_numbers: Ints
+    numbers: Ints = field(default_factory=_no_ints)
+    bad_numbers: Ints = field(default_factory=_no_ints)
     """Of rows that were left out."""
-    bad_reasons: Ints
+    bad_reasons: Ints = field(default_factory=_no_ints)
+    stop: int = 0
+    """The number of the first row behind them."""
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    @staticmethod
+    def with_memory_for(shape: RowShape, rows: int, entries: int) -> StreamRows:
+        """Rows of undefined content. Memory is used when they are written to."""
+        numbers, starts, stops = (np.empty(rows, np.int64) for _ in range(3))
+        return StreamRows(starts, stops, *shape.cell_arrays(rows), *shape.entry_arrays(entries), numbers)
 
     def rows(self, first: int, stop: int) -> StreamRows:
         """A slice of them, without the list of rows that were left out."""
         cut = slice(first, stop)
         return replace(
             self, numbers=self.numbers[cut], starts=self.starts[cut], stops=self.stops[cut], labels=self.labels[cut],
-            weights=self.weights[cut], bad_numbers=_NO_INTS, bad_reasons=_NO_INTS,
+            weights=self.weights[cut], bad_numbers=_no_ints(), bad_reasons=_no_ints(),
         )  # fmt: skip
 
     def copied(self, shape: RowShape) -> StreamRows:
@@ -73,34 +82,12 @@ class StreamRows:
         )  # fmt: skip
 
 
-def empty_rows(shape: RowShape, stop: int) -> StreamRows:
-    return StreamRows(
-        stop, _NO_INTS, _NO_INTS, _NO_INTS, *shape.cell_arrays(0), *shape.entry_arrays(0), _NO_INTS, _NO_INTS
-    )
-
-
-@dataclass(frozen=True)
-class _Stream:
-    layout: Layout
-
-
-@dataclass(frozen=True)
-class _Origin:
-    """Rows of the stream from row `first` on."""
-
-    shard: _Stream
-    first: int
-
-    def name_of(self, row: int) -> str:
-        return f"row {self.first + row} of the stream"
-
-
 class StreamEncoder:
     """Turns record batches into rows; these are valid until the next batch is encoded."""
 
     def __init__(self, layout: Layout, rules: RowRules) -> None:
         self.shape = rules.shape(layout.kind == SPARSE)
-        self._stream = _Stream(layout)
+        self._layout = layout
         self.rules = rules
         width = None if self.shape.sparse else layout.width or rules.features or 0
         self._placer = RowPlacer(rules, width)
@@ -113,7 +100,7 @@ class StreamEncoder:
     @property
     def width(self) -> int | None:
         """Entries of each row; None: rows are sparse."""
-        return self._placer.width_of(self._stream)
+        return self._placer.width_of(self._layout)
 
     def warm_up(self) -> None:
         self._placer.warm_up()
@@ -157,8 +144,9 @@ class StreamEncoder:
         slots = np.arange(count)
         window.lay_out_next(lengths, slots)
         found = Found()
-        self._placer.place(block, None, slots, window, _Origin(self._stream, first), found)
-        bad, reasons = _NO_INTS, _NO_INTS
+        origin = Origin(self._layout, lambda row: f"row {first + row} of the stream")
+        self._placer.place(block, None, slots, window, origin, found)
+        bad = reasons = _no_ints()
         if found.dropped:
             bad = np.concatenate(found.dropped)
             reasons = np.concatenate(found.reasons).astype(np.int64)
@@ -166,15 +154,14 @@ class StreamEncoder:
         labels = window.labels.reshape(window.rows, self.shape.labels)
         cells = np.column_stack([labels, window.offsets]) if self.shape.offset else labels
         return StreamRows(
-            first + count, first + np.delete(slots, bad), window.starts, window.stops,
-            cells, window.weights, window.indices, window.values,
-            first + bad, reasons,
+            window.starts, window.stops, cells, window.weights, window.indices, window.values,
+            first + np.delete(slots, bad), first + bad, reasons, first + count,
         )  # fmt: skip
 
     def _block(self, batch: pa.RecordBatch, first: int) -> RowBlock:
         columns = self.rules.columns
         try:
-            batch = batch.select(list(self._stream.layout.columns))
+            batch = batch.select(list(self._layout.columns))
             batch.validate(full=True)
             read = dict(zip(batch.schema.names, batch.columns, strict=True))
             if self._encoder is None:
@@ -207,27 +194,15 @@ def rows_state(blocks: Sequence[StreamRows]) -> dict[str, list[NDArray[Any]]]:
 
 def rows_of_state(arrays: Mapping[str, NDArray[Any]], shape: RowShape, stop: int) -> StreamRows:
     """The rows, whose arrays have the right types and sizes; `stop`: the number of the first row behind them."""
-    lengths = arrays["lengths"]
+    lengths, left_out = arrays["lengths"], np.empty(len(arrays["bad_numbers"]), np.int64)
     rows, entries = len(lengths), len(arrays["values"])
-    labels, weights = shape.cell_arrays(rows)
-    indices, values = shape.entry_arrays(entries)
-    left_out = arrays["bad_numbers"]
-    wanted: tuple[NDArray[Any], ...] = (
-        np.empty(rows, np.int64),
-        np.empty(rows, np.int64),
-        labels,
-        weights,
-        indices,
-        values,
-    )
-    for name, like in zip(_NAMES, (*wanted, np.empty(len(left_out), np.int64), left_out), strict=True):
-        array = arrays[name]
+    right = StreamRows.with_memory_for(shape, rows, entries)
+    expected = {**vars(right), "lengths": right.starts, "bad_numbers": left_out, "bad_reasons": left_out}
+    for name in _NAMES:
+        array, like = arrays[name], expected[name]
         require(array.dtype == like.dtype and array.shape == like.shape, f"{name} of type {array.dtype}, {array.shape}")
-    require(left_out.dtype == np.int64, "numbers of rows that are not whole")
     stops = np.cumsum(lengths)
     require(bool((lengths >= 0).all()) and bool((stops >= 0).all()), "rows of negative lengths")
     require(int(stops[-1] if rows else 0) == entries, f"{entries} entries of rows of other lengths")
-    return StreamRows(
-        stop, arrays["numbers"], stops - lengths, stops, arrays["labels"], arrays["weights"], arrays["indices"],
-        arrays["values"], left_out, arrays["bad_reasons"],
-    )  # fmt: skip
+    own = {name: array for name, array in arrays.items() if name != "lengths"}
+    return StreamRows(starts=stops - lengths, stops=stops, stop=stop, **own)

@@ -14,7 +14,7 @@ import queue
 import threading
 from collections import Counter, deque
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -30,13 +30,7 @@ from streampgs.reading.mixed_window import MixedWindow, StreamSizes
 from streampgs.reading.prefetch import ReadyWindows, StopAsked
 from streampgs.reading.reservoir import Reservoir
 from streampgs.reading.stream_input import StreamInput
-from streampgs.reading.stream_rows import (
-    StreamEncoder,
-    StreamRows,
-    empty_rows,
-    rows_of_state,
-    rows_state,
-)
+from streampgs.reading.stream_rows import StreamEncoder, StreamRows, rows_of_state, rows_state
 from streampgs.reading.stream_state import check_waiting, check_window, part_of, rows_taken
 from streampgs.reading.window import RowShape, Window
 from streampgs.stage import Bundle
@@ -46,18 +40,10 @@ Ints = NDArray[np.int64]
 
 def warm_up(shape: RowShape) -> None:
     """Compile, or load from the cache, the loops that windows of a stream need."""
-    nothing = empty_rows(shape, 0)
+    nothing = StreamRows.with_memory_for(shape, 0, 0)
     nothing.copied(shape)
     Reservoir(0, shape, 0, 0).offer(nothing)
     shuffled(np.uint64(0), 0)
-
-
-@dataclass
-class _Waiting:
-    """Rows that were read; those from `first` on are in no window yet."""
-
-    rows: StreamRows
-    first: int = 0
 
 
 class StreamWindows:
@@ -80,7 +66,10 @@ class StreamWindows:
         """The window that is to be offered to the reservoir next."""
         self._filling = self._mixed[0]
         """The one after it: empty, being filled or complete."""
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[StreamRows] = deque()
+        """Rows that were read."""
+        self._used = 0
+        """The number of rows of the first of these blocks that are in windows."""
         self._reached = 0
         """Rows of the stream that are in windows."""
         self._released: queue.SimpleQueue[Window | None] = queue.SimpleQueue()
@@ -118,10 +107,10 @@ class StreamWindows:
 
     def _encode_the_rest(self) -> None:
         """Rows that were read are kept, except from the first one on that is an error: it will be read again."""
-        self._waiting = deque(_Waiting(waiting.rows.copied(self.shape), waiting.first) for waiting in self._waiting)
+        self._waiting = deque(rows.copied(self.shape) for rows in self._waiting)
         with suppress(DataError):
             for batch in self._source.rest(self._encoder.batch_rows):
-                self._waiting.append(_Waiting(self._encoder.rows(*batch).copied(self.shape)))
+                self._waiting.append(self._encoder.rows(*batch).copied(self.shape))
 
     # For a checkpoint.
 
@@ -130,13 +119,9 @@ class StreamWindows:
         """Rows of the stream that a checkpoint would hold or that the model has seen: the next session begins after
         them."""
         if self.closed and self._waiting:
-            return self._waiting[-1].rows.stop
+            return self._waiting[-1].stop
         if self.closed:
             return self._reached
-        return self._pending_end
-
-    @property
-    def _pending_end(self) -> int:
         if self._pending is None or self._pending.window.plan is None:
             return 0
         return self._pending.window.plan.next.position
@@ -146,7 +131,7 @@ class StreamWindows:
         are views, which do not change before the next call of `release`."""
         with self._turns:
             self._turns.wait_for(self._is_pending_current)
-        nothing = empty_rows(self.shape, 0)
+        nothing = StreamRows.with_memory_for(self.shape, 0, 0)
         waiting = self._rows_waiting() if self.closed else []
         window = [] if self._pending is None else [self._pending.contents(0, self._pending.rows)]
         bundle = Bundle({"taken": self.taken, "window": self._window_values(), "reservoir": None})
@@ -179,10 +164,10 @@ class StreamWindows:
         filling = self._filling
         found = [filling.contents(0, filling.fresh)]
         found[0].bad_numbers, found[0].bad_reasons = filling.bad_numbers, filling.bad_reasons
-        for waiting in self._waiting:
-            rows = waiting.rows.rows(waiting.first, len(waiting.rows))
-            left = waiting.rows.bad_numbers >= self._reached
-            rows.bad_numbers, rows.bad_reasons = waiting.rows.bad_numbers[left], waiting.rows.bad_reasons[left]
+        for place, block in enumerate(self._waiting):
+            rows = block.rows(0 if place else self._used, len(block))
+            left = block.bad_numbers >= self._reached
+            rows.bad_numbers, rows.bad_reasons = block.bad_numbers[left], block.bad_reasons[left]
             found.append(rows)
         return found
 
@@ -201,7 +186,7 @@ class StreamWindows:
         check_waiting(waiting, self._reached, taken)
         self._encoder.check(waiting)
         if taken > self._reached:
-            self._waiting.append(_Waiting(waiting))
+            self._waiting.append(waiting)
 
     def _restore_window(self, saved: dict[str, Any] | None, rows: StreamRows) -> None:
         if saved is None:
@@ -256,15 +241,16 @@ class StreamWindows:
     def _fill(self) -> Window | None:
         """The next window; None when neither rows nor skipped rows are left."""
         filling, full = self._filling, False
-        while not full and (waiting := self._next_rows()) is not None:
-            rows, before = waiting.rows, self._reached
-            waiting.first = filling.take(rows, waiting.first)
-            full = waiting.first < len(rows)
-            self._reached = int(rows.numbers[waiting.first]) if full else rows.stop
+        while not full and (rows := self._next_rows()) is not None:
+            before = self._reached
+            self._used = filling.take(rows, self._used)
+            full = self._used < len(rows)
+            self._reached = int(rows.numbers[self._used]) if full else rows.stop
             between = (rows.bad_numbers >= before) & (rows.bad_numbers < self._reached)
             filling.leave_out(rows.bad_numbers[between], rows.bad_reasons[between])
             if not full:
                 self._waiting.popleft()
+                self._used = 0
         if self._reached == self._cursor.position:
             return None
         if self._reservoir is not None:
@@ -279,10 +265,10 @@ class StreamWindows:
     def _plan_between(self, start: Cursor, following: Cursor) -> WindowSpan:
         return WindowSpan(start, following, key_of(self._seed, "stream", start.position))
 
-    def _next_rows(self) -> _Waiting | None:
+    def _next_rows(self) -> StreamRows | None:
         if not self._waiting:
             batch = self._source.next_batch(self._encoder.batch_rows)
             if batch is None:
                 return None
-            self._waiting.append(_Waiting(self._encoder.rows(*batch)))
+            self._waiting.append(self._encoder.rows(*batch))
         return self._waiting[0]

@@ -59,7 +59,7 @@ def saved_run(run: Path) -> SavedRun:
     checkpoint = folder.newest_checkpoint()
     if checkpoint is None or "lanes" not in checkpoint.sections:
         resume = f"streampgs resume {run}" if record.stream is None else f"producer | streampgs resume {run} -"
-        raise RunError(f"run '{run}' has no model yet", f"let it train on: {resume}")
+        raise RunError(f"run '{run}' has no model yet", f"train it first: {resume}")
     race, meter = Race(Lanes()), Meter()
     for stage in race.lanes, race, meter:
         checkpoint.restore(stage)

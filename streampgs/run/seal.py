@@ -19,8 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import RunError
-from streampgs.files import new_file, open_regular
-from streampgs.formats.arrow_metadata import MetadataDamaged, read_batch_metadata
+from streampgs.files import new_file, open_regular, sync_folder
+from streampgs.formats.arrow_metadata import read_batch_metadata
+from streampgs.formats.format import Damaged
 from streampgs.run.memory import available_bytes
 
 FORMAT = 2
@@ -74,7 +75,7 @@ def write_sealed(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schem
             file.flush()
             os.fsync(file.fileno())
             os.replace(temporary, path)
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
     except OSError as error:
         with suppress(OSError):
             temporary.unlink()
@@ -82,14 +83,6 @@ def write_sealed(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schem
             f"'{path}' cannot be written: {error.strerror or error}",
             "free some space or fix the permissions, then resume: the file that was there before is intact",
         ) from error
-
-
-def _sync_folder(folder: Path) -> None:
-    fd = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:
@@ -100,7 +93,7 @@ def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:
         table.validate(full=True)
         record = json.loads(table.schema.metadata[_JSON_KEY], parse_constant=_finite, parse_float=_finite)
     except (
-        pa.ArrowException, MetadataDamaged, OSError, StopIteration, TypeError, KeyError, ValueError, RecursionError,
+        pa.ArrowException, Damaged, OSError, StopIteration, TypeError, KeyError, ValueError, RecursionError,
     ) as error:  # fmt: skip
         raise SealBroken(f"its seal is intact, but its contents are not: {error!r}") from error
     if not isinstance(record, dict):
@@ -145,7 +138,7 @@ def _table_in(data: pa.Buffer) -> pa.Table:
     batches = []
     for message in reader:
         if message.type != "record batch" or _is_compressed(message):
-            raise MetadataDamaged(f"an unexpected or compressed {message.type}")
+            raise Damaged(f"an unexpected or compressed {message.type}")
         batches.append(pa.ipc.read_record_batch(message, schema))
     return pa.Table.from_batches(batches, schema)
 

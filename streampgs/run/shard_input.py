@@ -19,7 +19,8 @@ from streampgs.engine.worker import cursor_in
 from streampgs.errors import RunError
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources
 from streampgs.order.cursor import Cursor
-from streampgs.reading.loader import RowRules, refuse_unreadable
+from streampgs.reading.loader import refuse_unreadable
+from streampgs.reading.placing import RowRules
 from streampgs.reading.remote import refuse_remote
 from streampgs.reading.window import Window
 from streampgs.run import cache_place

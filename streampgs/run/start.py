@@ -189,7 +189,7 @@ def _trained(trainer: Trainer, refresher: Refresher) -> Report:
 
 
 def _followed(trainer: Trainer, refresher: Refresher) -> Report:
-    """Look for new shards at the end of every epoch, and wait for them when all rows are used up."""
+    """Look for new shards at the end of every epoch, and wait for them when all rows are used."""
     noted = False
     while True:
         try:
@@ -204,7 +204,7 @@ def _followed(trainer: Trainer, refresher: Refresher) -> Report:
             refreshed: Refreshed | None = refresher.at_epoch_end(_table(trainer))
         elif report.stopped_by == "epochs":
             if not noted:
-                trainer.observer.note("all rows are used up: waiting for more (Ctrl-C or SIGTERM ends)")
+                trainer.observer.note("all rows are used: waiting for new shards (Ctrl-C or SIGTERM stops)")
                 noted = True
             refreshed = refresher.wait(_table(trainer), trainer.stop)
         else:

@@ -23,7 +23,7 @@ from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, 
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.blocks import Stopped
-from streampgs.reading.loader import RowRules
+from streampgs.reading.placing import RowRules
 from streampgs.reading.stream_input import StreamInput as StandardInput
 from streampgs.reading.stream_state import rows_taken
 from streampgs.reading.window import Window

@@ -13,7 +13,7 @@ from streampgs.engine.worker import Worker, cursor_in
 from streampgs.errors import Diverged
 from streampgs.options import Resources
 from streampgs.order.cursor import Cursor
-from streampgs.reading.loader import RowRules
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
@@ -118,7 +118,9 @@ class Trainer:
         loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until_epoch)
         reached = loop.reached()
         if reached is not None and not (reached == self.stop.reason and worker.source.rows_taken is not None):
-            if not looks_for_more:
+            if reached == self.stop.reason:
+                self.observer.note(f"stopped by {reached}; continue with: streampgs resume {self.folder.path}")
+            elif not looks_for_more:
                 self.observer.note(
                     f"nothing to do: the limit of {reached} is already reached; give a larger one to continue"
                 )

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from streampgs.data.budget import BLOCKS_NEEDED, Forecast
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import KINDS
+from streampgs.errors import counted
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import learner_named
 from streampgs.options import ModelOptions
@@ -23,19 +24,22 @@ _NAMES_SHOWN = 6
 def shard_choices(
     catalog: Catalog, schedule: Schedule, cache: str | None, window: Window, features: int, epochs_left: int | None
 ) -> dict[str, str]:
-    shards = "1 shard" if len(catalog.shards) == 1 else f"{len(catalog.shards):,} shards"
     return {
-        "data": f"{shards}, {catalog.rows:,} rows, {catalog.kind}, {features:,} features",
+        "data": f"{_size(catalog)}, {catalog.kind}, {counted(features, 'feature')}",
         "window": _window_choice(schedule, window),
         "cache": _cache_choice(catalog, cache, epochs_left),
     }
 
 
+def _size(catalog: Catalog) -> str:
+    return f"{counted(len(catalog.shards), 'shard')}, {counted(catalog.rows, 'row')}"
+
+
 def _window_choice(schedule: Schedule, window: Window) -> str:
     sizes, blocks = schedule.sizes, _plan(window).blocks
-    share = f"{blocks:,} blocks of up to {sizes.block_bytes / 1e3:,.0f} kB"
+    share = f"{counted(blocks, 'block')} of up to {sizes.block_bytes / 1e3:,.0f} kB"
     if _is_whole_epoch(schedule, window):
-        share = f"all the data, {blocks:,} blocks"
+        share = f"all the data, {counted(blocks, 'block')}"
     size = sizes.window_bytes / 1e6
     return f"{size:,.1f} MB; the first mixes {window.rows:,} rows from {share}; {schedule.sampling} sampling"
 
@@ -55,8 +59,8 @@ def few_blocks_hint(schedule: Schedule, window: Window) -> str | None:
     if blocks >= BLOCKS_NEEDED or _is_whole_epoch(schedule, window):
         return None
     return (
-        f"the first window mixes {blocks} blocks (64 and more mix well). If the shards are sorted, the model may be worse "
-        "until later epochs: check with streampgs inspect DATA; more --memory helps"
+        f"the first window mixes {counted(blocks, 'block')} (64 and more mix well). If the shards are sorted, the model may "
+        "be worse until later epochs: check with streampgs inspect DATA; more --memory helps"
     )
 
 
@@ -100,7 +104,7 @@ def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int)
     elif targets > 1:
         parts.append(f"{targets} labels ({_shortened(options.labels)})")
     if len(candidates) > 1:
-        search = ", to be narrowed to the best" if learner_named(options.solver).candidates.searches(options) else ""
+        search = " (the worse ones are dropped)" if learner_named(options.solver).candidates.searches(options) else ""
         parts.insert(0, f"{len(candidates)} candidates{search}")
     return ", ".join(parts)
 
@@ -171,7 +175,7 @@ def stream_choices(kind: str, features: int, sizes: StreamSizes, rows: int) -> d
             "rows so far) for each new row"
         )
     return {
-        "data": f"a stream on standard input, {kind}, {features:,} features",
+        "data": f"a stream on standard input, {kind}, {counted(features, 'feature')}",
         "window": f"{sizes.window_bytes / 1e6:,.1f} MB of new rows; the first mixes {rows:,}; {replay}",
     }
 
@@ -194,7 +198,7 @@ def _decoded_choice(catalog: Catalog, folder: str | None, epochs_left: int | Non
         return "none: shards are decoded in every epoch"
     if epochs_left == 1:
         return "not needed: this is the last epoch"
-    return f"{kept} of {decoded} shards are decoded once, into {folder}"
+    return f"{kept} of {counted(decoded, 'shard')}: decoded once, into {folder}"
 
 
 def memory_choice(forecast: Forecast) -> str:

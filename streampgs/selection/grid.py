@@ -5,22 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from streampgs.kernels.placing_loop import squared_norms
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.learner import learner_named
-from streampgs.learn.norms import EUCLID, PNorm
+from streampgs.learn.lines import SAMPLE_ROWS, Scale
+from streampgs.learn.norms import EUCLID
 from streampgs.losses import LOSSES
 from streampgs.options import ModelOptions
 from streampgs.reading.window import Window
 from streampgs.selection.judge import labels_for
 from streampgs.selection.race import Race, heats_for
-
-_SAMPLE_ROWS = 1 << 14  # of the first window
 
 
 def targets_of(options: ModelOptions) -> list[Target]:
@@ -42,7 +36,7 @@ def candidates_of(
     """One for each combination, in the order of the user's lists."""
     found, learner = [], learner_named(options.solver)
     for loss in options.losses:
-        scale = RowScale(options, window, loss, rows, features, targets)
+        scale = Scale(options, window, loss, rows, features, targets)
         found += learner.candidates.of(options, scale, _base(options, loss, scale.shape, layout))
     return found
 
@@ -70,7 +64,7 @@ def lanes_of(candidates: Sequence[LaneSpec], targets: Sequence[Target]) -> list[
 
 def with_bases(lanes: Sequence[LaneSpec], window: Window) -> list[LaneSpec]:
     """Lanes that start from the best constant score, where their loss wants that."""
-    sample = slice(0, min(window.rows, _SAMPLE_ROWS))
+    sample = slice(SAMPLE_ROWS)
     based = []
     for spec in lanes:
         loss, base = LOSSES[spec.loss], 0.0
@@ -88,43 +82,6 @@ def warm_up(options: ModelOptions, layout: str) -> None:
         for spec in learner.candidates.known_loops(options, _base(options, loss, 0.0, layout)):
             lanes = learner.candidates.count(options, targets) * targets
             learner.warm_up(spec, min(learner.most_lanes(spec.norm), lanes))
-
-
-class RowScale:
-    """How large rows, losses and labels are, from a sample of rows in visiting order, which is random."""
-
-    def __init__(
-        self, options: ModelOptions, window: Window, loss: str, rows: int, features: int, targets: int
-    ) -> None:
-        self._options, self._window = options, window
-        self.loss, self.rows, self.features, self.targets = LOSSES[loss], rows, features, targets
-        self._sample = slice(0, min(window.rows, _SAMPLE_ROWS))
-        self._labels = window.labels[self._sample]
-        self.label_unit = self.loss.unit(self._labels)
-        self.shape = self.loss.shape(self._labels, options.loss_parameter(loss))
-
-    def mean_squared_norm(self, norm: PNorm) -> float:
-        """‖x‖_q², the constant of the intercept included."""
-        norms = np.empty(self._sample.stop)
-        window = self._window
-        squared_norms(window.starts[self._sample], window.stops[self._sample], window.values, norm.q, norms)
-        return float(np.mean(norms)) + self._options.intercept**2
-
-    def mean_loss_at_zero(self) -> float:
-        """The mean loss of weights that are zero; of several labels the largest."""
-        labels = self._labels if self._labels.ndim == 2 else self._labels[:, np.newaxis]
-        if self._options.multiclass:
-            labels = np.ones_like(labels)  # to each class a row is +1 or -1, and the losses of classes are symmetric
-        offsets: Any = self._window.offsets[self._sample, np.newaxis] if self._window.offsets.size else 0.0
-        values = self.loss.values(offsets + np.array(self._bases(labels)), labels, self.shape)
-        weights: Any = self._window.weights[self._sample, np.newaxis] if self._window.weights.size else 1.0
-        return float(np.mean(values * weights, axis=0).max())
-
-    def _bases(self, labels: NDArray[np.float64]) -> list[float]:
-        if not self.loss.starts_at_base:
-            return [0.0] * labels.shape[1]
-        weights, offsets = self._window.weights[self._sample], self._window.offsets[self._sample]
-        return [self.loss.base(column, weights, offsets, self.shape) for column in labels.T]
 
 
 # Entering a race: the first candidates, candidates with another sigma, and lanes of classes that joined later.

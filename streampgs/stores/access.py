@@ -180,7 +180,7 @@ def _at(address: Address) -> tuple[Any, str]:
 
 def _found_at(address: Address) -> tuple[Any, str]:
     if address.scheme in S3:
-        return _s3_of(address.place), f"{address.place}/{address.key}"
+        return _s3(*_s3_place(address.place), _environment("AWS_CA_BUNDLE")), f"{address.place}/{address.key}"
     if address.scheme in GOOGLE:
         return _google(_environment("STORAGE_EMULATOR_HOST")), f"{address.place}/{address.key}"
     if address.scheme in AZURE:
@@ -199,10 +199,6 @@ def _found_at(address: Address) -> tuple[Any, str]:
 
 def _environment(*names: str) -> str | None:
     return next((os.environ[name] for name in names if os.environ.get(name)), None)
-
-
-def _s3_of(bucket: str) -> Any:
-    return _s3(*_s3_place(bucket), _environment("AWS_CA_BUNDLE"))
 
 
 def _s3_place(bucket: str) -> tuple[str | None, str]:

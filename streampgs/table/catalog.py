@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from streampgs.checks import decode, encode
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataChanged, DataError, Unfinished
+from streampgs.errors import DataChanged, DataError, Unfinished, counted
 from streampgs.formats.format import Fingerprint, ShardPath
 from streampgs.formats.local import unreadable
 from streampgs.formats.registry import FORMATS, fingerprint_of, open_shard, present_version, suffixes
@@ -31,14 +31,7 @@ from streampgs.formats.remote import what_changed
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.content import content_digest
-from streampgs.table.layout import (
-    DENSE,
-    SPARSE,
-    Columns,
-    Layout,
-    find_layout,
-    refuse_missing,
-)
+from streampgs.table.layout import DENSE, SPARSE, Columns, Layout, find_layout, refuse_missing
 from streampgs.table.locate import Located, locate
 from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
@@ -77,27 +70,16 @@ class Shard:
     @cached_property
     def content_identity(self) -> str:
         """Identifies the content without the time stamp, which copying changes."""
-        facts = [
-            self.fingerprint.size,
-            self.fingerprint.footer_digest,
-            self.format,
-            self.group_rows,
-            self.group_entries,
-        ]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+        return self._digest(self.fingerprint.size, self.fingerprint.footer_digest, self.format)
 
     @property
     def identity(self) -> str:
         """Identifies this content by its footer, wherever the file is. Two shards of the same shape that were written at
         the same time may share it."""
-        facts = [
-            asdict(self.fingerprint),
-            self.format,
-            encode(self.layout),
-            self.group_rows,
-            self.group_entries,
-        ]
-        return hashlib.sha256(json.dumps(facts).encode()).hexdigest()[:32]
+        return self._digest(asdict(self.fingerprint), self.format, encode(self.layout))
+
+    def _digest(self, *facts: object) -> str:
+        return hashlib.sha256(json.dumps([*facts, self.group_rows, self.group_entries]).encode()).hexdigest()[:32]
 
 
 class Catalog:
@@ -179,7 +161,6 @@ class Catalog:
         """Raise an error that names each file that differs from the catalogued one. Retired and empty shards do not
         matter."""
         live = [shard for number, shard in enumerate(self.shards) if number not in retired and shard.rows > 0]
-        faults: list[str] = []
 
         def fault(shard: Shard) -> str | None:
             if isinstance(shard.path, RemoteObject):
@@ -263,18 +244,17 @@ class Catalog:
     @staticmethod
     def from_table(table: pa.Table) -> Catalog:
         def shard(record: dict[str, Any]) -> Shard:
-            layout = json.loads(record["layout"])
-            path, size, version = record["path"], record["size"], record.get("version", "")
+            path, size, version = record["path"], record["size"], record["version"]
             return Shard(
                 RemoteObject(path, size, version) if is_address(path) else Path(path),
                 record["format"],
                 Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
-                decode(Layout, layout),
+                decode(Layout, json.loads(record["layout"])),
                 record["decoded"],
                 record["cached"],
                 tuple(record["group_rows"]),
                 tuple(record["group_entries"]),
-                record.get("content") or "",
+                record["content"],
             )
 
         return Catalog([shard(record) for record in table.to_pylist()])
@@ -388,12 +368,12 @@ def whole_shards(paths: Sequence[ShardPath]) -> list[ShardPath]:
         return [path for path, whole in zip(paths, pool.map(is_whole, paths), strict=True) if whole]
 
 
-def build_catalog(sources: Sequence[str], columns: Columns) -> tuple[Catalog, Located]:
+def build_catalog(sources: Sequence[str], columns: Columns) -> Catalog:
     """The catalog of the present shards of the sources."""
     located = located_shards(sources)
     surveyed = survey(located.paths, columns, located.logs)
     refuse_missing({str(one.shard.path): one.whole_schema for one in surveyed}, columns)
-    return catalog_of([one.shard for one in surveyed], sources), located
+    return catalog_of([one.shard for one in surveyed], sources)
 
 
 def catalog_of(shards: Sequence[Shard], sources: Sequence[str]) -> Catalog:
@@ -401,7 +381,7 @@ def catalog_of(shards: Sequence[Shard], sources: Sequence[str]) -> Catalog:
     catalog = Catalog([]).appended(shards)
     if catalog.rows == 0:
         raise DataError(
-            f"no rows in the {len(catalog.shards)} shards of {', '.join(sources)}",
+            f"no rows in {counted(len(catalog.shards), 'shard')} of {', '.join(sources)}",
             "name shards that hold rows",
         )
     return catalog

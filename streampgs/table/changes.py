@@ -141,7 +141,7 @@ class Watch:
                 changes.touched.append(number)
                 lost.pop(number)
                 return
-            if not isinstance(before, Path) or _told_by_folders(path) != _told_by_folders(before):
+            if not isinstance(before, Path) or _folder_columns(path) != _folder_columns(before):
                 continue
             if number in lost:
                 changes.moved[number] = path
@@ -157,7 +157,7 @@ class Watch:
             changes.new.append(path)
 
     def _is_copy(self, path: Path, stamp: Stamp, original: Path, changes: Changes) -> bool:
-        if _told_by_folders(path) != _told_by_folders(original) or not same_content(path, original):
+        if _folder_columns(path) != _folder_columns(original) or not same_content(path, original):
             return False
         self._copies[path] = stamp, original
         changes.copies.append((path, original))
@@ -168,6 +168,6 @@ def _likeness(found: Fingerprint, content: str) -> _Likeness:
     return found.size, found.footer_digest, content
 
 
-def _told_by_folders(path: Path) -> tuple[str, ...]:
+def _folder_columns(path: Path) -> tuple[str, ...]:
     """Columns can come from the names of folders, so the same bytes in another folder may be other rows."""
     return tuple(part for part in path.parts[:-1] if "=" in part)

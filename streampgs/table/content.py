@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from streampgs.files import open_regular
@@ -37,15 +37,11 @@ def content_digest(path: Path) -> str:
     """A digest of the whole file if it is small, else of a few parts of it. Together with the footer it distinguishes
     shards unless they differ in a few bytes only."""
     digest = hashlib.sha256()
-    with _named(path):
-        file = LocalFile(path)
-        try:
-            whole = file.size <= _PARTS * _PART_BYTES
-            places = [0] if whole else [(file.size - _PART_BYTES) * place // (_PARTS - 1) for place in range(_PARTS)]
-            for place in places:
-                digest.update(file.read(file.size if whole else _PART_BYTES, place))
-        finally:
-            file.close()
+    with _named(path), closing(LocalFile(path)) as file:
+        whole = file.size <= _PARTS * _PART_BYTES
+        places = [0] if whole else [(file.size - _PART_BYTES) * place // (_PARTS - 1) for place in range(_PARTS)]
+        for place in places:
+            digest.update(file.read(file.size if whole else _PART_BYTES, place))
     return digest.hexdigest()[:32]
 
 

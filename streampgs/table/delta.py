@@ -195,11 +195,6 @@ class TableChange:
     removals: tuple[Removal, ...]
     """Oldest first; they explain all files in `gone`."""
 
-    @property
-    def keeps_rows(self) -> bool:
-        """Whether all rows of the removed files are in added files."""
-        return all(removal.keeps_rows for removal in self.removals)
-
     def __str__(self) -> str:
         head = (
             f"Delta table '{self.listing.source}', version {self.listing.version}: {_counted(len(self.added))} added "

@@ -76,7 +76,6 @@ class Layout:
     kind: Literal["sparse", "dense"]
     columns: tuple[str, ...]
     """The file's columns that are read: label, weight and offset first."""
-    has_values: bool = True
     width: int | None = None
     """Features of a dense row, if the schema fixes it."""
     encoding: str | None = None
@@ -124,7 +123,7 @@ def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
             raise DataError(f"shard '{shard}': column '{name}' is of type {schema.field(name).type}", remedy)
     used = (*(name for _, name in columns.roles), *lists)
     if sparse:
-        return Layout(SPARSE, used, "values" in lists)
+        return Layout(SPARSE, used)
     kind = schema.field("features").type
     return Layout(DENSE, used, width=kind.list_size if pa.types.is_fixed_size_list(kind) else None)
 
@@ -218,7 +217,7 @@ def _is_needed(column: str, names: set[str]) -> bool:
 def _no_column(role: str, name: str, names: Iterable[str], shard: str) -> DataError:
     return DataError(
         f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
-        f"name it with --{role} COLUMN",
+        f"name it with --{role} COLUMN; a trained model needs the column that it was trained with",
     )
 
 

@@ -10,12 +10,11 @@ from pathlib import Path
 
 from streampgs.errors import DataError
 from streampgs.formats.format import ShardPath
-from streampgs.formats.names import is_hidden, is_ignored
 from streampgs.formats.registry import is_shard_name
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.delta import LOG, DeltaListing, list_table, part_of_table
-from streampgs.table.locate_objects import holds_log, objects_at
+from streampgs.table.locate_objects import holds_log, is_hidden, is_ignored, objects_at
 from streampgs.table.partitions import LogSchema
 
 

@@ -7,16 +7,27 @@ training on either gives the same bits.
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import takewhile
 
 from streampgs.errors import DataError
-from streampgs.formats.names import is_hidden, is_ignored
 from streampgs.formats.registry import is_shard_name
 from streampgs.stores.access import is_object, keys_below
 from streampgs.stores.addresses import Address, parse
 from streampgs.table.delta import LOG, part_of_table
+
+
+def is_ignored(name: str) -> bool:
+    """Such names are markers and files in the making, by the custom of Spark and Hive."""
+    return name.startswith(("_", ".")) and name not in (".", "..")
+
+
+def is_hidden(match: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Whether a name, or that of a folder above it, is ignored where the pattern left it open. Both are given by their
+    parts."""
+    named = takewhile(lambda part: not glob.has_magic(part), pattern)
+    return any(is_ignored(part) for part in match[len(list(named)) :])
 
 
 def holds_log(source: str) -> bool:
@@ -41,7 +52,6 @@ def objects_at(source: str) -> tuple[list[str], list[str]]:
                 f"nothing matches '{source}'", "check the pattern; quote it so that the shell does not expand it"
             )
         keys, ignored = found
-        _refuse_parts_of_tables(source, address, keys + ignored, below)
     else:
         folder = address.at(address.key.rstrip("/"))
         below = keys_below(folder)
@@ -50,8 +60,8 @@ def objects_at(source: str) -> tuple[list[str], list[str]]:
                 f"'{source}' does not exist", "name an object, a folder or a quoted glob of .parquet or .arrow shards"
             )
         keys, ignored = in_folder(below, folder.key)
-        _refuse_parts_of_tables(source, address, keys + ignored, below)
-    return [_named(address, key) for key in keys], [_named(address, key) for key in ignored]
+    _refuse_parts_of_tables(source, address, keys + ignored, below)
+    return [str(address.at(key)) for key in keys], [str(address.at(key)) for key in ignored]
 
 
 def _refuse_parts_of_tables(source: str, address: Address, keys: list[str], below: list[str]) -> None:
@@ -67,10 +77,6 @@ def _refuse_parts_of_tables(source: str, address: Address, keys: list[str], belo
         for table in tables:
             if f"/{key}".startswith(f"{table}/"):
                 raise part_of_table(source, address.at(table[1:]))
-
-
-def _named(address: Address, key: str) -> str:
-    return str(address.at(key))
 
 
 def _literal_folder(pattern: str) -> str:

@@ -13,11 +13,10 @@ import pytest
 from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.growing import grown, plan_growth
 from streampgs.encoding.kinds import KINDS
 from streampgs.encoding.kinds.kind import NumberKind, StringKind
-from streampgs.encoding.learning import learn
-from streampgs.encoding.plan import plan_columns
+from streampgs.encoding.learning import grown, learn
+from streampgs.encoding.plan import plan_columns, plan_growth
 from streampgs.options import EncodingOptions
 from tests.encoding import tables
 

@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.learn.candidates import Candidates, Scale
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Learner, Lines, Vector
+from streampgs.learn.learner import Candidates, Learner
+from streampgs.learn.lines import Lines, Scale
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
+from streampgs.losses import Vector
 from streampgs.options import ModelOptions
 
 MOST_ROWS = 10_000

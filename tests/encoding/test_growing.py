@@ -13,9 +13,8 @@ from hypothesis import strategies as st
 
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.growing import grown, plan_growth
-from streampgs.encoding.learning import learn
-from streampgs.encoding.plan import plan_columns
+from streampgs.encoding.learning import grown, learn
+from streampgs.encoding.plan import plan_columns, plan_growth
 from streampgs.options import EncodingOptions
 from tests.encoding.plain_encoding import OnlyRoundingLeft, plain_encode, plain_learn
 from tests.encoding.tables import KINDS, Column, Table, called, encoded, learnt, tables

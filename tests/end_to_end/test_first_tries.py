@@ -102,7 +102,7 @@ def test_rows_much_longer_than_the_sample_are_encoded_in_parts_or_refused(tmp_pa
     lists = [["a"]] * 70_000 + [[f"t{i}" for i in range(400)]] * 9000
     longer = pa.table({"tags": lists, "y": [0, 1] * (len(lists) // 2)})
     pq.write_table(longer, tmp_path / "longer.parquet", row_group_size=len(lists))
-    with pytest.raises(DataError, match="times as long as they were in the sample"):
+    with pytest.raises(DataError, match="times as long as in the sample"):
         streampgs.train(tmp_path / "longer.parquet", run=tmp_path / "longer", label="y", epochs=1)
 
 

@@ -364,7 +364,7 @@ def test_every_command_takes_a_model_of_a_stream(tables: Tables, tmp_path: Path)
     assert done.json["accuracy"] > 0.8
     assert command("predict", run, test, "--out", tmp_path / "out.csv").code == 0
     told = command("inspect", run, "--top", 3)
-    assert "3,000 rows of the stream are done" in told.out + told.err
+    assert "3,000 rows were taken from the stream" in told.out + told.err
     model = streampgs.Model.load(run)
     assert model.predict(mixed(10)).shape == (10,)
 
@@ -405,7 +405,7 @@ def test_the_output_shows_how_to_continue_a_stream(tables: Tables, tmp_path: Pat
     ):
         _, err = trainer.communicate(timeout=60)
     taken = inspect_run(run)["stream_rows"]
-    assert f"{taken:,} rows of the stream are done" in err.decode()
+    assert f"{taken:,} rows were taken from the stream" in err.decode()
     assert f"producer | streampgs resume {run} - --skip-taken --rows N" in err.decode()
     shown = command("inspect", run).err
     assert f"from row {taken:,} on, counted from 0: producer | streampgs resume {run} -" in shown

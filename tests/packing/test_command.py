@@ -36,7 +36,7 @@ def test_the_output_of_a_pack(tmp_path):
     assert report["rows"] == 3
     assert report["columns"] == {"n": "int64", "s": "string", "label": "int64"}
     assert "skipped: 1 rows: another number of columns" in done.stderr
-    assert "3 rows in 1 shards" in done.stderr
+    assert "3 rows in 1 shard," in done.stderr
     assert "peak memory" in done.stderr
     assert table_of(tmp_path / "out").to_pydict() == {"n": [1, None, 3], "s": ["one", "two", "007"], "label": [1] * 3}
     again = run("a.csv::label=1", "out", *options, "--on-bad-row", "skip", folder=tmp_path)

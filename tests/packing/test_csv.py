@@ -87,7 +87,7 @@ def test_types_do_not_depend_on_where_blocks_end(tmp_path_factory, rows, block):
     for size in (1 << 22, block):
         try:
             source.CHUNK_BYTES = size
-            tables.append(packed(folder, text, header=False))
+            tables.append(packed(folder, text, no_header=True))
         finally:
             source.CHUNK_BYTES = before
     assert tables[0].schema == tables[1].schema
@@ -120,11 +120,11 @@ def test_missing_values(tmp_path):
 def test_names_headers_and_delimiters(tmp_path):
     rows = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
     assert (
-        packed(tmp_path, "0;1\n1;2\n3;4\n", skip_lines=1, header=False, names=["a", "b"], delimiter=";").to_pylist()
+        packed(tmp_path, "0;1\n1;2\n3;4\n", skip_lines=1, no_header=True, names=["a", "b"], delimiter=";").to_pylist()
         == rows
     )
     assert packed(tmp_path, "x,y\n1,2\n3,4\n", names=["a", "b"]).to_pylist() == rows
-    assert packed(tmp_path, "1,2\n3,4\n", header=False).column_names == ["f0", "f1"]
+    assert packed(tmp_path, "1,2\n3,4\n", no_header=True).column_names == ["f0", "f1"]
     assert packed(tmp_path, "\xef\xbb\xbfa,b\r\n1,2\r\n3,4".encode("latin-1")).to_pylist() == rows
     table = packed(tmp_path, "a,b\n1,2\n", types={"a": "string", "b": "float"})
     assert table.schema.types == [pa.string(), pa.float32()]

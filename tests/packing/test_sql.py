@@ -68,3 +68,8 @@ def test_a_bad_query_is_refused(clicks, tmp_path):
         streampgs.pack([str(clicks)], tmp_path / "c", sql=query(clicks))
     with pytest.raises(DataError, match="no rows"):
         streampgs.pack([], tmp_path / "d", sql=f"{query(clicks)} AND id < 0")
+
+
+def test_the_kind_sql_without_a_query_is_refused(clicks, tmp_path):
+    with pytest.raises(OptionError, match="--from sql without a query"):
+        streampgs.pack([str(clicks)], tmp_path / "out", kind="sql")

@@ -20,7 +20,8 @@ from streampgs.kernels.randomness import shuffled
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes, WindowPlan
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.loader import RowRules, WindowFiller
+from streampgs.reading.loader import WindowFiller
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.table.catalog import Catalog, build_catalog, with_cache
 from streampgs.table.layout import Columns
@@ -198,7 +199,7 @@ class Setup:
         return Columns("label", "weight" if self.weighted else None, (labels,), offset=self.offset)
 
     def catalog(self) -> Catalog:
-        catalog, _ = build_catalog([str(self.source)], self.columns)
+        catalog = build_catalog([str(self.source)], self.columns)
         return Catalog(with_cache(catalog.shards, 0, (1 << 40) if self.cache else 0)[0])
 
     def schedule(self, catalog: Catalog) -> Schedule:

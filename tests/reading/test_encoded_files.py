@@ -49,7 +49,7 @@ def can_be_written(kind: pa.DataType, inside: bool = False) -> bool:
 def rows_of_file(path: Path, encoding: Encoding, slice_rows: int) -> list[Any]:
     """As `encoded` gives them."""
     columns = Columns(None, None, encoding=encoding)
-    catalog, _ = build_catalog([str(path)], columns)
+    catalog = build_catalog([str(path)], columns)
     (shard,) = catalog.shards
     found: list[Any] = []
     for group in range(len(shard.group_rows)):
@@ -163,7 +163,7 @@ def test_the_sample_of_a_small_table_is_all_of_it(file_format: str, tmp_path: Pa
     options = table.options(vocabulary=True)
     plan: Plan = planned(table, options)
     columns = Columns(None, None, encoding=plan)
-    catalog, _ = build_catalog([str(path)], columns)
+    catalog = build_catalog([str(path)], columns)
     sample = sampled_rows(catalog, columns, 0, 1 << 25).batches
     assert sum(len(next(iter(batch.values()))) for batch in sample) == table.rows
     # All but the names, which are those of some batches only.

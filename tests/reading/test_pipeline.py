@@ -74,7 +74,6 @@ def test_two_windows_are_all_the_memory(setup):
         seen[id(window)] = window
         pipeline.release(window)
     assert len(seen) == 2
-    assert pipeline.nbytes == sum(window.nbytes for window in seen.values())
     pipeline.close()
 
 

@@ -10,7 +10,6 @@ from streampgs.reading.stream_rows import StreamRows
 from streampgs.reading.window import RowShape
 
 SHAPES = [RowShape(True, 1, False), RowShape(True, 2, True), RowShape(False, 1, True), RowShape(True, 1, True, True)]
-_NOBODY = np.empty(0, np.int64)
 
 
 def rows_of(shape: RowShape, first: int, count: int, longest: int = 9) -> StreamRows:
@@ -20,10 +19,10 @@ def rows_of(shape: RowShape, first: int, count: int, longest: int = 9) -> Stream
     stops = np.cumsum(lengths)
     entries = np.repeat(numbers, lengths)
     return StreamRows(
-        first + count, numbers, stops - lengths, stops, np.repeat(numbers[:, None], shape.cells, axis=1).astype(float),
+        stops - lengths, stops, np.repeat(numbers[:, None], shape.cells, axis=1).astype(float),
         numbers.astype(float) if shape.weighted else np.empty(0),
         entries.astype(np.uint32) if shape.sparse else np.empty(0, np.uint32), entries.astype(np.float32),
-        _NOBODY, _NOBODY,
+        numbers, stop=first + count,
     )  # fmt: skip
 
 

@@ -39,7 +39,7 @@ def catalog(tmp_path: Path) -> Catalog:
         table = pa.table({"label": [1, 0], "indices": [[0], [1, 2]]})
         with pa.ipc.new_file(tmp_path / f"data/{name}.arrow", table.schema) as writer:
             writer.write_table(table)
-    return build_catalog([str(tmp_path / "data")], Columns())[0]
+    return build_catalog([str(tmp_path / "data")], Columns())
 
 
 def vectors(seed: int, size: int = 10) -> dict[str, np.ndarray]:

@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampgs.formats.arrow_columns import column_places, list_offsets, read_column
-from streampgs.formats.arrow_metadata import BatchMetadata, FileBlock, MetadataDamaged, read_batch_metadata, read_footer
+from streampgs.formats.arrow_metadata import BatchMetadata, FileBlock, read_batch_metadata, read_footer
+from streampgs.formats.format import Damaged
 from streampgs.formats.registry import open_shard
 from streampgs.table.catalog import surveyed
 from streampgs.table.layout import Columns
@@ -313,7 +314,7 @@ def test_numbers_in_another_byte_order_are_refused(byte_order, refused):
     schema_fields, schema = struct.pack("<3Hxx", 6, 6, 4), struct.pack("<ihxx", 8, byte_order)
     data = struct.pack("<I", 12) + footer_fields + footer + schema_fields + schema
     if refused:
-        with pytest.raises(MetadataDamaged, match="another byte order"):
+        with pytest.raises(Damaged, match="another byte order"):
             read_footer(data)
     else:
         assert read_footer(data) == []

@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampgs.errors import DataError
-from streampgs.formats.arrow_metadata import MetadataDamaged, read_batch_metadata, read_footer
-from streampgs.formats.format import Fingerprint, OpenShard
+from streampgs.formats.arrow_metadata import read_batch_metadata, read_footer
+from streampgs.formats.format import Damaged, Fingerprint, OpenShard
 from streampgs.formats.registry import open_shard
 from streampgs.table.catalog import surveyed
 from streampgs.table.layout import Columns
@@ -84,7 +84,7 @@ def read_group(file: OpenShard, number: int, columns: Sequence[str], rows: int, 
         for column in slices.columns(file.file, 0, rows, take).values():
             column.validate()
             assert len(column) == rows
-    except (MetadataDamaged, pa.ArrowInvalid):  # reading a window names the shard and makes it a DataError
+    except (Damaged, pa.ArrowInvalid):  # reading a window names the shard and makes it a DataError
         pass
 
 
@@ -144,7 +144,7 @@ def test_metadata_of_any_bytes(data):
     for read in (read_footer, read_batch_metadata):
         try:
             read(data)
-        except MetadataDamaged:
+        except Damaged:
             continue
 
 

@@ -36,7 +36,7 @@ class Table:
         self.folder, self.suffix = folder, suffix
         for number in range(3):
             write(self.path(number), 10, float(number))
-        self.catalog = build_catalog([str(folder)], Columns())[0]
+        self.catalog = build_catalog([str(folder)], Columns())
         self.watch = Watch(settling=False)
 
     def path(self, number: int | str) -> Path:
@@ -157,7 +157,7 @@ def test_with_settling_a_shard_that_is_being_moved_is_not_lost(table: Table) -> 
 
 def test_a_missing_empty_shard_makes_no_difference(table: Table) -> None:
     write(table.path("empty"), 0)
-    catalog = build_catalog([str(table.folder)], Columns())[0]
+    catalog = build_catalog([str(table.folder)], Columns())
     table.path("empty").unlink()
     assert table.watch.look(catalog, (), locate([str(table.folder)]).paths) == Changes()
     catalog.check_unchanged()

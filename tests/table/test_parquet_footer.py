@@ -13,7 +13,8 @@ import pytest
 
 from scripts.torture_parts.forks import in_child
 from streampgs.errors import DataError
-from streampgs.formats.parquet_footer import FooterDamaged, values_of_column
+from streampgs.formats.format import Damaged
+from streampgs.formats.parquet_footer import values_of_column
 from streampgs.formats.registry import open_shard
 from streampgs.table.catalog import surveyed
 from streampgs.table.layout import Columns
@@ -48,7 +49,7 @@ def test_values_are_those_that_pyarrow_counts(tmp_path: Path, options: dict[str,
 
 
 def test_a_column_that_is_not_there_is_damage(tmp_path: Path) -> None:
-    with pytest.raises(FooterDamaged, match="without all of the columns"):
+    with pytest.raises(Damaged, match="without all of the columns"):
         values_of_column(footer_of(shard(tmp_path / "a.parquet").read_bytes()), 3)
 
 
@@ -61,7 +62,7 @@ def test_any_bytes_are_counts_or_damage(tmp_path: Path) -> None:
     for data in (*noise, *flipped, *(footer[:size] for size in range(len(footer)))):
         try:
             assert all(count >= 0 for count in values_of_column(data, 1))
-        except FooterDamaged as damage:
+        except Damaged as damage:
             assert str(damage)
 
 

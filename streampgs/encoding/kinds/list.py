@@ -36,11 +36,7 @@ class List(NumberKind):
                 if not filled.size:
                     continue
                 width = int(np.bincount(filled).argmax())
-            values = np.asarray(types.numbers_of(child), np.float64)
-            nulls = types.nulls_of(child)
-            if nulls is not None:
-                values = np.where(nulls, np.nan, values)
-            matrices.append(values[np.repeat(lengths == width, lengths)].reshape(-1, width))
+            matrices.append(types.floats_of(child)[np.repeat(lengths == width, lengths)].reshape(-1, width))
         if width is None:
             raise DataError(
                 f"column '{column.name}': all its lists are empty", f"leave it out with --ignore {column.name}"

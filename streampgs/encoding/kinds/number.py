@@ -43,9 +43,8 @@ class Number(NumberKind):
     def fill(self, column: Column, array: pa.Array, out: NDArray[np.float32], faults: NDArray[np.uint8]) -> None:
         array = types.undictionaried(array)
         values, nulls = types.numbers_of(array), types.nulls_of(array)
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # rows are checked for infinity and NaN where they are placed
+        # Rows are checked for infinity and NaN where they are placed.
+        with np.errstate(over="ignore", invalid="ignore"):
             if column.scale:
                 centred = np.subtract(values, np.float64(column.centre[0]), dtype=np.float64)
                 np.multiply(centred, column.scale[0], out=out[:, 0], casting="same_kind")
@@ -76,9 +75,8 @@ def _width(cyclic: bool, null_flag: bool) -> int:
 
 
 def _finite(array: pa.Array) -> NDArray[np.float64]:
-    array = types.undictionaried(array)
-    values, nulls = np.asarray(types.numbers_of(array), np.float64), types.nulls_of(array)
-    return values[np.isfinite(values) if nulls is None else np.isfinite(values) & ~nulls]
+    values = types.floats_of(array)
+    return values[np.isfinite(values)]
 
 
 def standard(known: NDArray[np.float64]) -> tuple[float, float]:

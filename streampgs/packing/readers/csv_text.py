@@ -35,7 +35,7 @@ def _read(delimiter: str, source: Source, shape: Shape) -> Iterator[pa.RecordBat
         parsing["invalid_row_handler"] = partial(_skip_row, source)
     types = {name: TYPES[kind] for name, kind in options.types}
     end_row = parsing["delimiter"].join([_END] * len(names)).encode() + b"\n"
-    row, waiting = 1 + options.skip_lines + options.header, None  # as pyarrow counts
+    row, waiting = 1 + options.skip_lines + (not options.no_header), None  # as pyarrow counts
     with opened(source) as stream:
         for batch in _texts(source, stream, parsing, end_row, names):
             if waiting is not None:
@@ -84,15 +84,6 @@ class _Utf8:
         self._last = data[-1:] or self._last
         return data
 
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return False
-
-    def seekable(self) -> bool:
-        return False
-
     def close(self) -> None:
         self.closed = True
 
@@ -103,9 +94,9 @@ def _breaks(data: bytes) -> int:
 
 def _opened(source: Source, stream: ByteStream, parsing: dict[str, Any], end: bytes, names: list[str]) -> Any:
     options = source.options
-    header: dict[str, Any] = {"skip_rows": options.skip_lines, "autogenerate_column_names": not options.header}
+    header: dict[str, Any] = {"skip_rows": options.skip_lines, "autogenerate_column_names": options.no_header}
     if options.names is not None:  # they replace the header
-        header = {"column_names": list(options.names), "skip_rows": options.skip_lines + options.header}
+        header = {"column_names": list(options.names), "skip_rows": options.skip_lines + (not options.no_header)}
     return pa.csv.open_csv(
         pa.PythonFile(_Utf8(stream, source, end), mode="r"),
         read_options=pa.csv.ReadOptions(block_size=sources.CHUNK_BYTES, use_threads=False, **header),

@@ -13,9 +13,8 @@ import pyarrow.json
 
 from streampgs.errors import DataError
 from streampgs.packing import source as sources
-from streampgs.packing.ahead import ahead
 from streampgs.packing.schemas import TYPES
-from streampgs.packing.source import Chunk, Shape, Source, text_chunks
+from streampgs.packing.source import Chunk, Shape, Source, ahead, text_chunks
 
 _NO_OBJECT = "not a JSON object on one line"
 _TOO_DEEP = "lists and objects nested too deeply"
@@ -92,24 +91,19 @@ def _depth(data: bytes) -> int:
     return int(depths.max(initial=0) - depths.min(initial=0))
 
 
-class _Number(float):
+class _Spelled:
     """A number that keeps its spelling."""
 
-    text: str
-
-    def __new__(cls, text: str) -> _Number:
-        number = super().__new__(cls, text)
-        number.text = text
-        return number
+    def __init__(self, text: str) -> None:
+        self.text = text
 
 
-class _Whole(int):
-    text: str
+class _Number(_Spelled, float):
+    pass
 
-    def __new__(cls, text: str) -> _Whole:
-        number = super().__new__(cls, text)
-        number.text = text
-        return number
+
+class _Whole(_Spelled, int):
+    pass
 
 
 def _with_strings(data: bytes, shape: Shape) -> bytes:
@@ -130,7 +124,7 @@ def _with_strings(data: bytes, shape: Shape) -> bytes:
 def _string_of(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    return value.text if isinstance(value, _Whole | _Number) else json.dumps(value)
+    return value.text if isinstance(value, _Spelled) else json.dumps(value)
 
 
 def _refused(source: Source, chunk: Chunk, asked: pa.Schema) -> DataError:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streampgs.errors import DataError
-from streampgs.packing.array_slices import rows_a_slice
+from streampgs.packing.array_slices import rows_a_slice, sliced
 from streampgs.packing.schemas import plain_batch, plain_schema
 from streampgs.packing.source import Shape, Source
 
@@ -29,9 +29,8 @@ def _damage_named(source: Source) -> Iterator[None]:
 def plain_slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """A few megabytes each, without dictionaries."""
     schema = plain_schema(batch.schema)
-    rows = rows_a_slice(batch.nbytes / max(1, batch.num_rows))
-    for start in range(0, batch.num_rows, rows):
-        yield plain_batch(batch.slice(start, rows), schema).replace_schema_metadata(None)
+    for rows in sliced(batch):
+        yield plain_batch(rows, schema).replace_schema_metadata(None)
 
 
 def read_parquet(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
