@@ -203,7 +203,7 @@ class Lanes:
             saved = {name: bundle.arrays[full] for name, full in own.items()}
             sizes = {states.COORDINATE: features + 1, states.LANE: len(lanes)}
             arrays = states.from_saved(group.learner.fields, saved, sizes)
-            require(arrays["steps"] <= _MOST_STEPS, f"{arrays['steps']} steps")
+            require(int(arrays["steps"]) <= _MOST_STEPS, f"{arrays['steps']} steps")
             group.begin_from([(arrays, column) for column in range(len(lanes))], features + 1)
             group.learner.check(group.state)
             groups.append(group)
