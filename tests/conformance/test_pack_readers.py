@@ -1,7 +1,7 @@
-"""Laws that every reader of `streampgs pack` keeps.
+"""Laws of every reader of `streampgs pack`.
 
-A new kind of input needs a sample, tests/packing/samples/KIND.json: the text (or base64) of a file with a few rows, the
-rows, and for text a bad line and how the error names it.
+A new kind of input needs a sample, tests/packing/samples/KIND.json. It has the text (or base64) of a file with a few
+rows, the rows, and, for text, a bad line and the words that name it in the error.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def test_a_sample_packs_to_its_rows(kind, sample, tmp_path):
 
 
 @pytest.mark.parametrize("size", [8, 40])
-def test_rows_do_not_depend_on_how_much_is_read_at_once(kind, sample, tmp_path, monkeypatch, size):
+def test_rows_do_not_depend_on_the_size_of_a_read(kind, sample, tmp_path, monkeypatch, size):
     if kind in ("csv", "tsv"):
         size *= 4  # a block holds a row and the header
     for module, name in ((source, "CHUNK_BYTES"), (tokens, "_CHUNK_BYTES"), (array_slices, "SLICE_BYTES")):
@@ -83,13 +83,13 @@ def test_a_pack_stopped_anywhere_resumes_to_the_same_bytes(kind, sample, tmp_pat
         assert all(not file.name.startswith(".part") for file in out.iterdir())
         assert pack(paths, out, **options).rows == whole.rows
         assert contents_of(out) == contents_of(tmp_path / "whole")
-        moments += moments // 3  # fewer of the later ones
+        moments += moments // 3  # test fewer of the later moments
     assert moments > FILES
 
 
-def test_a_bad_row_is_named_or_left_out_and_counted_once(kind, sample, tmp_path):
+def test_a_bad_row_is_named_or_skipped_and_counted_once(kind, sample, tmp_path):
     if not sample["bad_line"]:
-        pytest.skip("this kind has no rows that can be bad by themselves")
+        pytest.skip("single rows of this kind cannot be bad")
     paths = write(tmp_path, sample["data"] + sample["bad_line"] + b"\n")
     with pytest.raises(DataError, match="file-0'.*" + sample["named"]) as error:
         pack(paths, tmp_path / "refused", kind=kind)
@@ -102,7 +102,7 @@ def test_a_bad_row_is_named_or_left_out_and_counted_once(kind, sample, tmp_path)
     assert sum(report.skipped_rows.values()) == 1
 
 
-def test_a_file_that_is_cut_off_is_an_error_or_has_fewer_rows(kind, sample, tmp_path):
+def test_a_truncated_file_raises_an_error_or_has_fewer_rows(kind, sample, tmp_path):
     paths = write(tmp_path, sample["data"][: len(sample["data"]) // 2])
     try:
         pack(paths, tmp_path / "out", kind=kind)

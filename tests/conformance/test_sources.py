@@ -45,7 +45,7 @@ RESOURCES = Resources(memory=60_000_000, window=48_000)
 SIMPLE = EncodingOptions()
 
 Made = Callable[[Cursor | None, int], AbstractContextManager[Source]]
-"""A new source at a cursor (None: the beginning) whose first rows, so many, have been taken."""
+"""Make a source at a cursor (None: the beginning). The number is the count of rows that were already taken."""
 
 
 def sparse(offset: bool = False) -> pa.Table:
@@ -154,7 +154,7 @@ def test_every_source_has_a_maker() -> None:
 
 
 def content(window: Window) -> str:
-    """A digest of everything that training sees of a window."""
+    """A digest of everything that training reads from a window."""
     digest = hashlib.sha256()
     for row in range(window.rows):
         entries = slice(window.starts[row], window.stops[row])
