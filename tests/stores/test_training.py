@@ -270,8 +270,7 @@ def test_training_from_disk_does_not_load_a_store_library(folders: Path, tmp_pat
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_a_single_object_and_a_whole_bucket_can_be_sources(folders: Path, store: Moto, tmp_path: Path) -> None:
-    """The bucket is read like a folder."""
+def test_a_single_object_can_be_the_source(folders: Path, store: Moto, tmp_path: Path) -> None:
     store.upload(folders / "sparse-arrow", "single")
     one = streampgs.train(f"s3://{BUCKET}/single/part-00000.arrow", run=tmp_path / "one", epochs=1, **SMALL)
     here = streampgs.train(folders / "sparse-arrow" / "part-00000.arrow", run=tmp_path / "here", epochs=1, **SMALL)

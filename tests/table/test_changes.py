@@ -88,7 +88,7 @@ def test_a_copy_of_a_shard_is_left_out(table: Table) -> None:
     assert table.look() == expected
     assert table.look() == expected, "in the next look as well"
     table.path(1).unlink()
-    assert table.look() == Changes(moved={1: table.path("copy")}), "until the original is removed"
+    assert table.look() == Changes(moved={1: table.path("copy")}), "once the original is removed, the copy replaces it"
 
 
 def test_a_file_in_the_folder_of_another_partition_holds_other_rows(table: Table) -> None:
