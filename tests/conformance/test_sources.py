@@ -234,6 +234,7 @@ def test_a_source_that_was_closed_continues_with_the_same_rows(source: str, name
             windows = read(worker)
             begun = [next(windows)[0] for _ in range(stop_after)]
             windows.close()
+            assert source_before.seconds_waiting > 0.0  # of the closed source: the report counts them
             checkpoint = through_a_file(tmp_path / "states", worker.state())
         with restored(made, checkpoint) as again:
             worker = Worker(again, cursor_in(checkpoint.sections["worker"]))
