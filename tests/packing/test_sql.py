@@ -10,6 +10,9 @@ import pytest
 
 import streampgs
 from streampgs.errors import DataError, OptionError, StreampgsError
+from streampgs.packing.packer import pack
+from streampgs.run.report import StopRequest
+from tests.packing.conftest import contents_of
 
 
 @pytest.fixture
@@ -49,6 +52,25 @@ def test_a_shuffled_result_has_the_same_rows_in_another_order(clicks, tmp_path):
     plain, mixed = rows_in(tmp_path / "plain"), rows_in(tmp_path / "mixed")
     assert plain != mixed
     assert sorted(plain, key=lambda row: row["price"]) == sorted(mixed, key=lambda row: row["price"])
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_a_query_that_was_stopped_resumes_to_the_same_bytes(clicks, tmp_path, shuffle):
+    options = {"sql": query(clicks), "rows_per_shard": 500, "shuffle": shuffle}
+    whole = pack([], tmp_path / "whole", **options)
+    stopped = 0
+    for moment in (1, 2, 4):
+        out, stop, seen = tmp_path / f"out{moment}", StopRequest(), []
+
+        def look(status, stop=stop, seen=seen, moment=moment):
+            seen.append(status)
+            if len(seen) == moment:
+                stop.ask("test")
+
+        stopped += pack([], out, **options, on_progress=look, stop=stop).stopped_by != "done"
+        assert pack([], out, **options).rows == whole.rows
+        assert contents_of(out) == contents_of(tmp_path / "whole")
+    assert stopped
 
 
 def test_a_finished_query_is_not_repeated_and_another_is_refused(clicks, tmp_path):
