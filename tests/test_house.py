@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import subprocess
@@ -104,6 +105,16 @@ def test_no_file_depends_on_one_machine():
             if OF_ONE_MACHINE.search(line):
                 found.append(f"{file.relative_to(ROOT)}:{number}: {line.strip()}")
     assert not found, "\n".join(found)
+
+
+def test_no_class_of_a_run_is_longer_than_200_lines():
+    files = [
+        file for name in ("engine", "learn", "run", "selection") for file in (ROOT / "streampgs" / name).glob("*.py")
+    ]
+    nodes = [(file.name, node) for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    classes = [(file, node) for file, node in nodes if isinstance(node, ast.ClassDef)]
+    assert len(classes) > 20
+    assert [(file, node.name) for file, node in classes if node.end_lineno - node.lineno >= 200] == []
 
 
 def test_scripts_are_executable():

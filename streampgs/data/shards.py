@@ -87,7 +87,6 @@ class ShardSource:
     def window(self, cursor: Cursor, stop: StopAsked) -> Window | None:
         start = cursor.at_row(0)
         if self._pipeline is not None and start != self._next:
-            self._waited = self.seconds_waiting
             self.close()
             self._filler = self._new_filler()
         if self._pipeline is None:
@@ -104,6 +103,7 @@ class ShardSource:
 
     def close(self) -> None:
         if self._pipeline is not None:
+            self._waited = self.seconds_waiting
             self._pipeline.close()
             self._pipeline = None
 

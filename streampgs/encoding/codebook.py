@@ -104,7 +104,7 @@ class Codebook:
         return keys
 
     def hashes_of(self, array: pa.Array, namespace: str) -> Codes:
-        """The hash of each value, whatever its type."""
+        """The hash of each value, for values of any type."""
         texts = types.as_text(types.undictionaried(array))
         [hashes] = self._hashes(Tokens.of(texts, namespace), 1)
         nulls = types.nulls_of(texts)

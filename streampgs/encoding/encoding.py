@@ -1,4 +1,4 @@
-"""What was learned about a table's columns: all that turns rows of such tables into features, without any data."""
+"""The encoding learned from a table's columns: it turns rows of such tables into features and holds no data."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ _LARGEST_SIZE = float(1 << 62)
 class Encoding:
     """The columns of one generation and their features.
 
-    Columns that join later make a new generation. The one before stays as it is, and the new features come after all of
-    its features. Within a generation features are counted from its own first one.
+    Columns that join later make a new generation. The one before stays as it is, and the new features follow all of its
+    features. Within a generation features are numbered from its own first one.
     """
 
     options: EncodingOptions

@@ -182,7 +182,7 @@ def _beside(columns: Sequence[Floats], rows: int) -> Floats:
 
 
 def _floats(array: pa.Array) -> Floats:
-    """Null becomes NaN, whatever the type of number."""
+    """The numbers as float64. Null becomes NaN."""
     if array.null_count or pa.types.is_boolean(array.type):
         array = pc.fill_null(array.cast(pa.float64(), safe=False), np.nan)
     return np.asarray(array.to_numpy(zero_copy_only=False), np.float64)

@@ -1,1 +1,1 @@
-"""Compiled loops and the formulas above them. Arrays and numbers in, arrays and numbers out: no files, no options."""
+"""Compiled loops and the formulas that they use. They take and return arrays and numbers, never files or options."""

@@ -1,9 +1,9 @@
 """Compiled code on disk, safe for processes that compile at the same time and for edited sources.
 
-Numba numbers the files of compiled code and keeps an index from keys to numbers. Two processes that compile at once can
-give one number to two functions, and from then on a run silently executes the wrong loop; so can a process killed between
-writing index and code. It also does not notice an edit in another file than the loop's own. Here the name of a file is
-a digest of all that its content depends on, so there is no index to go wrong.
+Numba numbers the files of compiled code and keeps an index from keys to numbers. If two processes compile at the same
+time, they can give one number to two functions, and later runs silently execute the wrong loop. The same can happen if
+a process is killed between writing the index and the code. Numba also does not notice an edit in a file other than the
+loop's own. Here, the name of a file is a digest of everything that its content depends on, so no index is needed.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def njit_with_safe_cache(**options: Any) -> Any:
 
     def decorate(function: Any) -> Any:
         dispatcher = njit(cache=True, **options)(function)
-        cache = getattr(dispatcher, "_cache", None)  # absent where nothing is compiled
+        cache = getattr(dispatcher, "_cache", None)  # absent if the compiler is disabled
         if cache is not None:
             plain = cache._cache_file
             cache._cache_file = _NamedCodeFile(cache._cache_path, cache._impl.filename_base, plain._source_stamp)

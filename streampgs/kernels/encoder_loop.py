@@ -1,7 +1,7 @@
-"""Codes and numbers, column by column, to rows of (index, value) entries, each index at most once in a row.
+"""Convert columns of codes and numbers to rows of (index, value) entries. An index occurs at most once in a row.
 
-Entries are not sorted: sorting a row costs more than everything else, and nothing needs it. A small table of open
-addressing finds equal indices. It is never emptied: an entry counts only if it belongs to the present row.
+Entries are not sorted: sorting a row would cost more than all other work, and nothing needs it. A small hash table with
+open addressing finds equal indices. It is never cleared: an entry is valid only if it belongs to the current row.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def bags(codes, offsets, weighting, rarity, rarity_base, normalised):  # type: i
             scale = 1.0 / np.sqrt(squares)
             for k in range(first, end):
                 values[k] = np.float32(values[k] * scale)
-        end = _without_zeros(indices, values, first, end)  # equal counts of both signs
+        end = _without_zeros(indices, values, first, end)  # tokens whose signs cancelled out
         out_offsets[r + 1] = end
     return out_offsets, indices[:end], values[:end]
 

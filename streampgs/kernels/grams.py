@@ -29,7 +29,7 @@ def _lower(byte):  # type: ignore[no-untyped-def]
 def _punctuation_bytes(data, place, stop):  # type: ignore[no-untyped-def]
     """Bytes of the UTF-8 character at `place` if it is a mark of U+0080–BF, U+2000–206F or U+3000–303F, else 0."""
     lead = data[place]
-    if place + 1 >= stop or data[place + 1] & 0xC0 != 0x80:  # not a character: it must not swallow the next byte
+    if place + 1 >= stop or data[place + 1] & 0xC0 != 0x80:  # not a character: do not consume the next byte
         return 0
     second = data[place + 1]
     if lead == 0xC2 and second != 0xAA and second != 0xB5 and second != 0xBA:
@@ -127,7 +127,7 @@ def character_grams(data, offsets, shortest, longest):  # type: ignore[no-untype
             end += 1
         text[end] = TEXT_END
         end += 1
-        if end == begin + 2:  # nothing between the marks
+        if end == begin + 2:  # the text is empty
             row_grams[r + 1] = grams
             continue
         for first in range(begin, end):

@@ -1,4 +1,4 @@
-"""Hash strings with MurmurHash3 (x86, 32 bits; Appleby 2011), which other tools have as well, and turn hashes into codes.
+"""Hash strings with MurmurHash3 (x86, 32 bits; Appleby 2011), which other tools also use, and turn hashes into codes.
 
 A **code** is the feature of a string, in the lower 31 bits, and the sign of its value, in bit 31.
 """
@@ -9,7 +9,7 @@ import numpy as np
 
 from streampgs.kernels.jit import compiled, inlinable
 
-# All in 64 bits with the upper half masked: Numba would turn smaller words into wider or signed numbers anyway.
+# Computed in 64 bits with the upper half masked: Numba would convert smaller words to wider or signed numbers anyway.
 _LOW = np.uint64(0xFFFFFFFF)
 _C1, _C2 = np.uint64(0xCC9E2D51), np.uint64(0x1B873593)
 _FIVE, _ADDED = np.uint64(5), np.uint64(0xE6546B64)

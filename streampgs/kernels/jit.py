@@ -1,4 +1,4 @@
-"""How the loops are compiled, and the few instructions that plain loops cannot say."""
+"""How the loops are compiled, and a few instructions that plain loops cannot express."""
 
 from __future__ import annotations
 
@@ -22,19 +22,18 @@ __all__ = [
     "reordering",
 ]
 
-# The interpreter lock is let go of, so that reading and training run at the same time.
+# Compiled loops release the interpreter lock, so that reading and training run at the same time.
 compiled = njit_with_safe_cache(nogil=True, error_model="numpy")
 
-# A plain function that loops may call; unlike an @njit function it can be closed over without losing the cache. It is
-# inlined whatever the compiler thinks of it: a call that passes a few arrays costs as much as twenty entries of a row.
+# A plain function that loops may call. Unlike an @njit function, it can be closed over without losing the cache. It is
+# always inlined: a call that passes a few arrays costs as much as twenty entries of a row.
 inlinable = register_jitable(forceinline=True)
 
-# The same for what loops rarely do: left where it is, so that it takes no registers from the rest.
+# The same for functions that loops rarely call. They are not inlined, so that the loop keeps its registers.
 called = register_jitable
 
-# Only sums inside one row may be reassociated (that is what lets a dot product use vector registers). Sums that
-# run across rows must not be: where a call ends would then change their bits, and with them the law that a pause
-# changes nothing.
+# Only sums within one row may be reassociated, which lets a dot product use vector registers. Sums over several rows
+# must not be: their bits would depend on where a call ends, and a pause would change the result.
 reordering = register_jitable(fastmath={"reassoc", "contract", "nsz"}, forceinline=True)
 
 
@@ -113,8 +112,8 @@ for _function in vector_math.FUNCTIONS:
     register_jitable(fastmath={"contract"}, forceinline=True)(_function)
 
 # prefetch_for_writing(array, index): start fetching the cache line of array[index]; any index is allowed.
-# copy_entries(target, to, source, start, count): a memcpy between arrays of one type, half the time of a loop for
-# rows of a hundred entries. Neither checks bounds.
+# copy_entries(target, to, source, start, count): a memcpy between arrays of one type. It takes half the time of
+# a loop for rows of a hundred entries. Neither function checks bounds.
 WITHOUT_COMPILER: bool = vars(config)["DISABLE_JIT"]
 prefetch_for_writing: Any = _plain_prefetch if WITHOUT_COMPILER else intrinsic(_prefetch)
 copy_entries: Any = _plain_copy if WITHOUT_COMPILER else intrinsic(_copy)

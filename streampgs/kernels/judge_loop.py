@@ -1,4 +1,4 @@
-"""Sums over given scores: of losses, and of the logistic loss at the best scale of the scores."""
+"""Sums of losses over given scores, and the logistic loss at the best scale of the scores."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def scaled_logistic_loss(scores, labels, weights):  # type: ignore[no-untyped-de
     if mean_size == 0.0:
         return at_zero
     if not mean_size < np.inf:
-        return np.inf  # scores that left the range tell nothing apart
+        return np.inf  # scores that are not finite cannot separate the classes
     low, high, scale = 0.0, _LARGEST_MARGIN, 1.0  # in units of 1/mean_size: squares of margins stay in range
     least = np.inf
     for _ in range(_NEWTON_STEPS):

@@ -1,4 +1,4 @@
-"""The formulas of a loss as compiled loops call them."""
+"""The formulas of a loss, in the form that compiled loops call."""
 
 from __future__ import annotations
 

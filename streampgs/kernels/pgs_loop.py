@@ -1,13 +1,13 @@
 """The loop of the Primal Gradient Solver. A step costs O(nonzeros of its rows) for every p in (1, 2], including the ball
 and averages; for p = 2 several models ("lanes") step on each row together.
 
-λ is the negated sum of all sub-gradients, s a scale near max |λ_i| that keeps powers in range (1 for
-p = 2, and 0 while λ is), v_i = sgn(λ_i)·(|λ_i|/s)^{q-1} and Q = Σ (|λ_i|/s)^q. Before step t the iterate is w = c·v with
+λ is the negated sum of all sub-gradients, s is a scale near max |λ_i| that keeps powers in range (1 for p = 2, and 0
+while λ = 0), v_i = sgn(λ_i)·(|λ_i|/s)^{q-1} and Q = Σ (|λ_i|/s)^q. Before step t the iterate is w = c·v with
 
     c = (p-1)·s·Q^{(2-q)/q} / ((t-1+t0)σ),      ‖w‖_p = (p-1)·s·Q^{1/q} / ((t-1+t0)σ),
 
-and c shrinks by min(1, B/‖w‖_p) on the ball. The sum of iterates is S·v + u, where S sums c and u is corrected at the
-few coordinates whose v changes.
+and c shrinks by min(1, B/‖w‖_p) on the ball. The sum of iterates is S·v + u, where S is the sum of c, and u is
+corrected at the few coordinates whose v changes.
 
 `coordinates` has a row for the intercept and then one for each feature, with the numbers that a step touches together: for
 p = 2 the λ of all lanes, then their u; otherwise (λ, v, u) of the one lane. Without averages there is no u.
@@ -29,7 +29,7 @@ from streampgs.kernels.row_loops import row_loops
 from streampgs.kernels.targets import BASE, SHAPE, TARGET_ROWS, UNIT, label_of
 from streampgs.kernels.vector_math import exp2_of, log2_of
 
-# Rows of the array of scalars that loops keep between calls; a column for each lane.
+# Rows of the array of scalars that loops keep between calls. The array has a column for each lane.
 POWER_SUM = 0
 SCALE = 1
 MULTIPLIER_SUM = 2
@@ -40,7 +40,7 @@ CORRECT_TALLY = 6
 WEIGHT_TALLY = 7
 SCALARS = 8
 
-# Rows of the array of parameters behind those of targets.py.
+# Rows of the array of parameters, after those of targets.py.
 SIGMA = TARGET_ROWS
 T0 = TARGET_ROWS + 1
 RADIUS = TARGET_ROWS + 2
@@ -48,13 +48,13 @@ PARAMETERS = TARGET_ROWS + 3
 
 LANE_WIDTHS = (1, 4, 8, 16)
 
-# Between two rebuilds (max |λ_i|/s)^q may differ from 1 by this factor, up or down. A sum of iterates S·v + u loses as many
-# digits as v has changed since its iterates were counted, and Q as many as it has decreased; so both are computed again
-# before that exceeds rounding. For p near 1, where q is large, a small change of λ is a large change of v.
+# Between two rebuilds, (max |λ_i|/s)^q may differ from 1 by at most this factor, up or down. The sum of iterates
+# S·v + u loses accuracy by cancellation when v changes, and Q when it decreases, so both are computed again before the
+# loss exceeds rounding. For p near 1, where q is large, a small change of λ is a large change of v.
 _RANGE = 2.0**8
 
 # With many lanes and a state larger than the second-level cache, the features of the row after the next are fetched in
-# advance. With few lanes the processor looks far enough ahead, and more instructions only cost time.
+# advance. With few lanes, the processor prefetches enough, and more instructions would only cost time.
 _PREFETCHED_STATE = 1 << 18  # numbers
 _ROWS_AHEAD = 2
 _LINE_NUMBERS = 8  # of eight bytes in a cache line
@@ -205,7 +205,7 @@ def _euclidean_rebuild(lanes: int, averaging: bool) -> Callable[..., None]:
     @inlinable
     def rebuild_one(coordinates, scalars):  # type: ignore[no-untyped-def]
         multiplier_sum = scalars[MULTIPLIER_SUM, 0]
-        power_sum = 0.0  # in a register, which a place of an array would not be
+        power_sum = 0.0  # a local variable stays in a register, an array element does not
         for i in range(coordinates.shape[0]):
             dual = coordinates[i, 0]
             power_sum += dual * dual
@@ -290,7 +290,7 @@ def _euclidean_advance(loss: LossFormulas, layout: str, lanes: int, averaging: b
                     slopes[r - batch_first, lane] = slope
 
             for r in range(batch_first, batch_stop):
-                if batch > 1:  # the rows before have changed λ
+                if batch > 1:  # earlier rows of the batch have changed λ
                     dot(coordinates, indices, values, starts[r], stops[r], sums)
                     for lane in range(lanes):
                         sums[lane] += coordinates[0, lane] * intercept

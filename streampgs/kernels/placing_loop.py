@@ -1,4 +1,4 @@
-"""Rows on their way from a block's columns to a window: copied once, into visiting order, and checked on the way."""
+"""Copy rows from the columns of a block to a window, once and in visiting order, and check them at the same time."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numba.extending import overload
 
 from streampgs.kernels.jit import compiled, copy_entries, inlinable, prefetch_for_writing, reordering
 
-# Why a row cannot be used. 0 is a good row.
+# The reasons why a row cannot be used. 0 means that it can be used.
 NEGATIVE_INDEX = 1
 INDEX_TOO_LARGE = 2
 REPEATED_INDEX = 3
@@ -82,7 +82,7 @@ def _entries_are_sound(offsets, indices, values, limit, unrepeated):  # type: ig
     Beyond doubt: indices below the limit, and strictly increasing in each row unless they are known to be all different,
     values finite in float32.
     """
-    # Of slices, whose places count from 0: an index that might be negative keeps a loop from using vector registers.
+    # The loops run over slices, from 0: if an index might be negative, a loop does not use vector registers.
     first, stop = offsets[0], offsets[-1]
     block = indices[first:stop]
     largest = indices.dtype.type(0)
@@ -139,7 +139,7 @@ def place_sparse(  # type: ignore[no-untyped-def]
         every_row = every_row and rows[k] == k and reasons[k] == 0
     largest = np.int64(-1)
     for k in range(rows.size):
-        # The places in the window are far apart: what the row after the next will write is fetched meanwhile.
+        # Consecutive rows are far apart in the window, so the target of a later row is fetched in advance.
         if k + _ROWS_AHEAD < rows.size:
             ahead = rows[k + _ROWS_AHEAD]
             _prefetch_row(out_indices, out_values, starts[slots[k + _ROWS_AHEAD]], offsets[ahead + 1] - offsets[ahead])

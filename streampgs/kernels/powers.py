@@ -1,4 +1,4 @@
-"""|x|^e for the one exponent that a run needs, chosen once: by square roots where the exponent allows it."""
+"""|x|^e for the one exponent that a run needs, computed by square roots if the exponent allows it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random numbers as pure functions of a key and a counter: nothing to save, nothing to restore."""
+"""Random numbers as pure functions of a key and a counter, so that there is no state to save or restore."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""A uniform sample of all rows that have passed, in an arena of rows of any length (algorithm L of Li 1994, which made
-Vitter's reservoir skip from row to row).
+"""A uniform sample of all rows of a stream, in an arena for rows of any length (algorithm L of Li 1994, which changed
+Vitter's reservoir to skip directly to the next row to keep).
 
-How the next row to be kept is found: were every row to draw a key in (0, 1), the sample would be the rows of the smallest
-ones. The largest key in the sample is all that has to be known of them; how many rows pass until one draws a smaller key
-is a geometric number. When rows grow so long that the arena cannot hold the sample, rows drawn from it are dropped: what
-is left is a uniform sample of fewer rows, and the largest of their keys follows from the one before in the same way.
+Suppose that each row draws a key in (0, 1), and the sample is the rows with the smallest keys. Then only the largest
+key in the sample must be known: the number of rows until one draws a smaller key has a geometric distribution. If rows
+become so long that the arena cannot hold the sample, random rows are dropped from it. The remaining rows are a uniform
+sample of fewer rows, and the new largest key is drawn from the previous one in the same way.
 
-Draws are functions of a key and a counter, and nothing depends on how the rows are cut into offers.
+Draws are functions of a key and a counter, so the sample does not depend on how the rows are split into offers.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import numpy as np
 from streampgs.kernels.jit import compiled, copy_entries, inlinable
 from streampgs.kernels.randomness import STRIDE, mix
 
-# Places in the array of counts.
-SIZE = 0  # rows that the sample is to have
-FILLED = 1  # rows that it has
+# Positions in the array of counts.
+SIZE = 0  # number of rows that the sample should have
+FILLED = 1  # number of rows that it has
 NEXT = 2  # the number of the next row to be kept, counted from the stream's first
-PASSED = 3  # rows that were offered
-DRAWS = 4  # random words used up
-END = 5  # where the arena's unused rest begins
-LIVE = 6  # entries of the rows in the sample
+PASSED = 3  # number of rows that were offered
+DRAWS = 4  # number of random words used
+END = 5  # start of the unused part of the arena
+LIVE = 6  # number of entries of the rows in the sample
 COUNTS = 7
 
 _FARTHEST_JUMP = float(1 << 60)
@@ -108,7 +108,7 @@ def offer_rows(  # type: ignore[no-untyped-def]
         need = new_lengths[row]
         filling = counts[FILLED] < counts[SIZE]
         if filling and counts[LIVE] + need > room:
-            counts[SIZE] = counts[FILLED]  # from now on as many as fit
+            counts[SIZE] = counts[FILLED]  # from now on, the sample has as many rows as fit
             largest_key[0] = _shrunk(key, counts, counts[SIZE])
             counts[NEXT] += _jump(key, counts, largest_key[0])
             continue

@@ -1,8 +1,8 @@
-"""The two loops over the entries of a row for p = 2, where the row of the state that belongs to a feature is one vector.
+"""The two loops over the entries of a row for p = 2, where the numbers of a feature are processed as one vector.
 
-`coordinates` has a row for the intercept and behind it one for each feature: `lanes` values of λ, then, with averaging,
-as many of u. Both loops are written for the vector registers: the numbers of a feature are in one cache line or a few, and
-the compiler would gather them one by one in plain loops.
+`coordinates` has a row for the intercept and then one for each feature: `lanes` values of λ, then, with averaging, as
+many of u. Both loops are written for vector registers: the numbers of a feature are in one or a few cache lines, but in
+a plain loop the compiler would load them one by one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from streampgs.kernels.jit import WITHOUT_COMPILER, inlinable, reordering
 
 _INT32, _INT64, _DOUBLE = ir.IntType(32), ir.IntType(64), ir.DoubleType()
 _ELEMENT_BYTES = 8
-_CONTRACT = ("contract",)  # a product and the sum that takes it up may be rounded once
+_CONTRACT = ("contract",)  # a product and the sum that it is added to may be rounded once
 
 
 @cache
@@ -47,8 +47,8 @@ def row_loops(lanes: int, columns: int, sparse: bool) -> tuple[Callable[..., Non
     return dot, add
 
 
-# The plain forms run without the compiler, and the loops' closures name them: an intrinsic named there would be another one
-# in every process, and the compiled code would never be found again.
+# The plain forms run if the compiler is disabled, and the closures of the loops refer to them. An intrinsic would be a
+# different object in each process, so the compiled code would never be found in the cache.
 
 
 def dot_vectors(coordinates, indices, values, start, stop, sums, lanes, columns, sparse, accumulators):  # type: ignore[no-untyped-def]
@@ -61,8 +61,8 @@ def add_vectors(coordinates, indices, values, start, stop, steps, columns, spars
     coordinates[1:][features] += np.outer(values[start:stop].astype(np.float64), steps)
 
 
-# Dense rows of one lane: λ and u are separate arrays (columns in Fortran order), so that plain loops already go over
-# neighbours.
+# Dense rows of one lane: λ and u are separate arrays (columns in Fortran order), so plain loops already read contiguous
+# memory.
 
 
 @reordering

@@ -1,4 +1,4 @@
-"""How each lane sees labels and offsets: rows of an array of parameters with a column for each lane."""
+"""How each lane uses labels and offsets: rows of the array of parameters, which has a column for each lane."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The loop of truncated gradient: a gradient step, then all weights shrink towards zero by step·l1, in O(nonzeros).
+"""The loop of the truncated gradient: a gradient step, then all weights shrink towards zero by step·l1, in O(nonzeros).
 
-A weight that no row touches only shrinks, and shrinking by a and then by b is shrinking by a + b. So a weight's missed
-shrinking is made up when a row touches it: `caught` holds the step count up to which each coordinate has shrunk. The
-intercept (coordinate 0) does not shrink.
+A weight that no row touches only shrinks, and shrinking by a and then by b equals shrinking by a + b. So the missed
+shrinking of a weight is applied when a row touches it: `caught` holds the step count up to which each coordinate has
+shrunk. The intercept (coordinate 0) does not shrink.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""exp, log1p and powers as plain arithmetic, so that loops over lanes or entries keep to vector registers.
+"""exp, log1p and powers as plain arithmetic, so that loops over lanes or entries can use vector registers.
 
-A call into the mathematics library would break such a loop into single numbers. Each docstring gives the range of the
-arguments; errors are a few units in the last place, times the size of the exponent for powers. This module imports no compiler:
-streampgs.kernels.jit makes the functions known to it.
+With a call to the math library, such a loop would process one number at a time. Each docstring gives the range of the
+arguments. Errors are a few units in the last place, multiplied by the size of the exponent for powers. This module does
+not import the compiler: streampgs.kernels.jit registers the functions with it.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import struct
 
 _LOG2_E = 1.4426950408889634
 _LN_2 = 0.6931471805599453
-_LN_2_HIGH = 6.93147180369123816490e-01  # its last 32 bits are zero: products with small whole numbers are exact
+_LN_2_HIGH = 6.93147180369123816490e-01  # its last 32 bits are zero: products with small integers are exact
 _LN_2_LOW = 1.90821492927058770002e-10
-_ROUNDING = 6755399441055744.0  # 1.5·2^52: adding it leaves the nearest whole number in the last bits
+_ROUNDING = 6755399441055744.0  # 1.5·2^52: adding it leaves the nearest integer in the last bits
 _EXPONENT_ONE = 1023 << 52
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 _MANTISSA = (1 << 52) - 1
@@ -96,7 +96,7 @@ def log1p_of_unit(x: float) -> float:
 def log2_of(x: float) -> float:
     """log2 x for normal x > 0."""
     bits = bits_of(x) - _SQRT_HALF_BITS
-    exponent = (bits >> 52) + 2048  # a positive number, so that it can be made a float by its bits
+    exponent = (bits >> 52) + 2048  # positive, so that its bits can be converted to a float
     whole = float_of(exponent | _WHOLE) - (_TWO_52 + 2048.0)
     mantissa = float_of((bits & _MANTISSA) + _SQRT_HALF_BITS)
     z = (mantissa - 1.0) / (mantissa + 1.0)

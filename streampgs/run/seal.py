@@ -33,7 +33,7 @@ _HASH_BYTES = 1 << 22
 
 
 class SealBroken(Exception):
-    """The file is not what was written."""
+    """The file is damaged or invalid."""
 
 
 def refuse_other_format(path: Path, record: dict[str, Any]) -> None:

@@ -1,1 +1,1 @@
-"""The table on disk: which shards there are, what is in them, and their columns as Arrow arrays."""
+"""The table on disk: its shards, their contents, and their columns as Arrow arrays."""

@@ -31,7 +31,7 @@ class Columns:
     label_specs: tuple[LabelSpec, ...] = ()
     """One for each label column; empty: the labels are not known yet, and are read as numbers."""
     encoding: Encoding | Plan | None = None
-    """How columns become features: first a plan, then what was learned. None: rows hold lists of features."""
+    """How columns become features: first a plan, then the learned encoding. None: rows hold lists of features."""
     offset: str | None = None
     """A number that is added to a row's score."""
 

@@ -1,4 +1,4 @@
-"""What holds for every kind of column. A kind in the registry is tested without being listed here."""
+"""Laws of every kind of column. A kind in the registry is tested without being listed here."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from streampgs.encoding.plan import plan_columns, plan_growth
 from streampgs.options import EncodingOptions
 from tests.encoding import tables
 
-# One sample for each type of values: the registry tells which kinds take it.
+# One sample for each type of values. The registry lists the kinds that accept it.
 _MAP = [[("b", 0.5), ("a", 2.0)], None, [], [("a", None)], [("c", -1.0), ("a", 0.25)], [("b", 3.0)]]
 SAMPLES: dict[str, pa.Array] = {
     types.NUMBER: pa.array([3, None, 0, 7, 12, 3], pa.int32()),
@@ -33,7 +33,7 @@ SAMPLES: dict[str, pa.Array] = {
     types.VECTOR: pa.array([[(4, 1.0)], None, [], [(0, 2.0), (9, 0.5)], [(1, None)], [(2, 3.0)]], pa.map_(pa.int32(), pa.float64())),
 }  # fmt: skip
 ROWS = 6
-# How to get a column of a kind that is made of others.
+# The options and the type of values for a kind that combines other columns.
 MADE_OF = {"cross": ({"cross": (("x", "y"),)}, types.STRING)}
 
 
@@ -45,13 +45,13 @@ class Case:
 
     @property
     def of_kind(self) -> dict[str, pa.Array]:
-        """`x`, and `y` if the kind is made of two columns."""
+        """`x`, and `y` if the kind combines two columns."""
         one = SAMPLES[self.holds]
         return {"x": one, "y": one.take(pa.array([1, 2, 3, 4, 5, 0]))} if self.kind in MADE_OF else {"x": one}
 
     @property
     def arrays(self) -> dict[str, pa.Array]:
-        """With a column of numbers in front."""
+        """A column of numbers, then the columns of the kind."""
         return {"other": pa.array(np.arange(ROWS) + 0.5), **self.of_kind}
 
     def learned(self, arrays: dict[str, pa.Array]) -> Encoding:
@@ -61,7 +61,7 @@ class Case:
 def cases() -> list[Case]:
     found = []
     for name, kind in KINDS.items():
-        assert kind.takes or kind.option or name in MADE_OF, f"say in MADE_OF how a column becomes a {name}"
+        assert kind.takes or kind.option or name in MADE_OF, f"add the options for a column of kind {name} to MADE_OF"
         chosen: list[tuple[str, dict[str, Any]]] = [(holds, {}) for holds in kind.takes]
         chosen += [(holds, {str(kind.option): ("x",)}) for holds in kind.allowed]
         chosen += [(holds, {option: ("x",)}) for option, (holds, _) in kind.modifiers.items()]
@@ -80,7 +80,7 @@ def schema_of(arrays: dict[str, pa.Array]) -> pa.Schema:
 
 
 def rows_of(encoding: Encoding, arrays: dict[str, pa.Array]) -> list[Any]:
-    """Each row's fault, or its entries."""
+    """The fault or the entries of each row."""
     count = len(next(iter(arrays.values())))
     return tables.encoded(encoding, arrays, count)
 
@@ -90,7 +90,7 @@ def _name(case: Case) -> str:
 
 
 every_case = pytest.mark.parametrize("case", cases(), ids=_name)
-# A column made of several is planned when a run starts, and never joins later.
+# A column that combines others is planned when a run starts and cannot join later.
 every_joining_case = pytest.mark.parametrize("case", [case for case in cases() if case.kind not in MADE_OF], ids=_name)
 
 
@@ -159,7 +159,7 @@ def test_features_have_names_and_stay_in_bounds(case):
 
 
 @every_case
-def test_the_sample_tells_what_a_row_costs(case):
+def test_the_sample_gives_the_cost_of_a_row(case):
     encoding = case.learned(case.of_kind)
     entries = [len(row) for row in rows_of(encoding, case.of_kind) if isinstance(row, tuple)]
     if len(entries) == ROWS:
@@ -196,7 +196,7 @@ def test_a_column_may_join_later(case):
 
 
 @every_joining_case
-def test_a_column_of_nulls_waits(case):
+def test_a_column_of_nulls_does_not_join(case):
     other = {"other": case.arrays["other"]}
     before = Case("number", types.NUMBER, EncodingOptions()).learned(other)
     both = other | {"x": pa.nulls(ROWS, case.arrays["x"].type)}

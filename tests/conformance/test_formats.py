@@ -43,7 +43,7 @@ def table(rows: int = ROWS) -> pa.Table:
 
 
 def write(groups: Sequence[pa.Table], name: str, path: Path, settled: bool = True) -> Path:
-    """A shard of these groups. `settled`: its time stamp is old enough to be trusted."""
+    """Write a shard with these groups. `settled`: its modification time is old enough to be trusted."""
     schema = groups[0].schema
     if name == "arrow":
         with pa.ipc.new_file(path, schema) as writer:
@@ -88,17 +88,17 @@ def plain(found: pa.Table) -> list[dict[str, Any]]:
     return [dict(row) for row in found.to_pylist()]
 
 
-# Facts.
+# Metadata.
 
 
-def test_the_format_is_known_by_its_first_bytes_and_its_names(name: str, shard: Path) -> None:
+def test_the_format_is_recognised_by_its_suffix_and_by_its_first_bytes(name: str, shard: Path) -> None:
     assert is_shard_name(shard.name)
     unnamed = shard.rename(shard.with_name("no-suffix"))
     with open_shard(unnamed) as file:
         assert file.format is FORMATS[name]
 
 
-def test_facts_are_those_of_the_table(name: str, shard: Path) -> None:
+def test_the_metadata_agrees_with_the_table(name: str, shard: Path) -> None:
     whole = table()
     with open_shard(shard) as file:
         assert file.schema.remove_metadata().equals(whole.schema)
@@ -124,7 +124,7 @@ def test_decoding_gives_the_rows_of_the_group_in_order(shard: Path, slice_rows: 
             assert plain(decoded(file, number, columns, slice_rows)) == plain(group.select(columns))
 
 
-def test_slices_in_place_are_what_decoding_gives(shard: Path) -> None:
+def test_slices_read_in_place_agree_with_decoded_rows(shard: Path) -> None:
     columns = ["label", "indices", "values"]
     with open_shard(shard) as file:
         if file.must_decode():
@@ -148,13 +148,13 @@ def test_only_the_named_columns_are_decoded(shard: Path) -> None:
             list(file.decode(0, GROUP_ROWS, ["absent"]))
 
 
-def test_categories_are_the_same_strings(shard: Path) -> None:
+def test_dictionary_encoded_columns_have_the_same_strings(shard: Path) -> None:
     with open_shard(shard) as file:
         found = pa.Table.from_batches(file.decode(0, GROUP_ROWS, ["city", "extra"], {"city", "no such column"}))
     assert found["city"].cast(pa.string()).to_pylist() == table()["city"].to_pylist()[:GROUP_ROWS]
 
 
-def test_groups_without_rows_are_groups(name: str, tmp_path: Path) -> None:
+def test_groups_without_rows_are_kept(name: str, tmp_path: Path) -> None:
     if name not in ("arrow", "parquet"):
         pytest.skip("pyarrow.dataset writes no empty groups")
     whole = table(20)
@@ -178,8 +178,8 @@ def test_a_shard_without_its_end_is_unfinished(shard: Path) -> None:
             open_shard(shard)
 
 
-def test_a_damaged_shard_is_an_error_that_names_it(shard: Path) -> None:
-    """Every 37th byte is turned: an error of ours or rows, and nothing else."""
+def test_a_damaged_shard_raises_an_error_that_names_it(shard: Path) -> None:
+    """Bytes are inverted one at a time. Reading either gives rows or raises a DataError."""
     whole, refused = shard.read_bytes(), 0
     for place in range(0, len(whole), max(37, len(whole) // 300)):
         shard.write_bytes(whole[:place] + bytes([whole[place] ^ 0xFF]) + whole[place + 1 :])
@@ -194,7 +194,7 @@ def test_a_damaged_shard_is_an_error_that_names_it(shard: Path) -> None:
     assert refused > 0
 
 
-def test_another_content_than_the_catalogued_one_is_refused(name: str, shard: Path) -> None:
+def test_a_shard_that_changed_after_it_was_catalogued_is_refused(name: str, shard: Path) -> None:
     expected = fingerprint_of(shard)
     open_shard(shard, expected).close()
     write(cut(table(ROWS - 1)), name, shard)
@@ -202,8 +202,8 @@ def test_another_content_than_the_catalogued_one_is_refused(name: str, shard: Pa
         open_shard(shard, expected)
 
 
-def test_a_file_written_again_at_once_is_read_again(name: str, tmp_path: Path) -> None:
-    """Its time stamp may be the same, so a young file's footer is not kept."""
+def test_a_file_that_is_rewritten_at_once_is_read_again(name: str, tmp_path: Path) -> None:
+    """Its modification time may be the same, so the footer of a recent file is not cached."""
     for rows in (10, 20, 30, 40):
         write([table(rows)], name, tmp_path / "shard", settled=False)
         with open_shard(tmp_path / "shard") as file:
@@ -214,7 +214,7 @@ def test_a_file_written_again_at_once_is_read_again(name: str, tmp_path: Path) -
 
 
 class Store:
-    """Objects in memory that count the requests."""
+    """Objects in memory, with a count of the requests."""
 
     def __init__(self) -> None:
         self.objects: dict[str, bytes] = {}
@@ -239,7 +239,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> Store:
 
 
 @pytest.mark.parametrize("group_rows", [4, GROUP_ROWS])
-def test_ranges_of_an_object_are_those_of_a_file(name: str, tmp_path: Path, store: Store, group_rows: int) -> None:
+def test_an_object_gives_the_same_rows_as_a_file(name: str, tmp_path: Path, store: Store, group_rows: int) -> None:
     shard = write(cut(table(), group_rows), name, tmp_path / "shard")
     store.objects["s3://bucket/shard"] = data = shard.read_bytes()
     remote = RemoteObject("s3://bucket/shard", len(data), f"version of {group_rows}")
@@ -249,7 +249,7 @@ def test_ranges_of_an_object_are_those_of_a_file(name: str, tmp_path: Path, stor
         assert there.group_rows(columns) == here.group_rows(columns)
         assert there.group_values("indices") == here.group_values("indices")
         assert there.must_decode() == here.must_decode()
-        assert store.requests <= 3 + len(data) // (1 << 16)  # neighbours are fetched together
+        assert store.requests <= 3 + len(data) // (1 << 16)  # neighbouring ranges are fetched together
         for group in (0, len(here.group_rows(columns)) - 1):
             assert decoded(there, group, columns).equals(decoded(here, group, columns))
             if not here.must_decode():
@@ -260,10 +260,10 @@ def test_ranges_of_an_object_are_those_of_a_file(name: str, tmp_path: Path, stor
 # Footers.
 
 
-def test_a_footer_is_parsed_once_however_many_groups_and_epochs(
+def test_a_footer_is_parsed_once_for_any_number_of_groups_and_epochs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once per file, in cataloguing and reading together, as long as the files are fewer than the footers kept."""
+    """Once per file for cataloguing and reading together, if the cache holds the footers of all files."""
     files, groups, epochs = 3, 12, 4
     (tmp_path / "data").mkdir()
     for number in range(files):
@@ -276,7 +276,7 @@ def test_a_footer_is_parsed_once_however_many_groups_and_epochs(
         return parse(self, footer)
 
     def counted_file(source: object, *more: Any, metadata: object = None, **options: Any) -> pq.ParquetFile:
-        """pyarrow parses the footer of a file that comes without metadata."""
+        """pyarrow parses the footer if it is not given the metadata."""
         if metadata is None:
             opened_without_metadata.append(source)
         return parquet_file(source, *more, metadata=metadata, **options)
@@ -285,7 +285,7 @@ def test_a_footer_is_parsed_once_however_many_groups_and_epochs(
     monkeypatch.setattr(type(FORMATS[name]), "parse", counted_parse)
     monkeypatch.setattr(pq, "ParquetFile", counted_file)
     gc.collect()
-    gc.disable()  # what is left to the cyclic collector would pile up
+    gc.disable()  # a footer in a reference cycle stays in memory and is counted
     try:
         before = footers_in_memory()
         with Setup(tmp_path / "data", window_bytes=20_000).reader() as reader:
@@ -302,7 +302,7 @@ def footers_in_memory() -> int:
     return sum(type(one).__name__ == "FileMetaData" for one in gc.get_objects())
 
 
-def test_few_footers_are_kept(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_cache_of_footers_is_bounded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_MOST_FOOTERS", 3)
     monkeypatch.setattr(registry, "_KNOWN", registry._KnownFiles())
     for number in range(5):

@@ -1,6 +1,6 @@
-"""Laws that every learner obeys. A learner that is registered without an example and a slow twin here fails.
+"""Laws of every learner. A registered learner without an example and a slow twin in this file fails the tests.
 
-Comparisons are of bits unless a sum may be taken in another order.
+Results are compared bit for bit, except where terms may be added in another order.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FEATURES, ROWS = 9, 160
 
 @dataclass(frozen=True)
 class Example:
-    """Own options of three lanes, and a slow twin with its weights after each step."""
+    """The learner's own options for three lanes, a slow twin, and a function that gives the weights of the twin."""
 
     own: tuple[Any, ...]
     twin: Callable[[LaneSpec, int], Any]
@@ -64,7 +64,7 @@ places = st.lists(st.integers(1, ROWS - 1), max_size=5)
 
 
 def specs_of(name: str, batch: int = 1, layout: str = "sparse", loss: str = "logistic") -> list[LaneSpec]:
-    assert name in EXAMPLES, f"give an example and a slow twin of '{name}' in EXAMPLES"
+    assert name in EXAMPLES, f"add an example and a slow twin of '{name}' to EXAMPLES"
     example = EXAMPLES[name]
     return [
         LaneSpec(name, loss, 0.0, example.norm, 0.02, Target("label"), 0, batch, 0.1, layout, own)
@@ -88,7 +88,7 @@ def trained(name: str, stop: int = ROWS, rows: Window | None = None, **more: Any
 @every_learner
 @pytest.mark.parametrize("layout", ["sparse", "dense"])
 @pytest.mark.parametrize("batch", [1, 7])
-def test_each_lane_is_its_slow_twin(name: str, layout: str, batch: int) -> None:
+def test_each_lane_agrees_with_its_slow_twin(name: str, layout: str, batch: int) -> None:
     rows, specs = rows_of(layout), specs_of(name, batch, layout)
     training, example = Training(specs, FEATURES), EXAMPLES[name]
     twins = [example.twin(spec, FEATURES) for spec in specs]
@@ -107,17 +107,17 @@ def test_each_lane_is_its_slow_twin(name: str, layout: str, batch: int) -> None:
 @every_learner
 @given(saves=places)
 @hypothesis_settings(max_examples=15, deadline=None)
-def test_a_pause_changes_nothing(name: str, saves: list[int]) -> None:
+def test_resumed_training_has_the_bits_of_unpaused_training(name: str, saves: list[int]) -> None:
     rows, whole, resumed = rows_of(), trained(name), Training(specs_of(name), FEATURES)
     for first, stop in pairwise(sorted({0, ROWS, *saves})):
         resumed.advance(rows, first, stop)
-        bits(resumed)  # asking changes nothing either
+        bits(resumed)  # reading the bits changes nothing either
         resumed = resumed.again()
     assert bits(resumed) == bits(whole)
 
 
 @every_learner
-def test_weights_of_some_coordinates_are_those_of_all(name: str) -> None:
+def test_weights_of_some_coordinates_agree_with_all_weights(name: str) -> None:
     training, chosen = trained(name, 90), np.array([0, 2, FEATURES])
     for lane in range(len(training)):
         np.testing.assert_array_equal(training.weights(lane, chosen), training.weights(lane)[chosen])
@@ -125,7 +125,7 @@ def test_weights_of_some_coordinates_are_those_of_all(name: str) -> None:
 
 @every_learner
 def test_base_and_scale_shift_and_stretch_the_labels(name: str) -> None:
-    """Slopes of the squared loss depend on score - label only."""
+    """The slope of the squared loss depends only on score - label."""
     rows, specs = rows_of(classes=False), specs_of(name, loss="squared")
     moved = replace(rows, labels=(rows.labels - 3.0) / 4.0)
     here = Training([replace(spec, base=3.0, scale=4.0) for spec in specs], FEATURES)
@@ -155,7 +155,7 @@ def test_offsets_are_added_to_the_scores(name: str) -> None:
 
 @every_learner
 @pytest.mark.parametrize("stop", [0, 1, 63, 100])
-def test_lanes_that_are_kept_or_cloned_stay_the_same(name: str, stop: int) -> None:
+def test_lanes_that_are_kept_or_cloned_learn_the_same_weights(name: str, stop: int) -> None:
     rows, lanes = rows_of(), trained(name, stop)
     kept, cloned = lanes.keeping([2, 0]), lanes.keeping([1, 1, 0])
     for training in (lanes, kept, cloned):
@@ -167,7 +167,7 @@ def test_lanes_that_are_kept_or_cloned_stay_the_same(name: str, stop: int) -> No
 
 
 @every_learner
-def test_lanes_that_join_learn_as_if_they_were_alone(name: str) -> None:
+def test_lanes_that_join_learn_the_same_as_alone(name: str) -> None:
     rows, old = rows_of(), specs_of(name)
     later = [replace(spec, target=replace(spec.target, joined=1)) for spec in old[:2]]
     undisturbed, alone, both = trained(name, 50), Training(later, FEATURES), trained(name, 50)
@@ -182,7 +182,7 @@ def test_lanes_that_join_learn_as_if_they_were_alone(name: str) -> None:
 @every_learner
 @given(at=st.integers(0, ROWS))
 @hypothesis_settings(max_examples=10, deadline=None)
-def test_features_that_come_late_were_always_there(name: str, at: int) -> None:
+def test_features_that_arrive_late_give_the_bits_of_features_from_the_start(name: str, at: int) -> None:
     few, many = rows_of(), rows_of(features=3 * FEATURES)
     late, early = Training(specs_of(name), FEATURES), Training(specs_of(name), 3 * FEATURES)
     for training in (late, early):
@@ -196,7 +196,7 @@ def test_features_that_come_late_were_always_there(name: str, at: int) -> None:
 
 
 @every_learner
-def test_restarted_averages_keep_the_steps(name: str) -> None:
+def test_restarting_the_averages_keeps_the_number_of_steps(name: str) -> None:
     training = trained(name, 100)
     digest = training.again()
     digest.restart_averages()
@@ -207,7 +207,7 @@ def test_restarted_averages_keep_the_steps(name: str) -> None:
 
 
 @every_learner
-def test_memory_per_feature_is_what_the_arrays_take(name: str) -> None:
+def test_memory_per_feature_is_the_size_of_the_arrays(name: str) -> None:
     training = Training(specs_of(name), 1100)
     alone, of_three = training.bytes_per_feature(), training.bytes_per_feature(3)
     assert training.nbytes == 1101 * alone == sum(wide_bytes(group, group.state) for group in training.groups)
@@ -216,7 +216,7 @@ def test_memory_per_feature_is_what_the_arrays_take(name: str) -> None:
 
 
 def wide_bytes(group: Group, state: State) -> int:
-    """The size of the arrays that grow with the features; a copy has those only that steps change."""
+    """The size of the arrays that grow with the features. A copy has only the arrays that steps change."""
     fields = group.learner.fields.items()
     return sum(state[name].nbytes for name, field in fields if COORDINATE in field.axes and name in state)
 
@@ -244,8 +244,8 @@ def test_a_worker_counts_each_change_as_often_as_there_are_workers(name: str) ->
 
 @every_learner
 @pytest.mark.parametrize("workers", [2, 3])
-def test_a_merge_is_what_the_fields_declare(name: str, workers: int) -> None:
-    """The learner's own merge against the generic one."""
+def test_a_merge_does_what_the_fields_declare(name: str, workers: int) -> None:
+    """The learner's own merge agrees with the generic one."""
     training, rows = trained(name, 65), rows_of()
     learner, state = training.groups[0].learner, training.state
     if refused(learner):
@@ -281,7 +281,7 @@ def duplicate(learner: Any, state: State) -> State:
 
 
 @every_learner
-def test_pauses_between_rounds_change_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pauses_between_rounds_do_not_change_the_bits(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine, "_SMALLEST_SHARE", 2)
     monkeypatch.setattr(engine, "_SEEN_BEFORE", 4)
     rows, specs = rows_of(), specs_of(name)
@@ -295,10 +295,10 @@ def test_pauses_between_rounds_change_nothing(name: str, monkeypatch: pytest.Mon
             row = cut.advance(rows, row, stop, ROWS)
             cut = cut.again()
     assert bits(cut) == bits(whole)
-    assert whole.digest() != trained(name).digest(), "there was no round: the case shows nothing"
+    assert whole.digest() != trained(name).digest(), "no round took place, so the test shows nothing"
 
 
-# State that is read back.
+# Saved state.
 
 
 def damaged(section: Bundle, array: str, change: Callable[[Any], Any]) -> Bundle:
@@ -347,7 +347,7 @@ def test_invalid_specs_are_refused(name: str) -> None:
 
 
 @every_learner
-def test_fields_are_declared_as_the_generic_functions_need_them(name: str) -> None:
+def test_fields_are_declared_as_the_generic_functions_require(name: str) -> None:
     fields = learner_named(name)(specs_of(name)).fields
     assert fields["steps"].merge is Merge.MEAN
     assert all(LANE not in field.axes[:-1] for field in fields.values())
@@ -357,7 +357,7 @@ def test_fields_are_declared_as_the_generic_functions_need_them(name: str) -> No
 @pytest.mark.parametrize(
     ("needs", "missing"), [(Needs(lines="columns"), "needs columns"), (Needs(keeps="score"), "a value per row")]
 )
-def test_needs_that_are_not_met_are_refused(name: str, needs: Needs, missing: str, monkeypatch: Any) -> None:
+def test_unmet_needs_are_refused(name: str, needs: Needs, missing: str, monkeypatch: Any) -> None:
     monkeypatch.setattr(learner_named(name), "needs", needs)
     with pytest.raises(OptionError) as raised:
         trained(name, 1)
@@ -366,7 +366,7 @@ def test_needs_that_are_not_met_are_refused(name: str, needs: Needs, missing: st
 
 
 @every_learner
-def test_workers_are_refused_where_a_field_cannot_be_merged(name: str) -> None:
+def test_workers_are_refused_if_a_field_cannot_be_merged(name: str) -> None:
     lanes = Lanes(specs_of(name), FEATURES)
     learner = lanes.groups[0].learner
     learner.fields = {**learner.fields, "own": states.counter(Merge.REFUSED)}

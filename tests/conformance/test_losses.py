@@ -24,7 +24,7 @@ scores = st.floats(-60.0, 60.0)
 
 
 def shapes(loss: Loss) -> list[float]:
-    """The default for some labels, and values from the whole allowed range."""
+    """The default for the sample labels, and values across the allowed range."""
     if loss.parameter is None:
         return [0.0]
     low, high = loss.parameter.above, loss.parameter.below
@@ -53,8 +53,8 @@ def rounding(*values: float) -> float:
 
 @every_loss
 @given(data=st.data())
-def test_slope_lies_between_the_one_sided_difference_quotients(loss, data):
-    """With short distances this makes it the derivative wherever there is one."""
+def test_slope_is_between_the_one_sided_difference_quotients(loss, data):
+    """For small distances, this makes the slope the derivative where the loss has one."""
     y, shape = data.draw(labels_and_shapes(loss))
     s = data.draw(st.one_of(scores, st.sampled_from([y, -y, 0.0, shape, y + shape, y - shape])))
     h = data.draw(st.sampled_from([1e-5, 1e-3, 0.1, 5.0]))
@@ -65,7 +65,7 @@ def test_slope_lies_between_the_one_sided_difference_quotients(loss, data):
 
 @every_loss
 @given(data=st.data())
-def test_value_lies_above_every_tangent(loss, data):
+def test_value_is_never_below_a_tangent(loss, data):
     y, shape = data.draw(labels_and_shapes(loss))
     s, elsewhere = data.draw(scores), data.draw(scores)
     tangent = loss.value(s, y, shape) + loss.slope(s, y, shape) * (elsewhere - s)
@@ -105,7 +105,7 @@ def test_the_largest_scores_never_give_nan_and_keep_a_finite_slope(loss, s):
 
 
 @every_loss
-def test_lipschitz_is_true_exactly_if_the_slope_is_bounded(loss):
+def test_lipschitz_is_true_if_and_only_if_the_slope_is_bounded(loss):
     for shape in shapes(loss):
         steepest = [
             max(abs(loss.slope(s, y, shape)) for s in (size, -size) for y in sample_labels(loss, 20).tolist())
@@ -132,8 +132,8 @@ def second_derivative(loss: Loss, s: float, y: float, shape: float, h: float = 1
 
 @every_loss
 def test_curvature_is_a_bound_of_the_second_derivative(loss):
-    """So the first step, 1/(curvature·mean ‖x‖²), does not overshoot. If a loss has no such bound, models start at the
-    base, and this is the curvature there."""
+    """The bound keeps the first step, 1/(curvature·mean ‖x‖²), from overshooting. If a loss has no bound, models start
+    at the base, and `curvature` is the second derivative there."""
     found, h = sample_labels(loss), 1e-3
     shape, y = loss.shape(found), float(found[0])
     places = [h * (place + 0.5) for place in range(-4000, 4000)]
@@ -146,7 +146,7 @@ def test_curvature_is_a_bound_of_the_second_derivative(loss):
 
 @every_loss
 @given(data=st.data())
-def test_classes_are_mirror_images_and_numbers_may_be_moved(loss, data):
+def test_classification_is_symmetric_and_regression_depends_only_on_score_minus_label(loss, data):
     (y, shape), s = data.draw(labels_and_shapes(loss)), data.draw(scores)
     if loss.classifies:
         assert loss.value(-s, -y, shape) == loss.value(s, y, shape)
@@ -167,7 +167,7 @@ def test_no_constant_score_has_a_smaller_mean_loss_than_the_base(loss, weighted,
     def mean_loss(s: float) -> float:
         return float(counted @ loss.values(s + (offsets if offsets.size else 0.0), found, shape))
 
-    # The default and larger shapes: the rate of a Poisson model must be in the range where it is exponential.
+    # Only the default and larger shapes: the rate of a Poisson model must be in the range where it is exponential.
     for shape in shapes(loss):
         if loss.starts_at_base and shape < loss.shape(found):
             continue
@@ -188,7 +188,7 @@ def test_base_is_finite_for_labels_of_one_value_and_zero_without_rows(loss):
 
 
 @every_loss
-def test_facts_found_in_labels_are_usable_whatever_the_labels(loss):
+def test_the_unit_and_the_default_shape_are_valid_for_any_labels(loss):
     one = np.array([max(1.0, loss.lowest_label)])
     for found in (sample_labels(loss), np.tile(sample_labels(loss)[:, np.newaxis], 2), one, one[:0], np.zeros(4)):
         assert 0.0 < loss.unit(found) < math.inf
@@ -197,7 +197,7 @@ def test_facts_found_in_labels_are_usable_whatever_the_labels(loss):
 
 
 @every_loss
-def test_probabilities_rise_with_the_score_and_belong_to_classification(loss):
+def test_probabilities_increase_with_the_score_and_exist_only_for_classification(loss):
     if loss.probability is None:
         return
     places = np.linspace(-800.0, 800.0, 1601)
@@ -208,13 +208,13 @@ def test_probabilities_rise_with_the_score_and_belong_to_classification(loss):
 
 
 @every_loss
-def test_predictions_rise_with_the_score(loss):
+def test_predictions_increase_with_the_score(loss):
     if not loss.classifies:
         assert np.all(np.diff(loss.prediction(np.linspace(-800.0, 600.0, 1401))) >= 0.0)
 
 
 @every_loss
-def test_compiled_sum_is_the_sum_of_the_plain_values(loss):
+def test_the_compiled_sum_agrees_with_the_sum_of_the_plain_values(loss):
     random, found = np.random.default_rng(9), sample_labels(loss)
     weights, places = random.uniform(0.0, 2.0, len(found)), random.normal(0.0, 3.0, len(found))
     for shape in shapes(loss):
@@ -222,8 +222,8 @@ def test_compiled_sum_is_the_sum_of_the_plain_values(loss):
         assert loss_sum_for(loss)(places, found, weights, shape) == pytest.approx(expected, rel=1e-13)
 
 
-def test_keys_are_names_and_formulas_have_names_of_their_own():
-    """Compiled code is kept under the name of a formula: two of one name would run the wrong code."""
+def test_keys_are_names_and_every_formula_has_a_unique_name():
+    """Compiled code is cached under the name of its formula. If two formulas had one name, the wrong code would run."""
     assert all(name == loss.name for name, loss in LOSSES.items())
     assert tuple(name for name, loss in LOSSES.items() if loss.classifies) == CLASSIFYING
     formulas = [
@@ -246,7 +246,7 @@ def test_the_registry_needs_no_compiler():
 @example(y=1.0, s=0.0)
 @example(y=-1.0, s=-745.0)
 @example(y=1.0, s=-1e4)
-def test_logistic_against_50_digits(y, s):
+def test_logistic_agrees_with_arithmetic_in_50_digits(y, s):
     with localcontext() as context:
         context.prec = 50
         odds = (-Decimal(y) * Decimal(s)).exp()

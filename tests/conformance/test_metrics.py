@@ -32,7 +32,7 @@ every_metric = pytest.mark.parametrize(
 
 
 def batch_of(task: Task, rows: int = ROWS, seed: int = 5) -> Batch:
-    """With ties among the scores and rows of weight 0."""
+    """Scores have ties, and some rows have weight 0."""
     random = np.random.default_rng(seed)
     scores = np.round(random.normal(0.0, 1.5, (rows, task.classes) if task.classes > 2 else rows), 2)
     weights = np.where(random.random(rows) < 0.1, 0.0, random.uniform(0.0, 3.0, rows))
@@ -65,7 +65,7 @@ def test_batches_may_be_split_anywhere(metric, task):
 
 
 @every_metric
-def test_batches_may_come_in_any_order(metric, task):
+def test_batches_may_be_added_in_any_order(metric, task):
     whole = batch_of(task)
     parts = [part(whole, first, first + 1_000) for first in range(0, ROWS, 1_000)]
     found = [result_of(metric, *(parts[number] for number in order)) for order in ((0, 1, 2), (2, 0, 1))]
@@ -84,7 +84,7 @@ def test_a_weight_counts_like_copies_of_the_row(metric, task):
 
 
 @every_metric
-def test_rows_without_weight_and_no_rows_give_no_value(metric, task):
+def test_rows_of_weight_zero_and_no_rows_give_no_value(metric, task):
     whole = batch_of(task)
     assert metric.sums().result() is None
     assert result_of(metric, part(whole, 0, 0)) is None
@@ -102,7 +102,7 @@ def test_a_metric_keeps_no_reference_to_its_batch(metric, task):
     assert found.result() == expected
 
 
-# By scikit-learn: functions of predictions (or scores, or probabilities) and labels.
+# Comparison with scikit-learn, whose functions take predictions (or scores, or probabilities) and labels.
 
 
 def sklearn_result(name: str, batch: Batch) -> float:
@@ -155,7 +155,7 @@ def test_names_are_keys_and_no_title_is_used_twice():
     assert len({metric.title for metric in METRICS.values()}) == len(METRICS)
 
 
-# What single metrics promise in addition.
+# Additional laws of single metrics.
 
 LOGISTIC = TASKS["logistic-2"]
 
@@ -165,7 +165,7 @@ def test_deviance_is_twice_the_poisson_loss_below_the_largest_rate():
     assert result_of(METRICS["deviance"], batch) == pytest.approx(2.0 * result_of(METRICS["loss"], batch), rel=1e-12)
 
 
-def test_r2_survives_labels_that_are_large_and_close_together():
+def test_r2_is_accurate_for_labels_that_are_large_and_close_together():
     task, random = TASKS["squared-0"], np.random.default_rng(7)
     labels = 1e9 + random.normal(size=ROWS)
     batch = Batch(task, labels + random.normal(0.0, 0.5, ROWS), labels, np.ones(ROWS))
@@ -184,7 +184,7 @@ def test_area_of_one_class_has_no_value():
 
 
 def test_area_by_bins_is_close_to_the_exact_area():
-    """Rows that come after the bins were fixed may even have scores outside them."""
+    """Scores of rows that arrive after the bins are fixed may even be outside the bins."""
     random = np.random.default_rng(8)
     found = RocArea(exact_rows=2_000)
     all_scores, all_labels = [], []
@@ -201,7 +201,7 @@ def test_area_by_bins_is_close_to_the_exact_area():
 
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e-4, -4.3), (1e-12, 0.0), (1e6, 1e3)])
 @pytest.mark.parametrize("exact_rows", [10**9, 4_000])
-def test_area_at_every_scale_of_the_scores(scale, shift, exact_rows):
+def test_area_is_accurate_at_every_scale_of_the_scores(scale, shift, exact_rows):
     random = np.random.default_rng(4)
     labels = np.where(random.random(20_000) < 0.1, 1.0, -1.0)
     scores = shift + scale * np.round(random.normal(size=20_000) + (labels > 0), 4)

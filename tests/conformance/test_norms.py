@@ -24,7 +24,7 @@ def regularizer(norm: PNorm, w: np.ndarray) -> float:
 
 
 def weights(norm: PNorm, theta: np.ndarray, radius: float, scale: float = 1.0) -> np.ndarray:
-    """From the sums that a learner keeps of λ = 3 θ, for a clock of 3."""
+    """The weights from the sums that a learner keeps for λ = 3 θ, at a clock of 3."""
     scaled = 3.0 * theta / scale
     raised = np.sign(scaled) * np.abs(scaled) ** dual_exponent(norm.p)
     return norm.weights(raised, float(np.sum(np.abs(scaled) ** norm.q)), scale, 3.0, radius)
@@ -36,7 +36,7 @@ def conjugate(norm: PNorm, theta: np.ndarray, radius: float) -> float:
 
 @every_norm
 @given(theta=duals, radius=radii)
-def test_the_conjugate_is_reached_at_the_weights(norm: PNorm, theta: np.ndarray, radius: float) -> None:
+def test_the_conjugate_is_the_value_at_the_weights(norm: PNorm, theta: np.ndarray, radius: float) -> None:
     w = weights(norm, theta, radius)
     assert np.linalg.norm(w, norm.p) <= radius * (1.0 + 1e-9)
     assert conjugate(norm, theta, radius) == pytest.approx(float(w @ theta) - regularizer(norm, w), rel=1e-7, abs=1e-9)
@@ -44,7 +44,7 @@ def test_the_conjugate_is_reached_at_the_weights(norm: PNorm, theta: np.ndarray,
 
 @every_norm
 @given(theta=duals, other=duals, radius=radii)
-def test_no_other_weights_in_the_ball_reach_more(
+def test_no_other_weights_in_the_ball_have_a_larger_value(
     norm: PNorm, theta: np.ndarray, other: np.ndarray, radius: float
 ) -> None:
     size = np.linalg.norm(other, norm.p)
@@ -61,7 +61,7 @@ def test_weights_do_not_depend_on_the_scale_of_the_sums(norm: PNorm, theta: np.n
 
 @every_norm
 @given(a=duals, b=duals)
-def test_the_dual_distance_is_that_of_numpy_and_does_not_overflow(norm: PNorm, a: np.ndarray, b: np.ndarray) -> None:
+def test_the_dual_distance_agrees_with_numpy_and_never_overflows(norm: PNorm, a: np.ndarray, b: np.ndarray) -> None:
     expected = float(np.linalg.norm(a - b, norm.q))
     assert norm.dual_distance(a, b) == pytest.approx(expected, rel=1e-9)
     assert norm.dual_distance(1e250 * a, 1e250 * b) == pytest.approx(1e250 * expected, rel=1e-9)
@@ -69,7 +69,7 @@ def test_the_dual_distance_is_that_of_numpy_and_does_not_overflow(norm: PNorm, a
 
 @every_norm
 def test_the_radius_contains_the_optimum(norm: PNorm) -> None:
-    """F(w) = 2·|1 - w| + σ·r(w) in one dimension: the minimiser is found on a grid."""
+    """F(w) = 2·|1 - w| + σ·r(w) in one dimension, minimised on a grid."""
     for sigma in (0.1, 1.0, 10.0):
         grid = np.linspace(-2.0, 2.0, 4001)
         optimum = grid[np.argmin(2.0 * np.abs(1.0 - grid) + sigma * grid**2 / (2.0 * (norm.p - 1.0)))]
@@ -77,6 +77,6 @@ def test_the_radius_contains_the_optimum(norm: PNorm) -> None:
 
 
 @pytest.mark.parametrize("p", [1.0, 0.5, 2.1, math.nan])
-def test_other_powers_are_refused(p: float) -> None:
+def test_invalid_powers_are_refused(p: float) -> None:
     with pytest.raises(ValueError, match="p "):
         PNorm(p)

@@ -1,4 +1,4 @@
-"""The number of each row in the table reaches the learner, whatever the order, the format and the pauses."""
+"""The learner gets the number of each row in the table, in every order and format and after a pause."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def visits_of(run: Path) -> Any:
 
 @pytest.mark.parametrize("file_format", ["arrow", "parquet"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_each_row_visits_once_an_epoch(file_format: str, threads: int, tmp_path: Path) -> None:
+def test_each_row_is_visited_once_an_epoch(file_format: str, threads: int, tmp_path: Path) -> None:
     table, run = write(tmp_path / "table", file_format), tmp_path / "run"
     streampgs.train(table, run=run, solver="visits", epochs=2, rows=ROWS + 777, window="60kB", threads=threads)
     assert visits_of(run).sum() == ROWS + 777

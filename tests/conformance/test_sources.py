@@ -45,7 +45,7 @@ RESOURCES = Resources(memory=60_000_000, window=48_000)
 SIMPLE = EncodingOptions()
 
 Made = Callable[[Cursor | None, int], AbstractContextManager[Source]]
-"""A new source at a cursor (None: the beginning) whose first rows, so many, have been taken."""
+"""Make a source at a cursor (None: the beginning). The number is the count of rows that were already taken."""
 
 
 def sparse(offset: bool = False) -> pa.Table:
@@ -154,7 +154,7 @@ def test_every_source_has_a_maker() -> None:
 
 
 def content(window: Window) -> str:
-    """A digest of everything that training sees of a window."""
+    """A digest of everything that training reads from a window."""
     digest = hashlib.sha256()
     for row in range(window.rows):
         entries = slice(window.starts[row], window.stops[row])
@@ -234,6 +234,7 @@ def test_a_source_that_was_closed_continues_with_the_same_rows(source: str, name
             windows = read(worker)
             begun = [next(windows)[0] for _ in range(stop_after)]
             windows.close()
+            assert source_before.seconds_waiting > 0.0  # of the closed source: the report counts them
             checkpoint = through_a_file(tmp_path / "states", worker.state())
         with restored(made, checkpoint) as again:
             worker = Worker(again, cursor_in(checkpoint.sections["worker"]))

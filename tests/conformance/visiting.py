@@ -1,4 +1,4 @@
-"""A learner that learns nothing and counts how often each row of the table visits it."""
+"""A learner that only counts how often each row of the table is visited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The sizes of a run: windows fit the budget, mix enough blocks, and fit again at a resume."""
+"""The sizes of a run: windows fit the memory budget, also at a resume, and mix enough blocks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from streampgs.order.schedule import GroupSizes, Schedule, Sizes
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import DENSE, SPARSE, Layout
 
-ROOM_TO_GROW = 1 + 1 / 16  # what a window's memory may exceed its rows by
+ROOM_TO_GROW = 1 + 1 / 16  # how much larger than its rows a window's memory may be
 
 
 def shard(kind: str, rows: list[int], entries: list[int], decoded: bool = False, cached: bool = False) -> Shard:
@@ -60,8 +60,8 @@ PLAIN = groups_of([1000], 100.0)
 # Sizes of rows.
 
 
-def test_bytes_of_a_row_are_those_of_the_window_arrays():
-    """Start, stop and label are 8 bytes each; an entry is a float32, and for sparse rows an index of 4 bytes besides."""
+def test_the_bytes_of_a_row_are_those_of_the_arrays_of_a_window():
+    """Start, stop and label take 8 bytes each. An entry is a float32, and sparse rows add an index of 4 bytes."""
     catalog = Catalog([shard(SPARSE, [10, 4], [70, 0], decoded=True), shard(SPARSE, [2], [6])])
     assert group_sizes(catalog).row_bytes.tolist() == [24 + 8 * 7, 24, 24 + 8 * 3]
     assert group_sizes(catalog, row_values=1).row_bytes.tolist() == [32 + 8 * 7, 32, 32 + 8 * 3]
@@ -69,20 +69,20 @@ def test_bytes_of_a_row_are_those_of_the_window_arrays():
 
 
 def test_later_shards_do_not_change_the_sizes_of_groups():
-    """The sizes of groups decide the order of rows, in the middle of an epoch, too."""
+    """The sizes of groups determine the order of rows, and must not change in the middle of an epoch."""
     dense, sparse = shard(DENSE, [10, 20], [30, 60]), shard(SPARSE, [5], [10])
     before = group_sizes(Catalog([dense])).row_bytes.tolist()
     assert group_sizes(Catalog([dense, sparse])).row_bytes.tolist() == [*before, 24 + 8 * 2]
 
 
-def test_dense_rows_are_counted_as_sparse_ones_if_they_are_laid_out_so():
+def test_dense_rows_with_a_sparse_layout_have_the_size_of_sparse_rows():
     mixed = Catalog([shard(DENSE, [10**6], [10**7]), shard(SPARSE, [10**6], [10**6])])
     groups, sizes = group_sizes(mixed), Sizes(1 << 20, 1 << 16)
     laid_out, needed = as_laid_out(mixed, groups, sizes)
     assert laid_out.row_bytes.tolist() == [24 + 8 * 10, 24 + 8]
     assert needed.window_bytes == int((24 + 80) / (24 + 40) * (1 << 20))
     assert needed.block_bytes == sizes.block_bytes
-    little = Catalog([shard(DENSE, [10], [100]), shard(SPARSE, [10], [10])])  # less than a window in all
+    little = Catalog([shard(DENSE, [10], [100]), shard(SPARSE, [10], [10])])  # all rows fit in one window
     assert as_laid_out(little, group_sizes(little), sizes)[1] == sizes
     for kind in (DENSE, SPARSE):
         alike = Catalog([shard(kind, [10], [30])])
@@ -90,7 +90,7 @@ def test_dense_rows_are_counted_as_sparse_ones_if_they_are_laid_out_so():
         assert as_laid_out(alike, groups, sizes) == (groups, sizes)
 
 
-def test_groups_have_the_properties_of_their_shards():
+def test_groups_inherit_the_properties_of_their_shards():
     catalog = Catalog([
         shard(SPARSE, [1, 2], [0, 0], decoded=True, cached=True), shard(SPARSE, [3], [0]), shard(SPARSE, [4, 5], [0, 0], decoded=True),
     ])  # fmt: skip
@@ -112,14 +112,14 @@ def test_groups_without_rows_have_a_size():
 def test_windows_fit_the_budget(catalog, memory, weighted):
     groups, resources = group_sizes(catalog, weighted), Resources(memory=memory)
     sizes = choose_sizes(groups, resources)
-    # Where groups are decoded into memory there is a third: the decoded rows on their way into a window.
+    # Groups that are decoded into memory need a third window, for decoded rows before they are copied.
     windows = 3 if (groups.decoded & ~groups.cached).any() else 2
     assert windows * ROOM_TO_GROW * sizes.window_bytes <= memory
-    check_fits(sizes, resources)  # a resume with the same budget goes on
+    check_fits(sizes, resources)  # the run can be resumed with the same budget
 
 
 @given(catalogs(), MEMORY)
-def test_blocks_are_of_a_good_size_and_many_in_a_window(catalog, memory):
+def test_block_sizes_are_within_bounds_and_a_window_holds_many_blocks(catalog, memory):
     sizes = choose_sizes(group_sizes(catalog), Resources(memory=memory))
     assert SMALLEST_BLOCK <= sizes.block_bytes <= LARGEST_BLOCK
     assert sizes.window_bytes >= BLOCKS_NEEDED * sizes.block_bytes
@@ -134,7 +134,7 @@ def test_more_memory_never_gives_a_smaller_window(catalog, one, other):
 
 
 @given(catalogs(), MEMORY, st.integers(1, 1 << 40))
-def test_window_that_is_asked_for_is_taken_or_refused(catalog, memory, window):
+def test_a_requested_window_is_used_or_refused(catalog, memory, window):
     groups = group_sizes(catalog)
     fitting = (memory - (24 << 20)) / ((3 if (groups.decoded & ~groups.cached).any() else 2) * ROOM_TO_GROW)
     if 2 * window > memory:
@@ -149,30 +149,30 @@ def test_window_that_is_asked_for_is_taken_or_refused(catalog, memory, window):
         assert SMALLEST_BLOCK <= sizes.block_bytes <= LARGEST_BLOCK
 
 
-def test_plain_data_needs_no_larger_window_than_mixes_well():
+def test_windows_of_plain_data_do_not_grow_beyond_the_size_that_mixes_well():
     large, larger = (choose_sizes(PLAIN, Resources(memory=memory)) for memory in (1 << 32, 1 << 40))
     assert large == larger
 
 
-def test_large_row_groups_get_a_larger_window_to_mix_enough_of_them():
+def test_large_row_groups_get_a_window_that_mixes_enough_of_them():
     group_bytes = 100 << 20
     groups = groups_of([group_bytes // 100] * 1000, 100.0, decoded=True, cached=True)
     sizes = choose_sizes(groups, Resources(memory=1 << 40))
     assert sizes.window_bytes >= BLOCKS_NEEDED * group_bytes * 0.999
 
 
-def test_rows_decoded_without_a_cache_leave_less_for_windows():
+def test_rows_decoded_without_a_cache_leave_less_memory_for_windows():
     memory = Resources(memory=100 * 10**6)
     cached, uncached = (choose_sizes(groups_of([1000], 100.0, True, c), memory).window_bytes for c in (True, False))
     assert cached == choose_sizes(PLAIN, memory).window_bytes
     assert uncached == pytest.approx(cached * 2 / 3, rel=1e-6)
 
 
-# At a resume.
+# Resume.
 
 
 @given(MEMORY, MEMORY)
-def test_recorded_window_fits_or_is_refused_with_the_memory_it_needs(first, later):
+def test_a_recorded_window_fits_or_is_refused_with_the_memory_it_needs(first, later):
     sizes = choose_sizes(PLAIN, Resources(memory=first))
     if 2 * ROOM_TO_GROW * sizes.window_bytes + (24 << 20) <= later:
         check_fits(sizes, Resources(memory=later))
@@ -181,7 +181,7 @@ def test_recorded_window_fits_or_is_refused_with_the_memory_it_needs(first, late
             check_fits(sizes, Resources(memory=later))
 
 
-def test_smaller_budget_than_the_window_needs_is_refused():
+def test_a_budget_smaller_than_the_windows_need_is_refused():
     with pytest.raises(OptionError, match=r"windows of 100 MB need --memory 238MB; 200MB were given"):
         check_fits(Sizes(100 * 10**6, 1 << 20), Resources(memory=200 * 10**6))
     check_fits(Sizes(100 * 10**6, 1 << 20), Resources(memory=240 * 10**6))
@@ -191,7 +191,7 @@ def test_smaller_budget_than_the_window_needs_is_refused():
 
 
 @given(catalogs(), MEMORY, st.integers(0, 10**8), st.integers(0, 100))
-def test_forecast_stays_in_the_budget_without_process_and_model(catalog, memory, features, feature_bytes):
+def test_the_forecast_of_windows_and_reading_stays_within_the_budget(catalog, memory, features, feature_bytes):
     groups = group_sizes(catalog)
     sizes = choose_sizes(groups, Resources(memory=memory))
     model = features * feature_bytes
@@ -201,7 +201,7 @@ def test_forecast_stays_in_the_budget_without_process_and_model(catalog, memory,
     assert found.total == 200 * 10**6 + found.windows + found.reading + found.decoding + model
 
 
-def test_forecast_of_small_data_is_small():
+def test_the_forecast_of_small_data_is_small():
     catalog = Catalog([shard(DENSE, [1000], [19_000])])
     groups = group_sizes(catalog)
     found = shard_forecast(catalog, Schedule(0, groups, choose_sizes(groups, Resources())), 0, 0, 0, 0)

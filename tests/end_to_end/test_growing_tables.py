@@ -483,7 +483,7 @@ def test_following_gives_the_same_model_as_resuming(case: str, tmp_path: Path) -
 
     class AddShards(Silent):
         def note(self, text: str) -> None:
-            if "waiting for more" in text:
+            if "waiting for new shards" in text:
                 arrive(case, 1, coming)
                 for path in coming.iterdir():
                     path.rename(other / path.name)

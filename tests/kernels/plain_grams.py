@@ -1,4 +1,4 @@
-"""Words and runs of characters by definition, with Python's strings."""
+"""Plain twins of the tokenisers: words and runs of characters, split with Python's strings."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LETTERS_AMONG_IT = "ªµº"
 
 
 def characters_of(text: bytes) -> list[tuple[str, bytes]]:
-    """Each character with its bytes; a byte outside any character is alone."""
+    """Each character with its bytes. A byte that belongs to no character is an item of its own."""
     return [
         (character, character.encode(errors="surrogateescape")) for character in text.decode(errors="surrogateescape")
     ]
@@ -22,7 +22,7 @@ def is_letter(character: str) -> bool:
 
 
 def ascii_lower(text: bytes) -> bytes:
-    return text.lower()  # of bytes: A to Z only
+    return text.lower()  # bytes.lower() changes A to Z only
 
 
 def plain_words(text: bytes) -> list[bytes]:

@@ -1,4 +1,4 @@
-"""Compiled code on disk: processes that compile at once, and kills in between, never lead to the wrong loop."""
+"""Compiled code on disk: processes that compile at the same time, or are killed, never load the wrong loop."""
 
 from __future__ import annotations
 
@@ -33,18 +33,18 @@ def printed(process: subprocess.Popen[str]) -> set[str]:
 
 
 @pytest.mark.slow
-def test_processes_that_compile_at_once_each_get_their_own_loop(tmp_path: Path) -> None:
+def test_processes_that_compile_at_the_same_time_get_the_right_loops(tmp_path: Path) -> None:
     alone = set.union(*(printed(started(tmp_path / f"{number}", name)) for number, name in enumerate(LOSSES[:2])))
     shared = tmp_path / "shared"
     compiling = [started(shared, *LOSSES[number:], *LOSSES[:number]) for number in range(3)]
     results = [printed(process) for process in compiling]
     assert results[0] == results[1] == results[2] >= alone
-    # What they left behind is right as well, for a process that compiles nothing.
+    # The cached code is also correct for a process that compiles nothing.
     assert printed(started(shared, *LOSSES)) == results[0]
 
 
-def test_code_under_another_name_is_not_taken(tmp_path: Path) -> None:
-    """The name is the key: no index can point to the wrong file, as there is none."""
+def test_code_under_another_name_is_not_loaded(tmp_path: Path) -> None:
+    """The name is the key. There is no index that could point to the wrong file."""
     expected = printed(started(tmp_path, "hinge"))
     files = sorted(tmp_path.rglob("*.nb*"))
     assert files
@@ -65,11 +65,11 @@ for p, sigma in ((2.0, 1.0), (2.0, (1.0, 2.0, 3.0, 4.0)), (1.8, 1.0)):
 
 
 @pytest.mark.slow
-def test_the_loops_of_the_solver_are_found_again_by_the_next_process(tmp_path: Path) -> None:
+def test_the_next_process_loads_the_loops_of_the_solver_from_the_cache(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
     files = []
     for _ in range(2):
         subprocess.run([sys.executable, "-c", STEPS], env=environment, check=True, timeout=120)
         files.append({file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.nbc")})
-    assert len(files[0]) == 6  # a loop and a rebuild of each
+    assert len(files[0]) == 6  # an advance loop and a rebuild loop for each of the three models
     assert files[1] == files[0]

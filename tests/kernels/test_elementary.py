@@ -1,5 +1,5 @@
-"""exp, log1p, log2 and powers against the mathematics library, over all of where they may be asked; and the compiled
-forms against the plain ones."""
+"""exp, log1p, log2 and powers agree with the math library over their whole range, and the compiled forms agree with the
+plain ones."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ def relative(found: float, expected: float) -> float:
 @example(x=-(2.0**-53))
 @example(x=-0.5 * math.log(2.0))
 @example(x=math.nextafter(-0.5 * math.log(2.0), -1.0))
-def test_exp_is_exp(x):
+def test_exp_agrees_with_the_math_library(x):
     assert relative(exp_of_negative(x), math.exp(x)) <= FEW_ULP
 
 
-def test_exp_at_every_change_of_the_exponent():
-    """Where the whole part of x/ln 2 is rounded up instead of down, and where it is whole."""
+def test_exp_is_accurate_at_every_change_of_the_exponent():
+    """At multiples of ln 2, and halfway between them, where the rounding of x/ln 2 changes."""
     for whole in range(1022):
         for x in (-whole * math.log(2.0), -(whole + 0.5) * math.log(2.0)):
             for near in (math.nextafter(x, -math.inf), x, min(0.0, math.nextafter(x, math.inf))):
@@ -52,7 +52,7 @@ def test_exp_at_every_change_of_the_exponent():
                     assert relative(exp_of_negative(near), math.exp(near)) <= FEW_ULP, near
 
 
-def test_exp_at_its_ends():
+def test_exp_is_1_at_zero_and_constant_below_the_lowest_exponent():
     assert exp_of_negative(0.0) == exp_of_negative(-0.0) == 1.0
     least = exp_of_negative(LOWEST_EXPONENT)
     assert 0.0 < least <= 4e-308
@@ -61,7 +61,7 @@ def test_exp_at_its_ends():
 
 
 @given(x=st.floats(LOWEST_EXPONENT, 0.0), share=st.floats(0.0, 1.0))
-def test_exp_rises_but_for_rounding_and_never_leaves_the_unit(x, share):
+def test_exp_increases_up_to_rounding_and_stays_between_0_and_1(x, share):
     y = x * share
     assert 0.0 < exp_of_negative(x) <= exp_of_negative(y) * (1.0 + FEW_ULP) <= 1.0 + FEW_ULP
 
@@ -75,12 +75,12 @@ def test_exp_rises_but_for_rounding_and_never_leaves_the_unit(x, share):
 @example(x=SMALLEST_NORMAL)
 @example(x=2.0**-53)
 @example(x=1e-9)
-def test_log1p_is_log1p(x):
-    # A subnormal number has no digits to lose a half of one in.
+def test_log1p_agrees_with_the_math_library(x):
+    # Subnormal numbers have fewer digits, so their relative error may be larger.
     assert abs(log1p_of_unit(x) - math.log1p(x)) <= FEW_ULP * math.log1p(x) + SMALLEST_SUBNORMAL
 
 
-def test_log1p_of_nothing_is_nothing():
+def test_log1p_of_zero_is_zero():
     assert log1p_of_unit(0.0) == 0.0
 
 
@@ -93,12 +93,12 @@ def test_log1p_of_nothing_is_nothing():
 @example(x=math.nextafter(math.sqrt(2.0), 2.0))
 @example(x=math.nextafter(1.0, 0.0))
 @example(x=math.nextafter(1.0, 2.0))
-def test_log2_is_log2(x):
+def test_log2_agrees_with_the_math_library(x):
     assert abs(log2_of(x) - math.log2(x)) <= FEW_ULP * abs(math.log2(x))
 
 
 @given(x=st.floats(0.5, 2.0))
-def test_log2_keeps_its_digits_around_one(x):
+def test_log2_keeps_its_relative_accuracy_near_one(x):
     assert abs(log2_of(x) - math.log2(x)) <= FEW_ULP * abs(math.log2(x))
 
 
@@ -115,23 +115,23 @@ def test_log2_of_powers_of_two_is_exact():
 @example(y=0.5)
 @example(y=-0.5)
 @example(y=math.nextafter(0.5, 1.0))
-def test_exp2_is_exp2(y):
+def test_exp2_agrees_with_the_math_library(y):
     assert relative(exp2_of(y), math.exp2(y)) <= FEW_ULP
 
 
-def test_exp2_of_whole_numbers_is_exact():
+def test_exp2_of_integers_is_exact():
     for exponent in range(-1022, 1023):
         assert exp2_of(float(exponent)) == 2.0**exponent
 
 
 @pytest.mark.parametrize("y", [math.nextafter(-1022.0, -math.inf), -1022.5, -1074.0, -1e4, -1e300, -math.inf])
-def test_exp2_of_what_is_no_normal_number_is_zero(y):
+def test_exp2_is_zero_if_the_result_is_not_a_normal_number(y):
     assert exp2_of(y) == 0.0
 
 
 @given(exponent=wide_exponents, share=st.floats(0.0, 1.0))
-def test_power_is_pow(exponent, share):
-    """x anywhere among the normal numbers, as far as its power is one."""
+def test_power_agrees_with_the_math_library(exponent, share):
+    """For every normal x whose power is a normal number."""
     low = max(-1022.0, -1021.9 / exponent)
     high = min(1023.0, 1022.9 / exponent)
     x = 2.0 ** (low + share * (high - low))
@@ -139,7 +139,7 @@ def test_power_is_pow(exponent, share):
 
 
 @given(exponent=wide_exponents)
-def test_powers_at_the_ends(exponent):
+def test_powers_of_zero_and_one_are_exact_and_powers_of_subnormal_numbers_are_zero(exponent):
     assert power_of(0.0, exponent) == 0.0
     assert power_of(1.0, exponent) == 1.0
     for x in (SMALLEST_SUBNORMAL, 1e-310, math.nextafter(SMALLEST_NORMAL, 0.0)):
@@ -147,16 +147,16 @@ def test_powers_at_the_ends(exponent):
 
 
 @given(x=st.floats(SMALLEST_NORMAL, 0.5), exponent=st.floats(1023.0, 1e6))
-def test_a_power_that_is_no_normal_number_is_zero(x, exponent):
+def test_a_power_that_is_not_a_normal_number_is_zero(x, exponent):
     assert power_of(x, exponent) == 0.0
 
 
 @given(x=st.floats(1e-100, 1e100), share=st.floats(0.0, 1.0), exponent=st.floats(0.5, 3.0))
-def test_powers_rise_but_for_rounding(x, share, exponent):
+def test_powers_increase_up_to_rounding(x, share, exponent):
     assert power_of(x * share, exponent) <= power_of(x, exponent) * (1.0 + POWER_TOLERANCE)
 
 
-# The compiled forms: products and sums may be rounded once instead of twice there, and nothing else differs.
+# The compiled forms. They may round a product and a sum once instead of twice; nothing else differs.
 
 
 @numba.njit
@@ -200,8 +200,8 @@ def test_compiled_and_plain_forms_agree():
         assert (np.abs(mine - plain) <= tolerance * np.abs(plain)).all(), name
 
 
-def test_loops_over_them_give_the_bits_of_single_calls():
-    """In vector registers as outside of them: where a loop is cut must not change a bit."""
+def test_a_loop_gives_the_bits_of_single_calls():
+    """With and without vector registers, so the bits do not depend on where a loop is split."""
     x = np.random.default_rng(1).uniform(size=257)
     exponents = np.full(257, 1.7)
     whole = np.empty((5, 257))

@@ -1,6 +1,6 @@
-"""Rows put together of codes, numbers and bags, against twins that keep a row in a dict.
+"""Rows assembled from codes, numbers and bags, compared with plain twins that keep a row in a dict.
 
-Entries are in no order that is promised, but it may only depend on the row itself.
+The order of the entries is not specified, but it may depend only on the row itself.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ SIGN = 1 << 31
 NO_RARITY = np.empty(0, np.float32)
 BASE = 1000
 
-# Few different indices, so that they meet; some that fall into the same places of a small table, and the largest ones.
+# Few different indices, so that they repeat; some that collide in a small table; and the largest ones.
 indices = st.one_of(st.integers(BASE, BASE + 5), st.sampled_from([BASE + 16 * k for k in range(6)]))
 far_indices = st.one_of(indices, st.sampled_from([2**31 - 2, 2**31 - 3, 2**30]))
 codes = st.builds(lambda index, negative: index + SIGN * negative, far_indices, st.booleans())
 near_codes = st.builds(lambda index, negative: index + SIGN * negative, indices, st.booleans())
-# Eighths add up without rounding, so that the order of adding cannot be seen.
+# Sums of eighths are exact, so the order of the additions has no effect.
 values = st.one_of(st.integers(-16, 16).map(lambda number: number / 8), st.just(-0.0))
 entry_rows = st.lists(st.lists(st.tuples(far_indices, values), max_size=8), max_size=5)
 Row = dict[int, float]
@@ -42,13 +42,13 @@ Row = dict[int, float]
 
 @pytest.fixture(autouse=True)
 def _words_may_wrap():
-    """Without the compiler numpy warns of the overflow that hashing relies on."""
+    """Without the compiler, numpy warns about the overflow that hashing relies on."""
     with np.errstate(over="ignore"):
         yield
 
 
 def flat(rows, kind):
-    """The rows' parts concatenated, between parts of other rows, and their offsets."""
+    """The items of all rows, with items of other rows before and after them, and the offsets of the rows."""
     padding = [kind(3)] * 3
     offsets = 3 + np.cumsum([0, *(len(row) for row in rows)])
     return np.array([*padding, *(part for row in rows for part in row), *padding], kind), offsets.astype(np.int64)
@@ -61,7 +61,7 @@ def columns_of(rows):
 
 
 def split(found) -> list[list[tuple[int, float]]]:
-    """The entries of each row, in their order."""
+    """The entries of each row, in order."""
     offsets, its_indices, its_values = found
     assert (offsets.dtype, its_indices.dtype, its_values.dtype) == (np.int64, np.uint32, np.float32)
     assert offsets[0] == 0
@@ -73,7 +73,7 @@ def split(found) -> list[list[tuple[int, float]]]:
 def as_dicts(found) -> list[Row]:
     rows = split(found)
     for row in rows:
-        assert len({index for index, _ in row}) == len(row), f"an index twice: {row}"
+        assert len({index for index, _ in row}) == len(row), f"an index occurs twice: {row}"
     return [dict(row) for row in rows]
 
 
@@ -122,20 +122,20 @@ def plain_bag(tokens, weighting, rarity, normalised) -> Row:
     rows=[[], [BASE] * 5 + [BASE + SIGN] * 5, [BASE + SIGN] * 4, []], weighting=LOG_COUNTED, rarity=[], normalised=True
 )
 @example(rows=[], weighting=BINARY, rarity=[], normalised=True)
-def test_bags(rows, weighting, rarity, normalised):
+def test_bags_agree_with_the_plain_twin(rows, weighting, rarity, normalised):
     tokens, offsets = flat(rows, np.uint32)
     found = as_dicts(bags(tokens, offsets, weighting, np.array(rarity, np.float32), BASE, normalised))
     assert found == [pytest.approx(plain_bag(row, weighting, rarity, normalised), rel=1e-6) for row in rows]
 
 
 @given(rows=st.lists(st.lists(codes, max_size=6), max_size=4))
-def test_bags_of_the_largest_indices(rows):
+def test_bags_with_the_largest_indices_agree_with_the_plain_twin(rows):
     found = as_dicts(bags(*flat(rows, np.uint32), COUNTED, NO_RARITY, 0, False))
     assert found == [plain_bag(row, COUNTED, [], False) for row in rows]
 
 
-def test_a_long_bag_among_short_ones():
-    """More tokens than any table of the shortest size holds, each of them several times."""
+def test_a_long_bag_among_short_ones_agrees_with_the_plain_twin():
+    """More tokens than the smallest table holds, each of them several times."""
     long = [BASE + (k * k) % 997 + SIGN * (k % 7 == 0) for k in range(5_000)]
     rows = [[BASE], long, [], [BASE + SIGN], long[:40]]
     found = as_dicts(bags(*flat(rows, np.uint32), COUNTED, NO_RARITY, BASE, True))
@@ -143,17 +143,17 @@ def test_a_long_bag_among_short_ones():
 
 
 @given(named=st.lists(st.integers(0, 9), max_size=30))
-def test_counts_of_indices(named):
+def test_each_index_is_counted(named):
     counts = np.full(10, 5, np.int64)
     counted_rows(np.array(named, np.int64), counts)
     assert counts.tolist() == [5 + named.count(index) for index in range(10)]
 
 
-# Rows of several parts.
+# Rows assembled from several parts.
 
 
 def assembled(rows, numbers, lines, bag):
-    """The rows, in arrays one entry longer than needed; entries that no row uses do not change."""
+    """The rows, in arrays that are one entry longer than the longest result."""
     room = rows * (len(numbers) + len(lines)) + int(bag[0][-1] - bag[0][0]) + 1
     own_indices, own_values = np.full(room, 2**32 - 1, np.uint32), np.full(room, 77.0, np.float32)
     offsets = assembled_rows(rows, numbers, lines, *bag, own_indices, own_values)
@@ -180,9 +180,9 @@ def assembled(rows, numbers, lines, bag):
     coded=1,
     bagged=True,
 )
-def test_assembled_rows(rows, features, coded, bagged):
-    """Zeros and values that cancel out have no entry; zeros inside a bag may stay."""
-    room = 2  # lines may be longer than there are rows
+def test_assembled_rows_are_the_sums_of_their_parts(rows, features, coded, bagged):
+    """Zeros and values that cancel out have no entry. A zero inside a bag may keep its entry."""
+    room = 2  # lines may be longer than the number of rows
     numbers = np.full((features, len(rows) + room), 77.0, np.float32)
     lines = np.full((coded, len(rows) + room), BASE, np.uint32)
     for r, (its_numbers, its_codes, _) in enumerate(rows):
@@ -221,18 +221,18 @@ def test_side_by_side_keeps_all_entries_in_order(rows):
 
 
 @given(rows=st.integers(0, 4), features=st.integers(0, 4))
-def test_rows_from_columns(rows, features):
+def test_rows_from_columns_are_the_transposed_columns(rows, features):
     numbers = np.arange(rows * features, dtype=np.float32).reshape(features, rows)
     out = np.full((rows, features), -1.0, np.float32)
     rows_from_columns(numbers, out)
     assert out.tolist() == [[numbers[f, r] for f in range(features)] for r in range(rows)]
 
 
-# The entries of a row depend on that row only.
+# The entries of a row depend only on that row.
 
 
 @given(rows=st.lists(st.lists(near_codes, max_size=10), min_size=1, max_size=6), data=st.data())
-def test_the_entries_of_a_bag_and_their_order_depend_on_the_row_only(rows, data):
+def test_the_entries_of_a_bag_and_their_order_depend_only_on_the_row(rows, data):
     rows = data.draw(st.permutations([*rows, [BASE + k for k in range(data.draw(st.integers(0, 40)))]]))
     together = split(bags(*flat(rows, np.uint32), LOG_COUNTED, NO_RARITY, BASE, True))
     alone = [split(bags(*flat([row], np.uint32), LOG_COUNTED, NO_RARITY, BASE, True))[0] for row in rows]

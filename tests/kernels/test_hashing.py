@@ -1,4 +1,4 @@
-"""Hashes against the MurmurHash3 of scikit-learn, and codes against their definition."""
+"""Hashes agree with the MurmurHash3 of scikit-learn, and codes agree with their definition."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def plain_hash(text: bytes, seed: int) -> int:
 @given(texts=st.lists(st.binary(max_size=40), max_size=8), seed=seeds, before=st.binary(max_size=5))
 @example(texts=[b"a" * size for size in range(20)], seed=2**32 - 1, before=b"xyz")
 @example(texts=[b"", b"\x00", b"\x00\x00", b"\xff\xff\xff\xff\xff"], seed=0, before=b"")
-def test_spans_hash_as_murmur3_does(texts, seed, before):
-    """At any place in a buffer, and with places of any type."""
+def test_hashes_of_spans_agree_with_murmur3(texts, seed, before):
+    """At any position in a buffer, and with positions of either integer type."""
     data = np.frombuffer(before + b"".join(texts) + b"behind", np.uint8)
     bounds = len(before) + np.cumsum([0, *(len(text) for text in texts)])
     for kind in (np.int32, np.int64):
@@ -38,7 +38,7 @@ def test_spans_hash_as_murmur3_does(texts, seed, before):
         assert hashes.tolist() == [plain_hash(text, seed) for text in texts]
 
 
-def test_spans_may_overlap_in_any_order():
+def test_spans_may_overlap_and_be_in_any_order():
     data = np.frombuffer(b"abcdefgh", np.uint8)
     spans = [(3, 8), (0, 8), (4, 4), (2, 5), (0, 1), (0, 8)]
     starts, stops = np.array(spans, np.int32).T
@@ -47,7 +47,7 @@ def test_spans_may_overlap_in_any_order():
 
 
 @given(pairs=st.lists(st.tuples(words, words), max_size=8), seed=seeds)
-def test_pairs_hash_as_their_eight_bytes_do(pairs, seed):
+def test_the_hash_of_a_pair_is_the_hash_of_its_eight_bytes(pairs, seed):
     first, second = (np.array([pair[k] for pair in pairs], np.uint32) for k in (0, 1))
     expected = [plain_hash(np.array(pair, "<u4").tobytes(), seed) for pair in pairs]
     assert hash_pairs(first, second, np.uint64(seed)).tolist() == expected
@@ -55,7 +55,7 @@ def test_pairs_hash_as_their_eight_bytes_do(pairs, seed):
 
 @given(hashes=st.lists(words, max_size=8), base=st.integers(0, 2**30), bits=st.integers(1, 28))
 @example(hashes=[0, 2**32 - 1, SIGN, SIGN - 1], base=2**30, bits=28)
-def test_a_code_is_a_feature_from_base_on_and_the_highest_bit_as_sign(hashes, base, bits):
+def test_a_code_is_base_plus_the_low_bits_of_the_hash_with_its_highest_bit_as_sign(hashes, base, bits):
     codes = hashed_codes(np.array(hashes, np.uint32), base, (1 << bits) - 1)
     assert codes.dtype == np.uint32
     for code, hashed in zip(codes.tolist(), hashes, strict=True):
@@ -70,8 +70,8 @@ def test_a_code_is_a_feature_from_base_on_and_the_highest_bit_as_sign(hashes, ba
     base=st.integers(0, 2**30),
 )
 @example(keys=[0, 2**64 - 1, 2**63], others=[1], crowded=True, base=0)
-def test_known_words_get_features_in_their_order_and_others_keep_their_codes(keys, others, crowded, base):
-    if crowded:  # all of them want the same place of the table, near its end
+def test_known_words_get_features_in_order_and_other_words_keep_their_codes(keys, others, crowded, base):
+    if crowded:  # all keys collide at one position near the end of the table
         keys = list(dict.fromkeys(key | 0xFFFF for key in keys))
         others = [key | 0xFFFF for key in others]
     size = 1 << max(1, len(keys).bit_length())
@@ -87,7 +87,7 @@ def test_known_words_get_features_in_their_order_and_others_keep_their_codes(key
 
 
 @given(pairs=st.lists(st.tuples(words, words), max_size=8))
-def test_wide_keys_are_both_hashes_side_by_side(pairs):
+def test_a_wide_key_has_one_hash_in_each_half(pairs):
     first, second = (np.array([pair[k] for pair in pairs], np.uint32) for k in (0, 1))
     found = wide_keys(first, second)
     assert found.dtype == np.uint64

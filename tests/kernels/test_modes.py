@@ -1,8 +1,8 @@
-"""The tests of the compiled loops again without the compiler, and again with bounds checks.
+"""Run the tests of the compiled loops again without the compiler, and again with bounds checks.
 
-Compiled code does not report errors that Python reports: an index out of bounds reads or writes other memory, an overflow
-gives infinity. So the tests that compare loops with their plain twins also run in Numba's two other modes, each in its own
-process.
+Compiled code does not report some errors that Python reports: an index out of bounds reads or writes other memory, and
+an overflow gives infinity. So the tests that compare loops with their plain twins also run in Numba's two other modes,
+each in its own process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 ENCODING = ("hashing", "grams", "encoded_rows")
 
-# A loop of the project with more entries than the arrays have: shows that bounds are really checked.
+# Calls a compiled loop with more entries than the array has, to show that bounds are checked.
 PROBE = """
 import numpy as np
 import pytest

@@ -1,6 +1,6 @@
-"""Chance as arithmetic: bijections are bijections, shuffles are even, and what runs depend on never moves.
+"""Random numbers: permutations are bijections, shuffles are uniform, and the pinned results do not change.
 
-The literal numbers below are a promise: whoever changes them changes the order of rows of every run in the world.
+Do not change the literal numbers below: that would change the order of rows in every existing run.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def whole_permutation(key: int, size: int) -> np.ndarray:
 
 
 def shuffle_of(key: int, size: int) -> np.ndarray:
-    # Words wrap round by design; without the JIT numpy would say so.
+    # Words wrap around by design. Without the compiler, numpy would warn about it.
     with np.errstate(over="ignore"):
         return shuffled(np.uint64(key), size)
 
@@ -80,7 +80,7 @@ def test_keys_of_different_parts_differ():
     assert len({key_of(*parts) for parts in mixtures}) == len(mixtures)
 
 
-def test_words_are_pinned_and_follow_splitmix():
+def test_words_are_pinned_and_agree_with_splitmix():
     counters = np.arange(2, dtype=np.uint64)
     assert random_words(PINNED_KEY, counters).tolist() == PINNED_WORDS
     assert [plain_mix((PINNED_KEY + GOLDEN * i) & WORD) for i in range(2)] == PINNED_WORDS
@@ -103,18 +103,18 @@ def test_permuted_is_a_bijection_for_every_size(key):
 
 
 @given(key=st.integers(0, WORD), size=st.integers(1, 3000), data=st.data())
-def test_permuted_at_any_position_is_the_whole_array_there(key, size, data):
+def test_permuted_positions_agree_with_the_whole_permutation(key, size, data):
     positions = np.array(data.draw(st.lists(st.integers(0, size - 1), max_size=20)), dtype=np.int64)
     assert np.array_equal(permuted(key, size, positions), whole_permutation(key, size)[positions])
 
 
-def test_permuted_does_not_touch_the_positions():
+def test_permuted_does_not_change_its_argument():
     positions = np.arange(37)
     permuted(5, 37, positions)
     assert np.array_equal(positions, np.arange(37))
 
 
-def test_permuted_reaches_beyond_32_bits():
+def test_permuted_works_for_sizes_beyond_32_bits():
     size = (1 << 40) + 12345
     positions = np.arange(size - 5000, size)
     places = permuted(9, size, positions)
@@ -135,7 +135,7 @@ def test_different_keys_permute_differently():
 
 
 @pytest.mark.parametrize("size", [2, 3, 4])
-def test_every_order_of_few_is_as_likely(size, assert_uniform):
+def test_every_order_of_a_few_items_is_equally_likely(size, assert_uniform):
     counts = dict.fromkeys(permutations(range(size)), 0)
     for i in range(2000):
         counts[tuple(whole_permutation(key_of("few", i), size).tolist())] += 1
@@ -143,16 +143,16 @@ def test_every_order_of_few_is_as_likely(size, assert_uniform):
 
 
 @pytest.mark.parametrize("size", [5, 7, 16, 33])
-def test_every_place_is_as_likely_for_every_position(size, assert_uniform):
+def test_every_place_is_equally_likely_for_every_position(size, assert_uniform):
     orders = np.array([whole_permutation(key_of("places", i), size) for i in range(1500)])
     for position in (0, 1, size // 2, size - 1):
         assert_uniform(np.bincount(orders[:, position], minlength=size))
-    # Neighbours are as likely at any distance (cyclically, that is one of size - 1).
+    # All size - 1 cyclic distances between neighbours are equally likely.
     assert_uniform(np.bincount((orders[:, 1] - orders[:, 0]) % size, minlength=size)[1:])
 
 
 @pytest.mark.parametrize("size", [1 << 16, 50_000])
-def test_one_order_of_many_shows_no_pattern(size, assert_uniform):
+def test_the_order_of_many_items_shows_no_pattern(size, assert_uniform):
     order = whole_permutation(key_of("many"), size)
     steps = np.diff(order) % size
     assert_uniform(np.bincount(steps * 64 // size, minlength=64))
@@ -164,7 +164,7 @@ def test_one_order_of_many_shows_no_pattern(size, assert_uniform):
 
 
 @given(key=st.integers(0, WORD), size=st.integers(0, 300))
-def test_shuffled_is_its_plain_twin(key, size):
+def test_shuffled_agrees_with_its_plain_twin(key, size):
     assert shuffle_of(key, size).tolist() == plain_shuffle(key, size)
 
 
@@ -195,7 +195,7 @@ def bytes_of(size: int) -> bytearray:
 
 
 @given(data=st.binary(max_size=300))
-def test_checksum_is_its_plain_twin(data):
+def test_checksum_agrees_with_its_plain_twin(data):
     assert checksum_of(data) == plain_checksum(data)
 
 
@@ -205,7 +205,7 @@ def test_checksum_is_pinned():
 
 @pytest.mark.parametrize("size", [1, 7, 64, 100, 131])
 @pytest.mark.parametrize("made", [bytearray, bytes_of], ids=["zeros", "random"])
-def test_checksum_notices_every_flipped_bit(size, made):
+def test_checksum_detects_every_flipped_bit(size, made):
     data = made(size)
     seen = {checksum_of(data)}
     for bit in range(8 * size):
@@ -216,14 +216,14 @@ def test_checksum_notices_every_flipped_bit(size, made):
 
 
 @pytest.mark.parametrize("made", [bytearray, bytes_of], ids=["zeros", "random"])
-def test_checksum_notices_truncation_and_appended_zeros(made):
+def test_checksum_detects_truncation_and_appended_zeros(made):
     data = bytes(made(200))
     shortened = {checksum_of(data[:size]) for size in range(201)}
     lengthened = {checksum_of(data + bytes(extra)) for extra in range(1, 130)}
     assert len(shortened | lengthened) == 201 + 129
 
 
-def test_checksum_notices_swapped_words():
+def test_checksum_detects_swapped_words():
     data = bytes_of(256)
     seen = {checksum_of(data)}
     for first in range(0, 256, 8):

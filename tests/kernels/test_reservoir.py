@@ -1,4 +1,4 @@
-"""The sample of a stream against a plain twin that keeps rows in a list; and that it is uniform."""
+"""The sample of a stream is uniform, and agrees with a plain twin that keeps rows in a list."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class PlainReservoir:
 
 
 class Sample:
-    """The compiled one, of rows whose every entry and label is the row's number."""
+    """The compiled sample. The label, the weight and all entries of a row are the row's number."""
 
     def __init__(self, key: int, size: int, room: int, sparse: bool = True) -> None:
         self.key = np.uint64(key)
@@ -117,7 +117,7 @@ class Sample:
     offers=st.lists(st.lists(st.integers(0, 10), max_size=40), max_size=8),
     sparse=st.booleans(),
 )
-def test_the_sample_is_that_of_the_plain_twin_however_rows_are_cut_into_offers(
+def test_the_sample_agrees_with_the_plain_twin_for_any_split_of_the_rows_into_offers(
     key: int, size: int, room: int, offers: list[list[int]], sparse: bool
 ) -> None:
     plain, sample = PlainReservoir(key, size, room), Sample(key, size, room, sparse)
@@ -156,10 +156,10 @@ def test_every_pair_of_rows_is_kept_equally_often(assert_uniform: Callable[[Arra
 
 
 @pytest.mark.parametrize("grows_at", [30, 150])
-def test_a_sample_that_had_to_shrink_is_uniform_over_all_that_has_passed(
+def test_a_sample_that_shrank_is_uniform_over_all_rows_of_the_stream(
     grows_at: int, assert_uniform: Callable[[ArrayLike], None]
 ) -> None:
-    """Rows of one length, then of three times that: fewer of them fit, and old ones have to go."""
+    """Short rows, then rows three times as long: fewer of them fit, so the sample must drop rows."""
     rows, runs = 300, 4000
     lengths = [1] * grows_at + [3] * (rows - grows_at)
     counts, sizes = np.zeros(rows), []
@@ -168,12 +168,13 @@ def test_a_sample_that_had_to_shrink_is_uniform_over_all_that_has_passed(
         counts[chosen] += 1.0
         sizes.append(len(chosen))
     assert 10 < np.mean(sizes) < 40
-    # What fits depends on which rows are in, by a row or two; places in the stream are equally likely all the same.
+    # The number of rows that fit depends slightly on which rows are in the sample, but all places in the stream are
+    # equally likely.
     early, late = counts[:grows_at].mean(), counts[grows_at:].mean()
     assert early == pytest.approx(late, rel=0.06)
 
 
-def test_the_oldest_of_a_long_stream_are_as_likely_as_the_newest() -> None:
+def test_the_oldest_rows_of_a_long_stream_are_as_likely_as_the_newest() -> None:
     rows = 200_000
     places: list[Any] = []
     for run in range(20):
@@ -181,7 +182,7 @@ def test_the_oldest_of_a_long_stream_are_as_likely_as_the_newest() -> None:
     assert kstest(np.array(places) / rows, "uniform").pvalue > 1e-4
 
 
-def test_rows_are_copied_where_they_are_wanted() -> None:
+def test_rows_are_copied_to_the_given_positions() -> None:
     values = np.arange(10, dtype=np.float32)
     out_indices, out_values = np.zeros(6, np.uint32), np.zeros(6, np.float32)
     copy_rows(

@@ -1,4 +1,4 @@
-"""Rows on their way to a window, against slow twins: what is copied, what is refused and why, what is scored."""
+"""Placing rows in a window, compared with slow twins: copied values, reasons for a refusal, and scores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LIMIT = 12
 UNTOUCHED = 77
 BAD_LABEL = 99
 
-# The two largest are the last float64 that float32 can hold after rounding, and the first that it cannot.
+# The largest float32, and the smallest float64 that becomes infinity in float32.
 LAST_IN_RANGE = float(np.finfo(np.float32).max)
 FIRST_OUT_OF_RANGE = LAST_IN_RANGE + 2.0**103
 values_of_any_kind = st.one_of(
@@ -46,7 +46,7 @@ rows_of_any_kind = st.lists(st.tuples(st.integers(-2, LIMIT + 1), values_of_any_
 
 @dataclass
 class Block:
-    """Sparse rows as a block's columns hold them."""
+    """Sparse rows in the columns of a block."""
 
     offsets: np.ndarray
     indices: np.ndarray
@@ -54,7 +54,7 @@ class Block:
 
 
 def block_of(rows: list[list[tuple[int, float]]], ones: bool = False) -> Block:
-    """Between entries of other rows that are bad in every way, as in a slice of a larger column."""
+    """The rows as a slice of a larger column. The entries before and after them are invalid."""
     elsewhere = [(-7, math.nan), (-7, math.inf)]
     entries = [*elsewhere, *(entry for row in rows for entry in row), *elsewhere]
     return Block(
@@ -65,7 +65,7 @@ def block_of(rows: list[list[tuple[int, float]]], ones: bool = False) -> Block:
 
 
 def faults_of(indices: list[int], values: list[float]) -> set[int]:
-    """All the reasons that are true of a row; which of them is told is no law."""
+    """All reasons to refuse a row. The loop may report any one of them."""
     faults = set()
     if min(indices, default=0) < 0:
         faults.add(NEGATIVE_INDEX)
@@ -96,9 +96,9 @@ class Placed:
 
 
 def place(block: Block, picks: list[int], slots: list[int], refused: set[int], limit: int = LIMIT) -> Placed:
-    """Each pick into its slot; one entry more than needed lies between slots, to see that nobody writes there.
+    """Copy each picked row to its slot. One spare entry after each slot shows whether the loop writes too far.
 
-    Those of `refused` come with a reason already, as a row does whose label is bad.
+    The rows in `refused` already have a reason, as a row with a bad label has.
     """
     lengths = np.zeros(len(slots), np.int64)
     lengths[slots] = np.diff(block.offsets)[picks] if picks else []
@@ -108,7 +108,7 @@ def place(block: Block, picks: list[int], slots: list[int], refused: set[int], l
     reasons = np.array([BAD_LABEL if k in refused else 0 for k in range(len(picks))], np.uint8)
     table = repeat_table(int(np.diff(block.offsets).max(initial=0)))
     unsigned = block.indices.view(f"uint{8 * block.indices.itemsize}")
-    # Overflow to infinity is looked for, and the hash wraps round; without the JIT numpy would speak of both.
+    # Infinite values and hashes that wrap around are expected. Without the compiler, numpy would warn about both.
     with np.errstate(all="ignore"):
         largest = place_sparse(
             np.array(picks, np.int64), np.array(slots, np.int64), block.offsets, unsigned, block.values,
@@ -126,7 +126,7 @@ def place(block: Block, picks: list[int], slots: list[int], refused: set[int], l
 @example(rows=[[(1, 1.0), (3, 2.0)], [(5, 1.0)], [(2, 1.0), (7, 1.0)]], ones=False, data=None)
 @example(rows=[[(1, 1.0), (3, math.nan)], [(5, 1.0)], [(2, 1.0), (7, 1.0)]], ones=False, data=None)
 @example(rows=[[], [(LIMIT - 1, 1.0)], []], ones=True, data=None)
-def test_sparse_rows_are_placed_like_the_plain_twin_says(rows, ones, data):
+def test_placed_sparse_rows_agree_with_the_plain_twin(rows, ones, data):
     if data is None:
         # As many picks as rows, but not every row.
         picks, slots = [0, 1, 0], [2, 0, 1]
@@ -155,7 +155,7 @@ def test_sparse_rows_are_placed_like_the_plain_twin_says(rows, ones, data):
 @pytest.mark.parametrize("stride", [1, 16, 1 << 20, None], ids=str)
 def test_one_repeat_among_many_unsorted_indices_is_found(stride):
     rng = np.random.default_rng(0)
-    # Indices without any pattern collide in the table; those with one may collide all, if the hash is a bad one.
+    # Random indices collide now and then. With a bad hash, all evenly spaced indices may collide.
     unsorted = [int(i) for i in (rng.permutation(1500) * stride if stride else rng.integers(0, 1 << 31, 1500))]
     repeating = [*unsorted[:-1], unsorted[3]]
     block = block_of([[(i, 1.0) for i in row] for row in (unsorted, repeating, unsorted[:40])])
@@ -170,7 +170,7 @@ def test_one_repeat_among_many_unsorted_indices_is_found(stride):
 @example(rows=[[(3, 1.0), (1, 2.0), (3, 3.0)], [(5, 1.0)]])
 @example(rows=[[(1, 1.0), (3, 2.0)], [(3, 1.0)], [], [(0, 1.0)]])
 @example(rows=[[(1, 1.0), (3, 1.0)], [(2, 1.0), (1, 1.0)], [(2, 1e39)]])
-def test_a_whole_block_is_judged_row_by_row(rows):
+def test_each_row_of_a_whole_block_is_checked_separately(rows):
     every = list(range(len(rows)))
     placed = place(block_of(rows), every, every[::-1], set())
     for row, reason in zip(rows, placed.reasons, strict=True):
@@ -179,7 +179,7 @@ def test_a_whole_block_is_judged_row_by_row(rows):
     assert placed.largest == max((index for row in good for index, _ in row), default=-1)
 
 
-def test_narrow_indices_are_placed_too():
+def test_32_bit_indices_are_placed():
     block = block_of([[(4, 1.0), (2, 2.0)], [(-1, 1.0)], [(LIMIT, 1.0)], [(LIMIT - 1, 1.0)], [(2**31 - 1, 1.0)], []])
     block.indices = block.indices.astype(np.int32)
     placed = place(block, list(range(6)), list(range(6)), set())
@@ -192,7 +192,7 @@ def test_narrow_indices_are_placed_too():
     rows=st.lists(st.lists(values_of_any_kind, min_size=3, max_size=3), min_size=1, max_size=5),
     data=st.data(),
 )
-def test_dense_rows_are_placed_like_the_plain_twin_says(rows, data):
+def test_placed_dense_rows_agree_with_the_plain_twin(rows, data):
     picks = data.draw(st.lists(st.integers(0, len(rows) - 1), max_size=7))
     slots = data.draw(st.permutations(range(len(picks))))
     out = np.full(3 * len(picks), UNTOUCHED, np.float32)
@@ -214,8 +214,8 @@ def test_dense_rows_are_placed_like_the_plain_twin_says(rows, data):
     ("bad", "reason"),
     [(math.nan, VALUE_NOT_FINITE), (-math.inf, VALUE_NOT_FINITE), (FIRST_OUT_OF_RANGE, VALUE_TOO_LARGE)],
 )
-def test_one_bad_value_of_a_long_row_is_found_wherever_it_stands(bad, reason):
-    """Long rows go through vector registers and what is left over through others."""
+def test_one_bad_value_of_a_long_row_is_found_at_any_position(bad, reason):
+    """Vector registers process most of a long row, and a scalar loop processes the rest."""
     width = 75
     rows = np.ones((width, width))
     np.fill_diagonal(rows, bad)
@@ -228,7 +228,7 @@ def test_one_bad_value_of_a_long_row_is_found_wherever_it_stands(bad, reason):
 
 
 def window_of(rows: list[list[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(starts, stops, indices, values) with the rows laid out in reverse, since nothing says that they ascend."""
+    """(starts, stops, indices, values). The rows are stored in reverse order, because `starts` need not increase."""
     block = block_of(rows[::-1])
     starts, stops = block.offsets[:-1][::-1].copy(), block.offsets[1:][::-1].copy()
     return starts, stops, block.indices.astype(np.uint32), block.values.astype(np.float32)
@@ -239,7 +239,7 @@ def window_of(rows: list[list[tuple[int, float]]]) -> tuple[np.ndarray, np.ndarr
     weights=st.lists(st.floats(-10.0, 10.0), max_size=LIMIT),
     intercept=st.floats(-5.0, 5.0),
 )
-def test_sparse_scores_leave_out_features_never_seen(rows, weights, intercept):
+def test_sparse_scores_ignore_features_without_a_weight(rows, weights, intercept):
     starts, stops, indices, values = window_of(rows)
     scores = np.empty(len(rows))
     score_rows(np.array(weights), intercept, starts, stops, indices, values, True, scores)
@@ -253,7 +253,7 @@ def test_sparse_scores_leave_out_features_never_seen(rows, weights, intercept):
     weights=st.lists(st.floats(-10.0, 10.0), max_size=6),
     intercept=st.floats(-5.0, 5.0),
 )
-def test_dense_scores_go_as_far_as_the_weights_do(rows, weights, intercept):
+def test_dense_scores_ignore_features_without_a_weight(rows, weights, intercept):
     starts = 4 * np.arange(len(rows), dtype=np.int64)
     values = np.array(rows, np.float32).ravel()
     scores = np.empty(len(rows))
@@ -282,8 +282,8 @@ EXPONENTS = [2.0, 2.25, 3.0, 11.0]
 
 @pytest.mark.parametrize("exponent", EXPONENTS)
 @given(rows=st.lists(st.lists(plain_values, max_size=6), max_size=4))
-def test_squared_norms(exponent, rows):
-    # Values that float32 and the exponent take to zero are another test's.
+def test_squared_norms_agree_with_the_plain_twin(exponent, rows):
+    # Another test covers small values, which float32 and the exponent may round to zero.
     rows = [[float(np.float32(value)) if abs(value) > 0.01 else 0.0 for value in row] for row in rows]
     expected = [plain_squared_norm(row, exponent) for row in rows]
     assert squared_norms_of(rows, exponent) == pytest.approx(expected, rel=1e-12, abs=0.0)
@@ -292,14 +292,14 @@ def test_squared_norms(exponent, rows):
 @pytest.mark.parametrize("exponent", [*EXPONENTS, 101.0, 1001.0])
 @pytest.mark.parametrize("size", [1e-30, 0.1, 3.0, 1e30])
 def test_squared_norms_stay_in_range_for_every_p(exponent, size):
-    """The first t0 is made of them; q is 1001 for the smallest p that may be asked for."""
+    """The initial t0 is computed from them. The smallest allowed p has q = 1001."""
     row = [float(np.float32(size)), 0.0, -float(np.float32(0.5 * size))]
     assert squared_norms_of([row], exponent)[0] == pytest.approx(plain_squared_norm(row, exponent), rel=1e-10, abs=0.0)
 
 
-def test_features_of_rows_are_marked_and_no_others():
+def test_only_the_features_of_the_rows_are_marked():
     starts, stops = np.array([0, 2, 2, 5]), np.array([2, 2, 4, 6])
-    indices = np.array([3, 1, 7, 3, 5, 900], np.uint32)  # no row has entry 4, and 900 is out of reach
+    indices = np.array([3, 1, 7, 3, 5, 900], np.uint32)  # no row has entry 4, and 900 is beyond the end of `found`
     found = np.zeros(10, np.bool_)
     mark_features(starts, stops, indices, found)
     assert np.flatnonzero(found).tolist() == [1, 3, 7]

@@ -1,4 +1,4 @@
-"""Sums of losses over scores, against the same sum in plain Python; and what scores are worth at their best scale."""
+"""Sums of losses agree with sums in plain Python, and the logistic loss at the best scale agrees with scipy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_loss_sum_is_the_weighted_sum_of_values(weights):
     assert loss_sum_for(LOSSES["logistic"])(SCORES, LABELS, weights, 0.0) == pytest.approx(expected, rel=1e-14)
 
 
-def test_loss_sum_of_nothing_is_zero():
+def test_loss_sum_of_no_rows_is_zero():
     nothing = np.empty(0)
     assert loss_sum_for(LOSSES["logistic"])(nothing, nothing, nothing, 0.0) == 0.0
 
@@ -35,7 +35,7 @@ def test_loss_sum_of_nothing_is_zero():
 
 
 def slow_scaled_loss(scores, labels, weights):
-    """By scipy, over the logarithm of the scale, from a net of starts; convex in the scale, so the best start will do."""
+    """By scipy, over the logarithm of the scale. The loss is convex in the scale, so a grid gives a good start."""
     margins = scores * labels
     size = np.abs(scores).mean()
     if size == 0.0:
@@ -61,8 +61,8 @@ SCALED = pytest.mark.parametrize("seed", range(6))
 
 @SCALED
 @pytest.mark.parametrize("signal", [1.0, 0.5, 0.1, 0.02])
-def test_scaled_loss_is_the_least_over_all_scales(seed, signal):
-    """The sixth digit stands: candidates are told apart by the third."""
+def test_scaled_loss_is_the_minimum_over_all_scales(seed, signal):
+    """To the sixth digit; comparing candidates needs only the third."""
     scores, labels, weights = noisy_scores(seed, signal=signal)
     expected = slow_scaled_loss(scores, labels, weights)
     assert scaled_logistic_loss(scores, labels, weights) == pytest.approx(expected, rel=2e-6)
@@ -72,7 +72,7 @@ def test_scaled_loss_is_the_least_over_all_scales(seed, signal):
 
 @SCALED
 def test_scaled_loss_of_scores_that_nearly_separate_the_classes(seed):
-    """The best scale is far off then, and there is next to nothing left to lose."""
+    """The best scale is then very large, and the loss is almost zero."""
     scores, labels, weights = noisy_scores(seed, signal=3.0)
     expected = slow_scaled_loss(scores, labels, weights)
     assert scaled_logistic_loss(scores, labels, weights) == pytest.approx(expected, abs=5e-5 * weights.sum())
@@ -88,14 +88,14 @@ def test_scaled_loss_of_scores_of_very_different_sizes(seed):
 
 @SCALED
 @pytest.mark.parametrize("factor", [1e-200, 1e-7, 1e-3, 10.0, 1e9, 1e200])
-def test_scaled_loss_does_not_see_the_scale(seed, factor):
+def test_scaled_loss_does_not_depend_on_the_scale_of_the_scores(seed, factor):
     scores, labels, weights = noisy_scores(seed)
     found = scaled_logistic_loss(factor * scores, labels, weights)
     assert found == pytest.approx(scaled_logistic_loss(scores, labels, weights), rel=1e-9)
 
 
 @SCALED
-def test_scaled_loss_is_homogeneous_in_the_weights_and_additive_in_copies(seed):
+def test_scaled_loss_is_proportional_to_the_weights_and_a_weight_counts_like_copies_of_the_row(seed):
     scores, labels, weights = noisy_scores(seed)
     least = scaled_logistic_loss(scores, labels, weights)
     assert scaled_logistic_loss(scores, labels, 7.0 * weights) == pytest.approx(7.0 * least, rel=1e-6)
@@ -110,7 +110,7 @@ def test_scaled_loss_is_homogeneous_in_the_weights_and_additive_in_copies(seed):
         st.tuples(st.floats(-10.0, 10.0), st.sampled_from([-1.0, 1.0]), st.floats(0.1, 5.0)), min_size=2, max_size=40
     )
 )
-def test_scaled_loss_is_never_above_what_no_scores_at_all_would_give(rows):
+def test_scaled_loss_is_never_above_the_loss_of_zero_scores(rows):
     scores, labels, weights = (np.array(column) for column in zip(*rows, strict=True))
     found = scaled_logistic_loss(scores, labels, weights)
     assert 0.0 <= found <= math.log(2.0) * weights.sum() * (1.0 + 1e-12)
@@ -118,7 +118,7 @@ def test_scaled_loss_is_never_above_what_no_scores_at_all_would_give(rows):
 
 
 @SCALED
-def test_scores_that_point_the_wrong_way_are_worth_nothing(seed):
+def test_scores_of_the_wrong_sign_have_the_loss_of_zero_scores(seed):
     scores, labels, weights = noisy_scores(seed)
     nothing = math.log(2.0) * weights.sum()
     assert scaled_logistic_loss(-scores, labels, weights) == pytest.approx(nothing, rel=1e-6)
@@ -126,16 +126,16 @@ def test_scores_that_point_the_wrong_way_are_worth_nothing(seed):
 
 
 @SCALED
-def test_scores_that_separate_the_classes_lose_next_to_nothing(seed):
+def test_scores_that_separate_the_classes_have_almost_no_loss(seed):
     scores, labels, weights = noisy_scores(seed)
     margins = 0.5 + np.abs(scores)
     assert 0.0 <= scaled_logistic_loss(margins * labels, labels, weights) <= 1e-6 * weights.sum()
-    # The margins may differ: what is told apart for sure is worth more than what is told apart by a hair.
+    # With one row in ten on the wrong side, the loss is no longer small.
     margins[:40] = -margins[:40]
     assert scaled_logistic_loss(margins * labels, labels, weights) > 0.05 * weights.sum()
 
 
-def test_scores_that_say_nothing_lose_log_2():
+def test_scores_without_information_have_a_mean_loss_of_log_2():
     weights = np.array([1.0, 0.0, 2.5])
     labels = np.array([1.0, -1.0, 1.0])
     assert scaled_logistic_loss(np.zeros(3), labels, weights) == pytest.approx(3.5 * math.log(2.0), rel=1e-15)
@@ -143,7 +143,7 @@ def test_scores_that_say_nothing_lose_log_2():
     assert scaled_logistic_loss(*alike) == pytest.approx(2.0 * math.log(2.0), rel=1e-6)
 
 
-def test_rows_without_weight_do_not_count():
+def test_rows_of_weight_zero_do_not_count():
     scores, labels, weights = noisy_scores(0)
     silent = np.concatenate([weights, np.zeros(50)])
     more = np.concatenate([scores, np.full(50, -3.0)]), np.concatenate([labels, np.ones(50)]), silent
@@ -151,5 +151,5 @@ def test_rows_without_weight_do_not_count():
 
 
 @pytest.mark.parametrize("lost", [math.nan, math.inf, -math.inf])
-def test_scores_that_left_the_range_are_worse_than_none(lost):
+def test_scores_that_are_not_finite_have_an_infinite_loss(lost):
     assert scaled_logistic_loss(np.array([1.0, lost]), np.array([1.0, -1.0]), np.ones(2)) == math.inf

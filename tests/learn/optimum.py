@@ -1,10 +1,10 @@
-"""The optimum of a small problem, found by scipy on the dual problem and proven by weak duality.
+"""The optimum of a small problem: scipy solves the dual problem, and weak duality proves the result.
 
-Fenchel: for any u, one number a row, and θ = -(1/(mσ)) Σ u_i x_i,
+By Fenchel duality, for any u with one number per row and θ = -(1/(mσ)) Σ u_i x_i,
 
     D(u) = -(1/m) Σ loss*(u_i) - σ·r*(θ)  ≤  min F  ≤  F(∇r*(θ)),
 
-with r* as the ball has it. D is smooth for the hinge loss too, where F is not, and knows no constraint but a box.
+where r* depends on the ball. D is smooth even for the hinge loss, for which F is not, and has only box constraints.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Vector = NDArray[np.float64]
 
 @dataclass
 class Problem:
-    """F(w) = σ·‖w‖_p²/(2(p-1)) + mean loss, the intercept's coordinate first."""
+    """F(w) = σ·‖w‖_p²/(2(p-1)) + mean loss, with the intercept as the first coordinate."""
 
     settings: LaneSpec
     x: NDArray[np.float64]
@@ -46,7 +46,7 @@ class Problem:
         return s.sigma * norm(w, s.norm.p) ** 2 / (2.0 * (s.norm.p - 1.0)) + math.fsum(losses) / len(losses)
 
     def optimum(self) -> tuple[Vector, float]:
-        """(w, a proven lower bound of F that F(w) reaches but for a millionth)."""
+        """(w, a proven lower bound of F). F(w) is at most a millionth above the bound."""
 
         def negated_dual(u: Vector) -> tuple[float, Vector]:
             value, slope = self._dual(u)
@@ -78,7 +78,7 @@ class Problem:
         return value, (self.x @ self._primal(u) - slopes) / m
 
     def _loss_conjugates(self, u: Vector) -> tuple[Vector, Vector]:
-        """loss*(u_i) = sup over s of u_i·s - loss(s), and its slope; classes have u = -y·share, share in [0, 1]."""
+        """loss*(u_i) = sup over s of u_i·s - loss(s), and its slope. For classes u = -y·share with share in [0, 1]."""
         share = -self.labels * u
         match self.settings.loss:
             case "hinge":

@@ -1,7 +1,7 @@
-"""Figure 1 of the PGS paper, word for word and slowly: all vectors in full, every iterate kept.
+"""Figure 1 of the PGS paper, literal and slow: all vectors are dense, and every iterate is kept.
 
-Nothing here is shared with streampgs: losses, norms and the link function are written once more, and scaled so that
-they stay in range for every p.
+It shares no code with streampgs: losses, norms and the link function are implemented again, scaled so that they stay in
+range for every p.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def link(dual: Vector, p: float) -> Vector:
 
 
 def conjugate(dual: Vector, p: float, radius: float) -> float:
-    """r*(θ) = max over ‖w‖_p ≤ B of <θ, w> - ‖w‖_p²/(2(p-1)); the best w has the direction of the link's."""
+    """r*(θ) = max over ‖w‖_p ≤ B of <θ, w> - ‖w‖_p²/(2(p-1)); the maximizing w has the direction of the link."""
     size = norm(dual, p / (p - 1.0))
     length = min(radius, (p - 1.0) * size)
     return length * size - length**2 / (2.0 * (p - 1.0))
@@ -93,14 +93,14 @@ def conjugate(dual: Vector, p: float, radius: float) -> float:
 @dataclass
 class PlainRow:
     x: Vector
-    """The intercept's constant first."""
+    """The constant of the intercept is the first value."""
     y: float
     weight: float = 1.0
 
 
 @dataclass
 class Step:
-    """What one step adds to the tallies."""
+    """The contribution of one step to the tallies."""
 
     regularizer: float
     linear: float
@@ -148,7 +148,7 @@ class PlainPgs:
         self.iterates.append(w * (self.radius / length) if length > self.radius else w)
 
     def first_covered(self) -> int:
-        """The averages and the certificate speak of the steps from here on (counted from 0)."""
+        """The first step, counted from 0, that the averages and the certificate cover."""
         t = len(self.steps)
         if self.settings.own.returns == "average":
             return 0
@@ -156,7 +156,7 @@ class PlainPgs:
         return power_of_two // 2 if t < 1.5 * power_of_two else power_of_two
 
     def average(self) -> Vector:
-        """Over the w that the covered steps started from."""
+        """The mean of the w from which the covered steps started."""
         return np.mean(self.iterates[self.first_covered() : -1], axis=0)
 
     def tallies(self) -> list[float]:

@@ -1,4 +1,4 @@
-"""Truncated gradient, slowly: all weights shrink in every step."""
+"""Truncated gradient, slow: all weights shrink in every step."""
 
 from __future__ import annotations
 

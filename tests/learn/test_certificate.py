@@ -1,4 +1,4 @@
-"""The certificate is never below the true excess, in the mean over independent draws of the rows."""
+"""The mean certificate over independent draws of the rows is never below the mean excess."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SEEDS = 40
 @pytest.mark.parametrize("ball", [False, True], ids=["whole-space", "ball"])
 @pytest.mark.parametrize("p", [2.0, 1.8])
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "squared"])
-def test_mean_gap_is_no_less_than_the_mean_excess(loss, p, ball, returns):
+def test_the_mean_gap_is_at_least_the_mean_excess(loss, p, ball, returns):
     rows = window(ROWS, FEATURES, classes=loss != "squared", seed=6)
     chosen = settings(loss, p, returns=returns, sigma=0.1, t0=30.0)
     best, least = Problem.of(chosen, rows, FEATURES).optimum()
@@ -39,14 +39,14 @@ def test_mean_gap_is_no_less_than_the_mean_excess(loss, p, ball, returns):
             step = look
     assert (excesses > -1e-7).all()
     assert (gaps.mean(axis=0) >= excesses.mean(axis=0)).all()
-    # It says more and more, too: a bound that stays large would be true and of no use.
+    # The bound must also shrink: one that stays large is valid but useless.
     assert (np.diff(gaps.mean(axis=0)) < 0.0).all()
     assert gaps.mean(axis=0)[-1] < 0.2 * problem.value(np.zeros(FEATURES + 1))
 
 
 @pytest.mark.parametrize("returns", ["last", "random"])
 @pytest.mark.parametrize(("loss", "p", "layout"), [("hinge", 2.0, "sparse"), ("huber", 1.1, "dense")])
-def test_the_certificate_does_not_depend_on_what_is_returned(loss, p, layout, returns):
+def test_the_certificate_does_not_depend_on_which_weights_are_returned(loss, p, layout, returns):
     rows = window(600, FEATURES, layout, seed=7)
     suffix, other = (started(settings(loss, p, layout, way, shape=0.5), FEATURES) for way in ("suffix", returns))
     for solver in (suffix, other):

@@ -1,4 +1,4 @@
-"""What training is for: enough passes over a set come as close to the optimum as you like."""
+"""Training converges: with enough passes over the rows the objective gets close to its optimum."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_training_reaches_the_optimum(loss, p, ball):
     chosen = settings(loss, p, sigma=0.05, t0=1.0)
     best, least = Problem.of(chosen, rows, FEATURES).optimum()
     at_zero = Problem.of(chosen, rows, FEATURES).value(np.zeros(FEATURES + 1))
-    # The ball that users get by default holds the optimum; half as large as that, it is another problem.
+    # The default ball contains the optimum. A ball of half that radius makes it a different problem.
     radius = PNorm(p).radius_of_optimum(at_zero, chosen.sigma)
     assert norm(best, p) <= radius
     if ball:
@@ -50,5 +50,5 @@ def test_training_reaches_the_optimum(loss, p, ball):
 
     excess = problem.value(solver.weights()) - least
     assert -1e-6 * least <= excess <= CLOSE * least
-    assert at_zero - least > 0.05 * at_zero, "the start is close already: the case shows nothing"
+    assert at_zero - least > 0.05 * at_zero, "zero weights are already close to the optimum: the case tests nothing"
     assert norm(solver.weights(), p) <= radius * (1.0 + 1e-9) or chosen.own.ball is None

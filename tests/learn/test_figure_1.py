@@ -1,4 +1,4 @@
-"""The compiled loop against its slow plain twin: every loss, norm, layout, ball and way of returning, in pairs."""
+"""The compiled loop equals its slow plain twin for every loss, norm, layout, ball and choice of returned weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Case:
         return f"{s.loss}-{s.norm.p}-{s.layout}-{ball}-{s.own.returns}-batch{s.batch}"
 
 
-# Chosen to cover every value of everything and the likelier pairs, not the product: each line is a compilation.
+# These cover each value of every option and the likely pairs, not the product: each line is a compilation.
 CASES = [
     Case(settings("hinge", 2.0, "sparse", "suffix")),
     Case(settings("logistic", 2.0, "sparse", "average", radius=0.8, batch=7, intercept=0.0), weighted=True),
@@ -49,13 +49,13 @@ CASES = [
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_pgs_is_figure_1(case):
+def test_pgs_equals_its_plain_twin(case):
     s = case.settings
     rows = window(ROWS, FEATURES, s.layout, classes=case.classes, weighted=case.weighted)
     rows.labels[:] = np.abs(rows.labels) if LOSSES[s.loss].lowest_label == 0.0 else rows.labels
     plain_rows = rows.plain_rows(FEATURES, s.intercept)
     solver, plain = started(s, FEATURES), PlainPgs(s, FEATURES)
-    for first in range(0, ROWS, s.batch):  # the last batch is a short one for 7
+    for first in range(0, ROWS, s.batch):  # with batches of 7, the last one is shorter
         stop = min(first + s.batch, ROWS)
         solver.advance(rows, first, stop)
         plain.step(plain_rows[first:stop])
@@ -64,14 +64,14 @@ def test_pgs_is_figure_1(case):
     assert solver.steps == len(plain.steps) == -(-ROWS // s.batch)
     if s.own.ball is not None:
         lengths = [np.linalg.norm(w, s.norm.p) for w in plain.iterates]
-        assert max(lengths) == pytest.approx(s.own.ball), "the ball was never reached: the case shows nothing of it"
+        assert max(lengths) == pytest.approx(s.own.ball), "the ball was never reached: the case does not test it"
 
 
 def assert_same(solver, plain):
     assert_close(solver.dual(), plain.duals[-1])
     assert_close(last_iterate(solver), plain.iterates[-1])
     assert tallies_of(solver) == pytest.approx(plain.tallies(), rel=1e-9, abs=1e-9)
-    # The certificate is a difference of sums that nearly cancel.
+    # The certificate is a difference of nearly equal sums.
     assert solver.gap() == pytest.approx(plain.gap(), rel=1e-9, abs=1e-9)
     expected = plain.iterates[-1] if solver.settings.own.returns == "last" else plain.average()
     assert_close(solver.weights(), expected)
@@ -81,11 +81,11 @@ def assert_close(found, expected):
     assert found == pytest.approx(expected, rel=1e-9, abs=1e-13 + 1e-9 * float(np.abs(expected).max()))
 
 
-def test_every_loss_is_among_the_cases():
+def test_every_loss_has_a_case():
     assert {case.settings.loss for case in CASES} == set(LOSSES)
 
 
-def test_before_the_first_step_there_is_nothing():
+def test_before_the_first_step_weights_are_zero_and_the_gap_is_infinite():
     solver = started(settings("hinge", 2.0, "sparse"), 3)
     assert solver.weights().tolist() == [0.0] * 4
     assert solver.gap() == math.inf

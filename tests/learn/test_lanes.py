@@ -1,7 +1,7 @@
-"""Lanes: each of several models that step on the same rows is the model that steps alone.
+"""Each of several lanes that train on the same rows gives the model of a lane that is trained alone.
 
-They agree with the slow twin and with a solver of one lane except for rounding, because the order in which a row is summed
-depends on the number of lanes. Everything else is compared bit for bit: where calls end, checkpoints, dropped lanes.
+Lanes agree with the slow twin and with a solver of one lane except for rounding: the order of sums over a row depends on
+the number of lanes. Runs with other calls, checkpoints or dropped lanes are compared bit for bit.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STEPS_LOOKED_AT = {1, 2, 3, 6, 16, 24, 30, 47, 48, 64, 150}
 
 @dataclass(frozen=True)
 class Case:
-    """Lanes of one kind that differ in all that lanes may differ in."""
+    """Lanes of one group that differ in every option in which such lanes can differ."""
 
     common: LaneSpec
     count: int
@@ -70,7 +70,7 @@ class Case:
         return made
 
     def rows(self, features=FEATURES, visits=None):
-        """Labels: for classifiers a class's number, then -1 and +1 twice; else three numbers to be told."""
+        """Labels of classifiers: the number of a class, then two columns of -1 and +1. Others: three columns of numbers."""
         rows = window(ROWS, features, self.common.layout, classes=False, weighted=self.weighted, seed=len(str(self)))
         random = np.random.default_rng(7)
         told = rows.labels[:, np.newaxis] + np.array([0.0, 0.5, -1.0]) + 0.3 * random.normal(size=(ROWS, COLUMNS))
@@ -81,7 +81,7 @@ class Case:
         return rows if visits is None else rows.visited(visits)
 
 
-# Each width of a loop, filled and not; each way to return; and a few kinds besides. Each kind is a compilation.
+# Each loop width, filled and not, and each choice of returned weights. Every combination of options is a compilation.
 CASES = [
     Case(settings("hinge", 2.0, "sparse", "suffix"), 2),
     Case(settings("hinge", 2.0, "sparse", "suffix"), 3, ball=True, weighted=True),
@@ -110,7 +110,7 @@ def single(chosen, features=FEATURES):
 
 
 def known_of(lanes, lane):
-    """Everything that is known of a lane, to be compared for equality."""
+    """All results of a lane, to be compared for equality."""
     return (
         lanes.dual(lane).tobytes(),
         lanes.weights(lane).tobytes(),
@@ -139,11 +139,11 @@ def assert_close(found, expected, tolerance=1e-9):
     assert (np.abs(found - expected) <= tolerance * (np.abs(expected).max() + np.abs(expected)) + 1e-12).all()
 
 
-# What each lane is.
+# Lanes compared with single models.
 
 
 @every_kind
-def test_each_lane_is_figure_1(case):
+def test_each_lane_equals_its_plain_twin(case):
     chosen, rows, batch = case.lanes(), case.rows(), case.common.batch
     lanes = lanes_of(chosen)
     plain = [PlainPgs(lane, FEATURES) for lane in chosen]
@@ -169,12 +169,12 @@ def test_each_lane_is_figure_1(case):
         }
         assert lengths[0.4] == pytest.approx(0.4), "the ball was never reached: the case shows nothing of it"
     assert len({twin.iterates[-1].tobytes() for twin in plain}) > 0.5 * case.count, (
-        "lanes that differ must come to differ"
+        "different lanes must get different weights"
     )
 
 
 @every_kind
-def test_each_lane_is_the_model_that_steps_alone(case):
+def test_each_lane_equals_the_model_that_is_trained_alone(case):
     chosen, rows = case.lanes(), case.rows()
     lanes, alone = lanes_of(chosen), [single(lane) for lane in chosen]
     row = 0
@@ -189,7 +189,7 @@ def test_each_lane_is_the_model_that_steps_alone(case):
         row = stop
 
 
-def test_a_single_lane_is_a_solver_bit_for_bit():
+def test_a_single_lane_equals_a_solver_bit_for_bit():
     case = CASES[1]
     for lane in case.lanes():
         rows, lanes, solver = case.rows(), lanes_of([lane]), single(lane)
@@ -199,8 +199,8 @@ def test_a_single_lane_is_a_solver_bit_for_bit():
         assert lanes.digest() == solver.digest()
 
 
-def test_lanes_near_p_1_are_single_solvers_bit_for_bit():
-    """They share nothing but their rows."""
+def test_lanes_with_p_near_1_equal_single_solvers_bit_for_bit():
+    """They share only their rows."""
     chosen = [changed(lane, p=p) for p in (1.5, 1.1) for lane in NEAR_ONE.lanes()]
     rows, lanes = NEAR_ONE.rows(), lanes_of(chosen)
     alone = [single(lane) for lane in chosen]
@@ -216,7 +216,7 @@ def test_lanes_near_p_1_are_single_solvers_bit_for_bit():
 
 
 def test_equal_lanes_have_equal_bits():
-    """The same happens to a lane at each of the sixteen places."""
+    """The result of a lane does not depend on its position among sixteen."""
     case = Case(settings("hinge", 2.0, "sparse", "suffix"), 1, ball=True)
     (lane,) = case.lanes()
     lanes = lanes_of([changed(lane, ball=0.4)] * MOST_LANES)
@@ -237,7 +237,7 @@ def test_where_calls_end_changes_nothing(case, cuts):
     edges = sorted({0, ROWS, *(place // batch * batch for place in cuts)})
     for first, stop in pairwise(edges):
         cut.advance(rows, first, stop)
-        all_known(cut)  # asking changes nothing either
+        all_known(cut)  # reading results changes nothing either
     assert all_known(cut) == all_known(whole)
 
 
@@ -260,7 +260,7 @@ def records_equal(one, other):
     return bits(one) == bits(other)
 
 
-def test_rebuilding_after_many_steps_is_bound_to_the_step():
+def test_rebuilds_after_many_steps_depend_only_on_the_step():
     case = CASES[1]
     total = (1 << 18) + 500
     rows = case.rows(visits=np.arange(total) % ROWS)
@@ -289,12 +289,12 @@ KEPT = {
 
 
 def picked(lanes, kept):
-    """Lanes made of the columns of a checkpoint's arrays, by hand; all are of one kind and fit into one group."""
+    """Lanes restored from selected columns of a checkpoint's arrays. All are in one group."""
     section = saved(lanes.lanes)
     places = [divmod(lane, MOST_LANES) for lane in kept]
     arrays = {}
     for name in [name.removeprefix("0.") for name in section.arrays if name.startswith("0.")]:
-        if section.arrays[f"0.{name}"].dtype == np.int64:  # counts of steps, which all lanes share
+        if section.arrays[f"0.{name}"].dtype == np.int64:  # step counts, which all lanes share
             arrays[f"0.{name}"] = section.arrays[f"0.{name}"]
             continue
         columns = [section.arrays[f"{group}.{name}"][..., column : column + 1] for group, column in places]
@@ -307,7 +307,7 @@ def picked(lanes, kept):
 
 @every_case
 @pytest.mark.parametrize("steps", [0, 1, 20, 24, 30])
-def test_dropping_lanes_keeps_the_bits_of_the_others_and_their_future(case, steps):
+def test_dropping_lanes_changes_no_bit_of_the_others_now_or_later(case, steps):
     rows, chosen, kept = case.rows(), case.lanes(), KEPT[case.count]
     lanes = lanes_of(chosen)
     stop = min(ROWS, steps * case.common.batch)
@@ -323,7 +323,7 @@ def test_dropping_lanes_keeps_the_bits_of_the_others_and_their_future(case, step
         solver.advance(rows, stop, ROWS)
     assert all_known(fewer) == all_known(by_hand) == all_known(resumed)
     assert records_equal(fewer, by_hand)
-    for number, lane in enumerate(kept):  # and the same as without dropping, except for rounding
+    for number, lane in enumerate(kept):  # the same as without dropping, except for rounding
         assert_close(fewer.dual(number), lanes.dual(lane))
         assert_close(fewer.weights(number), lanes.weights(lane))
         assert_close(astuple(fewer.tallies(number)), astuple(lanes.tallies(lane)))
@@ -332,7 +332,7 @@ def test_dropping_lanes_keeps_the_bits_of_the_others_and_their_future(case, step
 
 @pytest.mark.parametrize("layout", ["sparse", "dense"])
 @pytest.mark.parametrize("returns", ["suffix", "random"])
-def test_a_race_from_16_over_4_to_1(layout, returns):
+def test_16_lanes_can_be_reduced_to_4_and_then_to_1(layout, returns):
     """With features that appear during training."""
     case = Case(settings("hinge", 2.0, layout, returns, seed=3), 16, ball=True)
     few, many = case.rows(), case.rows(FEATURES if layout == "dense" else 2 * FEATURES)
@@ -358,7 +358,7 @@ def test_a_race_from_16_over_4_to_1(layout, returns):
     assert lanes.steps == alone.steps == ROWS + 90
 
 
-def test_keeping_all_lanes_is_keeping_everything():
+def test_keeping_all_lanes_changes_nothing():
     for case in (CASES[2], CASES[6], RANDOM):
         rows, lanes = case.rows(), lanes_of(case.lanes())
         lanes.advance(rows, 0, 98)
@@ -371,7 +371,7 @@ def test_keeping_all_lanes_is_keeping_everything():
 @pytest.mark.parametrize("case", [CASES[3], CASES[5]], ids=str)
 @given(grow_at=places, half_way=st.integers(FEATURES, 3 * FEATURES))
 @hypothesis_settings(max_examples=8)
-def test_features_that_appear_late_were_always_there(case, grow_at, half_way):
+def test_features_that_appear_late_give_the_same_bits(case, grow_at, half_way):
     few, many = case.rows(), case.rows(3 * FEATURES)
     late, early = lanes_of(case.lanes()), lanes_of(case.lanes(), 3 * FEATURES)
     stop = grow_at // case.common.batch * case.common.batch
@@ -386,11 +386,11 @@ def test_features_that_appear_late_were_always_there(case, grow_at, half_way):
     assert all_known(late) == all_known(early)
 
 
-# Kinds side by side.
+# Several groups.
 
 
 def mixed():
-    """Losses and p in turns, as a grid has them, with more of one kind than fit into a group."""
+    """Lanes with alternating losses and p, as in a grid, and more lanes of one combination than fit into a group."""
     hinge, logistic = settings("hinge", 2.0, "sparse", "suffix"), settings("logistic", 2.0, "sparse", "suffix")
     near_one = changed(logistic, p=1.5)
     made = []
@@ -402,7 +402,7 @@ def mixed():
     return made
 
 
-def test_lanes_of_different_kinds_keep_their_numbers():
+def test_lanes_of_different_groups_keep_their_numbers():
     chosen = mixed()
     rows = window(ROWS, FEATURES, "sparse")
     lanes = lanes_of(chosen)
@@ -425,14 +425,14 @@ def test_lanes_of_different_kinds_keep_their_numbers():
             assert known_of(fewer, kept.index(lane)) == known_of(lanes, lane)
 
 
-def test_the_digest_is_of_the_lanes_in_their_order():
+def test_the_digest_depends_on_the_order_of_the_lanes():
     lanes = lanes_of(mixed())
     lanes.advance(window(ROWS, FEATURES, "sparse"), 0, 40)
     together = hashlib.sha256(b"".join(lanes.dual(lane).tobytes() for lane in range(len(lanes))))
     assert lanes.digest() == together.hexdigest()
 
 
-def test_no_group_is_larger_than_a_loop_takes_and_none_mixes_kinds():
+def test_no_group_is_larger_than_a_loop_and_none_mixes_losses_or_norms():
     groups = [group.learner.specs for group in Training(mixed()).groups]
     assert all(len(specs) <= MOST_LANES for specs in groups)
     assert all(len({spec.group for spec in specs}) == 1 for specs in groups)
@@ -440,7 +440,7 @@ def test_no_group_is_larger_than_a_loop_takes_and_none_mixes_kinds():
     assert max(len(specs) for specs in groups if specs[0].norm.p < 2.0) == 1
 
 
-def test_lanes_that_do_not_belong_together_are_refused():
+def test_lanes_that_cannot_be_trained_together_are_refused():
     hinge = settings("hinge", 2.0, "sparse")
     for other in (
         settings("logistic", 2.0, "sparse"), settings("hinge", 1.5, "sparse"), settings("hinge", 2.0, "dense"),
@@ -469,7 +469,7 @@ def test_bytes_per_feature_counts_every_array_of_every_group(count, returns):
     assert sum(array.nbytes for array in arrays) == 1011 * lanes.bytes_per_feature() == lanes.nbytes
 
 
-def test_before_the_first_step_all_results_are_zero():
+def test_before_the_first_step_weights_are_zero_and_the_gap_is_infinite():
     lanes = lanes_of(CASES[4].lanes(), 3)
     for lane in range(len(lanes)):
         assert lanes.weights(lane).tolist() == [0.0] * 4
@@ -481,7 +481,7 @@ def test_before_the_first_step_all_results_are_zero():
 
 
 def interleaved(old, later):
-    """Settings of both in turns, as candidates have those of their classes, and which lanes continue."""
+    """Alternate the old and the later settings, like classes of candidates. Return which lanes continue."""
     chosen, kept = [], []
     for number in range(max(len(old), len(later))):
         if number < len(old):
@@ -533,6 +533,6 @@ def test_lanes_that_join_end_where_a_round_of_the_others_ends(batch):
         beyond += reached > stop
         alone.advance(rows, first, reached, total)
         first = reached
-    assert beyond, "no round ended beyond the requested row: the case shows nothing"
+    assert beyond, "no round ended beyond the requested row: the case tests nothing"
     assert known_of(both, 0) == known_of(undisturbed, 0)
     assert known_of(both, 1) == known_of(alone, 0)

@@ -1,7 +1,7 @@
-"""Pauses change nothing: neither the places where calls end, nor checkpoints between them, nor features that appear late.
+"""Pauses change nothing: neither the rows at which calls end, nor checkpoints, nor features that appear late.
 
-All comparisons are of bits. A difference here would let two machines, or one machine and its own restart, train different
-models.
+All comparisons are of bits. A difference would mean that a run that is resumed, or that runs on another machine, trains
+a different model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .windows import advance_in_pieces, bits, changed, last_iterate, settings, s
 FEATURES = 12
 ROWS = 400
 
-# One for each way to return, each norm kind and each layout; the loops are those of test_figure_1.
+# One case for each choice of returned weights, each type of norm and each layout. test_figure_1 uses the same loops.
 CASES = [
     settings("hinge", 2.0, "sparse", "suffix"),
     settings("hinge", 1.8, "sparse", "suffix", batch=7),
@@ -26,10 +26,10 @@ CASES = [
     settings("huber", 1.1, "dense", "random", shape=0.5),
 ]
 every_case = pytest.mark.parametrize("chosen", CASES, ids=lambda s: f"{s.loss}-{s.norm.p}-{s.layout}-{s.own.returns}")
-# A row count to stop at; made a multiple of the batch by the tests.
+# A number of rows at which to stop. The tests round it to a multiple of the batch.
 places = st.integers(1, ROWS - 1)
 
-# Past the step at which everything derived from λ is made afresh, however long the stretch.
+# After the step at which all values derived from λ are recomputed, however long the stretch.
 REBUILD_STEPS = 1 << 18
 
 
@@ -102,7 +102,7 @@ def test_rebuilds_depend_on_the_step_and_not_on_the_call(chosen):
 )
 @given(grow_at=places, half_way=st.integers(FEATURES, 3 * FEATURES))
 @hypothesis_settings(max_examples=25)
-def test_features_that_appear_late_were_always_there(chosen, grow_at, half_way):
+def test_features_that_appear_late_give_the_same_bits(chosen, grow_at, half_way):
     few, many = rows_for(chosen), window(ROWS, 3 * FEATURES, "sparse", classes=chosen.loss == "hinge")
     late, early = started(chosen, FEATURES), started(chosen, 3 * FEATURES)
     stop = grow_at // chosen.batch * chosen.batch

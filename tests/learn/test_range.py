@@ -1,4 +1,4 @@
-"""Numbers stay exact when they grow, shrink or differ widely: any p, any size of gradients, any number of steps."""
+"""Results stay accurate for any p, any size of gradients and any number of steps."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from .windows import dense_window, last_iterate, settings, started, tallies_of, 
 
 FEATURES = 3
 FAR_AWAY = 1e30
-"""A target so far off that the slope of the absolute loss is -1 for all weights."""
+"""A target so large that the slope of the absolute loss is -1 for all weights."""
 
 near_one = pytest.mark.parametrize("p", [1.1, 1.01, SMALLEST_P])
 gradient_sizes = pytest.mark.parametrize("size", [1e6, 1.0, 1e-6])
 
 
 def pushes(rows, size, seed=0):
-    """Rows that all push the same way, by about `size`, features more or less alike (as p near 1 tells them apart)."""
+    """Gradients of about `size` and of one sign. Features are similar, because p near 1 amplifies differences."""
     return size * np.random.default_rng(seed).uniform(0.5, 1.5, size=(rows, FEATURES)).astype(np.float32)
 
 
@@ -43,7 +43,7 @@ def assert_close(found, expected, tolerance=1e-9):
 
 @near_one
 @gradient_sizes
-def test_iterates_for_p_near_1(p, size):
+def test_iterates_are_accurate_for_p_near_1(p, size):
     for solver, plain in run(p, pushes(200, size), np.full(200, FAR_AWAY)):
         assert_close(last_iterate(solver), plain.iterates[-1])
     assert_close(solver.dual(), plain.duals[-1])
@@ -54,16 +54,16 @@ def test_iterates_for_p_near_1(p, size):
 @near_one
 @gradient_sizes
 @pytest.mark.parametrize("total", [48, 64, 95, 200])
-def test_averages_for_p_near_1(p, size, total):
-    """λ doubles in a stretch, and |λ|^{q-1} with it by 2^{q-1}: sums of iterates must not drown in what cancels."""
+def test_averages_are_accurate_for_p_near_1(p, size, total):
+    """λ doubles in a stretch, and |λ|^{q-1} grows by 2^{q-1}: sums of iterates must not be lost to cancellation."""
     *_, (solver, plain) = run(p, pushes(total, size), np.full(total, FAR_AWAY))
     assert_close(solver.weights(), plain.average(), tolerance=1e-7)
 
 
 @pytest.mark.parametrize("p", [1.8, 1.5, 1.3, 1.1, 1.01])
-def test_iterates_while_the_dual_shrinks_and_turns(p):
-    """λ grows, comes back to zero and changes its sign, as it does when sorted rows end: Q must not be what is left of
-    Q when it was large."""
+def test_iterates_are_accurate_while_the_dual_shrinks_and_changes_sign(p):
+    """λ grows, returns to zero and changes its sign, as with sorted rows. Q must not keep rounding errors from the time
+    when it was large."""
     x = pushes(700, 1.0)
     x[400:] *= 400 / 300 * 1.02
     targets = np.where(np.arange(700) < 400, FAR_AWAY, -FAR_AWAY)
@@ -83,8 +83,8 @@ def test_the_first_gradients_may_be_late_and_small(p):
 
 
 @pytest.mark.parametrize(("loss", "p", "layout"), [("hinge", 2.0, "sparse"), ("hinge", 1.8, "sparse")])
-def test_the_running_power_sum_is_the_exact_one(loss, p, layout):
-    """Long after the last rebuild, which is at step 2^18."""
+def test_the_running_power_sum_is_accurate(loss, p, layout):
+    """The last rebuild is at step 2^18, long before the last step."""
     chosen = settings(loss, p, layout)
     base = window(1000, 50, layout)
     total = (1 << 18) + 200_000
@@ -110,13 +110,13 @@ def after_steps(steps, dual, chosen):
 @pytest.mark.parametrize(
     ("exact", "tolerance"),
     [
-        # Gradients that are whole multiples of 2^-20, and so is λ: float64 then adds without any error.
+        # Gradients and λ are whole multiples of 2^-20, so float64 adds them exactly.
         (True, 1e-9),
-        # Any others: at 1e8, float64 has 7 digits of a gradient of 1e-3; over thousands of steps they even out.
+        # Other gradients are rounded when they are added to 1e8. The errors average out over thousands of steps.
         (False, 1e-6),
     ],
 )
-def test_the_dual_does_not_stagnate_after_a_thousand_million_steps(exact, tolerance):
+def test_the_dual_does_not_stagnate_after_a_billion_steps(exact, tolerance):
     total = 4000
     dual = np.array([0.0, 1e8, -1e8, 1.2345e8])
     x = np.random.default_rng(5).uniform(0.5e-3, 1.5e-3, size=(total, FEATURES)).astype(np.float32)
@@ -129,7 +129,7 @@ def test_the_dual_does_not_stagnate_after_a_thousand_million_steps(exact, tolera
     solver.advance(rows, 0, total)
 
     assert solver.steps == 10**9 + total
-    assert tallies_of(solver)[3] > 0.99 * total, "margins are to be far below 1, so that every slope is -y"
+    assert tallies_of(solver)[3] > 0.99 * total, "margins must be far below 1, so that every slope is -y"
     for j in range(FEATURES):
         change = math.fsum(float(y) * float(v) for y, v in zip(labels, x[:, j], strict=True))
         whole = math.fsum([dual[j + 1], *(float(y) * float(v) for y, v in zip(labels, x[:, j], strict=True))])
@@ -138,7 +138,7 @@ def test_the_dual_does_not_stagnate_after_a_thousand_million_steps(exact, tolera
         narrow = np.float32(dual[j + 1])
         for y, v in zip(labels, x[:, j], strict=True):
             narrow += np.float32(y) * v
-        assert narrow == np.float32(dual[j + 1]), "in float32 nothing would have moved"
+        assert narrow == np.float32(dual[j + 1]), "float32 would not have changed"
 
 
 @pytest.mark.parametrize("p", [2.0, 1.8])
@@ -154,7 +154,7 @@ def test_numbers_that_leave_the_range_are_reported_with_a_remedy(p, size):
 
 
 @pytest.mark.parametrize("p", [2.0, 1.8])
-def test_the_ball_keeps_in_range_what_diverges_without(p):
+def test_a_ball_keeps_weights_in_range_that_diverge_without_it(p):
     chosen = settings("squared", p, sigma=1e-6, radius=1e-8)
     x = 1e10 * window(2000, FEATURES).values.reshape(-1, FEATURES)
     solver = started(chosen, FEATURES)

@@ -1,4 +1,4 @@
-"""Which weights are returned: the last ones, random ones, the mean of all, the mean of the later part."""
+"""The returned weights: the last, random ones, the mean of all, or the mean of the later steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ FEATURES = 4
 
 
 def iterates_over(chosen, rows):
-    """w_0, …, w_T of a solver that is asked after every step."""
+    """w_0, …, w_T, read after every step."""
     solver = started(chosen, FEATURES)
     iterates = [last_iterate(solver)]
     for row in range(len(rows)):
@@ -20,7 +20,7 @@ def iterates_over(chosen, rows):
     return solver, iterates
 
 
-def test_random_returns_every_iterate_as_often(assert_uniform):
+def test_random_returns_every_iterate_equally_often(assert_uniform):
     total = 12
     rows = window(total, FEATURES)
     _, iterates = iterates_over(settings("huber", 1.1, shape=0.5, returns="random"), rows)
@@ -45,8 +45,8 @@ def test_random_returns_every_iterate_as_often(assert_uniform):
     assert_uniform(pairs)
 
 
-def test_random_continues_to_replace_for_long(assert_uniform):
-    """The step of the last replacement before T is uniform over 1..T, so its logarithm is not stuck."""
+def test_random_keeps_replacing_in_long_runs(assert_uniform):
+    """The step of the last replacement before T is uniform over 1..T, so its logarithm does not stagnate."""
     no_rows = dense_window(np.zeros((4096, FEATURES)), np.ones(4096))
     kept_at = []
     for seed in range(800):
@@ -64,7 +64,7 @@ def test_random_continues_to_replace_for_long(assert_uniform):
 def test_average_is_the_mean_of_all_iterates(p):
     rows = window(100, FEATURES, seed=1)
     solver, iterates = iterates_over(settings("logistic", p, returns="average"), rows)
-    # Step t starts from w_{t-1}, and that is what its loss and slope speak of.
+    # Step t starts from w_{t-1}: its loss and slope are those of w_{t-1}.
     assert solver.weights() == pytest.approx(np.mean(iterates[:-1], axis=0), rel=1e-10, abs=1e-12)
 
 
@@ -81,7 +81,7 @@ def test_suffix_covers_between_one_and_two_thirds_of_the_steps():
     rows = dense_window(np.zeros((5000, FEATURES)), np.ones(5000))
     solver = started(settings("logistic", 1.5, returns="suffix"), FEATURES)
     solver.advance(rows, 0, 1)
-    assert tallies_of(solver)[0] == 1  # of one step, the one
+    assert tallies_of(solver)[0] == 1  # after one step, that step
     for row in range(1, 5000):
         solver.advance(rows, row, row + 1)
         covered, began = tallies_of(solver)[0], int(solver.state["stretch_began"])

@@ -1,4 +1,4 @@
-"""Workers in rounds: calls and checkpoints change no bit, gradients are summed, and rows are worth as much as in sequence."""
+"""Workers in rounds: calls and checkpoints change no bit, gradients are summed, and training is as good as in sequence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROWS = 3000
 
 @pytest.fixture(autouse=True)
 def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rounds of tens of rows, so that a few thousand rows hold many of them."""
+    """Rounds of tens of rows, so that a few thousand rows have many rounds."""
     monkeypatch.setattr(engine, "_SMALLEST_SHARE", 8)
     monkeypatch.setattr(engine, "_USUAL_SHARE", 40)
     monkeypatch.setattr(engine, "_SEEN_BEFORE", 4)
@@ -35,7 +35,7 @@ CASES = [
 
 
 def reached(solver: Training, rows, edges: list[int]) -> list[int]:
-    """The rows at which calls that are to stop at `edges` do stop."""
+    """The rows at which calls that should stop at `edges` stop."""
     places, row = [], 0
     for edge in edges:
         if row < edge:
@@ -60,19 +60,19 @@ def test_calls_and_checkpoints_change_no_bit(p, layout, returns, batch, workers)
     assert bits(cut) == bits(whole)
 
 
-def test_a_round_is_finished_beyond_the_row_that_was_asked_for():
+def test_a_call_finishes_its_round_beyond_the_requested_row():
     rows = window(ROWS, FEATURES, "sparse")
     solver = started(settings("hinge", 2.0, "sparse"), FEATURES, 2)
     places = reached(solver, rows, [100, 1000, 1001, 2000, 2999])
     assert all(place >= edge for place, edge in zip(places, [100, 1000, 1001, 2000, 2999], strict=True))
-    assert places[0] == 100  # before rounds begin, one worker goes alone
+    assert places[0] == 100  # before the first round, one worker trains alone
     assert places != [100, 1000, 1001, 2000, 2999]
     assert solver.steps == places[-1]
 
 
 @pytest.mark.parametrize(("p", "workers"), [(2.0, 2), (2.0, 5), (1.8, 3)])
-def test_the_dual_is_the_sum_of_all_gradients_and_the_average_that_of_all_iterates(p, workers):
-    """One round done by hand: each worker alone from the same state, each of its gradients counted for all."""
+def test_the_dual_sums_all_gradients_and_the_average_covers_all_iterates(p, workers):
+    """One round is recomputed: each worker starts from the same state, and its gradients count once for each worker."""
     rows = window(ROWS, FEATURES, "dense")
     chosen = settings("logistic", p, "dense", "average", sigma=0.05)
     solver = started(chosen, FEATURES, workers)
@@ -100,7 +100,7 @@ def test_the_dual_is_the_sum_of_all_gradients_and_the_average_that_of_all_iterat
     np.testing.assert_allclose(solver.weights() * solver.steps, iterates + total, rtol=1e-7, atol=1e-9)
 
 
-def test_rows_are_worth_nearly_as_much_as_in_sequence():
+def test_rounds_reach_nearly_the_same_loss_as_training_in_sequence():
     rows = window(ROWS, FEATURES, "dense")
     losses = []
     for workers in (1, 4):
@@ -116,7 +116,7 @@ def test_rows_are_worth_nearly_as_much_as_in_sequence():
 
 @pytest.mark.parametrize("returns", ["suffix", "average", "last", "random"])
 @pytest.mark.parametrize("p", [2.0, 1.5])
-def test_weights_of_some_coordinates_are_those_of_all(p, returns):
+def test_weights_of_some_coordinates_equal_those_of_all(p, returns):
     rows = window(ROWS, FEATURES, "sparse")
     solver = started(settings("hinge", p, "sparse", returns), FEATURES)
     chosen = np.array([0, 3, 4, 11])

@@ -25,7 +25,7 @@ def objective(weights, x, labels, l1: float) -> float:
 
 
 def optimum(x, labels, l1: float):
-    """By proximal gradient steps over all rows."""
+    """The optimum, found by proximal gradient steps over all rows."""
     weights, step = np.zeros(x.shape[1]), 4.0 / np.linalg.eigvalsh(x.T @ x / len(x))[-1]
     for _ in range(5000):
         slopes = -labels / (1.0 + np.exp(labels * (x @ weights)))
@@ -35,7 +35,7 @@ def optimum(x, labels, l1: float):
 
 
 @pytest.mark.parametrize("layout", ["sparse", "dense"])
-def test_it_reaches_the_optimum(layout):
+def test_training_reaches_the_optimum(layout):
     rows, l1 = window(ROWS, FEATURES, layout), 0.02
     x = np.array([row.x for row in rows.plain_rows(FEATURES, 0.5)])
     best = optimum(x, rows.labels, l1)
@@ -65,5 +65,5 @@ def test_a_step_that_is_too_large_is_reported_with_a_remedy():
     assert "--step" in raised.value.remedy
 
 
-def test_there_is_no_certificate():
+def test_truncated_gradient_has_no_certificate():
     assert Training([lane(0.1, 0.1)], FEATURES).certificate(0) is None

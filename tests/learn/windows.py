@@ -25,7 +25,7 @@ from .plain_pgs import PlainRow
 
 @dataclass(frozen=True)
 class Window:
-    """Rows as a learner takes them."""
+    """Rows in the form that a learner accepts."""
 
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
@@ -43,7 +43,7 @@ class Window:
         return np.arange(len(self.starts))
 
     def visited(self, order: ArrayLike) -> Window:
-        """The same rows in this order; a row may come several times."""
+        """The same rows in this order. A row may be repeated."""
         order = np.asarray(order)
         weights = self.weights[order] if self.weights.size else self.weights
         offsets = self.offsets[order] if self.offsets.size else self.offsets
@@ -90,7 +90,7 @@ def radius_of(spec: LaneSpec) -> float:
 
 
 def changed(spec: LaneSpec, **changes: Any) -> LaneSpec:
-    """Another lane; options of the learner and of its target are named like the others."""
+    """A copy with changes. Options of the learner and of the target are given by name, like the others."""
     own = {name: changes.pop(name) for name in list(changes) if name in asdict(spec.own)}
     target = {name: changes.pop(name) for name in list(changes) if name in ("column", "positive", "joined")}
     norm = PNorm(changes.pop("p")) if "p" in changes else spec.norm
@@ -100,7 +100,7 @@ def changed(spec: LaneSpec, **changes: Any) -> LaneSpec:
 def window(
     rows: int, features: int, layout: str = "dense", *, classes: bool = True, weighted: bool = False, seed: int = 0
 ) -> Window:
-    """Rows with something to learn in them; sparse ones have 0 to 5 entries, in no order."""
+    """Rows with labels that can be learned. Sparse rows have 0 to 5 entries in random order."""
     rng = np.random.default_rng([rows, features, seed])
     x = rng.normal(size=(rows, features)).astype(np.float32)
     if layout == "sparse":
@@ -128,7 +128,7 @@ def dense_window(x: ArrayLike, labels: ArrayLike, weights: ArrayLike = ()) -> Wi
 
 
 class Training:
-    """Lanes and the engine that steps them."""
+    """Lanes and the engine that trains them."""
 
     def __init__(self, specs: Sequence[LaneSpec], features: int = 0, workers: int = 1) -> None:
         self.lanes = Lanes(specs, features)
@@ -180,7 +180,7 @@ class Training:
 
 
 def saved(lanes: Lanes) -> Bundle:
-    """The section of a checkpoint, written and read back."""
+    """The lanes' section of a checkpoint, written and read back."""
     bundle = lanes.state()
     arrays = {
         name: np.frombuffer(array.tobytes(), array.dtype).reshape(array.shape).copy()
@@ -194,14 +194,14 @@ def started(chosen: LaneSpec, features: int, workers: int = 1) -> Training:
 
 
 def advance_in_pieces(solver: Training, rows: Window, first: int, stop: int, cuts: Iterable[int] = ()) -> None:
-    """Over rows [first, stop), the calls cut at those of `cuts` that lie within."""
+    """Train on rows [first, stop), with calls that end at each of `cuts` in this range."""
     edges = [first, *sorted(cut for cut in set(cuts) if first < cut < stop), stop]
     for piece_first, piece_stop in pairwise(edges):
         solver.advance(rows, piece_first, piece_stop)
 
 
 def last_iterate(solver: Training, lane: int = 0) -> NDArray[np.float64]:
-    """w_T, also where the solver returns other weights."""
+    """w_T, even if the solver returns other weights."""
     group, column = solver._places[lane]
     learner: Any = solver.groups[group].learner
     iterate: NDArray[np.float64] = learner._iterate(solver.groups[group].state, column)
@@ -213,7 +213,7 @@ def tallies_of(solver: Training) -> list[float]:
 
 
 def bits(solver: Training) -> dict[str, object]:
-    """Everything that lanes know and report, to be compared for equality."""
+    """The state and all results of lanes, to be compared for equality."""
     section = solver.lanes.state()
     lanes = range(len(solver))
     return {

@@ -1,4 +1,4 @@
-"""Small catalogs of groups, and walks over their windows."""
+"""Small catalogs of groups, and helpers that iterate over their windows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Pieces, Schedule, Sizes, WindowPlan
 
 Row = tuple[int, int]
-"""(group, row of the group)"""
+"""(group, row in the group)"""
 
 
 def groups_of(rows, row_bytes=10.0, decoded=False, cached=True) -> GroupSizes:
-    """Flags and sizes for each group, or one for all."""
+    """Sizes and flags are one value for each group, or one value for all groups."""
 
     def each(values, kind):
         return np.broadcast_to(np.asarray(values, kind), len(rows)).copy()
@@ -30,7 +30,7 @@ def beginning(groups: int) -> Cursor:
 
 
 def rows_of(pieces: Pieces) -> list[Row]:
-    """Every row of the window, in the order of its pieces; repeats stay."""
+    """Every row of the window, in the order of its pieces. Repeated rows are kept."""
     found = []
     for k, (group, start, stop) in enumerate(zip(pieces.group, pieces.start, pieces.stop, strict=True)):
         inside = np.arange(stop - start) if pieces.picks is None else pieces.picks[k]
@@ -54,7 +54,7 @@ def same_pieces(one: WindowPlan, other: WindowPlan) -> bool:
 
 
 def windows(schedule: Schedule, cursor: Cursor, epochs: int) -> Iterator[WindowPlan]:
-    """All windows up to the end of that many epochs."""
+    """All windows until the given number of epochs has ended."""
     while cursor.epoch < epochs:
         plan = schedule.window(cursor)
         assert (plan.next.epoch, plan.next.position, plan.next.slice) > (cursor.epoch, cursor.position, cursor.slice)
@@ -73,7 +73,7 @@ def window_bytes(groups: GroupSizes, plan: WindowPlan) -> float:
 
 @st.composite
 def catalogs(draw: Callable, most_groups: int = 9) -> GroupSizes:
-    """Any number of groups of any kind; at least the first has rows."""
+    """A few groups with random sizes and flags. At least the first group has rows."""
     count = draw(st.integers(1, most_groups))
     rows = [draw(st.integers(1, 40)), *draw(st.lists(st.integers(0, 40), min_size=count - 1, max_size=count - 1))]
     row_bytes = draw(st.lists(st.sampled_from([0.5, 4.0, 10.0, 33.3]), min_size=count, max_size=count))

@@ -1,4 +1,4 @@
-"""Shards that arrive in the middle: a model that knows nothing but sets of rows, and anything may happen at any time."""
+"""Shards that arrive during training at any time, compared with a model that knows only sets of rows."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from .groups import (
 )
 
 HISTORIES = int(os.environ.get("STREAMPGS_HISTORIES", "1"))
-"""Hundreds of random histories; 100 and more before a release."""
+"""The number of random histories, in hundreds. Use 100 or more before a release."""
 
 
 class Training(RuleBasedStateMachine):
-    """Train on windows or parts of them, restart from JSON, let groups arrive and go: the model counts how often each
-    row is still to come before the epoch is over."""
+    """Train on windows or parts of them, restart from JSON, and add and remove groups. The model counts how often each
+    row must still be visited in the current part of the epoch."""
 
     @initialize(seed=st.integers(0, 1 << 40), groups=catalogs(12), sizes=sizes_of_any_kind, known=st.integers(1, 4))
     def begin(self, seed, groups, sizes, known):
@@ -51,7 +51,7 @@ class Training(RuleBasedStateMachine):
         return Counter({row: copies for row in found if row[0] not in self.gone})
 
     def plan(self):
-        # Only what has arrived is in the catalog; what comes later must not matter.
+        # The catalog has only the groups that have arrived: later ones must not affect the plan.
         known = self.groups
         arrived = groups_of(
             *(values[: self.known] for values in (known.rows, known.row_bytes, known.decoded, known.cached))
@@ -63,30 +63,30 @@ class Training(RuleBasedStateMachine):
         epoch, part = self.cursor.epoch, self.cursor.part
         plan = self.plan()
         rows = Counter(rows_of(plan.pieces))
-        assert rows <= self.due, "rows that do not take part, or not any more"
+        assert rows <= self.due, "rows that are not due, or are no longer due"
         self.due -= rows
         self.visits += rows
         self.cursor = plan.next
         if (plan.next.epoch, plan.next.part) != (epoch, part):
-            assert not self.due, "rows that were left out"
+            assert not self.due, "rows that were not visited"
         if plan.next.epoch > epoch:
             assert (plan.next.epoch, plan.next.part) == (epoch + 1, 0)
             if self.even:
-                # Who came late has caught up.
+                # The rows of late groups have caught up.
                 assert self.visits == Counter(dict.fromkeys(self.rows(0, self.joined), epoch + 1))
             self.before = self.joined
             self.due = self.rows(0, self.joined)
             self.join()
         elif plan.next.part > part:
             assert plan.next.part == part + 1
-            assert self.waiting, "a part without any rows"
+            assert self.waiting, "a part has no rows"
             self.join()
         elif plan.next.slice == 0:
             self.join()
 
     @property
     def joined(self):
-        """Groups that have taken part."""
+        """The number of groups that have joined the training."""
         return self.waiting[0][0] if self.waiting else self.known
 
     def join(self):
@@ -105,7 +105,7 @@ class Training(RuleBasedStateMachine):
 
     @rule(count=st.integers(0, 3), catching_up=st.booleans(), is_last=st.booleans(), data=st.data())
     def arrive(self, count, catching_up, is_last, data):
-        """`is_last`: no epoch is wanted but those that have begun. Where one has ended, groups may go."""
+        """`is_last`: no epoch follows those that have begun. Groups may be removed only between epochs."""
         old, before = self.cursor, self.plan()
         in_window = old.row > 0 or old.slice > 0
         begun = old.epoch + (not old.begins_epoch)
@@ -121,14 +121,14 @@ class Training(RuleBasedStateMachine):
             old, self.known, self.known, begun if is_last else None, catching_up, spans_of(going)
         )
         assert (self.cursor.arrivals[-1].shards, self.cursor.arrivals[-1].groups) == (self.known, self.known)
-        # However many arrivals there have been: the cursor tells those of the present part, and what was before.
+        # The cursor keeps the arrivals of the current part, and at most three entries for all earlier arrivals.
         own = [a for a in self.cursor.arrivals if (a.epoch, a.part) >= (self.cursor.epoch, self.cursor.part)]
         assert len(self.cursor.arrivals) <= len(own) + 3
         if in_window:
             assert replace(self.cursor, arrivals=()) == replace(old, arrivals=())
             after = self.plan()
-            assert same_pieces(after, before), "the window in use has changed"
-            if self.cursor.arrivals[-1].since:  # it begins a part, in which all comes that waits
+            assert same_pieces(after, before), "the current window has changed"
+            if self.cursor.arrivals[-1].since:  # it begins a part, which all waiting groups join
                 self.waiting = [(self.joined, self.known, any(late for _, _, late in self.waiting))]
         elif self.cursor.epoch < old.epoch:
             assert is_last
@@ -145,7 +145,7 @@ class Training(RuleBasedStateMachine):
             self.join()
 
     def some_that_go(self, data, known):
-        """Not all that have rows."""
+        """Groups to remove. At least one group with rows is kept."""
         live = [group for group in range(known) if group not in self.gone]
         kept = data.draw(st.sampled_from([group for group in live if self.groups.rows[group]]))
         return data.draw(st.sets(st.sampled_from(live), max_size=2)) - {kept}
@@ -156,10 +156,10 @@ class Training(RuleBasedStateMachine):
         going = self.some_that_go(data, self.known)
         known = min(self.known + count, len(self.groups))
         self.gone |= going
-        if self.cursor.begins_epoch:  # nothing of it has been used: it goes on with what is left, and what is new
+        if self.cursor.begins_epoch:  # no row of it was used: it continues with the remaining and the new groups
             self.due = Counter({row: copies for row, copies in self.due.items() if row[0] not in going})
             self.due += self.rows(self.known, known)
-            if going and known > self.known:  # the new may hold the rows of the old
+            if going and known > self.known:  # the new groups may hold the rows of removed ones
                 self.before = known
         else:
             self.due = self.rows(0, known)
@@ -190,7 +190,7 @@ TestTraining.settings = settings(max_examples=100 * HISTORIES, stateful_step_cou
     moments=st.lists(st.integers(0, 30), min_size=1, max_size=6),
 )
 def test_after_any_arrivals_an_epoch_has_every_row_once(seed, groups, sizes, moments):
-    """The same law told at length: several groups in one window, at epochs' ends, and long after."""
+    """Several groups arrive in one window, at the end of an epoch, or much later."""
     schedule = Schedule(seed, groups, sizes)
     cursor, known = beginning(1), 1
     seen = {}
@@ -210,8 +210,8 @@ def test_after_any_arrivals_an_epoch_has_every_row_once(seed, groups, sizes, mom
     assert set(seen[last]) == rows_among(groups, 0, known)
 
 
-def test_windows_of_many_hundred_blocks():
-    """More than are looked at together, in layers that begin anywhere."""
+def test_windows_of_hundreds_of_blocks_have_every_row_once():
+    """More blocks than are planned together, in layers that begin at any position."""
     groups = groups_of([900, 1, 700, 1200, 333], row_bytes=1.0)
     schedule = Schedule(5, groups, Sizes(window_bytes=600, block_bytes=1))
     cursor, seen = beginning(2), []
@@ -226,8 +226,8 @@ def test_windows_of_many_hundred_blocks():
     assert set(seen) == rows_among(groups, 0, 5)
 
 
-def test_a_new_group_is_mixed_with_what_is_left(assert_uniform):
-    """Its blocks come neither first nor last."""
+def test_a_new_group_is_mixed_with_the_remaining_groups(assert_uniform):
+    """Its block is equally likely at every remaining position."""
     places = []
     for seed in range(400):
         schedule = Schedule(seed, groups_of([10] * 12), Sizes(window_bytes=100, block_bytes=100))
@@ -242,7 +242,7 @@ def test_a_new_group_is_mixed_with_what_is_left(assert_uniform):
 
 
 @pytest.mark.parametrize("row", [1, 9])
-def test_what_arrives_within_a_window_joins_in_behind_it(row):
+def test_groups_that_arrive_within_a_window_join_after_it(row):
     schedule = Schedule(0, groups_of([10] * 8), Sizes(window_bytes=200, block_bytes=100))
     first = schedule.window(beginning(6))
     cursor = schedule.arrive(first.start.at_row(row), 7, 7)
@@ -253,7 +253,7 @@ def test_what_arrives_within_a_window_joins_in_behind_it(row):
     assert sorted([*first.pieces.group.tolist(), *later]) == list(range(8))
 
 
-def test_what_arrives_in_the_last_window_waits_for_the_next_epoch():
+def test_a_group_that_arrives_in_the_last_window_waits_for_the_next_epoch():
     schedule = Schedule(0, groups_of([10] * 5), Sizes(window_bytes=200, block_bytes=100))
     *_, last = windows(schedule, beginning(4), 1)
     cursor = schedule.arrive(last.start.at_row(3), 5, 5)
@@ -278,7 +278,7 @@ def test_a_group_that_arrives_is_decoded_whole_in_its_first_epoch(cached):
     assert schedule.part_length(cursor) == (4 + 4 + 1 if cached else 3)
 
 
-def test_independent_draws_come_from_the_union_after_an_arrival(assert_uniform):
+def test_independent_draws_are_from_all_groups_after_an_arrival(assert_uniform):
     groups = groups_of([6, 6, 8])
     counts = np.zeros(20)
     for seed in range(300):
@@ -310,7 +310,7 @@ def test_the_order_after_an_arrival_is_pinned():
 
 
 @given(seed=st.integers(0, 1 << 40), groups=catalogs(), sizes=sizes_of_any_kind, row=st.integers(0, 1))
-def test_groups_that_arrive_one_by_one_in_a_window_are_groups_that_arrive_together(seed, groups, sizes, row):
+def test_groups_that_arrive_one_by_one_in_a_window_give_the_same_plan_as_one_arrival(seed, groups, sizes, row):
     schedule = Schedule(seed, groups, sizes)
     cursor = schedule.window(beginning(1)).next.at_row(row)
     together = schedule.arrive(cursor, len(groups), len(groups))
@@ -323,7 +323,7 @@ def test_groups_that_arrive_one_by_one_in_a_window_are_groups_that_arrive_togeth
         assert all(same_pieces(one, other) for one, other in both)
 
 
-def test_when_a_group_arrived_is_forgotten_two_epochs_later():
+def test_the_time_of_an_arrival_has_no_effect_two_epochs_later():
     schedule = Schedule(0, groups_of([30] * 6, decoded=True), Sizes(window_bytes=300, block_bytes=100))
     first = schedule.window(beginning(4))
     late = schedule.arrive(schedule.arrive(first.start.at_row(1), 5, 5), 6, 6)

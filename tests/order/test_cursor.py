@@ -1,4 +1,4 @@
-"""The cursor is all that a reader needs, and JSON holds all of it."""
+"""A cursor survives JSON, and its stored form is pinned."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ cursors = st.builds(
 
 
 @given(cursor=cursors)
-def test_json_gives_the_same_cursor(cursor):
+def test_a_cursor_survives_json(cursor):
     assert through_json(cursor) == cursor
 
 
-def test_the_form_in_json_is_pinned():
+def test_the_stored_form_is_pinned():
     """The names are part of the format."""
     late = Arrival(1, 7, 3, 8, part=2, copies=2, since=5, retired=((0, 2), (3, 4)))
     cursor = Cursor((Arrival(0, 0, 2, 5), late), epoch=1, position=9, slice=4, row=11, part=2)
@@ -54,7 +54,7 @@ def test_the_form_in_json_is_pinned():
 
 
 @given(cursor=cursors, row=counts)
-def test_at_row_changes_the_row_alone(cursor, row):
+def test_at_row_changes_only_the_row(cursor, row):
     moved = cursor.at_row(row)
     assert moved.row == row
     assert moved.at_row(cursor.row) == cursor

@@ -1,4 +1,4 @@
-"""Which row comes next: every row once an epoch, windows within their limit, and a plan that depends on its start."""
+"""The order of rows: every row once an epoch, windows within their limit, and plans that depend only on their start."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def all_windows(schedule, epochs=EPOCHS):
 
 
 @given(schedule=schedules)
-def test_every_row_comes_once_an_epoch(schedule):
+def test_every_row_is_visited_once_an_epoch(schedule):
     everything = rows_among(schedule.groups, 0, len(schedule.groups))
     plans = all_windows(schedule)
     for epoch in range(EPOCHS):
@@ -45,7 +45,7 @@ def test_every_row_comes_once_an_epoch(schedule):
 
 
 @given(schedule=schedules)
-def test_a_window_exceeds_its_limit_only_where_one_slice_does(schedule):
+def test_a_window_exceeds_its_limit_only_if_a_single_slice_does(schedule):
     for plan in all_windows(schedule):
         if window_bytes(schedule.groups, plan) > schedule.sizes.window_bytes * (1.0 + 1e-12):
             (group,), (start,), (stop,) = plan.pieces.group, plan.pieces.start, plan.pieces.stop
@@ -53,8 +53,8 @@ def test_a_window_exceeds_its_limit_only_where_one_slice_does(schedule):
 
 
 @given(schedule=schedules)
-def test_a_slice_is_as_large_as_a_block_may_be(schedule):
-    """But for the row that makes the number of rows whole."""
+def test_a_slice_is_as_large_as_the_limit_of_a_block(schedule):
+    """Up to one row, because a slice has a whole number of rows."""
     groups = schedule.groups
     assert (schedule.slice_rows * groups.row_bytes <= schedule.sizes.block_bytes + groups.row_bytes).all()
     assert (schedule.slice_rows * schedule.slices >= groups.rows).all()
@@ -62,7 +62,7 @@ def test_a_slice_is_as_large_as_a_block_may_be(schedule):
 
 
 @given(schedule=schedules, order=st.randoms(use_true_random=False))
-def test_a_plan_depends_on_its_start_alone(schedule, order):
+def test_a_plan_depends_only_on_its_start(schedule, order):
     plans = all_windows(schedule)
     shuffled_plans = order.sample(plans, len(plans))
     fresh = Schedule(schedule.seed, schedule.groups, schedule.sizes)
@@ -73,7 +73,7 @@ def test_a_plan_depends_on_its_start_alone(schedule, order):
 
 
 @given(schedule=schedules)
-def test_windows_follow_on_each_other_and_end_with_the_epoch(schedule):
+def test_each_window_begins_where_the_previous_one_ends_and_the_last_one_ends_the_epoch(schedule):
     plans = all_windows(schedule)
     for plan, following in pairwise(plans):
         assert plan.next == following.start
@@ -84,13 +84,13 @@ def test_windows_follow_on_each_other_and_end_with_the_epoch(schedule):
 
 
 @given(schedule=schedules)
-def test_no_two_windows_shuffle_alike(schedule):
+def test_no_two_windows_have_the_same_shuffle_key(schedule):
     keys = [plan.shuffle_key for plan in all_windows(schedule)]
     assert len(set(keys)) == len(keys)
 
 
 @given(schedule=schedules)
-def test_decoded_groups_come_whole_until_they_are_cached(schedule):
+def test_decoded_groups_are_read_whole_until_they_are_cached(schedule):
     groups = schedule.groups
     arrivals = beginning(len(groups)).arrivals
     for plan in all_windows(schedule):
@@ -102,26 +102,26 @@ def test_decoded_groups_come_whole_until_they_are_cached(schedule):
                 assert stop - start <= schedule.slice_rows[group]
                 assert start % schedule.slice_rows[group] == 0
             elif stop - start < groups.rows[group]:
-                # A group larger than a window is decoded once and used up in windows of its own, one after another.
+                # A group larger than a window is decoded once, and its rows fill consecutive windows of their own.
                 assert groups.rows[group] * groups.row_bytes[group] > schedule.sizes.window_bytes
                 assert {other for other, _, _ in spans} == {group}
                 assert plan.blocks == 1
 
 
 @given(schedule=schedules)
-def test_slices_of_a_large_group_follow_on_each_other(schedule):
+def test_slices_of_a_large_group_follow_each_other(schedule):
     for plan, following in pairwise(all_windows(schedule)):
         if plan.next.slice > 0:
             assert set(following.pieces.group) == set(plan.pieces.group)
 
 
-# How well a window mixes.
+# How well windows mix rows.
 
 
 @pytest.mark.parametrize("blocks", [1, 7, 16, 17, 31, 33, 100, 333, 3000])
 @pytest.mark.parametrize("fitting", [1, 2, 16, 700])
-def test_windows_of_like_blocks_are_never_less_than_half_full(blocks, fitting):
-    """So none is left over at the end that mixes next to nothing; and there are no more of them than there must be."""
+def test_windows_of_equal_blocks_are_at_least_half_full(blocks, fitting):
+    """A small window at the end would mix almost nothing. The number of windows is the smallest possible."""
     schedule = Schedule(1, groups_of([5] * blocks), Sizes(window_bytes=50 * fitting, block_bytes=50))
     counts = [plan.blocks for plan in all_windows(schedule, 1)]
     assert sum(counts) == blocks
@@ -130,7 +130,7 @@ def test_windows_of_like_blocks_are_never_less_than_half_full(blocks, fitting):
     assert len(counts) == 1 or min(counts) >= fitting // 2
 
 
-def test_windows_of_unlike_blocks_leave_no_small_one_over():
+def test_windows_of_unequal_blocks_leave_no_small_window_at_the_end():
     rng = np.random.default_rng(0)
     for seed in range(400):
         groups = groups_of(rng.integers(60, 140, size=40), decoded=True, cached=False)
@@ -139,7 +139,7 @@ def test_windows_of_unlike_blocks_leave_no_small_one_over():
         assert rows[-1] >= np.median(rows) / 3, f"seed {seed}: windows of {rows} rows"
 
 
-def test_orders_differ_from_epoch_to_epoch_and_from_seed_to_seed():
+def test_orders_differ_between_epochs_and_between_seeds():
     orders = set()
     for seed in range(4):
         schedule = Schedule(seed, groups_of([40] * 5), Sizes(window_bytes=800, block_bytes=100))
@@ -149,7 +149,7 @@ def test_orders_differ_from_epoch_to_epoch_and_from_seed_to_seed():
     assert len(orders) == 12
 
 
-def test_every_block_is_as_likely_in_every_window(assert_uniform):
+def test_every_block_is_equally_likely_in_every_window(assert_uniform):
     schedule = Schedule(3, groups_of([4] * 12), Sizes(window_bytes=160, block_bytes=40))
     counts = np.zeros((3, 12))
     for plan in all_windows(schedule, 300):
@@ -158,14 +158,14 @@ def test_every_block_is_as_likely_in_every_window(assert_uniform):
         assert_uniform(window)
 
 
-def test_slices_of_a_large_group_come_in_any_order(assert_uniform):
+def test_every_slice_of_a_large_group_is_equally_likely_to_be_first(assert_uniform):
     schedule = Schedule(3, groups_of([60], decoded=True, cached=False), Sizes(window_bytes=300, block_bytes=100))
     firsts = [int(plan.pieces.start[0]) // 10 for plan in all_windows(schedule, 300) if plan.start.slice == 0]
     assert len(firsts) == 300
     assert_uniform(np.bincount(firsts, minlength=6))
 
 
-# The literal order for one seed: whoever changes it breaks the resuming of every run in the world.
+# The literal order for one seed. Do not change it: existing runs could no longer be resumed correctly.
 
 PINNED_SEED = 11
 PINNED_GROUPS = groups_of([30, 8, 0, 25], [1.0, 2.0, 1.0, 1.0], [False, True, True, True], [True, True, True, False])
@@ -216,7 +216,7 @@ def test_independent_positions_count_rows(seed, groups, sizes):
 
 
 @given(seed=seeds, groups=catalogs(), sizes=sizes_of_any_kind, order=st.randoms(use_true_random=False))
-def test_an_independent_plan_depends_on_its_start_alone(seed, groups, sizes, order):
+def test_an_independent_plan_depends_only_on_its_start(seed, groups, sizes, order):
     plans = all_windows(Schedule(seed, groups, sizes, sampling="independent"), 2)
     fresh = Schedule(seed, groups, sizes, sampling="independent")
     for plan in order.sample(plans, len(plans)):
@@ -231,7 +231,7 @@ def test_independent_draws_are_uniform_and_may_repeat(assert_uniform):
     assert set(counts) == rows_among(groups, 0, 4)
     assert sum(counts.values()) == 400 * 20
     assert_uniform(list(counts.values()))
-    # Drawn with replacement: 7 rows out of 20 are all different in 30 % of the windows.
+    # Rows are drawn with replacement: 7 draws from 20 rows are all different in 30 % of the windows.
     full = [rows_of(plan.pieces) for plan in plans if plan.pieces.rows() == 7]
     distinct = sum(len(set(rows)) == 7 for rows in full)
     assert distinct / len(full) == pytest.approx(0.305, abs=0.06)

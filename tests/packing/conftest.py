@@ -1,4 +1,4 @@
-"""Shared by the tests of packing: read shards back, and make readers work in small steps."""
+"""Helpers for the tests of packing: read shards back, and make readers return small chunks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def contents_of(out: Path) -> dict[str, bytes]:
 
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """small_chunks(n): readers hand over about n bytes at once."""
+    """small_chunks(n): readers return chunks of about n bytes."""
 
     def choose(count: int) -> None:
         monkeypatch.setattr(source, "CHUNK_BYTES", count)

@@ -1,4 +1,4 @@
-"""The readers of text, slowly: split each line, and call float."""
+"""Slow readers of text: split each line and call float."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def whole(text: bytes) -> int | None:
 
 
 def svmlight_row(line: bytes) -> tuple[float, int | None, list[tuple[int, float]]] | str | None:
-    """Label, query and entries; None: no row; a string: a bad one."""
+    """Label, query and entries. None if the line is not a row; a string if it is a bad row."""
     found = words(line.split(b"#")[0])
     if not found:
         return None
@@ -47,7 +47,7 @@ def matrix_row(line: bytes, width: int) -> list[float] | str | None:
     text = line.split(b"#")[0].strip(BLANKS)
     if not text:
         return None
-    # A comma between two numbers counts as a blank, and one at the end as nothing.
+    # A comma between two numbers counts as a blank, and one at the end is ignored.
     if re.search(rb",[ \t\r\v\f]*,", text) or text.startswith(b","):
         return "bad"
     row = [number(word) for word in words(text, b",")]

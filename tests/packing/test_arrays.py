@@ -1,4 +1,4 @@
-"""Arrays, Parquet and Arrow are streamed, and the shards hold the same numbers."""
+"""Shards packed from arrays, Parquet and Arrow hold the same numbers."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def packed(tmp_path, name: str, **options) -> pa.Table:
 
 @pytest.mark.parametrize("compressed", [True, False])
 @pytest.mark.parametrize("kind", [np.float64, np.float32, np.int64])
-def test_a_csr_matrix_comes_back(tmp_path, compressed, kind):
+def test_a_packed_csr_matrix_has_the_same_numbers(tmp_path, compressed, kind):
     matrix = scipy.sparse.random(200, 900, 0.02, format="csr", random_state=RANDOM)
     matrix.data = (matrix.data * 1000).astype(kind)
     scipy.sparse.save_npz(tmp_path / "m.npz", matrix, compressed=compressed)
@@ -47,7 +47,7 @@ def test_a_csr_matrix_comes_back(tmp_path, compressed, kind):
 
 
 @pytest.mark.parametrize("order", ["C", "F"])
-def test_matrix_and_labels_of_one_file(tmp_path, order):
+def test_a_file_with_a_matrix_and_labels_is_packed(tmp_path, order):
     rows = np.asarray(RANDOM.normal(size=(60, 7)), order=order)
     labels = RANDOM.integers(0, 3, 60)
     np.savez(tmp_path / "both.npz", X=rows, y=labels, weight=np.ones(60, ">f4"))
@@ -59,7 +59,7 @@ def test_matrix_and_labels_of_one_file(tmp_path, order):
     assert packed(tmp_path, "rows.npy")["features"].to_pylist() == rows.tolist()
 
 
-def test_columns_of_one_file(tmp_path):
+def test_a_file_with_columns_is_packed(tmp_path):
     np.savez(tmp_path / "c.npz", a=np.arange(70), word=np.array(["é", "b"] * 35), yes=np.arange(70) % 2 == 0)
     table = packed(tmp_path, "c.npz")
     rows = {"a": list(range(70)), "word": ["é", "b"] * 35, "yes": [True, False] * 35}
@@ -88,7 +88,7 @@ def test_arrays_that_do_not_hold_rows_are_refused(tmp_path, arrays, found):
     assert error.value.remedy
 
 
-def test_damaged_arrays(tmp_path):
+def test_damaged_arrays_are_refused(tmp_path):
     file = io.BytesIO()
     np.savez_compressed(file, X=RANDOM.normal(size=(100, 4)))
     data = file.getvalue()
@@ -117,7 +117,7 @@ def nested() -> pa.Table:
     )
 
 
-def test_tables_come_back(tmp_path):
+def test_packed_tables_have_the_same_rows(tmp_path):
     table = nested()
     pq.write_table(table, tmp_path / "t.parquet", row_group_size=130)
     with pa.ipc.new_file(str(tmp_path / "t.arrow"), table.schema) as writer:
@@ -135,7 +135,7 @@ def test_tables_come_back(tmp_path):
             assert back.to_pylist() == table.to_pylist(), name
 
 
-def test_number_types_of_several_files_are_joined(tmp_path):
+def test_number_types_of_several_files_are_combined(tmp_path):
     pq.write_table(pa.table({"x": pa.array([1], pa.int32()), "y": pa.array([1], pa.uint8())}), tmp_path / "a.parquet")
     pq.write_table(pa.table({"x": pa.array([2.5]), "y": pa.array([-1], pa.int8())}), tmp_path / "b.parquet")
     pack([tmp_path / "a.parquet", tmp_path / "b.parquet"], tmp_path / "out")
@@ -148,7 +148,7 @@ def test_number_types_of_several_files_are_joined(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["t.parquet", "t.arrow"])
-def test_damaged_tables(tmp_path, name):
+def test_damaged_tables_are_refused(tmp_path, name):
     pq.write_table(nested(), tmp_path / "t.parquet", write_page_checksum=True)
     with pa.ipc.new_file(str(tmp_path / "t.arrow"), nested().schema) as writer:
         writer.write_table(nested())

@@ -1,4 +1,4 @@
-"""The command `streampgs pack`: its output, its exit codes, and training on its shards."""
+"""The command `streampgs pack`: output, exit codes, and training on its shards."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_output_of_a_pack(tmp_path):
         (["bad.svm", "bad.svm"], 2, "is a file"),
     ],
 )
-def test_errors_and_exit_codes(tmp_path, arguments, code, found):
+def test_errors_have_a_message_and_an_exit_code(tmp_path, arguments, code, found):
     (tmp_path / "odd").write_text("what is this\n")
     (tmp_path / "bad.svm").write_text("1 2:3\n1 3:x\n")
     done = run(*arguments, folder=tmp_path)
@@ -85,7 +85,7 @@ def test_a_signal_stops_a_pack_and_the_same_command_resumes(tmp_path):
         assert "stopped by SIGTERM" in told
         assert "the same command continues" in told
     else:
-        assert process.returncode == 0  # it was done before
+        assert process.returncode == 0  # it finished before the signal
     done = run("a.svm", "out", "--rows-per-shard", "2000", "--json", folder=tmp_path)
     assert json.loads(done.stdout)["rows"] == 200_000
 
@@ -130,7 +130,7 @@ def test_inputs_keep_their_order_and_their_kinds_are_detected(tmp_path):
         (b"", None),
     ],
 )
-def test_a_first_line_gives_the_kind_only_if_it_is_unambiguous(tmp_path, line, kind):
+def test_the_first_line_decides_the_kind_only_if_it_is_unambiguous(tmp_path, line, kind):
     (tmp_path / "data").write_bytes(b"\n" + line + b"\n")
     if kind is None:
         with pytest.raises(streampgs.StreampgsError, match="--from"):

@@ -1,4 +1,4 @@
-"""CSV: the types fit all rows and do not depend on where the blocks of a file end."""
+"""CSV: the types fit all rows and do not depend on the blocks in which a file is read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def frame(rows: int) -> pl.DataFrame:
 
 
 @pytest.mark.parametrize("block", [2000, 1 << 22])
-def test_files_of_polars_and_duckdb_come_back(tmp_path, small_chunks, block):
+def test_files_of_polars_and_duckdb_have_the_same_rows(tmp_path, small_chunks, block):
     small_chunks(block)
     rows = frame(300)
     rows.write_csv(tmp_path / "polars.csv")
@@ -53,7 +53,7 @@ def test_files_of_polars_and_duckdb_come_back(tmp_path, small_chunks, block):
         assert table.to_pylist() == rows.to_dicts(), name
 
 
-def test_types_widen_late_and_all_at_once(tmp_path, small_chunks):
+def test_late_rows_widen_all_types_in_one_step(tmp_path, small_chunks):
     small_chunks(200)
     lines = ["1,1,true,,2020-01-01,007"] * 100
     lines[60] = "2.5,1,true,7,2020-01-01 12:30:00,008"
@@ -67,7 +67,7 @@ def test_types_widen_late_and_all_at_once(tmp_path, small_chunks):
     assert table.schema.types == kinds
     assert len(notes) == 1
     assert "column 'a' is double, not int64" in notes[0]
-    # Strings are spelled as in the file.
+    # Strings keep their spelling in the file.
     assert table["f"].to_pylist() == [line.split(",")[-1] for line in lines]
     assert table["c"].to_pylist() == [line.split(",")[2] for line in lines]
     assert table["d"].to_pylist() == [None] * 60 + [7] + [None] * 19 + [8] + [None] * 9 + [9] + [None] * 9
@@ -104,7 +104,7 @@ def test_numbers_are_exact(tmp_path_factory, numbers):
     assert table["y"].to_pylist() == [float(f"{x:.20e}") for x in numbers]
 
 
-def test_missing_values(tmp_path):
+def test_missing_values_become_nulls(tmp_path):
     text = "n,s\n1,NA\n,\nNA,x\n-9,-9\n"
     table = packed(tmp_path, text)
     assert table.to_pylist() == [{"n": 1, "s": "NA"}, {"n": None, "s": ""}, {"n": None, "s": "x"}, {"n": -9, "s": "-9"}]
@@ -117,7 +117,7 @@ def test_missing_values(tmp_path):
     ]
 
 
-def test_names_headers_and_delimiters(tmp_path):
+def test_names_headers_and_delimiters_can_be_set(tmp_path):
     rows = [{"a": 1, "b": 2}, {"a": 3, "b": 4}]
     assert (
         packed(tmp_path, "0;1\n1;2\n3;4\n", skip_lines=1, no_header=True, names=["a", "b"], delimiter=";").to_pylist()
@@ -143,7 +143,7 @@ def test_names_headers_and_delimiters(tmp_path):
         ("Käfer,b\n1,é\n".encode("latin-1"), {}, "line 1: not UTF-8: 'K"),
     ],
 )
-def test_errors_of_csv_files(tmp_path, text, options, found):
+def test_errors_name_the_row_of_a_csv_file(tmp_path, text, options, found):
     with pytest.raises(DataError, match=found) as error:
         packed(tmp_path, text, **options)
     assert error.value.remedy
@@ -162,7 +162,7 @@ def test_an_open_quote_in_a_large_file_is_an_error(tmp_path, small_chunks):
         packed(tmp_path, 'a,b\n1,"2\n' + "3,4\n" * 5000)
 
 
-def test_bad_rows_are_left_out_and_counted(tmp_path, small_chunks):
+def test_bad_rows_are_skipped_and_counted(tmp_path, small_chunks):
     small_chunks(50)
     (tmp_path / "rows.csv").write_text("a,b\n" + "1,2\n" * 30 + "3\n1,2,3\nx,5\n" + "1,2\n" * 30)
     report = pack(tmp_path / "rows.csv", tmp_path / "out", on_bad_row="skip", types={"a": "int32"})

@@ -25,7 +25,7 @@ def small_slices(monkeypatch):
     monkeypatch.setattr(array_slices, "SLICE_BYTES", 2000)
 
 
-def test_tables_of_all_libraries(tmp_path):
+def test_tables_of_all_libraries_are_accepted(tmp_path):
     sources = {
         "pyarrow": TABLE,
         "batch": TABLE.to_batches()[0],
@@ -46,7 +46,7 @@ def test_tables_of_all_libraries(tmp_path):
 
 
 class HuggingFaceDataset:
-    """The two methods that are used; without a format it would yield dictionaries."""
+    """The two methods that packing uses. Without a format, the real class yields dictionaries."""
 
     formatted = False
 
@@ -61,11 +61,11 @@ class HuggingFaceDataset:
         yield from (TABLE.slice(start, batch_size) for start in range(0, len(TABLE), batch_size))
 
 
-def test_a_hugging_face_dataset():
+def test_a_hugging_face_dataset_is_accepted():
     assert pa.Table.from_batches(batches_of(HuggingFaceDataset())).to_pylist() == TABLE.to_pylist()
 
 
-def test_labels_for_a_table():
+def test_labels_can_be_added_to_a_table():
     labels = [f"l{i}" for i in range(900)]
     for given_labels in (labels, np.array(labels), pa.array(labels), pl.Series(labels), pa.chunked_array([labels])):
         table = pa.Table.from_batches(batches_of(TABLE, given_labels))
@@ -75,7 +75,7 @@ def test_labels_for_a_table():
 
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("kind", ["f8", "f4", "i2", "?", ">f8"])
-def test_dense_matrices(order, kind):
+def test_dense_matrices_are_accepted(order, kind):
     rows = np.asarray(RANDOM.integers(0, 2, (333, 5)).astype(kind), order=order)
     table = pa.Table.from_batches(batches_of(rows, np.arange(333)))
     assert table["features"].to_pylist() == rows.astype(float).tolist()
@@ -83,7 +83,7 @@ def test_dense_matrices(order, kind):
 
 
 @pytest.mark.parametrize("make", ["csr_matrix", "csr_array", "csc_array", "coo_array"])
-def test_sparse_matrices(make):
+def test_sparse_matrices_are_accepted(make):
     dense = RANDOM.normal(size=(200, 50)) * (RANDOM.random((200, 50)) < 0.1)
     dense[7] = 1.0
     batches = list(batches_of(getattr(scipy.sparse, make)(dense), np.arange(200)))
@@ -130,7 +130,7 @@ def test_shards_are_complete_or_absent(tmp_path):
 
 
 @pytest.mark.parametrize("block", [5000, 20_000])
-def test_blocks_are_of_an_even_size(tmp_path, block):
+def test_blocks_have_similar_sizes(tmp_path, block):
     write_shards(iter(TABLE.to_batches(7)), tmp_path / "out", block_bytes=block)
     (shard,) = shards_of(tmp_path / "out")
     with pa.OSFile(str(shard)) as file:

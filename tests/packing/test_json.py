@@ -1,4 +1,4 @@
-"""JSON lines: no field is lost, even if it appears late."""
+"""JSON lines: fields that appear late are not lost."""
 
 from __future__ import annotations
 

@@ -27,19 +27,19 @@ NUMERALS = st.one_of(
 
 
 def same(a: float, b: float) -> bool:
-    """The same double, with the sign of a zero; any NaN is the same."""
+    """The same double, including the sign of a zero. All NaNs are equal."""
     return struct.pack("<d", a) == struct.pack("<d", b) or (math.isnan(a) and math.isnan(b))
 
 
 def fuzzed(*parts: bytes) -> st.SearchStrategy[bytes]:
-    """Text that is nearly right, and text that is not."""
+    """Valid, nearly valid and random text."""
     nearly = st.lists(st.sampled_from([b" ", b"\n", *parts]) | NUMERALS, max_size=40).map(b"".join)
     mixed = nearly | st.binary(max_size=80) | st.lists(nearly | st.binary(max_size=4), max_size=4).map(b"".join)
     return mixed.filter(lambda data: not data.startswith((b"\xef\xbb\xbf", b"\x1f\x8b", b"BZh", b"\x28\xb5")))
 
 
 def read(folder, kind: str, data: bytes, known: pa.Schema | None = None) -> tuple[list[dict[str, Any]], pa.Schema, int]:
-    """The rows, their schema, and how many lines were left out."""
+    """The rows, their schema, and the number of skipped lines."""
     path = folder.mktemp("twins") / "rows"
     path.write_bytes(data)
     source = Source(path, PackOptions(on_bad_row="skip"))
@@ -68,7 +68,7 @@ SVMLIGHT = fuzzed(b"1 ", b"-1 ", b"\n+1 ", b"3:4.5 ", b"7:nan", b"12:1e300 ", b"
 @example(b"1 qid:3 5:1\n2 5:1\n")
 @example(b"1 2:3#4:5")
 @example(b"1 3: 5\n1 2:3:4\n:3\n1 :2")
-def test_svmlight(tmp_path_factory, data):
+def test_svmlight_equals_its_plain_twin(tmp_path_factory, data):
     rows, _, bad = read(tmp_path_factory, "svmlight", data)
     wanted, wanted_bad = parsed_by(plain.svmlight_row, data)
     check_same(
@@ -80,7 +80,7 @@ def test_svmlight(tmp_path_factory, data):
 
 @given(fuzzed(b"1 ", b"2,", b"-3.5\n", b"nan", b"#", b",,", b"\t", b"\r\n", b"x"), st.integers(1, 4))
 @example(b"1,2\n3, 4\n5 ,6,\n", 2)
-def test_matrix(tmp_path_factory, data, width):
+def test_a_matrix_equals_its_plain_twin(tmp_path_factory, data, width):
     known = pa.schema({"features": pa.list_(pa.float64(), width)})
     rows, _, bad = read(tmp_path_factory, "matrix", data, known)
     wanted, wanted_bad = parsed_by(plain.matrix_row, data, width)
@@ -97,7 +97,7 @@ VW = fuzzed(b"1 ", b"-1 ", b"\n1 |", b"|", b"|f ", b"|g:2 ", b"a ", b"b:2 ", b"3
 @example(b"x |g 4\n1 |f 3\n", False)
 @example(b"1 'tag:5|n:2 c:3 | e\n1 2 3 a:b|x y\n", False)
 @example(b"1 | :2\n1 |:2 a\n| a\n1 2 3 4 | a\n", True)
-def test_vowpal_wabbit(tmp_path_factory, data, named):
+def test_vowpal_wabbit_equals_its_plain_twin(tmp_path_factory, data, named):
     known = pa.schema({"features": pa.map_(pa.string(), pa.float64())}) if named else None
     rows, schema, bad = read(tmp_path_factory, "vw", data, known)
     good, wanted_bad = parsed_by(plain.vw_row, data)
@@ -123,7 +123,7 @@ def test_vowpal_wabbit(tmp_path_factory, data, named):
 
 
 @pytest.mark.parametrize("bad", ["error", "skip"])
-def test_the_first_bad_line_is_named_whichever_rule_it_breaks(tmp_path, bad):
+def test_the_first_bad_line_is_named_for_every_fault(tmp_path, bad):
     from streampgs.errors import DataError
 
     (tmp_path / "rows").write_text("1 1:1\n1 2:x\n1 1\nz 1:1\n2 1:1\n")

@@ -1,4 +1,4 @@
-"""An interrupted pack is resumed by the same command and ends with the same bytes."""
+"""The same command resumes an interrupted pack, and the result has the same bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROWS = 400
 
 
 def write_rows(folder: Path) -> None:
-    """Rows with one bad line among them."""
+    """Write rows, one of them bad."""
     numbers = np.random.default_rng(1).normal(size=ROWS).tolist()
     lines = [f"{x:.3f} {i}:{x!r} {i + 3}:1" for i, x in enumerate(numbers)]
     (folder / "rows.svm").write_text("\n".join([*lines[:150], "x", *lines[150:]]) + "\n")
@@ -35,7 +35,7 @@ def small_pieces(small_chunks, monkeypatch) -> None:
 
 
 def stopped_after(count: int) -> tuple[StopRequest, dict]:
-    """A stop at the given report of progress."""
+    """A stop at the report of progress with number `count`."""
     stop = StopRequest()
     seen = 0
 
@@ -80,8 +80,8 @@ def test_a_killed_pack_resumes(tmp_path, small_pieces, shuffle, moment):
     assert {file.name for file in out.iterdir()} == {NAME, *contents_of(out)}
 
 
-def test_a_kill_between_any_two_writes(tmp_path, small_pieces, monkeypatch):
-    """As if killed right after a rename: a shard or a journal exists, and nothing that follows it."""
+def test_a_pack_killed_between_any_two_writes_resumes(tmp_path, small_pieces, monkeypatch):
+    """The process is killed right after a rename: a shard or a journal exists, but no later file."""
     write_rows(tmp_path)
     options = {"rows_per_shard": 90, "block_bytes": 4096, "shuffle": True, "on_bad_row": "skip"}
     pack(tmp_path / "rows.svm", tmp_path / "whole", **options)
@@ -116,7 +116,7 @@ def test_a_kill_between_any_two_writes(tmp_path, small_pieces, monkeypatch):
     raise AssertionError("the work has more renames than were tried")
 
 
-def test_an_interruption_after_types_widened(tmp_path, small_pieces):
+def test_a_pack_stopped_after_types_widened_resumes(tmp_path, small_pieces):
     (tmp_path / "rows.csv").write_text("a\n" + "1\n" * 600 + "x\n" + "1\n" * 600)
     options = {"rows_per_shard": 100}
     pack(tmp_path / "rows.csv", tmp_path / "whole", **options)
@@ -128,7 +128,7 @@ def test_an_interruption_after_types_widened(tmp_path, small_pieces):
         assert contents_of(out) == contents_of(tmp_path / "whole")
 
 
-def test_nothing_is_done_twice(tmp_path):
+def test_a_finished_pack_is_not_repeated(tmp_path):
     (tmp_path / "rows.svm").write_text("1 2:3\n")
     assert not pack(tmp_path / "rows.svm", tmp_path / "out").nothing_to_do
     before = (tmp_path / "out" / "part-00000.arrow").stat()
@@ -138,7 +138,7 @@ def test_nothing_is_done_twice(tmp_path):
     assert (tmp_path / "out" / "part-00000.arrow").stat() == before
 
 
-def test_another_command_is_refused_without_overwrite(tmp_path):
+def test_other_options_or_inputs_are_refused_without_overwrite(tmp_path):
     source, out = tmp_path / "rows.svm", tmp_path / "out"
     source.write_text("1 2:3\n")
     (tmp_path / "more.svm").write_text("1 2:3\n")
@@ -152,7 +152,7 @@ def test_another_command_is_refused_without_overwrite(tmp_path):
         with pytest.raises(OptionError, match=found) as error:
             pack(inputs, out, **options)
         assert "--overwrite" in error.value.remedy
-    pack(source, out, memory="100MB")  # does not affect the rows
+    pack(source, out, memory="100MB")  # an option that does not affect the rows
     source.write_text("1 2:3\n-1 2:3\n")
     with pytest.raises(DataError, match="has changed since"):
         pack(source, out)
@@ -181,7 +181,7 @@ def test_a_damaged_journal_is_reported(tmp_path):
     pack(tmp_path / "rows.svm", tmp_path / "out", overwrite=True)
 
 
-def test_two_packs_do_not_write_into_one_folder(tmp_path):
+def test_a_second_pack_into_the_same_folder_is_refused(tmp_path):
     (tmp_path / "rows.svm").write_text("1 2:3\n")
 
     def again(status) -> None:
@@ -203,13 +203,13 @@ def test_a_file_that_changes_while_it_is_read_is_an_error(tmp_path, small_chunks
         pack(source, tmp_path / "out", on_progress=touch)
 
 
-def test_runs_do_not_outlast_the_shuffle(tmp_path):
+def test_temporary_runs_are_removed_after_the_shuffle(tmp_path):
     (tmp_path / "rows.svm").write_text("1 2:3\n" * 100)
     pack(tmp_path / "rows.svm", tmp_path / "out", shuffle=True)
     assert not (tmp_path / "out" / RUNS).exists()
 
 
-def test_a_command_that_wrote_nothing_can_be_corrected(tmp_path):
+def test_options_may_change_if_no_rows_were_written(tmp_path):
     (tmp_path / "rows.txt").write_text("1 2:x\n")
     with pytest.raises(DataError):
         pack(tmp_path / "rows.txt", tmp_path / "out", kind="svmlight")

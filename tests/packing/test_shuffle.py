@@ -1,4 +1,4 @@
-"""The shuffle is a uniform permutation, a pure function of the seed, in bounded memory."""
+"""The shuffle is a uniform permutation that depends only on the seed, and its memory is bounded."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def order_of(out: Path) -> np.ndarray:
 
 
 def test_a_shuffle_is_a_well_mixed_permutation_of_whole_rows(tmp_path, sorted_rows, monkeypatch):
-    monkeypatch.setattr(packer, "share_of", lambda memory: 20_000)  # about ten runs
+    monkeypatch.setattr(packer, "share_of", lambda memory: 20_000)  # about ten sorted runs
     report = pack(sorted_rows, tmp_path / "out", shuffle=True, rows_per_shard=700)
     table = table_of(tmp_path / "out")
     order = order_of(tmp_path / "out")
@@ -44,7 +44,7 @@ def test_a_shuffle_is_a_well_mixed_permutation_of_whole_rows(tmp_path, sorted_ro
     assert (np.abs(np.diff(order)) == 1).sum() < 15
 
 
-def test_the_order_depends_on_the_seed_and_not_on_the_memory(tmp_path, sorted_rows, monkeypatch):
+def test_the_order_depends_on_the_seed_but_not_on_the_memory(tmp_path, sorted_rows, monkeypatch):
     orders = []
     for share in (8_000, 50_000, 1 << 30):
         monkeypatch.setattr(packer, "share_of", lambda memory, share=share: share)
@@ -58,8 +58,8 @@ def test_the_order_depends_on_the_seed_and_not_on_the_memory(tmp_path, sorted_ro
     assert contents_of(tmp_path / "again") == contents_of(tmp_path / f"out{1 << 30}")
 
 
-def test_rows_of_a_range_that_do_not_fit_into_memory(tmp_path, sorted_rows, monkeypatch):
-    """An interval is then a part of what each run has in a record batch."""
+def test_a_range_of_rows_may_exceed_the_memory(tmp_path, sorted_rows, monkeypatch):
+    """An interval is then smaller than one record batch of each run."""
     monkeypatch.setattr(packer, "share_of", lambda memory: 3000)
     monkeypatch.setattr(shuffle, "_RANGE_BITS", 2)
     pack(sorted_rows, tmp_path / "out", shuffle=True)
@@ -73,7 +73,7 @@ def test_every_order_is_equally_likely(assert_uniform):
     assert_uniform(counts)
 
 
-def test_keys_depend_on_row_numbers_and_not_on_batches():
+def test_keys_depend_on_row_numbers_but_not_on_batches():
     assert np.array_equal(
         np.concatenate([shuffle.keys_of(1, 0, 10), shuffle.keys_of(1, 10, 20)]), shuffle.keys_of(1, 0, 30)
     )
@@ -105,7 +105,7 @@ print(peak_rss_bytes() - before, report.rows)
 
 @pytest.mark.parametrize("shuffled", ["", "shuffle"])
 def test_memory_is_bounded(tmp_path, shuffled):
-    """240 MB of rows within 64 MB, plus the memory that Arrow does not return."""
+    """240 MB of rows are packed within 64 MB, plus memory that Arrow does not return to the system."""
     root = Path(__file__).parents[2]
     command = [sys.executable, "-c", MEASURED, str(tmp_path / "out"), shuffled]
     done = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)

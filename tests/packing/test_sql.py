@@ -1,4 +1,4 @@
-"""The result of a query is packed like a file."""
+"""The result of an SQL query is packed like a file."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_shuffled_result_has_the_same_rows_in_another_order(clicks, tmp_path):
     assert sorted(plain, key=lambda row: row["price"]) == sorted(mixed, key=lambda row: row["price"])
 
 
-def test_the_same_query_has_nothing_to_do_and_another_is_refused(clicks, tmp_path):
+def test_a_finished_query_is_not_repeated_and_another_is_refused(clicks, tmp_path):
     streampgs.pack([], tmp_path / "out", sql=query(clicks))
     assert streampgs.pack([], tmp_path / "out", sql=query(clicks)).nothing_to_do
     with pytest.raises(StreampgsError, match="--overwrite"):

@@ -1,4 +1,4 @@
-"""Rows of text: the shards hold exactly the numbers and strings of the file."""
+"""Shards packed from text hold exactly the numbers and strings of the file."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def svmlight_of(table: pa.Table) -> str:
 
 @pytest.mark.parametrize("chunk", [64, 1000, 1 << 22])
 @pytest.mark.parametrize("format", ["arrow", "parquet"])
-def test_svmlight_comes_back_as_it_was(tmp_path, small_chunks, chunk, format):
+def test_packed_svmlight_has_the_same_rows(tmp_path, small_chunks, chunk, format):
     small_chunks(chunk)
     text = svmlight_text(150, seed=1)
     (tmp_path / "rows.svm").write_text(text)
@@ -52,7 +52,7 @@ def test_svmlight_comes_back_as_it_was(tmp_path, small_chunks, chunk, format):
     assert svmlight_of(table_of(tmp_path / "out")) == text
 
 
-def test_compressed_text_is_the_same_text(tmp_path):
+def test_compressed_text_gives_the_same_rows(tmp_path):
     text = svmlight_text(50, seed=2).encode()
     half = len(text) // 2
     half = text.index(b"\n", half) + 1
@@ -74,7 +74,7 @@ def test_compressed_text_is_the_same_text(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["rows.svm.gz", "rows.csv.gz", "rows.jsonl.zst"])
-def test_a_file_that_is_cut_off_is_an_error(tmp_path, name):
+def test_a_truncated_file_is_an_error(tmp_path, name):
     data = b"a,b\n" + b"".join(b"%d,%d\n" % tuple(pair) for pair in NUMBERS.integers(0, 10**9, (20_000, 2)).tolist())
     whole = gzip.compress(data) if name.endswith("gz") else pa.compress(data, codec="zstd", asbytes=True)
     (tmp_path / name).write_bytes(whole[: len(whole) // 2])
@@ -83,7 +83,7 @@ def test_a_file_that_is_cut_off_is_an_error(tmp_path, name):
     assert not shards_of(tmp_path / "out")
 
 
-def test_queries_comments_blanks_and_line_ends(tmp_path):
+def test_queries_comments_blanks_and_line_ends_are_read(tmp_path):
     (tmp_path / "rows.svm").write_bytes(
         b"\xef\xbb\xbf# a file\n\n1 qid:7 1:2 # the first\r\n  -1 3:nan\t4:inf  \r\n0 qid:8\n2 1:1"
     )
@@ -95,7 +95,7 @@ def test_queries_comments_blanks_and_line_ends(tmp_path):
     assert str(table["values"].to_pylist()) == "[[2.0], [nan, inf], [], [1.0]]"
 
 
-def test_a_late_query_or_large_index_starts_the_pack_over(tmp_path, small_chunks):
+def test_a_late_query_or_large_index_restarts_the_pack(tmp_path, small_chunks):
     small_chunks(40)
     (tmp_path / "rows.svm").write_text("1 1:2\n" * 30 + "1 qid:5 1:2\n" + "1 1:2\n" * 30 + "-1 3000000000:1\n")
     notes = []
@@ -136,7 +136,7 @@ def test_a_bad_line_is_named_or_counted(tmp_path, small_chunks, line, found):
     assert report.skipped_rows == {found.split(": '")[0]: 1}
 
 
-def test_a_matrix_with_labels_in_another_file(tmp_path, small_chunks):
+def test_the_labels_of_a_matrix_may_be_in_another_file(tmp_path, small_chunks):
     small_chunks(100)
     rows = NUMBERS.normal(size=(40, 6))
     (tmp_path / "m.data").write_text("\n".join(" ".join(map(repr, row)) + " " for row in rows.tolist()))
@@ -151,7 +151,7 @@ def test_a_matrix_with_labels_in_another_file(tmp_path, small_chunks):
         assert table["label"].to_pylist() == labels.tolist()
 
 
-def test_labels_must_be_as_many_as_rows(tmp_path):
+def test_there_must_be_as_many_labels_as_rows(tmp_path):
     (tmp_path / "m.txt").write_text("1 2\n3 4\n5 6\n")
     for count, found in ((2, "holds 2 labels, and there are more rows"), (4, "holds 4 labels, and there are 3 rows")):
         (tmp_path / "y").write_text("1\n" * count)
@@ -171,7 +171,7 @@ def test_a_row_of_another_width_is_an_error(tmp_path):
         pack(tmp_path / "m.txt", tmp_path / "out", kind="matrix")
 
 
-def test_lines_are_strings(tmp_path, small_chunks):
+def test_lines_are_packed_as_strings(tmp_path, small_chunks):
     small_chunks(10)
     lines = ["ant", "", "bee colony", "Käfer", "#5", "last one without an end"]
     (tmp_path / "a.txt").write_bytes("\r\n".join(lines).encode())
@@ -293,10 +293,10 @@ def test_a_bad_line_of_vowpal_wabbit_is_named(tmp_path, line, found):
     assert f"line 2: {found}" in str(error.value)
 
 
-def test_the_kinds_of_real_files_are_detected(tmp_path):
+def test_the_formats_of_real_files_are_detected(tmp_path):
     data = Path(__file__).parents[3] / "shared" / "data"
     if not data.is_dir():
-        pytest.skip("the folder of real data is not there")
+        pytest.skip("the folder of real data does not exist")
     for name, rows in (("rcv1_small.dat.gz", 1000), ("a9a.t.gz", 16_281), ("duke_west.libsvm.gz", 49)):
         report = pack(data / name, tmp_path / name)
         assert report.rows == rows
@@ -304,7 +304,7 @@ def test_the_kinds_of_real_files_are_detected(tmp_path):
 
 
 @given(st.lists(st.floats() | st.sampled_from([5e-324, 1.7976931348623157e308, -0.0]), min_size=1, max_size=8))
-def test_numbers_come_back_bit_for_bit(tmp_path_factory, numbers):
+def test_packed_numbers_have_the_same_bits(tmp_path_factory, numbers):
     folder = tmp_path_factory.mktemp("numbers")
     (folder / "a.svm").write_text("".join(f"{x!r} 1:{x!r}\n" for x in numbers))
     (folder / "a.vw").write_text("".join(f"{x!r} {x!r} |:1e-400 a |f:0.12345678901234567 b:{x!r}\n" for x in numbers))
@@ -322,7 +322,7 @@ def test_numbers_come_back_bit_for_bit(tmp_path_factory, numbers):
 
 
 @pytest.mark.parametrize("text", ["1e400", "-1e999", "1e-400", "+1", "+1.5e+3", "5.", ".5", "Infinity", "-nan", "1" * 400, "0." + "0" * 400 + "1"])  # fmt: skip
-def test_all_spellings_of_numbers(tmp_path, text):
+def test_all_spellings_of_numbers_are_read(tmp_path, text):
     (tmp_path / "a.svm").write_text(f"{text} 1:{text}\n2 3:0.12345678901234567\n")
     pack(tmp_path / "a.svm", tmp_path / "out")
     row = table_of(tmp_path / "out").to_pylist()[0]

@@ -1,4 +1,4 @@
-"""What the tests of reading share."""
+"""Fixtures of the tests of reading."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def _words_may_wrap() -> Iterator[None]:
-    """Uncompiled loops warn of what their words are meant to do, in threads too, where np.errstate does not reach."""
+    """Ignore overflow warnings of uncompiled loops: their integers are meant to wrap. np.errstate does not reach threads."""
     with warnings.catch_warnings():
         if numba.config.DISABLE_JIT:
             warnings.filterwarnings("ignore", "overflow encountered", RuntimeWarning)

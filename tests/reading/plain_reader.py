@@ -1,4 +1,4 @@
-"""The slow plain twin of reading: real shards of many writers, and the rows of a window by pyarrow and lists."""
+"""The slow plain twin of reading: shards of many writers, and the rows of a window read with pyarrow and lists."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ WRITERS: dict[str, Write] = {
 
 
 def write_like_spark(tables: Sequence[pa.Table], folder: Path, group_rows: int) -> None:
-    """A folder as Spark leaves it: parts, a marker of success, a checksum file beside each."""
+    """A folder as Spark leaves it: parts, a success marker, and a checksum file for each."""
     folder.mkdir(parents=True)
     for number, table in enumerate(tables):
         part = folder / f"part-{number:05d}-2e1c8b0a-c000.snappy.parquet"
@@ -113,11 +113,11 @@ def write_like_spark(tables: Sequence[pa.Table], folder: Path, group_rows: int) 
     (folder / "._SUCCESS.crc").write_bytes(b"crc\0")
 
 
-# What a window should hold.
+# The expected rows of a window.
 
 
 def plain_groups(catalog: Catalog) -> list[list[PlainRow]]:
-    """The rows of every group, by pyarrow."""
+    """The rows of every group, read with pyarrow."""
     groups = []
     for shard in catalog.shards:
         for number in range(len(shard.group_rows)):
@@ -142,7 +142,7 @@ def _plain_rows(table: pa.Table) -> Iterator[PlainRow]:
 
 
 def plain_window(plan: WindowPlan, groups: list[list[PlainRow]]) -> list[PlainRow]:
-    """The plan's rows in visiting order: row k of the pieces, read one after another, goes to slot order[k]."""
+    """The plan's rows in visiting order: row k of the plan's pieces goes to slot order[k]."""
     rows: list[PlainRow] = []
     for i, (group, start, stop) in enumerate(zip(plan.pieces.group, plan.pieces.start, plan.pieces.stop, strict=True)):
         picks = range(stop - start) if plan.pieces.picks is None else plan.pieces.picks[i]
@@ -156,7 +156,7 @@ def plain_window(plan: WindowPlan, groups: list[list[PlainRow]]) -> list[PlainRo
 
 
 def rows_in(window: Window) -> list[PlainRow]:
-    """What a window holds, row by row; classes are given as 0 and 1 again."""
+    """The rows of a window."""
     found = []
     for r in range(window.rows):
         span = slice(window.starts[r], window.stops[r])
@@ -167,16 +167,16 @@ def rows_in(window: Window) -> list[PlainRow]:
 
 
 def with_classes(rows: list[PlainRow], weighted: bool) -> list[PlainRow]:
-    """The plain rows as a classifier sees them: -1 or +1; weights only if they are asked for."""
+    """The plain rows as a classifier sees them: labels -1 or +1, and weights only if they are used."""
     return [(1.0 if label == 1.0 else -1.0, i, v, w if weighted else None) for label, i, v, w in rows]
 
 
-# A reader with everything that it needs.
+# A reader with all its parts.
 
 
 @dataclass(frozen=True)
 class Setup:
-    """A dataset and the choices under which it is read."""
+    """A dataset and the options with which it is read."""
 
     source: Path
     cache: Path | None = None
@@ -213,7 +213,7 @@ class Setup:
 
 
 class Reader:
-    """A filler with its schedule. The catalog may be older than the files, as it is when they change."""
+    """A filler with its schedule. The catalog may be older than the files, to test files that change."""
 
     def __init__(self, setup: Setup, catalog: Catalog, encoding: Encoding | None = None) -> None:
         self.setup = setup
@@ -240,7 +240,7 @@ class Reader:
             cursor = plan.next
 
     def windows(self, epochs: int = 1, first_epoch: int = 0) -> Iterator[Window]:
-        """The windows of some epochs, all in the memory of one."""
+        """The windows of some epochs. All use the memory of one window."""
         window = Window()
         for plan in self.plans(epochs, first_epoch):
             self.filler.fill(plan, window)
@@ -251,7 +251,7 @@ class Reader:
 
 
 def assert_windows_are_right(setup: Setup, epochs: int = 2) -> list[int]:
-    """Fill the windows of some epochs, and compare each row with the twin's; gives the windows' sizes."""
+    """Fill the windows of some epochs and compare each row with the twin's. Return the sizes of the windows."""
     sizes = []
     with setup.reader() as reader:
         groups = plain_groups(reader.catalog)

@@ -1,4 +1,4 @@
-"""Rows that cannot be used: named with everything that is needed to find them, or left out and counted."""
+"""Bad rows are either an error that names shard, group and row, or are skipped and counted."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ SKIP = "--on-bad-row skip"
 
 @dataclass(frozen=True)
 class Case:
-    """A fault of one row, and what is said of it."""
+    """A fault of one row, and the error that reports it."""
 
     reason: int
     changes: dict[str, Any]
-    """What the bad row has in place of a good row's cells."""
+    """The cells in which the bad row differs from a good row."""
     found: str
-    """What the error says was found."""
+    """Words of the error that describe the fault."""
     remedy: str = SKIP
     table: str = "sparse"
     setup: dict[str, Any] = field(default_factory=dict)
@@ -45,11 +45,11 @@ CLASSES = {"classes": (-1.0, 0.0, 1.0)}
 CASES = {
     "negative index": Case(R.NEGATIVE_INDEX, {"indices": [3, -7]}, "a negative or null index: -7"),
     "null index": Case(R.NEGATIVE_INDEX, {"indices": [None, 3]}, "a negative or null index: -1"),
-    "index of no given feature": Case(
+    "index at or above the given number of features": Case(
         R.INDEX_TOO_LARGE, {"indices": [3, 100]}, "an index at or above the number of features: 100", "raise --feature-count",
         setup={"features": 100},
     ),
-    "index beyond all bounds": Case(
+    "largest index of 32 bits": Case(
         R.INDEX_TOO_LARGE, {"indices": [2**31 - 1, 3]}, "an index at or above the number of features: 2147483647"
     ),
     "index of 64 bits": Case(R.INDEX_TOO_LARGE, {"indices": [3, 2**40 + 3]}, "the number of features: 1099511627779"),
@@ -65,7 +65,7 @@ CASES = {
     "null label": Case(Y.LABEL_NULL, {"label": None}, "no label"),
     "NaN label": Case(Y.LABEL_NOT_FINITE, {"label": math.nan}, "a label that is NaN or infinite: nan"),
     "infinite label": Case(Y.LABEL_NOT_FINITE, {"label": math.inf}, "a label that is NaN or infinite: inf"),
-    "label of no class": Case(Y.LABEL_NO_CLASS, {"label": 2.0}, "a label outside {-1, 0, 1}: 2.0", "--positive VALUE"),
+    "label outside the classes": Case(Y.LABEL_NO_CLASS, {"label": 2.0}, "a label outside {-1, 0, 1}: 2.0", "--positive VALUE"),
     "unknown class": Case(Y.LABEL_UNKNOWN_CLASS, {"label": 2.0}, "none of the classes: 2.0", "--classes", setup=CLASSES),
     "null weight": Case(L.WEIGHT_BAD, {"weight": None}, "a weight that is null, negative or not finite: nan", setup=WEIGHTED),
     "NaN weight": Case(L.WEIGHT_BAD, {"weight": math.nan}, "a weight that is null, negative or not finite: nan", setup=WEIGHTED),
@@ -107,7 +107,7 @@ HOW = [("arrow", False), ("arrow, zstd", False), ("arrow, zstd", True), ("parque
 
 
 def good_row(number: int, table: str) -> dict[str, Any]:
-    """A row that tells its number by its last value."""
+    """A row whose last value is its number."""
     row = {"label": float(number % 2), "weight": number / 4, "exposure": number / 8}
     if table == "sparse":
         return {**row, "indices": [5, number % 5], "values": [0.5, float(number)]}
@@ -115,7 +115,7 @@ def good_row(number: int, table: str) -> dict[str, Any]:
 
 
 def write_rows(folder: Path, case: Case, bad: set[int], writer: str) -> Path:
-    """Two shards of three groups each, with the fault in the rows of these numbers."""
+    """Write two shards of three groups each, with the fault in the rows with the numbers `bad`."""
     folder.mkdir()
     rows = [{**good_row(n, case.table), **(case.changes if n in bad else {})} for n in range(ROWS)]
     schema = pa.schema({"label": pa.float64(), "weight": pa.float64(), "exposure": pa.float64(), **LISTS[case.table]})
@@ -126,7 +126,7 @@ def write_rows(folder: Path, case: Case, bad: set[int], writer: str) -> Path:
 
 
 def setup_of(tmp_path: Path, case: Case, cached: bool, skip: bool) -> Setup:
-    """Slices of three rows, where the format allows: the groups' rows are counted through them."""
+    """Slices of three rows where the format allows, to test that row numbers count through the slices of a group."""
     cache = tmp_path / "cache" if cached else None
     return Setup(tmp_path / "data", cache, 1 << 20, 150, skip_bad_rows=skip, seed=3, **case.setup)
 
@@ -137,8 +137,8 @@ def test_every_reason_has_a_case():
 
 @pytest.mark.parametrize(("writer", "cached"), HOW)
 @pytest.mark.parametrize("fault", CASES)
-def test_bad_row_is_named(tmp_path, fault, writer, cached):
-    """Row 38 of all is row 14 of the second file, row 6 of its second group."""
+def test_a_bad_row_is_named(tmp_path, fault, writer, cached):
+    """Row 38 of the dataset is row 14 of the second file and row 6 of its second group."""
     case = CASES[fault]
     write_rows(tmp_path / "data", case, {38}, writer)
     suffix, group = ("parquet", "row group") if writer == "parquet" else ("arrow", "record batch")
@@ -154,7 +154,7 @@ def test_bad_row_is_named(tmp_path, fault, writer, cached):
 
 @pytest.mark.parametrize(("writer", "cached"), HOW)
 @pytest.mark.parametrize("fault", CASES)
-def test_bad_rows_are_left_out_and_counted_and_all_others_stay_as_they_were(tmp_path, fault, writer, cached):
+def test_bad_rows_are_skipped_and_counted_and_all_others_are_unchanged(tmp_path, fault, writer, cached):
     case = CASES[fault]
     bad = {8, 9, 15, 38, 47}
     write_rows(tmp_path / "data", case, bad, writer)
@@ -175,18 +175,18 @@ def test_bad_rows_are_left_out_and_counted_and_all_others_stay_as_they_were(tmp_
             assert counts_by_name(window.skipped) == {REASONS[case.reason][0]: len(bad)}
 
 
-def test_like_rows_of_a_block_are_counted_in_the_error(tmp_path):
-    case = CASES["label of no class"]
+def test_the_error_counts_the_rows_of_the_block_with_the_same_fault(tmp_path):
+    case = CASES["label outside the classes"]
     write_rows(tmp_path / "data", case, {0, 1, 2, 3, 4, 5, 6, 7}, "parquet")
     with setup_of(tmp_path, case, cached=False, skip=False).reader() as reader:
         with pytest.raises(DataError, match=r"row 0 \(row 0 of the file\): .*: 2\.0 \(\d such rows in this block\)"):
             reader.first_window()
 
 
-def test_several_faults_are_counted_apart(tmp_path):
+def test_each_fault_is_counted_separately(tmp_path):
     (tmp_path / "data").mkdir()
     rows = [good_row(n, "sparse") for n in range(12)]
-    rows[1] |= {"label": None, "weight": -1.0, "indices": [-1, -1]}  # the label is looked at first
+    rows[1] |= {"label": None, "weight": -1.0, "indices": [-1, -1]}  # the label is checked first
     rows[4] |= {"weight": -1.0}
     rows[7] |= {"indices": [4, 4]}
     rows[9] |= {"indices": [4, 4], "values": [1.0]}
@@ -201,7 +201,7 @@ def test_several_faults_are_counted_apart(tmp_path):
     }  # fmt: skip
 
 
-def test_window_of_bad_rows_only_is_empty(tmp_path):
+def test_a_window_of_bad_rows_only_is_empty(tmp_path):
     for table in ("sparse", "variable"):
         case = Case(L.FEATURES_NULL, {"indices": None} if table == "sparse" else {"features": None}, "", table=table)
         write_rows(tmp_path / table, case, set(range(ROWS)), "parquet")
@@ -211,7 +211,7 @@ def test_window_of_bad_rows_only_is_empty(tmp_path):
         assert window.skipped.total() == ROWS
 
 
-def test_rows_left_out_do_not_add_features(tmp_path):
+def test_skipped_rows_do_not_add_features(tmp_path):
     """An index of a row that is not used must not make the model larger."""
     for changes in ({"label": None}, {"values": [1.0, math.nan]}, {"values": None}):
         case = Case(0, {"indices": [3, 2_000_000_000], **changes}, "")
@@ -221,7 +221,7 @@ def test_rows_left_out_do_not_add_features(tmp_path):
             assert reader.first_window().largest_index == 5
 
 
-def test_first_row_decides_the_width_and_options_come_before_it(tmp_path):
+def test_a_given_number_of_features_takes_precedence_over_the_width_of_the_first_row(tmp_path):
     case = CASES["more features"]
     write_rows(tmp_path / "data", case, {38}, "arrow")
     with Setup(tmp_path / "data", window_bytes=1 << 20, features=3).reader() as reader:
@@ -233,24 +233,23 @@ def test_first_row_decides_the_width_and_options_come_before_it(tmp_path):
     assert [values for _, _, values, _ in rows_in(window)] == [(1.0, 2.0, 3.0)]
 
 
-def test_regression_takes_any_finite_label(tmp_path):
-    case = CASES["label of no class"]
+def test_a_regression_accepts_any_finite_label(tmp_path):
+    case = CASES["label outside the classes"]
     write_rows(tmp_path / "data", case, {38}, "arrow")
     with Setup(tmp_path / "data", window_bytes=1 << 20, classifies=False).reader() as reader:
         labels = [label for label, *_ in rows_in(reader.first_window())]
     assert sorted(labels) == [*[0.0] * 23, *[1.0] * 24, 2.0]
 
 
-def test_positive_class_leaves_no_label_without_a_class(tmp_path):
-    case = CASES["label of no class"]
+def test_with_a_positive_class_every_other_label_is_negative(tmp_path):
+    case = CASES["label outside the classes"]
     write_rows(tmp_path / "data", case, {37, 38}, "arrow")
     with Setup(tmp_path / "data", window_bytes=1 << 20, positive=2.0).reader() as reader:
         labels = [label for label, *_ in rows_in(reader.first_window())]
     assert sorted(labels) == [*[-1.0] * 46, 1.0, 1.0]
 
 
-def test_labels_are_named_as_the_table_has_them(tmp_path):
-    """Integers too."""
+def test_an_integer_label_outside_the_classes_is_shown_in_the_error(tmp_path):
     (tmp_path / "data").mkdir()
     table = pa.table({"label": [1, 0, 7], "indices": [[0], [1], [2]]})
     WRITERS["arrow"](table, tmp_path / "data/a.arrow", 3)

@@ -1,4 +1,4 @@
-"""The cache of decoded groups: it may cost time, never bits. Whatever happens to its files, windows are the same."""
+"""The cache of decoded groups never changes bits: windows are the same if its files are deleted or damaged."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ from .plain_reader import (
     with_classes,
 )
 
-EPOCH = 1  # the first in which slices are read, and not whole groups
+EPOCH = 1  # the first epoch that reads slices instead of whole groups
 
 
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
-    """Three decoded groups of several slices each, and a plain one; one window takes all of an epoch."""
+    """Three decoded groups of several slices each, and an uncompressed one. One window holds a whole epoch."""
     (tmp_path / "data").mkdir()
     WRITERS["parquet"](sparse_table(24, seed=1, longest=3), tmp_path / "data/a.parquet", 12)
     WRITERS["arrow, zstd"](sparse_table(10, seed=2, longest=3), tmp_path / "data/b.arrow", 10)
@@ -58,7 +58,7 @@ def files(setup: Setup) -> list[Path]:
 
 
 def assert_right(setup: Setup, rebuilt: int) -> None:
-    """A new reader finds the right rows, and so many damaged files; afterwards the cache is sound again."""
+    """A new reader reads the right rows and rebuilds `rebuilt` files. Afterwards the cache is intact."""
     with setup.reader() as reader:
         assert rows_in(reader.first_window(EPOCH)) == expected(reader)
         assert reader.cache.rebuilt == rebuilt
@@ -74,7 +74,7 @@ def filled(setup: Setup) -> list[Path]:
     return found
 
 
-# What is kept.
+# Contents of the cache.
 
 
 def test_each_decoded_group_is_kept_once(setup):
@@ -87,8 +87,8 @@ def test_each_decoded_group_is_kept_once(setup):
     assert [path.stat().st_mtime_ns for path in before] == stamps
 
 
-def test_it_is_an_arrow_stream_of_slices(setup):
-    """Anybody's Arrow reader can look into a cache file."""
+def test_a_cache_file_is_an_arrow_stream_of_slices(setup):
+    """Any Arrow reader can open a cache file."""
     filled(setup)
     with setup.reader() as reader:
         path = reader.cache.path(reader.filler.blocks._group(0))
@@ -100,8 +100,8 @@ def test_it_is_an_arrow_stream_of_slices(setup):
         assert labels == [int(label) for label, *_ in plain_groups(reader.catalog)[0]]
 
 
-def test_shards_of_one_shape_and_one_time_stamp_do_not_share_a_file(tmp_path):
-    """Their footers are the same, byte for byte: only the values in their pages differ."""
+def test_shards_of_the_same_shape_and_time_stamp_do_not_share_a_file(tmp_path):
+    """Their footers have the same bytes. Only the values in their pages differ."""
     (tmp_path / "data").mkdir()
     for seed in range(3):
         path = tmp_path / f"data/{seed}.parquet"
@@ -115,8 +115,8 @@ def test_shards_of_one_shape_and_one_time_stamp_do_not_share_a_file(tmp_path):
         assert rows_in(reader.first_window(EPOCH)) == expected(reader)
 
 
-def test_runs_may_share_a_folder(setup, tmp_path):
-    """Other slices, other shards: each finds its own."""
+def test_runs_may_share_a_cache(setup, tmp_path):
+    """Runs with other slices or other shards use their own files."""
     filled(setup)
     (tmp_path / "other").mkdir()
     shutil.copy2(tmp_path / "data/a.parquet", tmp_path / "other/a.parquet")
@@ -131,7 +131,7 @@ def test_runs_may_share_a_folder(setup, tmp_path):
 # Deleted.
 
 
-def test_deleted_cache_is_made_anew(setup):
+def test_a_deleted_cache_is_rebuilt(setup):
     filled(setup)
     shutil.rmtree(setup.cache)
     assert_right(setup, rebuilt=0)
@@ -139,7 +139,7 @@ def test_deleted_cache_is_made_anew(setup):
     assert_right(setup, rebuilt=0)
 
 
-def test_cache_deleted_between_two_fills_of_one_reader(setup):
+def test_a_cache_deleted_between_two_fills_is_rebuilt(setup):
     with setup.reader() as reader:
         for epoch in range(4):
             assert rows_in(reader.first_window(epoch)) == expected(reader, epoch)
@@ -147,8 +147,8 @@ def test_cache_deleted_between_two_fills_of_one_reader(setup):
                 shutil.rmtree(setup.cache)
 
 
-def test_cache_deleted_in_the_middle_of_a_fill(setup, monkeypatch):
-    """After it was seen that all the files are there, and before they are opened."""
+def test_a_cache_deleted_during_a_fill_is_rebuilt(setup, monkeypatch):
+    """The files are deleted after the check that they exist, and before they are opened."""
     filled(setup)
     really_open = BlockCache.open
 
@@ -166,11 +166,11 @@ def test_cache_deleted_in_the_middle_of_a_fill(setup, monkeypatch):
 
 
 def end_of_stream(data: bytes) -> int:
-    """Where the eight bytes stand that end a stream for other readers. Nothing that is used is in them."""
+    """The offset of the eight bytes that end the stream for other readers. The cache does not use them."""
     return data.rindex(b"\xff\xff\xff\xff\x00\x00\x00\x00")
 
 
-def test_any_damaged_byte_of_a_file_is_noticed(setup):
+def test_any_damaged_byte_of_a_file_is_detected(setup):
     """Schema, headers of slices, bodies, padding, index, tail."""
     path = filled(setup)[0]
     whole = path.read_bytes()
@@ -188,7 +188,7 @@ def test_any_damaged_byte_of_a_file_is_noticed(setup):
         assert path.read_bytes() == (bytes(data) if place in unused else whole)
 
 
-def test_any_truncation_of_a_file_is_noticed(setup):
+def test_any_truncation_of_a_file_is_detected(setup):
     path = filled(setup)[1]
     whole = path.read_bytes()
     for size in [*range(0, len(whole), 13), len(whole) - 1]:
@@ -200,8 +200,8 @@ def test_any_truncation_of_a_file_is_noticed(setup):
 
 
 @pytest.mark.parametrize("share", [0.1, 0.3, 0.5, 0.7, 0.9])
-def test_damage_to_a_file_that_is_open_already(setup, share):
-    """The index was read when it was opened; slices are checked each time."""
+def test_damage_to_an_open_file_is_detected(setup, share):
+    """The index is read when the file is opened. Slices are checked at each read."""
     path = filled(setup)[2]
     with setup.reader() as reader:
         reader.first_window(EPOCH)
@@ -224,20 +224,20 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "all zeros, as after a power failure": lambda data: bytes(len(data)),
     "zeros in the middle": body_damaged,
     "cut in half": lambda data: data[: len(data) // 2],
-    "something at its end": lambda data: data + b"x",
+    "added bytes at the end": lambda data: data + b"x",
     "another file": lambda data: b"PAR1" * 100,
 }
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_all_files_damaged_at_once(setup, damage):
+def test_a_cache_whose_files_are_all_damaged_is_rebuilt(setup, damage):
     paths = filled(setup)
     for path in paths:
         path.write_bytes(DAMAGES[damage](path.read_bytes()))
     assert_right(setup, rebuilt=len(paths))
 
 
-def test_many_damaged_files_in_one_window(tmp_path):
+def test_many_damaged_files_of_one_window_are_rebuilt(tmp_path):
     (tmp_path / "data").mkdir()
     WRITERS["parquet"](sparse_table(60, longest=3), tmp_path / "data/a.parquet", 5)
     setup = Setup(tmp_path / "data", tmp_path / "cache", window_bytes=1 << 20, block_bytes=100)
@@ -247,8 +247,8 @@ def test_many_damaged_files_in_one_window(tmp_path):
     assert_right(setup, rebuilt=12)
 
 
-def test_file_of_another_group_under_this_name_is_not_taken(setup):
-    """Sound as it is, its slices are not the ones that are wanted."""
+def test_a_file_of_another_group_is_not_used(setup):
+    """The file is intact, but its slices are those of another group."""
     paths = filled(setup)
     sizes = {path: len(path.read_bytes()) for path in paths}
     with setup.reader() as reader:
@@ -261,7 +261,7 @@ def test_file_of_another_group_under_this_name_is_not_taken(setup):
         assert rows_in(reader.first_window(EPOCH)) == expected(reader)
 
 
-def test_half_written_files_of_a_killed_process_are_passed_by(setup):
+def test_incomplete_files_of_a_killed_process_are_ignored(setup):
     paths = filled(setup)
     for path in paths:
         path.with_name(f".{path.name}-12345-67890").write_bytes(path.read_bytes()[:100])
@@ -269,7 +269,7 @@ def test_half_written_files_of_a_killed_process_are_passed_by(setup):
     assert_right(setup, rebuilt=0)
 
 
-def test_disk_that_damages_every_file_is_an_error(setup, monkeypatch):
+def test_a_disk_that_damages_every_file_is_an_error(setup, monkeypatch):
     write = BlockCache.write
 
     def damaging(self: BlockCache, group: Group, slices: Iterator[RowBlock]) -> None:
@@ -282,7 +282,7 @@ def test_disk_that_damages_every_file_is_an_error(setup, monkeypatch):
         reader.first_window(EPOCH)
 
 
-def test_disk_that_keeps_nothing_is_an_error(setup, monkeypatch):
+def test_a_disk_that_loses_every_file_is_an_error(setup, monkeypatch):
     monkeypatch.setattr(BlockCache, "write", lambda *_: None)
     with (
         setup.reader() as reader,
@@ -291,10 +291,10 @@ def test_disk_that_keeps_nothing_is_an_error(setup, monkeypatch):
         reader.first_window(EPOCH)
 
 
-# Written.
+# Writing.
 
 
-def test_interrupted_decoding_leaves_nothing(setup):
+def test_interrupted_decoding_leaves_no_file(setup):
     def slices() -> Iterator[RowBlock]:
         (batch,) = sparse_table(5).to_batches()
         yield rows_of_table(dict(zip(batch.schema.names, batch.columns, strict=True)), setup.columns)
@@ -306,7 +306,7 @@ def test_interrupted_decoding_leaves_nothing(setup):
     assert files(setup) == []
 
 
-def test_cache_that_cannot_be_written_is_an_error_that_says_what_to_do(setup):
+def test_a_cache_that_cannot_be_written_is_an_error_with_a_remedy(setup):
     setup.cache.write_text("a file where the folder should be")
     with (
         setup.reader() as reader,
@@ -315,7 +315,7 @@ def test_cache_that_cannot_be_written_is_an_error_that_says_what_to_do(setup):
         reader.first_window(EPOCH)
 
 
-def test_full_disk_is_an_error_and_leaves_no_part_of_a_file(setup, monkeypatch):
+def test_a_full_disk_is_an_error_and_leaves_no_incomplete_file(setup, monkeypatch):
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
@@ -325,8 +325,8 @@ def test_full_disk_is_an_error_and_leaves_no_part_of_a_file(setup, monkeypatch):
     assert files(setup) == []
 
 
-def test_slices_are_cut_where_they_belong_however_the_decoder_cuts(tmp_path):
-    """Decoders may end a batch early; what is cached must not depend on it."""
+def test_slices_do_not_depend_on_the_batches_of_the_decoder(tmp_path):
+    """Decoders may end a batch early."""
     table = sparse_table(100)
     for cut in (1, 7, 33, 100):
         batches = list(_evened(iter(table.to_batches(max_chunksize=cut)), 30, _concatenated))
@@ -334,10 +334,10 @@ def test_slices_are_cut_where_they_belong_however_the_decoder_cuts(tmp_path):
         assert pa.Table.from_batches(batches).equals(table.combine_chunks())
 
 
-# Memory for one block at a time.
+# Memory for one block.
 
 
-def test_scratch_gives_memory_that_stays_until_it_is_reset():
+def test_scratch_memory_is_valid_until_the_reset():
     scratch = Scratch(64)
     generator = np.random.default_rng(2)
     for _ in range(20):
@@ -353,7 +353,7 @@ def test_scratch_gives_memory_that_stays_until_it_is_reset():
     assert all(b - a == 64 for a, b in pairwise(used))
 
 
-def test_window_memory_only_ever_grows(setup):
+def test_the_memory_of_a_window_never_shrinks(setup):
     window, sizes = Window(), []
     with setup.reader() as reader:
         for plan in reader.plans(epochs=3):
@@ -363,7 +363,7 @@ def test_window_memory_only_ever_grows(setup):
     assert len(set(sizes)) == 1
 
 
-def test_reads_that_bring_less_than_asked_for_are_no_damage(setup, monkeypatch):
+def test_short_reads_are_not_reported_as_damage(setup, monkeypatch):
     filled(setup)
     pread, preadv = os.pread, os.preadv
     monkeypatch.setattr(os, "pread", lambda fd, size, offset: pread(fd, max(1, size // 2), offset))

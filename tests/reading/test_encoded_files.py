@@ -1,4 +1,4 @@
-"""Tables of all kinds of columns, out of files and in slices: the same rows as from memory."""
+"""Tables with columns of all types give the same rows when read from files in slices as from memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def write(table: pa.Table, path: Path, file_format: str, group_rows: int) -> Non
 
 
 def can_be_written(kind: pa.DataType, inside: bool = False) -> bool:
-    """Whether Parquet's writer takes it; it cannot slice views inside of lists and structs."""
+    """Whether Parquet's writer accepts the type. It cannot slice views inside of lists and structs."""
     views = (pa.types.is_string_view, pa.types.is_binary_view)
     if pa.types.is_dictionary(kind):
         return not pa.types.is_string_view(kind.value_type)
@@ -47,7 +47,7 @@ def can_be_written(kind: pa.DataType, inside: bool = False) -> bool:
 
 
 def rows_of_file(path: Path, encoding: Encoding, slice_rows: int) -> list[Any]:
-    """As `encoded` gives them."""
+    """The rows of a file, in the form of `encoded`."""
     columns = Columns(None, None, encoding=encoding)
     catalog = build_catalog([str(path)], columns)
     (shard,) = catalog.shards
@@ -73,7 +73,7 @@ def _entries(batch: pa.RecordBatch, encoding: Encoding) -> list[Any]:
 @pytest.mark.parametrize("file_format", FORMATS)
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_rows_out_of_files_are_those_in_memory(file_format: str, tmp_path: Path, data: st.DataObject) -> None:
+def test_rows_from_files_equal_rows_in_memory(file_format: str, tmp_path: Path, data: st.DataObject) -> None:
     table = data.draw(st.one_of(tables(most_rows=30), *(tables(most_rows=30, kinds=(kind,)) for kind in KINDS)))
     if file_format == "parquet":
         assume(all(can_be_written(kind) for kind in table.schema.types))
@@ -105,7 +105,7 @@ NESTED = {
 
 @pytest.mark.parametrize("name", NESTED)
 @pytest.mark.parametrize("file_format", ["arrow", "zstd"])
-def test_forms_that_only_arrow_has(name: str, file_format: str, tmp_path: Path) -> None:
+def test_types_that_only_arrow_files_have(name: str, file_format: str, tmp_path: Path) -> None:
     table = pa.table({"x": NESTED[name], "number": pa.array(range(5))})
     options = EncodingOptions(hash_bits=10)
     encoding = learn(
@@ -127,8 +127,8 @@ def test_forms_that_only_arrow_has(name: str, file_format: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_dictionaries_that_grow_from_batch_to_batch(file_format: str, tmp_path: Path) -> None:
-    """Parquet has another dictionary in each row group; Arrow's files add to theirs."""
+def test_dictionaries_may_grow_from_batch_to_batch(file_format: str, tmp_path: Path) -> None:
+    """Parquet has a new dictionary in each row group. Arrow files extend theirs."""
     words = [f"w{number // 3}" for number in range(30)]
     options = EncodingOptions(hash_bits=12)
     plan = plan_columns(pa.schema([("c", pa.string())]), options, {}, "a table")
@@ -154,7 +154,7 @@ def test_dictionaries_that_grow_from_batch_to_batch(file_format: str, tmp_path: 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_sample_of_a_small_table_is_all_of_it(file_format: str, tmp_path: Path, data: st.DataObject) -> None:
-    """So that what is learnt does not depend on how the table is cut into groups."""
+    """So the learned encoding does not depend on the groups of the table."""
     table = data.draw(tables(most_rows=40))
     if file_format == "parquet":
         assume(all(can_be_written(kind) for kind in table.schema.types))
@@ -166,7 +166,7 @@ def test_the_sample_of_a_small_table_is_all_of_it(file_format: str, tmp_path: Pa
     catalog = build_catalog([str(path)], columns)
     sample = sampled_rows(catalog, columns, 0, 1 << 25).batches
     assert sum(len(next(iter(batch.values()))) for batch in sample) == table.rows
-    # All but the names, which are those of some batches only.
+    # Everything except the names, which come from some batches only.
     found, expected = learn(plan, options, sample), learnt(table, options)
     assert (found.columns, found.hash_bits, found.entries_per_row) == (
         expected.columns,

@@ -1,4 +1,4 @@
-"""A window holds the rows of its plan in visiting order: the same rows as by pyarrow and lists, whatever wrote them."""
+"""A window holds the rows of its plan in visiting order, as the plain twin reads them, for shards of every writer."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def folder(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("table", TABLES)
 @pytest.mark.parametrize("writer", WRITERS)
-def test_every_writer_and_every_layout(tmp_path, cache, writer, table):
+def test_windows_are_right_for_every_writer_and_layout(tmp_path, cache, writer, table):
     WRITERS[writer](TABLES[table], folder(tmp_path) / "a", 40)
-    # duckdb writes no row groups of less than 2,048 rows.
+    # duckdb does not write row groups of fewer than 2,048 rows.
     window_bytes = 20_000 if "duckdb" in writer else 8_000
     sizes = assert_windows_are_right(Setup(tmp_path / "data/a", cache, window_bytes=window_bytes))
     assert sum(sizes) == 2 * 240
 
 
-def test_mixture_of_writers(tmp_path, cache):
+def test_shards_of_several_writers_mix(tmp_path, cache):
     data = folder(tmp_path)
     for number, (name, write) in enumerate(WRITERS.items()):
         suffix = "parquet" if "parquet" in name else "arrow"
@@ -77,14 +77,14 @@ def test_dense_shards_of_fixed_and_of_variable_lists_mix(tmp_path, cache):
     assert_windows_are_right(Setup(data, cache))
 
 
-def test_folder_of_spark(tmp_path, cache):
+def test_a_folder_written_like_spark_is_read(tmp_path, cache):
     write_like_spark([sparse_table(50, seed=s) for s in range(4)], tmp_path / "data/day=1", 20)
     assert sum(assert_windows_are_right(Setup(tmp_path / "data", cache))) == 400
 
 
 @pytest.mark.parametrize("writer", ["arrow", "arrow, zstd", "parquet"])
 @pytest.mark.parametrize("table", ["sparse", "dense, fixed"])
-def test_weights(tmp_path, cache, writer, table):
+def test_weights_are_read(tmp_path, cache, writer, table):
     WRITERS[writer](TABLES[table], folder(tmp_path) / "a", 40)
     assert_windows_are_right(Setup(tmp_path / "data/a", cache, weighted=True))
 
@@ -95,7 +95,7 @@ INDICES = [pa.int8(), pa.uint8(), pa.int32(), pa.uint32(), pa.int64(), pa.uint64
 @pytest.mark.parametrize("writer", ["arrow", "parquet"])
 @pytest.mark.parametrize("indices", INDICES, ids=str)
 @pytest.mark.parametrize("values", [pa.float16(), pa.float32(), pa.float64(), pa.int16()], ids=str)
-def test_number_types(tmp_path, writer, indices, values):
+def test_every_number_type_is_read(tmp_path, writer, indices, values):
     table = sparse_table(60)
     numbers = [
         [np.float16(round(4 * v) / 4) if values == pa.float16() else round(v) for v in row]
@@ -108,14 +108,14 @@ def test_number_types(tmp_path, writer, indices, values):
     assert_windows_are_right(Setup(tmp_path / "data/a", tmp_path / "cache"))
 
 
-def test_largest_index_is_that_of_the_rows(tmp_path):
+def test_the_largest_index_of_a_window_is_that_of_its_rows(tmp_path):
     WRITERS["arrow"](TABLES["sparse"], folder(tmp_path) / "a", 40)
     with Setup(tmp_path / "data/a").reader() as reader:
         for window in reader.windows():
             assert window.largest_index == max(max(indices, default=-1) for _, indices, _, _ in rows_in(window))
 
 
-def test_groups_without_rows_are_passed_by(tmp_path, cache):
+def test_groups_without_rows_are_skipped(tmp_path, cache):
     data = folder(tmp_path)
     for name, compression in (("a", None), ("b", "zstd")):
         table = sparse_table(30, seed=ord(name))
@@ -129,8 +129,8 @@ def test_groups_without_rows_are_passed_by(tmp_path, cache):
     assert sum(assert_windows_are_right(Setup(data, cache))) == 120
 
 
-def test_very_long_rows(tmp_path, cache):
-    """Longer than what the search for repeated indices has room for at first, and one alone longer than a window."""
+def test_very_long_rows_are_read(tmp_path, cache):
+    """One row is longer than the first buffer of the search for repeated indices, and longer than a window."""
     generator = np.random.default_rng(5)
     indices = [generator.permutation(9000)[:n].tolist() for n in (3, 4000, 0, 1)]
     table = pa.table({"label": [1, 0, 1, 0], "indices": pa.array(indices, pa.list_(pa.int32()))})
@@ -153,8 +153,8 @@ def test_windows_of_any_size_hold_every_row_once_an_epoch(tmp_path, seed, window
             assert seen == Counter(with_classes(everything, weighted=False))
 
 
-def test_window_is_used_again_and_again(tmp_path):
-    """A short window after a long one holds nothing of the long one."""
+def test_the_memory_of_a_window_can_be_reused(tmp_path):
+    """A short window holds no rows of the longer window before it."""
     WRITERS["arrow"](TABLES["sparse"], folder(tmp_path) / "a", 40)
     large, small = (Setup(tmp_path / "data/a", window_bytes=b, weighted=True).reader() for b in (100_000, 1_000))
     window, fresh = Window(), Window()
@@ -166,7 +166,7 @@ def test_window_is_used_again_and_again(tmp_path):
             assert rows_in(window) == rows_in(fresh)
 
 
-# Rows drawn independently.
+# Independent draws.
 
 
 @pytest.mark.parametrize("writer", ["arrow", "parquet", "arrow, lz4"])
@@ -177,14 +177,14 @@ def test_independent_draws(tmp_path, writer, table):
     sizes = assert_windows_are_right(setup)
     assert sum(sizes) == 2 * 240
     draws = [picks.tolist() for plan in setup.reader().plans() for picks in plan.pieces.picks]
-    assert any(len(set(drawn)) < len(drawn) for drawn in draws)  # a row drawn twice was among them
+    assert any(len(set(drawn)) < len(drawn) for drawn in draws)  # some row was drawn twice
 
 
 # Groups larger than a window.
 
 
 @pytest.mark.parametrize("writer", ["parquet", "arrow, zstd", "arrow"])
-def test_group_larger_than_a_window_goes_through_in_parts(tmp_path, writer):
+def test_a_group_larger_than_a_window_is_read_in_parts(tmp_path, writer):
     WRITERS[writer](TABLES["sparse"], folder(tmp_path) / "a", 240)
     setup = Setup(tmp_path / "data/a", tmp_path / "cache", window_bytes=3_000, block_bytes=500)
     refuse_unreadable(setup.catalog(), setup.schedule(setup.catalog()))
@@ -194,7 +194,7 @@ def test_group_larger_than_a_window_goes_through_in_parts(tmp_path, writer):
 
 
 @pytest.mark.parametrize(("writer", "group"), [("parquet", "row group"), ("arrow, zstd", "record batch")])
-def test_group_larger_than_a_window_is_refused_where_it_is_not_cached(tmp_path, writer, group):
+def test_a_group_larger_than_a_window_is_refused_if_it_is_not_cached(tmp_path, writer, group):
     WRITERS["arrow"](sparse_table(50), folder(tmp_path) / "a.arrow", 50)
     WRITERS[writer](TABLES["sparse"], tmp_path / "data/b.arrow", 200)
     setup = Setup(tmp_path / "data", window_bytes=3_000)
@@ -203,7 +203,7 @@ def test_group_larger_than_a_window_is_refused_where_it_is_not_cached(tmp_path, 
         refuse_unreadable(catalog, setup.schedule(catalog))
 
 
-def test_group_as_large_as_a_window_is_not_refused(tmp_path):
+def test_a_group_as_large_as_a_window_is_accepted(tmp_path):
     WRITERS["parquet"](TABLES["sparse"], folder(tmp_path) / "a.parquet", 240)
     sizes = Setup(tmp_path / "data").schedule(Setup(tmp_path / "data").catalog()).groups
     whole = int(np.ceil((sizes.rows * sizes.row_bytes)[0]))
@@ -215,7 +215,7 @@ def test_group_as_large_as_a_window_is_not_refused(tmp_path):
 # Many files.
 
 
-def test_more_shards_than_may_be_open(tmp_path):
+def test_there_may_be_more_shards_than_open_files(tmp_path):
     data = folder(tmp_path)
     for s in range(150):
         WRITERS["arrow"](sparse_table(3, seed=s), data / f"{s:03d}.arrow", 3)
@@ -230,7 +230,7 @@ def test_more_shards_than_may_be_open(tmp_path):
     assert sizes == [900, 900]
 
 
-def test_closed_filler_leaves_no_file_open(tmp_path):
+def test_a_closed_filler_leaves_no_file_open(tmp_path):
     WRITERS["arrow"](TABLES["sparse"], folder(tmp_path) / "a.arrow", 40)
     WRITERS["parquet"](TABLES["sparse"], tmp_path / "data/b.parquet", 40)
     before = os.listdir("/proc/self/fd")
@@ -238,12 +238,12 @@ def test_closed_filler_leaves_no_file_open(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
-# In the files' own order, for evaluation.
+# The order of the files, for evaluation.
 
 
 @pytest.mark.parametrize("block_bytes", [1, 700, 1 << 20])
 @pytest.mark.parametrize("table", TABLES)
-def test_file_order(tmp_path, table, block_bytes):
+def test_rows_can_be_read_in_the_order_of_the_files(tmp_path, table, block_bytes):
     data = folder(tmp_path)
     for number, (name, write) in enumerate(WRITERS.items()):
         write(
@@ -255,11 +255,11 @@ def test_file_order(tmp_path, table, block_bytes):
         assert found == with_classes(everything, weighted=False)
 
 
-# Stopping, and files that change or are damaged.
+# Stops, and files that change or are damaged.
 
 
 @pytest.mark.parametrize("writer", ["arrow", "parquet"])
-def test_stop_ends_a_fill(tmp_path, writer):
+def test_a_stop_ends_a_fill(tmp_path, writer):
     WRITERS[writer](TABLES["sparse"], folder(tmp_path) / "a", 40)
     with Setup(tmp_path / "data/a", tmp_path / "cache").reader() as reader:
         reader.filler.blocks.stop()
@@ -282,7 +282,7 @@ def test_any_damaged_byte_of_an_arrow_shard_gives_rows_or_an_error_that_names_it
         data = bytearray(whole)
         data[place] ^= 0xFF if place % 3 == 0 else 1 << (place % 8)
         path.write_bytes(data)
-        os.utime(path, ns=(modified, modified))  # as damage does, not as an edit
+        os.utime(path, ns=(modified, modified))  # damage keeps the time stamp, an edit does not
         with setup.reader(catalog) as reader:
             try:
                 window = reader.first_window()
@@ -296,24 +296,24 @@ def test_any_damaged_byte_of_an_arrow_shard_gives_rows_or_an_error_that_names_it
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_damaged_compressed_batch_is_named(tmp_path, compression):
+def test_a_damaged_compressed_batch_is_named(tmp_path, compression):
     path = folder(tmp_path) / "a.arrow"
     table = sparse_table(400, longest=30)
     WRITERS[f"arrow, {compression}"](table, path, 200)
     setup = Setup(tmp_path / "data", window_bytes=1 << 20)
     data = bytearray(path.read_bytes())
-    for place in range(len(data) // 8, len(data) * 3 // 8):  # inside the body of the first of two batches
+    for place in range(len(data) // 8, len(data) * 3 // 8):  # in the body of the first of two batches
         data[place] ^= 0xFF
     path.write_bytes(data)
     with setup.reader() as reader, pytest.raises(DataError, match=rf"shard '{path}', record batch 0: damaged"):
         reader.first_window()
 
 
-# Parquet has page checksums where the writer left them.
+# Parquet has page checksums if the writer adds them.
 
 
 def last_bytes_of_pages(path: Path) -> list[tuple[int, str, int]]:
-    """(row group, column, place of the last byte of its last page)"""
+    """(row group, column, offset of the last byte of its last page)"""
     places = []
     metadata = pq.read_metadata(path)
     for group in range(metadata.num_row_groups):
@@ -325,7 +325,7 @@ def last_bytes_of_pages(path: Path) -> list[tuple[int, str, int]]:
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy", "zstd"])
-def test_damaged_parquet_page_is_named_with_its_row_group(tmp_path, cache, compression):
+def test_a_damaged_parquet_page_is_named_with_its_row_group(tmp_path, cache, compression):
     path = folder(tmp_path) / "a.parquet"
     pq.write_table(
         TABLES["sparse"].drop_columns(["text", "weight"]),
@@ -350,8 +350,8 @@ def test_damaged_parquet_page_is_named_with_its_row_group(tmp_path, cache, compr
     assert_windows_are_right(setup)
 
 
-def test_no_damage_to_a_parquet_page_makes_rows_disappear(tmp_path):
-    """Page headers have no checksum; where they are damaged, the decoder may end early and say nothing."""
+def test_damage_to_a_parquet_page_never_drops_rows(tmp_path):
+    """Page headers have no checksum: if they are damaged, the decoder may end early without an error."""
     path = folder(tmp_path) / "a.parquet"
     pq.write_table(
         TABLES["sparse"].drop_columns(["text", "weight"]).slice(0, 12), path, row_group_size=6, write_page_checksum=True
@@ -375,8 +375,8 @@ def test_no_damage_to_a_parquet_page_makes_rows_disappear(tmp_path):
 
 @pytest.mark.parametrize("writer", ["arrow", "parquet"])
 @pytest.mark.parametrize("weighted", [False, True])
-def test_window_takes_no_more_memory_than_was_planned(tmp_path, cache, writer, weighted):
-    """Rows of one length, so that the mean of a group, by which windows are planned, is the length of each."""
+def test_a_window_takes_no_more_memory_than_planned(tmp_path, cache, writer, weighted):
+    """All rows have the same length, because windows are planned by the mean length of a group."""
     WRITERS[writer](TABLES["dense, fixed"], folder(tmp_path) / "a", 40)
     setup = Setup(tmp_path / "data/a", cache, window_bytes=4_000, weighted=weighted)
     with setup.reader() as reader:

@@ -1,4 +1,4 @@
-"""The first pass over groups that must be decoded: the same rows whatever the cache, and nothing left behind."""
+"""The first pass over groups that must be decoded: the same rows with and without a cache, and no leftovers."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def decoders() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name.startswith("streampgs-decoder")]
 
 
-def test_whether_rows_come_from_a_decoder_or_the_cache_changes_nothing(setup):
+def test_rows_from_the_decoder_and_from_the_cache_are_the_same(setup):
     fresh = epochs(setup, 2)
     assert epochs(setup, 2) == fresh
     assert epochs(setup, 2, drop_cache=True) == fresh
@@ -53,19 +53,19 @@ def test_whether_rows_come_from_a_decoder_or_the_cache_changes_nothing(setup):
     assert uncached == fresh[: len(uncached)]
 
 
-def test_a_model_is_the_same_with_a_cache_without_and_with_one_that_is_deleted(setup, tmp_path):
+def test_a_model_is_the_same_with_a_cache_without_one_and_with_a_deleted_one(setup, tmp_path):
     def trained(name: str, **choices: object) -> streampgs.Report:
         return streampgs.train(setup.source, run=tmp_path / name, window="20kB", **choices)
 
     kept = trained("kept", epochs=2)
     trained("deleted", epochs=1)
-    assert not (tmp_path / "deleted/cache").exists()  # nobody had asked for a second epoch
+    assert not (tmp_path / "deleted/cache").exists()  # no second epoch was requested
     assert streampgs.resume(tmp_path / "deleted", epochs=2).dual_sha256 == kept.dual_sha256
     first = trained("first", epochs=1)
     assert trained("uncached", epochs=1, no_cache=True).dual_sha256 == first.dual_sha256
 
 
-def test_a_window_begun_early_is_the_window(setup):
+def test_a_window_that_is_started_early_has_the_same_rows(setup):
     with setup.reader() as reader:
         expected = [rows_in(window) for window in reader.windows()]
     shutil.rmtree(setup.cache)
@@ -79,7 +79,7 @@ def test_a_window_begun_early_is_the_window(setup):
         assert two.entries == sum(len(indices) for _, indices, _, _ in rows_in(two))
 
 
-def test_no_decoder_is_left_over(setup):
+def test_no_decoder_thread_is_left_running(setup):
     reader = setup.reader()
     cursor = Cursor((Arrival(0, 0, len(reader.catalog.shards), reader.catalog.groups),))
     pipeline = Pipeline(reader.filler, reader.schedule, cursor, last_epoch=None)
@@ -88,7 +88,7 @@ def test_no_decoder_is_left_over(setup):
     assert decoders() == []
 
 
-def test_stop_ends_decoding(setup):
+def test_a_stop_ends_decoding(setup):
     with setup.reader() as reader:
         reader.filler.blocks.stop()
         with pytest.raises(Stopped):
@@ -96,8 +96,8 @@ def test_stop_ends_decoding(setup):
     assert decoders() == []
 
 
-def test_more_entries_than_were_foretold_get_room():
-    """How many entries encoded rows have is foretold from a sample only: the window grows, and keeps what it has."""
+def test_a_window_grows_if_rows_have_more_entries_than_predicted():
+    """The number of entries of encoded rows is predicted from a sample. The window grows and keeps its rows."""
     window = Window()
     window.allocate(6, 4, RowShape(sparse=True, labels=1, weighted=False))
     for first in (0, 2, 4):
@@ -111,8 +111,8 @@ def test_more_entries_than_were_foretold_get_room():
         assert window.values[window.starts[slot] : window.stops[slot]].tolist() == [slot / 2] * length
 
 
-def test_what_lies_beside_does_not_make_a_block_seem_to_be_in_memory(tmp_path, monkeypatch):
-    """Metadata before and behind it were read, and the pages with them."""
+def test_pages_next_to_a_block_do_not_make_it_count_as_in_memory(tmp_path, monkeypatch):
+    """The pages at both ends of the block are in memory because the metadata next to it was read."""
     path = tmp_path / "file"
     path.write_bytes(bytes(1 << 20))
     asked: list[tuple[int, int]] = []

@@ -1,4 +1,4 @@
-"""Windows filled ahead by a thread come in order, errors in their places, and nothing is left running."""
+"""Windows that a thread fills ahead arrive in order, errors arrive in their positions, and no thread is left running."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def drained(pipeline: Pipeline) -> Iterator[list[PlainRow]]:
         pipeline.release(window)
 
 
-def test_windows_come_as_without_a_thread(setup):
+def test_windows_are_the_same_as_without_a_thread(setup):
     with setup.reader() as reader:
         expected = [rows_in(window) for window in reader.windows(epochs=3)]
     reader = setup.reader()
@@ -55,7 +55,7 @@ def test_windows_come_as_without_a_thread(setup):
     pipeline.close()
 
 
-def test_start_in_the_middle(setup):
+def test_a_pipeline_can_start_in_the_middle(setup):
     with setup.reader() as reader:
         plans = list(reader.plans(epochs=2))
         expected = [rows_in(window) for window in reader.windows(epochs=2)]
@@ -65,7 +65,7 @@ def test_start_in_the_middle(setup):
     pipeline.close()
 
 
-def test_two_windows_are_all_the_memory(setup):
+def test_a_pipeline_uses_only_two_windows_of_memory(setup):
     reader = setup.reader()
     pipeline = Pipeline(reader.filler, reader.schedule, cursor_of(reader), last_epoch=None)
     seen: dict[int, Window] = {}
@@ -77,7 +77,7 @@ def test_two_windows_are_all_the_memory(setup):
     pipeline.close()
 
 
-def test_error_comes_after_the_windows_before_it(setup, monkeypatch):
+def test_an_error_is_raised_after_the_windows_before_it(setup, monkeypatch):
     reader = setup.reader()
     fill = reader.filler.fill
 
@@ -94,8 +94,8 @@ def test_error_comes_after_the_windows_before_it(setup, monkeypatch):
     pipeline.close()
 
 
-def test_stop_is_not_kept_waiting(setup, monkeypatch):
-    """Whoever asks for a window that never comes still sees the stop."""
+def test_a_stop_does_not_wait_for_a_window(setup, monkeypatch):
+    """A call that waits for a window ends at a stop even if the window never arrives."""
     reader = setup.reader()
     let_go = threading.Event()
     monkeypatch.setattr(reader.filler, "fill", lambda *_: let_go.wait())
@@ -108,7 +108,7 @@ def test_stop_is_not_kept_waiting(setup, monkeypatch):
     pipeline.close()
 
 
-def test_close_needs_no_window_to_be_taken(setup):
+def test_a_pipeline_can_be_closed_before_any_window_is_taken(setup):
     reader = setup.reader()
     pipeline = Pipeline(reader.filler, reader.schedule, cursor_of(reader), last_epoch=None)
     pipeline.close()

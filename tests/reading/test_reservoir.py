@@ -1,4 +1,4 @@
-"""The reservoir keeps rows as they were, in the memory it was given, and continues from a checkpoint as if there had been no pause."""
+"""The reservoir keeps rows unchanged within its memory, and a restored reservoir continues with the same rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SHAPES = [RowShape(True, 1, False), RowShape(True, 2, True), RowShape(False, 1, 
 
 
 def rows_of(shape: RowShape, first: int, count: int, longest: int = 9) -> StreamRows:
-    """Rows whose every number tells which they are; of a dense table all are of one length."""
+    """Rows whose numbers are all the row number. Dense rows have one length."""
     numbers = np.arange(first, first + count)
     lengths = numbers * 7 % (longest + 1) if shape.sparse else np.full(count, longest)
     stops = np.cumsum(lengths)
@@ -27,7 +27,7 @@ def rows_of(shape: RowShape, first: int, count: int, longest: int = 9) -> Stream
 
 
 def contents(reservoir: Reservoir) -> list[tuple[int, int]]:
-    """Number and length of each row, after a look at all that it has."""
+    """Number and length of each row, after a check of all its numbers."""
     rows, found = reservoir.rows(), []
     for slot in range(len(rows)):
         number, cut = int(rows.labels[slot, 0]), slice(int(rows.starts[slot]), int(rows.stops[slot]))
@@ -54,9 +54,9 @@ def test_rows_are_kept_whole(shape: RowShape) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_memory_is_what_was_given(shape: RowShape) -> None:
+def test_the_reservoir_stays_within_its_memory(shape: RowShape) -> None:
     reservoir = Reservoir(1, shape, 200_000, 10_000)
-    for first in range(0, 20_000, 500):  # rows that are ten times as long, later
+    for first in range(0, 20_000, 500):  # later rows are ten times as long
         reservoir.offer(rows_of(shape, first, 500, 9 if first < 5_000 or not shape.sparse else 90))
     arrays = [reservoir.starts, reservoir._lengths, reservoir._capacities, reservoir.labels, reservoir.weights]
     arrays += [reservoir.indices, reservoir.values]

@@ -1,4 +1,4 @@
-"""Values that a row carries besides its label and features: its offset, and its number in the catalog or the stream."""
+"""Values of a row other than its label and features: its offset, and its number in the catalog or the stream."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HALF = 0.5
 
 
 def numbered(table: pa.Table, first: int = 0) -> pa.Table:
-    """The table with an offset that names the row: its number and a half."""
+    """The table with an offset that identifies the row: its number plus a half."""
     return table.append_column("exposure", pa.array(np.arange(first, first + table.num_rows) + HALF))
 
 
@@ -37,7 +37,7 @@ def write_shards(folder: Path, writer: str, make: Any = sparse_table) -> None:
 
 
 def assert_each_row_has_its_own(window: Window, labels: np.ndarray) -> None:
-    """`labels`: of the rows of the catalog."""
+    """`labels` are those of all rows of the catalog."""
     np.testing.assert_array_equal(window.offsets, window.numbers + HALF)
     np.testing.assert_array_equal(window.labels, np.where(labels[window.numbers] == 1.0, 1.0, -1.0))
 
@@ -46,7 +46,7 @@ def assert_each_row_has_its_own(window: Window, labels: np.ndarray) -> None:
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("sampling", ["epoch", "independent"])
 @pytest.mark.parametrize("writer", ["arrow", "arrow, lz4", "parquet"])
-def test_offset_and_number_are_those_of_the_row(
+def test_each_row_has_its_own_offset_and_number(
     tmp_path: Path, writer: str, sampling: str, cached: bool, make: Any
 ) -> None:
     if writer != "arrow" and sampling == "independent" and not cached:
@@ -89,7 +89,7 @@ def test_encoded_rows_keep_offset_and_number(tmp_path: Path, writer: str, cached
                 assert_each_row_has_its_own(window, np.arange(800) % 2)
 
 
-def test_rows_left_out_take_their_offset_and_number_along(tmp_path: Path) -> None:
+def test_the_offsets_and_numbers_of_skipped_rows_are_skipped_too(tmp_path: Path) -> None:
     table = numbered(sparse_table(400))
     offsets = table["exposure"].to_pylist()
     offsets[7], offsets[300] = None, math.inf
@@ -103,7 +103,7 @@ def test_rows_left_out_take_their_offset_and_number_along(tmp_path: Path) -> Non
     assert sorted(seen) == [row for row in range(400) if row not in (7, 300)]
 
 
-def test_numbers_are_computed_only_where_they_are_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_are_computed_only_if_they_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     WRITERS["arrow"](sparse_table(100), tmp_path / "0.arrow", 100)
     asked = []
     monkeypatch.setattr("streampgs.reading.loader._row_numbers", lambda plan, catalog: asked.append(plan))
@@ -114,7 +114,7 @@ def test_numbers_are_computed_only_where_they_are_asked_for(tmp_path: Path, monk
         assert len(asked) == 1
 
 
-def test_a_table_without_the_column_is_refused(tmp_path: Path) -> None:
+def test_a_table_without_the_offset_column_is_refused(tmp_path: Path) -> None:
     WRITERS["arrow"](sparse_table(10), tmp_path / "0.arrow", 10)
     with pytest.raises(DataError, match="no offset column 'exposure'"):
         Setup(tmp_path / "0.arrow", offset="exposure").catalog()

@@ -1,4 +1,4 @@
-"""What is read from a pipe: the same rows and the same sample however batches are cut, and nothing lost by a stop."""
+"""Rows and samples read from a pipe do not depend on the batches of the writer, and a stop loses no rows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from streampgs.reading.stream_input import StreamInput
 from tests.end_to_end.mixed_tables import mixed
 from tests.end_to_end.streaming import written
 
-pytestmark = pytest.mark.timeout(60)  # readers and producers that wait for each other can hang
+pytestmark = pytest.mark.timeout(60)  # a reader and a producer that wait for each other can hang
 
 MOST = 10_000_000
 
@@ -55,7 +55,7 @@ def pieces(stream: StreamInput, rows: int) -> list[tuple[pa.RecordBatch, int]]:
 
 @pytest.mark.parametrize("dictionaries", [True, False])
 @pytest.mark.parametrize("cuts", [[1], [7, 300], [10_000]])
-def test_rows_come_whole_and_in_order(cuts: list[int], dictionaries: bool) -> None:
+def test_rows_are_complete_and_in_order(cuts: list[int], dictionaries: bool) -> None:
     table = mixed(1_000)
     if not dictionaries:
         table = table.set_column(3, "city", table.column("city").cast(pa.string()))
@@ -72,21 +72,23 @@ def test_rows_come_whole_and_in_order(cuts: list[int], dictionaries: bool) -> No
 
 
 @pytest.mark.parametrize("most_bytes", [1, 400_000, 10**9])
-def test_the_sample_is_the_same_in_any_cutting(most_bytes: int) -> None:
+def test_the_sample_does_not_depend_on_the_batches(most_bytes: int) -> None:
     table = mixed(7_000)
     samples = []
     for cuts in ([1], [999, 13], [7_000]):
         with opened(written(table, cuts)) as stream:
             sample = stream.sample(6_000, most_bytes)
             samples.append([{name: array.to_pylist() for name, array in columns.items()} for columns in sample])
-            assert sum(batch.num_rows for batch, _ in pieces(stream, 100)) == 7_000, "the sample is given as well"
+            assert sum(batch.num_rows for batch, _ in pieces(stream, 100)) == 7_000, (
+                "the rows of the sample are returned as well"
+            )
             assert sum(map(read_bytes, sample)) < most_bytes + 1_000_000
     assert samples[0] == samples[1] == samples[2]
     rows = sum(len(columns["age"]) for columns in samples[0])
     assert rows == (6_000 if most_bytes == 10**9 else 2_048 if most_bytes == 1 else rows) > 2_047
 
 
-def test_a_stop_loses_nothing_that_came_whole() -> None:
+def test_a_stop_loses_no_complete_batch() -> None:
     table, stopping = mixed(1_000), threading.Event()
     whole, more = written(table.slice(0, 900), [90], ends=False), written(table, [90], ends=False)
     with opened(more[: len(whole) + 100], stopping.is_set, ends=False) as stream:
@@ -101,7 +103,7 @@ def test_a_stop_loses_nothing_that_came_whole() -> None:
         assert stream.given == 900
 
 
-def test_damage_is_told_with_the_rows_before_it() -> None:
+def test_damage_is_reported_with_the_number_of_rows_before_it() -> None:
     data = written(mixed(1_000), [100])
     for place in (len(data) // 2, len(data) * 3 // 4):
         with opened(data[:place]) as stream:
@@ -111,7 +113,7 @@ def test_damage_is_told_with_the_rows_before_it() -> None:
             assert f"after row {rows:,}" in str(stream.fault)
 
 
-def test_rows_taken_before_are_passed_over() -> None:
+def test_rows_that_were_read_before_are_skipped() -> None:
     table = mixed(1_000)
     with opened(written(table, [70])) as stream:
         stream.pass_over(333)

@@ -1,4 +1,4 @@
-"""The folder of a run: files are read back as written, the newest intact checkpoint is used, and one process trains."""
+"""The folder of a run: files are read back as written, the newest intact checkpoint is used, and only one process trains."""
 
 from __future__ import annotations
 
@@ -85,14 +85,14 @@ def test_a_missing_run_is_an_error(folder, tmp_path):
         folder.catalog()
 
 
-def test_run_of_another_format_is_refused(folder, catalog):
+def test_a_run_of_another_format_is_refused(folder, catalog):
     folder.create({"format": 1}, catalog)
     with pytest.raises(RunError, match=r"is of format 1; this version reads format 2\n  → start a new run"):
         folder.record()
 
 
 @pytest.mark.parametrize("name", ["run.arrows", "catalog.arrows"])
-def test_damaged_record_or_catalog_is_named(folder, catalog, name):
+def test_a_damaged_record_or_catalog_is_named(folder, catalog, name):
     folder.create({}, catalog)
     flip(folder.path / name)
     with pytest.raises(RunError, match=rf"'.*{name}' is damaged: its SHA-256 does not match"):
@@ -106,16 +106,16 @@ def test_metrics_are_lines_of_json(folder):
     assert [json.loads(line) for line in folder.metrics.read_text().splitlines()] == [{"rows": n} for n in range(3)]
 
 
-def test_half_a_line_of_metrics_does_not_spoil_the_next(folder):
+def test_an_incomplete_line_of_metrics_does_not_damage_the_next(folder):
     folder.append_metrics({"rows": 1})
     with open(folder.metrics, "a") as file:
-        file.write('{"rows": 2, "los')  # its writer was killed
+        file.write('{"rows": 2, "los')  # the writer was killed
     folder.append_metrics({"rows": 3})
     first, half, third = folder.metrics.read_text().splitlines()
     assert (json.loads(first), half, json.loads(third)) == ({"rows": 1}, '{"rows": 2, "los', {"rows": 3})
 
 
-def test_metrics_that_cannot_be_written_are_an_error_that_names_them(folder, tmp_path):
+def test_metrics_that_cannot_be_written_are_an_error_that_names_the_file(folder, tmp_path):
     (tmp_path / "treasure").write_text("gold")
     folder.metrics.symlink_to(tmp_path / "treasure")
     with pytest.raises(RunError, match=r"metrics\.jsonl' cannot be written"):
@@ -124,7 +124,7 @@ def test_metrics_that_cannot_be_written_are_an_error_that_names_them(folder, tmp
 
 
 @pytest.mark.parametrize("name", [".catalog.arrows.writing", ".run.arrows.writing", ".encoding.arrows.writing"])
-def test_leftovers_of_a_killed_start_do_not_matter(folder, name):
+def test_leftovers_of_a_killed_start_are_removed(folder, name):
     (folder.path / name).write_bytes(b"half")
     folder.refuse_if_taken()
     with RunLock(folder.path):
@@ -144,8 +144,8 @@ def test_a_pipe_is_refused_as_a_record(folder, catalog, name):
 # Checkpoints.
 
 
-def test_checkpoint_keeps_every_bit(folder, monkeypatch):
-    monkeypatch.setattr(checkpoint, "_PART_BYTES", 24)  # so that there are several parts
+def test_a_checkpoint_keeps_every_bit(folder, monkeypatch):
+    monkeypatch.setattr(checkpoint, "_PART_BYTES", 24)  # so that arrays have several parts
     odd = np.array([0.0, -0.0, 5e-324, math.inf, -math.inf, math.nan, 0.1, -1e308, 1 / 3, 2.0**-1074])
     whole = np.arange(60, dtype=np.int64).reshape(5, 3, 4)
     arrays = {"dual": odd, "sum": odd[::-1], "whole": whole[:, ::2], "bytes": np.arange(256, dtype=np.uint8)}
@@ -167,7 +167,7 @@ def test_checkpoint_keeps_every_bit(folder, monkeypatch):
             n: (a.dtype, a.shape, a.tobytes()) for n, a in wanted.items()
         }
     assert (found.path, found.damaged) == (path, [])
-    found.sections["lanes"].arrays["dual"][0] = 1.0  # a stage may keep them as its state
+    found.sections["lanes"].arrays["dual"][0] = 1.0  # the arrays are writable: a stage may keep them as its state
 
 
 @pytest.mark.parametrize(
@@ -185,12 +185,12 @@ def test_an_array_that_is_not_in_the_file_is_refused(folder, described):
         folder.newest_checkpoint()
 
 
-def test_model_without_features_yet(folder):
+def test_a_checkpoint_may_have_a_model_without_features(folder):
     folder.write_checkpoint({"lanes": Bundle({}, {"dual": np.empty(0)})}, 0)
     assert folder.newest_checkpoint().sections["lanes"].arrays["dual"].tolist() == []
 
 
-def test_no_checkpoint_is_none(folder):
+def test_without_a_checkpoint_the_newest_is_none(folder):
     assert folder.newest_checkpoint() is None
 
 
@@ -199,13 +199,13 @@ def test_the_newest_checkpoint_has_the_most_rows(folder):
     assert rows_of(folder.newest_checkpoint()) == 100
 
 
-def test_last_three_are_kept(folder):
+def test_the_last_three_checkpoints_are_kept(folder):
     paths = written(folder, 1, 5, 20, 300, 4000)
     assert folder.checkpoints() == paths[-3:]
     assert sorted(os.listdir(folder.path)) == [path.name for path in paths[-3:]]
 
 
-def test_a_checkpoint_of_the_same_rows_is_replaced(folder):
+def test_a_checkpoint_after_the_same_number_of_rows_is_replaced(folder):
     written(folder, 1, 2, 3)
     folder.write_checkpoint({"lanes": Bundle({"rows": 33}, vectors(8))}, 3)
     assert len(folder.checkpoints()) == 3
@@ -213,7 +213,7 @@ def test_a_checkpoint_of_the_same_rows_is_replaced(folder):
 
 
 @pytest.mark.parametrize("damage", [flip, lambda path: os.truncate(path, 100), lambda path: os.truncate(path, 0)])
-def test_damaged_newest_is_reported_and_the_one_before_is_used(folder, damage):
+def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(folder, damage):
     paths = written(folder, 1, 2, 3)
     damage(paths[2])
     found = folder.newest_checkpoint()
@@ -227,7 +227,7 @@ def test_damaged_newest_is_reported_and_the_one_before_is_used(folder, damage):
 
 
 def test_training_continues_despite_a_damaged_checkpoint(folder):
-    """The ones that come after the sound one have fewer rows than the damaged one, until training passes it."""
+    """New checkpoints have fewer rows than the damaged one until training reaches its row."""
     paths = written(folder, 100, 200, 300)
     flip(paths[2])
     for rows in (210, 220, 230, 290):
@@ -239,7 +239,7 @@ def test_training_continues_despite_a_damaged_checkpoint(folder):
 
 
 def test_training_continues_from_a_copy_despite_damaged_checkpoints(folder):
-    """What is told to be done about damage must not lose what comes after it."""
+    """The remedy in the error is to restore a checkpoint from a copy. Later checkpoints must then be used."""
     (old,) = written(folder, 100)
     copy = old.read_bytes()
     for path in written(folder, 200, 300, 400):
@@ -252,7 +252,7 @@ def test_training_continues_from_a_copy_despite_damaged_checkpoints(folder):
     assert rows_of(folder.newest_checkpoint()) == 250
 
 
-def test_all_damaged_is_an_error_that_names_them(folder):
+def test_if_all_checkpoints_are_damaged_the_error_names_them(folder):
     for path in written(folder, 1, 2, 3):
         flip(path)
     with pytest.raises(RunError) as refused:
@@ -263,7 +263,7 @@ def test_all_damaged_is_an_error_that_names_them(folder):
     assert "restore one from a copy" in refused.value.remedy
 
 
-def test_crash_while_a_checkpoint_is_written_leaves_the_ones_before(folder, monkeypatch):
+def test_a_crash_while_a_checkpoint_is_written_keeps_the_earlier_ones(folder, monkeypatch):
     paths = written(folder, 1, 2, 3)
 
     class Killed(BaseException):
@@ -280,7 +280,7 @@ def test_crash_while_a_checkpoint_is_written_leaves_the_ones_before(folder, monk
 
 
 def test_a_process_killed_while_it_writes_leaves_an_intact_checkpoint(folder):
-    """Real kills at whatever moment; the folder is always good to resume from."""
+    """The process is killed at random moments. The run can always be resumed."""
     program = (
         "import sys, numpy as np\n"
         "from pathlib import Path\n"
@@ -308,7 +308,7 @@ def test_a_process_killed_while_it_writes_leaves_an_intact_checkpoint(folder):
         last = rows_of(found)
 
 
-def test_checkpoint_of_another_format_is_refused(folder):
+def test_a_checkpoint_of_another_format_is_refused(folder):
     [path] = written(folder, 1)
     table, record = seal.read_sealed(path)
     seal.write_sealed(path, iter(table.to_batches()), table.schema, {**record, "format": 7})
@@ -347,7 +347,7 @@ def holder(folder: RunFolder) -> subprocess.Popen[str]:
     return process
 
 
-def test_a_second_process_is_refused_with_the_number_of_the_first(folder):
+def test_a_second_process_is_refused_with_the_process_id_of_the_first(folder):
     with RunLock(folder.path):
         tried = subprocess.run(
             [sys.executable, "-c", TRY, str(folder.path)], capture_output=True, text=True, check=True
@@ -356,12 +356,12 @@ def test_a_second_process_is_refused_with_the_number_of_the_first(folder):
     assert "wait for it, or stop it" in tried.stdout
 
 
-def test_this_process_is_refused_while_another_trains(folder):
+def test_this_process_is_refused_while_another_process_trains(folder):
     with holder(folder) as process:
         with pytest.raises(RunError, match=f"is being trained by process {process.pid}\n"), RunLock(folder.path):
             pass
         process.stdin.close()
-    with RunLock(folder.path):  # it is over
+    with RunLock(folder.path):  # the other process has ended
         pass
 
 
@@ -378,7 +378,7 @@ def test_the_lock_is_released_when_training_fails(folder):
     with pytest.raises(ZeroDivisionError), RunLock(folder.path):
         raise ZeroDivisionError
     with RunLock(folder.path), pytest.raises(RunError, match="is being trained"), RunLock(folder.path):
-        pass  # not twice in one process either
+        pass  # a second lock in the same process is refused too
     with RunLock(folder.path):
         pass
 
@@ -409,7 +409,7 @@ def test_the_lock_of_a_missing_folder_is_an_error(tmp_path):
 def test_the_peak_of_memory_is_at_least_the_memory_in_use_and_includes_an_allocation():
     before = rss_bytes()
     size = 64 << 20
-    with mmap.mmap(-1, size) as block:  # pages of its own: an array may lie where others were before
+    with mmap.mmap(-1, size) as block:  # new pages: an array may reuse memory of earlier ones
         block.write(b"1" * size)
         assert rss_bytes() >= before + size // 2
         assert peak_rss_bytes() >= rss_bytes() > 0

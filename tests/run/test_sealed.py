@@ -1,4 +1,4 @@
-"""Damage of a sealed file is always detected, and a crash leaves the file that was there before."""
+"""Damage to a sealed file is always detected, and a crash keeps the previous file."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ def same(path: Path, seed: int) -> bool:
     return record == RECORD and table.replace_schema_metadata().equals(pa.Table.from_batches(batches(seed)))
 
 
-def test_what_was_written_is_read(tmp_path):
+def test_a_sealed_file_is_read_back_as_written(tmp_path):
     sealed(tmp_path / "a.arrows")
     assert same(tmp_path / "a.arrows", seed=0)
     assert os.listdir(tmp_path) == ["a.arrows"]
 
 
-def test_a_file_may_have_a_record_only(tmp_path):
+def test_a_file_may_have_only_a_record(tmp_path):
     write_sealed(tmp_path / "a.arrows", iter(()), pa.schema({}), RECORD)
     table, record = read_sealed(tmp_path / "a.arrows")
     assert (table.num_rows, record) == (0, RECORD)
 
 
-def test_any_arrow_reader_opens_it(tmp_path):
+def test_any_arrow_reader_opens_a_sealed_file(tmp_path):
     data = sealed(tmp_path / "a.arrows")
     with pa.ipc.open_stream(data) as stream:
         assert stream.read_all().replace_schema_metadata().equals(pa.Table.from_batches(batches()))
 
 
-def test_numbers_that_json_does_not_have_are_refused(tmp_path):
+def test_numbers_that_json_cannot_represent_are_refused(tmp_path):
     with pytest.raises(ValueError, match="JSON"):
         write_sealed(tmp_path / "a.arrows", batches(), SCHEMA, {"radius": float("inf")})
     assert os.listdir(tmp_path) == []
@@ -103,7 +103,7 @@ def test_the_seal_of_another_file_is_detected(tmp_path):
         read_sealed(tmp_path / "1")
 
 
-# A seal can be put under anything: it keeps out accidents, not strangers.
+# Anybody can compute a seal: it detects accidents, not attacks.
 
 
 def resealed(path: Path, content: bytes) -> Path:
@@ -132,7 +132,7 @@ def test_a_sealed_file_with_an_invalid_record_is_refused(tmp_path, record):
 
 
 def test_compressed_contents_are_refused(tmp_path):
-    """A few bytes that tell of a compressed terabyte."""
+    """A few bytes could decompress to a terabyte."""
     for compression in ("zstd", "lz4"):
         with pytest.raises(SealBroken, match="an unexpected or compressed"):
             read_sealed(resealed(tmp_path / "a.arrows", stream(NUMBERS, compression=compression)))
@@ -141,16 +141,16 @@ def test_compressed_contents_are_refused(tmp_path):
         read_sealed(resealed(tmp_path / "a.arrows", stream(words)))
 
 
-def test_strings_outside_of_their_bytes_are_refused(tmp_path):
+def test_strings_with_offsets_outside_their_bytes_are_refused(tmp_path):
     whole = stream(pa.record_batch({"x": pa.array(["abc"])}))
-    place = whole.rindex(np.array([0, 3], np.int32).tobytes())  # its offsets stand before its bytes, at the end
+    place = whole.rindex(np.array([0, 3], np.int32).tobytes())  # the offsets before its bytes, at the end of the file
     reaching = whole[:place] + np.array([0, 1 << 30], np.int32).tobytes() + whole[place + 8 :]
     with pytest.raises(SealBroken, match="its seal is intact, but"):
         read_sealed(resealed(tmp_path / "a.arrows", reaching))
 
 
 def test_any_sealed_bytes_are_a_table_or_refused(tmp_path):
-    """Numbers in the stream are believed as far as the file goes, and never asked memory for."""
+    """Sizes in the stream are checked against the size of the file before memory is allocated."""
     whole = stream(pa.record_batch({"x": pa.array([1.0, 2.0]), "name": pa.array(["a", "bcd"])}))
     for place in range(len(whole)):
         for value in (0, 0x7F, 0x80, 0xFF):
@@ -160,11 +160,11 @@ def test_any_sealed_bytes_are_a_table_or_refused(tmp_path):
                 read_sealed(resealed(tmp_path / "a.arrows", bytes(changed)))
 
 
-# Crashes: at every step of a write, the old file stays as it was.
+# Crashes: at every step of a write, the old file is unchanged.
 
 
 class Killed(BaseException):
-    """Ends the program: no handler of errors sees it."""
+    """Simulates a kill: handlers of `Exception` do not catch it."""
 
 
 def crash(*_: object) -> None:
@@ -176,7 +176,7 @@ def full_disk(*_: object) -> None:
 
 
 @pytest.mark.parametrize("step", ["os.replace", "os.fsync"])
-def test_crash_before_the_rename_leaves_the_old_file(tmp_path, monkeypatch, step):
+def test_a_crash_before_the_rename_keeps_the_old_file(tmp_path, monkeypatch, step):
     path = tmp_path / "a.arrows"
     before = sealed(path, seed=1)
     with monkeypatch.context() as crashing:
@@ -184,12 +184,12 @@ def test_crash_before_the_rename_leaves_the_old_file(tmp_path, monkeypatch, step
         with pytest.raises(Killed):
             sealed(path, seed=2)
     assert path.read_bytes() == before
-    sealed(path, seed=3)  # what the crash left does not stand in the way
+    sealed(path, seed=3)  # the leftovers of the crash do not prevent another write
     assert same(path, seed=3)
     assert os.listdir(tmp_path) == ["a.arrows"]
 
 
-def test_crash_in_the_middle_of_the_rows_leaves_the_old_file(tmp_path):
+def test_a_crash_while_rows_are_written_keeps_the_old_file(tmp_path):
     path = tmp_path / "a.arrows"
     before = sealed(path, seed=1)
 
@@ -203,7 +203,7 @@ def test_crash_in_the_middle_of_the_rows_leaves_the_old_file(tmp_path):
 
 
 @pytest.mark.parametrize("step", ["os.replace", "os.fsync"])
-def test_full_disk_leaves_the_old_file_and_no_other(tmp_path, monkeypatch, step):
+def test_a_full_disk_keeps_the_old_file_and_leaves_no_other(tmp_path, monkeypatch, step):
     path = tmp_path / "a.arrows"
     before = sealed(path, seed=1)
     with monkeypatch.context() as full:
@@ -221,8 +221,8 @@ def test_a_missing_folder_is_a_run_error(tmp_path):
             sealed(folder / "a.arrows")
 
 
-def test_the_order_of_steps_survives_a_power_failure(tmp_path, monkeypatch):
-    """The file's bytes are on the disk before its name, and the name before the write is called done."""
+def test_data_is_synced_before_the_rename_and_the_folder_after_it(tmp_path, monkeypatch):
+    """So a power failure leaves either the old file or the complete new one."""
     steps: list[str] = []
     fsync, replace = os.fsync, os.replace
 
@@ -241,7 +241,7 @@ def test_the_order_of_steps_survives_a_power_failure(tmp_path, monkeypatch):
     assert steps == ["sync .a.arrows.writing", "rename .a.arrows.writing a.arrows", "sync the folder"]
 
 
-# No file of ours can run code.
+# Reading a file of a run cannot run code.
 
 
 def test_no_source_uses_pickle():

@@ -1,4 +1,4 @@
-"""Which models a run trains: every combination once, in the order of the lists, and the values of `auto`."""
+"""A grid has every combination of options once, in the order of the lists, and `auto` options get valid values."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def window_of(scale: float = 1.0, labels: Any = None, weights: Any = ()) -> Wind
 
 
 def window_for(loss: str) -> Window:
-    """With labels that the loss accepts."""
+    """A window with labels that the loss accepts."""
     return window_of(labels=np.abs(window_of().labels)) if LOSSES[loss].lowest_label == 0.0 else window_of()
 
 
@@ -48,7 +48,7 @@ def candidates(
     return candidates_of(options, window or window_of(), "dense", rows, features, targets)
 
 
-# Lists.
+# Lists of options.
 
 
 def test_a_grid_has_every_combination_in_the_order_of_the_lists():
@@ -77,7 +77,7 @@ def test_a_grid_has_each_combination_once(losses, powers, sigmas, balls):
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_numbers_that_are_not_given_are_found_from_the_rows(loss):
+def test_numbers_that_are_not_given_are_computed_from_the_rows(loss):
     window = window_for(loss)
     options = ModelOptions(loss=loss, sigma=1e-3, intercept=0.5, returns="average", batch=3, seed=7)
     (one,) = candidates(options, window)
@@ -103,7 +103,7 @@ def test_numbers_that_are_given_are_used():
     assert one.shape == 0.25
 
 
-def test_the_ball_of_several_labels_is_the_widest_that_any_needs():
+def test_the_ball_of_several_labels_is_the_largest_that_any_label_needs():
     labels = np.random.default_rng(1).normal(size=(ROWS, 3)) * [1.0, 10.0, 0.1]
     options = ModelOptions(loss="squared", sigma=1e-3, label=("a", "b", "c"))
     (one,) = candidates(options, window_of(labels=labels), targets=3)
@@ -118,14 +118,14 @@ def test_numbers_out_of_range_are_refused_with_a_remedy():
     assert "--sigma" in refused.value.remedy
 
 
-# σ is found.
+# Automatic σ.
 
 
 def sigmas(options: ModelOptions | None = None, **given: Any) -> list[float]:
     return [one.sigma for one in candidates(options or ModelOptions(intercept=0.0), **given)]
 
 
-def test_the_ladder_descends_by_the_root_of_ten_around_its_unit():
+def test_the_ladder_descends_by_factors_of_root_ten_around_its_unit():
     found = sigmas()
     assert len(found) == LADDER_LENGTH
     assert found == sorted(found, reverse=True)
@@ -138,32 +138,32 @@ def test_the_ladder_descends_by_the_root_of_ten_around_its_unit():
 
 
 @pytest.mark.parametrize("factor", [2, 8, 1024])
-def test_the_ladder_goes_as_one_over_the_rows(factor):
+def test_the_ladder_is_inversely_proportional_to_the_rows(factor):
     assert sigmas(rows=10_000 * factor) == [sigma / factor for sigma in sigmas()]
 
 
 @pytest.mark.parametrize("scale", [0.25, 2.0, 64.0])
-def test_the_ladder_goes_as_the_squared_norm(scale):
+def test_the_ladder_is_proportional_to_the_squared_norm(scale):
     found = sigmas(window=window_of(scale))
     np.testing.assert_allclose(found, [sigma * scale * scale for sigma in sigmas()], rtol=1e-12)
 
 
 @pytest.mark.parametrize("loss", LOSSES)
-def test_the_ladder_goes_as_the_curvature_of_the_loss(loss):
-    """And as one over the unit of the labels."""
+def test_the_ladder_is_proportional_to_the_curvature_of_the_loss(loss):
+    """It is also inversely proportional to the unit of the labels."""
     window = window_for(loss)
     curvature = LOSSES[loss].curvature / LOSSES["logistic"].curvature / LOSSES[loss].unit(window.labels)
     found = sigmas(ModelOptions(loss=loss, intercept=0.0), window=window)
     np.testing.assert_allclose(found, np.multiply(sigmas(), curvature), rtol=1e-12)
 
 
-def test_the_constant_of_the_intercept_is_a_feature_of_every_row():
+def test_the_constant_of_the_intercept_counts_as_a_feature_of_every_row():
     with_it = sigmas(ModelOptions(intercept=3.0))
     norms = (window_of().values.astype(float).reshape(ROWS, FEATURES) ** 2).sum(axis=1)
     np.testing.assert_allclose(with_it, np.multiply(sigmas(), (norms.mean() + 9.0) / norms.mean()), rtol=1e-12)
 
 
-def test_wide_data_get_the_usual_sigma_alone():
+def test_wide_data_get_only_the_usual_sigma():
     """The lanes of a race would take gigabytes."""
     at_the_limit, beyond = (sigmas(features=features) for features in (MANY_FEATURES - 1, MANY_FEATURES))
     assert len(at_the_limit) == LADDER_LENGTH
@@ -186,7 +186,7 @@ def test_wide_data_get_the_usual_sigma_alone():
     ids=["one", "losses", "balls", "p", "p-losses", "p-listed-losses"],
 )
 def test_automatic_choices_never_make_more_than_64_lanes(options, targets):
-    """Except for listed values and for one model per class."""
+    """Listed values and models of several classes are not limited."""
     found = candidates(options, targets=targets)
     each = (
         len({(one.loss, one.norm.p, one.own.ball) for one in found})
@@ -197,16 +197,16 @@ def test_automatic_choices_never_make_more_than_64_lanes(options, targets):
     assert values == PgsCandidates().count(options, targets)
     assert values == 1 or len(found) * targets <= MOST_CANDIDATES
     if 2 * each * targets <= MOST_CANDIDATES:
-        assert values > 1, "more would have been possible"
+        assert values > 1, "more candidates would be possible"
     usual = sigmas(ModelOptions(loss=options.loss), targets=1000)
-    assert {one.sigma for one in found if one.norm.p == 2.0} >= set(usual), "the usual σ is always among them"
+    assert {one.sigma for one in found if one.norm.p == 2.0} >= set(usual), "the usual σ is always a candidate"
 
 
-# p is found.
+# Automatic p.
 
 
 @pytest.mark.parametrize("features", [3, 28, 1000, 47_236, 10**7])
-def test_p_auto_tries_the_usual_and_the_one_for_so_many_features(features):
+def test_p_auto_tries_the_usual_values_and_the_one_for_the_number_of_features(features):
     logarithm = 2.0 * math.log(features)
     near_one = logarithm / (logarithm - 1.0)
     found = [one.norm.p for one in candidates(ModelOptions(p="auto", sigma=1e-3), features=features)]
@@ -220,7 +220,7 @@ def test_p_auto_with_one_or_two_features_is_valid(features):
 
 
 def test_each_p_has_a_ladder_in_its_own_norm():
-    """t0 and σ are made for ‖x‖_q."""
+    """t0 and σ depend on ‖x‖_q."""
     window, found = window_of(), candidates(ModelOptions(p=(2.0, 1.5), intercept=0.0))
     x = window.values.astype(float).reshape(ROWS, FEATURES)
     for p, q in ((2.0, 2.0), (1.5, 3.0)):
@@ -233,7 +233,7 @@ def test_each_p_has_a_ladder_in_its_own_norm():
 # Targets and lanes.
 
 
-def test_a_target_for_each_class_or_label():
+def test_there_is_one_target_for_each_class_or_label():
     classes = targets_of(ModelOptions(classes=(3.0, 7.0, 20.0)))
     assert [(t.name, t.column, t.positive) for t in classes] == [("3", 0, 0.0), ("7", 0, 1.0), ("20", 0, 2.0)]
     labels = targets_of(ModelOptions(label=("a", "b")))
@@ -242,14 +242,14 @@ def test_a_target_for_each_class_or_label():
 
 
 def test_classes_have_different_names():
-    """They name the columns of predictions."""
+    """The names become columns of predictions."""
     for classes in [(1_000_001.0, 1_000_002.0, 1_000_003.0), (0.1, 0.1000001, 5.0), (-1.0, 0.0, 2.0**53)]:
         names = [target.name for target in targets_of(ModelOptions(classes=classes))]
         assert len(set(names)) == 3
         assert [float(name) for name in names] == list(classes)
 
 
-def test_lanes_are_candidate_by_candidate_and_target_by_target():
+def test_lanes_are_ordered_by_candidate_and_then_by_target():
     options = ModelOptions(sigma=(1e-3, 1e-4), classes=(3.0, 7.0, 20.0))
     lanes = lanes_of(candidates(options, targets=3), targets_of(options))
     assert [(lane.sigma, lane.target.positive) for lane in lanes] == [
@@ -261,7 +261,7 @@ def test_lanes_are_candidate_by_candidate_and_target_by_target():
     assert [(lane.target.column, lane.target.positive) for lane in lanes] == [(0, None), (1, None)]
 
 
-def test_lanes_of_targets_that_joined_later_are_in_groups_of_their_own():
+def test_lanes_of_targets_that_joined_later_are_in_separate_groups():
     """They have taken fewer steps."""
     options = ModelOptions(sigma=0.1, threads=3)
     early, late = lanes_of(candidates(options), [Target("a", 0, 0.0), Target("b", 0, 1.0, joined=1)])

@@ -1,4 +1,4 @@
-"""The race: when candidates are judged, how, on which rows, which are left, and that pauses change nothing."""
+"""The race: when and on which rows candidates are judged, which are kept, and that pauses change nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from streampgs.stage import Bundle
 FEATURES = 4
 TIE = 0.0015
 WORST = 1e300
-"""Stands for a merit that is not finite."""
+"""Replaces a merit that is not finite."""
 ONE_TARGET = [Target("label")]
 
 
@@ -48,7 +48,7 @@ def window_of(x: Any, labels: Any, weights: Any = ()) -> Window:
 
 
 class StandIn:
-    """Lanes whose weights a test chooses."""
+    """Lanes with weights chosen by a test."""
 
     def __init__(self, specs: Any, weights: Any) -> None:
         self.specs = list(specs)
@@ -78,7 +78,7 @@ def race_of(field: Any, targets: Any, heats: Any, judges_on: bool, validation: W
 
 
 def judge(made: Race, lanes: Any, *where: Any) -> list[int] | None:
-    """Which lanes are kept, if others are dropped."""
+    """The lanes that are kept, or None if none are dropped."""
     made.lanes, lanes.kept = lanes, None
     dropped = made.judge(*where)
     assert dropped == (lanes.kept is not None)
@@ -103,14 +103,14 @@ def noisy_window(rows: int = 2000, seed: int = 0, classes: bool = True) -> Windo
 
 
 def off_by(angle: float) -> Any:
-    """Weights that point away from the truth."""
+    """Weights at an angle to the truth."""
     return TRUTH + angle * np.array([0.0, 2.0, 1.0, 0.0, 0.0]) * np.linalg.norm(TRUTH)
 
 
 def judged_at(
     made: Race, lanes: StandIn, window: Window, batch: int = 1, until: int = 10_000, cuts: Any = ()
 ) -> list[Any]:
-    """Let the rows go by as the trainer does, in pieces that end at `cuts` and at marks; what was judged and when."""
+    """Advance like the trainer, with stops at `cuts` and at marks. Return the rows of each judgement and the lanes kept."""
     seen, rows, row = [], 0, 0
     while rows < until:
         if made.next_mark is not None and rows >= made.next_mark:
@@ -121,7 +121,7 @@ def judged_at(
         if made.next_mark is not None:
             step = min(step, -(-(made.next_mark - rows) // batch) * batch)
         rows += step
-        row = rows % (window.rows - 600)  # as if other windows followed
+        row = rows % (window.rows - 600)  # start over, like the next window
     return seen
 
 
@@ -129,7 +129,7 @@ def judged_at(
 
 
 @given(candidates=st.integers(1, 400), rows=st.integers(1, 10**12), searching=st.booleans())
-def test_heats_narrow_step_by_step_in_the_first_half_epoch(candidates, rows, searching):
+def test_heats_reduce_the_candidates_to_one_within_half_an_epoch(candidates, rows, searching):
     heats = heats_for(candidates, rows, searching)
     assert bool(heats) == (searching and candidates > 1)
     if not heats:
@@ -165,7 +165,7 @@ def field_of(made: Race, angles: Any = None) -> StandIn:
     return StandIn(lanes_of(made.candidates, made.targets), [off_by(angle) for angle in angles])
 
 
-def test_marks_divide_each_heat_evenly_and_end_with_it():
+def test_marks_divide_each_heat_evenly_and_the_last_one_ends_it():
     made = race()
     seen = judged_at(made, field_of(made), noisy_window(), until=8000)
     assert [rows for rows, _ in seen] == [250, 500, 750, 1000, *range(1375, 4001, 375)]
@@ -180,7 +180,7 @@ def test_marks_divide_each_heat_evenly_and_end_with_it():
     judges_on=st.booleans(),
 )
 @hypothesis_settings(max_examples=25)
-def test_marks_come_at_the_same_rows_wherever_calls_end(cuts, batch, count, judges_on):
+def test_marks_are_at_the_same_rows_wherever_calls_end(cuts, batch, count, judges_on):
     cuts = sorted({cut // batch * batch for cut in cuts})
     whole, cut = race(count, judges_on=judges_on), race(count, judges_on=judges_on)
     window = noisy_window()
@@ -199,7 +199,7 @@ def test_a_race_over_very_few_rows_ends_with_one_candidate(rows, batch):
     assert [len(kept) for _, kept in seen if kept is not None] == [4, 1]
 
 
-def test_without_heats_marks_grow_with_the_rows_if_judging_continues():
+def test_without_heats_the_steps_between_marks_grow_with_the_rows():
     assert race(heats=[]).next_mark is None
     made = race(heats=[], judges_on=True)
     seen = [rows for rows, _ in judged_at(made, field_of(made), noisy_window(), until=100_000)]
@@ -211,7 +211,7 @@ def test_without_heats_marks_grow_with_the_rows_if_judging_continues():
 
 
 def test_only_the_latest_marks_are_kept():
-    """A run of years has a checkpoint of the same size."""
+    """So checkpoints do not grow in long runs."""
     made = race(heats=[], judges_on=True)
     seen = judged_at(made, field_of(made), noisy_window(), until=200_000)
     kept = [mark.rows for mark in made.progress.marks]
@@ -219,10 +219,10 @@ def test_only_the_latest_marks_are_kept():
     assert kept == [rows for rows, _ in seen][-len(kept) :]
 
 
-# Who is left.
+# Which candidates are kept.
 
 
-def test_the_better_half_is_left_and_then_the_best():
+def test_the_better_half_is_kept_and_then_the_best():
     angles = [0.4, 0.0, 0.3, 0.1, 0.8, 0.2, 0.05, 0.6]
     made = race()
     seen = judged_at(made, field_of(made, angles), noisy_window(), until=8000)
@@ -271,33 +271,33 @@ def with_merits(merits: Any, candidates: Any = None) -> Race:
     [
         ([0.5, 0.4, 0.3], 2),
         ([0.3, 0.4, 0.5], 0),
-        # Within the tie the larger σ, which comes first here.
+        # In a tie the larger σ leads, which is the first one here.
         ([0.4 * (1 + 0.9 * TIE), 0.4, 0.6], 0),
         ([0.4 * (1 + 1.1 * TIE), 0.4, 0.6], 1),
         ([0.6, 0.4 * (1 + 0.9 * TIE), 0.4], 1),
         ([0.4, 0.4, 0.4], 0),
         ([0.0, 0.0, 0.0], 0),
-        # A merit that is not finite is worse than all others, and not a tie.
+        # A merit that is not finite is worse than all others and never ties.
         ([WORST, 0.4, 0.5], 1),
         ([WORST, WORST, 0.5], 2),
         ([0.5, WORST, 0.4], 2),
     ],
 )
-def test_the_leader_is_the_best_and_among_equals_the_largest_sigma(merits, leads):
+def test_the_leader_has_the_best_merit_and_in_a_tie_the_largest_sigma(merits, leads):
     assert with_merits(merits).leader() == leads
-    # In any order.
+    # The same in reverse order.
     turned = [candidate(10.0**-k) for k in range(len(merits))][::-1]
     assert with_merits(merits[::-1], turned).leader() == len(merits) - 1 - leads
 
 
 @pytest.mark.parametrize("merits", [[WORST] * 3, [WORST, WORST, WORST]])
-def test_one_candidate_leads_even_if_no_merit_is_finite(merits):
+def test_there_is_a_leader_even_if_no_merit_is_finite(merits):
     assert with_merits(merits).leader() in range(3)
 
 
 @pytest.mark.parametrize("other", [{"loss": "logistic"}, {"p": 1.5}])
-def test_equals_differ_in_sigma_alone(other):
-    """Of another loss or norm a larger σ says nothing."""
+def test_a_tie_needs_the_same_loss_and_norm(other):
+    """Sizes of σ are comparable only within one loss and norm."""
     field = [candidate(1e-2, **other), candidate(1e-3), candidate(1e-4)]
     assert with_merits([0.4001, 0.5, 0.4], field).leader() == 2
     assert with_merits([0.4001, 0.4001, 0.4], field).leader() == 1
@@ -318,18 +318,18 @@ def test_merits_are_means_over_the_later_half_of_the_marks():
         Mark(k, 10, [0.0, 0.0], merits, [None, None]) for k, merits in enumerate([early, early, late, late])
     ]
     assert made.leader() == 1
-    made.progress.marks[2] = replace(made.progress.marks[2], merits=[0.3, 0.5])  # mean 0.45 against 0.5
+    made.progress.marks[2] = replace(made.progress.marks[2], merits=[0.3, 0.5])  # mean 0.45 versus 0.5
     assert made.leader() == 0
 
 
-def test_before_the_first_mark_the_middle_one_leads():
+def test_before_the_first_mark_the_middle_candidate_leads():
     made = race(8)
     assert made.leader() == 4
     assert made.latest() is None
     assert race(1).leader() == 0
 
 
-def test_latest_is_the_last_judgement_of_the_leader():
+def test_latest_returns_the_last_judgement_of_the_leader():
     made = with_merits([0.5, 0.4, 0.6])
     made.progress.marks[-1] = replace(made.progress.marks[-1], losses=[1.0, 2.0, 3.0], accuracies=[0.1, 0.2, 0.3])
     assert made.latest() == (2.0, 0.2)
@@ -352,7 +352,7 @@ def judge_once(
     return made.progress.marks[-1]
 
 
-def test_loss_and_accuracy_are_those_of_the_returned_weights_on_the_rows_to_come():
+def test_loss_and_accuracy_are_those_of_the_returned_weights_on_the_next_rows():
     window, first = noisy_window(700), 500
     window.weights = np.random.default_rng(1).uniform(0.0, 2.0, 700)
     field, vectors = [candidate(), candidate(1e-4)], [off_by(0.3), off_by(0.0)]
@@ -367,7 +367,7 @@ def test_loss_and_accuracy_are_those_of_the_returned_weights_on_the_rows_to_come
     assert mark.merits[1] < mark.merits[0]
 
 
-def test_rows_behind_the_cursor_are_not_judged():
+def test_rows_before_the_cursor_are_not_judged():
     window = noisy_window(700)
     plain = judge_once([candidate()], [off_by(0.1)], window, 400)
     window.labels[:400] *= -1.0
@@ -377,8 +377,8 @@ def test_rows_behind_the_cursor_are_not_judged():
     assert judge_once([candidate()], [off_by(0.1)], window, 400) != plain
 
 
-def test_a_merit_does_not_see_the_scale_of_a_classifier():
-    """As σ shrinks all scores, a hinge loss may fall while accuracy falls with it."""
+def test_a_merit_does_not_depend_on_the_scale_of_a_classifier():
+    """A large σ shrinks all scores, so the hinge loss can fall although the accuracy falls."""
     window = noisy_window()
     mark = judge_once([candidate(), candidate(1e-4)], [off_by(0.3), 1e3 * off_by(0.3)], window)
     assert mark.merits[0] == pytest.approx(mark.merits[1], rel=1e-6)
@@ -402,7 +402,7 @@ def test_the_merit_of_a_regression_is_its_loss(loss):
     assert mark.accuracies == [None]
 
 
-def test_accuracy_of_several_classes_is_that_of_the_largest_score():
+def test_with_several_classes_the_largest_score_counts_for_accuracy():
     random = np.random.default_rng(2)
     x = random.normal(size=(500, FEATURES))
     vectors = random.normal(size=(3, FEATURES + 1))
@@ -419,7 +419,7 @@ def test_accuracy_of_several_classes_is_that_of_the_largest_score():
     assert mark.losses[0] == pytest.approx(weights @ np.mean(each, axis=0) / weights.sum(), rel=1e-9)
 
 
-def test_results_of_several_labels_are_means():
+def test_results_of_several_labels_are_averaged():
     window = noisy_window(500)
     one = judge_once([candidate()], [off_by(0.3)], window)
     other = judge_once([candidate()], [off_by(0.0)], window)
@@ -431,28 +431,28 @@ def test_results_of_several_labels_are_means():
         )
 
 
-def test_labels_as_a_lane_uses_them():
+def test_labels_are_converted_for_the_target_of_a_lane():
     labels = np.array([0.0, 2.0, 1.0, 2.0])
     assert labels_for(labels, candidate(positive=2.0)).tolist() == [-1.0, 1.0, -1.0, 1.0]
     assert labels_for(labels, candidate()).tolist() == labels.tolist()
     assert labels_for(np.stack([labels, -labels], axis=1), candidate(column=1)).tolist() == (-labels).tolist()
 
 
-# On which rows.
+# Which rows are judged.
 
 
-def test_validation_rows_are_used_and_the_windows_are_not():
+def test_validation_rows_are_judged_instead_of_the_window():
     validation, window = noisy_window(900, seed=5), noisy_window(300, seed=6)
     window.values[:] = np.nan
     field, vectors = [candidate()], [off_by(0.2)]
     mark = judge_once(field, vectors, window, 299, validation=validation)
     x, labels = validation.values.reshape(-1, FEATURES).astype(float), validation.labels
     right = (x @ vectors[0][1:] > 0.0) == (labels > 0.0)
-    assert mark.accuracies[0] == pytest.approx(right.mean(), rel=1e-12), "all of them, once no heat is on"
+    assert mark.accuracies[0] == pytest.approx(right.mean(), rel=1e-12), "without a heat, all rows are judged"
 
 
-def test_validation_rows_decide_who_is_left():
-    """Where they say the opposite of the window."""
+def test_validation_rows_decide_which_candidate_is_kept():
+    """The window alone would keep another candidate."""
     validation, window = noisy_window(2000, seed=5), noisy_window(2000, seed=6)
     validation.labels *= -1.0
     angles = [0.0, 0.2, 0.4, 0.6]
@@ -465,8 +465,8 @@ def test_validation_rows_decide_who_is_left():
         assert made.progress.left == [best]
 
 
-def test_in_a_heat_at_most_a_share_of_its_rows_is_judged():
-    """Judging eight models at each mark must not cost more than training them."""
+def test_in_a_heat_at_most_a_quarter_of_its_rows_is_judged():
+    """Judging eight models must not cost more than training them."""
     looked_at = []
 
     for rows in (8_000, 80_000):
@@ -498,14 +498,14 @@ def mean_hinge(window: Window, count: int) -> float:
     return float(np.maximum(0.0, 1.0 - window.labels[:count] * (x @ w[1:] + 0.1 * w[0])).mean())
 
 
-def test_at_the_end_of_a_window_the_rows_that_are_left_are_judged():
+def test_at_the_end_of_a_window_the_remaining_rows_are_judged():
     window = noisy_window(1000)
     mark = judge_once([candidate()], [off_by(0.1)], window, 997)
     assert mark.accuracies[0] in (0.0, 1 / 3, 2 / 3, 1.0)
 
 
-def test_rows_that_were_trained_on_before_are_not_judged_on():
-    """Rows that a stream's reservoir replays: here all whose labels are turned round."""
+def test_rows_that_were_trained_on_are_not_judged():
+    """These are rows that a stream's reservoir replays. Here they have flipped labels."""
     window, random = noisy_window(3000), np.random.default_rng(2)
     window.seen = random.random(3000) < 0.5
     clean = judge_once([candidate()], [off_by(0.0)], window, 500)
@@ -513,7 +513,7 @@ def test_rows_that_were_trained_on_before_are_not_judged_on():
     mark = judge_once([candidate()], [off_by(0.0)], window, 500)
     assert mark == clean
     assert mark.accuracies[0] > 0.9
-    window.seen[:] = True  # nothing else is left: better than no judgement
+    window.seen[:] = True  # if there are no other rows, replayed rows are judged
     assert judge_once([candidate()], [off_by(0.0)], window, 500).judged == 2500
 
 

@@ -20,7 +20,7 @@ MARKER = "secret-marker-of-the-tests"
 
 
 def delete_cache(run: Path) -> None:
-    """Wait for the downloads of sessions that have ended first."""
+    """Delete the cache, after the downloads of earlier sessions have ended."""
     for thread in threading.enumerate():
         if thread.name.startswith(("streampgs-copies", "streampgs-download")):
             thread.join(30)
@@ -36,7 +36,7 @@ def moto() -> Iterator[Moto]:
 
 @pytest.fixture(autouse=True)
 def credentials(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The environment of a user, without the settings of this machine."""
+    """Credentials in the environment, without other settings of the machine."""
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL_S3", "AWS_DEFAULT_REGION", "AWS_CA_BUNDLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", f"AK{MARKER}")
@@ -71,7 +71,7 @@ def proxied(impatient: None, moto: Moto, monkeypatch: pytest.MonkeyPatch) -> Ite
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """sparse-arrow and sparse-parquet, and their test rows with -test."""
+    """sparse-arrow and sparse-parquet, and their test rows in folders that end in -test."""
     base = tmp_path_factory.mktemp("tables")
     for file_format in ("arrow", "parquet"):
         write_dataset(
@@ -82,7 +82,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def undisturbed(folders: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The digest after two epochs on the shards on disk."""
+    """The digest after two epochs of training on the shards on disk."""
     known: dict[str, str] = {}
 
     def bits(file_format: str) -> str:

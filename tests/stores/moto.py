@@ -1,4 +1,4 @@
-"""A real object store on this machine, moto's server in its own process, and a proxy that injects faults."""
+"""An object store on this machine (moto's server in its own process), and a proxy that injects faults."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def free_port() -> int:
 
 
 class Moto:
-    """Objects are in the memory of the server process."""
+    """The server. Its objects are in the memory of its process."""
 
     def __init__(self, port: int | None = None) -> None:
-        assert PYTHON.exists(), "there is no .venv-moto with the object store for these tests: run ./scripts/test"
+        assert PYTHON.exists(), "these tests need .venv-moto with the object store: run ./scripts/test"
         self.port = port or free_port()
         environment = {**os.environ, "PYTHONWARNINGS": "ignore"}
         self.process = subprocess.Popen(
@@ -90,7 +90,7 @@ Request = tuple[str, str, int]
 
 
 class Proxy:
-    """Between a client and the store. `fault` gives the fault of each request, if any: "500",
+    """A proxy between a client and the store. `fault` gives the fault of each request, if any: "500",
     "503", "stall", "truncate", "shorten" (fewer bytes with a matching length), "close" or "flip"."""
 
     def __init__(self, port: int, fault: Callable[[Request], str | None] = lambda request: None) -> None:

@@ -1,4 +1,4 @@
-"""Valid addresses, and secrets that are never written."""
+"""Addresses are validated, and secrets in them are never written."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.stores.moto import Moto
         "s3://bucket/hour=?/x[1]*.parquet",
     ],
 )
-def test_addresses_are_kept_as_they_are(source: str) -> None:
+def test_addresses_are_not_changed(source: str) -> None:
     assert is_address(source)
     assert absolute(source) == source
 
@@ -91,7 +91,7 @@ def test_an_invalid_endpoint_is_an_error(endpoint: str, words: str, monkeypatch:
     assert MARKER not in str(refused.value)
 
 
-def test_absent_objects_are_reported_at_once(store: Moto, tmp_path: Path) -> None:
+def test_absent_objects_are_reported_without_retries(store: Moto, tmp_path: Path) -> None:
     for source, words in (
         ("s3://tables/no-such-folder", "does not exist"),
         ("s3://no-such-bucket/folder", "does not exist"),
@@ -102,13 +102,13 @@ def test_absent_objects_are_reported_at_once(store: Moto, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("option", ["run", "cache"])
-def test_runs_and_caches_are_on_this_disk(option: str, folders: Path, tmp_path: Path) -> None:
+def test_runs_and_caches_must_be_on_disk(option: str, folders: Path, tmp_path: Path) -> None:
     places = {"run": tmp_path / "run", option: Path("s3://bucket/folder")}
     with pytest.raises(OptionError, match=f"--{option} 's3:/bucket/folder' is not a folder on this disk"):
         streampgs.train(folders / "sparse-arrow", **places, **SMALL)
 
 
-def test_sources_are_recorded_as_they_were_given(folders: Path, store: Moto, tmp_path: Path) -> None:
+def test_sources_are_recorded_as_given(folders: Path, store: Moto, tmp_path: Path) -> None:
     address = store.upload(folders / "sparse-arrow", "recorded")
     streampgs.train(f"{address}/part-*", run=tmp_path / "run", rows=100, validation=address, **SMALL)
     record = streampgs.run.folder.RunFolder(tmp_path / "run").record()

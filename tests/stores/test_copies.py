@@ -1,4 +1,4 @@
-"""Which copies are downloaded, kept and deleted."""
+"""Copies of remote shards: which are downloaded, kept and deleted."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from streampgs.stores.download import COPY_TIME_NS, PART_BYTES
 
 @pytest.fixture
 def downloaded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The addresses downloaded, in order; those that end in 'bad' fail."""
+    """The downloaded addresses, in order. Downloads of addresses that end in 'bad' fail."""
     came: list[str] = []
     lock = threading.Lock()
 
@@ -66,18 +66,18 @@ def test_the_least_recently_used_copies_are_deleted_first(tmp_path: Path, downlo
     assert sorted(downloaded) == [remote.address for remote in (a, b, c, d)]
 
 
-def test_announced_copies_stay_and_take_no_space_that_is_needed(tmp_path: Path, downloaded: list[str]) -> None:
+def test_announced_copies_are_kept_unless_their_space_is_needed(tmp_path: Path, downloaded: list[str]) -> None:
     a, b, c, d = objects(tmp_path, "a b c d")
     with closing(Copies(tmp_path, 30)) as copies:
         copies.begin(0, [a, b])
         copies.wait_for([a, b], never)
-        copies.announce(1, [c, d])  # one of them fits
+        copies.announce(1, [c, d])  # only one of them fits
         copies.begin(1, [c, d])
         copies.wait_for([c, d], never)
         assert copies.is_here(c)
         assert copies.is_here(d)
         copies.announce(2, [a, b])
-        copies.begin(9, [b, c, d])  # not the announced key
+        copies.begin(9, [b, c, d])  # another key than announced
         copies.wait_for([b, c, d], never)
         assert here(tmp_path) == {b.name, c.name, d.name}
 
@@ -131,15 +131,15 @@ def test_a_failed_download_is_raised_by_wait_and_tried_again(tmp_path: Path, dow
 
 
 def test_incomplete_files_of_dead_writers_are_removed(tmp_path: Path) -> None:
-    """For any process id of the writer: in a container it is always the same."""
+    """The process id is not compared: in a container, it is always the same."""
     dead, alive = tmp_path / f".x.shard-{os.getpid()}-1", tmp_path / ".x.shard-999999999-1"
     dead.touch()
     with FileIO(new_file(alive), "r+"), closing(Copies(tmp_path, 30)):
         assert here(tmp_path) == {alive.name}
 
 
-def test_no_download_is_left_waiting_when_copies_are_closed(tmp_path, monkeypatch):
-    """Parts that did not start must end as well: a thread that waits for them would keep the process alive."""
+def test_no_download_is_left_waiting_after_close(tmp_path, monkeypatch):
+    """Parts that did not start must end too: a thread that waits for them would keep the process alive."""
     answered, asked = threading.Event(), threading.Event()
 
     class Source:

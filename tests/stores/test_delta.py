@@ -1,4 +1,4 @@
-"""Delta tables in a bucket are read with the same environment and the same retries as shards."""
+"""Delta tables in a bucket are read with the same credentials and retries as shards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.stores.moto import BUCKET, Moto, Proxy, Request
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    """A table on disk; tests upload it."""
+    """A table on disk, for tests to upload."""
     for number in range(4):
         whole = with_constants(rows(number), number)
         write_deltalake(str(tmp_path / "table"), whole, mode="append", partition_by=list(PARTITIONS))
@@ -36,7 +36,7 @@ def uploaded(table: Path, store: Moto, prefix: str) -> str:
     return f"s3://{BUCKET}/{prefix}"
 
 
-def test_listing_a_table_asks_for_none_of_its_files(table: Path, proxied: Proxy, moto: Moto) -> None:
+def test_listing_a_table_reads_no_data_files(table: Path, proxied: Proxy, moto: Moto) -> None:
     address = uploaded(table, moto, "delta/listed")
     assert len(locate([address]).paths) == 4
     assert not [path for _, path, _ in proxied.requests if path.endswith(".parquet")]
@@ -44,7 +44,7 @@ def test_listing_a_table_asks_for_none_of_its_files(table: Path, proxied: Proxy,
 
 
 class FailsAtFirst:
-    """The first requests for the log fail."""
+    """A fault in the first requests for the log."""
 
     def __init__(self, fault: str, times: int) -> None:
         self.fault, self.times = fault, times
@@ -89,7 +89,7 @@ def test_a_table_written_in_the_bucket_grows_and_changes(store: Moto, tmp_path: 
     ]
 
 
-def test_a_part_of_a_table_in_a_bucket_is_refused_and_the_table_named(table: Path, store: Moto) -> None:
+def test_a_part_of_a_table_in_a_bucket_is_refused_with_the_name_of_the_table(table: Path, store: Moto) -> None:
     address = uploaded(table, store, "delta/deep/part")
     day = next(path.name for path in table.iterdir() if path.name.startswith("day=2026-01"))
     sources = [
@@ -106,7 +106,7 @@ def test_a_part_of_a_table_in_a_bucket_is_refused_and_the_table_named(table: Pat
 
 
 @pytest.mark.parametrize("fault", ["500", "503", "truncate", "close"])
-def test_a_store_that_fails_in_passing_is_asked_again(fault: str, table: Path, proxied: Proxy, moto: Moto) -> None:
+def test_temporary_faults_of_a_store_are_retried(fault: str, table: Path, proxied: Proxy, moto: Moto) -> None:
     address = uploaded(table, moto, "delta/failing")
     expected = keys(address)
     proxied.fault = FailsAtFirst(fault, 5)
@@ -115,7 +115,7 @@ def test_a_store_that_fails_in_passing_is_asked_again(fault: str, table: Path, p
 
 
 @pytest.mark.parametrize("fault", ["500", "403", "close", "stall"])
-def test_a_log_that_does_not_come_is_an_error_without_secrets(
+def test_a_log_that_cannot_be_read_is_an_error_without_secrets(
     fault: str, table: Path, proxied: Proxy, moto: Moto
 ) -> None:
     address = uploaded(table, moto, "delta/away")

@@ -1,4 +1,4 @@
-"""New files are written under temporary names, and links, pipes and devices are not opened."""
+"""New files are written under temporary names. Links, pipes and devices are not opened."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from streampgs.files import new_file, open_regular, remove_leftovers
 
 
-def test_a_link_that_has_the_name_is_not_written_through(tmp_path: Path) -> None:
+def test_a_link_with_the_temporary_name_is_replaced_and_not_followed(tmp_path: Path) -> None:
     treasure = tmp_path / "treasure"
     treasure.write_text("gold")
     (tmp_path / ".a.writing").symlink_to(treasure)
@@ -20,7 +20,7 @@ def test_a_link_that_has_the_name_is_not_written_through(tmp_path: Path) -> None
     assert (tmp_path / ".a.writing").read_text() == "lead"
 
 
-def test_only_what_nobody_writes_any_more_is_a_leftover(tmp_path: Path) -> None:
+def test_only_files_without_a_writer_are_removed_as_leftovers(tmp_path: Path) -> None:
     (tmp_path / ".dead.writing").write_bytes(b"half")
     with open(new_file(tmp_path / ".alive.writing"), "wb"):
         remove_leftovers(tmp_path, ".*.writing")
@@ -29,7 +29,7 @@ def test_only_what_nobody_writes_any_more_is_a_leftover(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_leftovers_that_are_links_or_pipes_are_let_be(tmp_path: Path) -> None:
+def test_leftovers_that_are_links_are_not_removed(tmp_path: Path) -> None:
     (tmp_path / "treasure").write_text("gold")
     (tmp_path / ".link.writing").symlink_to(tmp_path / "treasure")
     remove_leftovers(tmp_path, ".*.writing")
@@ -37,7 +37,7 @@ def test_leftovers_that_are_links_or_pipes_are_let_be(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == [".link.writing", "treasure"]
 
 
-def test_a_pipe_and_a_device_are_no_files(tmp_path: Path) -> None:
+def test_pipes_devices_and_folders_are_refused(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
         with pytest.raises(OSError, match="it is not a regular file"):

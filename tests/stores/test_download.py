@@ -1,4 +1,4 @@
-"""A copy is assembled from ranges, and gets its name only with the right content."""
+"""A copy is assembled from ranges and gets its final name only if its content is right."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def fetched(remote: RemoteObject) -> bytes:
     return remote.copy.read_bytes()
 
 
-def test_ranges_fetched_in_parallel_make_a_whole(
+def test_ranges_fetched_in_parallel_give_the_whole_object(
     proxied: Proxy, moto: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PART_BYTES", 70_000)
@@ -36,7 +36,7 @@ def test_ranges_fetched_in_parallel_make_a_whole(
     assert sum(method == "GET" for method, _, _ in proxied.requests) > len(CONTENT) // 70_000
 
 
-def test_an_empty_object_is_an_empty_file(store: Moto, tmp_path: Path) -> None:
+def test_an_empty_object_becomes_an_empty_file(store: Moto, tmp_path: Path) -> None:
     etag = store.put("ranges/empty", b"")
     assert fetched(RemoteObject(f"s3://{BUCKET}/ranges/empty", 0, etag, tmp_path / "copies")) == b""
 
@@ -44,7 +44,7 @@ def test_an_empty_object_is_an_empty_file(store: Moto, tmp_path: Path) -> None:
 def test_an_object_uploaded_in_parts_is_downloaded_once(
     store: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its ETag is not a checksum of the content."""
+    """The ETag of such an object is not a checksum of its content."""
     store.put("ranges/parts", CONTENT)
     remote = RemoteObject(f"s3://{BUCKET}/ranges/parts", len(CONTENT), "0" * 32 + "-7", tmp_path / "copies")
     monkeypatch.setattr(access, "_version", lambda *_: remote.version)

@@ -1,4 +1,4 @@
-"""A fault between here and a store costs time or ends in a message; it never changes a bit."""
+"""Faults of the network or the store cost time or end with an error, but never change a bit."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _FOOTER_BYTES = 1 << 16
 
 
 def is_download(request: Request) -> bool:
-    """A request for the rows of a shard: those for footers have fixed sizes."""
+    """Whether a request is for the rows of a shard. Requests for footers have fixed sizes."""
     method, path, asked = request
     return method == "GET" and "/part-" in path and asked > _FOOTER_BYTES
 
 
 class EveryOtherTime:
-    """Each request fails the first time, succeeds the second time, and so on."""
+    """Each request fails the first time, succeeds the second time, fails the third time, and so on."""
 
     def __init__(self, fault: str) -> None:
         self.fault = fault
@@ -44,7 +44,7 @@ class EveryOtherTime:
 
 @pytest.mark.parametrize("fault", ["500", "503", "truncate", "close", "flip", "shorten"])
 @pytest.mark.parametrize("file_format", ["arrow", "parquet"])
-def test_passing_faults_do_not_change_a_bit(
+def test_temporary_faults_do_not_change_a_bit(
     fault: str,
     file_format: str,
     folders: Path,
@@ -81,7 +81,7 @@ def test_a_stalled_request_is_retried(
 def test_a_store_that_keeps_failing_ends_training_with_a_message(
     fault: str, folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
 ) -> None:
-    """In the middle of an epoch, with a checkpoint; resuming later gives the same bits."""
+    """Training ends in the middle of an epoch with a checkpoint, and resuming later gives the same bits."""
     address = moto.upload(folders / "sparse-parquet", "fails")
     run = tmp_path / "run"
     streampgs.train(address, run=run, rows=500, **SMALL)
@@ -118,7 +118,7 @@ def test_a_byte_that_is_always_wrong_is_never_used(
     assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed("arrow")
 
 
-def test_an_object_replaced_after_it_was_catalogued_is_refused(
+def test_an_object_that_was_replaced_after_it_was_catalogued_is_refused(
     folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path
 ) -> None:
     address = moto.upload(folders / "sparse-arrow", "replaced")
@@ -135,7 +135,7 @@ def test_an_object_replaced_after_it_was_catalogued_is_refused(
         streampgs.train(address, run=tmp_path / "run", epochs=2, **SMALL)
 
 
-def test_refused_credentials_are_reported_at_once_and_not_shown(
+def test_refused_credentials_are_reported_without_retries_and_not_shown(
     folders: Path, proxied: Proxy, moto: Moto, tmp_path: Path
 ) -> None:
     moto.upload(folders / "sparse-arrow", "refused")
@@ -149,7 +149,7 @@ def test_refused_credentials_are_reported_at_once_and_not_shown(
 def test_a_server_that_dies_pauses_training(
     folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undisturbed: Callable[[str], str]
 ) -> None:
-    """The server is killed while shards are downloaded; another replaces it, with the objects uploaded again."""
+    """The server is killed while shards are downloaded. A new server with the same objects replaces it."""
     server = Moto()
     address = server.upload(folders / "sparse-parquet", "dies")
     wanted: list[str] = []
@@ -163,7 +163,7 @@ def test_a_server_that_dies_pauses_training(
     proxy = Proxy(server.port, kill)
     monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.endpoint)
     run = tmp_path / "run"
-    # The command line with less patience.
+    # The command line with shorter retries.
     code = (
         "from streampgs.stores import patience\n"
         "patience.PATIENCE_SECONDS = 1.0\n"

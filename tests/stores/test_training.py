@@ -23,7 +23,7 @@ FORMATS = ["arrow", "parquet"]
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_the_same_bits_as_from_disk(
+def test_training_from_a_bucket_gives_the_same_bits_as_from_disk(
     file_format: str, folders: Path, store: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
 ) -> None:
     address = store.upload(folders / f"sparse-{file_format}", f"bits/{file_format}")
@@ -33,7 +33,7 @@ def test_the_same_bits_as_from_disk(
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
-def test_a_resume_without_the_copies_goes_on(
+def test_a_resume_downloads_deleted_copies_again(
     file_format: str, folders: Path, store: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
 ) -> None:
     address = store.upload(folders / f"sparse-{file_format}", f"resume/{file_format}")
@@ -44,7 +44,7 @@ def test_a_resume_without_the_copies_goes_on(
     assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed(file_format)
 
 
-def test_a_copy_that_somebody_wrote_to_is_fetched_anew(
+def test_a_modified_copy_is_downloaded_again(
     folders: Path, store: Moto, tmp_path: Path, undisturbed: Callable[[str], str]
 ) -> None:
     address = store.upload(folders / "sparse-arrow", "damaged-copy")
@@ -57,7 +57,7 @@ def test_a_copy_that_somebody_wrote_to_is_fetched_anew(
     assert streampgs.resume(run, epochs=2).dual_sha256 == undisturbed("arrow")
 
 
-def test_a_new_object_joins_in_as_a_new_file_does(folders: Path, store: Moto, tmp_path: Path) -> None:
+def test_a_new_object_joins_like_a_new_file(folders: Path, store: Moto, tmp_path: Path) -> None:
     old, new = tmp_path / "table", sorted((folders / "sparse-arrow-test").iterdir())[0]
     shutil.copytree(folders / "sparse-arrow", old)
     address = store.upload(old, "growing")
@@ -73,7 +73,7 @@ def test_a_new_object_joins_in_as_a_new_file_does(folders: Path, store: Moto, tm
     assert bits[0][0] > 2 * ROWS
 
 
-def test_who_follows_a_bucket_takes_what_comes(folders: Path, store: Moto, tmp_path: Path) -> None:
+def test_following_a_bucket_trains_on_new_objects(folders: Path, store: Moto, tmp_path: Path) -> None:
     source = tmp_path / "table"
     shutil.copytree(folders / "sparse-arrow", source)
     held_back = sorted(source.iterdir())[-1]
@@ -127,20 +127,20 @@ class WatchCache(Silent):
     def saved(self, checkpoint: str) -> None:
         size = 0
         for file in self.cache.rglob("*.shard"):
-            with suppress(FileNotFoundError):  # deleted since it was listed
+            with suppress(FileNotFoundError):  # deleted after it was listed
                 size += file.stat().st_size
         self.largest = max(self.largest, size)
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_a_small_cache_changes_no_bit_and_is_never_exceeded(file_format: str, store: Moto, tmp_path: Path) -> None:
-    """The cache holds five of 30 shards: each is downloaded repeatedly."""
+    """The cache holds five of 30 shards, so each is downloaded repeatedly."""
     folder = tmp_path / "table"
     write_dataset(folder, rows=2_400, kind="sparse", shards=30, format=file_format)
     address = store.upload(folder, f"limited/{file_format}")
     sizes = [file.stat().st_size for file in folder.iterdir()]
     small = {**SMALL, "window": "100kB", "epochs": 2, "checkpoint_seconds": 0.0}
-    # The cache is too small for decoded blocks, in both runs.
+    # In both runs, the cache is too small for decoded blocks.
     here = streampgs.train(folder, run=tmp_path / "here", no_cache=True, **small)
     run, limit = tmp_path / "there", 5 * max(sizes)
     observer = WatchCache(run / "cache")
@@ -165,7 +165,7 @@ def test_no_cache_is_refused(folders: Path, store: Moto, tmp_path: Path) -> None
 def test_commands_accept_addresses_and_remove_their_temporary_files(
     folders: Path, store: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In separate processes, which must end without output of the store's library."""
+    """The commands are separate processes, which must end without output of the store's library."""
     address = store.upload(folders / "sparse-parquet", "commands")
     test = store.upload(folders / "sparse-parquet-test", "commands-test")
     (tmp_path / "temporary").mkdir()
@@ -192,7 +192,7 @@ def test_commands_accept_addresses_and_remove_their_temporary_files(
     assert streampgs.train(f"{address}/part-*", run=tmp_path / "again", rows=100, **SMALL).rows == 100
 
 
-def test_inspection_reads_footers_and_labels_only(
+def test_inspection_reads_only_footers_and_labels(
     folders: Path, store: Moto, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for file_format in FORMATS:
@@ -203,7 +203,7 @@ def test_inspection_reads_footers_and_labels_only(
         assert inspect_data([address], *options) == here
 
 
-def test_several_classes_are_found_in_a_bucket_too(store: Moto, tmp_path: Path) -> None:
+def test_classes_are_found_in_a_bucket_as_on_disk(store: Moto, tmp_path: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -228,7 +228,7 @@ def test_several_classes_are_found_in_a_bucket_too(store: Moto, tmp_path: Path) 
 
 @pytest.mark.parametrize("file_format", FORMATS)
 def test_columns_are_encoded_in_a_bucket_as_on_disk(file_format: str, store: Moto, tmp_path: Path) -> None:
-    """Strings, numbers of all scales, and a column from the names of folders."""
+    """The columns are strings, numbers of all scales, and one from the names of folders."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -257,7 +257,7 @@ def test_columns_are_encoded_in_a_bucket_as_on_disk(file_format: str, store: Mot
     assert evaluate(model, [address]) == evaluate(model, [str(folder)])
 
 
-def test_files_on_disk_need_no_store_library(folders: Path, tmp_path: Path) -> None:
+def test_training_from_disk_does_not_load_a_store_library(folders: Path, tmp_path: Path) -> None:
     import subprocess
     import sys
 
@@ -270,8 +270,7 @@ def test_files_on_disk_need_no_store_library(folders: Path, tmp_path: Path) -> N
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
 
 
-def test_objects_of_a_bucket(folders: Path, store: Moto, tmp_path: Path) -> None:
-    """One object, and the bucket itself as a folder."""
+def test_a_single_object_can_be_the_source(folders: Path, store: Moto, tmp_path: Path) -> None:
     store.upload(folders / "sparse-arrow", "single")
     one = streampgs.train(f"s3://{BUCKET}/single/part-00000.arrow", run=tmp_path / "one", epochs=1, **SMALL)
     here = streampgs.train(folders / "sparse-arrow" / "part-00000.arrow", run=tmp_path / "here", epochs=1, **SMALL)

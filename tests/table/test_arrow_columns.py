@@ -1,4 +1,4 @@
-"""Rows [start, stop) fetched by positional reads are the rows that pyarrow reads, whatever stands around them."""
+"""Rows [start, stop) fetched by positional reads are the rows that pyarrow reads, next to columns of any type."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SPARSE = {
 
 
 class Fetched:
-    """A file opened for positional reads, that counts the bytes which it was asked for."""
+    """A file opened for positional reads that counts the requested bytes."""
 
     def __init__(self, path: Path, names: list[str]) -> None:
         self.data = path.read_bytes()
@@ -62,7 +62,7 @@ def write(path: Path, batches: list[pa.RecordBatch], **options: object) -> None:
             writer.write_batch(batch)
 
 
-# Any column, any rows of it.
+# Any rows of any column.
 
 NUMBERS = st.sampled_from([
     pa.bool_(), pa.int8(), pa.uint8(), pa.int16(), pa.uint32(), pa.int64(), pa.float16(), pa.float32(), pa.float64(),
@@ -84,7 +84,7 @@ def kinds(draw: st.DrawFn) -> pa.DataType:
 
 @st.composite
 def arrays(draw: st.DrawFn, kind: pa.DataType, size: int) -> pa.Array:
-    """A column of a type: numbers from a generator, since what matters is where the bytes lie, not their values."""
+    """A column of a type. Its numbers are random: the test is about the positions of bytes, not about values."""
     generator = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     density = draw(st.sampled_from([0.0, 0.1, 0.9]))
 
@@ -111,7 +111,7 @@ def arrays(draw: st.DrawFn, kind: pa.DataType, size: int) -> pa.Array:
 
 @given(data=st.data())
 @settings(max_examples=150)
-def test_rows_of_any_column_are_those_that_pyarrow_reads(tmp_path_factory, data):
+def test_rows_of_any_column_equal_those_that_pyarrow_reads(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("any") / "a.arrow"
     kind, before = data.draw(kinds()), data.draw(kinds())
     sizes = data.draw(st.lists(st.integers(0, 70), min_size=1, max_size=3))
@@ -130,8 +130,8 @@ def test_rows_of_any_column_are_those_that_pyarrow_reads(tmp_path_factory, data)
 
 
 @pytest.mark.parametrize("kind", [pa.bool_(), pa.int32(), pa.list_(pa.bool_()), pa.list_(pa.int8(), 3)], ids=str)
-def test_every_start_and_stop_around_the_bounds_of_bytes(tmp_path, kind):
-    """Bits can be fetched by whole bytes only: 0 … 20 crosses two of their bounds."""
+def test_every_start_and_stop_around_byte_boundaries(tmp_path, kind):
+    """Bits can only be fetched in whole bytes. Rows 0 … 20 cross two byte boundaries."""
     size = 20
     generator = np.random.default_rng(5)
     drop = generator.random(size) < 0.3
@@ -162,7 +162,7 @@ def test_only_the_bytes_of_the_rows_are_read(tmp_path):
     assert file.bytes_read == 4 * (3 + 1) + 4 * 3 * row_entries
 
 
-def test_offsets_alone_tell_the_lengths(tmp_path):
+def test_lengths_need_only_the_offsets(tmp_path):
     write(tmp_path / "a.arrow", [pa.record_batch(SPARSE)])
     file = Fetched(tmp_path / "a.arrow", ["indices"])
     block = file.blocks[0]
@@ -228,7 +228,7 @@ EXTRA: dict[str, pa.Array] = {
 
 
 def assert_wanted_columns(path: Path, expected: pa.Table) -> None:
-    """What the shard's reader gives for label, indices and values is what pyarrow gave to the writer."""
+    """The shard's reader returns the label, indices and values that were written."""
     shard = surveyed(path, Columns()).shard
     assert sum(shard.group_rows) == len(expected)
     assert sum(shard.group_entries) == len(expected["indices"].combine_chunks().flatten())
@@ -243,14 +243,14 @@ def assert_wanted_columns(path: Path, expected: pa.Table) -> None:
 
 
 @pytest.mark.parametrize("kind", EXTRA)
-def test_extra_columns_of_any_type_do_not_matter(tmp_path, kind):
+def test_extra_columns_of_any_type_are_ignored(tmp_path, kind):
     columns = {"x": EXTRA[kind], "label": SPARSE["label"], "y": EXTRA[kind], **SPARSE, "z": EXTRA[kind]}
     table = pa.table(columns)
     write(tmp_path / "a.arrow", table.to_batches(max_chunksize=2))
     assert_wanted_columns(tmp_path / "a.arrow", table)
 
 
-def test_all_extra_columns_at_once_in_any_order(tmp_path):
+def test_extra_columns_of_all_types_in_any_order_are_ignored(tmp_path):
     generator = np.random.default_rng(3)
     columns = list({**EXTRA, **SPARSE}.items())
     for attempt in range(20):
@@ -259,13 +259,13 @@ def test_all_extra_columns_at_once_in_any_order(tmp_path):
         assert_wanted_columns(tmp_path / f"{attempt}.arrow", table)
 
 
-def test_columns_of_the_same_name_do_not_matter_if_they_are_extra(tmp_path):
+def test_extra_columns_may_share_a_name(tmp_path):
     table = pa.Table.from_arrays([EXTRA["string"], *SPARSE.values(), EXTRA["boolean"]], ["x", *SPARSE, "x"])
     write(tmp_path / "a.arrow", table.to_batches())
     assert_wanted_columns(tmp_path / "a.arrow", table)
 
 
-# Files of other writers.
+# Other writers.
 
 
 def polars_frames() -> Iterator[tuple[str, pl.DataFrame]]:
@@ -290,14 +290,14 @@ def polars_frames() -> Iterator[tuple[str, pl.DataFrame]]:
 
 @pytest.mark.parametrize("compat_level", ["newest", "oldest"])
 @pytest.mark.parametrize("name", [name for name, _ in polars_frames()])
-def test_files_that_polars_writes(tmp_path, name, compat_level):
+def test_files_written_by_polars_are_read(tmp_path, name, compat_level):
     frame = dict(polars_frames())[name]
     level = getattr(pl.CompatLevel, compat_level)()
     frame.write_ipc(tmp_path / "a.arrow", compat_level=level, record_batch_size=300)
     assert_wanted_columns(tmp_path / "a.arrow", frame.to_arrow())
 
 
-def test_batches_that_duckdb_makes(tmp_path):
+def test_batches_made_by_duckdb_are_read(tmp_path):
     made = duckdb.sql(
         "SELECT 'row ' || i AS text, i % 2 = 0 AS label, [i, i + 1]::INTEGER[] AS indices, [0.5, i]::FLOAT[] AS values "
         "FROM range(5000) t(i)"
@@ -308,8 +308,8 @@ def test_batches_that_duckdb_makes(tmp_path):
 
 @pytest.mark.parametrize(("byte_order", "refused"), [(0, False), (1, True)], ids=["little", "big"])
 def test_numbers_in_another_byte_order_are_refused(byte_order, refused):
-    """No writer at hand makes such files, so this is the smallest footer: its table, whose field 1 is the schema's,
-    whose field 0 tells the byte order. Each table begins with the way back to its list of fields."""
+    """None of the available writers makes such files, so the test builds the smallest footer. Field 1 of its table is
+    the schema, and field 0 of the schema is the byte order. Each table begins with the distance to its list of fields."""
     footer_fields, footer = struct.pack("<4H", 8, 8, 0, 4), struct.pack("<iI", 8, 12)
     schema_fields, schema = struct.pack("<3Hxx", 6, 6, 4), struct.pack("<ihxx", 8, byte_order)
     data = struct.pack("<I", 12) + footer_fields + footer + schema_fields + schema

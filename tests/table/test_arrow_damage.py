@@ -1,7 +1,7 @@
-"""Damaged Arrow files: an error of ours or rows, but never a crash, a hang, or more memory than the file is large.
+"""A damaged Arrow file gives an error of this library or rows, but never a crash, a hang or more memory than its size.
 
-Arrow files have no checksums, so damage can also give other numbers, and nobody can tell; what is asked here is that
-all of it stays inside the file.
+Arrow files have no checksums, so damage can also change numbers undetected. These tests require that reads stay inside
+the file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def written(path: Path, table: pa.Table, compression: str | None = None) -> byte
 
 
 def read_all_there_is(path: Path) -> int:
-    """All that reading a shard ever does with an Arrow file; gives the rows that it seemed to have."""
+    """Do all reads of an Arrow shard. Return the number of rows that it seems to have."""
     size = path.stat().st_size
     shard, rows = surveyed(path, Columns()).shard, 0
     with open_shard(path, shard.fingerprint) as file:
@@ -84,12 +84,12 @@ def read_group(file: OpenShard, number: int, columns: Sequence[str], rows: int, 
         for column in slices.columns(file.file, 0, rows, take).values():
             column.validate()
             assert len(column) == rows
-    except (Damaged, pa.ArrowInvalid):  # reading a window names the shard and makes it a DataError
+    except (Damaged, pa.ArrowInvalid):  # when a window is read, these become a DataError that names the shard
         pass
 
 
 def damaged(data: bytes) -> Iterator[bytes]:
-    """Every byte in turn: one of its bits, or all of them."""
+    """Damage each byte in turn: one of its bits, or all of them."""
     for place in range(len(data)):
         copy = bytearray(data)
         copy[place] ^= 0xFF if place % 3 == 0 else 1 << (place % 8)
@@ -97,7 +97,7 @@ def damaged(data: bytes) -> Iterator[bytes]:
 
 
 def refusals(path: Path, versions: Iterator[bytes]) -> int:
-    """How many of these contents are refused, each by an error of ours that names the file."""
+    """The number of versions that are refused. Each refusal is an error of this library that names the file."""
     refused = 0
     for data in versions:
         path.write_bytes(data)
@@ -110,7 +110,7 @@ def refusals(path: Path, versions: Iterator[bytes]) -> int:
 
 
 @pytest.mark.parametrize("table", TABLES)
-def test_any_damaged_byte_of_a_plain_file(tmp_path, table):
+def test_a_damaged_byte_of_an_uncompressed_file_gives_rows_or_an_error(tmp_path, table):
     path = tmp_path / "a.arrow"
     whole = written(path, TABLES[table])
     assert read_all_there_is(path) == len(TABLES[table])
@@ -118,7 +118,7 @@ def test_any_damaged_byte_of_a_plain_file(tmp_path, table):
 
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
-def test_any_damaged_byte_of_a_compressed_file(tmp_path, compression):
+def test_a_damaged_byte_of_a_compressed_file_gives_rows_or_an_error(tmp_path, compression):
     path = tmp_path / "a.arrow"
     whole = written(path, TABLES["sparse"], compression)
     assert read_all_there_is(path) == len(TABLES["sparse"])
@@ -127,7 +127,7 @@ def test_any_damaged_byte_of_a_compressed_file(tmp_path, compression):
 
 @given(data=st.data())
 @settings(max_examples=100)
-def test_any_damage_at_many_places(tmp_path_factory, data):
+def test_damage_in_many_positions_gives_rows_or_an_error(tmp_path_factory, data):
     path = tmp_path_factory.mktemp("damage") / "a.arrow"
     whole = written(path, data.draw(st.sampled_from(list(TABLES.values()))), data.draw(st.sampled_from(COMPRESSIONS)))
     copy = bytearray(whole)
@@ -140,7 +140,7 @@ def test_any_damage_at_many_places(tmp_path_factory, data):
 
 @given(st.binary(max_size=200))
 @settings(max_examples=100)
-def test_metadata_of_any_bytes(data):
+def test_metadata_of_random_bytes_is_read_or_reported_as_damage(data):
     for read in (read_footer, read_batch_metadata):
         try:
             read(data)
@@ -149,8 +149,8 @@ def test_metadata_of_any_bytes(data):
 
 
 @pytest.mark.parametrize("promise", [1 << 31, 1 << 40, (1 << 63) - 1])
-def test_metadata_that_promises_too_much_is_not_believed(tmp_path, promise):
-    """Every count of the file's metadata in turn becomes one that would ask for a great deal of memory."""
+def test_counts_in_the_metadata_that_are_too_large_are_refused(tmp_path, promise):
+    """Each count of the file's metadata in turn becomes one that would need too much memory."""
     whole = written(tmp_path / "a.arrow", pa.table({"label": np.zeros(5, np.int8), "indices": [[1, 2]] * 5}))
 
     def versions() -> Iterator[bytes]:
@@ -163,14 +163,14 @@ def test_metadata_that_promises_too_much_is_not_believed(tmp_path, promise):
     assert refusals(tmp_path / "a.arrow", versions()) > 5
 
 
-def test_shard_that_changed_its_size_is_refused(tmp_path):
+def test_a_shard_whose_size_has_changed_is_refused(tmp_path):
     path = tmp_path / "a.arrow"
     whole = written(path, TABLES["sparse"])
     with pytest.raises(DataError, match=rf"has {len(whole):,} bytes and not {len(whole) + 1:,} as catalogued"):
         open_shard(path, Fingerprint(len(whole) + 1, 0, ""))
 
 
-def test_shard_shortened_while_it_is_read_is_an_error_that_names_it(tmp_path):
+def test_a_shard_that_is_truncated_while_it_is_read_is_named(tmp_path):
     path = tmp_path / "a.arrow"
     whole = written(path, TABLES["dense"])
     shard = surveyed(path, Columns()).shard

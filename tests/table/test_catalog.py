@@ -1,4 +1,4 @@
-"""The catalog: what it says of the shards, that it never renumbers them, and that no change of a shard escapes it."""
+"""The catalog describes the shards, never renumbers them, and detects every change of a shard."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def catalog_of(*sources: Path, columns: Columns = Columns()) -> Catalog:
 
 
 @pytest.mark.parametrize("compression", [None, "lz4", "zstd"])
-def test_arrow_groups_are_its_record_batches(tmp_path, compression):
+def test_the_groups_of_an_arrow_file_are_its_record_batches(tmp_path, compression):
     write_arrow(sparse(10), tmp_path / "a.arrow", 4, compression)
     (shard,) = catalog_of(tmp_path).shards
     assert (shard.format, shard.rows, shard.entries) == ("arrow", 10, 13)
@@ -60,17 +60,17 @@ def test_arrow_groups_are_its_record_batches(tmp_path, compression):
     assert shard.decoded == (compression is not None)
 
 
-def test_parquet_groups_are_its_row_groups(tmp_path):
+def test_the_groups_of_a_parquet_file_are_its_row_groups(tmp_path):
     write_parquet(sparse(10), tmp_path / "a.parquet", 4)
     (shard,) = catalog_of(tmp_path).shards
     assert (shard.format, shard.rows, shard.decoded) == ("parquet", 10, True)
     assert shard.group_rows == (4, 4, 2)
-    assert shard.group_entries == (7, 7, 2)  # an empty list counts as one entry: Parquet keeps a mark of it
+    assert shard.group_entries == (7, 7, 2)  # an empty list counts as one entry: Parquet stores a level for it
 
 
 @pytest.mark.parametrize("fixed", [True, False])
 @pytest.mark.parametrize("write", [write_arrow, write_parquet])
-def test_dense_entries(tmp_path, write, fixed):
+def test_the_entries_of_dense_rows_are_counted(tmp_path, write, fixed):
     write(dense(10, 3, fixed), tmp_path / "a", 4)
     (shard,) = catalog_of(tmp_path / "a").shards
     assert shard.group_entries == (12, 12, 6)
@@ -83,7 +83,7 @@ def test_columns_with_dots_in_their_names_are_not_mistaken_for_lists(tmp_path):
     assert catalog_of(tmp_path).shards[0].entries == 16
 
 
-def test_shards_of_other_writers(tmp_path):
+def test_shards_of_other_writers_are_described(tmp_path):
     table = sparse(1000)
     pl.from_arrow(table).write_parquet(tmp_path / "a-polars.parquet", row_group_size=300)
     pl.from_arrow(table).write_ipc(tmp_path / "b-polars.arrow", record_batch_size=300)
@@ -110,7 +110,7 @@ def test_groups_are_numbered_through_all_shards(tmp_path):
     ]
 
 
-def test_shards_and_batches_without_rows_are_kept_in_their_places(tmp_path):
+def test_shards_and_batches_without_rows_keep_their_numbers(tmp_path):
     write_arrow(sparse(0), tmp_path / "a.arrow")
     no_rows = pa.RecordBatch.from_pylist([], SPARSE)
     with pa.ipc.new_file(tmp_path / "b.arrow", SPARSE) as writer:
@@ -133,13 +133,13 @@ def test_shards_without_any_rows_are_refused(tmp_path, write):
         catalog_of(tmp_path)
 
 
-def test_folder_without_shards_is_refused(tmp_path):
+def test_a_folder_without_shards_is_refused(tmp_path):
     (tmp_path / "_SUCCESS").touch()
     with pytest.raises(DataError, match="no shards in"):
         catalog_of(tmp_path)
 
 
-def test_thousand_shards(tmp_path):
+def test_a_thousand_shards_are_described_in_order(tmp_path):
     for s in range(1000):
         write_arrow(sparse(1 + s % 7, seed=s), tmp_path / f"part-{s:04d}.arrow")
     catalog = catalog_of(tmp_path)
@@ -151,17 +151,17 @@ def test_thousand_shards(tmp_path):
         catalog.check_unchanged()
 
 
-# Shards that do not go together.
+# Shards that do not match.
 
 
-def test_sparse_and_dense_do_not_mix(tmp_path):
+def test_sparse_and_dense_shards_do_not_mix(tmp_path):
     write_arrow(sparse(3), tmp_path / "a.arrow")
     write_parquet(dense(3, 2), tmp_path / "b.parquet")
     with pytest.raises(DataError, match=r"shard '.*b\.parquet' holds dense rows, but '.*a\.arrow' holds sparse rows"):
         catalog_of(tmp_path)
 
 
-def test_dense_widths_must_agree(tmp_path):
+def test_dense_shards_must_have_the_same_width(tmp_path):
     write_arrow(dense(3, 2), tmp_path / "a.arrow")
     write_arrow(dense(3, 4), tmp_path / "b.arrow")
     with pytest.raises(DataError, match=r"shard '.*b\.arrow' has 4 features a row, but '.*a\.arrow' has 2"):
@@ -177,7 +177,7 @@ def test_number_types_may_differ_and_values_may_be_absent(tmp_path):
     assert catalog_of(tmp_path).rows == 12
 
 
-def test_error_of_one_shard_names_it(tmp_path):
+def test_the_error_of_a_shard_names_it(tmp_path):
     for s in range(20):
         write_arrow(sparse(3), tmp_path / f"{s:02d}.arrow")
     write_arrow(sparse(3).rename_columns(["y", "indices", "values"]), tmp_path / "07.arrow")
@@ -187,7 +187,7 @@ def test_error_of_one_shard_names_it(tmp_path):
         catalog_of(tmp_path)
 
 
-# How a catalog is kept and recognised.
+# Tables and digests of catalogs.
 
 
 @pytest.fixture
@@ -200,7 +200,7 @@ def three(tmp_path) -> tuple[Path, Catalog]:
     return folder, catalog_of(folder)
 
 
-def test_table_and_back(three):
+def test_a_catalog_is_read_back_from_its_table(three):
     _, catalog = three
     marked = Catalog(with_cache(catalog.shards, 0, 1 << 20)[0])
     back = Catalog.from_table(marked.to_table())
@@ -209,7 +209,7 @@ def test_table_and_back(three):
     assert Catalog.from_table(marked.to_table().slice(0, 2)).digest() == marked.digest(2)
 
 
-def test_digest_is_stable_and_sensitive_to_the_order(three):
+def test_the_digest_is_stable_and_depends_on_the_order(three):
     folder, catalog = three
     assert catalog_of(folder).digest() == catalog.digest()
     assert Catalog(catalog.shards[::-1]).digest() != catalog.digest()
@@ -217,13 +217,13 @@ def test_digest_is_stable_and_sensitive_to_the_order(three):
     assert catalog.first(2).digest() == catalog.digest(2)
 
 
-def test_digest_does_not_depend_on_where_the_shards_lie(three, tmp_path):
+def test_the_digest_does_not_depend_on_the_folder_of_the_shards(three, tmp_path):
     folder, catalog = three
     shutil.copytree(folder, tmp_path / "copy")  # keeps the time stamps
     assert catalog_of(tmp_path / "copy").digest() == catalog.digest()
 
 
-def test_numbers_never_change_when_shards_are_appended(three):
+def test_appended_shards_do_not_change_the_numbers_of_the_others(three):
     folder, catalog = three
     write_arrow(sparse(7, seed=4), folder / "0-first-by-name.arrow", 3)
     new = [one.shard for one in survey([folder / "0-first-by-name.arrow"], Columns(), {})]
@@ -233,10 +233,10 @@ def test_numbers_never_change_when_shards_are_appended(three):
     assert [grown.shard_of(g) for g in range(catalog.groups)] == [catalog.shard_of(g) for g in range(catalog.groups)]
     assert grown.shard_of(catalog.groups) == (3, 0)
     assert grown.digest(3) == catalog.digest()
-    assert catalog.rows == 27  # the old one is as it was
+    assert catalog.rows == 27  # the old catalog is unchanged
 
 
-def test_appended_shards_must_go_with_the_others(three, tmp_path):
+def test_appended_shards_must_match_the_others(three, tmp_path):
     _, catalog = three
     write_arrow(dense(3, 2), tmp_path / "dense.arrow")
     with pytest.raises(DataError, match=r"shard '.*dense\.arrow' holds dense rows"):
@@ -247,7 +247,7 @@ def test_appended_shards_must_go_with_the_others(three, tmp_path):
 
 
 def rewritten_with_labels_flipped(path: Path) -> None:
-    """Same shape, same schema, same size, same footer: only labels are others."""
+    """Shape, schema, size and footer are the same. Only the labels differ."""
     size = path.stat().st_size
     table = pa.ipc.open_file(path).read_all()
     flipped = table.set_column(0, "label", pa.array(1 - table["label"].to_numpy()))
@@ -256,7 +256,7 @@ def rewritten_with_labels_flipped(path: Path) -> None:
 
 
 def bytes_edited_in_place(path: Path) -> None:
-    """The file's first batch, without a rewrite."""
+    """Edit the first batch without a rewrite of the file."""
     with open(path, "r+b") as file:
         file.seek(path.stat().st_size // 2)
         byte = file.read(1)[0]
@@ -265,7 +265,7 @@ def bytes_edited_in_place(path: Path) -> None:
 
 
 def later(path: Path) -> None:
-    """File systems count time in ticks, and a test may be faster than one: put the stamp where an edit would."""
+    """Set the time stamp that a later edit would have: a test may be faster than the clock of the file system."""
     status = path.stat()
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns + 1_000_000))
 
@@ -279,15 +279,15 @@ CHANGES = {
     "missing": (lambda path: path.unlink(), "is missing"),
     "replaced by other rows": (lambda path: write_arrow(sparse(11), path, 4), "bytes; it had"),
     "replaced by Parquet": (lambda path: write_parquet(sparse(10), path, 4), "bytes; it had"),
-    "replaced by as many other bytes": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "has no beginning yet"),
-    "other columns in the same space": (
+    "replaced by zeros of the same size": (lambda path: path.write_bytes(bytes(path.stat().st_size)), "has no beginning yet"),
+    "renamed column in the same space": (
         lambda path: path.write_bytes(path.read_bytes().replace(b"values", b"valves")), "was replaced: its footer has changed"
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_change_of_a_shard_is_noticed_and_named(three, change):
+def test_a_changed_shard_is_detected_and_named(three, change):
     folder, catalog = three
     catalog.check_unchanged()
     path = folder / "a.arrow"
@@ -315,7 +315,7 @@ def test_all_changed_shards_are_named(three):
         catalog.check_unchanged()
 
 
-def test_long_lists_of_changes_are_cut(tmp_path):
+def test_long_lists_of_changes_are_shortened(tmp_path):
     for s in range(15):
         write_arrow(sparse(3), tmp_path / f"{s:02d}.arrow")
     catalog = catalog_of(tmp_path)
@@ -325,7 +325,7 @@ def test_long_lists_of_changes_are_cut(tmp_path):
         catalog.check_unchanged()
 
 
-def test_touched_shards_can_be_accepted_and_edited_ones_cannot(three):
+def test_touched_shards_can_be_accepted_but_edited_ones_cannot(three):
     folder, catalog = three
     for path in folder.iterdir():
         later(path)
@@ -335,7 +335,7 @@ def test_touched_shards_can_be_accepted_and_edited_ones_cannot(three):
         catalog.check_unchanged(accept_touched=True)
 
 
-def test_parquet_rewritten_in_the_same_space_is_noticed_by_its_footer(tmp_path):
+def test_a_parquet_file_rewritten_with_the_same_size_is_detected_by_its_footer(tmp_path):
     """Its footer has the smallest and the largest value of each column."""
     before, after = sparse(50, seed=1), sparse(50, seed=2)
     write_parquet(before, tmp_path / "a.parquet")
@@ -347,10 +347,10 @@ def test_parquet_rewritten_in_the_same_space_is_noticed_by_its_footer(tmp_path):
         catalog.check_unchanged(accept_touched=True)
 
 
-# Which shards are kept decoded.
+# Which shards are cached.
 
 
-def test_cache_takes_decoded_shards_in_order_as_long_as_they_fit(three):
+def test_decoded_shards_are_cached_in_order_while_they_fit(three):
     _, catalog = three
     plain, parquet, compressed = catalog.shards
     both = decoded_bytes(parquet) + decoded_bytes(compressed)
@@ -362,7 +362,7 @@ def test_cache_takes_decoded_shards_in_order_as_long_as_they_fit(three):
     assert not with_cache([plain], 0, 1 << 40)[0][0].cached
 
 
-def test_whether_a_shard_is_cached_is_no_part_of_what_it_is(three):
-    """Deleting the cache, or moving it, must not make another catalog of the same data."""
+def test_the_digest_does_not_depend_on_the_cache(three):
+    """The catalog of the same data must not change if the cache is deleted or moved."""
     _, catalog = three
     assert Catalog(with_cache(catalog.shards, 0, 1 << 40)[0]).digest() == catalog.digest()

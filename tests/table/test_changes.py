@@ -52,13 +52,13 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
 
 
 def written_later(path: Path, rows: int, value: float) -> None:
-    """A test may be faster than the clock of a file system."""
+    """Write with a later time stamp: a test may be faster than the clock of the file system."""
     before = path.stat().st_mtime_ns
     write(path, rows, value)
     os.utime(path, ns=(before + 10**9, before + 10**9))
 
 
-def test_nothing_has_changed(table: Table) -> None:
+def test_an_unchanged_table_has_no_changes(table: Table) -> None:
     assert table.look() == Changes()
 
 
@@ -86,9 +86,9 @@ def test_a_copy_of_a_shard_is_left_out(table: Table) -> None:
     shutil.copy(table.path(1), table.path("copy"))
     expected = Changes(copies=[(table.path("copy"), table.path(1))])
     assert table.look() == expected
-    assert table.look() == expected, "also when it is remembered"
+    assert table.look() == expected, "in the next look as well"
     table.path(1).unlink()
-    assert table.look() == Changes(moved={1: table.path("copy")}), "until the original goes"
+    assert table.look() == Changes(moved={1: table.path("copy")}), "once the original is removed, the copy replaces it"
 
 
 def test_a_file_in_the_folder_of_another_partition_holds_other_rows(table: Table) -> None:
@@ -134,7 +134,7 @@ def test_a_shard_that_is_being_overwritten_is_not_lost_yet(table: Table) -> None
     assert len(changes.unfinished) == 1
 
 
-def test_with_settling_a_file_counts_once_it_is_the_same_in_two_looks(table: Table) -> None:
+def test_with_settling_a_file_is_new_after_two_equal_looks(table: Table) -> None:
     table.watch = Watch(settling=True)
     write(table.path("new"), 5)
     assert table.look().new == []
@@ -147,7 +147,7 @@ def test_with_settling_a_shard_that_is_being_moved_is_not_lost(table: Table) -> 
     table.watch = Watch(settling=True)
     content = table.path(1).read_bytes()
     table.path(1).unlink()
-    assert table.look().lost == [], "it may come up elsewhere"
+    assert table.look().lost == [], "it may appear under another name"
     table.path("x").write_bytes(content)
     assert table.look().lost == []
     assert table.look() == Changes(moved={1: table.path("x")})

@@ -82,7 +82,7 @@ def table(tmp_path: Path) -> Path:
     return tmp_path / "table"
 
 
-# Which files, in which order.
+# Files and their order.
 
 
 def test_files_that_the_log_does_not_list_are_ignored(table: Path) -> None:
@@ -116,7 +116,7 @@ def test_the_order_does_not_need_the_log_of_old_versions(table: Path) -> None:
     assert listed(table)[:3] == before
 
 
-def test_files_of_the_same_time_are_sorted_by_name(tmp_path: Path) -> None:
+def test_files_with_the_same_time_are_sorted_by_name(tmp_path: Path) -> None:
     names = ["b.parquet", "a.parquet", "day=2/a.parquet", "c.parquet"]
     add = {"partitionValues": {}, "size": 5, "modificationTime": 7, "dataChange": True}
     written_log(tmp_path, add={"path": "z.parquet", "modificationTime": 6})
@@ -124,7 +124,7 @@ def test_files_of_the_same_time_are_sorted_by_name(tmp_path: Path) -> None:
     assert listed(tmp_path) == ["z.parquet", "a.parquet", "b.parquet", "c.parquet", "day=2/a.parquet"]
 
 
-def test_a_listing_names_table_version_and_files(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_listing_has_the_table_the_version_and_the_files(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(table.parent)
     (listing,) = locate(["table/"]).tables
     assert str(listing) == f"Delta table '{table}', version 2: 3 files"
@@ -139,7 +139,7 @@ def test_files_of_the_log_are_not_shards(table: Path) -> None:
             locate([str(source)])
 
 
-def test_a_part_of_a_table_is_refused_and_the_table_named(tmp_path: Path) -> None:
+def test_a_part_of_a_table_is_refused_with_the_name_of_the_table(tmp_path: Path) -> None:
     table = tmp_path / "some" / "table"
     append(table, 0, partition_by=["label"])
     for source in (table / "label=0", table / "*.parquet", table / "label=*", tmp_path / "**" / "*.parquet"):
@@ -209,14 +209,14 @@ def test_tables_that_are_not_a_list_of_whole_files_are_refused(name: str, tmp_pa
     assert "<unknown>" not in refused.value.found
 
 
-def test_harmless_features_are_accepted(tmp_path: Path) -> None:
+def test_features_that_do_not_change_the_listed_files_are_accepted(tmp_path: Path) -> None:
     features = ("deletionVectors", "timestampNtz", "v2Checkpoint", "variantType")
     written_log(tmp_path / "table", features=features, **{"delta.enableDeletionVectors": "true"})
     assert listed(tmp_path / "table") == ["a.parquet"]
 
 
 def test_a_feature_that_only_deltalake_knows_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A feature of a later version may hide rows of files."""
+    """A feature of a later version may hide rows of the files."""
     monkeypatch.setattr(delta, "_KNOWN_FEATURES", frozenset())
     written_log(tmp_path / "table", features=("v2Checkpoint",))
     with pytest.raises(DataError, match="uses features that are not supported: v2Checkpoint"):
@@ -242,7 +242,7 @@ def test_without_deltalake_the_extra_is_named(table: Path, monkeypatch: pytest.M
         locate([str(table)])
 
 
-def test_a_folder_that_deltalake_would_mistake_for_another_is_refused(table: Path, tmp_path: Path) -> None:
+def test_a_path_that_deltalake_would_decode_to_another_is_refused(table: Path, tmp_path: Path) -> None:
     table.rename(tmp_path / "a b")
     append(tmp_path / "other", 0)
     (tmp_path / "other").rename(tmp_path / "a%20b")
@@ -270,9 +270,9 @@ VALUES = {
 
 @pytest.mark.parametrize("name", VALUES)
 def test_partition_values_are_read_from_the_log(name: str, tmp_path: Path) -> None:
-    """The names of folders have no types and quote some characters."""
+    """Folder names have no types, and some characters are quoted in them."""
     kind, values = VALUES[name]
-    table = tmp_path / "a=3" / "table"  # not a column
+    table = tmp_path / "a=3" / "table"  # the names of parent folders are not columns
     for number, value in enumerate(values):
         row = pa.table({"x": [number], name: pa.array([value], kind)})
         write_deltalake(str(table), row, mode="append", partition_by=[name])
@@ -329,7 +329,7 @@ def test_compaction_is_distinguished_from_deletion(table: Path) -> None:
     assert str(later.removals[0]) == "version 5, DELETE, removed 1 file: rows were changed or deleted"
 
 
-def test_each_version_that_removed_known_files_is_named(table: Path) -> None:
+def test_each_version_that_removed_known_files_is_reported(table: Path) -> None:
     known = list_table(str(table)).files
     DeltaTable(str(table)).delete("x = 7")
     append(table, 20)

@@ -1,4 +1,4 @@
-"""The columns of a row, of all types, and the numbers in memory."""
+"""Columns of all types become numbers in memory."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ INDICES = [[0, 3, 5], [], [1], [2, 127]]
 VALUES = [[1.0, 2.0, 100.0], [], [0.0], [7.0, 3.0]]
 LABELS = [1, 0, 1, 0]
 
-# Four ways to hold a list, of which the last two need rows of one length.
+# List types. A fixed-size list needs rows of the same length.
 LISTS = {"list": pa.list_, "large_list": pa.large_list}
 FIXED = {"fixed-size list of 3": lambda child: pa.list_(child, 3)}
 
 
 def column(values: list, kind: pa.DataType) -> pa.Array:
-    """An array of a type for which pyarrow wants Python values of another type than int or float."""
+    """An array of any number type. For some types pyarrow does not accept Python's int or float."""
     types = {pa.float16(): np.float16, pa.bool_(): bool}
     convert = types.get(kind, lambda value: value)
     return pa.array([None if value is None else convert(value) for value in values], kind)
@@ -39,7 +39,7 @@ def column(values: list, kind: pa.DataType) -> pa.Array:
 
 @dataclass
 class Rows:
-    """Rows as they are placed in a window."""
+    """Rows as arrays, like those of a window."""
 
     reasons: np.ndarray
     labels: np.ndarray
@@ -86,7 +86,7 @@ EXPECTED = list(zip(INDICES, VALUES, strict=True))
 
 @pytest.mark.parametrize("holder", LISTS)
 @pytest.mark.parametrize("kind", INTEGERS, ids=str)
-def test_indices_of_every_integer_type(holder, kind):
+def test_indices_may_have_every_integer_type(holder, kind):
     arrays = rows(sparse(indices=pa.array(INDICES, LISTS[holder](kind))))
     assert entries(arrays) == EXPECTED
     assert not arrays.reasons.any()
@@ -94,14 +94,14 @@ def test_indices_of_every_integer_type(holder, kind):
 
 @pytest.mark.parametrize("holder", LISTS)
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
-def test_values_of_every_number_type(holder, kind):
+def test_values_may_have_every_number_type(holder, kind):
     values = [[np.float16(v) for v in row] if kind == pa.float16() else row for row in VALUES]
     assert entries(rows(sparse(values=pa.array(values, LISTS[holder](kind))))) == EXPECTED
 
 
 @pytest.mark.parametrize("kind", [*NUMBERS, pa.bool_()], ids=str)
 @pytest.mark.parametrize("nulls", [False, True])
-def test_labels_of_every_number_type_and_bool(kind, nulls):
+def test_labels_may_have_every_number_type_and_bool(kind, nulls):
     arrays = rows(sparse(labels=column([None if nulls else 1, 0, 1, 0], kind)))
     assert arrays.labels.tolist()[1:] == [-1.0, 1.0, -1.0]
     assert arrays.labels.dtype == np.float64
@@ -109,7 +109,7 @@ def test_labels_of_every_number_type_and_bool(kind, nulls):
 
 
 @pytest.mark.parametrize("kind", [*NUMBERS, pa.bool_()], ids=str)
-def test_weights_of_every_number_type_and_bool(kind):
+def test_weights_may_have_every_number_type_and_bool(kind):
     arrays = rows({**sparse(), "w": column([1, 0, 1, 0], kind)}, Columns(weight="w"))
     assert arrays.weights.tolist() == [1.0, 0.0, 1.0, 0.0]
     assert not arrays.reasons.any()
@@ -117,7 +117,7 @@ def test_weights_of_every_number_type_and_bool(kind):
 
 @pytest.mark.parametrize("name", CHILD_NAMES)
 @pytest.mark.parametrize("holder", [*LISTS, *FIXED])
-def test_child_field_may_have_any_name(holder, name):
+def test_the_child_field_may_have_any_name(holder, name):
     make = {**LISTS, **FIXED}[holder]
     dense = pa.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]], make(pa.field(name, pa.float32())))
     arrays = rows({"label": pa.array([1, 0]), "features": dense}, width=3)
@@ -128,7 +128,7 @@ def test_child_field_may_have_any_name(holder, name):
 
 
 def test_values_of_float64_keep_their_digits():
-    """They are rounded once, on the way into the window."""
+    """They are rounded only once, when they are copied into the window."""
     values = [[1 / 3, 1e-300, 0.1], [], [1.0], [2.0, math.pi]]
     arrays = rows(sparse(values=pa.array(values, pa.list_(pa.float64()))))
     assert [row for _, row in entries(arrays)] == values
@@ -142,7 +142,7 @@ def test_missing_values_are_ones():
     assert [arrays.indices[arrays.bounds[r] : arrays.bounds[r + 1]].tolist() for r in range(4)] == INDICES
 
 
-def test_rows_without_entries_are_not_rows_of_ones():
+def test_values_are_present_even_if_all_rows_are_empty():
     empty = [[], []]
     arrays = rows({
         "label": pa.array([1, 0]),
@@ -155,7 +155,7 @@ def test_rows_without_entries_are_not_rows_of_ones():
 
 @pytest.mark.parametrize("kind", NUMBERS, ids=str)
 @pytest.mark.parametrize("holder", [*LISTS, *FIXED])
-def test_dense_rows_of_every_number_type(holder, kind):
+def test_dense_rows_may_have_every_number_type(holder, kind):
     make = {**LISTS, **FIXED}[holder]
     table = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
     features = pa.array([[np.float16(v) if kind == pa.float16() else v for v in row] for row in table], make(kind))
@@ -164,7 +164,7 @@ def test_dense_rows_of_every_number_type(holder, kind):
     assert not arrays.reasons.any()
 
 
-def test_width_is_known_where_the_schema_fixes_it():
+def test_the_width_is_known_if_the_schema_fixes_it():
     label = pa.field("label", pa.int8())
     fixed = pa.schema([label, pa.field("features", pa.list_(pa.float32(), 28))])
     variable = pa.schema([label, pa.field("features", pa.list_(pa.float32()))])
@@ -172,11 +172,11 @@ def test_width_is_known_where_the_schema_fixes_it():
     assert find_layout(variable, Columns(), "s").width is None
 
 
-# Slices: arrays that begin in the middle of their buffers.
+# Slices: arrays that begin inside their buffers.
 
 
 @pytest.mark.parametrize("start", range(5))
-def test_slices_give_the_rows_of_the_whole(start):
+def test_slices_have_the_rows_of_the_whole_array(start):
     nested = sparse(
         indices=pa.array([[0, 1], None, [2], [], [3, 4]], pa.large_list(pa.uint16())),
         values=pa.array([[0.5, 1.5], None, [2.5], [], [3.5, 4.5]], pa.list_(pa.float16())),
@@ -191,14 +191,14 @@ def test_slices_give_the_rows_of_the_whole(start):
 
 @pytest.mark.parametrize("start", range(3))
 @pytest.mark.parametrize("make", [pa.list_, lambda child: pa.list_(child, 2)], ids=["variable", "fixed"])
-def test_dense_slices_give_the_rows_of_the_whole(start, make):
+def test_dense_slices_have_the_rows_of_the_whole_array(start, make):
     features = pa.array([[1, 2], [3, 4], [5, 6]], make(pa.int16())).slice(start)
     arrays = rows({"label": pa.array([1, 1, 1]).slice(start), "features": features}, width=2)
     assert arrays.values.reshape(-1, 2).tolist() == [[1, 2], [3, 4], [5, 6]][start:]
 
 
-def test_values_and_indices_with_different_offsets():
-    """Null lists may hide entries, so the two columns' offsets need not be the same where their lengths are."""
+def test_values_and_indices_may_have_different_offsets():
+    """Null lists may hide entries, so the offsets of the two columns can differ although the lengths are the same."""
     hidden = pa.ListArray.from_arrays(pa.array([0, 2, 4, 5], pa.int32()), pa.array([9, 9, 1, 2, 3], pa.int32()))
     values = pa.ListArray.from_arrays(pa.array([0, 1, 3, 4], pa.int32()), pa.array([0.5, 1.5, 2.5, 3.5], pa.float32()))
     arrays = rows({"label": pa.array([1, 1, 1]), "indices": hidden, "values": values})
@@ -209,14 +209,14 @@ def test_values_and_indices_with_different_offsets():
 # Names of columns.
 
 
-def test_label_and_weight_by_name():
+def test_label_and_weight_columns_are_found_by_name():
     columns = {"y": pa.array([2.5, -1.0, 0.0, 1.0]), "w": pa.array([1, 2, 3, 4]), **sparse()}
     arrays = rows(columns, Columns(label="y", weight="w"), classifies=False)
     assert arrays.labels.tolist() == [2.5, -1.0, 0.0, 1.0]
     assert arrays.weights.tolist() == [1.0, 2.0, 3.0, 4.0]
 
 
-def test_without_a_label_name_no_label_is_needed():
+def test_without_a_label_name_no_label_column_is_needed():
     columns = sparse()
     del columns["label"]
     arrays = rows(columns, Columns(label=None))
@@ -225,12 +225,12 @@ def test_without_a_label_name_no_label_is_needed():
 
 
 @pytest.mark.parametrize(("labels", "expected"), [([-1, 1], [-1, 1]), ([0, 1], [-1, 1]), ([-1.0, 1.0], [-1, 1])])
-def test_classes_are_minus_one_or_zero_and_one(labels, expected):
+def test_labels_of_two_classes_are_minus_one_or_zero_and_one(labels, expected):
     arrays = rows(sparse(labels=pa.array([*labels, 1, 1])))
     assert arrays.labels.tolist() == [*expected, 1, 1]
 
 
-def test_positive_class_by_value():
+def test_the_positive_class_can_be_given_by_its_value():
     arrays = rows(sparse(labels=pa.array([3, 4, 4, 0])), Columns(label_specs=(LabelSpec(positive=4.0),)))
     assert arrays.labels.tolist() == [-1, 1, 1, -1]
     assert not arrays.reasons.any()
@@ -270,7 +270,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize("what", WRONG)
-def test_wrong_columns_are_named(what):
+def test_columns_of_a_wrong_type_are_named(what):
     fields, found, remedy = WRONG[what]
     with pytest.raises(DataError) as refused:
         find_layout(pa.schema(fields), Columns(), "part-7.parquet")
@@ -279,7 +279,7 @@ def test_wrong_columns_are_named(what):
     assert remedy in refused.value.remedy
 
 
-def test_wrong_weight_is_named():
+def test_a_wrong_weight_column_is_named():
     schema = pa.schema([LABEL, GOOD_INDICES, pa.field("w", pa.string())])
     with pytest.raises(DataError, match="shard 's': weight column 'w' is of type string"):
         find_layout(schema, Columns(weight="w"), "s")

@@ -1,4 +1,4 @@
-"""Find shards: which files, in which order, and which are refused."""
+"""Find shards: which files are used, in which order, and which are refused."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def names(found: list[Path], folder: Path) -> list[str]:
 # Which files.
 
 
-def test_folder_is_searched_recursively_in_the_order_of_the_paths(tmp_path):
+def test_a_folder_is_searched_recursively_in_the_order_of_the_paths(tmp_path):
     touch(
         tmp_path / "b.arrow",
         tmp_path / "a/2.parquet",
@@ -48,7 +48,7 @@ def test_folder_is_searched_recursively_in_the_order_of_the_paths(tmp_path):
     ]
 
 
-def test_markers_of_spark_are_not_shards(tmp_path):
+def test_marker_files_of_spark_are_not_shards(tmp_path):
     touch(
         tmp_path / "_SUCCESS",
         tmp_path / "._SUCCESS.crc",
@@ -72,19 +72,19 @@ def test_other_files_in_folders_are_ignored_and_reported(tmp_path):
     assert sorted(names(found.ignored, tmp_path)) == ["in/notes.txt", "readme.md"]
 
 
-def test_upper_case_suffixes_count(tmp_path):
+def test_upper_case_suffixes_are_accepted(tmp_path):
     touch(tmp_path / "A.PARQUET")
     assert names(locate([str(tmp_path)]).paths, tmp_path) == ["A.PARQUET"]
 
 
-def test_a_named_file_counts_under_any_name(tmp_path):
+def test_a_file_named_directly_may_have_any_name(tmp_path):
     touch(tmp_path / "_odd", tmp_path / ".hidden.parquet")
     named = [str(tmp_path / "_odd"), str(tmp_path / ".hidden.parquet")]
     assert names(locate(named).paths, tmp_path) == ["_odd", ".hidden.parquet"]
 
 
-def test_a_named_folder_counts_under_any_name(tmp_path):
-    """Names are judged below the named folder only."""
+def test_a_folder_named_directly_may_have_any_name(tmp_path):
+    """Only the names below it are checked."""
     touch(tmp_path / "_private/.v1/a.parquet")
     for source in (tmp_path / "_private/.v1", tmp_path / "_private/.v1/*.parquet", tmp_path / "_private/.v1/**"):
         assert names(locate([str(source)]).paths, tmp_path) == ["_private/.v1/a.parquet"]
@@ -98,7 +98,7 @@ def test_sources_keep_their_order_and_a_file_named_twice_counts_once(tmp_path, m
     assert locate(sources).paths == locate(sources).paths
 
 
-def test_link_to_a_file_is_the_same_file(tmp_path):
+def test_a_link_to_a_file_is_the_same_file(tmp_path):
     touch(tmp_path / "a.parquet", tmp_path / "elsewhere/b.parquet")
     (tmp_path / "latest.parquet").symlink_to("a.parquet")
     assert names(locate([str(tmp_path)]).paths, tmp_path) == ["a.parquet", "elsewhere/b.parquet"]
@@ -111,12 +111,12 @@ def test_a_linked_folder_is_searched_once(tmp_path):
     assert names(locate([str(tmp_path / "data")]).paths, tmp_path) == ["data/b.parquet", "data/more/a.parquet"]
 
 
-def test_glob_may_match_folders(tmp_path):
+def test_a_glob_may_match_folders(tmp_path):
     touch(tmp_path / "day=1/a.parquet", tmp_path / "day=2/b.parquet", tmp_path / "other/c.parquet")
     assert names(locate([f"{tmp_path}/day=*"]).paths, tmp_path) == ["day=1/a.parquet", "day=2/b.parquet"]
 
 
-def test_file_whose_name_looks_like_a_glob_is_a_file(tmp_path):
+def test_a_file_whose_name_looks_like_a_glob_is_found(tmp_path):
     touch(tmp_path / "part[1].parquet", tmp_path / "part1.parquet")
     assert names(locate([str(tmp_path / "part[1].parquet")]).paths, tmp_path) == ["part[1].parquet"]
 
@@ -124,12 +124,12 @@ def test_file_whose_name_looks_like_a_glob_is_a_file(tmp_path):
 # Refused sources. Each message names the file or pattern and a remedy.
 
 
-def test_absent_source(tmp_path):
+def test_an_absent_source_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"'.*nowhere' does not exist\n  → name files, folders"):
         locate([str(tmp_path / "nowhere")])
 
 
-def test_glob_that_matches_nothing(tmp_path):
+def test_a_glob_without_matches_is_refused(tmp_path):
     with pytest.raises(DataError, match=r"nothing matches '.*/\*\.parquet'\n  → check the pattern"):
         locate([f"{tmp_path}/*.parquet"])
 
@@ -140,7 +140,7 @@ def stream_file(path: Path) -> None:
 
 
 def feather_v1_file(path: Path) -> None:
-    # pyarrow no longer writes this format. Any of its files begins and ends with these bytes.
+    # pyarrow no longer writes this format. Its files begin and end with these bytes.
     path.write_bytes(b"FEA1" + bytes(64) + b"FEA1")
 
 
@@ -163,14 +163,14 @@ REFUSED = {
     "half a Parquet file": (
         lambda path: truncated(lambda p: pq.write_table(ROWS, p), path, 0.5), "has no footer", "still being written|finished"
     ),
-    "just the mark of Arrow": (lambda path: path.write_bytes(b"ARROW1"), "has no footer", "finished"),
-    "just the mark of Parquet": (lambda path: path.write_bytes(b"PAR1"), "has no footer", "finished"),
-    "two marks and no footer": (lambda path: path.write_bytes(b"PAR1" + bytes(4) + b"PAR1"), "", ""),
+    "only the magic bytes of Arrow": (lambda path: path.write_bytes(b"ARROW1"), "has no footer", "finished"),
+    "only the magic bytes of Parquet": (lambda path: path.write_bytes(b"PAR1"), "has no footer", "finished"),
+    "magic bytes at both ends and no footer": (lambda path: path.write_bytes(b"PAR1" + bytes(4) + b"PAR1"), "", ""),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_file_that_cannot_be_a_shard_is_refused_by_name(tmp_path, what):
+def test_a_file_that_cannot_be_a_shard_is_refused_and_named(tmp_path, what):
     write, found, remedy = REFUSED[what]
     path = tmp_path / "shard-7.arrow"
     write(path)
@@ -202,6 +202,6 @@ def test_the_format_is_detected_by_the_first_bytes_and_not_by_the_name(tmp_path,
     assert surveyed(path, Columns()).shard.format == "parquet"
 
 
-def test_unreadable_shard_is_named(tmp_path):
+def test_an_unreadable_shard_is_named(tmp_path):
     with pytest.raises(DataError, match=r"shard '.*gone\.arrow' cannot be read: No such file"):
         surveyed(tmp_path / "gone.arrow", Columns())

@@ -26,7 +26,7 @@ PATTERNS = [
 
 
 class Bucket:
-    """A store in memory."""
+    """An object store in memory."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, keys: list[str]) -> None:
         self.keys = keys
@@ -58,7 +58,9 @@ def found_in_bucket(pattern: str) -> list[str] | None:
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
-def test_every_pattern_finds_the_same(pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_pattern_finds_the_same_in_a_bucket_and_on_disk(
+    pattern: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name in NAMES:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).touch()
@@ -75,14 +77,14 @@ patterned = st.sampled_from(["a", "b", "*", "a*", "?", "**", "_*", "*.arrow", "[
     st.lists(st.lists(part, min_size=1, max_size=4).map("/".join), min_size=1, max_size=8, unique=True),
     st.lists(patterned, min_size=1, max_size=4).map("/".join),
 )
-def test_any_pattern_finds_the_same_in_any_tree(
+def test_random_patterns_find_the_same_in_random_trees(
     tmp_path_factory: pytest.TempPathFactory, names: list[str], pattern: str
 ) -> None:
     base = tmp_path_factory.mktemp("tree")
     kept = []
     for name in names:
         if not any(other.startswith(f"{name}/") or name.startswith(f"{other}/") for other in kept):
-            kept.append(name)  # on a disk no name is both a file and a folder
+            kept.append(name)  # on disk, a name cannot be both a file and a folder
     # The glob module does not check that the part before the first wildcard is a folder.
     written_out = re.sub(r"(/\*\*)+$", "", pattern)
     assume(written_out not in kept)

@@ -1,4 +1,4 @@
-"""What a Parquet footer tells of a column: as pyarrow reads it, and no damage ends the process."""
+"""The number of values in a Parquet footer is the one that pyarrow reads, and a damaged footer never ends the process."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def footer_of(data: bytes) -> bytes:
     ],
     ids=str,
 )  # fmt: skip
-def test_values_are_those_that_pyarrow_counts(tmp_path: Path, options: dict[str, object]) -> None:
+def test_counts_of_values_equal_those_of_pyarrow(tmp_path: Path, options: dict[str, object]) -> None:
     path = shard(tmp_path / "a.parquet", **options)
     metadata = pq.read_metadata(path)
     for leaf in range(metadata.num_columns):
@@ -48,12 +48,12 @@ def test_values_are_those_that_pyarrow_counts(tmp_path: Path, options: dict[str,
         assert list(values_of_column(footer_of(path.read_bytes()), leaf)) == expected
 
 
-def test_a_column_that_is_not_there_is_damage(tmp_path: Path) -> None:
+def test_a_missing_column_is_reported_as_damage(tmp_path: Path) -> None:
     with pytest.raises(Damaged, match="without all of the columns"):
         values_of_column(footer_of(shard(tmp_path / "a.parquet").read_bytes()), 3)
 
 
-def test_any_bytes_are_counts_or_damage(tmp_path: Path) -> None:
+def test_random_bytes_give_counts_or_an_error(tmp_path: Path) -> None:
     footer, chance = footer_of(shard(tmp_path / "a.parquet").read_bytes()), random.Random(1)
     noise = [chance.randbytes(chance.randrange(60)) for _ in range(300)] + [b"\x1c" * 5000, b"\x19\xfc" + b"\xff" * 9]
     flipped = [
@@ -67,7 +67,7 @@ def test_any_bytes_are_counts_or_damage(tmp_path: Path) -> None:
 
 
 def test_a_damaged_footer_does_not_end_the_process(tmp_path: Path) -> None:
-    """The histograms of a chunk's levels are one too long: pyarrow's own accessor aborts."""
+    """The histograms of a chunk's levels are one too long. pyarrow's own accessor aborts on such a file."""
     whole, chance = shard(tmp_path / "a.parquet").read_bytes(), random.Random(3)
     start = len(whole) - 8 - len(footer_of(whole))
 

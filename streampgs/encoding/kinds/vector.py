@@ -1,4 +1,4 @@
-"""Sparse vectors: pairs of index and value, in whatever form Arrow has them; each index is a feature."""
+"""Sparse vectors: pairs of index and value, in any of Arrow's forms. Each index is a feature."""
 
 from __future__ import annotations
 
