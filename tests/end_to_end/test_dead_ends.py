@@ -1,4 +1,4 @@
-"""Mistakes at the start leave no obstacles, and are always reported."""
+"""A failed command can be repeated, and mistakes are always reported."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.end_to_end.conftest import streampgs as command
 SMALL = {"memory": "60MB", "window": "500kB"}
 
 
-def test_a_train_that_failed_before_its_first_row_can_be_repeated(tables: Tables, tmp_path: Path) -> None:
+def test_training_that_failed_before_its_first_row_can_be_repeated(tables: Tables, tmp_path: Path) -> None:
     data = tmp_path / "rows.parquet"
     pq.write_table(pa.table({"label": [2, 2], "indices": [[1], [2]]}), data)
     assert command("train", data, "--run", tmp_path / "run").code == 1
@@ -51,7 +51,7 @@ def test_checkpoints_without_a_record_are_not_mixed_with_a_new_run(tables: Table
 
 
 class ReplaceShard(Silent):
-    """Puts a shard of the same shape and footer, with other labels, in the place of one that is in use."""
+    """Replaces a shard in use by one with the same shape and footer and with other labels."""
 
     def __init__(self, shard: Path) -> None:
         self.shard = shard
@@ -85,7 +85,7 @@ def test_a_shard_replaced_while_in_use_is_refused(
         )
 
 
-def test_accepted_shards_need_to_be_accepted_once(tables: Tables, tmp_path: Path) -> None:
+def test_touched_shards_need_to_be_accepted_only_once(tables: Tables, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     shutil.copytree(tables.path("sparse", "parquet"), data)
     streampgs.train(data, run=run, rows=100, **SMALL)
@@ -95,7 +95,7 @@ def test_accepted_shards_need_to_be_accepted_once(tables: Tables, tmp_path: Path
 
 
 def test_windows_without_a_usable_row_are_skipped(tmp_path: Path) -> None:
-    """Whole groups of bad rows, whichever comes first."""
+    """Row groups of bad rows are read before or after good ones."""
     table = pa.table({"label": [1, -1] * 2_000, "indices": [[1, 2], [3, 4]] * 2_000})
     bad = pa.table({"label": pa.nulls(4_000, pa.int64()), "indices": [[1, 2], [3, 4]] * 2_000})
     for seed in range(4):
@@ -139,6 +139,6 @@ def test_a_target_that_does_not_fit_the_loss_is_refused(tables: Tables, tmp_path
     assert command("resume", tmp_path / "run", "--target-accuracy", 0.9).code == 2
 
 
-def test_all_rows_are_counted_whatever_the_order_of_arrival(tables: Tables, tmp_path: Path) -> None:
+def test_one_epoch_counts_every_row(tables: Tables, tmp_path: Path) -> None:
     report = streampgs.train(tables.path("dense", "parquet"), run=tmp_path / "run", epochs=1, **SMALL)
     assert report.rows == ROWS

@@ -1,4 +1,4 @@
-"""Tables that get more columns and classes during a run: old features and models stay, pauses change nothing."""
+"""Tables that gain columns and classes during a run: old features and models stay, pauses do not change the bits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL = {"memory": "60MB", "window": "100kB"}
 
 
 def table(seed: int, rows: int = SHARD_ROWS) -> pa.Table:
-    """Numbers, a category, a list, a text; the label depends on all of them."""
+    """Columns of numbers, categories, lists and text, and three label columns that depend on them."""
     chance = np.random.default_rng(seed)
     age, height = chance.normal(40, 10, rows), chance.normal(170, 10, rows)
     city, colour = chance.integers(0, 5, rows), chance.integers(0, 4, rows)
@@ -56,9 +56,9 @@ def only(columns: tuple[str, ...], seed: int, classes: int = 4) -> pa.Table:
     return found.take(pa.array(kept)).select(list(columns))
 
 
-# What comes at the start, and in two waves later; options of the run.
+# For each case: columns and number of classes of the first shards and of two later waves, and options of the run.
 CASES: dict[str, tuple[list[tuple[tuple[str, ...], int]], dict[str, Any]]] = {
-    "columns of all sorts": (
+    "columns of all types": (
         [(("label", "age", "city"), 4), (("label", "age", "city", "height", "colour"), 4), (("label", "age", "note", "size"), 4)],
         {"null_flags": True},
     ),
@@ -75,7 +75,7 @@ CASES: dict[str, tuple[list[tuple[tuple[str, ...], int]], dict[str, Any]]] = {
 
 
 def arrive(case: str, wave: int, folder: Path, file_format: str = "parquet") -> None:
-    """Two shards of the wave."""
+    """Write the two shards of a wave."""
     columns, classes = CASES[case][0][wave]
     for number in range(2):
         name = f"part-{wave}-{number}.{'parquet' if file_format == 'parquet' else 'arrow'}"
@@ -87,7 +87,7 @@ ENDS = (700, 1_900, 3_500)
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_same_arrivals_give_the_same_bits_with_any_pauses(case: str, tmp_path: Path) -> None:
-    """With the cache deleted, and none at all, as well."""
+    """The cache is deleted after each additional pause."""
     chance = random.Random(7)
     options = CASES[case][1]
     digests = set()
@@ -105,8 +105,8 @@ def test_the_same_arrivals_give_the_same_bits_with_any_pauses(case: str, tmp_pat
     assert len(digests) == 1
 
 
-@pytest.mark.parametrize("case", ["columns of all sorts", "dense becomes sparse", "classes by name"])
-def test_formats_do_not_matter(case: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("case", ["columns of all types", "dense becomes sparse", "classes by name"])
+def test_all_formats_give_the_same_bits(case: str, tmp_path: Path) -> None:
     digests = set()
     for file_format in ("parquet", "arrow", "zstd"):
         data, run = tmp_path / file_format, tmp_path / f"run-{file_format}"
@@ -118,9 +118,9 @@ def test_formats_do_not_matter(case: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "case", ["columns of all sorts", "dense stays dense", "dense becomes sparse", "classes by name"]
+    "case", ["columns of all types", "dense stays dense", "dense becomes sparse", "classes by name"]
 )
-def test_a_damaged_checkpoint_leaves_one_that_still_knows_its_columns_and_classes(case: str, tmp_path: Path) -> None:
+def test_after_damage_an_older_checkpoint_gives_the_same_bits(case: str, tmp_path: Path) -> None:
     data, run, other = tmp_path / "data", tmp_path / "run", tmp_path / "other"
     arrive(case, 0, data)
     streampgs.train(data, run=run, rows=ENDS[0], **SMALL, **CASES[case][1])
@@ -135,14 +135,14 @@ def test_a_damaged_checkpoint_leaves_one_that_still_knows_its_columns_and_classe
 
 
 def test_a_run_without_a_checkpoint_trains_on_new_shards(tmp_path: Path) -> None:
-    """The catalog may know by then of columns that no checkpoint knows of."""
+    """The catalog may then have columns that no checkpoint has."""
     data, run, other = tmp_path / "data", tmp_path / "run", tmp_path / "other"
-    arrive("columns of all sorts", 0, data)
+    arrive("columns of all types", 0, data)
     streampgs.train(data, run=run, rows=10, **SMALL)
     for path in run.glob("checkpoint-*"):
         path.unlink()
     shutil.copytree(run, other)
-    arrive("columns of all sorts", 1, data)
+    arrive("columns of all types", 1, data)
     streampgs.resume(run, rows=10)
     for path in run.glob("checkpoint-*"):
         path.unlink()
@@ -160,13 +160,13 @@ class Noted(Silent):
         self.notes.append(text)
 
 
-def test_old_weights_stay_and_new_columns_are_learned(tmp_path: Path) -> None:
+def test_old_features_keep_their_numbers_and_new_columns_are_learned(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
-    arrive("columns of all sorts", 0, data)
+    arrive("columns of all types", 0, data)
     streampgs.train(data, run=run, epochs=2, **SMALL)
     before = streampgs.Model.load(run)
     old = before.encoding
-    arrive("columns of all sorts", 1, data)
+    arrive("columns of all types", 1, data)
     streampgs.resume(run, epochs=10)
     after = streampgs.Model.load(run)
     assert old is not None
@@ -181,7 +181,7 @@ def test_old_weights_stay_and_new_columns_are_learned(tmp_path: Path) -> None:
     assert evaluate(after, [str(known)])["rows"] == SHARD_ROWS
 
 
-def test_a_table_without_new_columns_scores_as_if_they_were_null_there(tmp_path: Path) -> None:
+def test_columns_that_a_table_lacks_are_scored_as_null(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     arrive("dense becomes sparse", 0, data)
     streampgs.train(data, run=run, rows=500, **SMALL)
@@ -203,9 +203,9 @@ def test_a_table_without_new_columns_scores_as_if_they_were_null_there(tmp_path:
 
 def test_new_and_missing_columns_are_reported(tmp_path: Path) -> None:
     data, run, noted = tmp_path / "data", tmp_path / "run", Noted()
-    arrive("columns of all sorts", 0, data)
+    arrive("columns of all types", 0, data)
     streampgs.train(data, run=run, rows=500, **SMALL)
-    arrive("columns of all sorts", 2, data)
+    arrive("columns of all types", 2, data)
     raw = only(("label", "age"), 77).append_column("raw", pa.array([b"x"] * SHARD_ROWS))
     write(raw, data / "part-3.parquet", "parquet")
     streampgs.resume(run, rows=800, observer=noted)
@@ -218,7 +218,7 @@ def test_new_and_missing_columns_are_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "kept"), [({"ignore": ["height", "col*"]}, []), ({"features": ["age", "h*"]}, ["height"])]
 )
-def test_the_choices_of_the_start_apply_to_later_columns(
+def test_column_options_of_the_start_apply_to_later_columns(
     options: dict[str, list[str]], kept: list[str], tmp_path: Path
 ) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
@@ -240,7 +240,7 @@ def test_the_choices_of_the_start_apply_to_later_columns(
 
 def test_a_column_of_another_type_is_refused_and_no_shard_joins(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
-    arrive("columns of all sorts", 0, data)
+    arrive("columns of all types", 0, data)
     streampgs.train(data, run=run, rows=500, **SMALL)
     catalog = (run / "catalog.arrows").read_bytes()
     bad = replaced(only(("label", "age", "city"), 5), "age", pa.array(["old"] * SHARD_ROWS))
@@ -254,7 +254,7 @@ def test_a_column_of_another_type_is_refused_and_no_shard_joins(tmp_path: Path) 
 
 def test_a_new_shard_without_a_label_is_refused(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
-    arrive("columns of all sorts", 0, data)
+    arrive("columns of all types", 0, data)
     streampgs.train(data, run=run, rows=500, **SMALL)
     write(without(only(("label", "age", "city"), 5), "label"), data / "part-9.parquet", "parquet")
     with pytest.raises(DataError, match=r"part-9\.parquet': no label column 'label'"):
@@ -263,11 +263,11 @@ def test_a_new_shard_without_a_label_is_refused(tmp_path: Path) -> None:
 
 def test_old_shards_keep_their_cached_rows(tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
-    arrive("columns of all sorts", 0, data)
+    arrive("columns of all types", 0, data)
     streampgs.train(data, run=run, epochs=2, **SMALL)
     cached = {path: path.stat().st_mtime_ns for path in (run / "cache").glob("*.arrows")}
     assert cached
-    arrive("columns of all sorts", 1, data)
+    arrive("columns of all types", 1, data)
     streampgs.resume(run, epochs=5)
     now = {path: path.stat().st_mtime_ns for path in (run / "cache").glob("*.arrows")}
     assert cached.items() < now.items()
@@ -277,15 +277,15 @@ def test_old_shards_keep_their_cached_rows(tmp_path: Path) -> None:
 
 
 def lane_bits(run: Path) -> dict[str, bytes]:
-    """Of each class's model in the leading candidate."""
+    """The weights of each class's model in the leading candidate."""
     race = saved_run(run).race
     return {target.name: race.lanes.weights(number).tobytes() for number, target in enumerate(race.targets)}
 
 
 @pytest.mark.parametrize("case", ["classes by name", "classes by number"])
 def test_new_classes_do_not_change_old_models(case: str, tmp_path: Path) -> None:
-    """Rows of new classes are negatives to them, as rows of other classes are: their bits are those of a run in which
-    the new rows have a label of an old class that is negative to them, too."""
+    """Rows of a new class are negatives for the old models. Their bits are therefore those of a run in which the new
+    rows have the label of another old class."""
     name = CASES[case][1]["label"]
     first, third = ("k0", "k3") if name == "kind" else (0, 3)
     bits = []
@@ -359,7 +359,7 @@ def test_all_remaining_candidates_learn_new_classes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("sigma", [1e-3, "auto"])
 def test_a_change_of_sigma_applies_to_later_classes(sigma: Any, tmp_path: Path) -> None:
-    """Each model goes on at the step that it has come to."""
+    """Each model continues at its own step."""
     data = tmp_path / "data"
     arrive("classes by name", 0, data)
     streampgs.train(data, run=tmp_path / "run", rows=700, label="kind", sigma=1e-4, **SMALL)
@@ -374,8 +374,8 @@ def test_a_change_of_sigma_applies_to_later_classes(sigma: Any, tmp_path: Path) 
     assert paused.dual_sha256 == report.dual_sha256
 
 
-def test_rows_of_features_may_have_new_classes(tmp_path: Path) -> None:
-    """Where no column is encoded; and in a table of them that is dense."""
+def test_tables_without_encoded_columns_may_have_new_classes(tmp_path: Path) -> None:
+    """In sparse and in dense tables."""
     for kind in ("sparse", "dense"):
         data, run = tmp_path / kind, tmp_path / f"run-{kind}"
         chance = np.random.default_rng(3)
@@ -399,18 +399,18 @@ def test_rows_of_features_may_have_new_classes(tmp_path: Path) -> None:
 
 
 def test_skipped_rows_stay_skipped_when_their_class_becomes_known(tmp_path: Path) -> None:
-    """A window in the middle of which a class comes must not get other rows. A class that the sample does not show is
-    named with --classes."""
+    """A new class must not change the rows of a window that is already in training. Here --classes leaves out a class
+    of the first shard."""
     data, run = tmp_path / "data", tmp_path / "run"
     write(only(("number", "age"), 1, 4), data / "part-0.parquet", "parquet", group_rows=200)
-    strange = int(np.count_nonzero(pq.read_table(data / "part-0.parquet")["number"].to_numpy() == 3))
+    unknown = int(np.count_nonzero(pq.read_table(data / "part-0.parquet")["number"].to_numpy() == 3))
     options = {"label": "number", "classes": [0.0, 1.0, 2.0], "on_bad_row": "skip", "sigma": 1e-4}
     streampgs.train(data, run=run, rows=100, **SMALL, **options)
     write(only(("number", "age"), 2, 4), data / "part-1.parquet", "parquet", group_rows=200)
     report = streampgs.resume(run, epochs=2, on_growth="union")
     assert streampgs.Model.load(run).targets == ("0", "1", "2", "3")
-    assert report.skipped_rows == {"label of an unknown class": 2 * strange}
-    assert report.rows == 3 * SHARD_ROWS - 2 * strange
+    assert report.skipped_rows == {"label of an unknown class": 2 * unknown}
+    assert report.rows == 3 * SHARD_ROWS - 2 * unknown
 
 
 @pytest.mark.parametrize(
@@ -446,9 +446,7 @@ def test_a_class_that_cannot_join_is_refused_before_any_shard_joins(
 
 
 @pytest.mark.parametrize(("labels", "positive"), [(["a", "b", "c"], "b"), ([1, 2, 3], 2)])
-def test_one_class_against_all_others_allows_new_other_classes(
-    labels: list[Any], positive: Any, tmp_path: Path
-) -> None:
+def test_a_positive_class_allows_new_negative_classes(labels: list[Any], positive: Any, tmp_path: Path) -> None:
     data, run = tmp_path / "data", tmp_path / "run"
     x = np.linspace(-1, 1, 300)
     write(pa.table({"label": labels * 100, "x": x}), data / "part-0.parquet", "parquet")
@@ -469,9 +467,9 @@ def test_rows_of_new_classes_have_weight_one(tmp_path: Path) -> None:
     assert any("have weight 1" in note for note in noted.notes)
 
 
-@pytest.mark.parametrize("case", ["columns of all sorts", "dense becomes sparse", "classes by name", "p below 2"])
+@pytest.mark.parametrize("case", ["columns of all types", "dense becomes sparse", "classes by name", "p below 2"])
 def test_following_gives_the_same_model_as_resuming(case: str, tmp_path: Path) -> None:
-    """Its models go on in memory, where those of the other come from a checkpoint."""
+    """Following keeps its models in memory. A resume loads them from a checkpoint."""
     columns, classes = CASES[case][0][0]
     validation = write(only(columns, 99, classes), tmp_path / "validation.parquet", "parquet")
     options = {"epochs": 2, "validation": [str(validation)], **SMALL, **CASES[case][1]}
@@ -483,7 +481,7 @@ def test_following_gives_the_same_model_as_resuming(case: str, tmp_path: Path) -
     other, coming, stop = tmp_path / "other", tmp_path / "coming", StopRequest()
     arrive(case, 0, other)
 
-    class Bringing(Silent):
+    class AddShards(Silent):
         def note(self, text: str) -> None:
             if "waiting for new shards" in text:
                 arrive(case, 1, coming)
@@ -495,7 +493,7 @@ def test_following_gives_the_same_model_as_resuming(case: str, tmp_path: Path) -
                 stop.ask("stop")
 
     report = streampgs.train(
-        other, run=tmp_path / "followed", observer=Bringing(), stop=stop, follow=True, poll_seconds=0.02, **options
+        other, run=tmp_path / "followed", observer=AddShards(), stop=stop, follow=True, poll_seconds=0.02, **options
     )
     assert report.rows == expected.rows
     assert report.dual_sha256 == expected.dual_sha256

@@ -1,4 +1,4 @@
-"""New shards join a run: each row of old and new shards is trained on once an epoch, and old numbers stay."""
+"""Shards that join a run: every row is trained on once per epoch, and old rows keep their numbers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ SHARD_ROWS = ROWS // 6
 SMALL = {"memory": "60MB", "window": "200kB"}
 
 
-def test_shards_that_join_in_the_middle_of_an_epoch_are_trained_on_once_in_it(tables: Tables, tmp_path: Path) -> None:
+def test_shards_that_join_during_an_epoch_are_trained_on_once_in_that_epoch(tables: Tables, tmp_path: Path) -> None:
     source, data = tables.path("sparse", "parquet"), tmp_path / "table"
     shards = sorted(source.glob("*.parquet"))
     data.mkdir()
@@ -123,7 +123,7 @@ def test_new_features_join_with_new_shards(tables: Tables, tmp_path: Path) -> No
     assert after.size == 60_001 > before.size
 
 
-# How often rows come. Each row has a feature of its own and a label out of reach, so that every visit adds 1 to its dual.
+# Visits of each row. A row has its own feature and a label too large to reach, so each visit adds 1 to its dual variable.
 
 COUNTING = {"loss": "absolute", "sigma": 1.0, "t0": 1.0, "intercept": 0.0, "ball": "none"}
 COUNTED_ROWS = 600
@@ -163,7 +163,7 @@ def test_shards_that_join_after_the_last_epoch_are_trained_on(
     assert visits(run) == [3] * COUNTED_ROWS + [late] * COUNTED_ROWS
     assert report.rows == (3 + late) * COUNTED_ROWS
     assert report.epochs == 3.0
-    assert streampgs.resume(run).rows == report.rows, "there is nothing left to do"
+    assert streampgs.resume(run).rows == report.rows, "a resume without new rows must not train"
     streampgs.resume(run, epochs=4)
     assert visits(run) == [4] * COUNTED_ROWS + [late + 1] * COUNTED_ROWS
 
@@ -181,11 +181,11 @@ def test_late_rows_catch_up_by_the_end_of_the_epoch(moment: int, tmp_path: Path)
 
 
 @pytest.mark.parametrize("moment", [100, COUNTED_ROWS])
-def test_rows_that_wait_for_an_epoch_beyond_the_limit_join_the_last_one(moment: int, tmp_path: Path) -> None:
+def test_rows_deferred_beyond_the_epoch_limit_join_the_last_epoch(moment: int, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.arrow", 0)
     streampgs.train(data, run=run, rows=50, **COUNTING, **SMALL)
-    write_counted(data / "b.arrow", COUNTED_ROWS, 70)  # while the only window of the first epoch is trained on
+    write_counted(data / "b.arrow", COUNTED_ROWS, 70)  # the only window of the first epoch is in training
     streampgs.resume(run, rows=moment)
     streampgs.resume(run, epochs=1)
     streampgs.resume(run)
@@ -196,7 +196,7 @@ def test_rows_that_wait_for_an_epoch_beyond_the_limit_join_the_last_one(moment: 
     assert visits(run) == [2] * (COUNTED_ROWS + 70)
 
 
-def test_new_rows_catch_up_unless_there_are_more_than_old_ones(tmp_path: Path) -> None:
+def test_new_rows_catch_up_unless_they_outnumber_the_old_rows(tmp_path: Path) -> None:
     for rows, times in ((COUNTED_ROWS, 2), (COUNTED_ROWS + 1, 1)):
         data, run = tmp_path / f"table-{rows}", tmp_path / f"run-{rows}"
         write_counted(data / "a.arrow", 0)
@@ -208,7 +208,7 @@ def test_new_rows_catch_up_unless_there_are_more_than_old_ones(tmp_path: Path) -
 
 @pytest.mark.parametrize(("rows", "restarts"), [(COUNTED_ROWS // 20, True), (COUNTED_ROWS // 20 - 1, False)])
 def test_averages_restart_when_the_table_has_grown_by_a_twentieth(rows: int, restarts: bool, tmp_path: Path) -> None:
-    """They would speak of what was; but shards that trickle in must not leave averages of next to nothing."""
+    """Averages over a much smaller table are out of date. Small arrivals must not restart them each time."""
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.arrow", 0)
     streampgs.train(data, run=run, rows=570, **COUNTING, **SMALL)
@@ -220,14 +220,14 @@ def test_averages_restart_when_the_table_has_grown_by_a_twentieth(rows: int, res
     assert visits(run) == [2] * (COUNTED_ROWS + rows)
 
 
-def test_more_data_can_be_named(tmp_path: Path) -> None:
+def test_a_resume_can_add_a_folder(tmp_path: Path) -> None:
     run, more = tmp_path / "run", tmp_path / "elsewhere"
     write_counted(tmp_path / "table" / "a.arrow", 0)
     streampgs.train(tmp_path / "table", run=run, epochs=1, **COUNTING, **SMALL)
     write_counted(more / "b.arrow", COUNTED_ROWS, 30)
     streampgs.resume(run, add=more)
     write_counted(more / "c.arrow", COUNTED_ROWS + 30, 30)
-    streampgs.resume(run)  # it is one of the run's folders from now on
+    streampgs.resume(run)  # the added folder is a source of the run now
     assert visits(run) == [1] * (COUNTED_ROWS + 60)
 
 
@@ -252,7 +252,7 @@ def test_a_copied_and_renamed_shard_is_not_trained_on_twice(tmp_path: Path) -> N
     assert visits(run) == [1] * COUNTED_ROWS
 
 
-def test_a_shard_that_joins_with_its_copy_joins_once(tmp_path: Path) -> None:
+def test_a_shard_and_its_copy_that_join_together_are_trained_on_once(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "1.arrow", 0)
     streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
@@ -264,7 +264,7 @@ def test_a_shard_that_joins_with_its_copy_joins_once(tmp_path: Path) -> None:
     assert visits(run) == [1] * (COUNTED_ROWS + 40)
 
 
-def test_choices_of_a_resume_with_nothing_to_do_are_kept(tmp_path: Path) -> None:
+def test_options_of_a_resume_without_new_rows_are_kept(tmp_path: Path) -> None:
     data, run, more = tmp_path / "table", tmp_path / "run", tmp_path / "elsewhere"
     write_counted(data / "a.arrow", 0)
     more.mkdir()
@@ -307,13 +307,13 @@ def test_a_rewrite_is_refused_until_it_is_accepted(moment: int, tmp_path: Path) 
     streampgs.train(data, run=run, rows=moment, epochs=1, **COUNTING, **SMALL)
     before = visits(run)
     (data / "0.arrow").unlink()
-    write_counted(data / "1.arrow", 2 * COUNTED_ROWS, 100)  # in the place of the old one
+    write_counted(data / "1.arrow", 2 * COUNTED_ROWS, 100)  # replaces the old shard
     with pytest.raises(streampgs.StreampgsError, match=r"0\.arrow' is missing") as refused:
         streampgs.resume(run)
     assert "--accept-rewrite" in refused.value.remedy
     streampgs.resume(run, accept_rewrite=True, epochs=1 if moment == 500 else 2)
     after = visits(run)
-    assert after[: len(before)] == before, "what is gone is not trained on"
+    assert after[: len(before)] == before, "removed rows must not be trained on"
     assert after[2 * COUNTED_ROWS :] == [1] * 100
     streampgs.resume(run, epochs=3)
     assert visits(run)[: len(before)] == before
@@ -321,7 +321,7 @@ def test_a_rewrite_is_refused_until_it_is_accepted(moment: int, tmp_path: Path) 
     assert events.count("changed") == 1
 
 
-def test_catching_up_needs_epochs(tmp_path: Path) -> None:
+def test_catch_up_is_refused_without_epochs(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.arrow", 0)
     streampgs.train(data, run=run, rows=100, sampling="independent", **COUNTING, **SMALL)
@@ -335,11 +335,11 @@ def test_catching_up_needs_epochs(tmp_path: Path) -> None:
 
 
 class Stops(Silent):
-    """Acts when so many rows were saved; a test that waits in vain ends."""
+    """Calls `act` with the rows of each checkpoint, and stops the run after a minute so that no test hangs."""
 
     def __init__(self, stop: StopRequest, act: Callable[[int], None]) -> None:
         self.act = act
-        patience = threading.Timer(60.0, stop.ask, ["a lack of patience"])
+        patience = threading.Timer(60.0, stop.ask, ["the time limit of the test"])
         patience.daemon = True
         patience.start()
 
@@ -376,7 +376,7 @@ def test_following_trains_on_new_shards_and_ends_when_asked(tmp_path: Path) -> N
         **SMALL,
     )
     assert report.stopped_by == "SIGTERM"
-    assert "look" not in [event.get("by") for event in RunFolder(run).events()], "looking for more is no stop"
+    assert "look" not in [event.get("by") for event in RunFolder(run).events()], "a look for new shards is not a stop"
     assert not steps
     assert visits(run) == [2] * (COUNTED_ROWS + 150)
 
@@ -390,7 +390,7 @@ def test_following_finds_a_shard_that_is_moved_while_it_is_in_use(suffix: str, t
     moved = []
 
     class Mover(Stops):
-        def choices(self, choices: dict[str, str]) -> None:  # the first windows are there, most shards are not yet open
+        def choices(self, choices: dict[str, str]) -> None:  # the first windows are read, most shards are not open yet
             if not moved:
                 for number in range(6):
                     (data / f"{number}.{suffix}").rename(data / f"moved-{number}.{suffix}")
@@ -467,7 +467,7 @@ def test_following_holds_only_the_windows_in_use(tmp_path: Path) -> None:
         if rows == 4 * COUNTED_ROWS:
             stop.ask("SIGTERM")
 
-    small = {**SMALL, "window": "4kB"}  # several to the epoch
+    small = {**SMALL, "window": "4kB"}  # several windows per epoch
     gc.collect()
     streampgs.train(data, run=run, epochs=4, follow=True, observer=Stops(stop, act), stop=stop, **COUNTING, **small)
     assert len(held) > 3
@@ -475,7 +475,7 @@ def test_following_holds_only_the_windows_in_use(tmp_path: Path) -> None:
 
 
 def followed(run: Path, seconds: float = 0.7, **options: object) -> None:
-    """A resume that follows and is then asked to end."""
+    """Resume with `follow`, and ask it to stop after some seconds."""
     stop = StopRequest()
     asking = threading.Timer(seconds, stop.ask, ["SIGTERM"])
     asking.start()
@@ -493,7 +493,9 @@ def rewrite(shard: Path) -> None:
 
 @pytest.mark.parametrize("change", [rename, rewrite])
 @pytest.mark.parametrize("moment", [700, 3 * COUNTED_ROWS])
-def test_following_recognises_shards_after_a_pause(change: Callable[[Path], None], moment: int, tmp_path: Path) -> None:
+def test_following_recognises_renamed_and_rewritten_shards_after_a_pause(
+    change: Callable[[Path], None], moment: int, tmp_path: Path
+) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     for number in range(3):
         write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
@@ -503,7 +505,7 @@ def test_following_recognises_shards_after_a_pause(change: Callable[[Path], None
     assert visits(run) == [1] * (3 * COUNTED_ROWS)
 
 
-def test_following_drops_shards_that_went_in_a_pause_between_epochs(tmp_path: Path) -> None:
+def test_following_drops_shards_removed_during_a_pause_between_epochs(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     for number in range(2):
         write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
@@ -513,7 +515,7 @@ def test_following_drops_shards_that_went_in_a_pause_between_epochs(tmp_path: Pa
     assert visits(run) == [2] * COUNTED_ROWS + [1] * COUNTED_ROWS
 
 
-def test_a_shard_that_goes_in_the_middle_of_an_epoch_restarts_it(tmp_path: Path) -> None:
+def test_removing_a_shard_during_an_epoch_restarts_the_epoch(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     for number in range(4):
         write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
@@ -521,14 +523,14 @@ def test_a_shard_that_goes_in_the_middle_of_an_epoch_restarts_it(tmp_path: Path)
     half = visits(run)
     going = threading.Timer(0.3, (data / "0.arrow").unlink)
     going.start()
-    followed(run, epochs=1)  # fewer than were begun: it waits in the middle of the second
+    followed(run, epochs=1)  # the second epoch is begun, so it waits in the middle of it
     going.join()
     streampgs.resume(run, epochs=2)
     assert visits(run) == [*half[:COUNTED_ROWS], *(visit + 1 for visit in half[COUNTED_ROWS:])]
 
 
 def test_a_shard_that_is_slowly_overwritten_is_not_trained_on_twice(tmp_path: Path) -> None:
-    """As logs are rotated: while the name is being written over, what lies elsewhere by now is no new shard."""
+    """As in log rotation: while the old name is overwritten, the renamed file does not count as a new shard."""
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "1.arrow", 0)
     write_counted(tmp_path / "other" / "1.arrow", COUNTED_ROWS)
@@ -552,15 +554,15 @@ def test_a_shard_that_is_slowly_overwritten_is_not_trained_on_twice(tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_the_law_of_following_holds_with_real_processes(tmp_path: Path) -> None:
-    """A writer that is slow, renames and rewrites; a trainer that is killed: scripts/follow.py, small."""
+def test_following_with_kills_and_a_slow_writer_gives_the_same_bits(tmp_path: Path) -> None:
+    """scripts/follow.py on little data: a slow writer renames and rewrites shards, and the trainer is killed."""
     outcome = follow(tmp_path, shards=8, kills=2, rows=5_000, epochs=2, seed=4, pause=0.2)
     assert outcome.kills == 2
     assert outcome.visits_are_right
     assert outcome.same_as_quiet
 
 
-# What was lived through.
+# The history of a run.
 
 
 def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
@@ -570,8 +572,8 @@ def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
     write_counted(data / "b.arrow", COUNTED_ROWS, 40)
     streampgs.resume(run, epochs=1)
     events = RunFolder(run).events()
-    told = [(event["event"], event["rows"], event["t"], event.get("shards")) for event in events]
-    assert told == [
+    shown = [(event["event"], event["rows"], event["t"], event.get("shards")) for event in events]
+    assert shown == [
         ("started", 0, 0, 1),
         ("stopped", 300, 300, 1),
         ("resumed", 300, 300, 1),
@@ -600,7 +602,7 @@ def test_an_unknown_event_is_shown_by_its_name() -> None:
     assert [line.split()[-1] for line in history_text(odd).splitlines()[1:]] == ["started", "x"]
 
 
-def test_events_that_a_kill_has_undone_are_marked(tmp_path: Path) -> None:
+def test_events_undone_by_a_kill_are_marked_as_lost(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     append_event(path, "started", 0, 0, shards=2)
     append_event(path, "resumed", 500, 500, shards=2)

@@ -1,4 +1,4 @@
-"""Several models in one run: searches for σ, grids, classes, label columns and validation. Pauses change nothing."""
+"""Several models in one run: searches for σ, grids, classes, label columns and validation. Pauses do not change bits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ SMALL = {"memory": "60MB", "window": "500kB"}
 
 
 def results_of(run: Path, report: Report) -> dict[str, Any]:
-    """The results of a run, to be compared for equality."""
+    """The results of a run that pauses must not change."""
     model = streampgs.Model.load(run)
     race = saved_run(run).race.state().values
     return {
@@ -46,7 +46,7 @@ def results_of(run: Path, report: Report) -> dict[str, Any]:
 
 
 def marks_of(candidates: int, rows: int) -> list[int]:
-    """The rows at which a search judges."""
+    """The row counts at which a search judges its candidates."""
     marks, began = [], 0
     for heat in heats_for(candidates, rows, True):
         marks += [began + max(1, (heat.stop_rows - began) * k // heat.marks) for k in range(1, heat.marks + 1)]
@@ -55,7 +55,7 @@ def marks_of(candidates: int, rows: int) -> list[int]:
 
 
 def write(folder: Path, x: NDArray[Any], columns: dict[str, Any], *, files: int = 3, arrow: bool = False) -> Path:
-    """A dense table of as many shards."""
+    """Write a dense table of some shards, and return its folder."""
     folder.mkdir()
     lists = pa.FixedSizeListArray.from_arrays(pa.array(x.astype(np.float32).ravel()), x.shape[1])
     table = pa.table({**columns, "features": lists})
@@ -69,9 +69,9 @@ def write(folder: Path, x: NDArray[Any], columns: dict[str, Any], *, files: int 
     return folder
 
 
-# σ to be found out, with pauses.
+# Searches for σ, with pauses.
 
-# Of each layout, format, batch and way of judging.
+# Searches over each layout and format, with batches and with several kinds of loss.
 SEARCHES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "sparse arrow": ("sparse", "arrow", {}),
     "sparse parquet batches": ("sparse", "parquet", {"loss": "hinge", "batch": 7}),
@@ -81,9 +81,9 @@ SEARCHES: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 MARKS = marks_of(8, ROWS)
 PAUSES: dict[str, list[int]] = {
-    "every mark and beside": sorted({row + off for row in MARKS for off in (-1, 0, 1)}),
+    "every mark and its neighbours": sorted({row + off for row in MARKS for off in (-1, 0, 1)}),
     "the ends of the heats": [1, ROWS // 8 - 1, ROWS // 8, ROWS // 8 + 1, ROWS // 2 - 1, ROWS // 2, ROWS // 2 + 1],
-    "anywhere": sorted(np.random.default_rng(4).integers(1, 2 * ROWS, 9).tolist()),
+    "random rows": sorted(np.random.default_rng(4).integers(1, 2 * ROWS, 9).tolist()),
 }
 
 
@@ -94,7 +94,7 @@ def unpaused(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> dict[s
     for number, (name, (kind, file_format, options)) in enumerate(SEARCHES.items()):
         run = base / str(number)
         report = streampgs.train(tables.path(kind, file_format), run=run, epochs=2, **SMALL, **options)
-        assert report.lanes == 1, "the search was to come to its end"
+        assert report.lanes == 1, "the search must have ended"
         results[name] = results_of(run, report)
     return results
 
@@ -114,7 +114,7 @@ def test_a_search_with_pauses_gives_the_same_bits(
     assert results_of(run, report) == unpaused[name]
 
 
-def test_a_search_is_over_in_the_middle_of_the_first_epoch(tables: Tables, tmp_path: Path) -> None:
+def test_a_search_ends_during_the_first_epoch(tables: Tables, tmp_path: Path) -> None:
     lanes = []
     run = tmp_path / "run"
     report = streampgs.train(tables.path("sparse", "arrow"), run=run, rows=1)
@@ -128,8 +128,8 @@ def test_a_search_is_over_in_the_middle_of_the_first_epoch(tables: Tables, tmp_p
     assert len(sigmas) == 8
 
 
-def test_a_found_sigma_is_good(tables: Tables, tmp_path: Path) -> None:
-    """On other rows, as good as the best of a ladder of its own, but for noise."""
+def test_a_search_finds_a_sigma_nearly_as_good_as_the_best_fixed_one(tables: Tables, tmp_path: Path) -> None:
+    """The accuracy is measured on test rows."""
     data, test = tables.path("sparse", "arrow"), [str(tables.test_path("sparse"))]
     streampgs.train(data, run=tmp_path / "auto", epochs=3)
     found = evaluate(streampgs.Model.load(tmp_path / "auto"), test)["accuracy"]
@@ -156,7 +156,7 @@ def grid(tables: Tables, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     return run, streampgs.train(tables.path("dense", "arrow"), run=run, epochs=1, **options)
 
 
-def test_the_chosen_one_of_a_grid_is_the_best_of_the_race(grid: tuple[Path, Report]) -> None:
+def test_the_chosen_candidate_of_a_grid_is_the_best_of_the_race(grid: tuple[Path, Report]) -> None:
     run, report = grid
     assert report.lanes == 24
     race = saved_run(run).race
@@ -164,7 +164,7 @@ def test_the_chosen_one_of_a_grid_is_the_best_of_the_race(grid: tuple[Path, Repo
     merits = np.mean([mark.merits for mark in marks[len(marks) // 2 :]], axis=0)
     chosen = race.leader()
     assert merits[chosen] <= merits.min() * 1.0015
-    assert merits.max() > 1.1 * merits.min(), "the case shows nothing"
+    assert merits.max() > 1.1 * merits.min(), "the candidates are too similar for this test"
     best = race.candidates[chosen]
     assert report.chosen == {"loss": best.loss, **best.choices}
     model = streampgs.Model.load(run).settings
@@ -188,8 +188,8 @@ def test_inspect_lists_every_model(grid: tuple[Path, Report]) -> None:
     done = command("inspect", run, "--json")
     assert done.code == 0
     lanes = done.json["lanes"]
-    told = {(lane["loss"], lane["p"], lane["sigma"], lane["ball"]) for lane in lanes}
-    assert told == {
+    listed = {(lane["loss"], lane["p"], lane["sigma"], lane["ball"]) for lane in lanes}
+    assert listed == {
         (loss, p, sigma, ball)
         for loss in ("hinge", "logistic") for p in (2.0, 1.8) for sigma in (1e-4, 1e-2, 1.0) for ball in (1.0, 50.0)
     }  # fmt: skip
@@ -233,7 +233,7 @@ def test_a_grid_with_pauses_gives_the_same_bits(grid: tuple[Path, Report], table
 
 
 def clouds(rows: int, classes: int, seed: int = 0) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Gaussian clouds around the corners of a simplex, and whose each row is."""
+    """Rows of Gaussian clouds around the corners of a simplex, and the number of the cloud of each row."""
     random = np.random.default_rng(seed)
     numbers = random.integers(0, classes, rows)
     centres = 2.5 * np.eye(classes, classes + 2)
@@ -249,7 +249,7 @@ LABELLED = {
 
 @pytest.fixture(scope="module")
 def classed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
-    """For each set of labels a run, and a table of other rows."""
+    """A run and a test table for each set of labels."""
     base = tmp_path_factory.mktemp("classes")
     results = {}
     for number, (name, labels) in enumerate(LABELLED.items()):
@@ -289,7 +289,7 @@ def test_classes_are_found_and_learned(name: str, classed: dict[str, tuple[Path,
 
 
 @pytest.mark.parametrize("name", LABELLED)
-def test_predictions_of_classes_have_a_column_for_each(
+def test_predictions_have_columns_for_each_class(
     name: str, classed: dict[str, tuple[Path, Path]], tmp_path: Path
 ) -> None:
     run, test = classed[name]
@@ -316,7 +316,7 @@ def test_inspect_shows_each_class(classed: dict[str, tuple[Path, Path]]) -> None
     assert result["options"]["classes"] == (3.0, 7.0, 20.0) or result["options"]["classes"] == [3.0, 7.0, 20.0]
 
 
-def test_classes_that_are_listed_are_those_that_are_found(
+def test_listed_classes_give_the_bits_of_classes_found_in_the_data(
     classed: dict[str, tuple[Path, Path]], tmp_path: Path
 ) -> None:
     run, _ = classed["three far apart"]
@@ -326,7 +326,7 @@ def test_classes_that_are_listed_are_those_that_are_found(
 
 
 @pytest.mark.parametrize("arrow", [False, True], ids=["parquet", "arrow"])
-def test_an_unknown_class_is_named_or_counted(arrow: bool, tmp_path: Path) -> None:
+def test_an_unknown_class_is_refused_or_counted(arrow: bool, tmp_path: Path) -> None:
     x, numbers = clouds(900, 3)
     labels = np.array([3, 7, 20])[numbers]
     labels[700] = 8
@@ -350,7 +350,7 @@ def test_an_unknown_class_is_named_or_counted(arrow: bool, tmp_path: Path) -> No
 def test_a_stray_label_among_two_classes_is_not_a_third_class(binary: tuple[int, int], tmp_path: Path) -> None:
     x, numbers = clouds(2000, 2)
     labels = np.array(binary)[numbers]
-    labels[np.random.default_rng(0).permutation(2000)[:18]] = 2  # just below one in a hundred
+    labels[np.random.default_rng(0).permutation(2000)[:18]] = 2  # just below 1% of the rows
     data = write(tmp_path / "data", x, {"label": labels})
     with pytest.raises(streampgs.StreampgsError, match=r"row \d+ of the file.*2\.0(.|\n)*--positive"):
         streampgs.train(data, run=tmp_path / "strict", epochs=1)
@@ -358,19 +358,19 @@ def test_a_stray_label_among_two_classes_is_not_a_third_class(binary: tuple[int,
     fault = "label no class" if -1 in binary else "label of an unknown class"
     assert (report.rows, report.skipped_rows) == (2000 - 18, {fault: 18})
     assert streampgs.Model.load(tmp_path / "run").coef_.ndim == 1
-    # Whoever means them as a class can say so.
+    # --classes makes the stray label a third class.
     streampgs.train(data, run=tmp_path / "three", epochs=1, classes=(*map(float, binary), 2.0))
     assert streampgs.Model.load(tmp_path / "three").coef_.shape == (3, 4)
 
 
-def test_minus_one_nought_and_one_are_two_classes(tmp_path: Path) -> None:
+def test_minus_one_zero_and_one_are_two_classes(tmp_path: Path) -> None:
     x, numbers = clouds(600, 3)
     data = write(tmp_path / "data", x, {"label": numbers - 1})
     streampgs.train(data, run=tmp_path / "run", epochs=1)
     assert streampgs.Model.load(tmp_path / "run").coef_.ndim == 1
 
 
-def test_numbers_of_a_regression_are_not_classes(tmp_path: Path) -> None:
+def test_labels_of_a_regression_are_not_classes(tmp_path: Path) -> None:
     x, numbers = clouds(600, 3)
     data = write(tmp_path / "data", x, {"label": numbers})
     streampgs.train(data, run=tmp_path / "run", epochs=1, loss="squared")
@@ -401,7 +401,7 @@ def two_labels(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return base / "run", data
 
 
-def test_each_label_has_the_model_of_a_run_of_its_own(two_labels: tuple[Path, Path], tmp_path: Path) -> None:
+def test_each_label_has_the_model_of_a_run_on_that_label_alone(two_labels: tuple[Path, Path], tmp_path: Path) -> None:
     run, data = two_labels
     both = streampgs.Model.load(run)
     assert both.targets == ("a", "b")
@@ -421,7 +421,7 @@ def test_each_label_has_the_model_of_a_run_of_its_own(two_labels: tuple[Path, Pa
         assert result[name] == pytest.approx(np.mean([own[name] for own in each]), rel=1e-9)
 
 
-def test_predictions_of_several_labels(two_labels: tuple[Path, Path], tmp_path: Path) -> None:
+def test_predictions_have_columns_for_each_label(two_labels: tuple[Path, Path], tmp_path: Path) -> None:
     run, data = two_labels
     model = streampgs.Model.load(run)
     predict(model, [str(data)], tmp_path / "out.arrow")
@@ -460,7 +460,7 @@ def with_validation(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Pat
     return paths[0], paths[1]
 
 
-def test_validation_rows_are_reported_and_end_training(with_validation: tuple[Path, Path], tmp_path: Path) -> None:
+def test_validation_accuracy_is_reported_and_ends_training(with_validation: tuple[Path, Path], tmp_path: Path) -> None:
     data, validation = with_validation
     report = streampgs.train(data, run=tmp_path / "run", validation=validation, target_accuracy=0.9, epochs=50)
     assert report.stopped_by == "target-accuracy"
@@ -472,7 +472,7 @@ def test_validation_rows_are_reported_and_end_training(with_validation: tuple[Pa
     assert np.mean(found == 2 * numbers - 1) >= 0.89
 
 
-def test_a_target_that_only_the_training_rows_reach_ends_nothing(
+def test_a_target_reached_only_on_training_rows_does_not_end_training(
     with_validation: tuple[Path, Path], tmp_path: Path
 ) -> None:
     data, _ = with_validation
@@ -487,7 +487,7 @@ def test_a_target_that_only_the_training_rows_reach_ends_nothing(
 
 
 def test_the_last_judgement_agrees_with_evaluate(with_validation: tuple[Path, Path], tmp_path: Path) -> None:
-    """At the end of a session, on all rows of the validation data."""
+    """A session ends with a judgement on all validation rows."""
     data, validation = with_validation
     run = tmp_path / "run"
     report = streampgs.train(data, run=run, validation=(str(validation),), rows=3000)
@@ -496,7 +496,9 @@ def test_the_last_judgement_agrees_with_evaluate(with_validation: tuple[Path, Pa
     assert report.judged_loss == pytest.approx(expected["loss"], rel=1e-9)
 
 
-def test_a_judgement_during_the_race_is_not_reported_later(with_validation: tuple[Path, Path], tmp_path: Path) -> None:
+def test_a_judgement_during_the_race_is_not_reported_after_it(
+    with_validation: tuple[Path, Path], tmp_path: Path
+) -> None:
     data, _ = with_validation
     report = streampgs.train(data, run=tmp_path / "run", epochs=2)
     assert report.lanes == 1
@@ -504,7 +506,7 @@ def test_a_judgement_during_the_race_is_not_reported_later(with_validation: tupl
     assert report.judged_loss is None
 
 
-def test_a_target_ends_training_at_the_same_row_whatever_the_pauses(
+def test_a_target_ends_training_at_the_same_row_with_any_pauses(
     with_validation: tuple[Path, Path], tmp_path: Path
 ) -> None:
     data, validation = with_validation
@@ -522,7 +524,7 @@ def test_a_target_ends_training_at_the_same_row_whatever_the_pauses(
 def test_validation_with_pauses_gives_the_same_bits(
     with_validation: tuple[Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Wherever the resume is started."""
+    """A resume may start in another working directory."""
     data, validation = with_validation
     monkeypatch.chdir(validation.parent)
     streampgs.train(data, run=tmp_path / "quiet", validation=validation.name, epochs=2)
@@ -567,7 +569,7 @@ def test_validation_without_a_usable_row_is_refused(with_validation: tuple[Path,
         streampgs.train(data, run=tmp_path / "strict", validation=useless, epochs=1)
 
 
-# Wrong words.
+# Invalid options.
 
 
 @pytest.mark.parametrize(
@@ -596,7 +598,7 @@ def test_validation_without_a_usable_row_is_refused(with_validation: tuple[Path,
     ],
     ids=str,
 )
-def test_wrong_combinations_are_refused_with_a_remedy(options: dict[str, Any], found: str, remedy: str) -> None:
+def test_invalid_options_are_refused_with_a_remedy(options: dict[str, Any], found: str, remedy: str) -> None:
     from streampgs.errors import OptionError
 
     with pytest.raises(OptionError) as refused:
@@ -610,7 +612,7 @@ def test_sixty_four_combinations_are_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         ("--loss hinge,squared", "one of the two"),
         ("--sigma auto,1e-3", "'auto' alone"),
@@ -623,9 +625,11 @@ def test_sixty_four_combinations_are_allowed() -> None:
         ("--loss hinge,log", "'log' is unknown"),
     ],
 )
-def test_the_command_line_refuses_them_with_exit_code_2(words: str, said: str, tables: Tables, tmp_path: Path) -> None:
+def test_the_command_line_refuses_invalid_options_with_exit_code_2(
+    words: str, message: str, tables: Tables, tmp_path: Path
+) -> None:
     done = command("train", tables.path("dense", "arrow"), "--run", tmp_path / "run", *words.split())
     assert done.code == 2
-    assert said in done.err
+    assert message in done.err
     assert "Traceback" not in done.err
     assert not (tmp_path / "run").exists()

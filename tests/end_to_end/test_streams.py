@@ -1,4 +1,4 @@
-"""Rows on standard input: any batches and any interruptions give the same bits, and no row is lost."""
+"""Rows on standard input: any batches and any pauses give the same bits, and no row is lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.timeout(300)  # readers and producers that wait for eac
 
 
 def with_bad_rows(table: pa.Table) -> pa.Table:
-    """Every ninety-seventh row has no label."""
+    """The table with every 97th label missing."""
     labels = table.column("label").to_pylist()
     labels[5::97] = [None] * len(labels[5::97])
     place = table.schema.get_field_index("label")
@@ -127,7 +127,7 @@ def test_new_rows_are_trained_on_once_and_mixed_with_replayed_ones(
     unpaused: dict[str, streampgs.run.report.Report],
 ) -> None:
     assert unpaused["regression"].rows == ROWS
-    # The first two windows draw from an empty reservoir, and no row comes twice in a window.
+    # The first two windows draw from an empty reservoir, and no row appears twice in a window.
     assert 1.3 * ROWS < unpaused["sparse"].rows < 1.5 * ROWS
     assert 2.0 * ROWS < unpaused["dense"].rows < 4.0 * ROWS
     assert unpaused["sparse with bad rows"].skipped_rows == {"label null": len(range(5, ROWS, 97))}
@@ -147,11 +147,11 @@ OPTIONS = ["--window", "200kB", "--memory", "60MB", "--checkpoint-every", "0.01s
 
 @pytest.mark.parametrize(("how", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGKILL", -9)])
 @pytest.mark.parametrize("again", [False, True])
-def test_real_signals(
+def test_a_run_stopped_by_a_signal_resumes_to_the_same_bits(
     how: str, code: int, again: bool, stored: Path, unpaused: dict[str, streampgs.run.report.Report], tmp_path: Path
 ) -> None:
     run = tmp_path / "run"
-    # The sample that is looked at first is as large as a window here: training begins while rows still come.
+    # The sample is as large as one window here, so training begins while rows still arrive.
     with piped(stored, ["train", "-", "--run", run, *OPTIONS], pause=0.005) as (_, process):
         calls_until(lambda: len(list(run.glob("checkpoint-*"))) > 1)
         process.send_signal(getattr(signal, how))
@@ -169,7 +169,7 @@ def test_real_signals(
 
 
 def test_rows_before_the_first_window_are_kept_by_a_pause(tmp_path: Path) -> None:
-    """Rows with a column that no feature comes from: many are looked at before there are enough for a window."""
+    """The wide column gives no feature, so many rows are sampled before there are enough for a window."""
     random = np.random.default_rng(0)
     numbers = random.standard_normal(6_000)
     table = pa.table(
@@ -180,7 +180,7 @@ def test_rows_before_the_first_window_are_kept_by_a_pause(tmp_path: Path) -> Non
 
     def pause() -> None:
         calls_until((run / "run.arrows").exists)
-        time.sleep(1.0)  # by then all is read, and part of it in the window that is not full
+        time.sleep(1.0)  # all rows are read by then, and some of them are in an incomplete window
         stop.ask("SIGTERM")
 
     with standard_input(written(table.slice(0, 2_500), [100], ends=False), stalls=True):
@@ -193,7 +193,7 @@ def test_rows_before_the_first_window_are_kept_by_a_pause(tmp_path: Path) -> Non
     assert taken == 2_500
     with pytest.raises(RunError, match="has no model yet"):
         streampgs.Model.load(run)
-    with pytest.raises(RunError, match="exists already"):  # its rows may not come again
+    with pytest.raises(RunError, match="exists already"):  # its rows may not be sent again
         train(written(table, [100]), run)
     report = resume(written(table.slice(taken), [100]), run)
     assert (report.dual_sha256, report.stream_rows) == (expected.dual_sha256, 6_000)
@@ -206,7 +206,7 @@ def test_three_checkpoints_with_their_reservoirs_are_kept(
     train(written(table, [500]), run, Limits(rows=4_000))
     paths = sorted(run.glob("checkpoint-*"))
     assert len(paths) == 3
-    for path in paths:  # whatever the reading thread was doing when it was written
+    for path in paths:  # the reading thread may have been at any position
         sections = read_sealed(path)[1]["sections"]
         window = sections["worker"]["values"]["window"]
         assert sections["worker"]["values"]["cursor"]["position"] in (window["start"], window["next"])
@@ -236,7 +236,7 @@ def test_a_damaged_checkpoint_is_not_used(
     assert report.dual_sha256 == unpaused["sparse"].dual_sha256
 
 
-def test_a_bad_row_is_named_by_its_place_in_the_stream(tables: Tables, tmp_path: Path) -> None:
+def test_a_bad_row_is_named_by_its_number_in_the_stream(tables: Tables, tmp_path: Path) -> None:
     table, run = with_bad_rows(table_of(tables, "sparse").slice(0, 2_000)), tmp_path / "run"
     data = written(table.slice(6, 94), [100]) + written(table.slice(6, 500), [70])
     with pytest.raises(DataError, match="row 190 of the stream: no label"):
@@ -262,7 +262,7 @@ def test_a_producer_that_dies_in_a_batch_is_reported_after_complete_batches_are_
     assert resume(written(table.slice(3_000), [300]), run).stream_rows == ROWS
 
 
-def test_a_stream_without_its_end_mark_is_noted(tables: Tables, tmp_path: Path) -> None:
+def test_a_stream_without_its_end_mark_is_reported(tables: Tables, tmp_path: Path) -> None:
     notes: list[str] = []
 
     class Noting(Silent):
@@ -274,7 +274,7 @@ def test_a_stream_without_its_end_mark_is_noted(tables: Tables, tmp_path: Path) 
     assert any("without Arrow's end mark" in note for note in notes)
 
 
-def test_several_streams_in_a_row_are_one_stream(
+def test_concatenated_streams_are_one_stream(
     tables: Tables, unpaused: dict[str, streampgs.run.report.Report], tmp_path: Path
 ) -> None:
     table = table_of(tables, "sparse")
@@ -292,7 +292,7 @@ def arrow_file(table: pa.Table) -> bytes:
     return bytes(sink.getvalue())
 
 
-def test_other_formats_on_standard_input_are_named(tables: Tables, tmp_path: Path) -> None:
+def test_other_formats_on_standard_input_are_refused_by_name(tables: Tables, tmp_path: Path) -> None:
     table = table_of(tables, "sparse").slice(0, 10)
     cases = {
         "standard input is empty": b"",
@@ -309,7 +309,7 @@ def test_other_formats_on_standard_input_are_named(tables: Tables, tmp_path: Pat
         assert not (tmp_path / "run").exists()
 
 
-def test_a_terminal_is_refused(tmp_path: Path) -> None:
+def test_a_terminal_as_standard_input_is_refused(tmp_path: Path) -> None:
     leader, follower = pty.openpty()
     words = [sys.executable, "-m", "streampgs", "train", "-", "--run", str(tmp_path / "run")]
     done = subprocess.run(words, stdin=follower, capture_output=True, text=True, timeout=60, check=False)
@@ -354,7 +354,7 @@ def test_a_stream_shorter_than_the_rows_taken_is_refused(tables: Tables, tmp_pat
         resume(written(table.drop_columns(["label"]), [500]), run)
 
 
-def test_every_command_takes_a_model_of_a_stream(tables: Tables, tmp_path: Path) -> None:
+def test_every_command_works_with_a_model_of_a_stream(tables: Tables, tmp_path: Path) -> None:
     run = tmp_path / "run"
     table = mixed(3_000)
     train(written(table, [500]), run, validation=())
@@ -363,8 +363,8 @@ def test_every_command_takes_a_model_of_a_stream(tables: Tables, tmp_path: Path)
     done = command("evaluate", run, test, "--json")
     assert done.json["accuracy"] > 0.8
     assert command("predict", run, test, "--out", tmp_path / "out.csv").code == 0
-    told = command("inspect", run, "--top", 3)
-    assert "3,000 rows were taken from the stream" in told.out + told.err
+    shown = command("inspect", run, "--top", 3)
+    assert "3,000 rows were taken from the stream" in shown.out + shown.err
     model = streampgs.Model.load(run)
     assert model.predict(mixed(10)).shape == (10,)
 
@@ -389,7 +389,7 @@ def test_a_batch_beyond_the_budget_is_refused_with_advice(tables: Tables, tmp_pa
         train(written(table, [10**6]), tmp_path / "run", resources=Resources(memory=50_000_000))
 
 
-def test_validation_data_are_used(tables: Tables, tmp_path: Path) -> None:
+def test_a_stream_is_judged_on_validation_data(tables: Tables, tmp_path: Path) -> None:
     data = written(table_of(tables, "sparse"), [500])
     report = train(data, tmp_path / "run", validation=(str(tables.test_path("sparse")),))
     assert report.judged_accuracy is not None

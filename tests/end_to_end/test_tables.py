@@ -1,4 +1,4 @@
-"""Ordinary tables from file to prediction: files of other tools, all types of columns, and interruptions."""
+"""Tables of ordinary columns, from file to prediction: files of other tools, all types of columns, and pauses."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def table() -> pa.Table:
 
 @pytest.fixture(scope="module")
 def shards(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The same table in the same order and groups: arrow, zstd, parquet."""
+    """The same table as arrow, zstd and parquet, with the same order of rows and the same groups."""
     base = tmp_path_factory.mktemp("mixed")
     for file_format in ("arrow", "zstd", "parquet"):
         write_shards(table, base / file_format, file_format)
@@ -48,7 +48,7 @@ def shards(table: pa.Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(shards: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run on the Parquet shards that nothing interrupted."""
+    """A run on the Parquet shards without pauses."""
     run = tmp_path_factory.mktemp("runs") / "run"
     streampgs.train(shards / "parquet", run=run, epochs=3, **SMALL, **TEXT)
     return run
@@ -63,28 +63,30 @@ def weights_of(run: Path) -> bytes:
 
 
 def same_model(data: list[Any], tmp_path: Path, **options: Any) -> str:
-    """The one digest that training on each of these gives."""
+    """Train on each of these, check that all digests are equal, and return the digest."""
     found = {trained(one, tmp_path / f"run-{k}", **options).dual_sha256 for k, one in enumerate(data)}
     assert len(found) == 1
     return str(found.pop())
 
 
-# Files of many writers.
+# Files written by other tools.
 
 
-def test_format_and_compression_do_not_matter(shards: Path, tmp_path: Path) -> None:
+def test_all_formats_and_compressions_give_the_same_bits(shards: Path, tmp_path: Path) -> None:
     same_model([shards / name for name in ("arrow", "zstd", "parquet")], tmp_path, **TEXT)
 
 
 @pytest.mark.parametrize(
     "options", [{}, {"category": "age", "cross": "age,city"}, {"features": "age", "null_flags": True}], ids=str
 )
-def test_formats_agree_for_other_options(options: dict[str, Any], shards: Path, tmp_path: Path) -> None:
+def test_all_formats_give_the_same_bits_with_other_options(
+    options: dict[str, Any], shards: Path, tmp_path: Path
+) -> None:
     same_model([shards / name for name in ("arrow", "parquet")], tmp_path, **options)
 
 
-def test_files_of_other_libraries_hold_the_same_table(table: pa.Table, tmp_path: Path) -> None:
-    """Polars writes views of strings and categories of its own, DuckDB decides on encodings, pandas leaves an index."""
+def test_files_of_other_libraries_give_the_same_bits(table: pa.Table, tmp_path: Path) -> None:
+    """Polars writes string views and its own categories, DuckDB chooses encodings, and pandas adds an index."""
     flat = without(without(table, "scores"), "city").append_column("city", table["city"].cast(pa.string()))
     flat = replaced(flat, "joined", flat["joined"].cast(pa.timestamp("us")))
     write(flat, tmp_path / "pyarrow.parquet", "parquet", ROWS)
@@ -110,7 +112,7 @@ def test_files_of_other_libraries_hold_the_same_table(table: pa.Table, tmp_path:
     same_model([tmp_path / name for name in names], tmp_path, text="text")
 
 
-def test_the_width_of_numbers_may_change_from_shard_to_shard(tmp_path: Path) -> None:
+def test_types_of_numbers_may_differ_between_shards(tmp_path: Path) -> None:
     random = np.random.default_rng(0)
     numbers = random.integers(-1000, 1000, 3_000)
     ids = random.integers(10**11, 10**11 + 20, 3_000)
@@ -131,7 +133,7 @@ def test_the_width_of_numbers_may_change_from_shard_to_shard(tmp_path: Path) -> 
 
 
 def test_hive_folders_give_columns(table: pa.Table, tmp_path: Path) -> None:
-    """What a folder's name tells is a column like any other: a number, a string, null, or the label."""
+    """A value in the name of a folder becomes a column: a number, a string, null, or the label."""
     for number, (label, year, place) in enumerate(
         [("yes", 2024, "a b"), ("no", 2025, "ü"), ("yes", 2026, None), ("no", 2024, "a b")]
     ):
@@ -155,7 +157,7 @@ def test_hive_folders_give_columns(table: pa.Table, tmp_path: Path) -> None:
     assert evaluate(model, [str(tmp_path / "hive")]) == evaluate(model, [str(tmp_path / "own")])
 
 
-def test_files_without_rows_change_nothing(table: pa.Table, shards: Path, tmp_path: Path) -> None:
+def test_files_without_rows_do_not_change_the_encoding(table: pa.Table, shards: Path, tmp_path: Path) -> None:
     trained(shards / "parquet", tmp_path / "expected", **TEXT)
     before = streampgs.Model.load(tmp_path / "expected").encoding
     assert before is not None
@@ -164,7 +166,7 @@ def test_files_without_rows_change_nothing(table: pa.Table, shards: Path, tmp_pa
     for name in ("a-first", "part-1-empty", "z-last"):
         write(table.slice(0, 0), folder / f"{name}.parquet", "parquet")
     write(table.slice(0, 0), folder / "b-arrow.arrow", "arrow")
-    assert trained(folder, tmp_path / "run", **TEXT).rows == 2 * ROWS  # in another order: there are more groups
+    assert trained(folder, tmp_path / "run", **TEXT).rows == 2 * ROWS  # the order differs because there are more groups
     after = streampgs.Model.load(tmp_path / "run").encoding
     assert after is not None
     assert after.digest == before.digest
@@ -172,7 +174,7 @@ def test_files_without_rows_change_nothing(table: pa.Table, shards: Path, tmp_pa
         trained(folder / "z-last.parquet", tmp_path / "nothing")
 
 
-# The pause law.
+# Pauses.
 
 pauses = st.lists(
     st.tuples(
@@ -215,7 +217,7 @@ def test_any_sequence_of_pauses_gives_the_same_bits(
 
 
 def test_later_shards_do_not_change_the_encoding(shards: Path, table: pa.Table, tmp_path: Path) -> None:
-    """Shards that join in bring other numbers and new words; what was learnt stays."""
+    """The new shard has other numbers and new words."""
     folder, run = tmp_path / "table", tmp_path / "run"
     shutil.copytree(shards / "parquet", folder)
     trained(folder, run, epochs=1, **TEXT)
@@ -234,7 +236,7 @@ def test_later_shards_do_not_change_the_encoding(shards: Path, table: pa.Table, 
 
 
 def numbers_table(rows: int = 2_000) -> pa.Table:
-    """Two numbers, and their sum in 'side'."""
+    """Two columns of numbers, and their sum in 'side'."""
     random = np.random.default_rng(5)
     x = random.normal(size=(rows, 2))
     return pa.table({"a": x[:, 0], "b": x[:, 1], "side": x.sum(axis=1)})
@@ -250,7 +252,7 @@ def accuracy(run: Path, data: Path) -> float:
 
 
 def sides(*names: Any, kind: pa.DataType | None = None) -> pa.Array:
-    """A name for each part of the range of 'side', the smallest first."""
+    """Labels by the value of 'side': rows with the smallest values get the first name."""
     side = numbers_table()["side"].to_numpy()
     cuts = np.quantile(side, np.arange(1, len(names)) / len(names))
     return pa.array([names[place] for place in np.searchsorted(cuts, side)], kind)
@@ -258,10 +260,10 @@ def sides(*names: Any, kind: pa.DataType | None = None) -> pa.Array:
 
 TWO_CLASSES: dict[str, tuple[pa.Array, dict[str, Any], tuple[Any, Any]]] = {
     "strings": (sides("bad", "good"), {}, ("bad", "good")),
-    "strings, the other way round": (sides("good", "bad"), {"classes": ("good", "bad")}, ("good", "bad")),
+    "strings in descending order": (sides("good", "bad"), {"classes": ("good", "bad")}, ("good", "bad")),
     "positive string": (sides("x", "a"), {"positive": "a"}, ("x", "a")),
     "dictionary": (sides("bad", "good").dictionary_encode(), {}, ("bad", "good")),
-    "views": (sides("bad", "good", kind=pa.string_view()), {}, ("bad", "good")),
+    "string views": (sides("bad", "good", kind=pa.string_view()), {}, ("bad", "good")),
     "digits": (sides("1", "2"), {"positive": 2.0}, ("1", "2")),
     "1 and 2": (sides(1, 2), {}, (1.0, 2.0)),
     "doubles": (sides(0.5, 7.5), {}, (0.5, 7.5)),
@@ -273,7 +275,7 @@ TWO_CLASSES: dict[str, tuple[pa.Array, dict[str, Any], tuple[Any, Any]]] = {
 
 
 @pytest.mark.parametrize("name", TWO_CLASSES)
-def test_two_classes_in_all_types(name: str, tmp_path: Path) -> None:
+def test_two_classes_may_have_any_type(name: str, tmp_path: Path) -> None:
     labels, options, classes = TWO_CLASSES[name]
     data = write(with_label(labels), tmp_path / "data.parquet", "parquet")
     run = tmp_path / "run"
@@ -292,7 +294,7 @@ def test_two_classes_in_all_types(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("low", "mid", "top"), (3, 7, 11)], ids=str)
-def test_three_classes(names: tuple[Any, ...], tmp_path: Path) -> None:
+def test_three_classes_are_learned_and_predicted(names: tuple[Any, ...], tmp_path: Path) -> None:
     data = write(with_label(sides(*names)), tmp_path / "data.parquet", "parquet")
     trained(data, tmp_path / "run")
     model = streampgs.Model.load(tmp_path / "run")
@@ -308,7 +310,7 @@ def test_three_classes(names: tuple[Any, ...], tmp_path: Path) -> None:
     assert agree == pytest.approx(accuracy(tmp_path / "run", data))
 
 
-def test_one_string_against_all_others(tmp_path: Path) -> None:
+def test_a_positive_string_gives_the_bits_of_labels_0_and_1(tmp_path: Path) -> None:
     data = write(with_label(sides("low", "mid", "top")), tmp_path / "data.parquet", "parquet")
     trained(data, tmp_path / "run", positive="top")
     reference = write(with_label(sides(0, 0, 1)), tmp_path / "reference.parquet", "parquet")
@@ -318,7 +320,7 @@ def test_one_string_against_all_others(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("names", [("rare", "rare", "rare", "usual"), ("a", "b", "c", "c", "c")], ids=str)
-def test_balanced_classes_get_the_weights_that_balance_them(names: tuple[str, ...], tmp_path: Path) -> None:
+def test_balanced_class_weights_are_inverse_to_the_counts(names: tuple[str, ...], tmp_path: Path) -> None:
     data = write(with_label(sides(*names)), tmp_path / "data.parquet", "parquet")
     counts = [sides(*names).to_pylist().count(name) for name in sorted(set(names))]
     weights = tuple(sum(counts) / (len(counts) * count) for count in counts)
@@ -334,7 +336,7 @@ def test_balanced_classes_get_the_weights_that_balance_them(names: tuple[str, ..
     assert weights_of(tmp_path / "column") == weights_of(runs[1])
 
 
-def test_several_columns_of_string_labels(tmp_path: Path) -> None:
+def test_several_label_columns_are_learned(tmp_path: Path) -> None:
     table = without(numbers_table(), "side").append_column("up", sides("no", "yes"))
     table = table.append_column("down", sides("n", "p")).append_column("number", sides(0, 1))
     data = write(table, tmp_path / "data.parquet", "parquet")
@@ -345,7 +347,8 @@ def test_several_columns_of_string_labels(tmp_path: Path) -> None:
     model = streampgs.Model.load(tmp_path / "run")
     assert model.coef_.shape == (3, 2)
     assert np.array_equal(model.coef_[0], model.coef_[2])
-    assert np.array_equal(np.sign(model.coef_[1]), np.sign(model.coef_[0]))  # 'p' is the later one, and the larger
+    # 'p' is the positive class because it sorts last, and it labels the larger values.
+    assert np.array_equal(np.sign(model.coef_[1]), np.sign(model.coef_[0]))
 
 
 # Refusals.
@@ -375,11 +378,11 @@ def test_labels_that_do_not_fit_the_loss_are_refused(tmp_path: Path) -> None:
     assert "holds numbers" in refusal(DataError, numbers, tmp_path / "run", positive="a")
     times = write(with_label(sides(0, 1, kind=pa.timestamp("s"))), tmp_path / "times.parquet", "parquet")
     assert "of type timestamp" in refusal(DataError, times, tmp_path / "run")
-    trained(strings, tmp_path / "run")  # nothing of all that is in the way
+    trained(strings, tmp_path / "run")  # the refused runs do not block a new one
 
 
 @pytest.mark.parametrize("label", ["a", 2, 0.5])
-def test_a_label_that_is_always_the_same_is_refused(label: Any, tmp_path: Path) -> None:
+def test_a_constant_label_is_refused(label: Any, tmp_path: Path) -> None:
     data = write(with_label(pa.array([label] * 2_000)), tmp_path / "data.parquet", "parquet")
     refusal(StreampgsError, data, tmp_path / "run")
 
@@ -395,7 +398,7 @@ def test_missing_columns_are_named(shards: Path, tmp_path: Path) -> None:
         message = refusal(DataError, shards / "parquet", tmp_path / "run", **options)
         assert name in message
         assert "part-0.parquet" in message
-        assert "income" in message  # what there is instead
+        assert "income" in message  # the message lists the columns of the shard
 
 
 def test_a_table_without_features_is_refused(tmp_path: Path) -> None:
@@ -418,7 +421,7 @@ def test_a_table_without_features_is_refused(tmp_path: Path) -> None:
 def test_shards_with_other_columns_are_refused_by_name(
     column: str, change: Any, shards: Path, run: Path, table: pa.Table, tmp_path: Path
 ) -> None:
-    """In training as in evaluation; columns more than there were are not looked at."""
+    """In training and in evaluation. Additional columns are ignored."""
     part = table.slice(0, 100)
     part = without(part, column) if change is None else replaced(part, column, change(part[column].combine_chunks()))
     other = write(part.append_column("more", pa.nulls(100)), tmp_path / "other.parquet", "parquet")
@@ -439,7 +442,7 @@ NO_COLUMN = {"age": None, "city": None, "tags": None, "scores": None, "text": No
 
 @pytest.mark.parametrize("file_format", ["parquet", "arrow"])
 def test_a_shard_may_lack_columns_that_others_have(file_format: str, table: pa.Table, tmp_path: Path) -> None:
-    """Whichever shard comes first: the plan is made of the columns of all."""
+    """In any order of the shards: the encoding has the columns of all shards."""
     parts = [table.slice(0, 1_000), table.slice(1_000, 1_000).drop_columns(list(NO_COLUMN)), table.slice(2_000)]
     expected = None
     for order in ((0, 1, 2), (1, 0, 2)):
@@ -473,7 +476,7 @@ def test_a_shard_with_only_a_label_column_has_rows(table: pa.Table, tmp_path: Pa
         assert len(set(scores[:7])) == 1
 
 
-def test_a_column_that_no_shard_has_is_an_error(table: pa.Table, run: Path, tmp_path: Path) -> None:
+def test_a_column_that_all_shards_lack_is_refused(table: pa.Table, run: Path, tmp_path: Path) -> None:
     model = streampgs.Model.load(run)
     lacking = write(without(table.slice(0, 100), "age"), tmp_path / "lacking.parquet", "parquet")
     whole = write(table.slice(100, 100), tmp_path / "whole.parquet", "parquet")
@@ -484,7 +487,7 @@ def test_a_column_that_no_shard_has_is_an_error(table: pa.Table, run: Path, tmp_
 
 
 def test_a_column_outside_the_sample_is_learned(tmp_path: Path) -> None:
-    """It is standardized as any other."""
+    """It is standardized like any other column."""
     random = np.random.default_rng(3)
     folder = tmp_path / "data"
     common = pa.table({"label": random.integers(0, 2, 180_000), "x": random.normal(size=180_000)})
@@ -498,8 +501,8 @@ def test_a_column_outside_the_sample_is_learned(tmp_path: Path) -> None:
     assert 1 / column.scale[0] == pytest.approx(1e3, rel=0.5)
 
 
-def test_strings_where_the_model_knows_numbers_are_refused(tmp_path: Path) -> None:
-    """And numbers where it knows strings."""
+def test_labels_of_another_type_are_refused_in_evaluation(tmp_path: Path) -> None:
+    """Strings for a model of numbers, and numbers for a model of strings."""
     strings = write(with_label(sides("0", "1")), tmp_path / "strings.parquet", "parquet")
     numbers = write(with_label(sides(0, 1)), tmp_path / "numbers.parquet", "parquet")
     for own, other in ((strings, numbers), (numbers, strings)):
@@ -510,7 +513,7 @@ def test_strings_where_the_model_knows_numbers_are_refused(tmp_path: Path) -> No
         assert refused.value.remedy
 
 
-def test_a_label_outside_the_sample_is_named(tmp_path: Path) -> None:
+def test_an_unknown_label_is_refused_by_row_in_evaluation(tmp_path: Path) -> None:
     data = write(with_label(sides("a", "b")), tmp_path / "data.parquet", "parquet")
     trained(data, tmp_path / "run")
     labels = sides("a", "b").to_pylist()
@@ -525,7 +528,7 @@ def test_a_label_outside_the_sample_is_named(tmp_path: Path) -> None:
 # Bad rows.
 
 
-def test_bad_rows_are_named_or_counted(table: pa.Table, tmp_path: Path) -> None:
+def test_bad_rows_are_refused_by_row_or_counted(table: pa.Table, tmp_path: Path) -> None:
     income = table["income"].to_numpy().copy()
     income[[700, 1_900]] = math.nan, math.inf
     scores = table["scores"].cast(pa.list_(pa.float32())).to_pylist()
@@ -540,7 +543,7 @@ def test_bad_rows_are_named_or_counted(table: pa.Table, tmp_path: Path) -> None:
     assert report.rows == 2 * (ROWS - 4)
     assert report.skipped_rows == {"feature not finite": 4, "width differs": 2, "label null": 2}
     faults = {
-        "part-0": r"(row 40 of the file\): no label|row 700 of the file\): .*: nan of 'income')",  # whichever comes first
+        "part-0": r"(row 40 of the file\): no label|row 700 of the file\): .*: nan of 'income')",  # whichever row is read first
         "part-1": r"row 900 of the file\): .*: inf of 'income'",
         "part-2": r"row 500 of the file\): another number of features than the rows before, in 'scores'",
     }
@@ -586,7 +589,7 @@ for number in range(int(sys.argv[3])):
     place = int(random.integers(4, footer))
     damaged[place] ^= 1 << int(random.integers(0, 8))
     result = outcome(bytes(damaged), number)
-    assert result in ("refused", expected), f"byte {place}: another model without a word"
+    assert result in ("refused", expected), f"byte {place}: another model without an error"
     found.append(result)
 for number, size in enumerate(random.integers(1, len(data), 8)):
     assert outcome(data[:size], f"cut-{number}") == "refused", f"cut to {size} bytes"
@@ -595,7 +598,7 @@ print(found.count("refused"))
 
 
 def test_damaged_files_are_refused_by_name(table: pa.Table, tmp_path: Path) -> None:
-    """In a process of its own, which must not crash either. A flipped bit outside the checksums may do no harm."""
+    """In a separate process, which must not crash. A flipped bit outside the checksums may be harmless."""
     whole = write(table.slice(0, 1_000), tmp_path / "whole.parquet", "parquet", 500)
     (tmp_path / "made").mkdir()
     words = [sys.executable, "-W", "error", "-c", FLIPS, str(whole), str(tmp_path / "made"), "60"]
@@ -628,10 +631,10 @@ def test_columns_of_different_scales_do_not_cost_accuracy(tmp_path: Path) -> Non
     assert all(abs(value - found["tame"]) < 0.01 for value in found.values()), found
 
 
-# Predictions by the names of columns, and the command line.
+# Predictions by column name, and the command line.
 
 
-def test_predictions_use_the_names_of_columns(table: pa.Table, run: Path, tmp_path: Path) -> None:
+def test_predictions_match_columns_by_name(table: pa.Table, run: Path, tmp_path: Path) -> None:
     test = mixed(500, seed=9)
     model = streampgs.Model.load(run)
     data = write(test, tmp_path / "test.parquet", "parquet")
@@ -660,7 +663,7 @@ def test_predictions_use_the_names_of_columns(table: pa.Table, run: Path, tmp_pa
         model.predict(without(test, "city"))
 
 
-def test_the_command_line_from_shards_to_predictions(shards: Path, table: pa.Table, tmp_path: Path) -> None:
+def test_every_command_works_on_a_table_of_columns(shards: Path, table: pa.Table, tmp_path: Path) -> None:
     run, out = tmp_path / "run", tmp_path / "out.csv"
     words = [
         "--text",
@@ -679,7 +682,7 @@ def test_the_command_line_from_shards_to_predictions(shards: Path, table: pa.Tab
     assert done.code == 0, done.err
     expected = trained(shards / "parquet", tmp_path / "same", positive="yes", ignore="tags", **TEXT)
     assert done.json["dual_sha256"] == expected.dual_sha256
-    assert "'yes'" in done.err  # which class is the positive one
+    assert "'yes'" in done.err  # the positive class is printed
     done = command("evaluate", run, shards / "arrow", "--json")
     assert done.json["accuracy"] > 0.8
     assert command("predict", run, shards / "parquet", "--out", out).code == 0
