@@ -50,7 +50,7 @@ class _NamedCodeFile(IndexDataCacheFile):
             return None
 
     def flush(self) -> None:
-        """There is no index to empty."""
+        """Nothing to do without an index."""
 
 
 def njit_with_safe_cache(**options: Any) -> Any:

@@ -45,7 +45,7 @@ def random_fractions(key: int, counters: NDArray[np.uint64]) -> NDArray[np.float
 
 
 def permuted(key: int, size: int, positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """What stands at `positions` in the keyed permutation of [0, size): no table, any position at once.
+    """The values at `positions` of the keyed permutation of [0, size): no table, any position at once.
 
     A few rounds of add, fold and odd multiplication are a bijection of the next power of two; results that fall
     outside [0, size) are sent round again until they fall inside (cycle walking), which keeps it a bijection.
