@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from streampgs.packing.source import Chunk, Source, ahead, text_chunks
 
-NEWLINE, BLANK, COLON, BAR, COMMA = (ord(letter) for letter in "\n :|,")
+NEWLINE, BLANK, COLON, BAR = (ord(letter) for letter in "\n :|")
 _CHUNK_BYTES = 1 << 20
 _BLANKS = bytes.maketrans(b"\t\v\f\r", b"    ")
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", re.IGNORECASE)

@@ -80,6 +80,8 @@ def test_svmlight_equals_its_plain_twin(tmp_path_factory, data):
 
 @given(fuzzed(b"1 ", b"2,", b"-3.5\n", b"nan", b"#", b",,", b"\t", b"\r\n", b"x"), st.integers(1, 4))
 @example(b"1,2\n3, 4\n5 ,6,\n", 2)
+@example(b"1\n,\n2\n", 1)
+@example(b",\n1\n", 1)
 def test_a_matrix_equals_its_plain_twin(tmp_path_factory, data, width):
     known = pa.schema({"features": pa.list_(pa.float64(), width)})
     rows, _, bad = read(tmp_path_factory, "matrix", data, known)

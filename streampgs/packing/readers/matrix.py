@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.packing.source import Shape, Source
-from streampgs.packing.tokens import COMMA, parsed, tokens_of
+from streampgs.packing.tokens import parsed, tokens_of
 
 _COMMENT = re.compile(rb"#[^\n]*")
 _AROUND_COMMA = re.compile(rb"[ \t\v\f\r]*,[ \t\v\f\r]*")
+_FIRST_COMMA = re.compile(rb"^,", re.MULTILINE)
 
 
 def read(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
@@ -23,10 +24,11 @@ def read(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
 def _parse(shape: Shape, data: bytes) -> pa.RecordBatch | None:
     data = _COMMENT.sub(b"", data)
     if b"," in data:
-        data = _AROUND_COMMA.sub(b",", data).replace(b",,", b", ,").replace(b",\n", b"\n")
+        data = _AROUND_COMMA.sub(b",", data).replace(b",,", b", ,")
+        # A comma before the first number is an error, also in a line of nothing else; one after the last is ignored.
+        data = _FIRST_COMMA.sub(b"?,", data).replace(b",\n", b"\n")
     tokens = tokens_of(data, b" \n,")
     first = tokens.firsts
-    tokens.refuse(first & (tokens.before == COMMA), "a value is not a number")
     numbers = tokens.numbers(np.arange(len(first)), "a value is not a number")
     starts = np.flatnonzero(first)
     if not starts.size:
