@@ -125,7 +125,6 @@ class Lanes:
         for spec, lane in zip(specs, lanes, strict=True):
             steps = int(self._place(lane)[0]["steps"])
             before = self.specs[lane]
-            spec = replace(spec, base=before.base, scale=before.scale)
             continued.append(learner_named(spec.learner).candidates.continued(spec, before, steps))
         self._gather(continued, lanes)
         self.restart_averages()
@@ -149,8 +148,10 @@ class Lanes:
         return weights[1:], float(weights[0]) * spec.intercept + spec.base
 
     def certificate(self, lane: int) -> float | None:
+        """In the unit of the labels."""
         group, column = self._places[lane]
-        return self.groups[group].learner.certificate(self.groups[group].state, column)
+        found = self.groups[group].learner.certificate(self.groups[group].state, column)
+        return None if found is None else self.specs[lane].in_label_units(found)
 
     def tallies(self, lane: int) -> Tallies:
         group, column = self._places[lane]

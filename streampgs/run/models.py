@@ -136,14 +136,16 @@ class Models:
         than two classes there is no accuracy."""
         if not self.started:
             return None, None
-        tallies = [self.lanes.tallies(lane) for lane in self.race.leading_lanes()]
+        lanes = self.race.leading_lanes()
+        tallies = [self.lanes.tallies(lane) for lane in lanes]
         weight = sum(tally.weight for tally in tallies)
         if not weight:
             return None, None
         accuracy = sum(tally.correct for tally in tallies) / weight
         options = self.form.options
         known = options.classifies and not options.multiclass
-        return sum(tally.loss for tally in tallies) / weight, accuracy if known else None
+        losses = (self.lanes.specs[lane].in_label_units(tally.loss) for lane, tally in zip(lanes, tallies, strict=True))
+        return sum(losses) / weight, accuracy if known else None
 
     def judged(self) -> Judged:
         """Of the weights that would be returned, when they were last judged."""

@@ -23,7 +23,7 @@ from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
 
 _FEWEST_ROWS, _MOST_ROWS = 512, 1 << 15
-_WORST = 1e300  # for scores that left the range; finite, so that it can be saved
+WORST = 1e300  # for scores that left the range; finite, so that it can be saved
 _SHARE = 32  # of the rows of a heat, one in so many is judged at a mark
 
 
@@ -67,7 +67,7 @@ class Judge:
             self._score(place * count + number, spec, scores[number])
             meant = labels_for(labels, spec)
             own = loss_sum_for(LOSSES[spec.loss])(scores[number], meant, self._weights, spec.shape)
-            loss += own
+            loss += spec.in_label_units(own)
             merit += scaled_logistic_loss(scores[number], meant, self._weights) if classifies else own
             correct += float(self._weights[(scores[number] > 0.0) == (meant > 0.0)].sum())
         if self._targets[0].positive is not None:
@@ -106,4 +106,4 @@ def labels_for(labels: NDArray[np.float64], spec: LaneSpec) -> NDArray[np.float6
 
 
 def _finite_or_worst(value: float) -> float:
-    return value if math.isfinite(value) else _WORST
+    return value if math.isfinite(value) else WORST

@@ -15,8 +15,9 @@ from streampgs.checks import Count, Positive, decode, encode, require
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import lane_spec
+from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
-from streampgs.selection.judge import Judge, judged_rows, rows_to_judge
+from streampgs.selection.judge import Judge, Judgement, judged_rows, rows_to_judge
 from streampgs.stage import Bundle
 
 _FIRST_HEAT_ROWS = 1 << 17
@@ -122,6 +123,19 @@ class Race:
         later = [replace(heat, stop_rows=heat.stop_rows + rows) for heat in heats]
         self.progress = Progress(list(range(len(candidates))), later, heat_began=rows)
         self._set_next_mark(rows)
+
+    def settle(self, judgements: Sequence[Judgement], judged: int) -> int:
+        """Keep only the best candidate, by judgements made before its first step. Returns its number."""
+        now = self.progress
+        mark = Mark(now.heat_began, judged, *(list(column) for column in zip(*judgements, strict=True)))
+        names = {candidate.loss for candidate in self.candidates}
+        # Losses of labels in several units have no common mean; merits do, but they are blind to the scale of scores.
+        merits = mark.losses if len(names) == 1 and LOSSES[names.pop()].classifies else mark.merits
+        best = self._preferred(merits)
+        now.marks, now.left = [mark.of([best])], [best]
+        now.dropped = {str(n): Dropped(now.heat_began, merit) for n, merit in enumerate(merits) if n != best}
+        self._set_next_mark(now.heat_began)
+        return best
 
     # When.
 
