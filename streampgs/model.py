@@ -98,7 +98,9 @@ class Model:
         """How its scores become predictions."""
         classes = len(self.classes_) if self.classes_ is not None else 0
         return Task(
-            LOSSES[self.settings.loss], self.settings.shape, classes if self.options.multiclass else min(classes, 2)
+            LOSSES[self.settings.loss],
+            self.settings.label_shape,
+            classes if self.options.multiclass else min(classes, 2),
         )
 
     def decision_function(self, rows: Any, offset: Any = None) -> Vector:

@@ -52,6 +52,11 @@ class LaneSpec:
         require(self.layout in ("sparse", "dense"), f"rows of layout {self.layout!r:.50}")
         require(self.loss in LOSSES, f"loss {self.loss!r:.50}")
 
+    @property
+    def label_shape(self) -> float:
+        """The parameter of the loss, for the labels of the table."""
+        return LOSSES[self.loss].scaled_shape(self.shape, 1.0 / self.scale)
+
     def in_label_units(self, loss: float) -> float:
         """A loss of scaled labels, in the unit of the table's labels."""
         return loss * self.scale ** LOSSES[self.loss].degree

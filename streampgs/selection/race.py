@@ -17,7 +17,7 @@ from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import lane_spec
 from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
-from streampgs.selection.judge import Judge, Judgement, judged_rows, rows_to_judge
+from streampgs.selection.judge import Judge, Judgement, centring_rows, judged_rows, rows_to_judge
 from streampgs.stage import Bundle
 
 _FIRST_HEAT_ROWS = 1 << 17
@@ -226,6 +226,15 @@ class Race:
         """The leader's lanes, one for each target."""
         count = len(self.targets)
         return range(self.leader() * count, (self.leader() + 1) * count)
+
+    def centre(self, window: Window) -> None:
+        """Let the leader's constants move freely: the regularizer holds the intercept back, and averages of the scores of
+        a rare class are too low. Uses the rows of the window, trained on or not."""
+        rows = np.arange(min(window.rows, centring_rows(window)))
+        judge = Judge(self.lanes, self.targets, window, rows)
+        for lane in self.leading_lanes():
+            if self.lanes.specs[lane].intercept != 0.0:
+                self.lanes.constants[lane] = judge.best_constant(lane)
 
     def look(self) -> tuple[float, float | None]:
         """Loss and accuracy of the leader on all validation rows; the race does not use them."""
