@@ -228,10 +228,10 @@ class LossOptions(_LossParameters):
                 f"--loss {','.join(self.losses)} mixes losses for classification and regression",
                 "choose losses of one of the two",
             )
-        if len({LOSSES[loss].prediction for loss in self.losses}) > 1:
+        if len(self.losses) > 1 and not self.classifies:
             raise OptionError(
-                f"--loss {','.join(self.losses)} mixes losses that predict from scores in different ways",
-                "train a run for each: their mean losses cannot be compared",
+                f"--loss {','.join(self.losses)}: losses of regression have different units and cannot be compared",
+                "train a run for each, and compare them with streampgs evaluate",
             )
         for name, loss in LOSSES.items():
             if loss.parameter is not None and self.loss_parameter(name) is not None and self.losses != (name,):
