@@ -1,4 +1,5 @@
-"""Output: JSON on standard output; text on standard error, as one live line in a terminal and as plain lines elsewhere."""
+"""Output: results on standard output; progress and notes on standard error, as one live line in a terminal and as plain
+lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -25,7 +26,7 @@ _PLAIN_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class AsJson:
-    json: bool = option(False, Flag(), OUTPUT, "Print the result as JSON on standard output.")
+    json: bool = option(False, Flag(), OUTPUT, "Print the result, or the error, as JSON on standard output.")
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,37 @@ class Output(AsJson):
     quiet: bool = option(False, Flag(), OUTPUT, "Do not print progress or a summary.")
 
 
+_CLOSED_PIPE = 141  # 128 + SIGPIPE, as of other programs whose reader has gone
+
+
 def say(message: str = "") -> None:
-    click.echo(message, err=True)
+    _write(message, sys.stderr)
+
+
+def print_result(text: str, record: Any, as_json: bool) -> None:
+    """The result of a command, on standard output: as text, or the record as one line of JSON."""
+    if as_json:
+        print_json(record)
+    else:
+        _write(text, sys.stdout)
+
+
+def _write(text: str, stream: TextIO) -> None:
+    """Ends the process if nobody reads the stream any more: `streampgs history RUN | head -3`."""
+    try:
+        click.echo(text, file=stream)
+    except BrokenPipeError:
+        # Python flushes its streams at exit, which would fail once more.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        raise SystemExit(_CLOSED_PIPE) from None
 
 
 def say_note(message: str) -> None:
     say(click.style("note: ", fg="yellow") + message)
+
+
+def say_warning(message: str) -> None:
+    say(click.style("warning: ", fg="yellow") + message)
 
 
 def say_skipped(rows_by_fault: Mapping[str, int]) -> None:
@@ -49,13 +75,16 @@ def say_skipped(rows_by_fault: Mapping[str, int]) -> None:
 def print_json(record: Any) -> None:
     from streampgs.run.folder import finite_or_null
 
-    click.echo(json.dumps(finite_or_null(record), allow_nan=False))
-    sys.stdout.flush()
+    _write(json.dumps(finite_or_null(record), allow_nan=False, default=os.fspath), sys.stdout)
 
 
-def fail(error: StreampgsError) -> int:
+def fail(error: StreampgsError, as_json: bool = False) -> int:
+    """Say what went wrong, and also as JSON if that was asked for. Returns the exit code."""
     say(click.style("error: ", fg="red", bold=True) + str(error))
-    return 1
+    if as_json:
+        facts = {"error": error.found, "remedy": error.remedy, "kind": error.kind, "exit_code": error.exit_code}
+        print_json(facts)
+    return error.exit_code
 
 
 def count(number: float) -> str:

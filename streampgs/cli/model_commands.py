@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streampgs.cli.console import AsJson, print_json, say, say_note, say_skipped
+from streampgs.cli.console import AsJson, print_json, print_result, say, say_note, say_skipped, say_warning
 from streampgs.cli.options import Command
 from streampgs.option_fields import COMMON, FilePath, Number, Size, Text, build, option
 from streampgs.options import ON_BAD_ROW, EncodingOptions, ModelOptions, Resources
@@ -59,14 +59,14 @@ def inspect(target: tuple[str, ...], top: int = 0, json: bool = False, **options
 
     if len(target) == 1 and RunFolder(Path(target[0])).exists:
         result = inspect_run(Path(target[0]), top)
-        say(run_text(result))
+        print_result(run_text(result), result, json)
     else:
         data_options: dict[str, Any] = {name: options.pop(name) for name in ("label", "memory") if name in options}
         model, resources = build("train", data_options, ModelOptions, Resources)
         result = inspect_data(target, model, EncodingOptions(**options), resources)
-        say(data_text(result))
-    if json:
-        print_json(result)
+        for warning in result["warnings"]:
+            say_warning(warning)
+        print_result(data_text(result), result, json)
     return 0
 
 
@@ -84,9 +84,7 @@ def history(run: Path, json: bool = False) -> int:
     folder = RunFolder(run)
     folder.record()  # raises an error if it is damaged
     events = folder.events()
-    say(history_text(events))
-    if json:
-        print_json(events)
+    print_result(history_text(events), events, json)
     return 0
 
 
