@@ -228,10 +228,10 @@ class LossOptions(_LossParameters):
                 f"--loss {','.join(self.losses)} mixes losses for classification and regression",
                 "choose losses of one of the two",
             )
-        if len({LOSSES[loss].prediction for loss in self.losses}) > 1:
+        if len(self.losses) > 1 and not self.classifies:
             raise OptionError(
-                f"--loss {','.join(self.losses)} mixes losses that predict from scores in different ways",
-                "train a run for each: their mean losses cannot be compared",
+                f"--loss {','.join(self.losses)}: losses of regression have different units and cannot be compared",
+                "train a run for each, and compare them with streampgs evaluate",
             )
         for name, loss in LOSSES.items():
             if loss.parameter is not None and self.loss_parameter(name) is not None and self.losses != (name,):
@@ -403,6 +403,38 @@ class ResumeOptions(Checked):
         shown="as before")
     skip_taken: bool = option(False, Flag(), STREAMS,
         "The stream starts again at its first row: skip the rows that were taken already.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class EvaluateOptions(Checked):
+    """How a model is measured."""
+
+    # fmt: off
+    on_bad_row: str = option("error", ON_BAD_ROW, COMMON,
+        "At a row that cannot be used: stop (error), or leave it out and count it (skip).")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class PredictOptions(Checked):
+    """How predictions are written."""
+
+    # fmt: off
+    out: Path | None = option(None, FilePath("FILE"), COMMON, "File to write: .parquet, .arrow or .csv.", required=True)
+    on_bad_row: str = option("error", ON_BAD_ROW, COMMON,
+        "At a row that cannot be used: stop (error), or write nulls in its place (skip).")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class InspectOptions(Checked):
+    """What `streampgs inspect` shows."""
+
+    # fmt: off
+    top: int = option(0, Number("N", 0, whole=True), COMMON, "For a run: show the N features with the largest weights.")
+    label: str = option("label", _COLUMN, COMMON, "For data: column to predict.")
+    memory: int = option(Resources.memory, Size(), COMMON, "For data: memory that training would have.")
     # fmt: on
 
 
