@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,8 +46,6 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
     memory : larger data are trained from temporary files
     """
 
-    _model_keywords: ClassVar[tuple[str, ...]] = ("loss", "sigma", "p", "threads")
-
     def __init__(
         self,
         loss: Any = "logistic",
@@ -81,15 +79,33 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
 
     # Training.
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train a new model. A weight of 2 counts like a row that comes twice, a weight of 0 like a missing row."""
+    def fit(
+        self,
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        shards: Any = None,
+        label: str | None = None,
+        run: Any = None,
+    ) -> Self:
+        """Train a new model. A weight of 2 counts like a row that comes twice, a weight of 0 like a missing row.
+
+        Or train on files: `shards` are files, folders or addresses, `label` is the column to predict, and `run` the folder
+        of a run, which `resume` continues.
+        """
         with sklearn_errors():
+            if shards is not None:
+                model = self._train_on_shards(shards, label, run, (X, y, sample_weight))
+                self.classes_ = np.asarray(model.classes_)
+                return self
             rows, labels, weights = self._checked(X, y, sample_weight, reset=True)
             self.classes_, codes = np.unique(labels, return_inverse=True)
             present = codes if weights is None else codes[weights > 0.0]
             if (present == present[0]).all():
                 raise InvalidInput(
-                    "the rows have only one class: " + repr(labels[0]), "a classifier needs rows of two classes or more"
+                    "the rows have only one class: " + repr(labels.tolist()[0]),
+                    "a classifier needs rows of two classes or more",
                 )
             self._train(self._given(rows, codes, weights), len(self.classes_), self._label_options())
         return self
@@ -97,13 +113,13 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train on more rows, once. `classes`: all classes, for the first call; later calls may repeat them."""
         with sklearn_errors():
-            first = not hasattr(self, "_state")
+            first = not self._has_started
             rows, labels, weights = self._checked(X, y, sample_weight, reset=first)
             self._take_classes(classes, first)
             codes = np.searchsorted(self.classes_, labels)
             codes = np.minimum(codes, len(self.classes_) - 1)
             if (self.classes_[codes] != labels).any():
-                new = labels[self.classes_[codes] != labels][0]
+                new = labels[self.classes_[codes] != labels].tolist()[0]
                 raise InvalidInput(
                     f"label {new!r} is not one of the classes {self.classes_.tolist()}", "name all of them"
                 )
@@ -160,7 +176,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
 
     @property
     def _task(self) -> Task:
-        return Task(LOSSES[self.leader_.loss], self.leader_.shape, len(self.classes_))
+        return Task(LOSSES[self._leader.loss], self._leader.shape, len(self.classes_))
 
     @property
     def coef_(self) -> Floats:

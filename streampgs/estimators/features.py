@@ -77,14 +77,18 @@ class MatrixFeatures:
 
     layout: Literal["dense", "sparse"] = "dense"
 
-    def __init__(self, sample: NDArray[Any], options: EncodingOptions) -> None:
-        self.encoding: Encoding | None = None
-        self.features = int(sample.shape[1])
+    def __init__(self, encoding: Encoding | None, features: int) -> None:
+        self.encoding, self.features = encoding, features
+
+    @staticmethod
+    def learned(sample: NDArray[Any], options: EncodingOptions) -> MatrixFeatures:
+        encoding = None
         if options.standardize != "off":
             batch = _columns_of(sample[:_SAMPLE_ROWS])
             schema = pa.schema([pa.field(_COLUMN, batch[_COLUMN].type)])
             plan = plan_columns(schema, EncodingOptions(standardize="on"), {}, "the rows")
-            self.encoding = learn(plan, EncodingOptions(standardize="on"), [batch])
+            encoding = learn(plan, EncodingOptions(standardize="on"), [batch])
+        return MatrixFeatures(encoding, int(sample.shape[1]))
 
     def rows(self, given: Any) -> Iterator[Rows]:
         encoder = None if self.encoding is None else Encoder(self.encoding)
@@ -121,9 +125,7 @@ class SparseFeatures:
 class TableFeatures:
     """Columns of numbers, strings, text, times and lists, encoded as in a run on a table."""
 
-    def __init__(self, table: pa.Table, options: EncodingOptions) -> None:
-        sample = [_arrays(batch) for batch in table.slice(0, _SAMPLE_ROWS).to_batches(_BATCH_ROWS)]
-        encoding = learn(plan_columns(table.schema, options, {}, "the table"), options, sample)
+    def __init__(self, encoding: Encoding) -> None:
         if encoding.features is None:
             names = ", ".join(f"'{column.name}'" for column in encoding.all_columns if column.kind == "vector")
             raise DataError(
@@ -133,6 +135,11 @@ class TableFeatures:
         self.encoding: Encoding | None = encoding
         self.features = encoding.features
         self.layout: Literal["dense", "sparse"] = "dense" if encoding.dense else "sparse"
+
+    @staticmethod
+    def learned(table: pa.Table, options: EncodingOptions) -> TableFeatures:
+        sample = [_arrays(batch) for batch in table.slice(0, _SAMPLE_ROWS).to_batches(_BATCH_ROWS)]
+        return TableFeatures(learn(plan_columns(table.schema, options, {}, "the table"), options, sample))
 
     def rows(self, given: Any) -> Iterator[Rows]:
         assert self.encoding is not None

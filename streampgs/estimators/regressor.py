@@ -36,7 +36,7 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
     memory : larger data are trained from temporary files
     """
 
-    _model_keywords: ClassVar[tuple[str, ...]] = ("loss", "sigma", "p", "threads", "quantile", "huber_width")
+    _own_keywords: ClassVar[tuple[str, ...]] = ("quantile", "huber_width")
 
     def __init__(
         self,
@@ -71,16 +71,32 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
         self.threads = threads
         self.memory = memory
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Train a new model. A weight of 2 counts like a row that comes twice, a weight of 0 like a missing row."""
+    def fit(
+        self,
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        shards: Any = None,
+        label: str | None = None,
+        run: Any = None,
+    ) -> Self:
+        """Train a new model. A weight of 2 counts like a row that comes twice, a weight of 0 like a missing row.
+
+        Or train on files: `shards` are files, folders or addresses, `label` is the column to predict, and `run` the folder
+        of a run, which `resume` continues.
+        """
         with sklearn_errors():
+            if shards is not None:
+                self._train_on_shards(shards, label, run, (X, y, sample_weight))
+                return self
             self._train(self._checked(X, y, sample_weight, reset=True), 0, {})
         return self
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on more rows, once."""
         with sklearn_errors():
-            self._train_more(self._checked(X, y, sample_weight, reset=not hasattr(self, "_state")), 0, {})
+            self._train_more(self._checked(X, y, sample_weight, reset=not self._has_started), 0, {})
         return self
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> Given:
@@ -112,4 +128,4 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
 
     def predict(self, X: Any) -> Floats:
         check_is_fitted(self)
-        return LOSSES[self.leader_.loss].prediction(self._scores(X)[:, 0])
+        return LOSSES[self._leader.loss].prediction(self._scores(X)[:, 0])

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from streampgs.data.distinct import Floats, dense_keys, distinct, sparse_keys, visits
 from streampgs.data.memory import MemoryRows
+from streampgs.encoding.encoding import Encoding
 from streampgs.estimators.features import (
     Features,
     MatrixFeatures,
@@ -54,8 +55,18 @@ def learned_features(given: Given, options: EncodingOptions) -> Features:
         return SparseFeatures(given.rows.shape[1])
     if is_arrow(given.rows):
         rows = given.rows if given.weights is None else given.rows.take(np.flatnonzero(given.weights > 0.0))
-        return TableFeatures(rows, options)
-    return MatrixFeatures(given.rows, options)
+        return TableFeatures.learned(rows, options)
+    return MatrixFeatures.learned(given.rows, options)
+
+
+def features_of(given: Given, encoding: Encoding | None, features: int) -> Features:
+    """Of a model that was trained on such rows."""
+    if is_sparse(given.rows):
+        return SparseFeatures(given.rows.shape[1])
+    if is_arrow(given.rows):
+        assert encoding is not None
+        return TableFeatures(encoding)
+    return MatrixFeatures(encoding, features)
 
 
 def memory_rows(given: Given, features: Features, classes: int) -> MemoryRows:
