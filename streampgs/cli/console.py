@@ -7,7 +7,6 @@ import json
 import os
 import signal
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
@@ -17,11 +16,10 @@ import click
 
 from streampgs.errors import StreampgsError
 from streampgs.option_fields import OUTPUT, Flag, option
+from streampgs.progress import LiveLine, status_text
 
 if TYPE_CHECKING:
     from streampgs.run.report import Status, StopRequest
-
-_PLAIN_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -87,20 +85,6 @@ def fail(error: StreampgsError, as_json: bool = False) -> int:
     return error.exit_code
 
 
-def count(number: float) -> str:
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= 10 * size or (number >= size and unit != "k"):
-            return f"{number / size:.1f}{unit}"
-    return f"{number:,.0f}"
-
-
-def duration(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02d}"
-    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
-
-
 def pairs_text(pairs: Mapping[str, str]) -> str:
     """A line for each pair, with the names in bold."""
     width = max(map(len, pairs))
@@ -120,64 +104,12 @@ def table_text(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequenc
     return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
 
 
-def status_text(status: Status) -> str:
-    epoch = f"epoch {status.epoch + status.epoch_fraction:.2f}"
-    parts = [
-        epoch if status.stream_rows is None else f"{count(status.stream_rows)} of the stream",
-        *([] if status.seconds_left is None else [f"{duration(status.seconds_left)} left"]),  # visible in 80 columns
-        f"{count(status.rows)} rows",
-        f"{count(status.rows_per_second)} rows/s",
-    ]
-    if status.loss is not None:
-        parts.append(f"loss {status.loss:.4f}")
-    if status.accuracy is not None:
-        parts.append(f"accuracy {status.accuracy:.4f}")
-    if status.gap is not None:
-        parts.append(f"gap {status.gap:.2g}")
-    if status.lanes > 1:
-        parts.append(f"{status.lanes} models")
-    return " · ".join(parts)
-
-
-class LiveLine:
-    """One line that changes in a terminal; elsewhere a plain line every few seconds."""
-
-    def __init__(self) -> None:
-        self._progress: Any = None
-        self._bar: Any = None
-        self._last = time.perf_counter()
-
-    def show(self, fraction: float, text: str) -> None:
-        now = time.perf_counter()
-        if sys.stderr.isatty():
-            if self._progress is None:
-                self._start()
-            self._progress.update(self._bar, completed=fraction, description=text)
-        elif now - self._last >= _PLAIN_SECONDS:
-            self._last = now
-            say(text)
-
-    def _start(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        columns = BarColumn(bar_width=16), TextColumn("{task.description}")
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._bar = self._progress.add_task("", total=1.0)
-        self._progress.start()
-
-    def close(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
-
-
 class TerminalObserver:
     """Shows the progress of training. A context manager, so that the live line always ends."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        self._line = LiveLine()
+        self._line = LiveLine(say)
 
     def __enter__(self) -> TerminalObserver:
         return self

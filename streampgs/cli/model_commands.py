@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,37 +9,18 @@ import click
 
 from streampgs.cli.console import AsJson, print_json, print_result, say, say_note, say_skipped, say_warning
 from streampgs.cli.options import Command
-from streampgs.option_fields import COMMON, FilePath, Number, Size, Text, build, option
-from streampgs.options import ON_BAD_ROW, EncodingOptions, ModelOptions, Resources
+from streampgs.option_fields import build
+from streampgs.options import EncodingOptions, EvaluateOptions, InspectOptions, ModelOptions, PredictOptions, Resources
 
 if TYPE_CHECKING:
     from streampgs.model import Model
-
-
-@dataclass(frozen=True)
-class _BadRows:
-    on_bad_row: str = option(
-        "error", ON_BAD_ROW, COMMON, "At a row that cannot be used: stop (error), or leave it out and count it (skip)."
-    )
-
-
-@dataclass(frozen=True)
-class _PredictOptions:
-    out: Path = option(None, FilePath("FILE"), COMMON, "File to write: .parquet, .arrow or .csv.", required=True)
-
-
-@dataclass(frozen=True)
-class _InspectOptions:
-    top: int = option(0, Number("N", 0, whole=True), COMMON, "For a run: show the N features with the largest weights.")
-    label: str = option("label", Text("COLUMN"), COMMON, "For data: column to predict.")
-    memory: int = option(Resources.memory, Size(), COMMON, "For data: memory that training would have.")
 
 
 @click.command(
     "inspect",
     cls=Command,
     short_help="Summarize a run, or profile data.",
-    kinds=(_InspectOptions, EncodingOptions, AsJson),
+    kinds=(InspectOptions, EncodingOptions, AsJson),
 )
 @click.argument("target", nargs=-1, required=True)
 def inspect(target: tuple[str, ...], top: int = 0, json: bool = False, **options: Any) -> int:
@@ -88,7 +68,7 @@ def history(run: Path, json: bool = False) -> int:
     return 0
 
 
-@click.command("evaluate", cls=Command, short_help="Measure a model on other rows.", kinds=(_BadRows, AsJson))
+@click.command("evaluate", cls=Command, short_help="Measure a model on other rows.", kinds=(EvaluateOptions, AsJson))
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("data", nargs=-1, required=True)
 def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str = "error", json: bool = False) -> int:
@@ -126,7 +106,7 @@ def _say_result(result: dict[str, Any]) -> None:
         say_note(f"{result['unknown_entries']:,} entries belong to features that the model does not have")
 
 
-@click.command("predict", cls=Command, short_help="Write a prediction for each row.", kinds=(_PredictOptions, _BadRows))
+@click.command("predict", cls=Command, short_help="Write a prediction for each row.", kinds=(PredictOptions,))
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("data", nargs=-1, required=True)
 def predict(run: Path, data: tuple[str, ...], out: Path, on_bad_row: str = "error") -> int:

@@ -13,8 +13,6 @@ from streampgs.cli.console import (
     EXIT_CODES,
     Output,
     TerminalObserver,
-    count,
-    duration,
     print_json,
     say,
     say_skipped,
@@ -23,6 +21,7 @@ from streampgs.cli.console import (
 from streampgs.cli.options import Command
 from streampgs.option_fields import COMMON, MODEL, FilePath, Flag, option
 from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
+from streampgs.progress import count, duration
 
 if TYPE_CHECKING:
     from streampgs.run.report import Report, StopRequest
