@@ -54,6 +54,7 @@ MOST_REPLAY = 16.0
 SMALLEST_MEMORY = 48 * 10**6
 _MOST_SYNTHETIC_ROWS = 1 << 40
 
+_THRESHOLD = Number("P", 0.0, 1.0)
 _GLOBS, _COLUMN, _LENGTHS = Repeated(of=Text("GLOB")), Text("COLUMN"), Lengths(high=32)
 _CLASS_WEIGHT = Number("X", 0.0, above=True, words=("balanced",),
     remedy="give 'balanced', or a number above 0 for each class, the negative one first")  # fmt: skip
@@ -413,6 +414,9 @@ class EvaluateOptions(Checked):
     # fmt: off
     on_bad_row: str = option("error", ON_BAD_ROW, COMMON,
         "At a row that cannot be used: stop (error), or leave it out and count it (skip).")
+    by: str | None = option(None, _COLUMN, COMMON, "Also measure the rows of each value of this column.")
+    threshold: float | None = option(None, _THRESHOLD, COMMON,
+        "Probability from which on the positive class of two is predicted.", shown="0.5")
     # fmt: on
 
 
@@ -421,7 +425,13 @@ class PredictOptions(Checked):
     """How predictions are written."""
 
     # fmt: off
-    out: Path | None = option(None, FilePath("FILE"), COMMON, "File to write: .parquet, .arrow or .csv.", required=True)
+    out: Path | None = option(None, FilePath("FILE"), COMMON,
+        "File to write: .parquet, .arrow or .csv; - writes an Arrow stream to standard output.", required=True)
+    keep: tuple[str, ...] = option((), Repeated(of=_COLUMN), COMMON,
+        "Also write this column of DATA. Repeat it for more columns; all: all columns.")
+    force: bool = option(False, Flag(), COMMON, "Overwrite FILE if it exists.")
+    threshold: float | None = option(None, _THRESHOLD, COMMON,
+        "Probability from which on the positive class of two is predicted.", shown="0.5")
     on_bad_row: str = option("error", ON_BAD_ROW, COMMON,
         "At a row that cannot be used: stop (error), or write nulls in its place (skip).")
     # fmt: on

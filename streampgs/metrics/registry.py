@@ -36,6 +36,8 @@ class Metric:
     """From these sums: a number, or another JSON value; None if these rows have no value."""
     baseline: Callable[[Labels], float | None] | None = None
     """What the best constant prediction gets."""
+    lists_classes: bool = False
+    """Whether it needs memory for each class, so that it is left out if there are very many."""
 
 
 # Totals of which the mean is a metric.
@@ -129,14 +131,6 @@ def _several(task: Task) -> bool:
     return task.classes > 2
 
 
-def _listed(task: Task) -> bool:
-    return 0 < task.classes <= MOST_LISTED_CLASSES
-
-
-def _several_listed(task: Task) -> bool:
-    return _several(task) and _listed(task)
-
-
 def _two_estimated(task: Task) -> bool:
     return _two(task) and task.estimates
 
@@ -193,11 +187,12 @@ _ALL = (
         "macro_f1", "mean of the classes' F1", CLASSES, _several, Confusion, lambda sums: sums.mean(sums.f1s),
     ),
     Metric(
-        "per_class", "precision, recall, F1 and rows of each class", CLASSES, _several_listed, Confusion,
-        lambda sums: sums.per_class,
+        "per_class", "precision, recall, F1 and rows of each class", CLASSES, _several, Confusion,
+        lambda sums: sums.per_class, lists_classes=True,
     ),
     Metric(
-        "confusion", "rows of each class by predicted class", CLASSES, _listed, Confusion, lambda sums: sums.matrix,
+        "confusion", "rows of each class by predicted class", CLASSES, _classes, Confusion, lambda sums: sums.matrix,
+        lists_classes=True,
     ),
     Metric("r2", "1 − mse / variance of the labels", NUMBERS, _numbers, Moments, lambda sums: sums.r_squared, baseline.zero),
     Metric("rmse", "root of the mean squared error", NUMBERS, _numbers, _SQUARES, _root, baseline.deviation),
@@ -213,10 +208,10 @@ _ALL = (
         lambda sums: sums.average_precision, baseline.positive_share,
     ),
     Metric(
-        "macro_auc", "mean of the classes' area under the ROC curve", ORDER, _several_listed, ClassRanks,
-        lambda sums: sums.mean_area, baseline.one_half,
+        "macro_auc", "mean of the classes' area under the ROC curve", ORDER, _several, ClassRanks,
+        lambda sums: sums.mean_area, baseline.one_half, lists_classes=True,
     ),
-    Metric("class_auc", "area under the ROC curve of each class", ORDER, _several_listed, ClassRanks, _class_values),
+    Metric("class_auc", "area under the ROC curve of each class", ORDER, _several, ClassRanks, _class_values, lists_classes=True),
     Metric(
         "log_loss", "minus the mean log probability of the right class", PROBABILITIES, _estimated,
         _mean_of(_log_losses), _mean, baseline.entropy,
@@ -242,9 +237,13 @@ METRICS: dict[str, Metric] = {metric.name: metric for metric in _ALL}
 class Metrics:
     """All metrics that apply to a task."""
 
-    def __init__(self, task: Task, size: Size = FULL) -> None:
+    def __init__(self, task: Task, size: Size = FULL, most_listed: int = MOST_LISTED_CLASSES) -> None:
+        """`most_listed`: with more classes there is no list of them."""
         self.task = task
-        self._metrics = [metric for metric in METRICS.values() if metric.applies(task)]
+        left_out = task.classes > most_listed
+        self._metrics = [
+            metric for metric in METRICS.values() if metric.applies(task) and not (left_out and metric.lists_classes)
+        ]
         self._labels = Labels(task, size)
         self._sums = {metric.sums: metric.sums(task, size) for metric in self._metrics}
 

@@ -14,8 +14,9 @@ import pytest
 
 import streampgs
 from streampgs.errors import DataError
-from streampgs.evaluation import evaluate, predict
+from streampgs.evaluation import evaluate
 from streampgs.inspection import inspect_run, strongest
+from streampgs.prediction import predict
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
 from tests.end_to_end.conftest import streampgs as command

@@ -23,7 +23,8 @@ from hypothesis import strategies as st
 
 import streampgs
 from streampgs.errors import DataError, OptionError, StreampgsError
-from streampgs.evaluation import evaluate, predict
+from streampgs.evaluation import evaluate
+from streampgs.prediction import predict
 from tests.end_to_end.conftest import streampgs as command
 from tests.end_to_end.mixed_tables import mixed, replaced, without, write, write_shards
 
@@ -471,7 +472,7 @@ def test_a_shard_with_only_a_label_column_has_rows(table: pa.Table, tmp_path: Pa
         bare = write(table.slice(0, 7).select(["label"]), tmp_path / f"bare.{ending}", file_format)
         both = [str(bare), str(folder / f"part-0.{ending}")]
         out = tmp_path / f"{file_format}-out.parquet"
-        assert predict(streampgs.Model.load(run), both, out) == 1_007
+        assert predict(streampgs.Model.load(run), both, out)["rows"] == 1_007
         scores = pq.read_table(out)["score"].to_numpy()
         assert len(set(scores[:7])) == 1
 
@@ -645,7 +646,7 @@ def test_predictions_match_columns_by_name(table: pa.Table, run: Path, tmp_path:
     outs = []
     for file in (data, turned):
         out = tmp_path / f"{file.stem}-out.parquet"
-        assert predict(model, [str(file)], out) == 500
+        assert predict(model, [str(file)], out)["rows"] == 500
         outs.append(pq.read_table(out))
     assert outs[0].equals(outs[1])
     predictions = outs[0]["prediction"].to_pylist()
