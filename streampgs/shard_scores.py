@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
 import pyarrow as pa
 
-from streampgs.errors import DataError
-from streampgs.kernels.placing_loop import score_rows
 from streampgs.losses import Vector
 from streampgs.model import Model
 from streampgs.reading.loader import one_pass
 from streampgs.reading.other_columns import OtherColumns
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
+from streampgs.scoring import check_layout, window_scores
 from streampgs.table.catalog import catalog_of, located_shards, survey
 from streampgs.table.layout import SPARSE, Columns, refuse_missing
 
@@ -59,7 +57,8 @@ class ShardScores:
         surveyed = survey(located.paths, columns, located.logs)
         refuse_missing({str(one.shard.path): one.whole_schema for one in surveyed}, columns)
         self.catalog = catalog_of([one.shard for one in surveyed], sources)
-        self._check_layout()
+        for layout in {shard.layout for shard in self.catalog.shards}:
+            check_layout(layout, model.layout, model.features, "the shards hold rows")
         width = None if self._sparse else model.features
         self._rules = RowRules(columns, model.classifies, skip_bad_rows, width, keep_unknown)
         self._others = OtherColumns.find(surveyed, others) if others else None
@@ -73,36 +72,11 @@ class ShardScores:
         """Of the other columns."""
         return self._others.schema if self._others is not None else pa.schema([])
 
-    def _check_layout(self) -> None:
-        model, catalog = self._model, self.catalog
-        if catalog.kind != model.layout:
-            raise DataError(
-                f"the shards hold {catalog.kind} rows; the model was trained on {model.layout} rows",
-                "give tables of the layout it was trained on",
-            )
-        width = None if self._sparse else model.features
-        found = next((shard.layout.width for shard in catalog.shards if shard.layout.width is not None), width)
-        if found != width:
-            raise DataError(
-                f"rows of {found} features for a model of {width}", "give tables with the features it was trained on"
-            )
-
     def blocks(self) -> Iterator[ScoredBlock]:
         """A block is valid until the next one is asked for."""
+        model = self._model
         with one_pass(self.catalog, self._rules) as filler:
             taker = self._others.rows(filler.catalog) if self._others is not None else None
             for window in filler.in_file_order(_BLOCK_BYTES):
-                block = ScoredBlock(self._scores(window), window, None)
+                block = ScoredBlock(window_scores(model.coef_, model.intercept_, window, self._sparse), window, None)
                 yield block if taker is None else replace(block, others=taker.take(block.all_rows))
-
-    def _scores(self, window: Window) -> Vector:
-        model = self._model
-        vectors, intercepts = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
-        scores = np.empty((len(vectors), window.rows))
-        for vector, intercept, into in zip(vectors, intercepts, scores, strict=True):
-            score_rows(
-                vector, float(intercept), window.starts, window.stops, window.indices, window.values, self._sparse, into
-            )
-        if window.offsets.size:
-            scores += window.offsets
-        return scores[0] if model.coef_.ndim == 1 else np.ascontiguousarray(scores.T)

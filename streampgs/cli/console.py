@@ -33,6 +33,8 @@ class Output(AsJson):
     quiet: bool = option(False, Flag(), OUTPUT, "Do not print progress or a summary.")
 
 
+INCOMPLETE = 3
+"""Of a run that trained on all it could, but left out a file that is not complete."""
 _CLOSED_PIPE = 141  # 128 + SIGPIPE, as of other programs whose reader has gone
 
 
