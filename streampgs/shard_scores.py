@@ -61,7 +61,7 @@ class ShardScores:
             check_layout(layout, model.layout, model.features, "the shards hold rows")
         width = None if self._sparse else model.features
         self._rules = RowRules(columns, model.classifies, skip_bad_rows, width, keep_unknown)
-        self._others = OtherColumns.find(surveyed, others) if others else None
+        self._others = OtherColumns.find(surveyed, others, columns.where) if others else None
 
     @property
     def _sparse(self) -> bool:
@@ -76,7 +76,7 @@ class ShardScores:
         """A block is valid until the next one is asked for."""
         model = self._model
         with one_pass(self.catalog, self._rules) as filler:
-            taker = self._others.rows(filler.catalog) if self._others is not None else None
+            taker = self._others.rows(filler.catalog, self._rules.columns.where) if self._others is not None else None
             for window in filler.in_file_order(_BLOCK_BYTES):
                 block = ScoredBlock(window_scores(model.coef_, model.intercept_, window, self._sparse), window, None)
                 yield block if taker is None else replace(block, others=taker.take(block.all_rows))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from streampgs.encoding import types
 from streampgs.errors import DataError
-from streampgs.reading.decode import opened
+from streampgs.expressions.expression import Expression
+from streampgs.reading.decode import columns_of_batch, raw_slices
 from streampgs.table.catalog import Catalog, Shard, Surveyed
-from streampgs.table.partitions import Constant, partition_columns, partitions_of
+from streampgs.table.layout import SPARSE, Columns, Layout, is_needed
+from streampgs.table.partitions import partitions_of
 
 ALL = ("all",)
 _BATCH_ROWS = 1 << 13
@@ -24,12 +26,12 @@ class OtherColumns:
     nulls."""
 
     schema: pa.Schema
-    partitions: tuple[tuple[Constant, ...], ...]
-    """Columns that the file does not have, for each shard."""
+    layouts: tuple[Layout, ...]
+    """What is read of each shard."""
 
     @staticmethod
-    def find(surveyed: Sequence[Surveyed], wanted: Sequence[str]) -> OtherColumns:
-        """`ALL`: all columns of the shards."""
+    def find(surveyed: Sequence[Surveyed], wanted: Sequence[str], where: Expression | None) -> OtherColumns:
+        """`ALL`: all columns of the shards. `where`: the condition of the rows."""
         found: dict[str, list[tuple[str, pa.DataType]]] = {}
         for one in surveyed:
             schema = one.whole_schema
@@ -42,33 +44,21 @@ class OtherColumns:
                 listed = ", ".join(tops[:_MOST_NAMES]) + (", …" if len(tops) > _MOST_NAMES else "")
                 raise DataError(f"no column '{name}' in the table", f"its columns are {listed}")
         schema = pa.schema([pa.field(name, _common_type(name, found[name])) for name in names])
-        return OtherColumns(schema, tuple(_partitions(one) for one in surveyed))
+        needed = {*names, *(() if where is None else where.columns)}
+        return OtherColumns(schema, tuple(_layout(one, needed) for one in surveyed))
 
-    def rows(self, catalog: Catalog) -> RowTaker:
+    def rows(self, catalog: Catalog, where: Expression | None) -> RowTaker:
         """The rows of a catalog of these shards, in the order of the files."""
-        return RowTaker(self.schema, self._batches(catalog))
+        return RowTaker(self.schema, self._batches(catalog, Columns(None, where=where)))
 
-    def _batches(self, catalog: Catalog) -> Iterator[pa.RecordBatch]:
-        for shard, partitions in zip(catalog.shards, self.partitions, strict=True):
-            for group, rows in enumerate(shard.group_rows):
-                yield from self._of_group(shard, group, rows, partitions)
+    def _batches(self, catalog: Catalog, columns: Columns) -> Iterator[pa.RecordBatch]:
+        for shard, layout in zip(catalog.shards, self.layouts, strict=True):
+            alone = replace(shard, layout=layout)
+            for group in range(len(shard.group_rows)):
+                for batch in raw_slices(alone, group, _BATCH_ROWS, columns):
+                    yield self._batch(columns_of_batch(batch, alone), batch.num_rows, alone)
 
-    def _of_group(
-        self, shard: Shard, group: int, rows: int, partitions: tuple[Constant, ...]
-    ) -> Iterator[pa.RecordBatch]:
-        with opened(shard) as file:
-            tops = [top for top in file.schema.names if any(_is_in(name, top) for name in self.schema.names)]
-            if not tops:
-                yield self._batch({}, partitions, rows, shard)
-                return
-            for batch in file.decode(group, _BATCH_ROWS, tops):
-                columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-                yield self._batch(columns, partitions, batch.num_rows, shard)
-
-    def _batch(
-        self, columns: dict[str, pa.Array], partitions: tuple[Constant, ...], rows: int, shard: Shard
-    ) -> pa.RecordBatch:
-        columns = {**partition_columns(partitions, rows), **columns}
+    def _batch(self, columns: dict[str, pa.Array], rows: int, shard: Shard) -> pa.RecordBatch:
         arrays = []
         for field in self.schema:
             array = types.leaf_if_there(columns, field.name)
@@ -103,14 +93,11 @@ class RowTaker:
         return pa.concat_batches(parts) if parts else self._schema.empty_table().to_batches()[0]
 
 
-def _is_in(name: str, top: str) -> bool:
-    return name == top or name.startswith(top + ".")
-
-
-def _partitions(one: Surveyed) -> tuple[Constant, ...]:
-    if one.log is not None:
-        return one.log.lacking(one.schema)
-    return partitions_of(str(one.shard.path), one.schema)
+def _layout(one: Surveyed, needed: set[str]) -> Layout:
+    lacking = partitions_of(str(one.shard.path), one.schema) if one.log is None else one.log.lacking(one.schema)
+    partitions = tuple(constant for constant in lacking if constant.name in needed)
+    tops = tuple(name for name in one.schema.names if is_needed(name, needed))
+    return Layout(SPARSE, tops or tuple(one.schema.names[:1]), partitions=partitions)  # some column counts the rows
 
 
 def _common_type(name: str, found: Sequence[tuple[str, pa.DataType]]) -> pa.DataType:
