@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.checks import require
+from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.rows import RowBlock
@@ -144,7 +145,12 @@ class StreamEncoder:
         slots = np.arange(count)
         window.lay_out_next(lengths, slots)
         found = Found()
-        origin = Origin(self._layout, lambda row: f"row {first + row} of the stream")
+        read = dict(zip(batch.schema.names, batch.columns, strict=True))
+        origin = Origin(
+            self._layout,
+            lambda row: f"row {first + row} of the stream",
+            lambda row, column: types.undictionaried(types.leaf(read, column))[row].as_py(),
+        )
         self._placer.place(block, None, slots, window, origin, found)
         bad = reasons = _no_ints()
         if found.dropped:
