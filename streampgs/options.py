@@ -426,6 +426,38 @@ class ResumeOptions(Checked):
 
 
 @dataclass(frozen=True)
+class EvaluateOptions(Checked):
+    """How a model is measured."""
+
+    # fmt: off
+    on_bad_row: str = option("error", ON_BAD_ROW, COMMON,
+        "At a row that cannot be used: stop (error), or leave it out and count it (skip).")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class PredictOptions(Checked):
+    """How predictions are written."""
+
+    # fmt: off
+    out: Path | None = option(None, FilePath("FILE"), COMMON, "File to write: .parquet, .arrow or .csv.", required=True)
+    on_bad_row: str = option("error", ON_BAD_ROW, COMMON,
+        "At a row that cannot be used: stop (error), or write nulls in its place (skip).")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class InspectOptions(Checked):
+    """What `streampgs inspect` shows."""
+
+    # fmt: off
+    top: int = option(0, Number("N", 0, whole=True), COMMON, "For a run: show the N features with the largest weights.")
+    label: str = option("label", _COLUMN, COMMON, "For data: column to predict.")
+    memory: int = option(Resources.memory, Size(), COMMON, "For data: memory that training would have.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
 class SynthOptions(Checked):
     """What `streampgs synth` writes."""
 

@@ -2,45 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from streampgs.cli.console import AsJson, print_json, say, say_note, say_skipped
+from streampgs.cli.console import AsJson, print_json, print_result, say, say_note, say_skipped, say_warning
 from streampgs.cli.options import Command
-from streampgs.option_fields import COMMON, FilePath, Number, Size, Text, build, option
-from streampgs.options import ON_BAD_ROW, EncodingOptions, ModelOptions, Resources
+from streampgs.option_fields import build
+from streampgs.options import EncodingOptions, EvaluateOptions, InspectOptions, ModelOptions, PredictOptions, Resources
 
 if TYPE_CHECKING:
     from streampgs.model import Model
-
-
-@dataclass(frozen=True)
-class _BadRows:
-    on_bad_row: str = option(
-        "error", ON_BAD_ROW, COMMON, "At a row that cannot be used: stop (error), or leave it out and count it (skip)."
-    )
-
-
-@dataclass(frozen=True)
-class _PredictOptions:
-    out: Path = option(None, FilePath("FILE"), COMMON, "File to write: .parquet, .arrow or .csv.", required=True)
-
-
-@dataclass(frozen=True)
-class _InspectOptions:
-    top: int = option(0, Number("N", 0, whole=True), COMMON, "For a run: show the N features with the largest weights.")
-    label: str = option("label", Text("COLUMN"), COMMON, "For data: column to predict.")
-    memory: int = option(Resources.memory, Size(), COMMON, "For data: memory that training would have.")
 
 
 @click.command(
     "inspect",
     cls=Command,
     short_help="Summarize a run, or profile data.",
-    kinds=(_InspectOptions, EncodingOptions, AsJson),
+    kinds=(InspectOptions, EncodingOptions, AsJson),
 )
 @click.argument("target", nargs=-1, required=True)
 def inspect(target: tuple[str, ...], top: int = 0, json: bool = False, **options: Any) -> int:
@@ -59,14 +39,14 @@ def inspect(target: tuple[str, ...], top: int = 0, json: bool = False, **options
 
     if len(target) == 1 and RunFolder(Path(target[0])).exists:
         result = inspect_run(Path(target[0]), top)
-        say(run_text(result))
+        print_result(run_text(result), result, json)
     else:
         data_options: dict[str, Any] = {name: options.pop(name) for name in ("label", "memory") if name in options}
         model, resources = build("train", data_options, ModelOptions, Resources)
         result = inspect_data(target, model, EncodingOptions(**options), resources)
-        say(data_text(result))
-    if json:
-        print_json(result)
+        for warning in result["warnings"]:
+            say_warning(warning)
+        print_result(data_text(result), result, json)
     return 0
 
 
@@ -84,13 +64,11 @@ def history(run: Path, json: bool = False) -> int:
     folder = RunFolder(run)
     folder.record()  # raises an error if it is damaged
     events = folder.events()
-    say(history_text(events))
-    if json:
-        print_json(events)
+    print_result(history_text(events), events, json)
     return 0
 
 
-@click.command("evaluate", cls=Command, short_help="Measure a model on other rows.", kinds=(_BadRows, AsJson))
+@click.command("evaluate", cls=Command, short_help="Measure a model on other rows.", kinds=(EvaluateOptions, AsJson))
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("data", nargs=-1, required=True)
 def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str = "error", json: bool = False) -> int:
@@ -128,7 +106,7 @@ def _say_result(result: dict[str, Any]) -> None:
         say_note(f"{result['unknown_entries']:,} entries belong to features that the model does not have")
 
 
-@click.command("predict", cls=Command, short_help="Write a prediction for each row.", kinds=(_PredictOptions, _BadRows))
+@click.command("predict", cls=Command, short_help="Write a prediction for each row.", kinds=(PredictOptions,))
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("data", nargs=-1, required=True)
 def predict(run: Path, data: tuple[str, ...], out: Path, on_bad_row: str = "error") -> int:

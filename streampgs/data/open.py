@@ -66,6 +66,10 @@ class GrownTable(_Learned):
     """New shards of a table in training."""
 
     shards: list[Shard]
+    ignored: dict[str, str] = field(default_factory=dict)
+    """Columns that are not used, with the reason."""
+    missing: list[str] = field(default_factory=list)
+    """Columns of the run that the shards lack."""
 
 
 def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Columns:
@@ -164,14 +168,17 @@ def grown_table(
     if plan.columns:
         sample = sampled_rows(catalog, columns_of(options, whole), options.seed, _SAMPLE_BYTES)
     more, left_out = grown(encoding, plan, sample.batches)
-    notes += _notes_of_growth(encoding, more, left_out, schema)
+    missing = _missing(encoding, schema)
+    notes += _notes_of_growth(encoding, more, left_out, missing)
     if more is not encoding:
         notes += _hints(more, sample.batches)
     decoder_bytes = sample.decoder_bytes
     del sample
     pa.default_memory_pool().release_unused()
     shards = _shards(surveyed, columns_of(options, more))
-    return GrownTable(shards, options=options, encoding=more, decoder_bytes=decoder_bytes, notes=notes)
+    return GrownTable(
+        shards, left_out, missing, options=options, encoding=more, decoder_bytes=decoder_bytes, notes=notes
+    )
 
 
 # Columns.
@@ -265,7 +272,13 @@ def _learned(
     return encoding
 
 
-def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str], schema: pa.Schema) -> list[str]:
+def _missing(encoding: Encoding, schema: pa.Schema) -> list[str]:
+    """The columns of an encoding that the schema lacks."""
+    names = (name for column in encoding.all_columns for name in column.sources if name not in schema.names)
+    return list(dict.fromkeys(names))
+
+
+def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str], missing: list[str]) -> list[str]:
     notes = []
     if after is not before and after.columns:
         new = ", ".join(f"'{column.name}' ({column.kind})" for column in after.columns)
@@ -273,9 +286,9 @@ def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str]
     news = [f"'{name}' ({why})" for name, why in left_out.items() if before.left_out.get(name) != why]
     if news:
         notes.append(f"new columns that are not used: {', '.join(news)}")
-    missing = [f"'{name}'" for column in before.all_columns for name in column.sources if name not in schema.names]
     if missing:
-        notes.append(f"the new shards lack columns, which count as null there: {', '.join(dict.fromkeys(missing))}")
+        listed = ", ".join(f"'{name}'" for name in missing)
+        notes.append(f"the new shards lack columns, which count as null there: {listed}")
     return notes
 
 

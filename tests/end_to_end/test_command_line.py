@@ -112,6 +112,11 @@ def test_errors_say_what_to_do(words: list[str], code: int, said: str, run: Path
     assert said in done.err
     assert "Traceback" not in done.err
     assert done.out == ""
+    if words[0] != "predict":
+        failed = streampgs(*(places.get(word, word) for word in words), "--json")
+        assert (failed.code, failed.json["exit_code"]) == (code, code)
+        assert said in failed.json["error"] + failed.json["remedy"]
+        assert (failed.json["kind"] == "option") == (code == 2)
 
 
 def test_a_bad_row_is_named_or_skipped_and_counted(tables: Tables, tmp_path: Path) -> None:

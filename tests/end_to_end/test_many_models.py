@@ -199,7 +199,8 @@ def test_inspect_lists_every_model(grid: tuple[Path, Report]) -> None:
     ]  # type: ignore[index]
     assert done.json["dual_sha256"] == report.dual_sha256
     assert done.json["progressive_loss"] == report.progressive_loss == leader["progressive_loss"]
-    table = done.err[done.err.index("target") :].splitlines()
+    shown = command("inspect", run).out
+    table = shown[shown.index("target") :].splitlines()
     assert re.match(r"target +loss +p +sigma +t0 +ball", table[0])
     assert len(table) == 1 + 24
     assert [line for line in table if line.startswith("*")] == [line for line in table[1:] if "*" in line]
