@@ -116,7 +116,10 @@ class LabelOptions:
 
     # fmt: off
     label: str | tuple[str, ...] = option("label", Repeated(of=_COLUMN, always=False, unique=True), COMMON,
-        "Column to predict. Repeat it to train a model per column.")
+        "Column to predict, or an expression such as 'delay > 15' (docs/expressions.md). Repeat it to train a model per "
+        "column.")
+    label_expressions: tuple[str, ...] = ()
+    """The labels that are expressions."""
     positive: float | str | None = option(None, Label(), DATA,
         "Label of the positive class; all other labels are negative.",
         shown="found in the labels: 1 against 0 or -1, the larger of two numbers, the later of two strings")
@@ -280,6 +283,8 @@ class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptio
         "Number of features, for rows that are lists of features.", shown="found while reading")
     on_bad_row: str = option("error", ON_BAD_ROW, DATA,
         "At a row that cannot be used: stop (error), or leave it out and count it (skip).")
+    where: str | None = option(None, Text("EXPR"), COMMON,
+        "Train only on rows that fulfil a condition, such as \"year >= 2020 and carrier != 'AA'\" (docs/expressions.md).")
     validation: tuple[str, ...] = option((), Repeated(of=Text("DATA")), COMMON,
         "Rows to compare models on, for --sigma auto and --target-accuracy. Ten thousand are enough. Can be repeated.",
         shown="rows that were not trained on yet")

@@ -170,12 +170,12 @@ class StreamEncoder:
         window.allocate(count, int(lengths.sum()), self.shape)
         slots = np.arange(count)
         window.lay_out_next(lengths, slots)
-        read = dict(zip(batch.schema.names, batch.columns, strict=True))
-        origin = Origin(
-            self._layout,
-            lambda row: self._name_of(first + row),
-            lambda row, column: types.undictionaried(types.leaf(read, column))[row].as_py(),
-        )
+
+        def cell(row: int, column: str) -> Any:
+            array = types.leaf_if_there(dict(zip(batch.schema.names, batch.columns, strict=True)), column)
+            return None if array is None else types.undictionaried(array)[row].as_py()
+
+        origin = Origin(self._layout, lambda row: self._name_of(first + row), cell)
         self._placer.place(block, None, slots, window, origin, found)
         return window
 

@@ -98,7 +98,9 @@ def test_the_first_row_with_a_label_is_named(tmp_path):
     for part in range(2):
         labels = pa.array(["a", "b"] * 50 + ["zebra"] * part)
         pq.write_table(pa.table({"label": labels}), tmp_path / f"part-{part}.parquet", row_group_size=30)
-    name = first_place(catalog_of(tmp_path, ModelOptions()), "label", ["zebra"])
+    name = first_place(
+        catalog_of(tmp_path, ModelOptions()), columns_of(ModelOptions(), Plan((), {})), "label", ["zebra"]
+    )
     assert name.endswith("part-1.parquet', row group 3, row 10 (row 100 of the file)")
 
 
