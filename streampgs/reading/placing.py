@@ -70,6 +70,8 @@ class Origin:
     layout: Layout
     name_of: Callable[[int], str]
     """The name of a row in errors, from its number in the block."""
+    cell_of: Callable[[int, str], Any] = lambda row, column: None
+    """The value of a column in a row, as the source has it: for errors, where a number stands for a string."""
 
 
 class RowPlacer:
@@ -151,7 +153,7 @@ class RowPlacer:
         bad = np.flatnonzero(reasons)
         if bad.size:
             if not self.rules.skip_bad_rows:
-                raise bad_row_error(origin.name_of, block, reasons, rows, self.rules.columns)
+                raise bad_row_error(origin, block, reasons, rows, self.rules.columns)
             found.skipped.update(reasons[bad].tolist())
             found.dropped.append(slots[bad])
             found.reasons.append(reasons[bad])

@@ -365,7 +365,7 @@ def refusal(error: type[StreampgsError], data: Path | list[Path], run: Path, **o
 
 def test_labels_that_do_not_fit_the_loss_are_refused(tmp_path: Path) -> None:
     floats = write(with_label(numbers_table()["side"]), tmp_path / "floats.parquet", "parquet")
-    message = refusal(OptionError, floats, tmp_path / "run")
+    message = refusal(OptionError, floats, tmp_path / "run", loss="logistic")
     assert "logistic" in message
     assert "--loss squared" in message
     strings = write(with_label(sides("a", "b")), tmp_path / "strings.parquet", "parquet")
@@ -521,7 +521,8 @@ def test_an_unknown_label_is_refused_by_row_in_evaluation(tmp_path: Path) -> Non
     labels[1_500] = "zebra"
     other = write(with_label(pa.array(labels)), tmp_path / "other.parquet", "parquet")
     with pytest.raises(
-        DataError, match=r"other\.parquet.*row 1500 of the file.*: a label that is not one of 'a', 'b'\n"
+        DataError,
+        match=r"other\.parquet.*row 1500 of the file.*: 'zebra' in column 'label'; the classes are 'a', 'b'\n",
     ):
         evaluate(streampgs.Model.load(tmp_path / "run"), [str(other)])
 
