@@ -106,7 +106,7 @@ def load(name: str) -> tuple[Array, Array]:
         cells = [row for row in cells if row[-1] in ("g", "h")]
         return np.array([row[:-1] for row in cells], float), np.array([row[-1] == "g" for row in cells], int)
     if name == "a9a":
-        x, y = datasets.load_svmlight_file(gzip.open(SETS / "a9a.gz"), n_features=123)
+        x, y = datasets.load_svmlight_file(str(SETS / "a9a.gz"), n_features=123)
         return x.toarray(), (y > 0).astype(int)
     found = getattr(datasets, f"load_{name}")()
     return found.data, found.target.astype(float) if name == "diabetes" else found.target

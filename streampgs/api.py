@@ -81,8 +81,8 @@ def _spooled(data: Any, labels: Any, run: Path) -> str:
     """Write rows in memory to shards in the run's folder."""
     import numpy as np
 
-    from streampgs.packing.in_memory import batches_of
     from streampgs.packing.shards import write_shards
+    from streampgs.reading.in_memory import batches_of
 
     if labels is None and (isinstance(data, np.ndarray) or hasattr(data, "tocsr")):
         raise OptionError("a matrix without labels", "pass them as the second argument: streampgs.train(X, y, run=…)")

@@ -11,6 +11,10 @@ def counted(count: int, singular: str, plural: str | None = None) -> str:
 class StreampgsError(Exception):
     """An error in data, options or files; `str()` is the whole message."""
 
+    kind = "system"
+    """For programs, as in the JSON of a command that failed."""
+    exit_code = 1
+
     def __init__(self, found: str, remedy: str = "") -> None:
         self.found = found
         self.remedy = remedy
@@ -20,9 +24,14 @@ class StreampgsError(Exception):
 class OptionError(StreampgsError):
     """An invalid option or combination of options."""
 
+    kind = "option"
+    exit_code = 2
+
 
 class DataError(StreampgsError):
     """A shard, block or row that cannot be used."""
+
+    kind = "data"
 
 
 class Unfinished(DataError):
@@ -36,6 +45,18 @@ class DataChanged(DataError):
 class RunError(StreampgsError):
     """A run folder that cannot be used: locked, damaged, absent, or of another format."""
 
+    kind = "run"
+
 
 class Diverged(StreampgsError):
     """The model is no longer finite; this state was not saved."""
+
+    kind = "diverged"
+
+
+class MissingPackage(StreampgsError, ImportError):
+    """An optional package that is not installed."""
+
+
+class InvalidInput(StreampgsError, ValueError):
+    """An error from an estimator, of the type that scikit-learn expects."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ class Model:
     """How to continue, if training was paused before its limit."""
     encoding: Encoding | None = None
     """How columns of tables become features; None: rows hold features."""
+    threshold: float | None = None
+    """The probability from which on the positive class of two is predicted; None: a score above 0."""
 
     @staticmethod
     def load(run: str | Path) -> Model:
@@ -101,16 +103,29 @@ class Model:
             LOSSES[self.settings.loss],
             self.settings.label_shape,
             classes if self.options.multiclass else min(classes, 2),
+            self.threshold,
         )
 
-    def decision_function(self, rows: Any, offset: Any = None) -> Vector:
-        """<w, x> + b for each row of an array or of a scipy sparse matrix; unknown features add nothing. A model of an
-        ordinary table takes tables of pyarrow, polars, pandas, DuckDB and others, or an iterator of record batches, and finds
-        columns by name. A model with offsets adds them: `offset`, or the offset column of the table.
+    def with_threshold(self, threshold: float) -> Model:
+        """The same model; it predicts the positive class from this probability on."""
+        if not (self.task.classes == 2 and self.task.estimates):
+            usable = " or ".join(name for name, loss in LOSSES.items() if loss.probability is not None)
+            kind = f"{self.task.classes} classes" if self.classifies else "numbers as labels"
+            raise OptionError(
+                f"--threshold {threshold:g} for a model of loss {self.settings.loss} with {kind}",
+                f"leave it out: it needs two classes, and --loss {usable}",
+            )
+        return replace(self, threshold=threshold)
 
-        With several classes or labels: a column for each.
+    def decision_function(self, rows: Any, offset: Any = None) -> Vector:
+        """<w, x> + b for each row; unknown features add nothing. With several classes or labels: a column for each.
+
+        Rows are a table of pyarrow, polars, pandas, DuckDB and others, or an iterator of record batches, whose columns are
+        found by name; a NumPy array, a list of lists, or a SciPy sparse matrix. A model of named columns takes a matrix if
+        every column is a number: the columns are expected in the order of the training data. A model with offsets adds
+        them: `offset`, or the offset column of the table.
         """
-        return Scorer(self.coef_, self.intercept_, self.encoding, self.options.offset).scores(rows, offset)
+        return Scorer(self.coef_, self.intercept_, self.encoding, self.options.offset, self.layout).scores(rows, offset)
 
     def predict(self, rows: Any, offset: Any = None) -> NDArray[Any]:
         """Classes, or numbers (of a Poisson model the expected count); with several labels a column for each."""
@@ -131,8 +146,7 @@ class Model:
         classes = self.classes_
         if classes is None:
             return self.task.loss.prediction(scores)
-        chosen = scores.argmax(axis=1) if self.options.multiclass else (scores > 0.0).astype(np.intp)
-        return np.asarray(classes[chosen])
+        return np.asarray(classes[self.task.chosen(scores)])
 
     def probabilities(self, scores: Vector) -> Vector | None:
         """Of the positive class, or of each class, so that they add up to 1; None if the loss estimates none."""

@@ -1,4 +1,5 @@
-"""Output: JSON on standard output; text on standard error, as one live line in a terminal and as plain lines elsewhere."""
+"""Output: results on standard output; progress and notes on standard error, as one live line in a terminal and as plain
+lines elsewhere."""
 
 from __future__ import annotations
 
@@ -6,26 +7,25 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
 from streampgs.errors import StreampgsError
 from streampgs.option_fields import OUTPUT, Flag, option
+from streampgs.progress import LiveLine, status_text
 
 if TYPE_CHECKING:
     from streampgs.run.report import Status, StopRequest
 
-_PLAIN_SECONDS = 5.0
-
 
 @dataclass(frozen=True)
 class AsJson:
-    json: bool = option(False, Flag(), OUTPUT, "Print the result as JSON on standard output.")
+    json: bool = option(False, Flag(), OUTPUT, "Print the result, or the error, as JSON on standard output.")
 
 
 @dataclass(frozen=True)
@@ -33,12 +33,44 @@ class Output(AsJson):
     quiet: bool = option(False, Flag(), OUTPUT, "Do not print progress or a summary.")
 
 
+INCOMPLETE = 3
+"""Of a run that trained on all it could, but left out a file that is not complete."""
+_CLOSED_PIPE = 141  # 128 + SIGPIPE, as of other programs whose reader has gone
+
+
 def say(message: str = "") -> None:
-    click.echo(message, err=True)
+    _write(message, sys.stderr)
+
+
+def print_result(text: str, record: Any, as_json: bool) -> None:
+    """The result of a command, on standard output: as text, or the record as one line of JSON."""
+    if as_json:
+        print_json(record)
+    else:
+        _write(text, sys.stdout)
+
+
+def _write(text: str, stream: TextIO) -> None:
+    """Ends the process if nobody reads the stream any more: `streampgs history RUN | head -3`."""
+    try:
+        click.echo(text, file=stream)
+    except BrokenPipeError:
+        end_of_pipe(stream)
+
+
+def end_of_pipe(stream: TextIO) -> NoReturn:
+    """End the process: nobody reads the stream any more."""
+    # Python flushes its streams at exit, which would fail once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    raise SystemExit(_CLOSED_PIPE) from None
 
 
 def say_note(message: str) -> None:
     say(click.style("note: ", fg="yellow") + message)
+
+
+def say_warning(message: str) -> None:
+    say(click.style("warning: ", fg="yellow") + message)
 
 
 def say_skipped(rows_by_fault: Mapping[str, int]) -> None:
@@ -49,27 +81,16 @@ def say_skipped(rows_by_fault: Mapping[str, int]) -> None:
 def print_json(record: Any) -> None:
     from streampgs.run.folder import finite_or_null
 
-    click.echo(json.dumps(finite_or_null(record), allow_nan=False))
-    sys.stdout.flush()
+    _write(json.dumps(finite_or_null(record), allow_nan=False, default=os.fspath), sys.stdout)
 
 
-def fail(error: StreampgsError) -> int:
+def fail(error: StreampgsError, as_json: bool = False) -> int:
+    """Say what went wrong, and also as JSON if that was asked for. Returns the exit code."""
     say(click.style("error: ", fg="red", bold=True) + str(error))
-    return 1
-
-
-def count(number: float) -> str:
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= 10 * size or (number >= size and unit != "k"):
-            return f"{number / size:.1f}{unit}"
-    return f"{number:,.0f}"
-
-
-def duration(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 3600:
-        return f"{whole // 60}:{whole % 60:02d}"
-    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+    if as_json:
+        facts = {"error": error.found, "remedy": error.remedy, "kind": error.kind, "exit_code": error.exit_code}
+        print_json(facts)
+    return error.exit_code
 
 
 def pairs_text(pairs: Mapping[str, str]) -> str:
@@ -91,64 +112,12 @@ def table_text(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequenc
     return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
 
 
-def status_text(status: Status) -> str:
-    epoch = f"epoch {status.epoch + status.epoch_fraction:.2f}"
-    parts = [
-        epoch if status.stream_rows is None else f"{count(status.stream_rows)} of the stream",
-        *([] if status.seconds_left is None else [f"{duration(status.seconds_left)} left"]),  # visible in 80 columns
-        f"{count(status.rows)} rows",
-        f"{count(status.rows_per_second)} rows/s",
-    ]
-    if status.loss is not None:
-        parts.append(f"loss {status.loss:.4f}")
-    if status.accuracy is not None:
-        parts.append(f"accuracy {status.accuracy:.4f}")
-    if status.gap is not None:
-        parts.append(f"gap {status.gap:.2g}")
-    if status.lanes > 1:
-        parts.append(f"{status.lanes} models")
-    return " · ".join(parts)
-
-
-class LiveLine:
-    """One line that changes in a terminal; elsewhere a plain line every few seconds."""
-
-    def __init__(self) -> None:
-        self._progress: Any = None
-        self._bar: Any = None
-        self._last = time.perf_counter()
-
-    def show(self, fraction: float, text: str) -> None:
-        now = time.perf_counter()
-        if sys.stderr.isatty():
-            if self._progress is None:
-                self._start()
-            self._progress.update(self._bar, completed=fraction, description=text)
-        elif now - self._last >= _PLAIN_SECONDS:
-            self._last = now
-            say(text)
-
-    def _start(self) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        columns = BarColumn(bar_width=16), TextColumn("{task.description}")
-        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
-        self._bar = self._progress.add_task("", total=1.0)
-        self._progress.start()
-
-    def close(self) -> None:
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
-
-
 class TerminalObserver:
     """Shows the progress of training. A context manager, so that the live line always ends."""
 
     def __init__(self, quiet: bool = False) -> None:
         self.quiet = quiet
-        self._line = LiveLine()
+        self._line = LiveLine(say)
 
     def __enter__(self) -> TerminalObserver:
         return self
@@ -183,6 +152,24 @@ def stop_on_signals(stop: StopRequest) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, ask)
+
+
+@contextmanager
+def exiting_on_signals() -> Iterator[None]:
+    """While it lasts, SIGTERM and SIGHUP raise SystemExit, so that temporary files are removed. A closed pipe ends the
+    process in the same way."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(EXIT_CODES[signal.Signals(number).name])
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    except BrokenPipeError:
+        end_of_pipe(sys.stdout)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def end_of_signals() -> None:

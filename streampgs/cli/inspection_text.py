@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from streampgs.cli.console import pairs_text, table_text
 from streampgs.errors import counted
 
@@ -147,7 +145,4 @@ def data_text(result: dict[str, Any]) -> str:
     }
     if result["ignored_files"]:
         pairs["other files"] = f"{result['ignored_files']}, whose names are not those of shards"
-    text = pairs_text(pairs)
-    for warning in result["warnings"]:
-        text += "\n" + click.style("warning: ", fg="yellow") + warning
-    return text
+    return pairs_text(pairs)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import io
+import itertools
 import sys
+from collections.abc import Sequence
 
 import click
 
 from streampgs import __version__
 from streampgs.cli import model_commands, pack_command, synth_command, train_commands
-from streampgs.cli.console import end_of_signals, fail, say
+from streampgs.cli.console import EXIT_CODES, end_of_signals, fail, say
 from streampgs.cli.options import Commands
 from streampgs.errors import OptionError, StreampgsError
 
 _WIDEST = 160  # columns of help; longer lines are hard to read
 EXIT_CODES_HELP = (
-    "Exit codes: 0 done, 1 error in data or run (the message says what to do), 2 wrong option, "
-    "129, 130 or 143 paused by SIGHUP, Ctrl-C or SIGTERM."
+    "Exit codes: 0 done, 1 error in data or run (the message says what to do), 2 wrong option, 3 done, but an incomplete "
+    "file was left out, 129, 130 or 143 paused by SIGHUP, Ctrl-C or SIGTERM, 141 the reader of the output has gone."
 )
 
 
@@ -64,31 +66,44 @@ def run_commands() -> None:
 
 
 def _exit_code() -> int:
+    as_json = _wants_json(sys.argv[1:])  # before the options are parsed: they may be wrong
     try:
         code: int = cli.main(standalone_mode=False)
-    except OptionError as error:
-        fail(error)
-        return 2
-    except StreampgsError as error:
-        return fail(error)
     except click.ClickException as error:
+        if as_json:
+            return fail(OptionError(error.format_message(), _help_of(error)), as_json)
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")
-        return 130
-    except BrokenPipeError:
-        return 1
-    except (MemoryError, RuntimeError) as error:
-        if isinstance(error, RuntimeError) and "start new thread" not in str(error):
+        return EXIT_CODES["SIGINT"]
+    except (StreampgsError, MemoryError, RuntimeError, OSError) as error:
+        explained = _explained(error)
+        if explained is None:
             raise
-        cause = f" ({error})" if str(error) else ""
-        return fail(
-            StreampgsError(
-                f"out of memory{cause}",
-                "lower --memory, or give the process more; the last checkpoint is intact: continue with streampgs resume",
-            )
-        )
-    except OSError as error:
-        return fail(StreampgsError(f"the system reported: {error}", "fix the cause, then run the command again"))
+        return fail(explained, as_json)
     return code
+
+
+def _wants_json(words: Sequence[str]) -> bool:
+    return "--json" in itertools.takewhile(lambda word: word != "--", words)
+
+
+def _help_of(error: click.ClickException) -> str:
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    return f"see {context.command_path if context else 'streampgs'} --help"
+
+
+def _explained(error: Exception) -> StreampgsError | None:
+    """The error in words for a user; None for a fault of the program."""
+    if isinstance(error, StreampgsError):
+        return error
+    if isinstance(error, OSError):
+        return StreampgsError(f"the system reported: {error}", "fix the cause, then run the command again")
+    if isinstance(error, RuntimeError) and "start new thread" not in str(error):
+        return None
+    cause = f" ({error})" if str(error) else ""
+    return StreampgsError(
+        f"out of memory{cause}",
+        "lower --memory, or give the process more; the last checkpoint is intact: continue with streampgs resume",
+    )

@@ -12,10 +12,7 @@ import click
 
 from streampgs.cli.console import (
     EXIT_CODES,
-    LiveLine,
     Output,
-    count,
-    duration,
     print_json,
     say,
     say_note,
@@ -25,6 +22,7 @@ from streampgs.cli.console import (
 from streampgs.cli.options import Command
 from streampgs.errors import counted
 from streampgs.packing.options import PackOptions, PackWay
+from streampgs.progress import LiveLine, count, duration
 
 if TYPE_CHECKING:
     from streampgs.packing.packer import PackReport, PackStatus
@@ -55,7 +53,7 @@ def pack(out: Path, inputs: tuple[str, ...] = (), json: bool = False, quiet: boo
     stop = StopRequest()
     stop_on_signals(stop)
     started = time.perf_counter()
-    with closing(LiveLine()) as line:
+    with closing(LiveLine(say)) as line:
 
         def show(status: PackStatus) -> None:
             seconds = duration(time.perf_counter() - started)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import click
 
-from streampgs.cli.console import say
+from streampgs.cli.console import AsJson, print_json, say
 from streampgs.cli.options import Command
 from streampgs.errors import counted
 from streampgs.options import SynthOptions
 
 
-@click.command("synth", cls=Command, short_help="Write random data to try things on.", kinds=(SynthOptions,))
+@click.command("synth", cls=Command, short_help="Write random data to try things on.", kinds=(SynthOptions, AsJson))
 @click.argument("out", type=click.Path(path_type=Path))
-def synth(out: Path, **options: Any) -> int:
+def synth(out: Path, json: bool = False, **options: Any) -> int:
     """Write random rows to shards in the folder OUT, to try things on.
 
     \b
@@ -30,4 +31,6 @@ def synth(out: Path, **options: Any) -> int:
         + (f" and {report.test_folder}" if report.test_folder else "")
         + f" in {report.seconds:.1f} s"
     )
+    if json:
+        print_json(asdict(report))
     return 0

@@ -21,7 +21,7 @@ from streampgs.checks import Count
 from streampgs.errors import DataError
 from streampgs.files import new_file, sync_folder
 from streampgs.kernels.randomness import key_of, random_words
-from streampgs.packing.array_slices import rows_a_slice
+from streampgs.reading.array_slices import rows_a_slice
 
 _KEY_BITS, _RANGE_BITS = 64, 8  # a run has a record batch for each value of the first bits of the keys
 _LARGEST_SHARE = 1 << 30  # the reach of Arrow's 32-bit offsets

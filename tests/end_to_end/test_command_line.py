@@ -112,6 +112,11 @@ def test_errors_say_what_to_do(words: list[str], code: int, said: str, run: Path
     assert said in done.err
     assert "Traceback" not in done.err
     assert done.out == ""
+    if words[0] != "predict":
+        failed = streampgs(*(places.get(word, word) for word in words), "--json")
+        assert (failed.code, failed.json["exit_code"]) == (code, code)
+        assert said in failed.json["error"] + failed.json["remedy"]
+        assert (failed.json["kind"] == "option") == (code == 2)
 
 
 def test_a_bad_row_is_named_or_skipped_and_counted(tables: Tables, tmp_path: Path) -> None:
@@ -127,7 +132,7 @@ def test_a_bad_row_is_named_or_skipped_and_counted(tables: Tables, tmp_path: Pat
         assert word in done.err
     done = streampgs("train", data, "--run", tmp_path / "run", "--epochs", 2, "--on-bad-row", "skip", "--json")
     assert done.json["rows"] == 2 * (ROWS - 1)
-    assert done.json["skipped_rows"] == {"label no class": 2}
+    assert done.json["skipped_rows"] == {"label no class": 1}
 
 
 def test_a_run_that_stopped_at_a_bad_row_can_resume_and_skip_it(tables: Tables, tmp_path: Path) -> None:

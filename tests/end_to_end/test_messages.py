@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from streampgs.cli.console import status_text
 from streampgs.errors import counted
+from streampgs.progress import status_text
 from streampgs.run.report import Status
 
 

@@ -407,7 +407,7 @@ def test_the_output_shows_how_to_continue_a_stream(tables: Tables, tmp_path: Pat
     taken = inspect_run(run)["stream_rows"]
     assert f"{taken:,} rows were taken from the stream" in err.decode()
     assert f"producer | streampgs resume {run} - --skip-taken --rows N" in err.decode()
-    shown = command("inspect", run).err
+    shown = command("inspect", run).out
     assert f"producer | streampgs resume {run} -   from row {taken:,} of the stream (counted from 0)" in shown
     for checkpoint in run.glob("checkpoint-*"):
         checkpoint.unlink()

@@ -14,8 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
-from streampgs.packing.array_slices import csr_slices, dense_column, plain_column, rows_a_slice
 from streampgs.packing.source import Shape, Source
+from streampgs.reading.array_slices import csr_slices, dense_column, plain_column, rows_a_slice
 
 _MATRIX_NAMES = ("X", "x", "features")
 _LABEL_NAMES = ("y", "label", "labels")

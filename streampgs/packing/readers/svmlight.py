@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from streampgs.packing.array_slices import index_array
 from streampgs.packing.source import Shape, Source
 from streampgs.packing.tokens import COLON, Tokens, lists, parsed, tokens_of
+from streampgs.reading.array_slices import index_array
 
 _COMMENT = re.compile(rb"#[^\n]*")
 

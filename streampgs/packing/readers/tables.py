@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streampgs.errors import DataError
-from streampgs.packing.array_slices import rows_a_slice, sliced
 from streampgs.packing.schemas import plain_batch, plain_schema
 from streampgs.packing.source import Shape, Source
+from streampgs.reading.array_slices import rows_a_slice, sliced
 
 _ARROW_FILE_MAGIC = b"ARROW1"
 

@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streampgs.packing.array_slices import index_array
 from streampgs.packing.source import Shape, Source
 from streampgs.packing.tokens import BAR, BLANK, COLON, Ints, Mask, Tokens, check_utf8, lists, parsed, tokens_of
+from streampgs.reading.array_slices import index_array
 
 SPACE_KEY = b"namespace"
 """Key of the namespace of the numbers, in the metadata of the field 'indices'."""

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError
-from streampgs.packing.array_slices import csr_slices, dense_column, plain_column, rows_a_slice, sliced
+from streampgs.reading.array_slices import csr_slices, dense_column, plain_column, rows_a_slice, sliced
 
 _ROWS_AT_ONCE = 1000
 _REMEDY = (
