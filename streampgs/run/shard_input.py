@@ -174,9 +174,10 @@ def resume_on_shards(
 def _require_columns(table: Table) -> None:
     """Rows of features are read by the columns of the catalog. Encoded rows look up their columns again."""
     if table.encoding is None:
-        needed = {name for _, name in columns_of(table.options, None).roles}
+        needed = columns_of(table.options, None).needed
         for shard in table.catalog.shards:
-            missing = needed - set(shard.layout.columns)
+            read = {*shard.layout.columns, *(constant.name for constant in shard.layout.partitions)}
+            missing = {name for name in needed if not any(name == one or name.startswith(f"{one}.") for one in read)}
             require(not missing, f"shard '{shard.path}' has no columns {sorted(missing)}")
 
 
