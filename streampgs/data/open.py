@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streampgs.data.budget import choose_sizes, group_sizes
-from streampgs.data.sampling import TableSample, sampled_label_arrays, sampled_rows
+from streampgs.data.label_column import count_labels, first_place
+from streampgs.data.sampling import TableSample, sampled_rows
 from streampgs.data.selecting import (
     NOT_A_FEATURE,
     computed_labels,
@@ -23,14 +24,15 @@ from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.kinds.list import List
-from streampgs.encoding.labels import LabelCounts, extend_labels, label_specs, learn_labels
+from streampgs.encoding.label_choices import extend_labels, learn_labels
+from streampgs.encoding.label_counts import LabelCounts
+from streampgs.encoding.labels import label_specs
 from streampgs.encoding.learning import grown, learn
 from streampgs.encoding.plan import Plan, plan_columns, plan_growth
 from streampgs.errors import DataError
 from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import schema_of
-from streampgs.options import EncodingOptions, ModelOptions, Resources
-from streampgs.order.schedule import Schedule
+from streampgs.options import EncodingOptions, ModelOptions
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
 from streampgs.table.layout import DENSE, Columns, Layout, find_layout, holds_features
 from streampgs.table.locate import Located
@@ -110,7 +112,7 @@ def open_table(
     catalog = catalog_of(_shards(surveyed, columns_of(options, plan)), sources)
     notes = notes_of_expressions(options)
     if judging:
-        options, more = learn_labels(options, _sampled_labels(options, catalog, plan))
+        options, more = learn_labels(options, count_labels(options, catalog, columns_of(options, plan)))
         notes += more
     most_bytes = _GLANCE_BYTES if _may_be_ready(plan, encoding_options, options) else _SAMPLE_BYTES
     sample = sampled_rows(catalog, columns_of(options, plan), options.seed, most_bytes)
@@ -134,7 +136,7 @@ def _open_ready(located: Located, sources: Sequence[str], options: ModelOptions,
     catalog = catalog_of([one.shard for one in surveyed], sources)
     notes: list[str] = []
     if judging:
-        options, notes = learn_labels(options, _sampled_labels(options, catalog, None))
+        options, notes = learn_labels(options, count_labels(options, catalog, columns_of(options, None)))
         catalog = catalog_of(_with_classes(catalog.shards, options), sources)
     return OpenTable(catalog, located, options=options, notes=notes)
 
@@ -170,7 +172,7 @@ def grown_table(
         shards = [one.shard for one in found]
         if not sum(shard.rows for shard in shards):
             return GrownTable(shards, options=options)
-        options, notes = extend_labels(options, _sampled_labels(options, Catalog(shards), None))
+        options, notes = _with_new_labels(options, Catalog(shards), columns_of(options, None))
         return GrownTable(_with_classes(shards, options), options=options, notes=notes)
     surveyed = with_selected_rows(survey(paths, None, logs), condition_of(options))
     shards = _shards(surveyed, columns_of(options, encoding))  # refuses columns whose type has changed
@@ -180,7 +182,7 @@ def grown_table(
     plan = plan_growth(schema, encoding, _taken(options))
     whole = Plan((*encoding.all_columns, *plan.columns), {})
     catalog = Catalog(_shards(surveyed, columns_of(options, whole)))
-    options, notes = extend_labels(options, _sampled_labels(options, catalog, whole))
+    options, notes = _with_new_labels(options, catalog, columns_of(options, whole))
     sample = TableSample()
     if plan.columns:
         sample = sampled_rows(catalog, columns_of(options, whole), options.seed, _SAMPLE_BYTES)
@@ -272,15 +274,11 @@ def _width_of(sample: list[dict[str, pa.Array]]) -> int:
 # Labels and encoding.
 
 
-def _sampled_labels(options: ModelOptions, catalog: Catalog, plan: Plan | None) -> list[LabelCounts]:
-    """Of each label column."""
-    columns = columns_of(options, plan)
-    groups = group_sizes(catalog, options.row_values)
-    schedule = Schedule(options.seed, groups, choose_sizes(groups, Resources()))
-    return [
-        LabelCounts.of(name, sampled_label_arrays(catalog, schedule, columns, number))
-        for number, name in enumerate(options.labels)
-    ]
+def _with_new_labels(options: ModelOptions, catalog: Catalog, columns: Columns) -> tuple[ModelOptions, list[str]]:
+    def place_of(number: int, values: Sequence[Any]) -> str:
+        return first_place(catalog, columns, options.labels[number], values)
+
+    return extend_labels(options, count_labels(options, catalog, columns) if options.classifies else [], place_of)
 
 
 def _may_be_ready(plan: Plan, encoding_options: EncodingOptions, options: ModelOptions) -> bool:

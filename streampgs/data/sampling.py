@@ -95,13 +95,18 @@ def _of_slices(shard: Shard, slices: list[_Slice], label: str) -> list[pa.Array]
         return [labels(*rows) for rows in slices]
 
 
-def _of_group(shard: Shard, in_file: int, columns: Columns, label: str, slice_rows: int) -> list[pa.Array]:
-    """Decode the label column of a whole group."""
+def label_alone(shard: Shard, columns: Columns, label: str) -> tuple[Shard, Columns]:
+    """For reading a label column, and of the other columns only those that it and the condition are computed from."""
     only = replace(columns, label=label, weight=None, offset=None, label_specs=(), encoding=Plan((), {}))
     only = replace(only, computed=tuple(one for one in columns.computed if str(one) == label))
     needed = tuple(name for name in shard.layout.columns if is_needed(name, only.needed))
     needed = needed or shard.layout.columns[:1]  # the label is in the folders' names
-    alone = replace(shard, layout=replace(shard.layout, columns=needed))
+    return replace(shard, layout=replace(shard.layout, columns=needed)), only
+
+
+def _of_group(shard: Shard, in_file: int, columns: Columns, label: str, slice_rows: int) -> list[pa.Array]:
+    """Decode the label column of a whole group."""
+    alone, only = label_alone(shard, columns, label)
     batches = raw_slices(alone, in_file, _DECODED_ROWS, only)
     parts = [types.leaf(columns_of_batch(batch, shard), label) for batch in batches]
     labels = types.plain(pa.chunked_array(parts)) if parts else pa.nulls(0)

@@ -175,7 +175,7 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
         with sklearn_errors():
             run = getattr(self, "run_", None)
             if run is None:
-                raise InvalidInput("resume() without a run", "fit(shards=…, label=…, run=…) comes first")
+                raise InvalidInput("resume() without a run", "train with fit(shards=…, label=…, run=…) before")
             resume(run, **options)
             self._model = Model.load(run)
             self._take(self._model)

@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
@@ -34,6 +35,7 @@ DECODER_NAME = "streampgs-decoder"
 _ENCODED_BATCH_BYTES = 1 << 25
 _MUCH_LONGER = 4
 _LONG_ROW = 1 << 16
+_READ_AGAIN_ROWS = 1 << 12
 _MOST_ENCODED_ROWS = 1 << 14
 
 
@@ -61,7 +63,15 @@ class Group:
             in_file = sum((self.shard.file_rows or self.shard.group_rows)[: self.in_file]) + place
             return f"{self.name}, row {place} (row {in_file} of the file)"
 
-        return Origin(self.shard.layout, name_of)
+        return Origin(self.shard.layout, name_of, lambda row, column: self.cell(first + row, column))
+
+    def cell(self, row: int, column: str) -> Any:
+        """The value of a column in a row, read again from the file."""
+        for batch in raw_slices(self.shard, self.in_file, _READ_AGAIN_ROWS, self.columns):
+            if row < batch.num_rows:
+                return types.undictionaried(types.leaf(columns_of_batch(batch, self.shard), column))[row].as_py()
+            row -= batch.num_rows
+        return None
 
     @property
     def rows(self) -> int:

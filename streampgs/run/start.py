@@ -63,6 +63,7 @@ def train(
         raise OptionError("--replay without a stream", "it is for rows on standard input: streampgs train - --run RUN")
     else:
         opened = open_shards(run, sources, options, resources, encoding_options, growth, session, stop)
+    _refuse_unreachable_targets((opened_stream if on_stream else opened).options, limits)  # the loss is known now
     folder.make()
     with RunLock(run):
         folder.refuse_if_taken()  # another trainer may have been faster

@@ -140,7 +140,7 @@ def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
     computed = set(map(str, columns.computed))
     for role, name in columns.roles:
         if name not in computed and schema.names.count(name) != 1:
-            raise _no_column(role, name, schema.names, shard)
+            raise NoColumn(role, name, schema.names, shard)
         kind = leaves[name] if name in computed else schema.field(name).type
         if not (_is_number(kind) or pa.types.is_boolean(kind)):
             raise DataError(
@@ -254,16 +254,21 @@ def is_needed(column: str, names: set[str]) -> bool:
     return column in names or any(name.startswith(column + ".") for name in names)
 
 
-def _no_column(role: str, name: str, names: Iterable[str], shard: str) -> DataError:
-    return DataError(
-        f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
-        f"name it with --{role} COLUMN; a trained model needs the column that it was trained with",
-    )
+class NoColumn(DataError):
+    """A table without the column of a role."""
+
+    def __init__(self, role: str, name: str, names: Iterable[str], shard: str) -> None:
+        super().__init__(
+            f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
+            f"name it with --{role} COLUMN; a trained model needs the column that it was trained with",
+        )
+        self.role = role
+        self.name = name
 
 
 def _check_role(role: str, name: str, leaves: dict[str, pa.DataType], shard: str) -> None:
     if name not in leaves:
-        raise _no_column(role, name, leaves, shard)
+        raise NoColumn(role, name, leaves, shard)
     allowed = (types.NUMBER, types.STRING, types.NULL) if role == "label" else (types.NUMBER, types.NULL)
     if types.class_of(leaves[name]) not in allowed:
         raise DataError(
