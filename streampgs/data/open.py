@@ -15,15 +15,15 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.labels import LabelCounts, extend_labels, label_specs, learn_labels
-from streampgs.encoding.learning import grown, learn
-from streampgs.encoding.plan import Plan, plan_columns, plan_growth
+from streampgs.encoding.learning import grown, learn, with_values
+from streampgs.encoding.plan import Plan, is_pandas_index, plan_columns, plan_growth, refuse_doubles, refuse_empty
 from streampgs.errors import DataError
 from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import schema_of
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.schedule import Schedule
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
-from streampgs.table.layout import DENSE, Columns, Layout, find_layout, holds_features
+from streampgs.table.layout import DENSE, Columns, Layout, find_layout, holds_only_features
 from streampgs.table.locate import Located
 from streampgs.table.partitions import LogSchema
 
@@ -114,9 +114,10 @@ def _open_ready(located: Located, sources: Sequence[str], options: ModelOptions,
     """Open a table whose rows are lists of features."""
     surveyed = survey(located.paths, columns_of(options, None), located.logs)
     catalog = catalog_of([one.shard for one in surveyed], sources)
-    notes: list[str] = []
+    notes = _notes_of_unused(surveyed)
     if judging:
-        options, notes = learn_labels(options, _sampled_labels(options, catalog, None))
+        options, of_labels = learn_labels(options, _sampled_labels(options, catalog, None))
+        notes += of_labels
         catalog = catalog_of(_with_classes(catalog.shards, options), sources)
     return OpenTable(catalog, located, options=options, notes=notes)
 
@@ -144,10 +145,12 @@ def grown_table(
 ) -> GrownTable:
     """Open new shards; their new columns get features after the known ones, their new classes numbers."""
     if encoding is None:
-        shards = [one.shard for one in survey(paths, columns_of(options, None), logs)]
+        surveyed = survey(paths, columns_of(options, None), logs)
+        shards = [one.shard for one in surveyed]
         if not sum(shard.rows for shard in shards):
             return GrownTable(shards, options=options)
         options, notes = extend_labels(options, _sampled_labels(options, Catalog(shards), None))
+        notes += _notes_of_unused(surveyed)
         return GrownTable(_with_classes(shards, options), options=options, notes=notes)
     surveyed = survey(paths, None, logs)
     shards = _shards(surveyed, columns_of(options, encoding))  # refuses columns whose type has changed
@@ -179,15 +182,15 @@ def _wanted(
     schema: pa.Schema, shard: str, options: ModelOptions, encoding_options: EncodingOptions
 ) -> EncodingOptions | None:
     """The options of the encoding; None if the first shard's schema has lists of features that can be read as they are."""
+    taken = _taken(options)
+    refuse_doubles(schema, taken, shard)
     labels = [label for label in options.labels if label in schema.names]
     texts = any(types.class_of(schema.field(label).type) == types.STRING for label in labels)
-    ready = holds_features(schema)
+    ready = holds_only_features(schema, taken)
     dense = ready and "indices" not in schema.names
     if ready and not (encoding_options.given or texts or (dense and encoding_options.standardize == "auto")):
         find_layout(schema, columns_of(options, None), shard)
         return None
-    if ready and not encoding_options.given:  # other columns are not features unless the user asks for them
-        return replace(encoding_options, features=("features",) if dense else ("indices", "values"))
     return encoding_options
 
 
@@ -260,6 +263,8 @@ def _learned(
     notes: list[str],
 ) -> Encoding | None:
     """None: the rows can be read in slices, as they are on disk."""
+    plan = with_values(plan, sample)
+    refuse_empty(plan, "the sample of rows")
     encoding = learn(plan, encoding_options, sample)
     if _may_be_ready(plan, encoding_options, options) and not encoding.columns[0].scale:
         return None
@@ -279,6 +284,13 @@ def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str]
     if missing:
         notes.append(f"the new shards lack columns, which count as null there: {', '.join(dict.fromkeys(missing))}")
     return notes
+
+
+def _notes_of_unused(surveyed: Sequence[Surveyed]) -> list[str]:
+    """Of shards whose rows are lists of features: the other columns of shards that have any."""
+    names = dict.fromkeys(name for one in surveyed for name in one.schema.names if name not in one.shard.layout.columns)
+    unused = [f"'{name}'" for name in names if not is_pandas_index(name)]
+    return [f"columns that are not used, because rows are lists of features: {', '.join(unused)}"] if unused else []
 
 
 def _hints(encoding: Encoding, sample: Sequence[dict[str, pa.Array]]) -> list[str]:

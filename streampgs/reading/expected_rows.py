@@ -62,6 +62,8 @@ class ExpectedRows:
 
     def _renamed(self, batches: Batches, column: Column | None) -> Batches:
         """With the vector in the column that it was trained in."""
+        if column is not None and column.parts == (INDICES,):
+            return map(_with_ones, batches)
         if column is None or column.parts:
             return batches
         return (
@@ -177,6 +179,15 @@ def _sparse(matrix: Any) -> Batches:
         children = pa.array(indices.astype(np.int32)), numbers_array(part[rows, indices], "the matrix")
         lists = [pa.ListArray.from_arrays(pa.array(offsets), child) for child in children]
         yield pa.record_batch(lists, names=[INDICES, VALUES])
+
+
+def _with_ones(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if (types.numbers_of(types.lists_of(batch.column(VALUES))[1]) != 1).any():
+        raise OptionError(
+            "a matrix with values other than 0 and 1; the model was trained on 'indices' without 'values'",
+            "give a matrix of zeros and ones",
+        )
+    return batch
 
 
 def _stacked(batch: pa.RecordBatch) -> NDArray[np.float64]:
