@@ -15,16 +15,20 @@ if TYPE_CHECKING:
     from streampgs.api import resume as resume
     from streampgs.api import train as train
     from streampgs.errors import StreampgsError as StreampgsError
+    from streampgs.estimators import StreamClassifier as StreamClassifier
+    from streampgs.estimators import StreamRegressor as StreamRegressor
     from streampgs.model import Model as Model
     from streampgs.packing.packer import pack as pack
 
-__all__ = ["Model", "StreampgsError", "pack", "resume", "train"]
+__all__ = ["Model", "StreamClassifier", "StreamRegressor", "StreampgsError", "pack", "resume", "train"]
 
 __version__ = "0.1.0"
 
 # Imported on first use: the command line must not import pyarrow and numba to print its help.
 _HOMES = {
     "Model": "streampgs.model",
+    "StreamClassifier": "streampgs.estimators",
+    "StreamRegressor": "streampgs.estimators",
     "StreampgsError": "streampgs.errors",
     "pack": "streampgs.packing.packer",
     "resume": "streampgs.api",

@@ -148,7 +148,7 @@ def inspect_data(
     """The catalog, the windows that training would use, and whether the windows can mix the shards."""
     table = open_table(sources, options, encoding_options, judging=False)
     catalog, located = table.catalog, table.located
-    columns = columns_of(options, table.encoding)
+    columns = columns_of(table.options, table.encoding)
     shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else _WHOLE_CACHE)
     catalog = Catalog(shards)
     groups = group_sizes(catalog, columns.weighted + (columns.offset is not None))

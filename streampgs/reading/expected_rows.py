@@ -138,12 +138,12 @@ def _two_axes(rows: Any) -> NDArray[Any]:
     try:
         array = np.atleast_2d(np.asarray(rows))
     except ValueError as error:  # rows of different lengths
-        raise OptionError(f"a list that is no matrix: {error}", "give rows of equal lengths") from error
+        raise OptionError(f"a list that is not a matrix: {error}", "give rows of equal lengths") from error
     if array.dtype.kind == "O":
         try:
             array = array.astype(np.float64)  # as pandas gives columns of different types
         except (TypeError, ValueError) as error:
-            raise OptionError(f"an array of objects that are no numbers: {error}", "give a table") from error
+            raise OptionError(f"an array of objects that are not numbers: {error}", "give a table") from error
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise OptionError(
             f"an array of shape {array.shape} and type {array.dtype}", "give rows and columns of numbers, or a table"

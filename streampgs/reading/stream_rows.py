@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.checks import require
+from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.rows import RowBlock
@@ -169,7 +170,12 @@ class StreamEncoder:
         window.allocate(count, int(lengths.sum()), self.shape)
         slots = np.arange(count)
         window.lay_out_next(lengths, slots)
-        origin = Origin(self._layout, lambda row: self._name_of(first + row))
+
+        def cell(row: int, column: str) -> Any:
+            array = types.leaf_if_there(dict(zip(batch.schema.names, batch.columns, strict=True)), column)
+            return None if array is None else types.undictionaried(array)[row].as_py()
+
+        origin = Origin(self._layout, lambda row: self._name_of(first + row), cell)
         self._placer.place(block, None, slots, window, origin, found)
         return window
 

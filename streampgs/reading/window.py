@@ -65,6 +65,8 @@ class Window:
         """Of all rows; `values` may be longer."""
         self.largest_index = -1
         self.skipped: Counter[int] = Counter()
+        self.skipped_before: Counter[int] = Counter()
+        """Those of the skipped rows that were visited, and skipped, before."""
         self.kept: NDArray[np.bool_] | None = None
         """Which of the requested rows are in the window, in their order; None: all."""
         self.seen: NDArray[np.bool_] | None = None
@@ -174,7 +176,7 @@ class Window:
         """Finish after all rows were copied; leave out the dropped ones."""
         self.entries = int(self.stops.sum() - self.starts.sum())
         self.largest_index = largest_index
-        self.skipped = skipped
+        self.skipped, self.skipped_before = skipped, Counter()
         if dropped:
             self.drop(np.concatenate(dropped))
 

@@ -29,6 +29,9 @@ class Located:
     logs: dict[ShardPath, LogSchema] = field(default_factory=dict)
     """The schema and constants that the logs of tables give for their files."""
 
+    def ignored_with_reason(self) -> dict[str, str]:
+        return {str(path): "its name is not that of a shard" for path in self.ignored}
+
 
 def locate(sources: Iterable[str]) -> Located:
     """The shards of the sources in the given order, the files of each by name, those of a Delta table by age. A file named
