@@ -21,7 +21,7 @@ from scipy import sparse
 import streampgs
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, OptionError
-from streampgs.evaluation import predict
+from streampgs.prediction import predict
 from streampgs.model import Model
 from streampgs.options import EncodingOptions
 from tests.encoding import tables
