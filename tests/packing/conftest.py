@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs.packing import array_slices, source, tokens
+from streampgs.packing import source, tokens
+from streampgs.reading import array_slices
 
 
 def shards_of(out: Path) -> list[Path]:

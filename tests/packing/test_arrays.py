@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 
 from streampgs.errors import DataError
-from streampgs.packing import array_slices
 from streampgs.packing.packer import pack
+from streampgs.reading import array_slices
 from tests.packing.conftest import table_of
 
 RANDOM = np.random.default_rng(2)

@@ -11,8 +11,8 @@ import pytest
 import scipy.sparse
 
 from streampgs.errors import DataError, OptionError
-from streampgs.packing import array_slices
 from streampgs.packing.shards import write_shards
+from streampgs.reading import array_slices
 from streampgs.reading.in_memory import batches_of
 from tests.packing.conftest import shards_of, table_of
 
