@@ -1,0 +1,251 @@
+"""From text to tree, by recursive descent.
+
+or-list:     and-list (or and-list)…
+and-list:    negation (and negation)…
+negation:    not negation | comparison
+comparison:  sum [= | == | != | <> | < | <= | > | >=  sum]
+             sum is [not] null
+             sum [not] in (constant, …)
+             sum [not] between sum and sum
+             sum [not] like 'pattern'
+sum:         product (+ | - product)…
+product:     unary (* | / | % unary)…
+unary:       - unary | primary
+primary:     number | 'text' | true | false | column | "column" | function(…) | (or-list)
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NoReturn
+
+from streampgs.expressions.tree import Apply, Column, Constant, Node, Source
+
+_LONGEST = 1 << 16
+_MOST_OPEN, _DEEPEST = 24, 150
+"""Parentheses that are open, and levels of the tree: both are walked by recursion."""
+_LARGEST_INTEGER = 2**64 - 1
+
+_TOKENS = re.compile(
+    r"""(?P<space>\s+)
+      | (?P<number>(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?(?![\w.]))
+      | (?P<text>'(?:[^']|'')*')
+      | (?P<quoted>"(?:[^"]|"")*")
+      | (?P<word>[^\W\d]\w*(?:\.[^\W\d]\w*)*)
+      | (?P<sign><=|>=|<>|!=|==|[=<>+\-*/%(),])""",
+    re.VERBOSE,
+)
+_COMPARISONS = {"=": "=", "==": "=", "!=": "!=", "<>": "!=", "<": "<", "<=": "<=", ">": ">", ">=": ">="}
+_RESERVED = ("and", "or", "not", "in", "is", "null", "between", "like", "true", "false")
+_END = "the end"
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str
+    text: str
+    at: int
+
+    @property
+    def word(self) -> str:
+        """In lower case, if it is a reserved word or a sign."""
+        if self.kind == "sign":
+            return self.text
+        return self.text.lower() if self.kind == "word" and self.text.lower() in _RESERVED else ""
+
+    def __str__(self) -> str:
+        return self.text if self.kind == _END else f"'{self.text}'"
+
+
+def parsed(source: Source) -> Node:
+    """The tree of an expression; OptionError if the text is not one."""
+    return _Parser(source).whole()
+
+
+def _tokens(source: Source) -> list[_Token]:
+    text, at, found = source.text, 0, []
+    if len(text) > _LONGEST:
+        raise source.error("the text is too long", _LONGEST, f"write at most {_LONGEST:,} characters")
+    while at < len(text):
+        match = _TOKENS.match(text, at)
+        if match is None:
+            raise _unreadable(source, at)
+        if match.lastgroup != "space":
+            found.append(_Token(str(match.lastgroup), match.group(), at))
+        at = match.end()
+    return [*found, _Token(_END, _END, len(text))]
+
+
+def _unreadable(source: Source, at: int) -> Exception:
+    letter = source.text[at]
+    if letter in "'\"":
+        what = "a text" if letter == "'" else "a column's name"
+        return source.error(f"{what} without its closing quote", at, f"write {letter} at its end, twice inside of it")
+    remedy = "write column names with other characters in double quotes, texts in single quotes"
+    shown = letter if letter.isprintable() else ascii(letter)
+    return source.error(f"{shown} is not understood", at, remedy)
+
+
+class _Parser:
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._tokens = _tokens(source)
+        self._next = 0
+        self._open = 0
+        """How many rules are inside of each other here."""
+
+    def whole(self) -> Node:
+        if self._token.kind == _END:
+            self._fail(self._token, "an empty expression", "write a condition such as delay > 15")
+        node = self._nested(self._any)
+        if self._token.kind != _END:
+            self._fail(self._token, f"{self._token} was not expected", "join conditions with and, or")
+        return node
+
+    # Tokens.
+
+    @property
+    def _token(self) -> _Token:
+        return self._tokens[self._next]
+
+    def _take(self, *words: str) -> _Token | None:
+        """The next token, if it is one of these words or signs."""
+        token = self._token
+        if token.word not in words:
+            return None
+        self._next += 1
+        return token
+
+    def _expect(self, word: str, remedy: str) -> _Token:
+        return self._take(word) or self._fail(self._token, f"'{word}' is missing before {self._token}", remedy)
+
+    def _fail(self, token: _Token, fault: str, remedy: str) -> NoReturn:
+        raise self._source.error(fault, token.at, remedy)
+
+    def _apply(self, name: str, args: tuple[Node, ...], token: _Token) -> Apply:
+        node = Apply(name, args, token.at)
+        if node.depth > _DEEPEST:
+            self._fail(token, f"more than {_DEEPEST} operators inside of each other", "write it with fewer")
+        return node
+
+    def _perhaps_not(self, negated: bool, node: Node, token: _Token) -> Node:
+        return self._apply("not", (node,), token) if negated else node
+
+    def _nested(self, rule: Callable[[], Node]) -> Node:
+        self._open += 1
+        if self._open > _MOST_OPEN:
+            fault = f"more than {_MOST_OPEN} parentheses or signs inside of each other"
+            self._fail(self._token, fault, "write it with fewer")
+        node = rule()
+        self._open -= 1
+        return node
+
+    # Conditions.
+
+    def _any(self) -> Node:
+        return self._list("or", lambda: self._list("and", self._negation))
+
+    def _list(self, word: str, part: Callable[[], Node]) -> Node:
+        first, parts = self._token, [part()]
+        while self._take(word):
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else self._apply(word, tuple(parts), first)
+
+    def _negation(self) -> Node:
+        token = self._take("not")
+        return self._comparison() if token is None else self._apply("not", (self._nested(self._negation),), token)
+
+    def _comparison(self) -> Node:
+        left = self._sum()
+        if token := self._take(*_COMPARISONS):
+            return self._apply(_COMPARISONS[token.text], (left, self._sum()), token)
+        if token := self._take("is"):
+            negated = self._take("not") is not None
+            self._expect("null", "write: is null, or: is not null")
+            return self._perhaps_not(negated, self._apply("is null", (left,), token), token)
+        negation = self._take("not")
+        token = self._take("in", "between", "like")
+        if token is None:
+            if negation is not None:
+                self._fail(self._token, f"{self._token} after 'not'", "write: not in, not between or not like")
+            return left
+        rules = {"in": self._in, "between": self._between, "like": self._like}
+        return self._perhaps_not(negation is not None, rules[token.word](left, token), token)
+
+    def _in(self, left: Node, token: _Token) -> Node:
+        self._expect("(", "write: in (1, 2)")
+        return self._apply("in", (left, *self._arguments()), token)
+
+    def _between(self, left: Node, token: _Token) -> Node:
+        low = self._sum()
+        self._expect("and", "write: between LOW and HIGH")
+        ends = self._apply(">=", (left, low), token), self._apply("<=", (left, self._sum()), token)
+        return self._apply("and", ends, token)
+
+    def _like(self, left: Node, token: _Token) -> Node:
+        return self._apply("like", (left, self._sum()), token)
+
+    # Numbers.
+
+    def _sum(self) -> Node:
+        return self._chain(("+", "-"), lambda: self._chain(("*", "/", "%"), self._unary))
+
+    def _chain(self, signs: tuple[str, ...], part: Callable[[], Node]) -> Node:
+        """Operators of the same rank, from left to right."""
+        node = part()
+        while token := self._take(*signs):
+            node = self._apply(token.text, (node, part()), token)
+        return node
+
+    def _unary(self) -> Node:
+        token = self._take("-")
+        if token is None:
+            return self._primary()
+        node = self._nested(self._unary)
+        if isinstance(node, Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+            return Constant(-node.value, token.at)
+        return self._apply("negative", (node,), token)
+
+    def _primary(self) -> Node:
+        token = self._token
+        if self._take("("):
+            node = self._nested(self._any)
+            self._expect(")", "close the parenthesis")
+            return node
+        if self._take("true", "false"):
+            return Constant(token.word == "true", token.at)
+        if token.word == "null":
+            self._fail(token, "null is not a value", "write: COLUMN is null, or: COLUMN is not null")
+        if token.word or token.kind == _END:
+            self._fail(token, f"a column or a value is missing before {token}", "the reserved words need double quotes")
+        self._next += 1
+        return self._value(token)
+
+    def _value(self, token: _Token) -> Node:
+        if token.kind == "number":
+            return Constant(self._number(token), token.at)
+        if token.kind == "text":
+            return Constant(token.text[1:-1].replace("''", "'"), token.at)
+        if token.kind == "quoted":
+            return Column(token.text[1:-1].replace('""', '"'), token.at)
+        if self._take("("):
+            return self._apply(token.text.lower(), self._arguments(), token)
+        return Column(token.text, token.at)
+
+    def _number(self, token: _Token) -> int | float:
+        value = float(token.text)
+        if not math.isfinite(value):
+            self._fail(token, "a number beyond the range of float64", "write a smaller one")
+        if token.text.isdecimal() and value <= _LARGEST_INTEGER and int(token.text) <= _LARGEST_INTEGER:
+            return int(token.text)
+        return value
+
+    def _arguments(self) -> tuple[Node, ...]:
+        found = [self._nested(self._any)]
+        while self._take(","):
+            found.append(self._nested(self._any))
+        self._expect(")", "close the parenthesis")
+        return tuple(found)

@@ -1,0 +1,138 @@
+"""Expressions have the values that DuckDB gives them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from decimal import Decimal
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streampgs.expressions.expression import condition
+
+_ROWS = 60
+
+
+def _table() -> pa.Table:
+    """A column of each type, with nulls and values that repeat."""
+    random = np.random.default_rng(3)
+
+    def some(values: list, kind: pa.DataType) -> pa.Array:
+        picks = random.integers(0, len(values), _ROWS)
+        nulls = random.random(_ROWS) < 0.15
+        return pa.array([None if null else values[pick] for pick, null in zip(picks, nulls, strict=True)], kind)
+
+    days = [dt.date(2023, 12, 31), dt.date(2024, 2, 29), dt.date(2024, 6, 30), dt.date(1969, 7, 20)]
+    instants = [dt.datetime(day.year, day.month, day.day, hour, 5 * hour) for day in days for hour in (0, 7)]
+    names = ["", "a", "A", "ab", "Zürich", "it's", "50%", "a_b", "a\\b", " x "]
+    return pa.table(
+        {
+            "small": some([-3, 0, 2, 100], pa.int16()),
+            "whole": some([-7, 0, 1, 15, 16, 2024], pa.int64()),
+            "huge": some([0, 7, 2**63 - 1, 2**64 - 1], pa.uint64()),
+            "part": some([-1.5, 0.0, 0.1, 2.0, 15.5, 1e18], pa.float64()),
+            "single": some([0.1, 0.5, -2.0, 16.0], pa.float32()),
+            "price": some([Decimal("0.10"), Decimal(1), Decimal("3.25")], pa.decimal128(10, 2)),
+            "flag": some([True, False], pa.bool_()),
+            "name": some(names, pa.string()),
+            "code": some(["AA", "UA", "DL"], pa.string()).dictionary_encode(),
+            "day": some(days, pa.date32()),
+            "seen": some(instants, pa.timestamp("us")),
+            "seen_ns": some(instants, pa.timestamp("ns")),
+            "clock": some([dt.time(0), dt.time(14, 30)], pa.time64("us")),
+            "dictionary": some([1, 2, 30], pa.int32()).dictionary_encode(),
+        }
+    )
+
+
+_TABLE = _table()
+_CHECKED = [
+    "whole > 15", "not whole > 15", "whole in (15, 16, 99)", "whole not in (15)", "whole between 1 and 15",
+    "whole not between 1 and 15", "part = 0.1", "single = 0.5", "single > 0.1", "price >= 1.5", "huge = 18446744073709551615",
+    "huge % 10 = 5", "flag", "not flag", "flag = true", "flag and whole > 1", "flag or whole > 1", "name = 'it''s'",
+    "name like 'a_b'", "name like '%a%'", "name like '50%'", "name like 'a\\b'", "name not like 'a%'", "lower(name) = 'a'",
+    "upper(code) in ('AA', 'DL')", "length(name) > 1", "trim(name) = 'x'", "name is null", "whole is not null", "name > 'a'",
+    "day >= '2024-01-01'", "day = '2024-02-29'", "seen >= '2024-01-01'", "seen = '2024-02-29 07:35:00'", "seen_ns > '2024-02-29'",
+    "seen <= '9999-01-01'", "seen_ns in ('2024-02-29', '2024-06-30 07:35:00')", "clock > '12:00:00'",
+    "day in ('2024-06-30', '1969-07-20')", "day > seen", "seen = seen_ns", "year(seen) = 2024", "month(day) = 6", "day(seen) > 28",
+    "dayofweek(day) = 0", "hour(seen) = 7", "minute(seen_ns) = 35", "hour(clock) = 14", "coalesce(name, code) = 'AA'",
+    "coalesce(whole, small, 3) > 2", "whole + small * 2 > 3", "whole - 1 < -small", "whole / 2 > 3", "whole / small > 3",
+    "whole % 4 = 1", "whole % small = 1", "part % 2 > 0.5", "whole % 0 is null", "whole / 0 is null", "abs(whole) = 7",
+    "abs(part) = 1.5", "ceil(part) = 16", "floor(part) = -2", "round(part) = 16", "round(part) = -2", "exp(single) < 1",
+    "ln(abs(whole) + 1) > 2", "log10(abs(part) + 1) > 1", "sqrt(abs(whole)) > 3", "-whole > 3", "- -whole > 3", "1 = 1",
+    "true", "false or whole = 1", "code = 'AA' and not (part > 0 or name is null)", '"whole" <> 15', "whole == 15",
+    "dictionary >= 2", "(((whole)))=1", "day < seen and clock is not null", "whole > 1.5", "small <= part", "huge > whole",
+    "year(day) >= 2020 and code != 'AA'", "part > 15 or part is null",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def database():
+    with duckdb.connect() as connection:
+        connection.execute("SET ieee_floating_point_ops = false; SET error_on_division_by_zero = false")
+        connection.register("rows", _TABLE)
+        yield connection
+
+
+def _theirs(database, text: str) -> list:
+    return [row[0] for row in database.execute(f"SELECT CAST(({text}) AS BOOLEAN) FROM rows").fetchall()]
+
+
+def _ours(text: str) -> list:
+    columns = {name: _TABLE.column(name).combine_chunks() for name in _TABLE.column_names}
+    return condition(text).values(columns, _ROWS).cast(pa.bool_()).to_pylist()
+
+
+@pytest.mark.parametrize("text", _CHECKED)
+def test_the_values_are_those_of_duckdb(database, text):
+    assert _ours(text) == _theirs(database, text)
+
+
+# Expressions that are made up. All their operators are in the list above as well, which is easier to read.
+
+_NUMBERS = st.sampled_from(["small", "whole", "part", "single", "2", "0", "-1", "15", "0.5"])
+_TEXTS = st.sampled_from(["name", "lower(name)", "code", "'a'", "''", "'AA'"])
+_TIMES = st.sampled_from(["day", "seen", "seen_ns"])
+_SIGN = st.sampled_from(["=", "!=", "<>", "<", "<=", ">", ">="])
+
+
+def _number(draw: st.DrawFn) -> str:
+    sign = draw(st.sampled_from(["+", "-", "*", "/", "%", ""]))
+    return f"{draw(_NUMBERS)} {sign} {draw(_NUMBERS)}" if sign else draw(_NUMBERS)
+
+
+@st.composite
+def _simple(draw: st.DrawFn) -> str:
+    negation, sign = draw(st.sampled_from(["", "not "])), draw(_SIGN)
+    forms = {
+        "numbers": lambda: f"{_number(draw)} {sign} {_number(draw)}",
+        "texts": lambda: f"{draw(_TEXTS)} {sign} {draw(_TEXTS)}",
+        "times": lambda: f"{draw(_TIMES)} {sign} '2024-0{draw(st.integers(1, 9))}-29'",
+        "columns": lambda: f"{draw(_TIMES)} {sign} {draw(_TIMES)}",
+        "in": lambda: f"whole {negation}in ({draw(st.integers(-7, 16))}, 15, {draw(st.integers(0, 1))}.5)",
+        "between": lambda: f"{draw(_NUMBERS)} {negation}between {draw(_NUMBERS)} and {draw(_NUMBERS)}",
+        "null": lambda: f"{_number(draw)} is {negation}null",
+        "flag": lambda: "flag",
+    }
+    return forms[draw(st.sampled_from(sorted(forms)))]()
+
+
+_CONDITIONS = st.recursive(
+    _simple(),
+    lambda inner: st.one_of(
+        st.builds("not {}".format, inner.map("({})".format)),
+        st.builds("{} {} {}".format, inner, st.sampled_from(["and", "or"]), inner),
+        st.builds("({} {} {})".format, inner, st.sampled_from(["and", "or"]), inner),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(_CONDITIONS)
+def test_made_up_conditions_have_the_values_of_duckdb(database, text):
+    assert _ours(text) == _theirs(database, text)
