@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from streampgs.errors import BadValue, OptionError
 
@@ -374,6 +374,12 @@ def options_of(kind: Any) -> Mapping[str, Option]:
 
 class Checked:
     """A frozen dataclass of options. Each option is checked and converted to its final type; a default None is allowed."""
+
+    kinds: ClassVar[list[type]] = []
+    """All dataclasses of options that were imported."""
+
+    def __init_subclass__(cls) -> None:
+        Checked.kinds.append(cls)
 
     def __post_init__(self) -> None:
         for name, declared in options_of(type(self)).items():

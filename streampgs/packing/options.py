@@ -121,7 +121,7 @@ class PackOptions(Checked):
 
 
 @dataclass(frozen=True)
-class PackWay:
+class PackWay(Checked):
     """Options of a pack that say nothing about its result."""
 
     sql: str | None = option(None, Text("QUERY"), COMMON,
