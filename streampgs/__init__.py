@@ -12,13 +12,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streampgs.api import evaluate as evaluate
+    from streampgs.api import history as history
+    from streampgs.api import inspect as inspect
+    from streampgs.api import pack as pack
+    from streampgs.api import predict as predict
     from streampgs.api import resume as resume
     from streampgs.api import train as train
     from streampgs.errors import StreampgsError as StreampgsError
     from streampgs.model import Model as Model
-    from streampgs.packing.packer import pack as pack
 
-__all__ = ["Model", "StreampgsError", "pack", "resume", "train"]
+__all__ = ["Model", "StreampgsError", "evaluate", "history", "inspect", "pack", "predict", "resume", "train"]
 
 __version__ = "0.1.0"
 
@@ -26,9 +30,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "Model": "streampgs.model",
     "StreampgsError": "streampgs.errors",
-    "pack": "streampgs.packing.packer",
-    "resume": "streampgs.api",
-    "train": "streampgs.api",
+    **dict.fromkeys(("evaluate", "history", "inspect", "pack", "predict", "resume", "train"), "streampgs.api"),
 }
 
 

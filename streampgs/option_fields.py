@@ -120,7 +120,7 @@ class Number(Text):
         try:
             return int(text) if self.whole else float(text)
         except ValueError:
-            raise _unreadable(text, f"is not {self.range_text}", self.remedy) from None
+            raise _unreadable(text, f"is not {self.range_text}", self.remedy or f"give {self.range_text}") from None
 
     def settle(self, flag: str, value: Any) -> Any:
         number: Any = self.read(flag, value) if isinstance(value, str) else value

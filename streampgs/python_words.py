@@ -29,6 +29,7 @@ _NOT_VALUES = {
     "reads", "sets", "shows", "takes", "tells", "than", "that", "the", "then", "there", "to", "together", "uses", "was",
     "were", "when", "which", "with", "without",
 }  # fmt: skip
+_VERBS = {"and", "has", "is", "leaves", "needs", "or", "reads", "shows", "takes", "tells", "to", "with", "writes"}
 _OF_THE_COMMAND_LINE: Mapping[str, tuple[str, Text]] = {
     "--run": ("run", FilePath()),
     "--no-intercept": ("intercept=0", Flag()),
@@ -120,11 +121,10 @@ def _literal(value: Text, word: str) -> str:
 
 def _call(found: re.Match[str]) -> str:
     command, first, others, options = found.groups()
-    positional, rest = [first.strip(), *others.split()], ""
-    if first.strip() in _NOT_VALUES:
-        positional, rest = [], first
-    if not (positional or options) or (positional == [""] and not options):
-        return f"streampgs.{command}{rest}"
-    arguments = ["'" + word.strip("'") + "'" for word in positional if word]
+    if first.strip() in _VERBS:
+        return f"streampgs.{command}{first}"
+    arguments = ["'" + word.strip("'") + "'" for word in [first.strip(), *others.split()] if word]
+    if not arguments and not options:
+        return f"streampgs.{command}"
     keywords = [_FLAG.sub(_keyword, f"--{part}") for part in options.split(" --")[1:]]
-    return f"streampgs.{command}({', '.join([*arguments, *keywords])}){rest}"
+    return f"streampgs.{command}({', '.join([*arguments, *keywords])})"

@@ -79,9 +79,9 @@ def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str = "error", json: 
       streampgs evaluate my-run 'test/*.parquet' --on-bad-row skip --json
     """
     from streampgs.evaluation import evaluate as evaluate_model
-    from streampgs.model import Model
+    from streampgs.model import load_model
 
-    model = Model.load(run)
+    model = load_model(run)
     _say_state(model)
     result = evaluate_model(model, data, on_bad_row == "skip")
     _say_result(result)
@@ -116,9 +116,9 @@ def predict(run: Path, data: tuple[str, ...], out: Path, on_bad_row: str = "erro
       streampgs predict my-run new-shards/ --out predictions.parquet
     """
     from streampgs.evaluation import predict as predict_rows
-    from streampgs.model import Model
+    from streampgs.model import load_model
 
-    model = Model.load(run)
+    model = load_model(run)
     _say_state(model)
     rows = predict_rows(model, data, out, on_bad_row == "skip")
     say(f"wrote {rows:,} predictions to {out}")
