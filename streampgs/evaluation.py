@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from pyarrow import csv
 
 from streampgs.data.open import columns_of
-from streampgs.errors import DataError, OptionError
-from streampgs.kernels.placing_loop import score_rows
+from streampgs.errors import OptionError
 from streampgs.losses import Vector
 from streampgs.metrics import Metrics
 from streampgs.model import Model
@@ -26,6 +25,7 @@ from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.loader import one_pass
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
+from streampgs.scoring import check_layout, window_scores
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import SPARSE, Columns
 
@@ -42,30 +42,14 @@ def _scored(
 ) -> Iterator[tuple[Vector, Window]]:
     """The score of each row (of several classes or labels a column for each), block by block."""
     catalog = build_catalog(sources, columns)
-    if catalog.kind != model.layout:
-        raise DataError(
-            f"the shards hold {catalog.kind} rows; the model was trained on {model.layout} rows",
-            "give tables of the layout it was trained on",
-        )
     sparse = catalog.kind == SPARSE
+    for layout in {shard.layout for shard in catalog.shards}:
+        check_layout(layout, model.layout, model.features, "the shards hold rows")
     width = None if sparse else model.features
-    found = next((shard.layout.width for shard in catalog.shards if shard.layout.width is not None), width)
-    if found != width:
-        raise DataError(
-            f"rows of {found} features for a model of {width}", "give tables with the features it was trained on"
-        )
     rules = RowRules(columns, model.classifies, skip_bad_rows, width)
-    vectors, intercepts = np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_)
     with one_pass(catalog, rules) as filler:
         for window in filler.in_file_order(_BLOCK_BYTES):
-            scores = np.empty((len(vectors), window.rows))
-            for vector, intercept, into in zip(vectors, intercepts, scores, strict=True):
-                score_rows(
-                    vector, float(intercept), window.starts, window.stops, window.indices, window.values, sparse, into
-                )
-            if window.offsets.size:
-                scores += window.offsets
-            yield scores[0] if model.coef_.ndim == 1 else np.ascontiguousarray(scores.T), window
+            yield window_scores(model.coef_, model.intercept_, window, sparse), window
 
 
 def evaluate(model: Model, sources: Sequence[str], skip_bad_rows: bool = False) -> dict[str, Any]:

@@ -87,13 +87,14 @@ class Model:
 
     @python_errors
     def decision_function(self, rows: Any, offset: Any = None) -> Vector:
-        """<w, x> + b for each row of an array or of a scipy sparse matrix; unknown features add nothing. A model of an
-        ordinary table takes tables of pyarrow, polars, pandas, DuckDB and others, or an iterator of record batches, and finds
-        columns by name. A model with offsets adds them: `offset`, or the offset column of the table.
+        """<w, x> + b for each row; unknown features add nothing. With several classes or labels: a column for each.
 
-        With several classes or labels: a column for each.
+        Rows are a table of pyarrow, polars, pandas, DuckDB and others, or an iterator of record batches, whose columns are
+        found by name; a NumPy array, a list of lists, or a SciPy sparse matrix. A model of named columns takes a matrix if
+        every column is a number: the columns are expected in the order of the training data. A model with offsets adds
+        them: `offset`, or the offset column of the table.
         """
-        return Scorer(self.coef_, self.intercept_, self.encoding, self.options.offset).scores(rows, offset)
+        return Scorer(self.coef_, self.intercept_, self.encoding, self.options.offset, self.layout).scores(rows, offset)
 
     def predict(self, rows: Any, offset: Any = None) -> NDArray[Any]:
         """Classes, or numbers (of a Poisson model the expected count); with several labels a column for each."""

@@ -23,13 +23,18 @@ def sliced(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     return (batch.slice(start, rows) for start in range(0, batch.num_rows, rows))
 
 
-def _numbers_array(numbers: NDArray[Any], what: str) -> pa.Array:
+def numbers_array(numbers: NDArray[Any], what: str) -> pa.Array:
     """A copy in the byte order of this machine, of a type that training reads."""
     if numbers.dtype.kind == "b":
         return pa.array(numbers.astype(np.int8))
     if numbers.dtype.kind not in "iuf":
         raise DataError(f"{what} is of type {numbers.dtype}", "it must hold integers or floats")
-    return pa.array(np.array(numbers, dtype=numbers.dtype.newbyteorder("="), order="C"))
+    return pa.array(np.array(native(numbers), order="C"))
+
+
+def native(numbers: NDArray[Any]) -> NDArray[Any]:
+    """In the byte order of this machine, of at most 8 bytes."""
+    return numbers.astype(np.float64 if numbers.itemsize > 8 else numbers.dtype.newbyteorder("="), copy=False)
 
 
 def index_array(indices: NDArray[Any]) -> pa.Array:
@@ -41,7 +46,7 @@ def index_array(indices: NDArray[Any]) -> pa.Array:
 def dense_column(rows: NDArray[Any], what: str) -> pa.Array:
     if rows.ndim != 2 or rows.shape[1] == 0:
         raise DataError(f"{what} has the shape {rows.shape}", "it must have rows and columns")
-    return pa.FixedSizeListArray.from_arrays(_numbers_array(rows.reshape(-1), what), rows.shape[1])
+    return pa.FixedSizeListArray.from_arrays(numbers_array(rows.reshape(-1), what), rows.shape[1])
 
 
 def plain_column(values: NDArray[Any], what: str) -> pa.Array:
@@ -55,7 +60,7 @@ def plain_column(values: NDArray[Any], what: str) -> pa.Array:
             raise DataError(f"{what} holds objects: {error}", "it must hold numbers or strings") from error
     if values.dtype.kind == "b":
         return pa.array(values)
-    return _numbers_array(values, what)
+    return numbers_array(values, what)
 
 
 def csr_slices(
@@ -75,7 +80,7 @@ def csr_slices(
         stop = min(max(stop, start + 1), start + rows_a_slice(8), len(pointers) - 1)
         indices, values = take(int(pointers[start]), int(pointers[stop]))
         offsets = pa.array((pointers[start : stop + 1] - pointers[start]).astype(np.int32))
-        children = index_array(indices), _numbers_array(values, what)
+        children = index_array(indices), numbers_array(values, what)
         lists = (pa.ListArray.from_arrays(offsets, child) for child in children)
         yield pa.record_batch(dict(zip(("indices", "values"), lists, strict=True)))
         start = stop

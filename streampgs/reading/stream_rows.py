@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -82,10 +82,16 @@ class StreamRows:
         )  # fmt: skip
 
 
+def _of_stream(row: int) -> str:
+    return f"row {row} of the stream"
+
+
 class StreamEncoder:
     """Turns record batches into rows; these are valid until the next batch is encoded."""
 
-    def __init__(self, layout: Layout, rules: RowRules) -> None:
+    def __init__(self, layout: Layout, rules: RowRules, name_of: Callable[[int], str] = _of_stream) -> None:
+        """`name_of`: the name of a row in errors, from its number."""
+        self._name_of = name_of
         self.shape = rules.shape(layout.kind == SPARSE)
         self._layout = layout
         self.rules = rules
@@ -137,15 +143,9 @@ class StreamEncoder:
         require(not bad.size, f"a row with {REASONS[int(bad[0])][1] if bad.size else None}")
 
     def rows(self, batch: pa.RecordBatch, first: int) -> StreamRows:
-        window, count = self._window, batch.num_rows
-        block = self._block(batch, first)
-        lengths = np.diff(block.bounds) if self.width is None else np.full(count, self.width)
-        window.allocate(count, int(lengths.sum()), self.shape)
-        slots = np.arange(count)
-        window.lay_out_next(lengths, slots)
+        """`first`: the number of the first row."""
         found = Found()
-        origin = Origin(self._layout, lambda row: f"row {first + row} of the stream")
-        self._placer.place(block, None, slots, window, origin, found)
+        window, slots = self._filled(batch, first, found), np.arange(batch.num_rows)
         bad = reasons = _no_ints()
         if found.dropped:
             bad = np.concatenate(found.dropped)
@@ -155,8 +155,23 @@ class StreamEncoder:
         cells = np.column_stack([labels, window.offsets]) if self.shape.offset else labels
         return StreamRows(
             window.starts, window.stops, cells, window.weights, window.indices, window.values,
-            first + np.delete(slots, bad), first + bad, reasons, first + count,
+            first + np.delete(slots, bad), first + bad, reasons, first + batch.num_rows,
         )  # fmt: skip
+
+    def window(self, batch: pa.RecordBatch, first: int) -> Window:
+        """The same rows, if a bad row is an error."""
+        return self._filled(batch, first, Found())
+
+    def _filled(self, batch: pa.RecordBatch, first: int, found: Found) -> Window:
+        window, count = self._window, batch.num_rows
+        block = self._block(batch, first)
+        lengths = np.diff(block.bounds) if self.width is None else np.full(count, self.width)
+        window.allocate(count, int(lengths.sum()), self.shape)
+        slots = np.arange(count)
+        window.lay_out_next(lengths, slots)
+        origin = Origin(self._layout, lambda row: self._name_of(first + row))
+        self._placer.place(block, None, slots, window, origin, found)
+        return window
 
     def _block(self, batch: pa.RecordBatch, first: int) -> RowBlock:
         columns = self.rules.columns
@@ -169,8 +184,8 @@ class StreamEncoder:
             return self._encoder.encode(read, batch.num_rows, columns.labelled, columns.weight, columns.offset)
         except pa.ArrowException as fault:
             raise DataError(
-                f"rows {first:,} to {first + batch.num_rows - 1:,} of the stream are damaged: {fault}",
-                "fix the producer",
+                f"{self._name_of(first)}, or one of the {batch.num_rows:,} rows from there on, is damaged: {fault}",
+                "write the rows again",
             ) from fault
 
 

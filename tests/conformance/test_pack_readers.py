@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 from streampgs.errors import DataError
-from streampgs.packing import array_slices, packer, source, tokens
+from streampgs.packing import packer, source, tokens
 from streampgs.packing.kinds import KINDS, help_text
 from streampgs.packing.packer import pack
+from streampgs.reading import array_slices
 from streampgs.run.report import StopRequest
 from tests.packing.conftest import contents_of, shards_of, table_of
 
