@@ -29,6 +29,7 @@ from streampgs.options import (
 from streampgs.packing import packer
 from streampgs.packing.options import PackOptions
 from streampgs.progress import observer_for
+from streampgs.reading.expected_rows import ExpectedRows
 from streampgs.reading.in_memory import batches_of, is_matrix, plain_source
 from streampgs.rows_in_memory import (
     Rows,
@@ -275,13 +276,10 @@ def _sources(model: Model, data: Any, given: dict[str, Any]) -> Iterator[tuple[l
         raise OptionError("offset for a model that was trained without one", "leave it out")
     names = {"label": options.labels[0], "weight": options.weight or "weight", "offset": options.offset or "offset"}
     rows = Rows(data, {names[name]: values for name, values in arrays.items()})
-    with temporary_shards(rows) as written:
-        weight = (
-            names["weight"]
-            if names["weight"] in column_names(written[0]) and ("weight" in arrays or options.weight)
-            else None
-        )
-        yield written, replace(model, options=replace(options, weight=weight))
+    expected = ExpectedRows(model.encoding, model.layout, model.features)
+    with temporary_shards(rows, lambda data: expected.batches(data)[1]) as written:
+        weighted = "weight" in arrays or options.weight in column_names(written[0])
+        yield written, replace(model, options=replace(options, weight=names["weight"] if weighted else None))
 
 
 def _like(data: Any, table: pa.Table) -> Any:

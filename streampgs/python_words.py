@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import is_dataclass
-from functools import wraps
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
+from functools import cache, wraps
 from typing import Any, TypeVar, cast
 
 from streampgs.errors import BadValue, OptionError, StreampgsError
-from streampgs.option_fields import Checked, FilePath, Flag, Label, Listed, Option, Pair, Text, options_of
+from streampgs.option_fields import Checked, FilePath, Flag, Label, Listed, Pair, Text, options_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _VALUE = r"'[^']*'|[^\s;:()'→]*[^\s;:()'→.,]"
@@ -30,12 +30,6 @@ _NOT_VALUES = {
     "were", "when", "which", "with", "without",
 }  # fmt: skip
 _VERBS = {"and", "has", "is", "leaves", "needs", "or", "reads", "shows", "takes", "tells", "to", "with", "writes"}
-_OF_THE_COMMAND_LINE: Mapping[str, tuple[str, Text]] = {
-    "--run": ("run", FilePath()),
-    "--no-intercept": ("intercept=0", Flag()),
-    "--quiet": ("progress=False", Flag()),
-}
-"""Options that only the command line has, with what replaces them."""
 
 
 def python_words(text: str) -> str:
@@ -61,8 +55,8 @@ def python_errors(function: _Function) -> _Function:
 def _found(error: StreampgsError) -> str:
     """What was found; of a value as Python shows it."""
     if isinstance(error, BadValue) and error.flag.startswith("--"):
-        name = _names().get(error.flag.split()[0], (error.flag, Text()))[0]
-        error.flag = ""
+        keyword = _keywords().get(error.flag.split()[0])
+        name, error.flag = keyword.name if keyword else error.flag, ""
         return f"{name}={_shown(error.value)} {error.complaint}".rstrip()
     return python_words(error.found)
 
@@ -72,27 +66,47 @@ def _shown(value: Any) -> str:
     return text if len(text) <= 80 and "\n" not in text else f"<{type(value).__name__}>"
 
 
-def _names() -> dict[str, tuple[str, Text]]:
-    """The keyword and the values of each option, by its flag."""
+@dataclass(frozen=True)
+class _Keyword:
+    name: str
+    values: tuple[Text, ...]
+    """Of all commands that have the option."""
+
+
+_OF_THE_COMMAND_LINE = {
+    "--run": _Keyword("run", (FilePath(),)),
+    "--no-intercept": _Keyword("intercept=0", (Flag(),)),
+    "--quiet": _Keyword("progress=False", (Flag(),)),
+}
+"""Options that only the command line has, with their replacements."""
+
+
+def _keywords() -> dict[str, _Keyword]:
+    """The keyword of each option, by its flag."""
+    return _keywords_of(sum(map(is_dataclass, Checked.kinds)))
+
+
+@cache
+def _keywords_of(kinds: int) -> dict[str, _Keyword]:
+    """`kinds`: the number of dataclasses of options that are known by now."""
     known = dict(_OF_THE_COMMAND_LINE)
-    for kind in Checked.kinds:
-        if is_dataclass(kind):  # others are parts of one
-            declared: Mapping[str, Option] = options_of(kind)
-            known |= {each.flag: (name, each.value) for name, each in declared.items()}
+    for kind in filter(is_dataclass, Checked.kinds):
+        for name, each in options_of(kind).items():
+            values = known[each.flag].values if each.flag in known else ()
+            known[each.flag] = _Keyword(name, (*values, each.value))
     return known
 
 
 def _keyword(found: re.Match[str]) -> str:
     flag, word = found.group(1), found.group(2)
-    name, value = _names().get(flag, (None, None))
-    if name is None or value is None:
+    keyword = _keywords().get(flag)
+    if keyword is None:
         return found.group(0)
-    if isinstance(value, Flag):
-        rest = "" if word is None else f" {word}"
+    name, values, rest = keyword.name, keyword.values, "" if word is None else f" {word}"
+    if any(isinstance(value, Flag) for value in values):
         return (name if "=" in name else f"{name}=True") + rest
-    if word is None or not _is_value(value, flag, word):
-        return name + ("" if word is None else f" {word}")
-    return f"{name}={_literal(value, word)}"
+    taking = [value for value in values if word is not None and _is_value(value, flag, word)]
+    return f"{name}={_literal(taking[0], str(word))}" if taking else name + rest
 
 
 def _is_value(value: Text, flag: str, word: str) -> bool:
