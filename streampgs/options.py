@@ -57,6 +57,7 @@ SMALLEST_MEMORY = 48 * 10**6
 _MOST_SYNTHETIC_ROWS = 1 << 40
 
 _THRESHOLD = Number("P", 0.0, 1.0)
+_CONDITION = Text("EXPR")
 _GLOBS, _COLUMN, _LENGTHS = Repeated(of=Text("GLOB")), Text("COLUMN"), Lengths(high=32)
 _CLASS_WEIGHT = Number("X", 0.0, above=True, words=("balanced",),
     remedy="give 'balanced', or a number above 0 for each class, the negative one first")  # fmt: skip
@@ -284,7 +285,7 @@ class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptio
         "Number of features, for rows that are lists of features.", shown="found while reading")
     on_bad_row: str = option("error", ON_BAD_ROW, DATA,
         "At a row that cannot be used: stop (error), or leave it out and count it (skip).")
-    where: str | None = option(None, Text("EXPR"), COMMON,
+    where: str | None = option(None, _CONDITION, COMMON,
         "Train only on rows that fulfil a condition, such as \"year >= 2020 and carrier != 'AA'\" (docs/expressions.md).")
     validation: tuple[str, ...] = option((), Repeated(of=Text("DATA")), COMMON,
         "Rows to compare models on, for --sigma auto and --target-accuracy. Ten thousand are enough. Can be repeated.",
@@ -438,6 +439,8 @@ class EvaluateOptions(Checked):
     # fmt: off
     on_bad_row: str = option("error", ON_BAD_ROW, COMMON,
         "At a row that cannot be used: stop (error), or leave it out and count it (skip).")
+    where: str | None = option(None, _CONDITION, COMMON, "Measure only rows that fulfil this condition; true: all rows.",
+        shown="the condition of the run")
     by: str | None = option(None, _COLUMN, COMMON, "Also measure the rows of each value of this column.")
     threshold: float | None = option(None, _THRESHOLD, COMMON,
         "Probability from which on the positive class of two is predicted.", shown="0.5")
@@ -453,6 +456,7 @@ class PredictOptions(Checked):
         "File to write: .parquet, .arrow or .csv; - writes an Arrow stream to standard output.", required=True)
     keep: tuple[str, ...] = option((), Repeated(of=_COLUMN), COMMON,
         "Also write this column of DATA. Repeat it for more columns; all: all columns.")
+    where: str | None = option(None, _CONDITION, COMMON, "Write only rows that fulfil this condition.", shown="all rows")
     force: bool = option(False, Flag(), COMMON, "Overwrite FILE if it exists.")
     threshold: float | None = option(None, _THRESHOLD, COMMON,
         "Probability from which on the positive class of two is predicted.", shown="0.5")
@@ -468,6 +472,7 @@ class InspectOptions(Checked):
     # fmt: off
     top: int = option(0, Number("N", 0, whole=True), COMMON, "For a run: show the N features with the largest weights.")
     label: str = option("label", _COLUMN, COMMON, "For data: column to predict.")
+    where: str | None = option(None, _CONDITION, COMMON, "For data: leave out rows that do not fulfil this condition.")
     memory: int = option(Resources.memory, Size(), COMMON, "For data: memory that training would have.")
     # fmt: on
 
