@@ -131,7 +131,7 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
         given = without_repeats(given)
         self._begin(learned_features(given, encoding_options))
         training = MemoryTraining(self._form(options))
-        training.train(memory_rows(given, self._features, classes), limits.or_default())
+        training.train(memory_rows(given, self._features, classes), limits.or_default(len(given.labels)))
         self._finish(training)
 
     def _train_from_files(self, given: Given, label_options: dict[str, Any]) -> None:
