@@ -20,15 +20,31 @@ if TYPE_CHECKING:
     from streampgs.api import resume as resume
     from streampgs.api import train as train
     from streampgs.errors import StreampgsError as StreampgsError
+    from streampgs.estimators import StreamClassifier as StreamClassifier
+    from streampgs.estimators import StreamRegressor as StreamRegressor
     from streampgs.model import Model as Model
 
-__all__ = ["Model", "StreampgsError", "evaluate", "history", "inspect", "pack", "predict", "resume", "train"]
+__all__ = [
+    "Model",
+    "StreamClassifier",
+    "StreamRegressor",
+    "StreampgsError",
+    "evaluate",
+    "history",
+    "inspect",
+    "pack",
+    "predict",
+    "resume",
+    "train",
+]
 
 __version__ = "0.1.0"
 
 # Imported on first use: the command line must not import pyarrow and numba to print its help.
 _HOMES = {
     "Model": "streampgs.model",
+    "StreamClassifier": "streampgs.estimators",
+    "StreamRegressor": "streampgs.estimators",
     "StreampgsError": "streampgs.errors",
     **dict.fromkeys(("evaluate", "history", "inspect", "pack", "predict", "resume", "train"), "streampgs.api"),
 }

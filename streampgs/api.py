@@ -194,7 +194,9 @@ def evaluate(
     (chosen,) = build("evaluate", options, EvaluateOptions)
     model, arrays = _model(run), {"label": labels, "weight": weight, "offset": offset}
     with _sources(model, data, arrays) as (sources, model):
-        return evaluation.evaluate(model, sources, chosen.on_bad_row == "skip")
+        return evaluation.evaluate(
+            model, sources, chosen.on_bad_row == "skip", chosen.by, chosen.threshold, chosen.where
+        )
 
 
 @public("predict", PredictOptions)
@@ -205,9 +207,9 @@ def predict(
 
     Of an array or a sparse matrix: the array of the predictions. Of other rows: a table with the score, the prediction and
     the probability of each row, as a data frame if `data` is one of pandas or polars, else as an Arrow table. With `out`
-    the table is written to this file, in bounded memory, and the number of rows is returned.
+    the table is written to this file, in bounded memory, and a summary is returned.
     """
-    from streampgs import evaluation
+    from streampgs import prediction
 
     (chosen,) = build("predict", {**options, "out": out}, PredictOptions)
     model = _model(run)
@@ -218,8 +220,10 @@ def predict(
         TemporaryDirectory(prefix="streampgs-") as folder,
     ):
         file = chosen.out or Path(folder) / "predictions.arrow"
-        rows = evaluation.predict(model, sources, file, chosen.on_bad_row == "skip")
-        return _like(data, read_table(file)) if out is None else rows
+        result = prediction.predict(
+            model, sources, file, chosen.on_bad_row == "skip", chosen.keep, chosen.force, chosen.threshold, chosen.where
+        )
+        return _like(data, read_table(file)) if out is None else result
 
 
 @public("history")
@@ -239,7 +243,9 @@ def inspect(target: Any, **options: Any) -> dict[str, Any]:
     sources = paths_in(target)
     if sources is not None and len(sources) == 1 and RunFolder(Path(sources[0])).exists:
         return inspect_run(Path(sources[0]), chosen.top)
-    model, resources = build("train", {"label": chosen.label, "memory": chosen.memory}, ModelOptions, Resources)
+    model, resources = build(
+        "train", {name: getattr(chosen, name) for name in ("label", "memory", "where")}, ModelOptions, Resources
+    )
     with _shards(Rows(target), sources) as found:
         return inspect_data(found, model, encoding, resources)
 
@@ -291,5 +297,5 @@ def _like(data: Any, table: pa.Table) -> Any:
         return polars.from_arrow(table)
     if kind == "pandas":
         frame = table.to_pandas()
-        return frame.set_index(data.index)
+        return frame.set_index(data.index) if len(frame) == len(data) else frame
     return table

@@ -67,3 +67,11 @@ class Diverged(StreampgsError):
     """The model is no longer finite; this state was not saved."""
 
     kind = "diverged"
+
+
+class MissingPackage(StreampgsError, ImportError):
+    """An optional package that is not installed."""
+
+
+class InvalidInput(StreampgsError, ValueError):
+    """An error from an estimator, of the type that scikit-learn expects."""

@@ -41,10 +41,12 @@ from streampgs.option_fields import (
 )
 from streampgs.solvers import SIGMA, SOLVERS, PgsChoices, TruncatedGradientChoices
 
+LOSS_FOR_CLASSES, LOSS_FOR_NUMBERS = "logistic", "squared"
+ALL_CLASSES = ("auto",)
 CATCH_UP, UNION = "catch-up", "union"
 ON_BAD_ROW = Choice(names=("error", "skip"))
 MOST_HASH_BITS = 28
-DEFAULT_EPOCHS = 3
+_FEWEST_EPOCHS, _MOST_EPOCHS, _USUAL_VISITS = 3, 200, 200_000
 EPOCHS_FOR_A_TARGET = 100
 MOST_CANDIDATES = 64
 MOST_THREADS = 256
@@ -54,9 +56,16 @@ MOST_REPLAY = 16.0
 SMALLEST_MEMORY = 48 * 10**6
 _MOST_SYNTHETIC_ROWS = 1 << 40
 
+_THRESHOLD = Number("P", 0.0, 1.0)
+_CONDITION = Text("EXPR")
 _GLOBS, _COLUMN, _LENGTHS = Repeated(of=Text("GLOB")), Text("COLUMN"), Lengths(high=32)
 _CLASS_WEIGHT = Number("X", 0.0, above=True, words=("balanced",),
     remedy="give 'balanced', or a number above 0 for each class, the negative one first")  # fmt: skip
+
+
+def default_epochs(rows: int) -> int:
+    """Passes over a table of so many rows: a few, but over a small table as many as its models need to converge."""
+    return max(_FEWEST_EPOCHS, min(_MOST_EPOCHS, -(-_USUAL_VISITS // max(1, rows))))
 
 
 @dataclass(frozen=True)
@@ -114,12 +123,17 @@ class LabelOptions:
 
     # fmt: off
     label: str | tuple[str, ...] = option("label", Repeated(of=_COLUMN, always=False, unique=True), COMMON,
-        "Column to predict. Repeat it to train a model per column.")
+        "Column to predict, or an expression such as 'delay > 15' (docs/expressions.md). Repeat it to train a model per "
+        "column.")
+    label_expressions: tuple[str, ...] = ()
+    """The labels that are expressions."""
     positive: float | str | None = option(None, Label(), DATA,
         "Label of the positive class; all other labels are negative.",
-        shown="found in a sample: 1 against 0 or -1, the larger of two numbers, the later of two strings")
-    classes: tuple[float | str, ...] | None = option(None, Listed(of=Label(), always=True, unique=False), DATA,
-        "Labels of the classes. With two classes the positive one is last.", shown="found in a sample of the labels")
+        shown="found in the labels: 1 against 0 or -1, the larger of two numbers, the later of two strings")
+    classes: tuple[float | str, ...] | None = option(None,
+        Listed(of=Label(), alone=ALL_CLASSES, always=True, unique=False), DATA,
+        "Labels of the classes. With two classes the positive one is last. auto: all values of the label column, also "
+        "hundreds of whole numbers.", shown="found in the labels")
     joined_classes: int = 0
     """The last classes, in order of arrival: the data did not have them when the run started."""
     label_pairs: tuple[tuple[str, str] | None, ...] = ()
@@ -131,6 +145,16 @@ class LabelOptions:
     offset: str | None = option(None, _COLUMN, DATA,
         "Column of numbers that are added to the scores of the rows.")
     # fmt: on
+
+    @property
+    def takes_all_classes(self) -> bool:
+        """Whether every value of the label column is a class. A new run replaces this by the values."""
+        return self.classes == ALL_CLASSES
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether the options make sense for classes alone."""
+        return self.classes is not None or self.positive is not None or self.class_weight is not None
 
     @property
     def multiclass(self) -> bool:
@@ -152,6 +176,8 @@ class LabelOptions:
 
     def _check_classes(self, classifies: bool) -> None:
         classes = self.classes or ()
+        if self.takes_all_classes:
+            classes = ("A", "B")  # the rules for their combination with other options are the same
         first = classes[: len(classes) - self.joined_classes]
         texts = sum(isinstance(label, str) for label in first)
         in_order = texts == len(first) or (texts == 0 and list(first) == sorted(first))
@@ -171,7 +197,8 @@ class LabelOptions:
         if not classifies or len(self.labels) > 1:
             raise OptionError("--class-weight without classes of one label", "leave it out, or name a --weight column")
         weights = values_of(self.class_weight)
-        expected = len(self.classes) if self.classes is not None else max(2, len(weights))
+        known = self.classes is not None and not self.takes_all_classes
+        expected = len(self.classes or ()) if known else max(2, len(weights))
         if self.class_weight != "balanced" and len(weights) != expected:
             raise OptionError(f"--class-weight {','.join(map(str, weights))}", _CLASS_WEIGHT.remedy)
 
@@ -203,14 +230,16 @@ class LossOptions(_LossParameters):
     """The loss, and the parameters of all losses."""
 
     # fmt: off
-    loss: str | tuple[str, ...] = option("logistic", Listed(of=Choice("LOSS", LOSSES)), COMMON,
+    loss: str | tuple[str, ...] | None = option(None, Listed(of=Choice("LOSS", LOSSES)), COMMON,
         f"Loss to minimize: {', '.join(LOSSES)}. With several values here or in --p, --sigma and --ball, a model is "
-        "trained for each combination in the same pass, and the best one is kept.")
+        "trained for each combination in the same pass, and the best one is kept.",
+        shown=f"{LOSS_FOR_CLASSES} for classes, {LOSS_FOR_NUMBERS} for numbers; docs/labels.md has the rule")
     # fmt: on
 
     @property
     def losses(self) -> tuple[str, ...]:
-        return values_of(self.loss)
+        """Until the labels are known, an open loss counts as that for classes."""
+        return values_of(self.loss or LOSS_FOR_CLASSES)
 
     @property
     def classifies(self) -> bool:
@@ -250,9 +279,10 @@ class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptio
     batch: int = option(1,
         Number("N", 1, MOST_BATCH, whole=True, remedy="1 is the best choice for nearly all data"), MODEL,
         "Rows per step.")
-    intercept: float = option(0.1,
-        Number("C", 0.0, remedy="the default is 0.1; 0 leaves the intercept out"), MODEL,
-        "Constant feature that carries the intercept; 0 leaves the intercept out.")
+    intercept: float | Literal["auto"] = option("auto",
+        Number("C", 0.0, words=("auto",), remedy="the default is auto; 0 leaves the intercept out"), MODEL,
+        "Constant feature that corrects the base value of the model; 0 leaves the intercept out.",
+        shown="auto: a share of the rows' norm")
     sampling: str = option("epoch", Choice(names=("epoch", "independent")), MODEL,
         "Order of rows: each row once per epoch (epoch), or uniform draws (independent).")
     seed: int = option(0, Number("N", -MOST_SEED, MOST_SEED, whole=True), MODEL, "Seed of the order of rows.")
@@ -261,6 +291,8 @@ class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptio
         "Number of features, for rows that are lists of features.", shown="found while reading")
     on_bad_row: str = option("error", ON_BAD_ROW, DATA,
         "At a row that cannot be used: stop (error), or leave it out and count it (skip).")
+    where: str | None = option(None, _CONDITION, COMMON,
+        "Train only on rows that fulfil a condition, such as \"year >= 2020 and carrier != 'AA'\" (docs/expressions.md).")
     validation: tuple[str, ...] = option((), Repeated(of=Text("DATA")), COMMON,
         "Rows to compare models on, for --sigma auto and --target-accuracy. Ten thousand are enough. Can be repeated.",
         shown="rows that were not trained on yet")
@@ -317,7 +349,8 @@ class Limits(Checked):
 
     # fmt: off
     epochs: int | None = option(None, Number("N", 1, whole=True), COMMON, "Passes over the data.",
-        shown=f"{DEFAULT_EPOCHS}; {EPOCHS_FOR_A_TARGET} if only a target is given; for a resume, as before")
+        shown=f"{_FEWEST_EPOCHS}, more for fewer than {_USUAL_VISITS // _FEWEST_EPOCHS:,} rows; {EPOCHS_FOR_A_TARGET} if "
+        "only a target is given; for a resume, as before")
     rows: int | None = option(None, Number("N", 1, whole=True), LIMITS, "Rows to train on.")
     seconds: float | None = option(None, Duration(above=True), LIMITS, "Time to train, like 90s, 5m or 1h.")
     target_accuracy: float | None = option(None,
@@ -327,12 +360,13 @@ class Limits(Checked):
         "Stop when the certified distance from the optimal objective falls to G.")
     # fmt: on
 
-    def or_default(self) -> Limits:
-        """Without a limit, a few epochs; with only targets, which may be out of reach, many."""
+    def or_default(self, rows: int) -> Limits:
+        """Without a limit, as many epochs as suit a table of so many rows; with only targets, which may be out of reach,
+        more."""
         if not self.given:
-            return Limits(epochs=DEFAULT_EPOCHS)
+            return Limits(epochs=default_epochs(rows))
         if self.epochs is None and self.rows is None and self.seconds is None:
-            return replace(self, epochs=EPOCHS_FOR_A_TARGET)
+            return replace(self, epochs=max(EPOCHS_FOR_A_TARGET, default_epochs(rows)))
         return self
 
     @property
@@ -413,6 +447,11 @@ class EvaluateOptions(Checked):
     # fmt: off
     on_bad_row: str = option("error", ON_BAD_ROW, COMMON,
         "At a row that cannot be used: stop (error), or leave it out and count it (skip).")
+    where: str | None = option(None, _CONDITION, COMMON, "Measure only rows that fulfil this condition; true: all rows.",
+        shown="the condition of the run")
+    by: str | None = option(None, _COLUMN, COMMON, "Also measure the rows of each value of this column.")
+    threshold: float | None = option(None, _THRESHOLD, COMMON,
+        "Probability from which on the positive class of two is predicted.", shown="0.5")
     # fmt: on
 
 
@@ -421,7 +460,14 @@ class PredictOptions(Checked):
     """How predictions are written."""
 
     # fmt: off
-    out: Path | None = option(None, FilePath("FILE"), COMMON, "File to write: .parquet, .arrow or .csv.", required=True)
+    out: Path | None = option(None, FilePath("FILE"), COMMON,
+        "File to write: .parquet, .arrow or .csv; - writes an Arrow stream to standard output.", required=True)
+    keep: tuple[str, ...] = option((), Repeated(of=_COLUMN), COMMON,
+        "Also write this column of DATA. Repeat it for more columns; all: all columns.")
+    where: str | None = option(None, _CONDITION, COMMON, "Write only rows that fulfil this condition.", shown="all rows")
+    force: bool = option(False, Flag(), COMMON, "Overwrite FILE if it exists.")
+    threshold: float | None = option(None, _THRESHOLD, COMMON,
+        "Probability from which on the positive class of two is predicted.", shown="0.5")
     on_bad_row: str = option("error", ON_BAD_ROW, COMMON,
         "At a row that cannot be used: stop (error), or write nulls in its place (skip).")
     # fmt: on
@@ -434,6 +480,7 @@ class InspectOptions(Checked):
     # fmt: off
     top: int = option(0, Number("N", 0, whole=True), COMMON, "For a run: show the N features with the largest weights.")
     label: str = option("label", _COLUMN, COMMON, "For data: column to predict.")
+    where: str | None = option(None, _CONDITION, COMMON, "For data: leave out rows that do not fulfil this condition.")
     memory: int = option(Resources.memory, Size(), COMMON, "For data: memory that training would have.")
     # fmt: on
 

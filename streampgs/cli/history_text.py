@@ -7,7 +7,7 @@ from typing import Any
 
 from streampgs.cli.console import table_text
 from streampgs.errors import counted
-from streampgs.run.history import APPENDED, CHANGED, CHOSEN, RESUMED, SIGMA, STARTED, STOPPED
+from streampgs.run.history import APPENDED, CHANGED, CHOSEN, FAILED, RESUMED, SIGMA, STARTED, STOPPED
 
 _LISTED = 3
 
@@ -50,16 +50,20 @@ def _stopped(event: Mapping[str, Any]) -> str:
     return f"stopped by {event.get('by')} after {done}" + ("" if accuracy is None else f", accuracy {accuracy:.4f}")
 
 
+def _failed(event: Mapping[str, Any]) -> str:
+    return f"failed: {' '.join(str(event['error']).split())}"
+
+
 def _appended(event: Mapping[str, Any]) -> str:
     names = event.get("added", [])
-    return (
-        f"{counted(len(names), 'shard')} with {event.get('added_rows', 0):,} rows joined ({event.get('on_growth')}): "
-        f"{_names(names)}; now {event.get('table_rows', 0):,} rows in {counted(event.get('shards', 0), 'shard')}"
-    )
+    how = f" ({event['on_growth']})" if event.get("on_growth") else ""
+    joined = f"{counted(len(names), 'shard')} with {counted(event.get('added_rows', 0), 'row')} joined{how}"
+    now = f"{counted(event.get('table_rows', 0), 'row')} in {counted(event.get('shards', 0), 'shard')}"
+    return f"{joined}: {_names(names)}; now {now}"
 
 
 def _changed(event: Mapping[str, Any]) -> str:
-    again = "; the epoch started again" if event.get("begins_again") else ""
+    again = "; the epoch starts again" if event.get("begins_again") else ""
     names = event.get("lost_shards", [])
     return f"{counted(len(names), 'shard')} deleted or replaced: {_names(names)}{again}"
 
@@ -83,6 +87,7 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     STARTED: _started,
     RESUMED: _started,
     STOPPED: _stopped,
+    FAILED: _failed,
     APPENDED: _appended,
     CHANGED: _changed,
     CHOSEN: _chosen,

@@ -17,8 +17,8 @@ from streampgs.errors import OptionError, StreampgsError
 
 _WIDEST = 160  # columns of help; longer lines are hard to read
 EXIT_CODES_HELP = (
-    "Exit codes: 0 done, 1 error in data or run (the message says what to do), 2 wrong option, "
-    "129, 130 or 143 paused by SIGHUP, Ctrl-C or SIGTERM."
+    "Exit codes: 0 done, 1 error in data or run (the message says what to do), 2 wrong option, 3 done, but an incomplete "
+    "file was left out, 129, 130 or 143 paused by SIGHUP, Ctrl-C or SIGTERM, 141 the reader of the output has gone."
 )
 
 

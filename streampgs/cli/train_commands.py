@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import click
 
 from streampgs.cli.console import (
     EXIT_CODES,
+    INCOMPLETE,
     Output,
     TerminalObserver,
     print_json,
@@ -103,11 +104,13 @@ def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Pa
     stop_on_signals(stop)
     with TerminalObserver(quiet) as observer:
         report = work(observer, stop)
-    if not quiet and report.forecast_rss_mb:  # else there was nothing to do, and a note said so
+    if not quiet and report.forecast_rss_mb:  # else no row was trained on, and a note said why
         _say_report(report, run)
     if json:
-        print_json(asdict(report))
-    return EXIT_CODES.get(report.stopped_by, 0)
+        print_json(report.record())
+    if report.stopped_by in EXIT_CODES:
+        return EXIT_CODES[report.stopped_by]
+    return INCOMPLETE if report.found.incomplete_files else 0
 
 
 def _say_report(report: Report, run: Path) -> None:

@@ -4,28 +4,39 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from streampgs.data.budget import choose_sizes, group_sizes
-from streampgs.data.sampling import TableSample, sampled_label_arrays, sampled_rows
+from streampgs.data.label_column import count_labels, first_place
+from streampgs.data.sampling import TableSample, sampled_rows
+from streampgs.data.selecting import (
+    NOT_A_FEATURE,
+    computed_labels,
+    condition_of,
+    notes_of_expressions,
+    selected_sample,
+    with_label_expressions,
+    with_selected_rows,
+)
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.kinds.list import List
-from streampgs.encoding.labels import LabelCounts, extend_labels, label_specs, learn_labels
-from streampgs.encoding.learning import grown, learn
-from streampgs.encoding.plan import Plan, plan_columns, plan_growth
+from streampgs.encoding.label_choices import extend_labels, learn_labels
+from streampgs.encoding.label_counts import LabelCounts
+from streampgs.encoding.labels import label_specs
+from streampgs.encoding.learning import grown, learn, with_values
+from streampgs.encoding.plan import Plan, is_pandas_index, plan_columns, plan_growth, refuse_doubles, refuse_empty
 from streampgs.errors import DataError
 from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import schema_of
-from streampgs.options import EncodingOptions, ModelOptions, Resources
-from streampgs.order.schedule import Schedule
+from streampgs.options import EncodingOptions, ModelOptions
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
-from streampgs.table.layout import DENSE, Columns, Layout, find_layout, holds_features
+from streampgs.table.layout import DENSE, Columns, Layout, find_layout, holds_only_features
 from streampgs.table.locate import Located
-from streampgs.table.partitions import LogSchema
+from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
 STREAM_NAME = "standard input"
 _SAMPLE_BYTES, _GLANCE_BYTES = 32 << 20, 4 << 20
@@ -64,11 +75,18 @@ class GrownTable(_Learned):
     """New shards of a table in training."""
 
     shards: list[Shard]
+    ignored: dict[str, str] = field(default_factory=dict)
+    """Columns that are not used, with the reason."""
+    missing: list[str] = field(default_factory=list)
+    """Columns of the run that the shards lack."""
 
 
 def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Columns:
     """The columns that a model's rows are read from."""
-    return Columns(options.label, options.weight, label_specs(options), encoding, options.offset)
+    return Columns(
+        options.label, options.weight, label_specs(options), encoding, options.offset, condition_of(options),
+        computed_labels(options),
+    )  # fmt: skip
 
 
 def open_table(
@@ -85,15 +103,17 @@ def open_table(
         located.paths = whole_shards(located.paths)
     first = located.paths[0]
     schema = located.logs[first].schema if first in located.logs else schema_of(first)
+    options = with_label_expressions(options, _named(schema, str(first)))
     wanted = _wanted(schema, str(first), options, encoding_options)
     if wanted is None:
         return _open_ready(located, sources, options, judging)
-    surveyed = survey(located.paths, None, located.logs)
+    surveyed = with_selected_rows(survey(located.paths, None, located.logs), condition_of(options))
     plan = plan_columns(_all_columns(surveyed), wanted, _taken(options), str(surveyed[0].shard.path))
     catalog = catalog_of(_shards(surveyed, columns_of(options, plan)), sources)
-    notes: list[str] = []
+    notes = notes_of_expressions(options)
     if judging:
-        options, notes = learn_labels(options, _sampled_labels(options, catalog, plan))
+        options, more = learn_labels(options, count_labels(options, catalog, columns_of(options, plan)))
+        notes += more
     most_bytes = _GLANCE_BYTES if _may_be_ready(plan, encoding_options, options) else _SAMPLE_BYTES
     sample = sampled_rows(catalog, columns_of(options, plan), options.seed, most_bytes)
     encoding = _learned(plan, encoding_options, options, sample.batches, notes)
@@ -112,11 +132,12 @@ def open_table(
 
 def _open_ready(located: Located, sources: Sequence[str], options: ModelOptions, judging: bool) -> OpenTable:
     """Open a table whose rows are lists of features."""
-    surveyed = survey(located.paths, columns_of(options, None), located.logs)
+    surveyed = with_selected_rows(survey(located.paths, columns_of(options, None), located.logs), condition_of(options))
     catalog = catalog_of([one.shard for one in surveyed], sources)
-    notes: list[str] = []
+    notes = _notes_of_unused(surveyed)
     if judging:
-        options, notes = learn_labels(options, _sampled_labels(options, catalog, None))
+        options, of_labels = learn_labels(options, count_labels(options, catalog, columns_of(options, None)))
+        notes += of_labels
         catalog = catalog_of(_with_classes(catalog.shards, options), sources)
     return OpenTable(catalog, located, options=options, notes=notes)
 
@@ -125,13 +146,17 @@ def open_stream(
     schema: pa.Schema, sample: list[dict[str, pa.Array]], options: ModelOptions, encoding_options: EncodingOptions
 ) -> OpenStream:
     """Open the table on standard input; its first rows are the sample."""
+    options = with_label_expressions(options, _named(schema, STREAM_NAME))
     wanted = _wanted(schema, STREAM_NAME, options, encoding_options)
     plan = None if wanted is None else plan_columns(schema, wanted, _taken(options), STREAM_NAME)
     find_layout(schema, columns_of(options, plan), STREAM_NAME)
     if not sample:
         raise DataError("the stream has no rows", "let the producer write record batches after the schema")
+    sample = selected_sample(sample, options)
     labels = [LabelCounts.of(name, (types.leaf(batch, name) for batch in sample)) for name in options.labels]
-    options, notes = learn_labels(options, labels)
+    notes = notes_of_expressions(options)
+    options, more = learn_labels(options, labels)
+    notes += more
     encoding = None if plan is None else _learned(plan, encoding_options, options, sample, notes)
     layout = find_layout(schema, columns_of(options, encoding), STREAM_NAME)
     if layout.kind == DENSE and layout.width is None:
@@ -144,12 +169,14 @@ def grown_table(
 ) -> GrownTable:
     """Open new shards; their new columns get features after the known ones, their new classes numbers."""
     if encoding is None:
-        shards = [one.shard for one in survey(paths, columns_of(options, None), logs)]
+        found = with_selected_rows(survey(paths, columns_of(options, None), logs), condition_of(options))
+        shards = [one.shard for one in found]
         if not sum(shard.rows for shard in shards):
             return GrownTable(shards, options=options)
-        options, notes = extend_labels(options, _sampled_labels(options, Catalog(shards), None))
+        options, notes = _with_new_labels(options, Catalog(shards), columns_of(options, None))
+        notes += _notes_of_unused(found)
         return GrownTable(_with_classes(shards, options), options=options, notes=notes)
-    surveyed = survey(paths, None, logs)
+    surveyed = with_selected_rows(survey(paths, None, logs), condition_of(options))
     shards = _shards(surveyed, columns_of(options, encoding))  # refuses columns whose type has changed
     if not sum(shard.rows for shard in shards):
         return GrownTable(shards, options=options, encoding=encoding)
@@ -157,19 +184,22 @@ def grown_table(
     plan = plan_growth(schema, encoding, _taken(options))
     whole = Plan((*encoding.all_columns, *plan.columns), {})
     catalog = Catalog(_shards(surveyed, columns_of(options, whole)))
-    options, notes = extend_labels(options, _sampled_labels(options, catalog, whole))
+    options, notes = _with_new_labels(options, catalog, columns_of(options, whole))
     sample = TableSample()
     if plan.columns:
         sample = sampled_rows(catalog, columns_of(options, whole), options.seed, _SAMPLE_BYTES)
     more, left_out = grown(encoding, plan, sample.batches)
-    notes += _notes_of_growth(encoding, more, left_out, schema)
+    missing = _missing(encoding, schema)
+    notes += _notes_of_growth(encoding, more, left_out, missing)
     if more is not encoding:
         notes += _hints(more, sample.batches)
     decoder_bytes = sample.decoder_bytes
     del sample
     pa.default_memory_pool().release_unused()
     shards = _shards(surveyed, columns_of(options, more))
-    return GrownTable(shards, options=options, encoding=more, decoder_bytes=decoder_bytes, notes=notes)
+    return GrownTable(
+        shards, left_out, missing, options=options, encoding=more, decoder_bytes=decoder_bytes, notes=notes
+    )
 
 
 # Columns.
@@ -179,21 +209,33 @@ def _wanted(
     schema: pa.Schema, shard: str, options: ModelOptions, encoding_options: EncodingOptions
 ) -> EncodingOptions | None:
     """The options of the encoding; None if the first shard's schema has lists of features that can be read as they are."""
-    labels = [label for label in options.labels if label in schema.names]
-    texts = any(types.class_of(schema.field(label).type) == types.STRING for label in labels)
-    ready = holds_features(schema)
+    taken = _taken(options)
+    refuse_doubles(schema, taken, shard)
+    ready = holds_only_features(schema, taken)
+    texts = ready and _has_textual_labels(schema, shard, options)
     dense = ready and "indices" not in schema.names
     if ready and not (encoding_options.given or texts or (dense and encoding_options.standardize == "auto")):
         find_layout(schema, columns_of(options, None), shard)
         return None
-    if ready and not encoding_options.given:  # other columns are not features unless the user asks for them
-        return replace(encoding_options, features=("features",) if dense else ("indices", "values"))
     return encoding_options
+
+
+def _has_textual_labels(schema: pa.Schema, shard: str, options: ModelOptions) -> bool:
+    leaves = _named(schema, shard)
+    kinds = [leaves[label] for label in options.labels if label in leaves]
+    kinds += [label.type_of(leaves) for label in computed_labels(options)]
+    return any(types.class_of(kind) == types.STRING for kind in kinds)
+
+
+def _named(schema: pa.Schema, shard: str) -> dict[str, pa.DataType]:
+    """The columns by name, with those in the names of folders."""
+    return dict(types.leaves_of(with_partitions(schema, partitions_of(shard, schema))))
 
 
 def _taken(options: ModelOptions) -> dict[str, str]:
     """Columns that are not features, with their roles."""
-    return {name: role for role, name in columns_of(options, None).roles}
+    parts = {name: NOT_A_FEATURE for label in computed_labels(options) for name in label.columns}
+    return parts | {name: role for role, name in columns_of(options, None).roles}
 
 
 def _all_columns(surveyed: Sequence[Surveyed]) -> pa.Schema:
@@ -234,15 +276,11 @@ def _width_of(sample: list[dict[str, pa.Array]]) -> int:
 # Labels and encoding.
 
 
-def _sampled_labels(options: ModelOptions, catalog: Catalog, plan: Plan | None) -> list[LabelCounts]:
-    """Of each label column."""
-    columns = columns_of(options, plan)
-    groups = group_sizes(catalog, options.row_values)
-    schedule = Schedule(options.seed, groups, choose_sizes(groups, Resources()))
-    return [
-        LabelCounts.of(name, sampled_label_arrays(catalog, schedule, columns, number))
-        for number, name in enumerate(options.labels)
-    ]
+def _with_new_labels(options: ModelOptions, catalog: Catalog, columns: Columns) -> tuple[ModelOptions, list[str]]:
+    def place_of(number: int, values: Sequence[Any]) -> str:
+        return first_place(catalog, columns, options.labels[number], values)
+
+    return extend_labels(options, count_labels(options, catalog, columns) if options.classifies else [], place_of)
 
 
 def _may_be_ready(plan: Plan, encoding_options: EncodingOptions, options: ModelOptions) -> bool:
@@ -260,6 +298,8 @@ def _learned(
     notes: list[str],
 ) -> Encoding | None:
     """None: the rows can be read in slices, as they are on disk."""
+    plan = with_values(plan, sample)
+    refuse_empty(plan, "the sample of rows")
     encoding = learn(plan, encoding_options, sample)
     if _may_be_ready(plan, encoding_options, options) and not encoding.columns[0].scale:
         return None
@@ -267,7 +307,13 @@ def _learned(
     return encoding
 
 
-def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str], schema: pa.Schema) -> list[str]:
+def _missing(encoding: Encoding, schema: pa.Schema) -> list[str]:
+    """The columns of an encoding that the schema lacks."""
+    names = (name for column in encoding.all_columns for name in column.sources if name not in schema.names)
+    return list(dict.fromkeys(names))
+
+
+def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str], missing: list[str]) -> list[str]:
     notes = []
     if after is not before and after.columns:
         new = ", ".join(f"'{column.name}' ({column.kind})" for column in after.columns)
@@ -275,10 +321,17 @@ def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str]
     news = [f"'{name}' ({why})" for name, why in left_out.items() if before.left_out.get(name) != why]
     if news:
         notes.append(f"new columns that are not used: {', '.join(news)}")
-    missing = [f"'{name}'" for column in before.all_columns for name in column.sources if name not in schema.names]
     if missing:
-        notes.append(f"the new shards lack columns, which count as null there: {', '.join(dict.fromkeys(missing))}")
+        listed = ", ".join(f"'{name}'" for name in missing)
+        notes.append(f"the new shards lack columns, which count as null there: {listed}")
     return notes
+
+
+def _notes_of_unused(surveyed: Sequence[Surveyed]) -> list[str]:
+    """Of shards whose rows are lists of features: the other columns of shards that have any."""
+    names = dict.fromkeys(name for one in surveyed for name in one.schema.names if name not in one.shard.layout.columns)
+    unused = [f"'{name}'" for name in names if not is_pandas_index(name)]
+    return [f"columns that are not used, because rows are lists of features: {', '.join(unused)}"] if unused else []
 
 
 def _hints(encoding: Encoding, sample: Sequence[dict[str, pa.Array]]) -> list[str]:

@@ -9,12 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from streampgs.data.findings import Findings, unused_columns
 from streampgs.data.open import grown_table
 from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, OptionError, Unfinished, counted
 from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
-from streampgs.order.cursor import Cursor
+from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.reading.prefetch import StopAsked
 from streampgs.stores.addresses import absolute
@@ -114,9 +115,10 @@ def _stopped_within(seconds: float, stop: StopAsked) -> bool:
 class Refresher:
     """Looks at the sources of a run again, and gives the run's table as it is now."""
 
-    def __init__(self, growth: Growth, note: Callable[[str], None]) -> None:
+    def __init__(self, growth: Growth, note: Callable[[str], None], found: Findings) -> None:
         self.growth = growth
         self.note = note
+        self.found = found
         self._watch = Watch(settling=growth.follow)
         self._noted: set[str] = set()
 
@@ -201,8 +203,11 @@ class Refresher:
         for error in changes.unfinished:
             if isinstance(error, Unfinished):
                 self._note_once(f"{error.found}; it is left out until it is complete")
+        self.found.incomplete_files = [str(path) for path in changes.incomplete]
         for copy, original in changes.copies:
             self._note_once(f"'{copy}' is a copy of '{original}': it is left out, its rows are in the table already")
+            self.found.ignored_files[str(copy)] = f"a copy of '{original}'"
+        self.found.ignored_files.update(located.ignored_with_reason())
         return _Look(located, changes, rewritten)
 
     def _note_once(self, note: str) -> None:
@@ -255,6 +260,8 @@ class Refresher:
         shards, _ = with_cache(opened.shards, cached, table.cache_limit)
         for note in opened.notes:
             self.note(note)
+        self.found.ignored_columns.update(unused_columns(opened.ignored))
+        self.found.missing_columns = list(dict.fromkeys([*self.found.missing_columns, *opened.missing]))
         return replace(
             table,
             options=opened.options,
@@ -283,17 +290,14 @@ class Refresher:
             names = [str(before.shards[number].path) for number in sorted(lost)]
             restarts = "; the epoch restarts" if policy is None else ""
             self.note(f"{_listed(names)}: gone or replaced; no longer trained on{restarts}")
+            self.found.lost_shards += names
             events.append((CHANGED, {"lost_shards": names, "begins_again": policy is None, **counts}))
         if new:
             added = sum(shard.rows for shard in new)
-            how = ""
-            if arrival.copies > 1:
-                how = f"; to catch up, they are visited {arrival.copies} times in epoch {arrival.epoch + 1}"
-            self.note(
-                f"{counted(added, 'row')} in {counted(len(new), 'new shard')} join {counted(before.rows, 'row')} in "
-                f"{counted(len(before.shards), 'shard')}{how}"
-            )
             names = [str(shard.path) for shard in new]
+            self.found.new_shards += names
+            self.found.new_rows += added
+            self.note(_arrival_text(before, len(new), added, arrival))
             events.append((APPENDED, {"added": names, "added_rows": added, "on_growth": policy, **counts}))
         return events
 
@@ -305,6 +309,15 @@ def _not_left_waiting(table: Table) -> Table:
         return table
     cursor = table.schedule.arrive(table.cursor, len(catalog.shards), catalog.groups, epochs)
     return table if cursor.arrivals[-1].epoch >= max(1, epochs) else replace(table, cursor=cursor)
+
+
+def _arrival_text(before: Catalog, shards: int, rows: int, arrival: Arrival) -> str:
+    if not rows:
+        return f"{counted(shards, 'new shard')} without rows"
+    text = f"{counted(shards, 'new shard')} with {counted(rows, 'row')}"
+    if arrival.copies > 1:
+        text += f", trained on {arrival.copies} times in epoch {arrival.epoch + 1} to catch up"
+    return f"{text}; there were {counted(before.rows, 'row')} in {counted(len(before.shards), 'shard')} before"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -19,7 +19,7 @@ from streampgs.order.schedule import Schedule
 from streampgs.reading.decode import columns_of_batch, opened, raw_slices
 from streampgs.stores.access import ASKERS
 from streampgs.table.catalog import Catalog, Shard
-from streampgs.table.layout import Columns
+from streampgs.table.layout import Columns, is_needed
 
 _SAMPLED_BLOCKS = 256
 _SAMPLED_GROUPS = 32  # of groups that must be decoded whole
@@ -95,13 +95,19 @@ def _of_slices(shard: Shard, slices: list[_Slice], label: str) -> list[pa.Array]
         return [labels(*rows) for rows in slices]
 
 
+def label_alone(shard: Shard, columns: Columns, label: str) -> tuple[Shard, Columns]:
+    """For reading a label column, and of the other columns only those that it and the condition are computed from."""
+    only = replace(columns, label=label, weight=None, offset=None, label_specs=(), encoding=Plan((), {}))
+    only = replace(only, computed=tuple(one for one in columns.computed if str(one) == label))
+    needed = tuple(name for name in shard.layout.columns if is_needed(name, only.needed))
+    needed = needed or shard.layout.columns[:1]  # the label is in the folders' names
+    return replace(shard, layout=replace(shard.layout, columns=needed)), only
+
+
 def _of_group(shard: Shard, in_file: int, columns: Columns, label: str, slice_rows: int) -> list[pa.Array]:
     """Decode the label column of a whole group."""
-    top = next((column for column in shard.layout.columns if label == column or label.startswith(column + ".")), None)
-    needed = (top,) if top is not None else shard.layout.columns[:1]  # the label is in the folders' names
-    only = Columns(label if top is not None else None, encoding=Plan((), {}))
-    alone = replace(shard, layout=replace(shard.layout, columns=needed))
-    batches = raw_slices(alone, in_file, _DECODED_ROWS, only if top is not None else columns)
+    alone, only = label_alone(shard, columns, label)
+    batches = raw_slices(alone, in_file, _DECODED_ROWS, only)
     parts = [types.leaf(columns_of_batch(batch, shard), label) for batch in batches]
     labels = types.plain(pa.chunked_array(parts)) if parts else pa.nulls(0)
     return [labels[first : first + slice_rows] for first in range(0, len(labels), slice_rows)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from streampgs.encoding import labels as label_layout
 from streampgs.encoding import rows as row_layout
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
-from streampgs.encoding.labels import LabelSpec
+from streampgs.encoding.labels import listed
 from streampgs.encoding.rows import LENGTHS_DIFFER, WIDTH_DIFFERS, RowBlock
 from streampgs.errors import DataError
 from streampgs.kernels import placing_loop as row_loops
@@ -36,15 +36,16 @@ REASONS: dict[int, tuple[str, str]] = {
     row_layout.FEATURES_NULL: ("features null", "null in place of a list of features"),
     LENGTHS_DIFFER: ("lengths differ", "'indices' and 'values' of different lengths"),
     WIDTH_DIFFERS: ("width differs", "another number of features than the rows before"),
+    row_layout.NOT_SELECTED: ("left out by --where", "a condition that is not fulfilled"),
 }
 _REMEDIES = {
     row_loops.INDEX_TOO_LARGE: "raise --feature-count, or ",
     row_loops.VALUE_TOO_LARGE: "scale the column down, or ",
     label_layout.LABEL_NO_CLASS: (
-        "name the positive class with --positive VALUE, list more than two with --classes A,B,C, or "
+        "name the positive class with --positive VALUE, take all labels as classes with --classes auto, or "
     ),
     label_layout.LABEL_UNKNOWN_CLASS: (
-        "in a new run list all of them with --classes A,B,…, or name one against all others with --positive VALUE; or "
+        "in a new run take all labels with --classes auto, or name one against all others with --positive VALUE; or "
     ),
 }
 _USUAL_REMEDY = "fix the data, or leave such rows out with --on-bad-row skip"
@@ -61,8 +62,20 @@ def counts_by_name(counts: Counter[int]) -> dict[str, int]:
     return {REASONS[reason][0]: count for reason, count in sorted(counts.items())}
 
 
+class RowNames(Protocol):
+    """Where the rows of a block come from."""
+
+    @property
+    def name_of(self) -> Callable[[int], str]:
+        """The name of a row."""
+
+    @property
+    def cell_of(self) -> Callable[[int, str], Any]:
+        """The value of a column in a row, as the source has it."""
+
+
 def bad_row_error(
-    name_of_row: Callable[[int], str],
+    origin: RowNames,
     block: RowBlock,
     reasons: NDArray[np.uint8],
     rows: NDArray[np.int64],
@@ -75,20 +88,24 @@ def bad_row_error(
     alike = int(np.count_nonzero(reasons == reason))
     fault, remedy = REASONS[reason][1], _REMEDIES.get(reason, "") + _USUAL_REMEDY
     many = f" ({alike} such rows in this block)" if alike > 1 else ""
-    unknown = _unknown_string(columns, block, row) if reason == label_layout.LABEL_UNKNOWN_CLASS else None
+    unknown = _unknown_string(origin, columns, block, row) if reason == label_layout.LABEL_UNKNOWN_CLASS else None
     if unknown is not None:
-        fault, found = unknown, ""
+        found = unknown
     elif isinstance(columns.encoding, Encoding):
         found = _found_in_column(reason, block, row, columns.encoding)
     else:
         found = _found(reason, block, row)
-    return DataError(f"{name_of_row(row)}: {fault}{found}{many}", remedy)
+    return DataError(f"{origin.name_of(row)}: {fault}{found}{many}", remedy)
 
 
-def _unknown_string(columns: Columns, block: RowBlock, row: int) -> str | None:
-    """The fault of a row one of whose labels is a string that the model does not know."""
-    texts = map(LabelSpec.unknown_text, columns.specs, block.labels[row].tolist())
-    return next((text for text in texts if text is not None), None)
+def _unknown_string(origin: RowNames, columns: Columns, block: RowBlock, row: int) -> str | None:
+    """The first label of a row that is a string and not a class of the model, with the classes."""
+    for (name, spec), code in zip(columns.labelled, block.labels[row].tolist(), strict=True):
+        if spec.is_unknown_text(code):
+            label = origin.cell_of(row, name)
+            shown = f" '{label}'" if label is not None else ""
+            return f":{shown} in column '{name}'; the classes are {listed(spec.classes or ())}"
+    return None
 
 
 def _found_in_column(reason: int, block: RowBlock, row: int, encoding: Encoding) -> str:

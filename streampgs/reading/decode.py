@@ -7,22 +7,25 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.learning import read_bytes
 from streampgs.encoding.rows import RowBlock, joined
 from streampgs.errors import DataError
+from streampgs.expressions.rows import selected
 from streampgs.formats.format import OpenShard
 from streampgs.formats.registry import open_shard
 from streampgs.reading.placing import Origin
 from streampgs.reading.table_rows import rows_of_table
 from streampgs.table.catalog import Shard
-from streampgs.table.layout import Columns
+from streampgs.table.layout import Columns, is_needed
 from streampgs.table.partitions import partition_columns
 
 # Smaller batches cost more in calls than in decoding.
@@ -32,6 +35,7 @@ DECODER_NAME = "streampgs-decoder"
 _ENCODED_BATCH_BYTES = 1 << 25
 _MUCH_LONGER = 4
 _LONG_ROW = 1 << 16
+_READ_AGAIN_ROWS = 1 << 12
 _MOST_ENCODED_ROWS = 1 << 14
 
 
@@ -55,10 +59,19 @@ class Group:
         """Of rows from number `first` on."""
 
         def name_of(row: int) -> str:
-            in_file = sum(self.shard.group_rows[: self.in_file]) + first + row
-            return f"{self.name}, row {first + row} (row {in_file} of the file)"
+            place = _place_in_file(self.shard, self.in_file, first + row, self.columns)
+            in_file = sum((self.shard.file_rows or self.shard.group_rows)[: self.in_file]) + place
+            return f"{self.name}, row {place} (row {in_file} of the file)"
 
-        return Origin(self.shard.layout, name_of)
+        return Origin(self.shard.layout, name_of, lambda row, column: self.cell(first + row, column))
+
+    def cell(self, row: int, column: str) -> Any:
+        """The value of a column in a row, read again from the file."""
+        for batch in raw_slices(self.shard, self.in_file, _READ_AGAIN_ROWS, self.columns):
+            if row < batch.num_rows:
+                return types.undictionaried(types.leaf(columns_of_batch(batch, self.shard), column))[row].as_py()
+            row -= batch.num_rows
+        return None
 
     @property
     def rows(self) -> int:
@@ -161,8 +174,16 @@ def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]
 
 
 def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """A group in slices of exactly `slice_rows` rows but for the last, with the columns as the file has them."""
-    rows, expected = 0, shard.group_rows[group]
+    """A group in slices of exactly `slice_rows` rows but for the last, with the columns as the file has them and the labels
+    that are expressions. Rows that do not fulfil the condition are left out."""
+    if not columns.expressions:
+        return _slices_of_file(shard, group, slice_rows, columns)
+    return _selected_slices(shard, group, slice_rows, columns)
+
+
+def _slices_of_file(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
+    """All rows of the group."""
+    rows, expected = 0, (shard.file_rows or shard.group_rows)[group]
     constants = {constant.name for constant in shard.layout.partitions}  # the file has no such columns
     with opened(shard) as file:
         batches = file.decode(group, slice_rows, shard.layout.columns, _categories(columns) - constants)
@@ -177,6 +198,44 @@ def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> I
             f"shard '{shard.path}', {shard.group_name} {group}: {many} rows; the footer says {expected:,}",
             "it is damaged or changed: restore it, or write it again and start a new run",
         )
+
+
+def _selected_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
+    rows, expected = 0, shard.group_rows[group]
+    if not expected:  # statistics may have shown it
+        return
+    whole = _slices_of_file(shard, group, slice_rows, columns)
+    for batch in _evened((_selected(batch, shard, columns) for batch in whole), slice_rows, _concatenated):
+        rows += batch.num_rows
+        yield batch
+    if shard.file_rows and rows != expected:
+        raise DataError(
+            f"shard '{shard.path}', {shard.group_name} {group}: {rows:,} rows fulfil --where; there were {expected:,}",
+            "it has changed: restore it, or start a new run",
+        )
+
+
+def _selected(batch: pa.RecordBatch, shard: Shard, columns: Columns) -> pa.RecordBatch:
+    try:
+        return selected(batch, columns.where, columns.computed, lambda part: columns_of_batch(part, shard))[0]
+    except DataError as error:
+        raise DataError(f"shard '{shard.path}': {error.found}", error.remedy) from error
+
+
+def _place_in_file(shard: Shard, group: int, row: int, columns: Columns) -> int:
+    """The number in its group of the row that has this number among the selected ones."""
+    if columns.where is None:
+        return row
+    names, first = set(columns.where.columns), 0
+    read = tuple(name for name in shard.layout.columns if is_needed(name, names)) or shard.layout.columns[:1]
+    alone = replace(shard, layout=replace(shard.layout, columns=read))
+    for batch in _slices_of_file(alone, group, _MOST_ENCODED_ROWS, Columns(None)):
+        places = pc.indices_nonzero(columns.where.selects(columns_of_batch(batch, shard), batch.num_rows))
+        if row < len(places):
+            return first + int(places[row].as_py())
+        row -= len(places)
+        first += batch.num_rows
+    return first + row
 
 
 def opened(shard: Shard) -> OpenShard:

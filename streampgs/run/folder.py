@@ -202,6 +202,11 @@ class RunFolder:
         """The run's history, oldest event first."""
         return read_events(self._history_path)
 
+    def last_place(self) -> tuple[int, int]:
+        """Rows and steps at the last event."""
+        events = self.events()
+        return (events[-1]["rows"], events[-1]["t"]) if events else (0, 0)
+
     def append_metrics(self, record: dict[str, Any]) -> None:
         try:
             append_line(self.metrics, json.dumps(finite_or_null(record), allow_nan=False))

@@ -10,7 +10,7 @@ from typing import Any
 
 from streampgs.files import append_line
 
-STARTED, RESUMED, STOPPED = "started", "resumed", "stopped"
+STARTED, RESUMED, STOPPED, FAILED = "started", "resumed", "stopped", "failed"
 APPENDED, CHANGED, CHOSEN, SIGMA = "appended", "changed", "chosen", "sigma"
 
 
@@ -50,6 +50,8 @@ def read_events(path: Path) -> list[dict[str, Any]]:
 def _mark_lost(events: list[dict[str, Any]], resumed: dict[str, Any]) -> None:
     """A kill undoes rows, and new shards, that were recorded here but not in a checkpoint."""
     for event in reversed(events):
+        if event["event"] == FAILED:
+            continue
         beyond = event["rows"] > resumed["rows"] or event.get("shards", 0) > resumed.get("shards", 1 << 62)
         if not beyond or event["event"] == RESUMED:
             break

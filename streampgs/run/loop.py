@@ -11,7 +11,7 @@ from streampgs.reading.window import Window
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.report import StopRequest
-from streampgs.run.saver import Saver
+from streampgs.run.saver import Guard
 
 LOOK = "look"
 """The reason to stop at the end of an epoch, to look for new shards."""
@@ -28,13 +28,13 @@ class Loop:
         models: Models,
         meter: Meter,
         worker: Worker,
-        saver: Saver,
+        guard: Guard,
         limits: Limits,
         stop: StopRequest,
         until_epoch: int | None,
     ) -> None:
         """`until_epoch`: where to stop to look for new shards."""
-        self.models, self.meter, self.worker, self.saver = models, meter, worker, saver
+        self.models, self.meter, self.worker, self.guard = models, meter, worker, guard
         self.limits, self.stop, self.until_epoch = limits, stop, until_epoch
 
     def run(
@@ -65,11 +65,13 @@ class Loop:
                 last = row + max(1, self.limits.rows - self.meter.rows)
                 at_stretch_end = until <= last
                 until = min(until, last)
-            with self.saver.step():
+            with self.guard.step():
                 began = time.perf_counter()
                 until = self.models.engine.advance(window, row, until, window.rows)
                 self.meter.add(until - row, began)
                 self.worker.advance_to(until)
+                if until == window.rows:
+                    self.models.centre(window, self.meter.rows)
             row = until
             reached = self.reached(at_stretch_end)
             after()

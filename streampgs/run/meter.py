@@ -12,6 +12,7 @@ from streampgs.options import Limits
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.run.memory import peak_rss_bytes, rss_bytes
 from streampgs.run.models import Models
+from streampgs.run.pace import Pace
 from streampgs.run.report import Report, Status
 from streampgs.stage import Bundle
 
@@ -28,6 +29,7 @@ class Meter:
         self._source: Source | None = None
         self._start = (0, 0.0)
         """Rows and seconds when this session started."""
+        self._pace = Pace()
 
     @property
     def seconds_waiting(self) -> float:
@@ -40,11 +42,14 @@ class Meter:
     def watch(self, source: Source) -> None:
         """Count the seconds of waiting for this source from now on."""
         self._waited, self._source = self.seconds_waiting, source
+        self._pace.restart()
 
     def add(self, rows: int, began: float) -> None:
         """Rows that were trained on since `began`."""
-        self.seconds_training += time.perf_counter() - began
+        now = time.perf_counter()
+        self.seconds_training += now - began
         self.rows += rows
+        self._pace.add(now, self.rows)
 
     def state(self) -> Bundle:
         return Bundle(
@@ -62,6 +67,10 @@ class Meter:
         self._waited = decode(float, values["seconds_waiting"])
         self._start = self.rows, self.seconds
 
+    @property
+    def rows_this_call(self) -> int:
+        return self.rows - self._start[0]
+
     def rows_per_second(self) -> float:
         """In this session."""
         rows, seconds = self._start
@@ -74,7 +83,7 @@ class Meter:
             rows=self.rows,
             epoch=worker.cursor.epoch,
             epoch_fraction=worker.epochs - worker.cursor.epoch,
-            rows_per_second=self.rows_per_second(),
+            rows_per_second=self._pace.rows_per_second() or self.rows_per_second(),
             loss=loss,
             accuracy=accuracy,
             gap=models.gap(),
@@ -86,7 +95,7 @@ class Meter:
         )
 
     def _seconds_left(self, worker: Worker, limits: Limits) -> float | None:
-        speed = self.rows_per_second()
+        speed = self._pace.rows_per_second()
         estimates = []
         if limits.epochs is not None and speed:
             estimates.append((limits.epochs - worker.epochs) * worker.source.epoch_rows / speed)
@@ -102,6 +111,7 @@ class Meter:
         models: Models,
         worker: Worker,
         stopped_by: str,
+        outcome: str,
         checkpoint: Path | None,
         forecast_bytes: int,
     ) -> Report:
@@ -131,6 +141,8 @@ class Meter:
             skipped_rows=counts_by_name(worker.skipped),
             forecast_rss_mb=forecast_bytes / 1e6,
             peak_rss_mb=peak_rss_bytes() / 1e6,
+            outcome=outcome,
+            rows_this_call=self.rows_this_call,
         )
 
 

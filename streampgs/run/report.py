@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
+
+from streampgs.data.findings import Findings
+
+TRAINED, PAUSED, NOTHING_NEW = "trained", "paused", "nothing new"
+"""What a call of train or resume did."""
 
 
 @dataclass(frozen=True)
@@ -57,8 +62,20 @@ class Report:
     stream_rows: int | None
     """Rows of the stream that were taken; the next session begins after them. None: not a stream."""
     skipped_rows: dict[str, int]
+    """Each row counts once, in the epoch in which its shard joined."""
     forecast_rss_mb: float
     peak_rss_mb: float
+    outcome: str
+    """'trained', 'paused' by a signal, or 'nothing new': a limit was reached before, and there were no new rows."""
+    rows_this_call: int
+    """Trained on since this call started or resumed the run."""
+    found: Findings = field(default_factory=Findings)
+    notes: list[str] = field(default_factory=list)
+
+    def record(self) -> dict[str, Any]:
+        """For JSON: what was found in the data is at the top level."""
+        facts = asdict(self)
+        return {**facts, **facts.pop("found")}
 
 
 class Observer(Protocol):
@@ -89,6 +106,28 @@ class Silent:
 
     def saved(self, checkpoint: str) -> None:
         pass
+
+
+class Session:
+    """An observer of one call of train or resume. It keeps what the report of the call tells."""
+
+    def __init__(self, observer: Observer) -> None:
+        self._observer = observer
+        self.found = Findings()
+        self.notes: list[str] = []
+
+    def choices(self, choices: dict[str, str]) -> None:
+        self._observer.choices(choices)
+
+    def note(self, message: str) -> None:
+        self.notes.append(message)
+        self._observer.note(message)
+
+    def status(self, status: Status) -> None:
+        self._observer.status(status)
+
+    def saved(self, checkpoint: str) -> None:
+        self._observer.saved(checkpoint)
 
 
 class StopRequest:

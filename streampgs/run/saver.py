@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Observer
 from streampgs.stage import Bundle
+
+
+class Guard(Protocol):
+    """What the loop asks for while the state is between two rows."""
+
+    def step(self) -> AbstractContextManager[None]: ...
+
+
+class NothingSaved:
+    """The guard of training that writes no checkpoint."""
+
+    def step(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class Saver:

@@ -27,7 +27,7 @@ from streampgs.run import cache_place
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord
-from streampgs.run.report import Observer, StopRequest
+from streampgs.run.report import Observer, Session, StopRequest
 from streampgs.run.words import few_blocks_hint, shard_choices
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, with_cache
@@ -94,22 +94,23 @@ def open_shards(
     resources: Resources,
     encoding_options: EncodingOptions,
     growth: Growth,
-    observer: Observer,
+    session: Session,
     stop: StopRequest,
 ) -> OpenTable:
-    if growth.follow and not wait_for_first_shard(sources, growth.poll_seconds, observer.note, stop):
+    if growth.follow and not wait_for_first_shard(sources, growth.poll_seconds, session.note, stop):
         raise RunError(f"stopped by {stop.reason} before there was any shard", "start it again when there are some")
     opened = open_table(sources, options, encoding_options, growing=growth.follow)
     for note in opened.notes:
-        observer.note(note)
+        session.note(note)
     refuse_remote(opened.catalog, run, resources)
+    session.found.ignored_files = opened.located.ignored_with_reason()
     if opened.located.ignored:
-        observer.note(
+        session.note(
             f"{len(opened.located.ignored)} files were left out: their names are not those of shards. The first is "
             f"'{opened.located.ignored[0]}'"
         )
     for listing in opened.located.tables:
-        observer.note(str(listing))
+        session.note(str(listing))
     return opened
 
 
@@ -173,9 +174,10 @@ def resume_on_shards(
 def _require_columns(table: Table) -> None:
     """Rows of features are read by the columns of the catalog. Encoded rows look up their columns again."""
     if table.encoding is None:
-        needed = {name for _, name in columns_of(table.options, None).roles}
+        needed = columns_of(table.options, None).needed
         for shard in table.catalog.shards:
-            missing = needed - set(shard.layout.columns)
+            read = {*shard.layout.columns, *(constant.name for constant in shard.layout.partitions)}
+            missing = {name for name in needed if not any(name == one or name.startswith(f"{one}.") for one in read)}
             require(not missing, f"shard '{shard.path}' has no columns {sorted(missing)}")
 
 

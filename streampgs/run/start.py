@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -10,16 +11,16 @@ from typing import Any
 from streampgs.checks import understanding
 from streampgs.data.budget import stream_sizes
 from streampgs.data.refresh import Refreshed, Refresher, Table
-from streampgs.errors import DataError, OptionError
+from streampgs.errors import DataError, OptionError, StreampgsError
 from streampgs.learn.learner import learner_named
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, StreamOptions
 from streampgs.run import stream_input
 from streampgs.run.folder import RunFolder
-from streampgs.run.history import RESUMED, STARTED
+from streampgs.run.history import FAILED, RESUMED, STARTED
 from streampgs.run.lock import RunLock
 from streampgs.run.loop import LOOK
 from streampgs.run.record import RunRecord
-from streampgs.run.report import Observer, Report, Silent, StopRequest
+from streampgs.run.report import Observer, Report, Session, Silent, StopRequest
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
 from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resume_on_stream, start_on_stream
 from streampgs.run.trainer import Input, Trainer
@@ -45,7 +46,7 @@ def train(
     stop."""
     folder = RunFolder(run)
     folder.refuse_if_taken()
-    observer, growth, stop = observer or Silent(), growth or Growth(), stop or StopRequest()
+    session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
     encoding_options = encoding_options or EncodingOptions()
     _refuse_unreachable_targets(options, limits)
     on_stream = STANDARD_INPUT in sources
@@ -57,11 +58,12 @@ def train(
         stream_sizes(resources, stream_options.replay, 1)  # refuses a window that does not fit
         stream, opened_stream = open_standard_input(options, encoding_options, resources, stop)
         for note in opened_stream.notes:
-            observer.note(note)
+            session.note(note)
     elif stream_options is not None:
         raise OptionError("--replay without a stream", "it is for rows on standard input: streampgs train - --run RUN")
     else:
-        opened = open_shards(run, sources, options, resources, encoding_options, growth, observer, stop)
+        opened = open_shards(run, sources, options, resources, encoding_options, growth, session, stop)
+    _refuse_unreachable_targets((opened_stream if on_stream else opened).options, limits)  # the loss is known now
     folder.make()
     with RunLock(run):
         folder.refuse_if_taken()  # another trainer may have been faster
@@ -69,12 +71,13 @@ def train(
             data = start_on_stream(folder, stream, opened_stream, limits, resources, stream_options or StreamOptions())
             facts: dict[str, Any] = {"stream_rows": 0}
         else:
-            limits = limits.or_default()
-            data = start_on_shards(folder, sources, opened, limits, resources, growth, observer)
+            limits = limits.or_default(opened.catalog.rows)
+            data = start_on_shards(folder, sources, opened, limits, resources, growth, session)
             facts = {"table_rows": data.table.catalog.rows}
-        trainer = Trainer(folder, data, observer, stop, resources)
+        trainer = Trainer(folder, data, session, stop, resources)
         trainer.event(STARTED, **facts, **_choices(data.record))
-        return _trained(trainer, Refresher(growth, observer.note))
+        with _failure_recorded(folder, trainer.place):
+            return _trained(trainer, Refresher(growth, session.note, session.found))
 
 
 def resume(
@@ -91,7 +94,7 @@ def resume(
     """Continue a run, on its shards and those that have joined since; or on a stream, '-', which begins again at its first
     row (`skip_taken`) or after the last one that was taken."""
     folder = RunFolder(run)
-    observer, growth, stop = observer or Silent(), growth or Growth(), stop or StopRequest()
+    session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
     record = folder.run_record()
     _refuse_other_source(run, record, stream, skip_taken)
     _refuse_unreachable_targets(record.options, limits)
@@ -103,31 +106,45 @@ def resume(
             raise OptionError("--sigma when a stream is resumed", "a new run may have another one")
         stream_input.refuse_options(record.options, limits, resources)
     with RunLock(run):
-        checkpoint = folder.newest_checkpoint()
-        for path, why in checkpoint.damaged if checkpoint else ():
-            observer.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")
-        if checkpoint is not None:
-            with understanding(checkpoint.path):
-                record = record.as_of(checkpoint.sections["run"])
-        record = _with_new_choices(record, limits, on_bad_row, growth)
-        refresher, refreshed, facts = Refresher(growth, observer.note), None, dict[str, Any]()
-        data: Input
-        if record.stream is not None:
-            data = resume_on_stream(folder, record, checkpoint, resources, observer, stop, skip_taken)
-            facts = {"stream_rows": data.stream.given}
-        else:
-            shards = resume_on_shards(folder, record, checkpoint, resources, observer)
-            facts = shards.facts()
-            refreshed = refresher.after_pause(shards.table, stop)
-            data = shards.refreshed(folder, refreshed)
-        trainer = Trainer(folder, data, observer, stop, resources)
-        trainer.models.changes_sigma = growth.sigma is not None
-        if checkpoint is not None:
-            trainer.restore(checkpoint)
+        refresher = Refresher(growth, session.note, session.found)
+        with _failure_recorded(folder, folder.last_place):
+            checkpoint = folder.newest_checkpoint()
+            for path, why in checkpoint.damaged if checkpoint else ():
+                session.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")
+            if checkpoint is not None:
+                with understanding(checkpoint.path):
+                    record = record.as_of(checkpoint.sections["run"])
+            record = _with_new_choices(record, limits, on_bad_row, growth)
+            refreshed: Refreshed | None = None
+            data: Input
+            if record.stream is not None:
+                data = resume_on_stream(folder, record, checkpoint, resources, session, stop, skip_taken)
+                facts: dict[str, Any] = {"stream_rows": data.stream.given}
+            else:
+                shards = resume_on_shards(folder, record, checkpoint, resources, session)
+                facts = shards.facts()
+                refreshed = refresher.after_pause(shards.table, stop)
+                data = shards.refreshed(folder, refreshed)
+            trainer = Trainer(folder, data, session, stop, resources)
+            trainer.models.changes_sigma = growth.sigma is not None
+            if checkpoint is not None:
+                trainer.restore(checkpoint)
         trainer.event(RESUMED, **{**_choices(record), **facts})
         if refreshed is not None:
             _report_growth(trainer, refreshed)
-        return _trained(trainer, refresher)
+        with _failure_recorded(folder, trainer.place):
+            return _trained(trainer, refresher)
+
+
+@contextmanager
+def _failure_recorded(folder: RunFolder, place: Callable[[], tuple[int, int]]) -> Iterator[None]:
+    """An error becomes an event of the history. `place`: rows and steps."""
+    try:
+        yield
+    except StreampgsError as error:
+        with suppress(StreampgsError, OSError):  # the disk may be full: the error itself matters more
+            folder.append_event(FAILED, *place(), error=error.found)
+        raise
 
 
 def _with_new_choices(record: RunRecord, limits: Limits, on_bad_row: str | None, growth: Growth) -> RunRecord:
@@ -211,7 +228,7 @@ def _followed(trainer: Trainer, refresher: Refresher) -> Report:
             return report
         if refreshed is None:
             assert trainer.stop.reason is not None
-            return replace(report, stopped_by=trainer.stop.reason)
+            return trainer.report(trainer.stop.reason)
         _continue_on(trainer, refreshed)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from streampgs.data.budget import Forecast
+from streampgs.data.findings import unused_columns
 from streampgs.data.row_form import RowForm
 from streampgs.data.source import Source
 from streampgs.engine.worker import Worker, cursor_in
@@ -23,9 +24,16 @@ from streampgs.run.memory import rss_bytes
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
-from streampgs.run.report import Observer, Report, StopRequest
+from streampgs.run.report import NOTHING_NEW, PAUSED, TRAINED, Report, Session, StopRequest
 from streampgs.run.saver import Saver
-from streampgs.run.words import announced, chosen_text, large_model_note
+from streampgs.run.words import (
+    announced,
+    chosen_text,
+    cross_validated_text,
+    large_model_note,
+    nothing_to_do,
+    resume_command,
+)
 
 _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0
@@ -64,13 +72,13 @@ class Input(Protocol):
 
 class Trainer:
     def __init__(
-        self, folder: RunFolder, data: Input, observer: Observer, stop: StopRequest, resources: Resources
+        self, folder: RunFolder, data: Input, session: Session, stop: StopRequest, resources: Resources
     ) -> None:
-        self.folder, self.observer, self.stop, self.resources = folder, observer, stop, resources
+        self.folder, self.observer, self.stop, self.resources = folder, session, stop, resources
         self.data = data
         self.models = Models(data.form)
         self.meter = Meter()
-        self.saver = Saver(folder, observer)
+        self.saver = Saver(folder, session)
         self.worker: Worker | None = None
         self.forecast: Forecast | None = None
         self._process_bytes = 0
@@ -118,23 +126,19 @@ class Trainer:
         loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until_epoch)
         reached = loop.reached()
         if reached is not None and not (reached == self.stop.reason and worker.source.rows_taken is not None):
-            if reached == self.stop.reason:
-                self.observer.note(f"stopped by {reached}; continue with: streampgs resume {self.folder.path}")
-            elif not looks_for_more:
-                self.observer.note(
-                    f"nothing to do: the limit of {reached} is already reached; give a larger one to continue"
-                )
+            if reached != self.stop.reason and not looks_for_more:
+                self.observer.note(nothing_to_do(reached, limits, self.folder.path))
             self._save()
-            return self._report(reached)
+            return self.report(reached)
         epochs = [epoch for epoch in (limits.epochs, until_epoch) if epoch is not None]
         stopped_by = self._run(loop, worker, min(epochs, default=None))
         for remark in self.data.remarks(worker.source):
             self.observer.note(remark)
         self._save()
-        report = self._report(stopped_by)
+        report = self.report(stopped_by)
         if stopped_by != LOOK:
             self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **self._taken())
-        self.folder.append_metrics({"event": "stopped", **asdict(report)})
+        self.folder.append_metrics({"event": "stopped", **report.record()})
         return report
 
     def _run(self, loop: Loop, worker: Worker, last_epoch: int | None) -> str:
@@ -161,6 +165,7 @@ class Trainer:
         assert self.worker is not None
         if self.models.started:
             self.models.refuse_too_wide(window)
+        begins = not self.models.started or self.models.changes_sigma
         with self.saver.step():
             before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows)
         if before is not None:
@@ -168,6 +173,9 @@ class Trainer:
             self.event(SIGMA, before=before.sigma, after=after)
         if self.forecast is None:
             self._announce(window)
+        if begins and self.models.race.progress.dropped:
+            self.observer.note(cross_validated_text(self.models.race))
+            self.event(CHOSEN, **(self.models.chosen() or {}))
 
     def _judge(self, window: Window, row: int) -> None:
         assert self.worker is not None
@@ -220,16 +228,32 @@ class Trainer:
         stages = [*(self.models.stages() if self.models.started else [self.models]), self.meter, self.worker]
         return {"run": self.data.record.changes(), **{stage.name: stage.state() for stage in stages}}
 
+    def place(self) -> tuple[int, int]:
+        """Rows and steps."""
+        return self.meter.rows, self.models.lanes.steps
+
     def event(self, kind: str, **facts: Any) -> None:
-        self.folder.append_event(kind, self.meter.rows, self.models.lanes.steps, **{**self.data.facts(), **facts})
+        self.folder.append_event(kind, *self.place(), **{**self.data.facts(), **facts})
 
     def _taken(self) -> dict[str, int]:
         taken = self.worker.source.rows_taken if self.worker is not None else None
         return {} if taken is None else {"stream_rows": taken}
 
-    def _report(self, stopped_by: str) -> Report:
+    def report(self, stopped_by: str) -> Report:
+        """Of this call, as of now."""
         assert self.worker is not None
         total = self.forecast.total if self.forecast is not None else 0
-        return self.meter.report(
-            self.folder.path, self.models, self.worker, stopped_by, self.saver.checkpoint, total
+        outcome = TRAINED if self.meter.rows_this_call else NOTHING_NEW
+        if stopped_by == self.stop.reason:
+            outcome = PAUSED
+            if not self.meter.rows_this_call:
+                resume = resume_command(self.folder.path, self.data.record.stream is not None)
+                row = "next" if self.meter.rows else "first"
+                self.observer.note(f"stopped by {stopped_by} before the {row} row; continue with: {resume}")
+        report = self.meter.report(
+            self.folder.path, self.models, self.worker, stopped_by, outcome, self.saver.checkpoint, total
         )  # fmt: skip
+        found = self.observer.found
+        encoding = self.data.form.encoding
+        unused = {**({} if encoding is None else unused_columns(encoding.left_out)), **found.ignored_columns}
+        return replace(report, found=replace(found, ignored_columns=unused), notes=[*self.observer.notes])

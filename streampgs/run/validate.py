@@ -28,6 +28,7 @@ def check_catalog(catalog: Catalog) -> None:
         require("\0" not in str(shard.path), f"a shard called {shard.path!s:.100}")
         require(shard.format in FORMATS, f"shard '{shard.path}' in an unknown format")
         require(len(shard.group_rows) == len(shard.group_entries), f"shard '{shard.path}' with groups of unknown size")
+        require(len(shard.file_rows) in (0, len(shard.group_rows)), f"shard '{shard.path}' with groups of unknown size")
     for counts in (catalog.group_rows, catalog.group_entries):
         require(bool((counts >= 0).all()) and counts.sum(dtype=np.float64) < _MOST_ROWS, "groups of invalid sizes")
     catalog.check_agreement()

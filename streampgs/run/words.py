@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 from streampgs.data.budget import BLOCKS_NEEDED, Forecast
+from streampgs.data.findings import unused_columns
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import KINDS
 from streampgs.errors import counted
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import learner_named
-from streampgs.options import ModelOptions
+from streampgs.options import Limits, ModelOptions
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
 from streampgs.run.models import Models
+from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS
 from streampgs.table.catalog import Catalog
 
@@ -32,7 +35,8 @@ def shard_choices(
 
 
 def _size(catalog: Catalog) -> str:
-    return f"{counted(len(catalog.shards), 'shard')}, {counted(catalog.rows, 'row')}"
+    left_out = f" ({counted(catalog.left_out, 'row')} left out by --where)" if catalog.left_out else ""
+    return f"{counted(len(catalog.shards), 'shard')}, {counted(catalog.rows, 'row')}{left_out}"
 
 
 def _window_choice(schedule: Schedule, window: Window) -> str:
@@ -118,6 +122,11 @@ def chosen_text(spec: LaneSpec) -> str:
     return ", ".join([spec.loss, *(f"{name} {value:.4g}" for name, value in spec.choices.items() if value is not None)])
 
 
+def cross_validated_text(race: Race) -> str:
+    rows, count = race.progress.marks[-1].judged, len(race.candidates)
+    return f"{chosen_text(race.leading())} is the best of {count} candidates, judged on {counted(rows, 'row')}"
+
+
 def encoding_choices(encoding: Encoding) -> dict[str, str]:
     """What the columns become, and which are left out and why."""
     by_kind: dict[str, list[str]] = {}
@@ -133,13 +142,27 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
         words = sum(len(generation.words) for generation in encoding.generations)
         known = f"{words:,} known words, the others " if words else ""
         parts.append(f"{known}hashed to {encoding.hashed_features:,} features")
-    left_out = {
-        name: reason for name, reason in encoding.left_out.items() if reason not in ("label", "weight", "offset")
-    }
     choices = {"columns": ", ".join(parts)}
+    left_out = unused_columns(encoding.left_out)
     if left_out:
         choices["left out"] = _shortened(f"{name} ({reason})" for name, reason in left_out.items())
     return choices
+
+
+def resume_command(run: Path, on_stream: bool) -> str:
+    return f"producer | streampgs resume {run} -" if on_stream else f"streampgs resume {run}"
+
+
+def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
+    """Why a run does not continue, and the command with which it does."""
+    resume = f"streampgs resume {run}"
+    if limit == "epochs":
+        assert limits.epochs is not None
+        done = "1 epoch is" if limits.epochs == 1 else f"all {limits.epochs:,} epochs are"
+        return f"no new rows, and {done} done; to train longer on the same rows: {resume} --epochs {limits.epochs + 1}"
+    value = getattr(limits, limit.replace("-", "_"), None)
+    reached = f"--{limit}" if value is None else f"--{limit} {value:g}"
+    return f"the limit {reached} of the run is already reached; to continue: {resume} with another --{limit}"
 
 
 def _label_text(label: float | str) -> str:

@@ -53,6 +53,13 @@ class Shard:
     group_entries: tuple[int, ...]
     content: str = ""
     """A digest of some of its bytes; empty for an object, which is identified by its version."""
+    file_rows: tuple[int, ...] = ()
+    """Rows of each group in the file, if `group_rows` counts only those that fulfil the condition of the layout."""
+
+    @property
+    def left_out(self) -> int:
+        """Rows that do not fulfil the condition."""
+        return sum(self.file_rows) - self.rows if self.file_rows else 0
 
     @property
     def rows(self) -> int:
@@ -79,7 +86,8 @@ class Shard:
         return self._digest(asdict(self.fingerprint), self.format, encode(self.layout))
 
     def _digest(self, *facts: object) -> str:
-        return hashlib.sha256(json.dumps([*facts, self.group_rows, self.group_entries]).encode()).hexdigest()[:32]
+        counts = [self.group_rows, self.group_entries, *([self.file_rows] if self.file_rows else [])]
+        return hashlib.sha256(json.dumps([*facts, *counts]).encode()).hexdigest()[:32]
 
 
 class Catalog:
@@ -99,6 +107,11 @@ class Catalog:
     @property
     def rows(self) -> int:
         return int(self.group_rows.sum())
+
+    @property
+    def left_out(self) -> int:
+        """Rows that do not fulfil the condition."""
+        return sum(shard.left_out for shard in self.shards)
 
     @property
     def groups(self) -> int:
@@ -236,6 +249,7 @@ class Catalog:
                 "group_rows": list(s.group_rows),
                 "group_entries": list(s.group_entries),
                 "content": s.content,
+                "file_rows": list(s.file_rows),
             }
             for s in self.shards
         ]
@@ -255,6 +269,7 @@ class Catalog:
                 tuple(record["group_rows"]),
                 tuple(record["group_entries"]),
                 record["content"],
+                tuple(record["file_rows"]),
             )
 
         return Catalog([shard(record) for record in table.to_pylist()])
@@ -274,6 +289,7 @@ _SCHEMA = pa.schema(
         "group_rows": pa.list_(pa.int64()),
         "group_entries": pa.list_(pa.int64()),
         "content": pa.string(),
+        "file_rows": pa.list_(pa.int64()),
     }
 )
 
@@ -327,7 +343,8 @@ def surveyed(path: ShardPath, columns: Columns | None, log: LogSchema | None = N
             if columns is None or columns.encoding is not None:
                 entries, decoded = _encoded_entries(rows, columns), True
             else:
-                entries, decoded = file.group_values(layout.lists), file.must_decode()
+                entries = file.group_values(layout.lists)
+                decoded = bool(columns.expressions) or file.must_decode()
             content = content_digest(path) if isinstance(path, Path) else ""
             shard = Shard(path, file.format.name, file.fingerprint, layout, decoded, False, rows, entries, content)
             return Surveyed(shard, file.schema.remove_metadata(), log)
@@ -379,12 +396,21 @@ def build_catalog(sources: Sequence[str], columns: Columns) -> Catalog:
 def catalog_of(shards: Sequence[Shard], sources: Sequence[str]) -> Catalog:
     """A catalog with at least one row."""
     catalog = Catalog([]).appended(shards)
+    if catalog.rows == 0 and catalog.left_out:
+        raise none_selected(catalog.left_out, sources, catalog.shards[0].layout.where)
     if catalog.rows == 0:
         raise DataError(
             f"no rows in {counted(len(catalog.shards), 'shard')} of {', '.join(sources)}",
             "name shards that hold rows",
         )
     return catalog
+
+
+def none_selected(rows: int, sources: Sequence[str], where: str | None) -> DataError:
+    return DataError(
+        f'none of {counted(rows, "row")} of {", ".join(sources)} fulfils --where "{where}"',
+        "check the condition, or give --where true for all rows; a row where the condition is null does not fulfil it",
+    )
 
 
 def with_cache(shards: Sequence[Shard], cached_bytes: int, limit_bytes: int | None) -> tuple[list[Shard], int]:

@@ -36,6 +36,8 @@ class Changes:
     """Numbers of shards that the next look will decide about."""
     unfinished: list[DataError] = field(default_factory=list)
     """Why files are not used yet."""
+    incomplete: list[Path] = field(default_factory=list)
+    """Files without an end."""
 
     @property
     def lost(self) -> list[int]:
@@ -130,6 +132,7 @@ class Watch:
             found, content = fingerprint_of(path), content_digest(path)
         except Unfinished as error:
             changes.unfinished.append(error)
+            changes.incomplete.append(path)
             if path in live:  # it is being overwritten: the next look will decide
                 lost.pop(live[path], None)
                 changes.doubtful.append(live[path])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -12,9 +12,10 @@ from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.labels import LabelSpec
-from streampgs.encoding.plan import Plan, refuse_doubles
+from streampgs.encoding.plan import Plan, is_pandas_index, refuse_doubles
 from streampgs.encoding.rows import FEATURES, INDICES
-from streampgs.errors import DataError
+from streampgs.errors import DataError, OptionError
+from streampgs.expressions.expression import Expression, check_condition, check_label
 from streampgs.table.partitions import Constant, LogSchema, partitions_of, with_partitions
 
 SPARSE: Final = "sparse"
@@ -34,6 +35,14 @@ class Columns:
     """How columns become features: first a plan, then the learned encoding. None: rows hold lists of features."""
     offset: str | None = None
     """A number that is added to a row's score."""
+    where: Expression | None = None
+    """The condition of the rows; None: all rows."""
+    computed: tuple[Expression, ...] = ()
+    """The labels that are not columns of the table."""
+
+    @property
+    def expressions(self) -> tuple[Expression, ...]:
+        return (*self.computed, *([] if self.where is None else [self.where]))
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -60,8 +69,19 @@ class Columns:
         return None if classes is None else len(classes)
 
     @property
+    def unlabelled(self) -> Columns:
+        """For rows that are to be predicted: labels and weights are not read."""
+        return replace(self, label=None, weight=None, label_specs=(), computed=())
+
+    @property
+    def needed(self) -> set[str]:
+        """The table's columns that are read, besides those of features."""
+        names = {name for _, name in self.roles} - {str(one) for one in self.computed}
+        return names.union(*(one.columns for one in self.expressions))
+
+    @property
     def roles(self) -> list[tuple[str, str]]:
-        """(role, name) of each column that is not a feature."""
+        """(role, name) of each column that is not a feature; a label may be computed."""
         others = (("weight", self.weight), ("offset", self.offset))
         return [
             *(("label", name) for name in self.labels),
@@ -84,6 +104,10 @@ class Layout:
     """Columns that the file does not have."""
     classes: int | None = None
     """How many classes were known when the shard joined; None: classes are not listed."""
+    where: str | None = None
+    """The condition of its rows."""
+    computed: tuple[str, ...] = ()
+    """The labels that are expressions."""
 
     @property
     def lists(self) -> str:
@@ -96,15 +120,33 @@ def find_layout(schema: pa.Schema, columns: Columns, shard: str, log: LogSchema 
         found = _encoded_layout(schema, columns, columns.encoding, shard, log)
     else:
         found = _ready_layout(schema, columns, shard)
-    return replace(found, classes=columns.class_count)
+    where, computed = columns.where, tuple(map(str, columns.computed))
+    return replace(
+        found, classes=columns.class_count, where=None if where is None else str(where), computed=computed
+    )  # fmt: skip
+
+
+def _with_computed(leaves: dict[str, pa.DataType], columns: Columns, shard: str) -> dict[str, pa.DataType]:
+    """The columns that labels and features come from. Expressions are checked."""
+    try:
+        for one in columns.computed:
+            check_label(one, leaves)
+        if columns.where is not None:
+            check_condition(columns.where, leaves)
+    except OptionError as error:
+        raise DataError(f"shard '{shard}': {error.found}", error.remedy) from error
+    return {**leaves, **{str(one): one.type_of(leaves) for one in columns.computed}}
 
 
 def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
     """The layout of a table that holds lists of features."""
+    partitions = tuple(one for one in partitions_of(shard, schema) if one.name in columns.needed)
+    leaves = _with_computed(dict(types.leaves_of(with_partitions(schema, partitions))), columns, shard)
+    computed = set(map(str, columns.computed))
     for role, name in columns.roles:
-        if schema.names.count(name) != 1:
-            raise _no_column(role, name, schema.names, shard)
-        kind = schema.field(name).type
+        if name not in computed and schema.names.count(name) != 1:
+            raise NoColumn(role, name, schema.names, shard)
+        kind = leaves[name] if name in computed else schema.field(name).type
         if not (_is_number(kind) or pa.types.is_boolean(kind)):
             raise DataError(
                 f"shard '{shard}': {role} column '{name}' is of type {kind}", "it must hold numbers or booleans"
@@ -121,17 +163,26 @@ def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
         allowed, remedy = _LISTS[name]
         if not allowed(schema.field(name).type):
             raise DataError(f"shard '{shard}': column '{name}' is of type {schema.field(name).type}", remedy)
-    used = (*(name for _, name in columns.roles), *lists)
+    roles = [name for _, name in columns.roles if name not in computed]
+    more = [name for name in schema.names if is_needed(name, columns.needed) and name not in (*roles, *lists)]
+    used = (*roles, *more, *lists)
     if sparse:
-        return Layout(SPARSE, used)
+        return Layout(SPARSE, used, partitions=partitions)
     kind = schema.field("features").type
-    return Layout(DENSE, used, width=kind.list_size if pa.types.is_fixed_size_list(kind) else None)
+    width = kind.list_size if pa.types.is_fixed_size_list(kind) else None
+    return Layout(DENSE, used, width=width, partitions=partitions)
 
 
 def holds_features(schema: pa.Schema) -> bool:
     """Whether a table holds lists of features: `indices` and perhaps `values`, or `features`."""
     name = "indices" if "indices" in schema.names else "features"
     return name in schema.names and _LISTS[name][0](schema.field(name).type)
+
+
+def holds_only_features(schema: pa.Schema, taken: Collection[str]) -> bool:
+    """Whether there are no other columns than lists of features and those that have another role."""
+    others = set(schema.names) - set(taken) - {name for name in schema.names if is_pandas_index(name)}
+    return holds_features(schema) and others <= ({"indices", "values"} if "indices" in schema.names else {"features"})
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -163,32 +214,40 @@ def _encoded_layout(
     """The layout of a table whose columns are encoded. A column that it lacks is read as null; the others must have the
     expected type."""
     partitions = partitions_of(shard, schema) if log is None else log.lacking(schema)
-    leaves = dict(types.leaves_of(with_partitions(schema, partitions)))
+    leaves = _with_computed(dict(types.leaves_of(with_partitions(schema, partitions))), columns, shard)
     for role, name in columns.roles:
         _check_role(role, name, leaves, shard)
     for name, spec in zip(columns.labels, columns.label_specs, strict=False) if isinstance(encoding, Encoding) else ():
         _check_label_kind(name, leaves[name], spec.textual, shard)
-    needed = {name for _, name in columns.roles}
+    needed = columns.needed
     for column in encoding.all_columns if isinstance(encoding, Encoding) else encoding.columns:
         for name in column.sources:
             if name not in leaves:
                 continue
             found = types.class_of(leaves[name])
             if not kind_of(column).fits(column, found):
-                raise DataError(
-                    f"shard '{shard}': column '{name}' is of type {leaves[name]}; a {column.holds} is expected",
-                    f"write it with the type of the training data, or train without it (train --ignore {name})",
-                )
+                raise _other_type(shard, name, leaves[name], column.holds)
             needed.add(name)
     refuse_doubles(schema, needed & leaves.keys(), shard)
     partitions = tuple(constant for constant in partitions if constant.name in needed)
-    tops = tuple(field.name for field in schema if _is_needed(field.name, needed))
+    tops = tuple(field.name for field in schema if is_needed(field.name, needed))
     tops = tops or tuple(schema.names[:1])  # some column is needed to count the rows
     if isinstance(encoding, Plan):
         return Layout(SPARSE, tops, partitions=partitions)
     if encoding.dense:
         return Layout(DENSE, tops, width=encoding.features, encoding=encoding.digest, partitions=partitions)
     return Layout(SPARSE, tops, encoding=encoding.digest, partitions=partitions)
+
+
+def _other_type(shard: str, name: str, kind: pa.DataType, expected: str) -> DataError:
+    remedy = "write it with the type of the training data"
+    if {types.class_of(kind), expected} == {types.TIME, types.ZONED}:
+        expected = expected if expected == types.ZONED else "time without a time zone"
+        remedy = "give the times of all shards a time zone, or none"
+    return DataError(
+        f"shard '{shard}': column '{name}' is of type {kind}; a {expected} is expected",
+        f"{remedy}, or train without it (train --ignore {name})",
+    )
 
 
 def refuse_missing(schemas: Mapping[str, pa.Schema], columns: Columns) -> None:
@@ -210,20 +269,25 @@ def refuse_missing(schemas: Mapping[str, pa.Schema], columns: Columns) -> None:
         )
 
 
-def _is_needed(column: str, names: set[str]) -> bool:
+def is_needed(column: str, names: set[str]) -> bool:
     return column in names or any(name.startswith(column + ".") for name in names)
 
 
-def _no_column(role: str, name: str, names: Iterable[str], shard: str) -> DataError:
-    return DataError(
-        f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
-        f"name it with --{role} COLUMN; a trained model needs the column that it was trained with",
-    )
+class NoColumn(DataError):
+    """A table without the column of a role."""
+
+    def __init__(self, role: str, name: str, names: Iterable[str], shard: str) -> None:
+        super().__init__(
+            f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
+            f"name it with --{role} COLUMN; a trained model needs the column that it was trained with",
+        )
+        self.role = role
+        self.name = name
 
 
 def _check_role(role: str, name: str, leaves: dict[str, pa.DataType], shard: str) -> None:
     if name not in leaves:
-        raise _no_column(role, name, leaves, shard)
+        raise NoColumn(role, name, leaves, shard)
     allowed = (types.NUMBER, types.STRING, types.NULL) if role == "label" else (types.NUMBER, types.NULL)
     if types.class_of(leaves[name]) not in allowed:
         raise DataError(

@@ -22,6 +22,7 @@ import pytest
 
 import streampgs.data
 from streampgs.data.budget import choose_sizes, group_sizes, stream_sizes
+from streampgs.data.memory import MemoryRows, MemorySource
 from streampgs.data.open import open_stream, open_table
 from streampgs.data.row_form import RowForm
 from streampgs.data.shards import Reading, ShardSource, beginning, schedule_of
@@ -31,6 +32,7 @@ from streampgs.engine.worker import Worker, cursor_in
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Cursor
 from streampgs.reading.stream_input import StreamInput
+from streampgs.reading.stream_rows import StreamEncoder
 from streampgs.reading.stream_state import rows_taken
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
@@ -40,7 +42,7 @@ from streampgs.table.catalog import Catalog, with_cache
 from tests.end_to_end.mixed_tables import mixed, write_shards
 from tests.end_to_end.streaming import written
 
-ROWS, EPOCHS = 1_500, 3
+ROWS, EPOCHS = 1_500, 4
 RESOURCES = Resources(memory=60_000_000, window=48_000)
 SIMPLE = EncodingOptions()
 
@@ -111,6 +113,26 @@ def stream(folder: Path, case: Case, replay: float) -> Made:
     return made
 
 
+def memory(case: Case) -> Made:
+    table, choices, encoding_options = case
+    opened = open_stream(table.schema, [columns_of(table)], ModelOptions(**choices), encoding_options)
+    form = RowForm(opened.options, opened.encoding, opened.layout.kind)
+    read = StreamEncoder(opened.layout, form.rules()).rows(table.combine_chunks().to_batches()[0], 0)
+    rows = MemoryRows(
+        read.starts, read.stops, read.indices, read.values, read.labels[:, 0].copy(), read.weights,
+        int(read.indices.max(initial=6)) + 1,
+    )  # fmt: skip
+
+    def made(cursor: Cursor | None, taken: int) -> AbstractContextManager[Source]:
+        return nullcontext(MemorySource(rows, 5, rows_at_once=ROWS))
+
+    return made
+
+
+def columns_of(table: pa.Table) -> dict[str, pa.Array]:
+    return {name: table[name].combine_chunks() for name in table.column_names}
+
+
 @contextmanager
 def piped(table: pa.Table) -> Iterator[StreamInput]:
     reading, writing = os.pipe()
@@ -135,6 +157,7 @@ MAKERS: dict[str, dict[str, Callable[[Path, Case], Made]]] = {
         "decoded shards without a cache": lambda folder, case: shards(folder, case, "parquet", cached=False),
         "independent draws": lambda folder, case: shards(folder, case, "arrow", sampling="independent"),
     },
+    "MemorySource": {"rows in memory": lambda folder, case: memory(case)},
     "StreamSource": {
         "a stream": lambda folder, case: stream(folder, case, 0.0),
         "a stream with replay": lambda folder, case: stream(folder, case, 1.5),

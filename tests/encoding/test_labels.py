@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,15 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampgs.encoding.labels import (
-    LABEL_NO_CLASS,
-    LABEL_UNKNOWN_CLASS,
-    LabelCounts,
-    LabelSpec,
-    extend_labels,
-    label_specs,
-    learn_labels,
-)
+from streampgs.encoding.label_choices import extend_labels, learn_labels
+from streampgs.encoding.label_counts import LabelCounts
+from streampgs.encoding.labels import LABEL_NO_CLASS, LABEL_UNKNOWN_CLASS, LabelSpec, label_specs
 from streampgs.errors import DataError, OptionError
 from streampgs.options import ModelOptions
 
@@ -127,7 +122,6 @@ def test_labels_that_are_not_utf8_are_refused():
         ((1, 2, 4), (1.0, 2.0, 4.0)),
         (("b", "a", "b"), ("a", "b")),
         ((True, False), (0.0, 1.0)),
-        ((1.0,), None),
         ((None, float("nan")), None),
         ((*[0.0, 1.0] * 100, 7.0), (0.0, 1.0)),
     ],
@@ -137,8 +131,96 @@ def test_the_values_of_the_sample_decide_the_classes(values, classes):
 
 
 def test_numbers_that_are_not_whole_are_not_classes():
-    with pytest.raises(OptionError, match=r"needs classes, but label column 'label' has 3 different values .* 0\.5"):
-        learnt(ModelOptions(), 0.5, 1.0, 2.0)
+    with pytest.raises(OptionError, match=r"needs classes, but label column 'label' holds numbers that are not whole"):
+        learnt(ModelOptions(loss="logistic"), 0.5, 1.0, 2.0)
+
+
+def place_of(number: int, values: Sequence[Any]) -> str:
+    return f"the row of {values[0]} in column {number}"
+
+
+QUANTITIES = {
+    "867 delays": (range(-43, 824), 3),
+    "214 blood values of 442 rows": (range(25, 239), 2),
+    "33 values": (range(33), 100),
+    "25 values with a gap": ([*range(24), 30], 100),
+    "25 values from 5 on": (range(5, 30), 100),
+    "25 counts of which the largest are rare": ([0] * 9000 + [1] * 900 + list(range(25)) * 9, 1),
+    "12 values in 24 rows": (range(12), 2),
+    "three numbers that are not whole": ([0.5, 1.0, 2.0], 100),
+}
+CLASSES = {
+    "two numbers that are not whole": ([0.5, 0.7], 2),
+    "ten digits": (range(10), 1),
+    "7 cover types from 1 on": (range(1, 8), 2),
+    "20 ids": (range(100, 2100, 100), 3),
+    "26 letters": (range(26), 100),
+    "32 classes from 1 on": (range(1, 33), 3),
+}
+
+
+@pytest.mark.parametrize(("values", "times"), QUANTITIES.values(), ids=QUANTITIES)
+def test_labels_that_look_like_quantities_are_predicted_as_numbers(values, times):
+    options, notes = learn_labels(ModelOptions(), [counts(*values, *list(values) * (times - 1))])
+    assert (options.loss, options.classes) == ("squared", None)
+    assert "predicted as a number (--loss squared). If these are classes: --classes auto" in notes[0]
+
+
+@pytest.mark.parametrize(("values", "times"), CLASSES.values(), ids=CLASSES)
+def test_labels_that_look_like_classes_are_classes(values, times):
+    options, notes = learn_labels(ModelOptions(), [counts(*list(values) * times)])
+    assert (options.loss, options.classes) == ("logistic", tuple(map(float, values)))
+    assert len(values) == 2 or "each is a class (--loss logistic). If these are quantities: --loss squared" in notes[0]
+
+
+@pytest.mark.parametrize("given", [{"classes": "auto"}, {"positive": 5.0}, {"class_weight": "balanced"}], ids=str)
+def test_options_for_classes_decide_for_classes(given):
+    assert learnt(ModelOptions(**given), *range(50), *range(50)).loss == "logistic"
+
+
+def test_hundreds_of_whole_numbers_are_classes_only_on_request():
+    delays = [*range(101)] * 9
+    with pytest.raises(
+        OptionError, match=r"101 different whole numbers.*, from 0 to 100\n.*--loss squared.*--classes auto"
+    ):
+        learnt(ModelOptions(loss="hinge"), *delays)
+    assert learnt(ModelOptions(loss="hinge"), *delays[1:101]).classes == tuple(map(float, range(1, 101)))
+    every = learnt(ModelOptions(loss="hinge", classes="auto"), *delays)
+    assert (every.loss, len(every.classes or ())) == ("hinge", 101)
+
+
+def test_all_values_are_classes_on_request():
+    assert learnt(ModelOptions(classes="auto"), "b", "a", "c").classes == ("a", "b", "c")
+    assert learnt(ModelOptions(classes="auto"), *[0] * 1000, 1, 7).classes == (0.0, 1.0, 7.0)
+    with pytest.raises(OptionError, match="--classes a,auto"):
+        ModelOptions(classes=("a", "auto"))
+    with pytest.raises(OptionError, match="--classes with a --loss that does not classify"):
+        ModelOptions(classes="auto", loss="squared")
+
+
+@pytest.mark.parametrize("given", [{}, {"loss": "hinge"}, {"classes": "auto"}], ids=str)
+@pytest.mark.parametrize("label", ["yes", 1, 0.0, True])
+def test_a_label_with_one_value_is_refused_whatever_its_type(label, given):
+    with pytest.raises(DataError, match=r"only one value in the sample: .*\n.*two classes: .*--classes A,B"):
+        learnt(ModelOptions(**given), label, label, None)
+
+
+@pytest.mark.parametrize("value", [2**53, -(2**53) - 1, 2**60])
+def test_whole_numbers_that_float64_merges_are_not_classes(value):
+    with pytest.raises(DataError, match=r"2\^53 or more.*told apart as classes\n.*as strings"):
+        learnt(ModelOptions(), value, value + 1, 7)
+    assert learnt(ModelOptions(), 2**53 - 1, 7).classes == (7.0, 2.0**53 - 1)
+    assert learnt(ModelOptions(), 2.0**60, 7.0).classes == (7.0, 2.0**60)  # floats are exact
+    assert learnt(ModelOptions(loss="squared"), value, 7).loss == "squared"
+
+
+def test_label_columns_of_classes_and_of_quantities_do_not_share_a_loss():
+    found = [counts(*range(99), column="delay"), counts(0, 1, column="late")]
+    with pytest.raises(OptionError, match=r"'delay' holds 99 different whole numbers .*, and 'late' holds classes"):
+        learn_labels(ModelOptions(label=("delay", "late")), found)
+    numbers = [counts(*range(99), column="delay"), counts(0.5, 1.5, 1.0, column="hours")]
+    options, notes = learn_labels(ModelOptions(label=("delay", "hours")), numbers)
+    assert (options.loss, len(notes)) == ("squared", 2)
 
 
 def test_a_regression_takes_numbers_as_they_are():
@@ -198,7 +280,7 @@ def test_a_class_keeps_its_number_when_others_join(data):
     old = data.draw(st.lists(st.integers(0, 9), min_size=3, max_size=6, unique=True))
     new = data.draw(st.lists(st.integers(0, 15), max_size=6))
     options = learnt(ModelOptions(), *(make(label) for label in old))
-    grown, _ = extend_labels(options, [counts(*(make(label) for label in new))] if new else [counts(None)])
+    grown, _ = extend_labels(options, [counts(*(make(label) for label in new))] if new else [counts(None)], place_of)
     assert options.classes is not None
     assert grown.classes is not None
     assert grown.classes[: len(options.classes)] == options.classes
@@ -211,18 +293,20 @@ def test_a_class_keeps_its_number_when_others_join(data):
 
 def test_new_classes_weigh_one():
     options = learnt(ModelOptions(class_weight=(1.0, 2.0, 3.0)), "a", "b", "c")
-    grown, notes = extend_labels(options, [counts("a", "d")])
+    grown, notes = extend_labels(options, [counts("a", "d")], place_of)
     assert grown.class_weight == (1.0, 2.0, 3.0, 1.0)
     assert "weight 1" in notes[0]
 
 
 def test_two_classes_do_not_become_three():
     options = learnt(ModelOptions(), "a", "b")
-    with pytest.raises(DataError, match=r"other labels in column 'label' than the run knows \('a', 'b'\): 'c'"):
-        extend_labels(options, [counts("a", "c")])
+    with pytest.raises(
+        DataError, match=r"column 'label' that .* not know .*\('?.*'a', 'b'\): 'c'; .* the row of c in column 0"
+    ):
+        extend_labels(options, [counts("a", "c")], place_of)
     skipping = replace(options, on_bad_row="skip")
-    assert extend_labels(skipping, [counts("a", "c")]) == (skipping, [])
-    with pytest.raises(DataError, match=r"the run knows \(two classes\): '7.0'"):
-        extend_labels(ModelOptions(), [counts(1.0, 7.0)])
+    assert extend_labels(skipping, [counts("a", "c")], place_of) == (skipping, [])
+    with pytest.raises(DataError, match=r"it knows two classes\): 7;"):
+        extend_labels(ModelOptions(), [counts(1.0, 7.0)], place_of)
     one_of_many = learnt(ModelOptions(positive="b"), "a", "b", "c")
-    assert extend_labels(one_of_many, [counts("z")]) == (one_of_many, [])
+    assert extend_labels(one_of_many, [counts("z")], place_of) == (one_of_many, [])

@@ -147,7 +147,7 @@ def test_a_stop_before_the_first_row_leaves_a_run_that_can_be_resumed(tables: Ta
     observer.note = notes.append  # type: ignore[method-assign]
     report = streampgs.train(data, run=tmp_path / "run", epochs=1, stop=stop, observer=observer)
     assert report.stopped_by == "SIGINT"
-    assert notes == [f"stopped by SIGINT; continue with: streampgs resume {tmp_path / 'run'}"]
+    assert notes == [f"stopped by SIGINT before the first row; continue with: streampgs resume {tmp_path / 'run'}"]
     assert (report.rows, report.checkpoint) == (0, None)
     resumed = streampgs.resume(tmp_path / "run")
     assert resumed.dual_sha256 == streampgs.train(data, run=tmp_path / "quiet", epochs=1).dual_sha256

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from streampgs import train as trained
+from streampgs.run.report import Silent, StopRequest
 from tests.end_to_end.conftest import Tables, streampgs
 
 
@@ -36,3 +41,113 @@ def test_a_reader_that_stops_reading_is_not_a_traceback(run: Path) -> None:
     assert process.stderr.read() == b""
     process.stderr.close()
     assert process.wait(60) == 141
+
+
+@pytest.fixture
+def night(tables: Tables, tmp_path: Path) -> tuple[Path, Path]:
+    """A folder of five shards with a finished run on them; a sixth shard is put aside."""
+    data, run = tmp_path / "data", tmp_path / "run"
+    shutil.copytree(tables.path("sparse", "parquet"), data)
+    (data / "part-00005.parquet").rename(tmp_path / "new.parquet")
+    (data / "notes.txt").write_text("by hand")
+    first = streampgs("train", data, "--run", run, "--epochs", 2, "--json")
+    assert first.code == 0, first.err
+    assert (first.json["outcome"], first.json["rows_this_call"]) == ("trained", 10_000)
+    assert (first.json["new_shards"], first.json["new_rows"]) == ([], 0)
+    assert list(first.json["ignored_files"]) == [str(data / "notes.txt")]
+    return data, run
+
+
+def test_a_night_without_new_rows(night: tuple[Path, Path]) -> None:
+    _, run = night
+    done = streampgs("resume", run, "--json")
+    assert done.code == 0
+    told = {
+        name: done.json[name] for name in ("outcome", "rows_this_call", "new_shards", "new_rows", "incomplete_files")
+    }
+    assert told == {
+        "outcome": "nothing new",
+        "rows_this_call": 0,
+        "new_shards": [],
+        "new_rows": 0,
+        "incomplete_files": [],
+    }
+    (note,) = done.json["notes"]
+    assert note == (
+        f"no new rows, and all 2 epochs are done; to train longer on the same rows: streampgs resume {run} --epochs 3"
+    )
+    assert note in done.err
+
+
+def test_a_night_with_new_rows(night: tuple[Path, Path]) -> None:
+    data, run = night
+    shard = data / "part-00005.parquet"
+    shutil.copy(data.parent / "new.parquet", shard)
+    pq.write_table(pq.read_table(shard).slice(0, 0), data / "part-00006.parquet")
+    shutil.copy(shard, data / "part-00007.parquet")
+    done = streampgs("resume", run, "--json")
+    assert (done.code, done.json["outcome"], done.json["rows_this_call"]) == (0, "trained", 2_000)
+    assert done.json["new_shards"] == [str(shard), str(data / "part-00006.parquet")]
+    assert done.json["new_rows"] == 1_000
+    assert "a copy of" in done.json["ignored_files"][str(data / "part-00007.parquet")]
+    assert any(
+        "2 new shards with 1,000 rows, trained on 2 times in epoch 2 to catch up" in n for n in done.json["notes"]
+    )
+    pq.write_table(pq.read_table(shard).slice(0, 0), data / "part-00008.parquet", compression="gzip")
+    again = streampgs("resume", run, "--json")
+    assert (again.json["outcome"], again.json["new_rows"]) == ("nothing new", 0)
+    assert "1 new shard without rows" in again.json["notes"]
+    history = streampgs("history", run).out
+    assert "None" not in history
+    assert "2 shards with 1,000 rows joined (catch-up)" in history
+
+
+@pytest.mark.parametrize("kept", [0, 100])
+def test_a_half_written_file_has_an_exit_code_of_its_own(night: tuple[Path, Path], kept: int) -> None:
+    data, run = night
+    whole = (data.parent / "new.parquet").read_bytes()
+    (data / "part-00005.parquet").write_bytes(whole[:kept])
+    for _ in range(2):
+        done = streampgs("resume", run, "--json")
+        assert (done.code, done.json["outcome"]) == (3, "nothing new")
+        assert done.json["incomplete_files"] == [str(data / "part-00005.parquet")]
+    (data / "part-00005.parquet").write_bytes(whole)
+    done = streampgs("resume", run, "--json")
+    assert (done.code, done.json["new_rows"], done.json["incomplete_files"]) == (0, 1_000, [])
+
+
+def test_columns_that_are_not_used_or_missing_are_told(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    data.mkdir()
+    rows = pa.table({"a": [1.0, 2.0, 3.0] * 50, "b": ["u", "v"] * 75, "none": pa.nulls(150), "label": [0, 1] * 75})
+    pq.write_table(rows, data / "0.parquet")
+    first = streampgs("train", data, "--run", run, "--json", "--ignore", "b").json
+    assert set(first["ignored_columns"]) == {"b", "none"}
+    pq.write_table(rows.select(["label", "b"]).append_column("new", pa.nulls(150)), data / "1.parquet")
+    second = streampgs("resume", run, "--json").json
+    assert second["missing_columns"] == ["a"]
+    assert set(second["ignored_columns"]) == {"b", "none", "new"}
+
+
+def test_a_failed_resume_is_in_the_history(night: tuple[Path, Path]) -> None:
+    data, run = night
+    (data / "part-00001.parquet").unlink()
+    failed = streampgs("resume", run, "--json")
+    assert (failed.code, failed.json["kind"]) == (1, "data")
+    last = streampgs("history", run, "--json")
+    events = json.loads(last.out)
+    assert (events[-1]["event"], events[-1]["rows"]) == ("failed", 10_000)
+    assert "part-00001.parquet" in events[-1]["error"]
+    assert "failed: 1 of 5 shards" in streampgs("history", run).out.splitlines()[-1]
+
+
+def test_sigterm_before_the_first_row(night: tuple[Path, Path]) -> None:
+    data, run = night
+    notes: list[str] = []
+    observer, stop = Silent(), StopRequest()
+    observer.note = notes.append  # type: ignore[method-assign]
+    stop.ask("SIGTERM")
+    report = trained(data, run=run.with_name("early"), observer=observer, stop=stop)
+    assert (report.outcome, report.rows_this_call) == ("paused", 0)
+    assert notes[-1] == f"stopped by SIGTERM before the first row; continue with: streampgs resume {report.run}"
+    assert report.notes == notes

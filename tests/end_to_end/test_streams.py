@@ -411,4 +411,4 @@ def test_the_output_shows_how_to_continue_a_stream(tables: Tables, tmp_path: Pat
     assert f"producer | streampgs resume {run} -   from row {taken:,} of the stream (counted from 0)" in shown
     for checkpoint in run.glob("checkpoint-*"):
         checkpoint.unlink()
-    assert f"producer | streampgs resume {run} -" in command("inspect", run).out
+    assert f"producer | streampgs resume {run} -" in command("inspect", run).err

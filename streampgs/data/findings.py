@@ -1,0 +1,33 @@
+"""What a call of train or resume found in its data, for its report."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+_ROLES = ("label", "weight", "offset")
+
+
+def unused_columns(left_out: Mapping[str, str]) -> dict[str, str]:
+    """Of the columns that are no features, with their reasons, those that have no other role."""
+    return {name: why for name, why in left_out.items() if why not in _ROLES}
+
+
+@dataclass
+class Findings:
+    """The fields are keys of `train --json` and `resume --json`."""
+
+    new_shards: list[str] = field(default_factory=list)
+    """That joined the run in this call, after its start."""
+    new_rows: int = 0
+    """In the new shards."""
+    lost_shards: list[str] = field(default_factory=list)
+    """That are no longer trained on: gone or replaced."""
+    ignored_columns: dict[str, str] = field(default_factory=dict)
+    """Columns that are not used, with the reason."""
+    missing_columns: list[str] = field(default_factory=list)
+    """Columns of the run that the new shards lack; they count as null there."""
+    incomplete_files: list[str] = field(default_factory=list)
+    """Files without an end, which were left out: they are still being written, or their writer was interrupted."""
+    ignored_files: dict[str, str] = field(default_factory=dict)
+    """Other files that were left out, with the reason."""

@@ -1,0 +1,92 @@
+"""Which labels are expressions, and how many rows of each group fulfil --where."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pyarrow as pa
+
+from streampgs.encoding.plan import Plan
+from streampgs.errors import DataError, OptionError
+from streampgs.expressions.expression import Expression, condition, label_expression
+from streampgs.expressions.rows import columns_by_name, selected
+from streampgs.expressions.tree import Column
+from streampgs.options import ModelOptions
+from streampgs.reading.decode import raw_slices
+from streampgs.stores.access import ASKERS, RemoteObject
+from streampgs.table.catalog import Shard, Surveyed
+from streampgs.table.layout import Columns
+
+_READERS = 2
+_ROWS_AT_ONCE = 1 << 16
+NOT_A_FEATURE = "the label is made of it"
+
+
+def condition_of(options: ModelOptions) -> Expression | None:
+    return None if options.where is None else condition(options.where)
+
+
+def computed_labels(options: ModelOptions) -> tuple[Expression, ...]:
+    return tuple(map(label_expression, options.label_expressions))
+
+
+def with_label_expressions(options: ModelOptions, columns: Collection[str]) -> ModelOptions:
+    """A label that is not the name of a column is an expression. This is decided when a run starts, and recorded."""
+    found = []
+    for label in options.labels:
+        if label in columns:
+            continue
+        try:
+            if not isinstance(label_expression(label).tree, Column):
+                found.append(label)
+        except OptionError as error:
+            raise DataError(f"no label column '{label}'; as an expression, {error.found}", error.remedy) from error
+    return replace(options, label_expressions=tuple(found)) if found else options
+
+
+def notes_of_expressions(options: ModelOptions) -> list[str]:
+    notes = []
+    for label in computed_labels(options):
+        names = ", ".join(f"'{name}'" for name in label.columns)
+        notes.append(f"the label is {label}: {names} {'is' if len(label.columns) == 1 else 'are'} not used as features")
+    return notes
+
+
+def selected_sample(sample: Sequence[dict[str, pa.Array]], options: ModelOptions) -> list[dict[str, pa.Array]]:
+    """The rows of a stream's sample that fulfil the condition, with the labels that are expressions."""
+    where, computed, found = condition_of(options), computed_labels(options), []
+    for arrays in sample:
+        batch, _ = selected(pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)), where, computed)
+        if batch.num_rows:
+            found.append(columns_by_name(batch))
+    if not found:
+        raise DataError(f"none of the first rows of the stream fulfils {where and where.source}", "check the condition")
+    return found
+
+
+def with_selected_rows(surveyed: Sequence[Surveyed], where: Expression | None) -> list[Surveyed]:
+    """The shards with the number of rows that fulfil the condition in each group. Only the columns of the condition are
+    read."""
+    if where is None:
+        return list(surveyed)
+    columns = Columns(None, encoding=Plan((), {}), where=where)
+    remote = any(isinstance(one.shard.path, RemoteObject) for one in surveyed)
+    with ThreadPoolExecutor(ASKERS if remote else _READERS, "streampgs-where") as pool:
+        return list(pool.map(lambda one: _counted(one, columns), surveyed))
+
+
+def _counted(one: Surveyed, columns: Columns) -> Surveyed:
+    all_rows, bare = one.shard.group_rows, one.laid_out(columns)
+    rows = tuple(_selected_rows(bare, group, columns) for group in range(len(all_rows)))
+    entries = tuple(
+        math.ceil(count * chosen / max(1, every))
+        for count, chosen, every in zip(one.shard.group_entries, rows, all_rows, strict=True)
+    )
+    return replace(one, shard=replace(one.shard, group_rows=rows, group_entries=entries, file_rows=all_rows))
+
+
+def _selected_rows(shard: Shard, group: int, columns: Columns) -> int:
+    return sum(batch.num_rows for batch in raw_slices(shard, group, _ROWS_AT_ONCE, columns))

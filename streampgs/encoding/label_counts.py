@@ -1,0 +1,131 @@
+"""How often each value occurs in a label column."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from streampgs.encoding import types
+from streampgs.errors import DataError
+
+MOST_CLASSES = 10_000
+_FIRST_INEXACT = 2.0**53  # float64 holds all smaller whole numbers
+
+
+@dataclass(frozen=True)
+class LabelCounts:
+    """The different values of a label column, in ascending order, and how often each occurs."""
+
+    column: str
+    textual: bool
+    values: tuple[Any, ...]
+    counts: NDArray[np.int64]
+    complete: bool = False
+    """Whether the whole column was read, and not a sample of it."""
+    inexact: bool = False
+    """Whether there are whole numbers that float64 does not distinguish."""
+
+    @staticmethod
+    def of(column: str, arrays: Iterable[pa.Array]) -> LabelCounts:
+        """Null, NaN and infinite labels are not counted. Too many different values are not counted to the end."""
+        tally = LabelTally(column)
+        for array in arrays:
+            tally.add(array)
+            if tally.is_full:
+                break
+        return tally.result(complete=False)
+
+    @property
+    def too_many(self) -> bool:
+        """Whether the values cannot be classes, and were not counted to the end."""
+        return len(self.values) > MOST_CLASSES
+
+    @property
+    def total(self) -> int:
+        return int(self.counts.sum())
+
+    @property
+    def first_odd(self) -> float | None:
+        """The first value that is not a whole number."""
+        return None if self.textual else next((value for value in self.values if value != round(value)), None)
+
+    @property
+    def where(self) -> str:
+        return "" if self.complete else " in the sample"
+
+    def rows(self, value: float | str) -> int:
+        return int(self.counts[self.values.index(value)]) if value in self.values else 0
+
+    def share(self, *values: float) -> float:
+        return sum(self.rows(value) for value in values) / self.total if self.total else 1.0
+
+
+class LabelTally:
+    """Counts the values of a label column array by array. Its memory depends on the different values alone."""
+
+    def __init__(self, column: str) -> None:
+        self._column = column
+        self._texts: Counter[str] = Counter()
+        self._numbers, self._counts = np.empty(0), np.empty(0, np.int64)
+        self._kinds: set[bool] = set()
+        """Whether strings were found, and whether numbers were."""
+        self._inexact = False
+
+    @property
+    def is_full(self) -> bool:
+        return max(len(self._texts), len(self._numbers)) > MOST_CLASSES
+
+    def add(self, array: pa.Array) -> None:
+        array = types.plain(array).drop_null()
+        if not len(array):
+            return
+        textual = types.class_of(array.type) == types.STRING
+        self._kinds.add(textual)
+        if len(self._kinds) > 1:
+            raise DataError(
+                f"label column '{self._column}' holds strings in some shards and numbers in others",
+                "write the same type everywhere",
+            )
+        if textual:
+            self._add_texts(array)
+        else:
+            self._add_numbers(array)
+
+    def _add_texts(self, array: pa.Array) -> None:
+        try:
+            if pa.types.is_dictionary(array.type):
+                array.dictionary.validate(full=True)
+            array.validate(full=True)
+        except pa.ArrowInvalid as fault:
+            raise DataError(
+                f"label column '{self._column}' holds a string that is not valid UTF-8: {fault}", "fix the label"
+            ) from fault
+        found = pc.value_counts(array)
+        texts = types.undictionaried(found.field("values")).to_pylist()
+        for text, count in zip(texts, found.field("counts").to_pylist(), strict=True):
+            self._texts[text] += count
+
+    def _add_numbers(self, array: pa.Array) -> None:
+        kind = types.undictionaried(array[:0]).type
+        numbers = np.asarray(types.numbers_of(array), np.float64)
+        if not pa.types.is_floating(kind):
+            self._inexact |= bool((np.abs(numbers) >= _FIRST_INEXACT).any())
+        numbers, counts = np.unique(numbers[np.isfinite(numbers)], return_counts=True)
+        self._numbers, places = np.unique(np.concatenate([self._numbers, numbers]), return_inverse=True)
+        weights = np.concatenate([self._counts, counts])
+        self._counts = np.bincount(places, weights, len(self._numbers)).astype(np.int64)
+
+    def result(self, complete: bool) -> LabelCounts:
+        if True not in self._kinds:
+            numbers = tuple(self._numbers.tolist())
+            return LabelCounts(self._column, False, numbers, self._counts, complete, self._inexact)
+        texts = sorted(self._texts)
+        counts = np.array([self._texts[text] for text in texts], np.int64)
+        return LabelCounts(self._column, True, tuple(texts), counts, complete)

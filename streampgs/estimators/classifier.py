@@ -1,0 +1,220 @@
+"""The classifier."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import ClassifierMixin
+from sklearn.utils.metaestimators import available_if
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
+
+from streampgs.data.distinct import Floats
+from streampgs.errors import InvalidInput
+from streampgs.estimators.base import StreamEstimator, sklearn_errors
+from streampgs.estimators.training import Given
+from streampgs.losses import LOSSES
+from streampgs.metrics import Task
+
+
+def _estimates_probabilities(estimator: Any) -> bool:
+    loss = LOSSES.get(estimator.loss) if isinstance(estimator.loss, str) else None
+    if loss is not None and loss.probability is None:
+        raise AttributeError(f"loss '{estimator.loss}' estimates no probabilities: use 'logistic' or 'modified-huber'")
+    return True
+
+
+class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
+    """A linear classifier of two or more classes (one against the rest), as `streampgs.train` trains it.
+
+    Rows are NumPy arrays, scipy sparse matrices, lists, or tables of pandas, polars or pyarrow. Tables may have columns
+    of strings, text, dates and lists. Columns of numbers are standardized, sparse matrices are used as they are.
+
+    Parameters
+    ----------
+    loss : 'logistic', 'hinge', 'squared-hinge' or 'modified-huber'; several in a tuple are compared
+    sigma : weight of the regularizer, or 'auto' to find it
+    p : exponent of the regularizer's norm, in (1, 2], or 'auto'
+    epochs : passes over the rows; None chooses by the number of rows
+    class_weight : None, 'balanced', or a dictionary from class to weight
+    standardize : 'auto', 'on' or 'off', for columns of numbers
+    text, category, cross, ignore : columns of a table, as for `streampgs.train`
+    random_state : seed of the order of rows; None counts as 0
+    threads : threads that train at the same time
+    memory : larger data are trained from temporary files
+    """
+
+    def __init__(
+        self,
+        loss: Any = "logistic",
+        *,
+        sigma: Any = "auto",
+        p: Any = 2.0,
+        epochs: int | None = None,
+        class_weight: Any = None,
+        standardize: str = "auto",
+        text: Any = (),
+        category: Any = (),
+        cross: Any = (),
+        ignore: Any = (),
+        random_state: Any = None,
+        threads: int = 1,
+        memory: Any = "512MB",
+    ) -> None:
+        self.loss = loss
+        self.sigma = sigma
+        self.p = p
+        self.epochs = epochs
+        self.class_weight = class_weight
+        self.standardize = standardize
+        self.text = text
+        self.category = category
+        self.cross = cross
+        self.ignore = ignore
+        self.random_state = random_state
+        self.threads = threads
+        self.memory = memory
+
+    # Training.
+
+    def fit(
+        self,
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        shards: Any = None,
+        label: str | None = None,
+        run: Any = None,
+    ) -> Self:
+        """Train a new model. A weight of 2 counts like a row that comes twice, a weight of 0 like a missing row.
+
+        Or train on files: `shards` are files, folders or addresses, `label` is the column to predict, and `run` the folder
+        of a run, which `resume` continues.
+        """
+        with sklearn_errors():
+            if shards is not None:
+                model = self._train_on_shards(shards, label, run, (X, y, sample_weight))
+                self.classes_ = np.asarray(model.classes_)
+                return self
+            rows, labels, weights = self._checked(X, y, sample_weight, reset=True)
+            self.classes_, codes = np.unique(labels, return_inverse=True)
+            present = codes if weights is None else codes[weights > 0.0]
+            if (present == present[0]).all():
+                raise InvalidInput(
+                    "the rows have only one class: " + repr(labels.tolist()[0]),
+                    "a classifier needs rows of two classes or more",
+                )
+            self._train(self._given(rows, codes, weights), len(self.classes_), self._label_options())
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+        """Train on more rows, once. `classes`: all classes, for the first call; later calls may repeat them."""
+        with sklearn_errors():
+            first = not self._has_started
+            rows, labels, weights = self._checked(X, y, sample_weight, reset=first)
+            self._take_classes(classes, first)
+            codes = np.searchsorted(self.classes_, labels)
+            codes = np.minimum(codes, len(self.classes_) - 1)
+            if (self.classes_[codes] != labels).any():
+                new = labels[self.classes_[codes] != labels].tolist()[0]
+                raise InvalidInput(
+                    f"label {new!r} is not one of the classes {self.classes_.tolist()}", "name all of them"
+                )
+            self._train_more(self._given(rows, codes, weights), len(self.classes_), self._label_options())
+        return self
+
+    def _take_classes(self, classes: Any, first: bool) -> None:
+        if first and classes is None:
+            raise InvalidInput("the first call of partial_fit without classes", "give all of them: classes=[…]")
+        if classes is None:
+            return
+        found = np.unique(np.asarray(classes))
+        if first:
+            if len(found) < 2:
+                raise InvalidInput("classes holds only one class", "a classifier needs two classes or more")
+            self.classes_ = found
+        elif not np.array_equal(found, self.classes_):
+            raise InvalidInput(
+                f"classes={found.tolist()}, but the first call had {self.classes_.tolist()}", "leave classes out"
+            )
+
+    def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Any, NDArray[Any], Floats | None]:
+        if y is None:
+            raise InvalidInput("This estimator requires y to be passed, but the target y is None", "give the labels")
+        rows = self._taken(X, reset)
+        labels = column_or_1d(y, warn=True)
+        check_consistent_length(rows, labels)
+        check_classification_targets(labels)
+        return rows, labels, self._weights(sample_weight, len(labels))
+
+    def _given(self, rows: Any, codes: NDArray[np.int64], weights: Floats | None) -> Given:
+        return Given(rows, codes.astype(np.float64), self._with_class_weights(codes, weights))
+
+    def _with_class_weights(self, codes: NDArray[np.int64], weights: Floats | None) -> Floats | None:
+        if self.class_weight is None:
+            return weights
+        own = np.ones(len(codes)) if weights is None else weights
+        if self.class_weight == "balanced":
+            sums = np.bincount(codes, own, len(self.classes_))
+            factors = own.sum() / (np.count_nonzero(sums) * np.where(sums > 0.0, sums, 1.0))
+        elif isinstance(self.class_weight, dict):
+            unknown = [label for label in self.class_weight if label not in self.classes_]
+            if unknown:
+                raise InvalidInput(f"class_weight names {unknown[0]!r}, which is not a class", "name classes of y")
+            factors = np.array([self.class_weight.get(label, 1.0) for label in self.classes_.tolist()], np.float64)
+        else:
+            raise InvalidInput(f"class_weight={self.class_weight!r}", "give None, 'balanced' or a dictionary")
+        return np.asarray(own * factors[codes])
+
+    def _label_options(self) -> dict[str, Any]:
+        return {"classes": tuple(float(number) for number in range(len(self.classes_)))}
+
+    def _options_of_shards(self) -> dict[str, Any]:
+        if self.class_weight is None:
+            return {"classes": "auto"}
+        if isinstance(self.class_weight, dict):
+            classes = sorted(self.class_weight)
+            return {"classes": tuple(classes), "class_weight": tuple(self.class_weight[label] for label in classes)}
+        return {"classes": "auto", "class_weight": self.class_weight}
+
+    # Results.
+
+    @property
+    def _task(self) -> Task:
+        return Task(LOSSES[self._leader.loss], self._leader.shape, len(self.classes_))
+
+    @property
+    def coef_(self) -> Floats:
+        """A row for each class; one row for two classes."""
+        return self._in_units()[0]
+
+    @property
+    def intercept_(self) -> Floats:
+        return self._in_units()[1]
+
+    def decision_function(self, X: Any) -> Floats:
+        """A score for each row, with more than two classes one for each class."""
+        scores = self._scores(X)
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        check_is_fitted(self)
+        scores = self.decision_function(X)
+        chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0.0).astype(np.intp)
+        return np.asarray(self.classes_[chosen])
+
+    @available_if(_estimates_probabilities)  # type: ignore[untyped-decorator]
+    def predict_proba(self, X: Any) -> Floats:
+        """A column for each class, in the order of `classes_`."""
+        check_is_fitted(self)
+        found = self._task.probabilities(self.decision_function(X))
+        assert found is not None
+        return np.stack([1.0 - found, found], axis=1) if found.ndim == 1 else found
+
+    @available_if(_estimates_probabilities)  # type: ignore[untyped-decorator]
+    def predict_log_proba(self, X: Any) -> Floats:
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X)))

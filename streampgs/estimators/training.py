@@ -1,0 +1,96 @@
+"""From rows, labels and weights to a trained model, in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.data.distinct import Floats, dense_keys, distinct, sparse_keys, visits
+from streampgs.data.memory import MemoryRows
+from streampgs.encoding.encoding import Encoding
+from streampgs.estimators.features import (
+    Features,
+    MatrixFeatures,
+    Rows,
+    SparseFeatures,
+    TableFeatures,
+    is_arrow,
+    is_sparse,
+    joined,
+)
+from streampgs.options import EncodingOptions
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a user gave: a matrix of numbers, a sparse matrix in CSR form or a table, with a label and a weight for each row."""
+
+    rows: Any
+    labels: Floats
+    """Numbers of classes, or the numbers to predict."""
+    weights: Floats | None
+
+    def picked(self, picks: NDArray[np.int64], weights: Floats) -> Given:
+        return Given(self.rows[picks], self.labels[picks], weights)
+
+
+def without_repeats(given: Given) -> Given:
+    """One row for each different content, in the order of their contents. Rows of a table are compared after they were
+    encoded: see `memory_rows`."""
+    if is_arrow(given.rows):
+        return given
+    if is_sparse(given.rows):
+        keys = sparse_keys(np.asarray(given.rows.indptr, np.int64), given.rows.indices, given.rows.data)
+    else:
+        keys = dense_keys(given.rows)
+    found = distinct(keys, given.labels, given.weights)
+    return given.picked(found.picks, found.weights)
+
+
+def learned_features(given: Given, options: EncodingOptions) -> Features:
+    if is_sparse(given.rows):
+        return SparseFeatures(given.rows.shape[1])
+    if is_arrow(given.rows):
+        rows = given.rows if given.weights is None else given.rows.take(np.flatnonzero(given.weights > 0.0))
+        return TableFeatures.learned(rows, options)
+    return MatrixFeatures.learned(given.rows, options)
+
+
+def features_of(given: Given, encoding: Encoding | None, features: int) -> Features:
+    """Of a model that was trained on such rows."""
+    if is_sparse(given.rows):
+        return SparseFeatures(given.rows.shape[1])
+    if is_arrow(given.rows):
+        assert encoding is not None
+        return TableFeatures(encoding)
+    return MatrixFeatures(encoding, features)
+
+
+def memory_rows(given: Given, features: Features, classes: int) -> MemoryRows:
+    """`classes`: 0 for numbers."""
+    rows = joined(list(features.rows(given.rows)))
+    labels, weights = given.labels, given.weights
+    picks = np.arange(len(rows))
+    if is_arrow(given.rows):
+        found = distinct(_keys(rows), labels, weights)
+        picks, labels, weights = found.picks, labels[found.picks], found.weights
+    if weights is not None:
+        times = visits(weights)
+        picks, labels, weights = np.repeat(picks, times), np.repeat(labels, times), np.repeat(weights / times, times)
+        weights = weights / weights.mean()
+    targets = 2.0 * labels - 1.0 if classes == 2 else labels
+    return MemoryRows(
+        rows.bounds[picks], rows.bounds[picks + 1],
+        np.empty(0, np.uint32) if rows.indices is None else rows.indices,
+        rows.values, np.asarray(targets, np.float64),
+        np.empty(0) if weights is None or (weights == 1.0).all() else weights, rows.features,
+    )  # fmt: skip
+
+
+def _keys(rows: Rows) -> NDArray[np.uint64]:
+    if rows.indices is None:
+        return dense_keys(rows.values.reshape(len(rows), -1))
+    return sparse_keys(rows.bounds, rows.indices, rows.values)

@@ -1,0 +1,407 @@
+"""Estimators: the same rows give the same model, however they are given; and weights count like repeated rows."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.utils.validation import DataConversionWarning
+
+import streampgs
+from streampgs import StreamClassifier, StreamRegressor
+from streampgs.errors import InvalidInput
+
+ROWS, FEATURES = 120, 5
+
+
+def numbers(rows: int = ROWS, seed: int = 0) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
+    chance = np.random.default_rng(seed)
+    matrix = chance.normal(size=(rows, FEATURES)) * [1, 10, 0.1, 3, 1] + [0, 5, 1, -2, 0]
+    labels = (matrix @ [1.0, -0.2, 3.0, 0.5, 0.0] + chance.normal(size=rows) > 1.0).astype(int)
+    return matrix, labels
+
+
+def mixed_table(rows: int = 300) -> tuple[pd.DataFrame, np.ndarray[Any, Any]]:
+    chance = np.random.default_rng(3)
+    colors = chance.choice(["red", "green", "blue"], rows)
+    size = np.where(chance.random(rows) < 0.1, np.nan, chance.normal(100.0, 15.0, rows))
+    labels = np.where((colors == "red") ^ (chance.random(rows) < 0.05), "yes", "no")
+    return pd.DataFrame({"color": colors, "size": size, "on": chance.random(rows) < 0.5}), labels
+
+
+def bits(model: Any) -> bytes:
+    return model.coef_.tobytes() + np.asarray(model.intercept_).tobytes()
+
+
+# The same rows in other containers.
+
+
+def fitted_to(rows: Any, labels: Any, **options: Any) -> StreamClassifier:
+    return StreamClassifier(sigma=0.01, epochs=3, **options).fit(rows, labels)
+
+
+MATRIX, LABELS = numbers()
+NAMES = list("abcde")
+DENSE = {
+    "rows of Fortran": lambda: np.asfortranarray(MATRIX),
+    "lists": MATRIX.tolist,
+    "pandas": lambda: pd.DataFrame(MATRIX, columns=NAMES, index=np.arange(ROWS) + 7),
+    "polars": lambda: pl.DataFrame(MATRIX, schema=NAMES),
+    "pyarrow": lambda: pa.table(dict(zip(NAMES, MATRIX.T, strict=True))),
+    "chunks of pyarrow": lambda: pa.concat_tables(
+        pa.table(dict(zip(NAMES, part.T, strict=True))) for part in np.split(MATRIX, [1, 40])
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", DENSE)
+def test_dense_rows_in_any_container_give_the_same_bits(kind: str) -> None:
+    model = fitted_to(DENSE[kind](), LABELS)
+    assert bits(model) == bits(fitted_to(MATRIX, LABELS))
+    assert (
+        model.decision_function(DENSE[kind]()).tobytes()
+        == fitted_to(MATRIX, LABELS).decision_function(MATRIX).tobytes()
+    )
+
+
+SPARSE_ROWS = sparse.random(80, 40, 0.2, "csr", rng=np.random.default_rng(1))
+SPARSE_LABELS = np.asarray(SPARSE_ROWS.sum(axis=1)).ravel() > 4.0
+
+
+def wide_indices() -> Any:
+    rows = SPARSE_ROWS.copy()
+    rows.indices, rows.indptr = rows.indices.astype(np.int64), rows.indptr.astype(np.int64)
+    return rows
+
+
+def with_stored_zeros() -> Any:
+    rows = SPARSE_ROWS.tocoo()
+    places = np.concatenate([rows.row, [0]]), np.concatenate([rows.col, [0]])
+    zero = 0.0 if SPARSE_ROWS[0, 0] == 0.0 else pytest.fail("the first cell has a number")
+    return sparse.csr_matrix((np.concatenate([rows.data, [zero]]), places), shape=rows.shape)
+
+
+@pytest.mark.parametrize(
+    "container",
+    [sparse.csc_array, sparse.coo_matrix, sparse.csr_matrix, lambda _: wide_indices(), lambda _: with_stored_zeros()],
+)
+def test_sparse_rows_in_any_container_give_the_same_bits(container: Any) -> None:
+    model = fitted_to(container(SPARSE_ROWS), SPARSE_LABELS)
+    assert bits(model) == bits(fitted_to(SPARSE_ROWS, SPARSE_LABELS))
+    np.testing.assert_allclose(
+        model.decision_function(container(SPARSE_ROWS)), model.decision_function(SPARSE_ROWS.toarray()), rtol=1e-9
+    )
+
+
+def test_sparse_and_dense_rows_are_visited_in_the_same_order() -> None:
+    dense = StreamClassifier(sigma=0.01, epochs=3, standardize="off").fit(SPARSE_ROWS.toarray(), SPARSE_LABELS)
+    np.testing.assert_allclose(dense.coef_, fitted_to(SPARSE_ROWS, SPARSE_LABELS).coef_, rtol=1e-6, atol=1e-12)
+
+
+def test_scores_of_sparse_rows_are_those_of_the_same_dense_rows() -> None:
+    model = fitted_to(SPARSE_ROWS.toarray(), SPARSE_LABELS)
+    np.testing.assert_allclose(
+        model.decision_function(SPARSE_ROWS), model.decision_function(SPARSE_ROWS.toarray()), rtol=1e-12
+    )
+
+
+# Weights, order and repetition.
+
+
+def test_the_order_of_the_rows_changes_nothing() -> None:
+    order = np.random.default_rng(5).permutation(ROWS)
+    assert bits(fitted_to(MATRIX[order], LABELS[order])) == bits(fitted_to(MATRIX, LABELS))
+
+
+@pytest.mark.parametrize("as_rows", [np.asarray, sparse.csr_array, lambda m: pd.DataFrame(m, columns=NAMES)])
+@pytest.mark.parametrize(
+    "estimator", [StreamClassifier(), StreamRegressor(), StreamClassifier(class_weight="balanced")]
+)
+def test_a_weight_counts_like_repeated_rows(estimator: Any, as_rows: Any) -> None:
+    weights = np.random.default_rng(6).integers(0, 5, ROWS)
+    repeated = np.repeat(np.arange(ROWS), weights)
+    weighted = clone(estimator).fit(as_rows(MATRIX), LABELS, sample_weight=weights)
+    assert bits(weighted) == bits(clone(estimator).fit(as_rows(MATRIX[repeated]), LABELS[repeated]))
+    assert bits(weighted) != bits(clone(estimator).fit(as_rows(MATRIX), LABELS))
+
+
+def test_rows_of_mixed_tables_of_weight_0_are_left_out() -> None:
+    table, labels = mixed_table()
+    table.loc[:9, "color"] = "pink"
+    weights = np.ones(len(table))
+    weights[:10] = 0.0
+    assert bits(StreamClassifier().fit(table, labels, weights)) == bits(StreamClassifier().fit(table[10:], labels[10:]))
+
+
+def test_random_state_decides_the_order() -> None:
+    models = [fitted_to(MATRIX, LABELS, random_state=state) for state in (None, 0, 1, np.random.RandomState(1))]
+    assert bits(models[0]) == bits(models[1]) != bits(models[2]) != bits(models[3])
+
+
+# Tables.
+
+
+@pytest.mark.parametrize("container", [lambda t: t, pl.from_pandas, lambda t: pa.Table.from_pandas(t)])
+def test_a_table_of_strings_and_gaps_just_works(container: Any) -> None:
+    table, labels = mixed_table()
+    model = StreamClassifier().fit(container(table), labels)
+    assert model.score(container(table), labels) > 0.9
+    assert model.predict(container(table[:3])).tolist() == model.predict(container(table)).tolist()[:3]
+    assert model.feature_names_in_.tolist() == ["color", "size", "on"]
+    assert bits(model) == bits(StreamClassifier().fit(table, labels))
+
+
+def test_text_columns_are_split_into_words() -> None:
+    texts = ["good fine movie", "bad dull movie", "fine and good", "dull and bad"] * 10
+    labels = [1, 0, 1, 0] * 10
+    model = StreamClassifier(text=["review"]).fit(pd.DataFrame({"review": texts}), labels)
+    assert model.predict(pd.DataFrame({"review": ["good unknown words", "dull"]})).tolist() == [1, 0]
+
+
+def test_missing_numbers_count_as_the_mean() -> None:
+    frame = pd.DataFrame(MATRIX, columns=NAMES)
+    model = fitted_to(frame, LABELS)
+    gap, mean = frame[:1].copy(), frame[:1].copy()
+    gap["b"], mean["b"] = np.nan, frame["b"].mean()
+    np.testing.assert_allclose(model.decision_function(gap), model.decision_function(mean), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (lambda: pl.DataFrame({"when": [b"x"] * ROWS}), "no column can be a feature"),
+        (lambda: pd.DataFrame({"a": [1.0, "x"] * (ROWS // 2)}), "column cannot be read"),
+        (lambda: pl.DataFrame({"a": []}), "0 sample"),
+    ],
+)
+def test_a_table_that_cannot_be_used_is_refused(rows: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        StreamClassifier().fit(rows(), LABELS)
+
+
+def test_an_array_for_a_model_of_a_mixed_table_is_refused() -> None:
+    table, labels = mixed_table()
+    model = StreamClassifier().fit(pa.Table.from_pandas(table), labels)
+    with pytest.raises(InvalidInput, match=r"give a table with the columns"), pytest.warns(UserWarning, match="names"):
+        model.predict(np.ones((2, 3)))
+
+
+# Weights of features.
+
+
+def test_coefficients_are_in_the_units_of_the_columns() -> None:
+    model = fitted_to(MATRIX, LABELS)
+    expected = MATRIX @ model.coef_[0] + model.intercept_[0]
+    np.testing.assert_allclose(model.decision_function(MATRIX), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_shapes_are_those_of_scikit_learn() -> None:
+    two, three = fitted_to(MATRIX, LABELS), fitted_to(MATRIX, np.arange(ROWS) % 3)
+    assert (two.coef_.shape, two.intercept_.shape, two.predict_proba(MATRIX).shape) == ((1, 5), (1,), (ROWS, 2))
+    assert (three.coef_.shape, three.intercept_.shape, three.predict_proba(MATRIX).shape) == ((3, 5), (3,), (ROWS, 3))
+    regression = StreamRegressor(epochs=2).fit(MATRIX, LABELS)
+    assert (regression.coef_.shape, type(regression.intercept_)) == ((5,), float)
+
+
+def test_only_losses_with_probabilities_have_predict_proba() -> None:
+    assert hasattr(StreamClassifier(loss="modified-huber"), "predict_proba")
+    assert not hasattr(StreamClassifier(loss="hinge"), "predict_proba")
+
+
+# Labels and options.
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], [False, True], [3, 8], ["a", "b", "c"], [1.0, 2.0, 4.0, 9.0]])
+def test_predictions_have_the_type_of_the_labels(labels: list[Any]) -> None:
+    meant = np.array(labels)[np.arange(ROWS) % len(labels)]
+    model = StreamClassifier(epochs=2).fit(MATRIX, meant)
+    assert model.predict(MATRIX).dtype == meant.dtype
+    assert model.classes_.tolist() == labels
+    assert set(model.predict(MATRIX).tolist()) <= set(labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"loss": "squared"}, "loss"),
+        ({"sigma": -1.0}, "sigma"),
+        ({"loss": "cross"}, "loss"),
+        ({"class_weight": {7: 1.0}}, "class_weight"),
+        ({"class_weight": "even"}, "class_weight"),
+        ({"standardize": "maybe"}, "standardize"),
+    ],
+)
+def test_an_impossible_option_is_a_value_error(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        StreamClassifier(**options).fit(MATRIX, LABELS)
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        np.ndarray.tolist,
+        pd.Series,
+        lambda y: pd.Series(y, dtype="Int64"),
+        lambda y: pd.Series(y, dtype="category"),
+        pl.Series,
+        pa.array,
+        lambda y: pa.chunked_array([y[:7], y[7:]]),
+    ],
+)
+def test_labels_in_any_container_give_the_same_bits(container: Any) -> None:
+    for estimator in (StreamClassifier(epochs=2), StreamRegressor(epochs=2)):
+        expected = bits(clone(estimator).fit(MATRIX, LABELS))
+        assert bits(estimator.fit(MATRIX, container(LABELS))) == expected
+
+
+def test_a_column_of_labels_is_flattened_with_a_warning() -> None:
+    with pytest.warns(DataConversionWarning):
+        assert bits(StreamClassifier().fit(MATRIX, LABELS[:, None])) == bits(StreamClassifier().fit(MATRIX, LABELS))
+
+
+# Copies.
+
+
+@pytest.mark.parametrize("rows", ["numbers", "mixed"])
+def test_a_pickled_estimator_is_the_same_and_continues_the_same(rows: str, tmp_path: Path) -> None:
+    table, labels = (MATRIX, LABELS) if rows == "numbers" else mixed_table()
+    model = StreamClassifier().partial_fit(table, labels, np.unique(labels))
+    joblib.dump(model, tmp_path / "model")
+    for again in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model), joblib.load(tmp_path / "model")):
+        assert bits(again) == bits(model)
+        assert (again.predict_proba(table) == model.predict_proba(table)).all()
+        assert bits(again.partial_fit(table, labels)) == bits(copy.deepcopy(model).partial_fit(table, labels))
+
+
+def test_a_representation_for_notebooks() -> None:
+    assert "StreamClassifier" in StreamClassifier(sigma=0.5)._repr_html_()
+    assert repr(StreamClassifier(sigma=0.5)) == "StreamClassifier(sigma=0.5)"
+
+
+# More rows.
+
+
+def test_partial_fit_continues_and_is_deterministic() -> None:
+    def trained(parts: int) -> StreamClassifier:
+        model = StreamClassifier(sigma=0.01)
+        for part in np.array_split(np.arange(ROWS), parts):
+            model.partial_fit(MATRIX[part], LABELS[part], classes=[0, 1])
+        return model
+
+    assert bits(trained(4)) == bits(trained(4)) != bits(trained(3))
+    once = StreamClassifier(sigma=0.01).partial_fit(MATRIX, LABELS, classes=[0, 1])
+    before = bits(once)
+    assert bits(once.partial_fit(MATRIX, LABELS)) != before
+
+
+def test_partial_fit_after_fit_continues() -> None:
+    model = fitted_to(MATRIX, LABELS)
+    coef = model.coef_
+    model.partial_fit(MATRIX[:1], LABELS[:1])
+    assert 0.0 < np.abs(model.coef_ - coef).max() < 0.1 * np.abs(coef).max()
+
+
+def test_partial_fit_takes_classes_that_the_first_rows_lack() -> None:
+    model = StreamClassifier().partial_fit(MATRIX[:3], ["a", "b", "a"], classes=["a", "b", "c"])
+    model.partial_fit(MATRIX[:3], ["c", "c", "b"])
+    assert model.decision_function(MATRIX).shape == (ROWS, 3)
+    with pytest.raises(ValueError, match="'d' is not one of the classes"):
+        model.partial_fit(MATRIX[:1], ["d"])
+    with pytest.raises(ValueError, match="without classes"):
+        StreamClassifier().partial_fit(MATRIX, LABELS)
+
+
+# Files.
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    table, labels = mixed_table(600)
+    (tmp_path / "shards").mkdir()
+    for number, part in enumerate(np.array_split(np.arange(600), 3)):
+        pq.write_table(
+            pa.Table.from_pandas(table.iloc[part].assign(bought=labels[part])), tmp_path / f"shards/{number}.parquet"
+        )
+    return tmp_path / "shards"
+
+
+def test_shards_are_trained_on_as_a_run_that_can_be_resumed(shards: Path, tmp_path: Path) -> None:
+    table, labels = mixed_table(600)
+    model = StreamClassifier(epochs=2).fit(shards=str(shards), label="bought", run=tmp_path / "run")
+    assert model.classes_.tolist() == ["no", "yes"]
+    assert model.score(table, labels) > 0.9
+    assert (model.predict(table) == streampgs.Model.load(tmp_path / "run").predict(table)).all()
+    before = bits(model)
+    assert bits(model.resume(epochs=4)) != before
+    assert bits(model) == bits(pickle.loads(pickle.dumps(model)))
+
+
+def test_whole_numbers_in_shards_are_classes_to_a_classifier(tmp_path: Path) -> None:
+    chance = np.random.default_rng(8)
+    grades = chance.integers(0, 40, 2000)
+    pq.write_table(pa.table({"points": grades * 10.0, "grade": grades}), tmp_path / "a.parquet")
+    model = StreamClassifier(epochs=1, sigma=1e-3).fit(shards=tmp_path / "a.parquet", label="grade")
+    assert model.classes_.tolist() == list(range(40))
+
+
+def test_classes_of_shards_are_weighted(shards: Path) -> None:
+    table, _ = mixed_table(600)
+    shares = [
+        (
+            StreamClassifier(epochs=1, class_weight=weight).fit(shards=shards, label="bought").predict(table) == "yes"
+        ).mean()
+        for weight in ({"no": 1.0, "yes": 1e-3}, "balanced", {"no": 1e-3, "yes": 1.0})
+    ]
+    assert shares[0] == 0.0 < shares[1] < shares[2] == 1.0
+
+
+def test_shards_need_no_run(shards: Path) -> None:
+    table, labels = mixed_table(600)
+    model = StreamClassifier().fit(shards=shards, label="bought")
+    assert model.score(table, labels) > 0.9
+    with pytest.raises(ValueError, match="without a run"):
+        model.resume()
+    with pytest.raises(ValueError, match="in addition"):
+        model.fit(table, labels, shards=shards)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "table"])
+def test_rows_beyond_the_memory_budget_are_trained_on_from_files(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, labels = mixed_table()
+    rows, meant = {"dense": (MATRIX, LABELS), "sparse": (SPARSE_ROWS, SPARSE_LABELS), "table": (table, labels)}[kind]
+    weights = np.arange(len(meant)) % 2 + 0.5
+    monkeypatch.setattr("streampgs.estimators.base.bytes_in_memory", lambda given: 10**12)
+    model = StreamClassifier(epochs=5).fit(rows, meant, sample_weight=weights)
+    monkeypatch.undo()
+    in_memory = StreamClassifier(epochs=5).fit(rows, meant, sample_weight=weights)
+    assert model.coef_.shape == in_memory.coef_.shape
+    assert (model.predict(rows) == in_memory.predict(rows)).mean() > 0.8
+    with pytest.raises(ValueError, match="partial_fit after a fit that trained from files"):
+        model.partial_fit(rows, meant)
+
+
+# Without scikit-learn.
+
+
+def test_scikit_learn_is_imported_only_for_estimators() -> None:
+    code = "import sys, streampgs, streampgs.api, streampgs.cli; sys.exit('sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_without_scikit_learn_the_remedy_is_named() -> None:
+    code = "import sys; sys.modules['sklearn'] = None; import streampgs; streampgs.StreamClassifier"
+    found = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert "pip install 'scikit-learn>=1.6'" in found.stderr
