@@ -111,6 +111,9 @@ class EncodingOptions(Checked):
         return replace(self, standardize="auto") != EncodingOptions() or self.standardize == "on"
 
 
+LabelType = Literal["boolean", "integer", "number", "string"]
+
+
 @dataclass(frozen=True)
 class LabelOptions:
     """What is predicted, and how much each row counts."""
@@ -130,6 +133,8 @@ class LabelOptions:
         "hundreds of whole numbers.", shown="found in the labels")
     joined_classes: int = 0
     """The last classes, in order of arrival: the data did not have them when the run started."""
+    label_type: LabelType = "number"
+    """Of the labels in the table, if one label column holds classes."""
     label_pairs: tuple[tuple[str, str] | None, ...] = ()
     """With several label columns: the strings of each, the negative one first; None: it holds numbers."""
     class_weight: Literal["balanced"] | tuple[float, ...] | None = option(None,
