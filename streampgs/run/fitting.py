@@ -78,6 +78,8 @@ def _remedy(forecast: Forecast, beyond: int, form: RowForm, resources: Resources
         remedies.append(f"--hash-bits {_fitting_bits(forecast, beyond, encoding)}")
     if models > max(1, len(classes), len(options.labels)):
         remedies.append(f"a known --sigma ({models} models are trained now)")
+    if options.feature_count is not None:
+        remedies.append(f"a --feature-count below {options.feature_count:,}")
     if len(classes) > _MANY_CLASSES:
         remedies.append(f"fewer classes than {len(classes):,}")
     return f"use {', or '.join(remedies)}" if remedies else "leave out columns with --ignore, or use a larger machine"

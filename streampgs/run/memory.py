@@ -125,8 +125,8 @@ def _group_folders(root: Path) -> Iterator[tuple[str, Path, Path]]:
         if number == "0" or "memory" in controllers.split(","):
             own["cgroup2" if number == "0" else "cgroup"] = PurePosixPath(path)
     for line in _lines(root / "proc/self/mountinfo"):
-        mount, _, system = line.partition(" - ")
-        kind, options = system.split()[0], system.split()[-1].split(",")
+        mount, _, file_system = line.partition(" - ")
+        kind, options = file_system.split()[0], file_system.split()[-1].split(",")
         if kind not in own or (kind == "cgroup" and "memory" not in options):
             continue
         # In a container the mounted hierarchy may begin at the container's group.
