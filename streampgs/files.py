@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
+import secrets
 import stat
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, BinaryIO
 
-from streampgs.errors import OptionError
+from streampgs.errors import OptionError, StreampgsError
 
 
 def new_file(path: Path) -> int:
@@ -71,3 +75,80 @@ def sync_folder(folder: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+_TEMPORARY = ".streampgs-writing-"
+_OF_THE_NAME = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
+
+
+@contextmanager
+def writing(path: Path, replace: bool) -> Iterator[BinaryIO]:
+    """A new file, which gets its name when it is complete and on disk. An existing file is kept unless `replace` is set.
+    Files of that kind that killed processes left in the folder are removed."""
+    if not replace and os.path.lexists(path):
+        raise _exists(path)
+    temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}")
+    with _explaining(path):
+        remove_leftovers(path.parent, f"{_TEMPORARY}*")
+        file = open(new_file(temporary), "wb")  # noqa: SIM115 -- closed below
+    try:
+        with file:
+            yield _Explained(file, path)  # type: ignore[misc]
+            with _explaining(path):
+                file.flush()
+                os.fsync(file.fileno())
+                _publish(temporary, path, replace)
+                sync_folder(path.parent)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _publish(temporary: Path, path: Path, replace: bool) -> None:
+    if not replace:
+        try:
+            os.link(temporary, path)  # fails if the file exists by now
+            return
+        except FileExistsError as error:
+            raise _exists(path) from error
+        except OSError:  # a file system without links
+            if os.path.lexists(path):
+                raise _exists(path) from None
+    os.replace(temporary, path)
+
+
+def _exists(path: Path) -> OptionError:
+    return OptionError(f"'{path}' exists already", "name another file, or give --force to overwrite it")
+
+
+@contextmanager
+def _explaining(path: Path) -> Iterator[None]:
+    """Errors of the name are errors of the option; others are faults of the machine."""
+    try:
+        yield
+    except OSError as error:
+        found = f"'{path}' cannot be written: {error.strerror or error}"
+        if error.errno in _OF_THE_NAME:
+            raise OptionError(found, "name a file in a folder that exists and may be written to") from error
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        raise StreampgsError(
+            found,
+            "free some space, then run the command again" if full else "fix the cause, then run the command again",
+        ) from error
+
+
+class _Explained(io.RawIOBase):
+    """A file whose errors of writing name it."""
+
+    def __init__(self, file: BinaryIO, path: Path) -> None:
+        self._file = file
+        self._path = path
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        with _explaining(self._path):
+            return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()

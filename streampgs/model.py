@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ class Model:
     """How to continue, if training was paused before its limit."""
     encoding: Encoding | None = None
     """How columns of tables become features; None: rows hold features."""
+    threshold: float | None = None
+    """The probability from which on the positive class of two is predicted; None: a score above 0."""
 
     @staticmethod
     def load(run: str | Path) -> Model:
@@ -98,8 +100,22 @@ class Model:
         """How its scores become predictions."""
         classes = len(self.classes_) if self.classes_ is not None else 0
         return Task(
-            LOSSES[self.settings.loss], self.settings.shape, classes if self.options.multiclass else min(classes, 2)
+            LOSSES[self.settings.loss],
+            self.settings.label_shape,
+            classes if self.options.multiclass else min(classes, 2),
+            self.threshold,
         )
+
+    def with_threshold(self, threshold: float) -> Model:
+        """The same model; it predicts the positive class from this probability on."""
+        if not (self.task.classes == 2 and self.task.estimates):
+            usable = " or ".join(name for name, loss in LOSSES.items() if loss.probability is not None)
+            kind = f"{self.task.classes} classes" if self.classifies else "numbers as labels"
+            raise OptionError(
+                f"--threshold {threshold:g} for a model of loss {self.settings.loss} with {kind}",
+                f"leave it out: it needs two classes, and --loss {usable}",
+            )
+        return replace(self, threshold=threshold)
 
     def decision_function(self, rows: Any, offset: Any = None) -> Vector:
         """<w, x> + b for each row; unknown features add nothing. With several classes or labels: a column for each.
@@ -130,8 +146,7 @@ class Model:
         classes = self.classes_
         if classes is None:
             return self.task.loss.prediction(scores)
-        chosen = scores.argmax(axis=1) if self.options.multiclass else (scores > 0.0).astype(np.intp)
-        return np.asarray(classes[chosen])
+        return np.asarray(classes[self.task.chosen(scores)])
 
     def probabilities(self, scores: Vector) -> Vector | None:
         """Of the positive class, or of each class, so that they add up to 1; None if the loss estimates none."""

@@ -7,10 +7,11 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
@@ -54,9 +55,14 @@ def _write(text: str, stream: TextIO) -> None:
     try:
         click.echo(text, file=stream)
     except BrokenPipeError:
-        # Python flushes its streams at exit, which would fail once more.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-        raise SystemExit(_CLOSED_PIPE) from None
+        end_of_pipe(stream)
+
+
+def end_of_pipe(stream: TextIO) -> NoReturn:
+    """End the process: nobody reads the stream any more."""
+    # Python flushes its streams at exit, which would fail once more.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    raise SystemExit(_CLOSED_PIPE) from None
 
 
 def say_note(message: str) -> None:
@@ -146,6 +152,24 @@ def stop_on_signals(stop: StopRequest) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, ask)
+
+
+@contextmanager
+def exiting_on_signals() -> Iterator[None]:
+    """While it lasts, SIGTERM and SIGHUP raise SystemExit, so that temporary files are removed. A closed pipe ends the
+    process in the same way."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(EXIT_CODES[signal.Signals(number).name])
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    except BrokenPipeError:
+        end_of_pipe(sys.stdout)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def end_of_signals() -> None:

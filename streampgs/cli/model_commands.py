@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from streampgs.cli.console import AsJson, print_json, print_result, say, say_note, say_skipped, say_warning
+from streampgs.cli.console import (
+    AsJson,
+    exiting_on_signals,
+    print_json,
+    print_result,
+    say,
+    say_note,
+    say_skipped,
+    say_warning,
+)
 from streampgs.cli.options import Command
+from streampgs.errors import OptionError, counted
 from streampgs.option_fields import build
 from streampgs.options import EncodingOptions, EvaluateOptions, InspectOptions, ModelOptions, PredictOptions, Resources
 
@@ -41,7 +51,9 @@ def inspect(target: tuple[str, ...], top: int = 0, json: bool = False, **options
         result = inspect_run(Path(target[0]), top)
         print_result(run_text(result), result, json)
     else:
-        data_options: dict[str, Any] = {name: options.pop(name) for name in ("label", "memory") if name in options}
+        data_options: dict[str, Any] = {
+            name: options.pop(name) for name in ("label", "memory", "where") if name in options
+        }
         model, resources = build("train", data_options, ModelOptions, Resources)
         result = inspect_data(target, model, EncodingOptions(**options), resources)
         for warning in result["warnings"]:
@@ -71,58 +83,73 @@ def history(run: Path, json: bool = False) -> int:
 @click.command("evaluate", cls=Command, short_help="Measure a model on other rows.", kinds=(EvaluateOptions, AsJson))
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("data", nargs=-1, required=True)
-def evaluate(run: Path, data: tuple[str, ...], on_bad_row: str = "error", json: bool = False) -> int:
-    """Measure the model of RUN on DATA: loss, accuracy and AUC; for numbers mean squared error and R².
+def evaluate(run: Path, data: tuple[str, ...], json: bool = False, **given: Any) -> int:
+    """Measure the model of RUN on DATA: for classes accuracy, precision, recall, AUC and calibration; for numbers R² and
+    errors. Beside each metric: what the best constant prediction gets.
 
     \b
       streampgs evaluate my-run test-shards/
+      streampgs evaluate my-run test-shards/ --by country
       streampgs evaluate my-run 'test/*.parquet' --on-bad-row skip --json
     """
+    from streampgs.cli.evaluation_text import evaluation_text
     from streampgs.evaluation import evaluate as evaluate_model
     from streampgs.model import Model
 
+    [options] = build("evaluate", given, EvaluateOptions)
     model = Model.load(run)
     _say_state(model)
-    result = evaluate_model(model, data, on_bad_row == "skip")
-    _say_result(result)
-    if json:
-        print_json(result)
+    result = evaluate_model(model, data, options.on_bad_row == "skip", options.by, options.threshold, options.where)
+    print_result(evaluation_text(result), result, json)
+    _say_left_out(result, given="where" in given)
+    say_skipped(result.get("skipped_rows", {}))
+    if result.get("unknown_class_rows"):
+        say_note(
+            f"{counted(result['unknown_class_rows'], 'row')} of classes that the model does not know: errors of the accuracy"
+        )
+    if result.get("unknown_entries"):
+        say_note(f"{result['unknown_entries']:,} entries belong to features that the model does not have")
     return 0
 
 
-def _say_result(result: dict[str, Any]) -> None:
-    from streampgs.metrics import METRICS
-
-    say(f"{'rows':<9} {result['rows']:,}")
-    for name, metric in METRICS.items():
-        if name in result:
-            value = "unknown" if result[name] is None else f"{result[name]:.6g}"
-            say(f"{name:<9} {value:<11} {metric.title}")
-    for label, figures in result.get("labels", {}).items():
-        known = (f"{name} {value:.6g}" for name, value in figures.items() if value is not None)
-        say(f"{label:<9} " + ", ".join(known))
-    say_skipped(result.get("skipped_rows", {}))
-    if result.get("unknown_entries"):
-        say_note(f"{result['unknown_entries']:,} entries belong to features that the model does not have")
-
-
-@click.command("predict", cls=Command, short_help="Write a prediction for each row.", kinds=(PredictOptions,))
+@click.command("predict", cls=Command, short_help="Write a prediction for each row.", kinds=(PredictOptions, AsJson))
 @click.argument("run", type=click.Path(path_type=Path))
 @click.argument("data", nargs=-1, required=True)
-def predict(run: Path, data: tuple[str, ...], out: Path, on_bad_row: str = "error") -> int:
+def predict(run: Path, data: tuple[str, ...], json: bool = False, **given: Any) -> int:
     """Write the score, prediction and probability of each row of DATA, in the order of the rows.
 
     \b
       streampgs predict my-run new-shards/ --out predictions.parquet
+      streampgs predict my-run new-shards/ --out predictions.csv --keep customer --keep day
+      streampgs predict my-run new-shards/ --out - | another-program
     """
-    from streampgs.evaluation import predict as predict_rows
     from streampgs.model import Model
+    from streampgs.prediction import STREAM
+    from streampgs.prediction import predict as predict_rows
 
+    [options] = build("predict", given, PredictOptions)
+    if json and options.out == STREAM:
+        raise OptionError("--json with --out -: both write to standard output", "leave out one of them")
     model = Model.load(run)
     _say_state(model)
-    rows = predict_rows(model, data, out, on_bad_row == "skip")
-    say(f"wrote {rows:,} predictions to {out}")
+    with exiting_on_signals():
+        result = predict_rows(
+            model, data, options.out, options.on_bad_row == "skip", options.keep, options.force, options.threshold,
+            options.where,
+        )  # fmt: skip
+    _say_left_out(result, given=True)
+    say_skipped(result.get("skipped_rows", {}))
+    if json:
+        print_json(result)
+    elif options.out != STREAM:
+        say(f"wrote {counted(result['rows'], 'prediction')} to {options.out}")
     return 0
+
+
+def _say_left_out(result: dict[str, Any], given: bool) -> None:
+    if "where" in result:
+        whose = "" if given else " of the run; --where true takes all rows"
+        say_note(f'{counted(result["left_out"], "row")} left out by --where "{result["where"]}"{whose}')
 
 
 def _say_state(model: Model) -> None:

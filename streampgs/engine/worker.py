@@ -27,7 +27,7 @@ class Worker:
         """The first row not yet trained on."""
         self.window: Window | None = None
         self.skipped: Counter[int] = Counter()
-        """How many rows were skipped, by reason."""
+        """How many different rows were skipped, by reason."""
 
     @property
     def epochs(self) -> float:
@@ -44,7 +44,7 @@ class Worker:
                 self.window = window
                 return window
             assert window.plan is not None
-            self.skipped.update(window.skipped)
+            self._count_skipped(window)
             self.cursor = window.plan.next
             self.source.release(window)
             if self.cursor.epoch > first_epoch + 1:
@@ -56,8 +56,12 @@ class Worker:
         assert window is not None
         assert window.plan is not None
         if self.cursor.row == 0:
-            self.skipped.update(window.skipped)
+            self._count_skipped(window)
         self.cursor = self.cursor.at_row(row) if row < window.rows else window.plan.next
+
+    def _count_skipped(self, window: Window) -> None:
+        """Each row once: later epochs skip the same rows."""
+        self.skipped.update(window.skipped - window.skipped_before)
 
     def release(self) -> None:
         """All rows of the window have been trained on."""

@@ -61,6 +61,8 @@ class Pieces:
     stop: Ints
     picks: tuple[Ints, ...] | None = None
     """Rows drawn from each piece (repeats allowed), counted from its start; None: every row once."""
+    repeated: NDArray[np.bool_] | None = None
+    """Which pieces were visited before: in an earlier epoch, or as an earlier copy; None: unknown."""
 
     def rows(self) -> int:
         if self.picks is not None:
@@ -112,13 +114,14 @@ class _PartLayout:
     def length(self) -> int:
         return self.layers[-1][1]
 
-    def blocks(self, numbers: Ints) -> Ints:
-        """The blocks with these numbers in the part."""
+    def blocks(self, numbers: Ints) -> tuple[Ints, Ints]:
+        """The blocks with these numbers in the part, and which copy each is."""
         run = np.searchsorted([run.start for run in self.runs], numbers, side="right") - 1
         starts, firsts, stops = (
             np.array([getattr(run, name) for run in self.runs]) for name in ("start", "first_block", "stop_block")
         )
-        return np.asarray(firsts[run] + (numbers - starts[run]) % (stops - firsts)[run])
+        copies, blocks = np.divmod(numbers - starts[run], (stops - firsts)[run])
+        return firsts[run] + blocks, copies
 
 
 @dataclass(frozen=True)
@@ -126,11 +129,13 @@ class _Ahead:
     group: Ints
     start: Ints
     stop: Ints
+    copy: Ints
     reached_bytes: NDArray[np.float64]
     is_all: bool
     """Whether no later block could share a window with these."""
     large_group: int
     """The next group, if it exceeds a window; else -1."""
+    large_copy: int
 
 
 class Schedule:
@@ -225,14 +230,8 @@ class Schedule:
     # The order of an epoch.
 
     def _whole(self, epoch: int, arrivals: tuple[Arrival, ...]) -> NDArray[np.bool_]:
-        groups = _known(arrivals, (epoch, _FAR, _FAR))
-        first_epoch = np.empty(groups, np.int64)
-        known = 0
-        for arrival in arrivals:
-            if arrival.epoch <= epoch:
-                first_epoch[known : arrival.groups] = arrival.epoch
-                known = arrival.groups
-        fresh = first_epoch == epoch
+        fresh = _fresh(epoch, arrivals)
+        groups = len(fresh)
         return np.asarray(self.groups.decoded[:groups] & (fresh | ~self.groups.cached[:groups]))
 
     def _live_rows(self, cursor: Cursor) -> Ints:
@@ -266,8 +265,8 @@ class Schedule:
             layers.append((arrival.position, run.stop))
         return _PartLayout(whole, starts, runs, layers)
 
-    def _blocks_at(self, cursor: Cursor, layout: _PartLayout, positions: Ints) -> Ints:
-        """Numbers of the blocks at `positions` of the cursor's part.
+    def _blocks_at(self, cursor: Cursor, layout: _PartLayout, positions: Ints) -> tuple[Ints, Ints]:
+        """Numbers of the blocks at `positions` of the cursor's part, and which copy each is.
 
         A layer (first position, known length) permutes the blocks that its predecessor had left and the new ones.
         """
@@ -293,19 +292,21 @@ class Schedule:
         if len(ahead.group) == 0:
             if ahead.large_group < 0:
                 raise _no_place()
-            return self._part_of_large_group(cursor, ahead.large_group, part_end)
+            return self._part_of_large_group(cursor, ahead.large_group, ahead.large_copy, part_end)
         fits = max(1, int(np.searchsorted(ahead.reached_bytes, self._share(ahead), side="right")))
-        pieces = Pieces(ahead.group[:fits], ahead.start[:fits], ahead.stop[:fits])
+        group, copy = ahead.group[:fits], ahead.copy[:fits]
+        repeated = ~_fresh(cursor.epoch, cursor.arrivals)[group] | (copy > 0)
+        pieces = Pieces(group, ahead.start[:fits], ahead.stop[:fits], repeated=repeated)
         return self._plan(cursor, _after(cursor, cursor.position + fits, part_end), pieces)
 
     def _blocks_ahead(self, cursor: Cursor, layout: _PartLayout, stop_at: int) -> _Ahead:
         """Enough blocks from the cursor on for two windows, up to `stop_at` or to a group that exceeds a window."""
         whole, block_starts = layout.whole, layout.starts
-        parts: list[tuple[Ints, Ints, Ints]] = [(np.empty(0, np.int64),) * 3]
-        position, reached, large_group = cursor.position, 0.0, -1
+        parts: list[tuple[Ints, Ints, Ints, Ints]] = [(np.empty(0, np.int64),) * 4]
+        position, reached, large_group, large_copy = cursor.position, 0.0, -1, 0
         while position < stop_at and reached < 2 * self.sizes.window_bytes and large_group < 0:
             positions = np.arange(position, min(stop_at, position + _LOOK_AHEAD), dtype=np.int64)
-            blocks = self._blocks_at(cursor, layout, positions)
+            blocks, copy = self._blocks_at(cursor, layout, positions)
             if blocks.min() < 0 or blocks.max() >= block_starts[-1]:
                 raise _no_place()
             group = np.searchsorted(block_starts, blocks, side="right") - 1
@@ -320,21 +321,22 @@ class Schedule:
             )
             if large.any():
                 count = int(np.argmax(large))
-                large_group = int(group[count])
-                group, start, stop = group[:count], start[:count], stop[:count]
-            parts.append((group, start, stop))
+                large_group, large_copy = int(group[count]), int(copy[count])
+                group, start, stop, copy = group[:count], start[:count], stop[:count], copy[:count]
+            parts.append((group, start, stop, copy))
             reached += float(((stop - start) * self.groups.row_bytes[group]).sum())
             position += len(group)
-        group, start, stop = (np.concatenate(column) for column in zip(*parts, strict=True))
+        group, start, stop, copy = (np.concatenate(column) for column in zip(*parts, strict=True))
         reached_bytes = np.cumsum((stop - start) * self.groups.row_bytes[group])
-        return _Ahead(group, start, stop, reached_bytes, position >= stop_at or large_group >= 0, large_group)
+        is_all = position >= stop_at or large_group >= 0
+        return _Ahead(group, start, stop, copy, reached_bytes, is_all, large_group, large_copy)
 
     def _share(self, ahead: _Ahead) -> float:
         """Bytes for the next window. The last two windows are made equal, because a small window would mix badly."""
         left, most = float(ahead.reached_bytes[-1]), float(self.sizes.window_bytes)
         return left / 2 if ahead.is_all and most < left <= _HALVED * most else most
 
-    def _part_of_large_group(self, cursor: Cursor, group: int, part_end: int) -> WindowPlan:
+    def _part_of_large_group(self, cursor: Cursor, group: int, copy: int, part_end: int) -> WindowPlan:
         """A window of some slices of a group that exceeds a window. The slices have their own random order."""
         slices, slice_rows = int(self.slices[group]), int(self.slice_rows[group])
         fitting = max(1, int(self.sizes.window_bytes // (slice_rows * self.groups.row_bytes[group])))
@@ -343,7 +345,9 @@ class Schedule:
         key = key_of(self.seed, "slices", cursor.epoch, group)
         part = permuted(key, slices, np.arange(first, stop, dtype=np.int64))
         start = part * slice_rows
-        pieces = Pieces(np.full(len(part), group), start, np.minimum(start + slice_rows, self.groups.rows[group]))
+        stops = np.minimum(start + slice_rows, self.groups.rows[group])
+        repeated = np.full(len(part), copy > 0 or not _fresh(cursor.epoch, cursor.arrivals)[group])
+        pieces = Pieces(np.full(len(part), group), start, stops, repeated=repeated)
         following = replace(cursor, slice=stop) if stop < slices else _after(cursor, cursor.position + 1, part_end)
         return self._plan(cursor, following, pieces, blocks=1)
 
@@ -364,7 +368,8 @@ class Schedule:
         start = part[firsts] * self.slice_rows[group[firsts]]
         stop = np.minimum(start + self.slice_rows[group[firsts]], self.groups.rows[group[firsts]])
         picks = tuple(np.split(inside - np.repeat(start, np.diff(firsts, append=len(row))), firsts[1:]))
-        pieces = Pieces(group[firsts], start, stop, picks)
+        repeated = ~_fresh(cursor.epoch, cursor.arrivals)[group[firsts]]
+        pieces = Pieces(group[firsts], start, stop, picks, repeated)
         return self._plan(cursor, _after(cursor, stop_at, total), pieces)
 
     def _row_starts(self, cursor: Cursor, groups: int) -> Ints:
@@ -388,6 +393,17 @@ def _no_place() -> RunError:
 def _key(seed: int, purpose: str, cursor: Cursor, *counters: int) -> int:
     part = (f"part {cursor.part}",) if cursor.part else ()
     return key_of(seed, purpose, cursor.epoch, *counters, *part)
+
+
+def _fresh(epoch: int, arrivals: tuple[Arrival, ...]) -> NDArray[np.bool_]:
+    """Which of the groups known in an epoch have arrived in it."""
+    first_epoch = np.empty(_known(arrivals, (epoch, _FAR, _FAR)), np.int64)
+    known = 0
+    for arrival in arrivals:
+        if arrival.epoch <= epoch:
+            first_epoch[known : arrival.groups] = arrival.epoch
+            known = arrival.groups
+    return np.asarray(first_epoch == epoch)
 
 
 def _known(arrivals: tuple[Arrival, ...], place: Place) -> int:

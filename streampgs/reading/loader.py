@@ -155,6 +155,7 @@ class WindowFiller:
         if filling.decoding.running and not self._ahead:
             pa.default_memory_pool().release_unused()
         window.complete(found.largest_index, found.skipped, found.dropped)
+        window.skipped_before = _skipped_before(plan, found)
 
     def sample(self, most_bytes: int) -> Window:
         """About so many bytes of rows, in blocks evenly spread over the catalog; all rows if there are fewer."""
@@ -302,6 +303,18 @@ def _row_numbers(plan: WindowPlan, catalog: Catalog) -> Ints:
     numbers = np.empty_like(as_read)
     numbers[shuffled(np.uint64(plan.shuffle_key), len(as_read))] = as_read
     return numbers
+
+
+def _skipped_before(plan: WindowPlan, found: Found) -> Counter[int]:
+    """The skipped rows of pieces that were visited before."""
+    pieces = plan.pieces
+    if not found.dropped or pieces.repeated is None or not pieces.repeated.any():
+        return Counter()
+    sizes = pieces.stop - pieces.start if pieces.picks is None else [len(rows) for rows in pieces.picks]
+    repeated = np.repeat(pieces.repeated, sizes)
+    in_slots = np.empty_like(repeated)
+    in_slots[shuffled(np.uint64(plan.shuffle_key), len(repeated))] = repeated
+    return Counter(np.concatenate(found.reasons)[in_slots[np.concatenate(found.dropped)]].tolist())
 
 
 class _GroupDamaged(Exception):

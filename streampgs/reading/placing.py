@@ -32,6 +32,8 @@ class RowRules:
     skip_bad_rows: bool
     features: int | None
     """The number of features, if it is fixed."""
+    keep_unknown: bool = False
+    """Whether rows of classes that the model does not know are kept. Their label is NaN."""
 
     @property
     def unrepeated(self) -> bool:
@@ -108,7 +110,9 @@ class RowPlacer:
     ) -> None:
         """Copy the rows in `picks` (None: all) to their slots in the window."""
         faults = block.faults.copy()
-        targets, weights = targets_of(block, self.rules.columns, self.rules.classifies, origin.layout.classes, faults)
+        targets, weights = targets_of(
+            block, self.rules.columns, self.rules.classifies, origin.layout.classes, faults, self.rules.keep_unknown
+        )
         values = _NO_VALUES if block.values is None else block.values
         width = self.width_of(origin.layout) or 0
         if block.indices is None:
@@ -161,16 +165,24 @@ class RowPlacer:
 
 
 def targets_of(
-    block: RowBlock, columns: Columns, classifies: bool, known_classes: int | None, faults: NDArray[np.uint8]
+    block: RowBlock,
+    columns: Columns,
+    classifies: bool,
+    known_classes: int | None,
+    faults: NDArray[np.uint8],
+    keep_unknown: bool = False,
 ) -> tuple[Floats, Floats]:
     """The number that a model learns from each label, a column for each label where there are several, and the weights
-    of the rows. Labels that cannot be used are marked in `faults`."""
+    of the rows. Labels that cannot be used are marked in `faults`; with `keep_unknown` an unknown class is NaN instead."""
     found = []
     for codes, spec in zip(block.labels.T, columns.specs, strict=True):
         finite = np.isfinite(codes)
         if classifies:
             codes, unknown, reason = spec.targets(codes, known_classes)
-            faults[finite & unknown] = reason
+            if keep_unknown:
+                codes = np.where(unknown, np.nan, codes)
+            else:
+                faults[finite & unknown] = reason
         else:
             faults[finite & (codes < spec.lowest)] = LABEL_TOO_LOW
         found.append(codes)

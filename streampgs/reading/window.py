@@ -65,6 +65,8 @@ class Window:
         """Of all rows; `values` may be longer."""
         self.largest_index = -1
         self.skipped: Counter[int] = Counter()
+        self.skipped_before: Counter[int] = Counter()
+        """Those of the skipped rows that were visited, and skipped, before."""
         self.kept: NDArray[np.bool_] | None = None
         """Which of the requested rows are in the window, in their order; None: all."""
         self.seen: NDArray[np.bool_] | None = None
@@ -85,6 +87,12 @@ class Window:
         """Entries given to rows so far, if rows get them one block after the other."""
         self._turns = threading.Condition()
         self._copying = 0
+
+    @property
+    def is_whole_table(self) -> bool:
+        """Whether it is one whole epoch."""
+        span = self.plan
+        return span is not None and span.start.begins_epoch and span.next.epoch == span.start.epoch + 1
 
     def reserve(self, name: str, size: int) -> NDArray[Any]:
         """The array of that name with `size` entries of undefined content."""
@@ -174,7 +182,7 @@ class Window:
         """Finish after all rows were copied; leave out the dropped ones."""
         self.entries = int(self.stops.sum() - self.starts.sum())
         self.largest_index = largest_index
-        self.skipped = skipped
+        self.skipped, self.skipped_before = skipped, Counter()
         if dropped:
             self.drop(np.concatenate(dropped))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -12,7 +12,7 @@ from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.labels import LabelSpec
-from streampgs.encoding.plan import Plan, refuse_doubles
+from streampgs.encoding.plan import Plan, is_pandas_index, refuse_doubles
 from streampgs.encoding.rows import FEATURES, INDICES
 from streampgs.errors import DataError, OptionError
 from streampgs.expressions.expression import Expression, check_condition, check_label
@@ -67,6 +67,11 @@ class Columns:
         """How many classes are known; None: they are not listed, or there are several label columns."""
         classes = self.specs[0].classes if len(self.labels) == 1 else None
         return None if classes is None else len(classes)
+
+    @property
+    def unlabelled(self) -> Columns:
+        """For rows that are to be predicted: labels and weights are not read."""
+        return replace(self, label=None, weight=None, label_specs=(), computed=())
 
     @property
     def needed(self) -> set[str]:
@@ -140,7 +145,7 @@ def _ready_layout(schema: pa.Schema, columns: Columns, shard: str) -> Layout:
     computed = set(map(str, columns.computed))
     for role, name in columns.roles:
         if name not in computed and schema.names.count(name) != 1:
-            raise _no_column(role, name, schema.names, shard)
+            raise NoColumn(role, name, schema.names, shard)
         kind = leaves[name] if name in computed else schema.field(name).type
         if not (_is_number(kind) or pa.types.is_boolean(kind)):
             raise DataError(
@@ -172,6 +177,12 @@ def holds_features(schema: pa.Schema) -> bool:
     """Whether a table holds lists of features: `indices` and perhaps `values`, or `features`."""
     name = "indices" if "indices" in schema.names else "features"
     return name in schema.names and _LISTS[name][0](schema.field(name).type)
+
+
+def holds_only_features(schema: pa.Schema, taken: Collection[str]) -> bool:
+    """Whether there are no other columns than lists of features and those that have another role."""
+    others = set(schema.names) - set(taken) - {name for name in schema.names if is_pandas_index(name)}
+    return holds_features(schema) and others <= ({"indices", "values"} if "indices" in schema.names else {"features"})
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -215,10 +226,7 @@ def _encoded_layout(
                 continue
             found = types.class_of(leaves[name])
             if not kind_of(column).fits(column, found):
-                raise DataError(
-                    f"shard '{shard}': column '{name}' is of type {leaves[name]}; a {column.holds} is expected",
-                    f"write it with the type of the training data, or train without it (train --ignore {name})",
-                )
+                raise _other_type(shard, name, leaves[name], column.holds)
             needed.add(name)
     refuse_doubles(schema, needed & leaves.keys(), shard)
     partitions = tuple(constant for constant in partitions if constant.name in needed)
@@ -229,6 +237,17 @@ def _encoded_layout(
     if encoding.dense:
         return Layout(DENSE, tops, width=encoding.features, encoding=encoding.digest, partitions=partitions)
     return Layout(SPARSE, tops, encoding=encoding.digest, partitions=partitions)
+
+
+def _other_type(shard: str, name: str, kind: pa.DataType, expected: str) -> DataError:
+    remedy = "write it with the type of the training data"
+    if {types.class_of(kind), expected} == {types.TIME, types.ZONED}:
+        expected = expected if expected == types.ZONED else "time without a time zone"
+        remedy = "give the times of all shards a time zone, or none"
+    return DataError(
+        f"shard '{shard}': column '{name}' is of type {kind}; a {expected} is expected",
+        f"{remedy}, or train without it (train --ignore {name})",
+    )
 
 
 def refuse_missing(schemas: Mapping[str, pa.Schema], columns: Columns) -> None:
@@ -254,16 +273,21 @@ def is_needed(column: str, names: set[str]) -> bool:
     return column in names or any(name.startswith(column + ".") for name in names)
 
 
-def _no_column(role: str, name: str, names: Iterable[str], shard: str) -> DataError:
-    return DataError(
-        f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
-        f"name it with --{role} COLUMN; a trained model needs the column that it was trained with",
-    )
+class NoColumn(DataError):
+    """A table without the column of a role."""
+
+    def __init__(self, role: str, name: str, names: Iterable[str], shard: str) -> None:
+        super().__init__(
+            f"shard '{shard}': no {role} column '{name}' among its columns ({', '.join(names)})",
+            f"name it with --{role} COLUMN; a trained model needs the column that it was trained with",
+        )
+        self.role = role
+        self.name = name
 
 
 def _check_role(role: str, name: str, leaves: dict[str, pa.DataType], shard: str) -> None:
     if name not in leaves:
-        raise _no_column(role, name, leaves, shard)
+        raise NoColumn(role, name, leaves, shard)
     allowed = (types.NUMBER, types.STRING, types.NULL) if role == "label" else (types.NUMBER, types.NULL)
     if types.class_of(leaves[name]) not in allowed:
         raise DataError(

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn import metrics as sklearn_metrics
+from sklearn.dummy import DummyClassifier, DummyRegressor
 
 from streampgs.losses import LOSSES
-from streampgs.metrics import METRICS, Batch, Metrics, RocArea, Task
+from streampgs.metrics import HEADINGS, METRICS, Batch, Metric, Metrics, Size, Task
+from streampgs.metrics.baseline import Labels
+from streampgs.metrics.ranks import Ranks
 
 ROWS = 3_000
 CLASSES = {True: (2, 5), False: (0,)}
@@ -49,11 +55,22 @@ def part(batch: Batch, first: int, stop: int) -> Batch:
     return Batch(batch.task, batch.scores[first:stop], batch.labels[first:stop], batch.weights[first:stop])
 
 
-def result_of(metric, *batches: Batch):
-    found = metric.sums()
+def value_of(metric: Metric, task: Task, *batches: Batch, size: Size = Size()) -> Any:
+    sums = metric.sums(task, size)
     for batch in batches:
-        found.add(batch)
-    return found.result()
+        sums.add(batch)
+    return metric.value(sums)
+
+
+def close(found: Any, expected: Any, rel: float = 1e-11) -> bool:
+    """Numbers, None, and lists and dictionaries of them."""
+    if isinstance(expected, dict):
+        return found.keys() == expected.keys() and all(close(found[name], expected[name], rel) for name in expected)
+    if isinstance(expected, list | tuple | np.ndarray):
+        return len(found) == len(expected) and all(close(*pair, rel) for pair in zip(found, expected, strict=True))
+    if found is None or expected is None:
+        return found is expected
+    return bool(found == pytest.approx(expected, rel=rel, abs=1e-15))
 
 
 @every_metric
@@ -61,15 +78,16 @@ def test_batches_may_be_split_anywhere(metric, task):
     whole = batch_of(task)
     cuts = [0, 0, 1, 17, 1_000, ROWS, ROWS]
     parts = [part(whole, first, stop) for first, stop in pairwise(cuts)]
-    assert result_of(metric, *parts) == pytest.approx(result_of(metric, whole), rel=1e-11)
+    assert close(value_of(metric, task, *parts), value_of(metric, task, whole))
 
 
 @every_metric
 def test_batches_may_be_added_in_any_order(metric, task):
     whole = batch_of(task)
     parts = [part(whole, first, first + 1_000) for first in range(0, ROWS, 1_000)]
-    found = [result_of(metric, *(parts[number] for number in order)) for order in ((0, 1, 2), (2, 0, 1))]
-    assert found == pytest.approx([result_of(metric, whole)] * 2, rel=1e-11)
+    expected = value_of(metric, task, whole)
+    for order in ((0, 1, 2), (2, 0, 1)):
+        assert close(value_of(metric, task, *(parts[number] for number in order)), expected)
 
 
 @every_metric
@@ -80,47 +98,93 @@ def test_a_weight_counts_like_copies_of_the_row(metric, task):
     copied = Batch(
         task, *(np.repeat(one, counts, axis=0) for one in (whole.scores, whole.labels)), np.ones(counts.sum())
     )
-    assert result_of(metric, weighted) == pytest.approx(result_of(metric, copied), rel=1e-11)
+    assert close(value_of(metric, task, weighted), value_of(metric, task, copied))
 
 
 @every_metric
 def test_rows_of_weight_zero_and_no_rows_give_no_value(metric, task):
     whole = batch_of(task)
-    assert metric.sums().result() is None
-    assert result_of(metric, part(whole, 0, 0)) is None
-    assert result_of(metric, Batch(task, whole.scores, whole.labels, np.zeros(ROWS))) is None
+    assert value_of(metric, task) is None
+    assert value_of(metric, task, part(whole, 0, 0)) is None
+    assert value_of(metric, task, Batch(task, whole.scores, whole.labels, np.zeros(ROWS))) is None
+
+
+@every_task
+def test_rows_of_weight_zero_and_no_rows_give_no_baseline(task):
+    whole = batch_of(task)
+    for weights in (np.zeros(ROWS), np.zeros(0)):
+        found = Metrics(task)
+        found.add(whole.scores[: len(weights)], whole.labels[: len(weights)], weights)
+        assert set(found.results()["baseline"].values()) == {None}
 
 
 @every_metric
 def test_a_metric_keeps_no_reference_to_its_batch(metric, task):
     whole = batch_of(task)
-    found = metric.sums()
-    found.add(whole)
-    expected = found.result()
+    sums = metric.sums(task, Size())
+    sums.add(whole)
+    copy = batch_of(task)
     for array in (whole.scores, whole.labels, whole.weights):
         array[:] = 0.0
-    assert found.result() == expected
+    assert close(metric.value(sums), value_of(metric, task, copy))
 
 
 # Comparison with scikit-learn, whose functions take predictions (or scores, or probabilities) and labels.
 
 
-def sklearn_result(name: str, batch: Batch) -> float:
+def sklearn_result(name: str, batch: Batch) -> Any:
     task, labels, weights = batch.task, batch.labels, batch.weights
+    chosen = batch.chosen if task.classes else batch.predictions
+    numbers = batch.numbers if task.classes else labels
+    listed = np.arange(task.classes)
+    values = (batch.probabilities if task.estimates else batch.scores) if task.classes > 2 else batch.scores
+    of_classes = {"average": "binary" if task.classes == 2 else "macro", "sample_weight": weights}
     match name:
         case "loss":
             scores = batch.scores if task.classes > 2 else batch.scores[:, np.newaxis]
             meant = [np.where(labels == k, 1.0, -1.0) for k in range(task.classes)] if task.classes > 2 else [labels]
-            values = [task.loss.values(scores[:, k], meant[k], task.shape) for k in range(len(meant))]
-            return float(np.average(np.mean(values, axis=0), weights=weights))
+            losses = [task.loss.values(scores[:, k], meant[k], task.shape) for k in range(len(meant))]
+            return float(np.average(np.mean(losses, axis=0), weights=weights))
         case "accuracy":
-            return sklearn_metrics.accuracy_score(labels, batch.predictions, sample_weight=weights)
+            return sklearn_metrics.accuracy_score(numbers, chosen, sample_weight=weights)
+        case "base_rate":
+            return np.average(numbers, weights=weights)
+        case "precision" | "macro_precision":
+            return sklearn_metrics.precision_score(numbers, chosen, zero_division=0, **of_classes)
+        case "recall" | "macro_recall":
+            return sklearn_metrics.recall_score(numbers, chosen, zero_division=0, **of_classes)
+        case "f1" | "macro_f1":
+            return sklearn_metrics.f1_score(numbers, chosen, zero_division=0, **of_classes)
+        case "per_class":
+            columns = sklearn_metrics.precision_recall_fscore_support(numbers, chosen, sample_weight=weights)
+            return [
+                dict(zip(("precision", "recall", "f1", "support"), row, strict=True))
+                for row in zip(*columns, strict=True)
+            ]
+        case "confusion":
+            return sklearn_metrics.confusion_matrix(numbers, chosen, sample_weight=weights, labels=listed)
         case "auc":
             return sklearn_metrics.roc_auc_score(labels, batch.scores, sample_weight=weights)
+        case "average_precision":
+            return sklearn_metrics.average_precision_score(labels, batch.scores, sample_weight=weights)
+        case "class_auc":
+            return [sklearn_metrics.roc_auc_score(labels == k, values[:, k], sample_weight=weights) for k in listed]
+        case "macro_auc":
+            return np.mean(sklearn_result("class_auc", batch))
         case "log_loss":
             return sklearn_metrics.log_loss(labels, task.probabilities(batch.scores), sample_weight=weights)
+        case "brier":
+            return sklearn_metrics.brier_score_loss(labels, batch.probabilities, sample_weight=weights)
+        case "calibration_error":
+            return plain_calibration_error(batch)
+        case "mean_probability":
+            return np.average(batch.probabilities, weights=weights)
+        case "mean_label" | "mean_prediction":
+            return np.average(labels if name == "mean_label" else batch.predictions, weights=weights)
         case "mse":
             return sklearn_metrics.mean_squared_error(labels, batch.predictions, sample_weight=weights)
+        case "rmse":
+            return sklearn_metrics.root_mean_squared_error(labels, batch.predictions, sample_weight=weights)
         case "r2":
             return sklearn_metrics.r2_score(labels, batch.predictions, sample_weight=weights)
         case "mae":
@@ -129,13 +193,166 @@ def sklearn_result(name: str, batch: Batch) -> float:
             return sklearn_metrics.mean_pinball_loss(labels, batch.scores, sample_weight=weights, alpha=task.shape)
         case "deviance":
             return sklearn_metrics.mean_poisson_deviance(labels, batch.predictions, sample_weight=weights)
-    pytest.skip("scikit-learn has no such metric")
+    raise AssertionError(f"compare {name} with scikit-learn here")
+
+
+def plain_calibration_error(batch: Batch) -> float:
+    """Row by row, from the definition."""
+    rows: dict[int, list[tuple[float, float, float]]] = {}
+    for row, weight in enumerate(batch.weights):
+        found = batch.probabilities[row]
+        if batch.task.classes == 2:
+            probability, happened = found, float(batch.labels[row] > 0)
+        else:
+            probability, happened = max(found), float(batch.labels[row] == np.argmax(batch.scores[row]))
+        rows.setdefault(min(14, int(probability * 15)), []).append((weight, probability, happened))
+    apart = 0.0
+    for of_bin in rows.values():
+        weight = sum(w for w, _, _ in of_bin)
+        if weight:
+            share = sum(w * h for w, _, h in of_bin) / weight
+            apart += weight * abs(sum(w * p for w, p, _ in of_bin) / weight - share)
+    return apart / sum(batch.weights)
 
 
 @every_metric
 def test_agrees_with_scikit_learn(metric, task):
     batch = batch_of(task)
-    assert result_of(metric, batch) == pytest.approx(sklearn_result(metric.name, batch), rel=1e-9)
+    assert close(value_of(metric, task, batch), sklearn_result(metric.name, batch), rel=1e-9)
+
+
+ROWS_OF_TWO_CLASSES = st.lists(
+    st.tuples(st.integers(-6, 6), st.booleans(), st.sampled_from([0.0, 0.25, 1.0, 3.0])), min_size=2, max_size=40
+)
+
+
+@given(ROWS_OF_TWO_CLASSES)
+def test_few_rows_with_ties_and_weights_agree_with_scikit_learn(rows):
+    task = TASKS["logistic-2"]
+    scores, positive, weights = map(np.array, zip(*rows, strict=True))
+    labels = np.where(positive, 1.0, -1.0)
+    counted = weights > 0.0
+    if len(np.unique(labels[counted])) < 2:
+        return
+    batch = Batch(task, scores / 2.0, labels, weights)
+    alone = Batch(task, batch.scores[counted], labels[counted], weights[counted])
+    for metric in METRICS.values():
+        if metric.applies(task):
+            found, expected = value_of(metric, task, batch), sklearn_result(metric.name, alone)
+            undefined = metric.name == "precision" and not alone.chosen.any()
+            assert found is None if undefined else close(found, expected, rel=1e-9), metric.name
+
+
+# The best constant prediction.
+
+
+def constant_batch(name: str, batch: Batch) -> Batch:
+    """The batch with the scores of the best constant, from scikit-learn's dummy models."""
+    task, rows = batch.task, np.zeros((len(batch.labels), 1))
+    if task.classes:
+        dummy = DummyClassifier(strategy="prior").fit(rows, batch.numbers, batch.weights)
+        shares = dummy.predict_proba(rows)
+        odds = np.log(shares / (1.0 - shares))
+        if task.loss.name == "modified-huber":
+            odds = 2.0 * shares - 1.0
+        return Batch(task, odds if task.classes > 2 else odds[:, 1], batch.labels, batch.weights)
+    strategy = {"mae": "median", "pinball": "quantile"}.get(name, "mean")
+    quantile = task.shape if strategy == "quantile" else None
+    dummy = DummyRegressor(strategy=strategy, quantile=quantile).fit(rows, batch.labels, batch.weights)
+    found = dummy.predict(rows)
+    return Batch(
+        task, np.log(found) if task.loss.name == "poisson" and name != "mae" else found, batch.labels, batch.weights
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "task"),
+    [
+        pytest.param(metric, task, id=f"{metric.name}-{name}")
+        for metric in METRICS.values()
+        for name, task in TASKS.items()
+        if metric.applies(task) and metric.baseline is not None and metric.name != "loss"
+    ],
+)
+def test_the_baseline_is_the_metric_of_the_best_constant(metric, task):
+    batch = batch_of(task)
+    labels = Labels(task)
+    for first in range(0, ROWS, 700):
+        labels.add(part(batch, first, first + 700))
+    if metric.name == "mae" and task.loss.name == "poisson":
+        task = TASKS["absolute-0"]  # the constant is a count; its logarithm may not exist
+        batch = Batch(task, batch.scores, batch.labels, batch.weights)
+    constant = constant_batch(metric.name, batch)
+    assert close(metric.baseline(labels), sklearn_result(metric.name, constant), rel=1e-9)
+
+
+@every_task
+def test_the_baseline_of_the_loss_is_the_least_of_all_constants(task):
+    batch = batch_of(task)
+    labels = Labels(task)
+    labels.add(batch)
+    found = METRICS["loss"].baseline(labels)
+    if task.classes > 2:
+        each = [
+            min(
+                float(
+                    np.average(
+                        task.loss.values(score, np.where(batch.labels == k, 1.0, -1.0), task.shape),
+                        weights=batch.weights,
+                    )
+                )
+                for score in np.linspace(-4.0, 4.0, 81)
+            )
+            for k in range(task.classes)
+        ]
+        least = float(np.mean(each))
+    else:
+        of_scores = task.classes or task.loss.name == "poisson"
+        low, high = (-4.0, 4.0) if of_scores else (batch.labels.min(), batch.labels.max())
+        least = min(
+            float(np.average(task.loss.values(score, batch.labels, task.shape), weights=batch.weights))
+            for score in np.linspace(low, high, 401)
+        )
+    assert found <= least * (1.0 + 1e-9)
+    assert found == pytest.approx(least, rel=0.01)
+
+
+# Rows of classes that the model does not know.
+
+
+@pytest.mark.parametrize("name", ["logistic-2", "logistic-5", "hinge-2"])
+def test_rows_of_unknown_classes_are_errors_and_have_no_probability(name):
+    task = TASKS[name]
+    batch = batch_of(task)
+    unknown = np.random.default_rng(9).random(ROWS) < 0.2
+    found, known = Metrics(task), Metrics(task)
+    found.add(batch.scores, np.where(unknown, np.nan, batch.labels), batch.weights)
+    known.add(batch.scores[~unknown], batch.labels[~unknown], batch.weights[~unknown])
+    share = batch.weights[~unknown].sum() / batch.weights.sum()
+    found, known = found.results(), known.results()
+    assert found["accuracy"] == pytest.approx(known["accuracy"] * share)
+    precision = "precision" if task.classes == 2 else "macro_precision"
+    assert found[precision] < known[precision]
+    for name in known.keys() & {"recall", "macro_recall", "auc", "macro_auc", "log_loss", "calibration_error", "loss"}:
+        assert found[name] == known[name]
+    assert found["confusion"] == known["confusion"]
+
+
+@pytest.mark.parametrize("threshold", [0.1, 0.5, 0.9])
+def test_a_threshold_changes_predictions_and_no_probability(threshold):
+    task = Task(LOSSES["logistic"], 0.0, 2, threshold)
+    batch = batch_of(task)
+    found, plain = Metrics(task), Metrics(TASKS["logistic-2"])
+    for metrics in (found, plain):
+        metrics.add(batch.scores, batch.labels, batch.weights)
+    chosen = 1.0 / (1.0 + np.exp(-batch.scores)) >= threshold
+    found, plain = found.results(), plain.results()
+    assert found["recall"] == pytest.approx(
+        sklearn_metrics.recall_score(batch.labels > 0, chosen, sample_weight=batch.weights)
+    )
+    assert {name: found[name] for name in ("auc", "log_loss", "brier")} == {
+        name: plain[name] for name in ("auc", "log_loss", "brier")
+    }
 
 
 @every_task
@@ -144,15 +361,25 @@ def test_every_task_has_its_loss_and_a_metric_that_does_not_depend_on_the_loss(t
     found = Metrics(task)
     found.add(batch.scores, batch.labels, batch.weights)
     results = found.results()
-    assert list(results) == [name for name, metric in METRICS.items() if metric.applies(task)]
+    assert list(results) == [*(name for name, metric in METRICS.items() if metric.applies(task)), "baseline"]
     assert "loss" in results
     assert ("accuracy" in results) == (task.classes > 0)
     assert ("mse" in results) == (task.classes == 0)
 
 
+def test_a_task_of_very_many_classes_lists_none_of_them():
+    task, random = Task(LOSSES["logistic"], 0.0, 3_000), np.random.default_rng(3)
+    found = Metrics(task)
+    found.add(random.normal(size=(50, 3_000)), random.integers(0, 3_000, 50).astype(float), np.ones(50))
+    results = found.results()
+    assert not {"confusion", "per_class", "class_auc", "macro_auc"} & results.keys()
+    assert {"accuracy", "macro_f1", "log_loss"} <= results.keys()
+
+
 def test_names_are_keys_and_no_title_is_used_twice():
     assert all(name == metric.name for name, metric in METRICS.items())
     assert len({metric.title for metric in METRICS.values()}) == len(METRICS)
+    assert {metric.heading for metric in METRICS.values()} == set(HEADINGS)
 
 
 # Additional laws of single metrics.
@@ -162,7 +389,9 @@ LOGISTIC = TASKS["logistic-2"]
 
 def test_deviance_is_twice_the_poisson_loss_below_the_largest_rate():
     batch = batch_of(Task(LOSSES["poisson"], 1e6, 0))
-    assert result_of(METRICS["deviance"], batch) == pytest.approx(2.0 * result_of(METRICS["loss"], batch), rel=1e-12)
+    assert value_of(METRICS["deviance"], batch.task, batch) == pytest.approx(
+        2.0 * value_of(METRICS["loss"], batch.task, batch), rel=1e-12
+    )
 
 
 def test_r2_is_accurate_for_labels_that_are_large_and_close_together():
@@ -171,22 +400,22 @@ def test_r2_is_accurate_for_labels_that_are_large_and_close_together():
     batch = Batch(task, labels + random.normal(0.0, 0.5, ROWS), labels, np.ones(ROWS))
     expected = 1.0 - np.mean((batch.scores - labels) ** 2) / np.var(labels - 1e9)
     parts = [part(batch, first, first + 100) for first in range(0, ROWS, 100)]
-    assert result_of(METRICS["r2"], *parts) == pytest.approx(expected, rel=1e-6)
+    assert value_of(METRICS["r2"], task, *parts) == pytest.approx(expected, rel=1e-6)
 
 
 def test_r2_of_equal_labels_has_no_value():
     batch = Batch(TASKS["squared-0"], np.arange(5.0), np.full(5, 3.0), np.ones(5))
-    assert result_of(METRICS["r2"], batch) is None
+    assert value_of(METRICS["r2"], batch.task, batch) is None
 
 
 def test_area_of_one_class_has_no_value():
-    assert result_of(METRICS["auc"], Batch(LOGISTIC, np.arange(5.0), np.ones(5), np.ones(5))) is None
+    assert value_of(METRICS["auc"], LOGISTIC, Batch(LOGISTIC, np.arange(5.0), np.ones(5), np.ones(5))) is None
 
 
-def test_area_by_bins_is_close_to_the_exact_area():
+def test_areas_by_bins_are_close_to_the_exact_areas():
     """Scores of rows that arrive after the bins are fixed may even be outside the bins."""
     random = np.random.default_rng(8)
-    found = RocArea(exact_rows=2_000)
+    found = Ranks(LOGISTIC, Size(exact_rows=2_000, bins=1 << 17))
     all_scores, all_labels = [], []
     for number in range(20):
         labels = np.where(random.random(1_000) < 0.4, 1.0, -1.0)
@@ -194,9 +423,41 @@ def test_area_by_bins_is_close_to_the_exact_area():
         found.add(Batch(LOGISTIC, scores, labels, np.ones(1_000)))
         all_scores.append(scores)
         all_labels.append(labels)
-    expected = sklearn_metrics.roc_auc_score(np.concatenate(all_labels), np.concatenate(all_scores))
-    assert found.result() == pytest.approx(expected, abs=1e-4)
-    assert found._edges is not None
+    labels, scores = np.concatenate(all_labels), np.concatenate(all_scores)
+    assert found.area == pytest.approx(sklearn_metrics.roc_auc_score(labels, scores), abs=1e-4)
+    expected = sklearn_metrics.average_precision_score(labels, scores)
+    assert found.average_precision == pytest.approx(expected, abs=1e-3)
+    assert not found.histogram.exact
+
+
+@pytest.mark.parametrize("share", [0.5, 0.05, 0.01])
+def test_areas_by_few_bins_are_accurate_for_rare_positive_rows(share):
+    """Both classes decide the bins: by the quantiles of all rows, a bin would hold all of the positive rows."""
+    random = np.random.default_rng(10)
+    found = Ranks(LOGISTIC, Size(exact_rows=50_000, bins=500))
+    labels = np.where(random.random(200_000) < share, 1.0, -1.0)
+    scores = labels + random.normal(size=200_000)
+    for rows in np.array_split(np.arange(200_000), 8):
+        found.add(Batch(LOGISTIC, scores[rows], labels[rows], np.ones(len(rows))))
+    positive, negative = found.histogram.columns()
+    most_wrong = 0.5 * float((positive * negative).sum() / (positive.sum() * negative.sum()))
+    area = sklearn_metrics.roc_auc_score(labels, scores)
+    assert abs(found.area - area) <= most_wrong < 1e-3
+    expected = sklearn_metrics.average_precision_score(labels, scores)
+    assert found.average_precision == pytest.approx(expected, rel=0.01)
+
+
+@pytest.mark.parametrize("name", ["squared-0", "huber-0", "absolute-0", "quantile-0", "poisson-0"])
+def test_baselines_by_bins_are_close_to_the_exact_ones(name):
+    task, whole = TASKS[name], batch_of(TASKS[name], rows=20_000)
+    for metric in METRICS.values():
+        if not metric.applies(task) or metric.baseline is None:
+            continue
+        exact, binned = Labels(task), Labels(task, Size(exact_rows=5_000, bins=200))
+        for labels in (exact, binned):
+            for first in range(0, 20_000, 1_000):
+                labels.add(part(whole, first, first + 1_000))
+        assert metric.baseline(binned) == pytest.approx(metric.baseline(exact), rel=5e-3), metric.name
 
 
 @pytest.mark.parametrize(("scale", "shift"), [(1.0, 0.0), (1e-4, -4.3), (1e-12, 0.0), (1e6, 1e3)])
@@ -206,8 +467,8 @@ def test_area_is_accurate_at_every_scale_of_the_scores(scale, shift, exact_rows)
     labels = np.where(random.random(20_000) < 0.1, 1.0, -1.0)
     scores = shift + scale * np.round(random.normal(size=20_000) + (labels > 0), 4)
     weights = random.uniform(0.5, 2.0, 20_000)
-    found = RocArea(exact_rows)
+    found = Ranks(LOGISTIC, Size(exact_rows, 1 << 17))
     for rows in np.array_split(np.arange(20_000), 13):
         found.add(Batch(LOGISTIC, scores[rows], labels[rows], weights[rows]))
     expected = sklearn_metrics.roc_auc_score(labels, scores, sample_weight=weights)
-    assert found.result() == pytest.approx(expected, abs=1e-9 if exact_rows > 20_000 else 1e-3)
+    assert found.area == pytest.approx(expected, abs=1e-9 if exact_rows > 20_000 else 1e-3)

@@ -13,7 +13,8 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import log_loss, mean_poisson_deviance
 
 import streampgs
-from streampgs.evaluation import evaluate, predict
+from streampgs.evaluation import evaluate
+from streampgs.prediction import predict
 from tests.end_to_end.conftest import streampgs as command
 
 FEATURES = 8
@@ -78,7 +79,7 @@ def test_predictions_are_expected_counts_in_files_tables_and_arrays(table: Path,
     model, test = streampgs.Model.load(run), pq.read_table(table / "test.parquet")
     expected = model.predict(test)
     np.testing.assert_allclose(expected, np.exp(model.decision_function(test)), rtol=1e-12)
-    assert predict(model, [str(table / "test.parquet")], table / "out.parquet") == 5_000
+    assert predict(model, [str(table / "test.parquet")], table / "out.parquet")["rows"] == 5_000
     written = pq.read_table(table / "out.parquet")
     np.testing.assert_allclose(written["prediction"].to_numpy(), expected, rtol=1e-6)
     np.testing.assert_allclose(written["score"].to_numpy(), np.log(expected), rtol=1e-6, atol=1e-9)

@@ -15,9 +15,10 @@ from deltalake import DeltaTable, write_deltalake
 
 import streampgs
 from streampgs.errors import DataError
-from streampgs.evaluation import evaluate, predict
+from streampgs.evaluation import evaluate
 from streampgs.inspection import inspect_data
 from streampgs.options import EncodingOptions, ModelOptions, Resources
+from streampgs.prediction import predict
 from streampgs.table.locate import locate
 from tests.end_to_end.conftest import streampgs as command
 
@@ -205,7 +206,7 @@ def test_every_command_takes_tables(table: Path, tmp_path: Path) -> None:
     model = streampgs.Model.load(tmp_path / "run")
     assert evaluate(model, [str(judged)]) == evaluate(model, [str(files)])
     for data, out in ((judged, "a.parquet"), (files, "b.parquet")):
-        assert predict(model, [str(data)], tmp_path / out) == len(DeltaTable(str(judged)).to_pyarrow_table())
+        assert predict(model, [str(data)], tmp_path / out)["rows"] == len(DeltaTable(str(judged)).to_pyarrow_table())
     assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
     found = inspect_data([str(judged)], ModelOptions(), EncodingOptions(), Resources())
     assert found["catalog"] == inspect_data([str(files)], ModelOptions(), EncodingOptions(), Resources())["catalog"]

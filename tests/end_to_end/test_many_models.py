@@ -14,9 +14,10 @@ import pytest
 from numpy.typing import NDArray
 
 import streampgs
-from streampgs.evaluation import evaluate, predict
+from streampgs.evaluation import evaluate
 from streampgs.inspection import inspect_run
 from streampgs.options import ModelOptions
+from streampgs.prediction import predict
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Report
 from streampgs.run.saved import saved_run
@@ -295,7 +296,7 @@ def test_predictions_have_columns_for_each_class(
 ) -> None:
     run, test = classed[name]
     labels, model = LABELLED[name], streampgs.Model.load(run)
-    assert predict(model, [str(test)], tmp_path / "out.parquet") == 800
+    assert predict(model, [str(test)], tmp_path / "out.parquet")["rows"] == 800
     table = pq.read_table(tmp_path / "out.parquet")
     each = [column for label in labels for column in (f"score_{label}", f"probability_{label}")]
     assert table.column_names == ["prediction", *each]
@@ -339,12 +340,11 @@ def test_an_unknown_class_is_refused_or_counted(arrow: bool, tmp_path: Path) -> 
         assert word in str(refused.value)
     report = streampgs.train(data, run=tmp_path / "run", epochs=2, classes=(3.0, 7.0, 20.0), on_bad_row="skip")
     assert report.rows == 2 * 899
-    assert report.skipped_rows == {"label of an unknown class": 2}
+    assert report.skipped_rows == {"label of an unknown class": 1}
     model = streampgs.Model.load(tmp_path / "run")
-    with pytest.raises(streampgs.StreampgsError, match="row 100 of the file"):
-        evaluate(model, [str(data)])
-    result = evaluate(model, [str(data)], skip_bad_rows=True)
-    assert (result["rows"], result["skipped_rows"]) == (899, {"label of an unknown class": 1})
+    result, share = evaluate(model, [str(data)]), np.mean(model.predict(x) == labels)
+    assert (result["rows"], result["unknown_class_rows"]) == (900, 1)
+    assert result["accuracy"] == pytest.approx(share)
 
 
 @pytest.mark.parametrize("binary", [(-1, 1), (0, 1)])
@@ -445,7 +445,8 @@ def test_the_command_line_takes_several_labels(two_labels: tuple[Path, Path], tm
     assert done.json["dual_sha256"] == inspect_run(run)["dual_sha256"]
     done = command("evaluate", tmp_path / "run", data, "--json")
     assert done.json["labels"].keys() == {"a", "b"}
-    assert re.search(r"^a +loss .*accuracy ", done.err, re.MULTILINE)
+    done = command("evaluate", tmp_path / "run", data)
+    assert re.search(r"^label +base_rate +accuracy .*\na +0\.\d+ .*\nb +0\.\d+ ", done.out, re.MULTILINE)
 
 
 # Validation.

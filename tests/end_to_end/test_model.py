@@ -14,7 +14,8 @@ from scipy import sparse
 from sklearn.metrics import log_loss, roc_auc_score
 
 import streampgs
-from streampgs.evaluation import evaluate, predict
+from streampgs.evaluation import evaluate
+from streampgs.prediction import predict
 from tests.end_to_end.conftest import ROWS, Tables
 
 
@@ -68,7 +69,7 @@ def test_predictions_of_a_file_are_those_of_the_model_in_the_order_of_the_rows(
 ) -> None:
     model = streampgs.Model.load(sparse_run)
     out = tmp_path / f"predictions{ending}"
-    assert predict(model, [str(tables.test_path("sparse"))], out) == 1_000
+    assert predict(model, [str(tables.test_path("sparse"))], out)["rows"] == 1_000
     if ending == ".parquet":
         table = pq.read_table(out)
     elif ending == ".arrow":

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 import streampgs
-from streampgs.evaluation import evaluate, predict
+from streampgs.evaluation import evaluate
 from streampgs.inspection import inspect_data
 from streampgs.options import EncodingOptions, ModelOptions, Resources
+from streampgs.prediction import predict
 from streampgs.run.report import Silent, StopRequest
 from streampgs.synth import write_dataset
 from tests.end_to_end.conftest import streampgs as command
