@@ -74,10 +74,13 @@ class Model:
 
     @property
     def classes_(self) -> NDArray[Any] | None:
-        """The values that `predict` chooses from; None if it predicts numbers."""
+        """The values that `predict` chooses from, of the type of the labels; None if it predicts numbers."""
         if not self.classifies:
             return None
-        return np.array(self.options.classes if self.options.classes is not None else (-1.0, 1.0))
+        if self.options.label_type == "boolean":
+            return np.array([True, False] if self.options.positive == 0.0 else [False, True])
+        classes = np.array(self.options.classes if self.options.classes is not None else (-1.0, 1.0))
+        return classes.astype(np.int64) if self.options.label_type == "integer" else classes
 
     @property
     def task(self) -> Task:

@@ -85,7 +85,7 @@ def history(run: Path, json: bool = False) -> int:
 @click.argument("data", nargs=-1, required=True)
 def evaluate(run: Path, data: tuple[str, ...], json: bool = False, **given: Any) -> int:
     """Measure the model of RUN on DATA: for classes accuracy, precision, recall, AUC and calibration; for numbers R² and
-    errors. Beside each metric: what the best constant prediction gets.
+    errors. Next to each metric is the figure of the best constant prediction.
 
     \b
       streampgs evaluate my-run test-shards/

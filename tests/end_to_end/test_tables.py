@@ -514,7 +514,7 @@ def test_labels_of_another_type_are_refused_in_evaluation(tmp_path: Path) -> Non
         assert refused.value.remedy
 
 
-def test_an_unknown_label_is_refused_by_row_in_evaluation(tmp_path: Path) -> None:
+def test_an_unknown_label_is_refused_in_training_and_an_error_in_evaluation(tmp_path: Path) -> None:
     data = write(with_label(sides("a", "b")), tmp_path / "data.parquet", "parquet")
     trained(data, tmp_path / "run")
     labels = sides("a", "b").to_pylist()
@@ -524,7 +524,9 @@ def test_an_unknown_label_is_refused_by_row_in_evaluation(tmp_path: Path) -> Non
         DataError,
         match=r"other\.parquet.*row 1500 of the file.*: 'zebra' in column 'label'; the classes are 'a', 'b'\n",
     ):
-        evaluate(streampgs.Model.load(tmp_path / "run"), [str(other)])
+        trained(other, tmp_path / "other", classes=("a", "b"))
+    found = evaluate(streampgs.Model.load(tmp_path / "run"), [str(other)])
+    assert found["unknown_class_rows"] == 1
 
 
 # Bad rows.
