@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -272,6 +273,35 @@ def test_a_column_of_labels_is_flattened_with_a_warning() -> None:
         assert bits(StreamClassifier().fit(MATRIX, LABELS[:, None])) == bits(StreamClassifier().fit(MATRIX, LABELS))
 
 
+# Side effects.
+
+
+def test_rows_in_memory_leave_no_files_and_no_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted_to(MATRIX, LABELS)  # loads what every fit needs
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    threads = threading.active_count()
+    table, labels = mixed_table()
+    StreamClassifier().fit(table, labels).partial_fit(table, labels)
+    assert threading.active_count() == threads
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_failed_fit_leaves_the_model_before(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fitted_to(MATRIX, LABELS)
+    before, scores = bits(model), model.decision_function(MATRIX)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("streampgs.run.models.Models.judge", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(model, method)(10.0 * MATRIX, LABELS)
+    assert bits(model) == before
+    assert (model.decision_function(MATRIX) == scores).all()
+
+
 # Copies.
 
 
@@ -347,6 +377,9 @@ def test_shards_are_trained_on_as_a_run_that_can_be_resumed(shards: Path, tmp_pa
     before = bits(model)
     assert bits(model.resume(epochs=4)) != before
     assert bits(model) == bits(pickle.loads(pickle.dumps(model)))
+    later = pa.Table.from_pandas(table.assign(bought="yes", color="black"))
+    pq.write_table(later, shards / "later.parquet")
+    assert set(model.resume(epochs=9).predict(later)) == {"yes"}
 
 
 def test_whole_numbers_in_shards_are_classes_to_a_classifier(tmp_path: Path) -> None:
