@@ -101,7 +101,7 @@ class Model:
         classes = len(self.classes_) if self.classes_ is not None else 0
         return Task(
             LOSSES[self.settings.loss],
-            self.settings.shape,
+            self.settings.label_shape,
             classes if self.options.multiclass else min(classes, 2),
             self.threshold,
         )

@@ -46,7 +46,7 @@ ALL_CLASSES = ("auto",)
 CATCH_UP, UNION = "catch-up", "union"
 ON_BAD_ROW = Choice(names=("error", "skip"))
 MOST_HASH_BITS = 28
-DEFAULT_EPOCHS = 3
+_FEWEST_EPOCHS, _MOST_EPOCHS, _USUAL_VISITS = 3, 200, 200_000
 EPOCHS_FOR_A_TARGET = 100
 MOST_CANDIDATES = 64
 MOST_THREADS = 256
@@ -60,6 +60,11 @@ _THRESHOLD = Number("P", 0.0, 1.0)
 _GLOBS, _COLUMN, _LENGTHS = Repeated(of=Text("GLOB")), Text("COLUMN"), Lengths(high=32)
 _CLASS_WEIGHT = Number("X", 0.0, above=True, words=("balanced",),
     remedy="give 'balanced', or a number above 0 for each class, the negative one first")  # fmt: skip
+
+
+def default_epochs(rows: int) -> int:
+    """Passes over a table of so many rows: a few, but over a small table as many as its models need to converge."""
+    return max(_FEWEST_EPOCHS, min(_MOST_EPOCHS, -(-_USUAL_VISITS // max(1, rows))))
 
 
 @dataclass(frozen=True)
@@ -273,9 +278,10 @@ class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptio
     batch: int = option(1,
         Number("N", 1, MOST_BATCH, whole=True, remedy="1 is the best choice for nearly all data"), MODEL,
         "Rows per step.")
-    intercept: float = option(0.1,
-        Number("C", 0.0, remedy="the default is 0.1; 0 leaves the intercept out"), MODEL,
-        "Constant feature that carries the intercept; 0 leaves the intercept out.")
+    intercept: float | Literal["auto"] = option("auto",
+        Number("C", 0.0, words=("auto",), remedy="the default is auto; 0 leaves the intercept out"), MODEL,
+        "Constant feature that corrects the base value of the model; 0 leaves the intercept out.",
+        shown="auto: a share of the rows' norm")
     sampling: str = option("epoch", Choice(names=("epoch", "independent")), MODEL,
         "Order of rows: each row once per epoch (epoch), or uniform draws (independent).")
     seed: int = option(0, Number("N", -MOST_SEED, MOST_SEED, whole=True), MODEL, "Seed of the order of rows.")
@@ -342,7 +348,8 @@ class Limits(Checked):
 
     # fmt: off
     epochs: int | None = option(None, Number("N", 1, whole=True), COMMON, "Passes over the data.",
-        shown=f"{DEFAULT_EPOCHS}; {EPOCHS_FOR_A_TARGET} if only a target is given; for a resume, as before")
+        shown=f"{_FEWEST_EPOCHS}, more for fewer than {_USUAL_VISITS // _FEWEST_EPOCHS:,} rows; {EPOCHS_FOR_A_TARGET} if "
+        "only a target is given; for a resume, as before")
     rows: int | None = option(None, Number("N", 1, whole=True), LIMITS, "Rows to train on.")
     seconds: float | None = option(None, Duration(above=True), LIMITS, "Time to train, like 90s, 5m or 1h.")
     target_accuracy: float | None = option(None,
@@ -352,12 +359,13 @@ class Limits(Checked):
         "Stop when the certified distance from the optimal objective falls to G.")
     # fmt: on
 
-    def or_default(self) -> Limits:
-        """Without a limit, a few epochs; with only targets, which may be out of reach, many."""
+    def or_default(self, rows: int) -> Limits:
+        """Without a limit, as many epochs as suit a table of so many rows; with only targets, which may be out of reach,
+        more."""
         if not self.given:
-            return Limits(epochs=DEFAULT_EPOCHS)
+            return Limits(epochs=default_epochs(rows))
         if self.epochs is None and self.rows is None and self.seconds is None:
-            return replace(self, epochs=EPOCHS_FOR_A_TARGET)
+            return replace(self, epochs=max(EPOCHS_FOR_A_TARGET, default_epochs(rows)))
         return self
 
     @property

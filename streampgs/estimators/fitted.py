@@ -61,7 +61,8 @@ def fitted_in_memory(
     given = without_repeats(given)
     features = learned_features(given, encoding_options)
     training = MemoryTraining(_form(options, features))
-    training.train(memory_rows(given, features, classes), limits.or_default())
+    rows = memory_rows(given, features, classes)
+    training.train(rows, limits.or_default(len(rows)))
     return _of_training(training, features)
 
 

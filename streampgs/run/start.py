@@ -71,7 +71,7 @@ def train(
             data = start_on_stream(folder, stream, opened_stream, limits, resources, stream_options or StreamOptions())
             facts: dict[str, Any] = {"stream_rows": 0}
         else:
-            limits = limits.or_default()
+            limits = limits.or_default(opened.catalog.rows)
             data = start_on_shards(folder, sources, opened, limits, resources, growth, session)
             facts = {"table_rows": data.table.catalog.rows}
         trainer = Trainer(folder, data, session, stop, resources)

@@ -26,7 +26,14 @@ from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
 from streampgs.run.report import NOTHING_NEW, PAUSED, TRAINED, Report, Session, StopRequest
 from streampgs.run.saver import Saver
-from streampgs.run.words import announced, chosen_text, large_model_note, nothing_to_do, resume_command
+from streampgs.run.words import (
+    announced,
+    chosen_text,
+    cross_validated_text,
+    large_model_note,
+    nothing_to_do,
+    resume_command,
+)
 
 _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0
@@ -158,6 +165,7 @@ class Trainer:
         assert self.worker is not None
         if self.models.started:
             self.models.refuse_too_wide(window)
+        begins = not self.models.started or self.models.changes_sigma
         with self.saver.step():
             before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows)
         if before is not None:
@@ -165,6 +173,9 @@ class Trainer:
             self.event(SIGMA, before=before.sigma, after=after)
         if self.forecast is None:
             self._announce(window)
+        if begins and self.models.race.progress.dropped:
+            self.observer.note(cross_validated_text(self.models.race))
+            self.event(CHOSEN, **(self.models.chosen() or {}))
 
     def _judge(self, window: Window, row: int) -> None:
         assert self.worker is not None

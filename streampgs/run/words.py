@@ -17,6 +17,7 @@ from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
 from streampgs.run.models import Models
+from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS
 from streampgs.table.catalog import Catalog
 
@@ -118,6 +119,11 @@ def _flag(spec: LaneSpec, name: str) -> str:
 
 def chosen_text(spec: LaneSpec) -> str:
     return ", ".join([spec.loss, *(f"{name} {value:.4g}" for name, value in spec.choices.items() if value is not None)])
+
+
+def cross_validated_text(race: Race) -> str:
+    rows, count = race.progress.marks[-1].judged, len(race.candidates)
+    return f"{chosen_text(race.leading())} is the best of {count} candidates, judged on {counted(rows, 'row')}"
 
 
 def encoding_choices(encoding: Encoding) -> dict[str, str]:
