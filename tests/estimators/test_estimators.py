@@ -268,6 +268,13 @@ def test_labels_in_any_container_give_the_same_bits(container: Any) -> None:
         assert bits(estimator.fit(MATRIX, container(LABELS))) == expected
 
 
+def test_a_class_without_weight_is_kept_but_not_predicted() -> None:
+    weights = np.where(np.arange(ROWS) % 3 == 2, 0.0, 1.0)
+    model = StreamClassifier(epochs=3).fit(MATRIX, np.arange(ROWS) % 3, sample_weight=weights)
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert 2 not in model.predict(MATRIX)
+
+
 def test_a_column_of_labels_is_flattened_with_a_warning() -> None:
     with pytest.warns(DataConversionWarning):
         assert bits(StreamClassifier().fit(MATRIX, LABELS[:, None])) == bits(StreamClassifier().fit(MATRIX, LABELS))
