@@ -125,7 +125,7 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _train(self, given: Given, classes: int, label_options: dict[str, Any]) -> None:
         options, encoding_options, limits, resources = self._options(**label_options)
-        if bytes_in_memory(given) > resources.memory:
+        if bytes_in_memory(given) > resources.budget:
             self._train_from_files(given, label_options)
             return
         given = without_repeats(given)
