@@ -28,6 +28,7 @@ from streampgs.estimators.training import Given
 from streampgs.model import Model
 from streampgs.option_fields import build
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
+from streampgs.python_words import say_for_python
 
 _ENCODING = ("text", "category", "cross", "ignore")
 _KEYWORDS = ("loss", "sigma", "p", "epochs", "standardize", "threads", "memory", *_ENCODING)
@@ -41,6 +42,7 @@ def sklearn_errors() -> Iterator[None]:
     except InvalidInput:
         raise
     except StreampgsError as fault:
+        say_for_python(fault)
         raise InvalidInput(fault.found, fault.remedy) from fault
 
 
@@ -115,7 +117,7 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _train(self, given: Given, classes: int, label_options: dict[str, Any]) -> None:
         options, encoding_options, limits, resources = self._options(**label_options)
-        if bytes_in_memory(given) > resources.memory:
+        if bytes_in_memory(given) > resources.budget:
             dense = not (is_arrow(given.rows) or is_sparse(given.rows))
             chosen = {"standardize": "off" if self.standardize == "off" else "on"} if dense else {}
             self._fitted = fitted_from_files(given, {**self._keywords(), **label_options, **chosen})

@@ -44,7 +44,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
     text, category, cross, ignore : columns of a table, as for `streampgs.train`
     random_state : seed of the order of rows; None counts as 0
     threads : threads that train at the same time
-    memory : larger data are trained from temporary files
+    memory : rows that take more are trained on from temporary files; None: 512MB, or less on a small machine
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
         ignore: Any = (),
         random_state: Any = None,
         threads: int = 1,
-        memory: Any = "512MB",
+        memory: Any = None,
     ) -> None:
         self.loss = loss
         self.sigma = sigma

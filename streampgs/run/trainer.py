@@ -17,6 +17,7 @@ from streampgs.order.cursor import Cursor
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.fitting import refuse_too_large
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import CHOSEN, SIGMA, STOPPED
 from streampgs.run.loop import LOOK, Loop
@@ -167,7 +168,7 @@ class Trainer:
             self.models.refuse_too_wide(window)
         begins = not self.models.started or self.models.changes_sigma
         with self.saver.step():
-            before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows)
+            before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows, self._refuse_too_large)
         if before is not None:
             after = [candidate.sigma for candidate in self.models.race.candidates]
             self.event(SIGMA, before=before.sigma, after=after)
@@ -203,15 +204,23 @@ class Trainer:
     def _announce(self, window: Window) -> None:
         """Show every choice before the first step."""
         models, data = self.models, self.data
-        racing = len(models.lanes) > 1 and models.race.next_mark is not None
-        feature_bytes = models.lanes.peak_bytes_per_feature(data.record.options.threads, racing)
-        self.forecast = data.forecast(self._process_bytes, models.features, feature_bytes)
+        self.forecast = self._refuse_too_large(models.features)
         choices = announced(models, data.form.encoding, data.choices(window, models.features), self.forecast)
         self.observer.choices(choices)
         self.folder.append_metrics({"event": "started", "rows": self.meter.rows, "choices": choices})
-        note = large_model_note(self.forecast, self.resources.memory, data.form.encoding)
+        note = large_model_note(self.forecast, self.resources.budget, data.form.encoding)
         for hint in [*([] if note is None else [note]), *data.hints(window)]:
             self.observer.note(hint)
+
+    def _refuse_too_large(self, features: int) -> Forecast:
+        """The forecast for models of so many features, if they fit into memory."""
+        models, data = self.models, self.data
+        racing = len(models.lanes) > 1 and models.race.next_mark is not None
+        feature_bytes = models.lanes.peak_bytes_per_feature(data.record.options.threads, racing)
+        forecast = data.forecast(self._process_bytes, features, feature_bytes)
+        resumed = self.saver.checkpoint is not None
+        refuse_too_large(forecast, data.form, self.resources, len(models.lanes), resumed)
+        return forecast
 
     # Saving and reporting.
 

@@ -238,7 +238,8 @@ def test_predictions_have_the_type_of_the_labels(labels: list[Any]) -> None:
     ("options", "words"),
     [
         ({"loss": "squared"}, "loss"),
-        ({"sigma": -1.0}, "sigma"),
+        ({"sigma": -1.0}, "sigma=-1.0"),
+        ({"epochs": 0}, "epochs=0"),
         ({"loss": "cross"}, "loss"),
         ({"class_weight": {7: 1.0}}, "class_weight"),
         ({"class_weight": "even"}, "class_weight"),
