@@ -1,8 +1,8 @@
 """Rows in an order that depends on their content alone: a weight of 2 and a row that comes twice are the same.
 
 Rows of equal content become one row whose weight is the sum of theirs, rows of weight 0 disappear, and the others are
-sorted by a 64-bit key of their content. So neither the order in which rows are given nor how often each is repeated
-changes what is trained.
+sorted by a 64-bit key of their content. So the model depends neither on the order in which rows are given nor on
+how a weight is split into repeated rows.
 """
 
 from __future__ import annotations

@@ -26,14 +26,14 @@ from streampgs.encoding.kinds.list import List
 from streampgs.encoding.label_choices import extend_labels, learn_labels
 from streampgs.encoding.label_counts import LabelCounts
 from streampgs.encoding.labels import label_specs
-from streampgs.encoding.learning import grown, learn
-from streampgs.encoding.plan import Plan, plan_columns, plan_growth
+from streampgs.encoding.learning import grown, learn, with_values
+from streampgs.encoding.plan import Plan, is_pandas_index, plan_columns, plan_growth, refuse_doubles, refuse_empty
 from streampgs.errors import DataError
 from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import schema_of
 from streampgs.options import EncodingOptions, ModelOptions
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
-from streampgs.table.layout import DENSE, Columns, Layout, find_layout, holds_features
+from streampgs.table.layout import DENSE, Columns, Layout, find_layout, holds_only_features
 from streampgs.table.locate import Located
 from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
@@ -133,9 +133,10 @@ def _open_ready(located: Located, sources: Sequence[str], options: ModelOptions,
     """Open a table whose rows are lists of features."""
     surveyed = with_selected_rows(survey(located.paths, columns_of(options, None), located.logs), condition_of(options))
     catalog = catalog_of([one.shard for one in surveyed], sources)
-    notes: list[str] = []
+    notes = _notes_of_unused(surveyed)
     if judging:
-        options, notes = learn_labels(options, count_labels(options, catalog, columns_of(options, None)))
+        options, of_labels = learn_labels(options, count_labels(options, catalog, columns_of(options, None)))
+        notes += of_labels
         catalog = catalog_of(_with_classes(catalog.shards, options), sources)
     return OpenTable(catalog, located, options=options, notes=notes)
 
@@ -169,6 +170,7 @@ def grown_table(
         if not sum(shard.rows for shard in shards):
             return GrownTable(shards, options=options)
         options, notes = _with_new_labels(options, Catalog(shards), columns_of(options, None))
+        notes += _notes_of_unused(found)
         return GrownTable(_with_classes(shards, options), options=options, notes=notes)
     surveyed = with_selected_rows(survey(paths, None, logs), condition_of(options))
     shards = _shards(surveyed, columns_of(options, encoding))  # refuses columns whose type has changed
@@ -203,14 +205,14 @@ def _wanted(
     schema: pa.Schema, shard: str, options: ModelOptions, encoding_options: EncodingOptions
 ) -> EncodingOptions | None:
     """The options of the encoding; None if the first shard's schema has lists of features that can be read as they are."""
-    ready = holds_features(schema)
+    taken = _taken(options)
+    refuse_doubles(schema, taken, shard)
+    ready = holds_only_features(schema, taken)
     texts = ready and _has_textual_labels(schema, shard, options)
     dense = ready and "indices" not in schema.names
     if ready and not (encoding_options.given or texts or (dense and encoding_options.standardize == "auto")):
         find_layout(schema, columns_of(options, None), shard)
         return None
-    if ready and not encoding_options.given:  # other columns are not features unless the user asks for them
-        return replace(encoding_options, features=("features",) if dense else ("indices", "values"))
     return encoding_options
 
 
@@ -292,6 +294,8 @@ def _learned(
     notes: list[str],
 ) -> Encoding | None:
     """None: the rows can be read in slices, as they are on disk."""
+    plan = with_values(plan, sample)
+    refuse_empty(plan, "the sample of rows")
     encoding = learn(plan, encoding_options, sample)
     if _may_be_ready(plan, encoding_options, options) and not encoding.columns[0].scale:
         return None
@@ -317,6 +321,13 @@ def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str]
         listed = ", ".join(f"'{name}'" for name in missing)
         notes.append(f"the new shards lack columns, which count as null there: {listed}")
     return notes
+
+
+def _notes_of_unused(surveyed: Sequence[Surveyed]) -> list[str]:
+    """Of shards whose rows are lists of features: the other columns of shards that have any."""
+    names = dict.fromkeys(name for one in surveyed for name in one.schema.names if name not in one.shard.layout.columns)
+    unused = [f"'{name}'" for name in names if not is_pandas_index(name)]
+    return [f"columns that are not used, because rows are lists of features: {', '.join(unused)}"] if unused else []
 
 
 def _hints(encoding: Encoding, sample: Sequence[dict[str, pa.Array]]) -> list[str]:

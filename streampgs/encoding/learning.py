@@ -69,9 +69,7 @@ def grown(encoding: Encoding, plan: Plan, sample: Sequence[Arrays]) -> tuple[Enc
     Strings of known columns are not learned again. New ones are hashed as before: a feature of its own would take a string
     away from the hashed feature that it has in earlier shards.
     """
-    plan = plan.without(
-        {c.name: "has only nulls in the sample" for c in plan.columns if not kind_of(c).has_values(c, sample)}
-    )
+    plan = with_values(plan, sample)
     if not plan.columns:
         return encoding, plan.left_out
     # With the usual hash for each generation, most of the model would soon be hashed features.
@@ -94,6 +92,13 @@ def grown(encoding: Encoding, plan: Plan, sample: Sequence[Arrays]) -> tuple[Enc
             before=encoding,
         ),
         plan.left_out,
+    )
+
+
+def with_values(plan: Plan, sample: Sequence[Arrays]) -> Plan:
+    """Without the columns in which the sample shows only nulls."""
+    return plan.without(
+        {c.name: "has only nulls in the sample" for c in plan.columns if not kind_of(c).has_values(c, sample)}
     )
 
 

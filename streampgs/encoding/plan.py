@@ -37,13 +37,17 @@ def plan_columns(schema: pa.Schema, options: EncodingOptions, taken: dict[str, s
     _refuse_unmatched(options, leaves, shard)
     plan = _planned(leaves, options, taken)
     refuse_doubles(schema, (*(name for column in plan.columns for name in column.sources), *taken), shard)
+    refuse_empty(plan, f"shard '{shard}'")
+    return plan
+
+
+def refuse_empty(plan: Plan, where: str) -> None:
     if not plan.columns:
         listed = ", ".join(f"{name} ({reason})" for name, reason in plan.left_out.items())
         raise DataError(
-            f"shard '{shard}': no column can be a feature: {listed or 'there are no columns'}",
+            f"{where}: no column can be a feature: {listed or 'there are no columns'}",
             "name columns with --features, or write a table with numbers, strings or lists",
         )
-    return plan
 
 
 def plan_growth(schema: pa.Schema, encoding: Encoding, taken: dict[str, str]) -> Plan:
@@ -67,7 +71,7 @@ def _planned(leaves: dict[str, pa.DataType], options: EncodingOptions, taken: di
     for name, kind in leaves.items():
         if name in taken:
             left_out[name] = taken[name]
-        elif _PANDAS_INDEX.fullmatch(name):
+        elif is_pandas_index(name):
             left_out[name] = "index of pandas"
         elif matches(name, options.ignore) or (options.features and not _is_wanted(name, options)):
             left_out[name] = "not in --features" if options.features else "ignored"
@@ -78,7 +82,7 @@ def _planned(leaves: dict[str, pa.DataType], options: EncodingOptions, taken: di
             else:
                 columns.append(column)
     for one in KINDS.values():
-        columns = one.combined(columns, options)
+        columns = one.combined(columns, leaves, options)
     return Plan(tuple(columns), left_out)
 
 
@@ -88,6 +92,10 @@ def refuse_doubles(schema: pa.Schema, names: Iterable[str], shard: str) -> None:
     for name in names:
         if counts[name] > 1:
             raise DataError(f"shard '{shard}': {counts[name]} columns are called '{name}'", "rename all but one")
+
+
+def is_pandas_index(name: str) -> bool:
+    return _PANDAS_INDEX.fullmatch(name) is not None
 
 
 def _is_wanted(name: str, options: EncodingOptions) -> bool:
@@ -116,7 +124,7 @@ def _column(name: str, kind: pa.DataType, options: EncodingOptions) -> Column | 
             raise OptionError(f"--{one.option} {name}: the column is of type {kind}", one.remedy)
     for one in KINDS.values():
         for option, (needed, remedy) in one.modifiers.items():
-            if matches(name, getattr(options, option)) and holds != needed:
+            if matches(name, getattr(options, option)) and holds not in needed:
                 raise OptionError(f"--{option} {name}: the column is of type {kind}", remedy)
     if holds == types.NULL:
         return "has only nulls"

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 NUMBER, TIME, STRING, BINARY, NULL = "number", "time", "string", "binary", "null"
+ZONED = "time with a time zone"
 LIST, TOKENS, VECTOR, MAP, STRUCT = "list of numbers", "list of strings", "vector", "map", "struct"
 
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6}
@@ -33,6 +34,8 @@ def class_of(kind: pa.DataType) -> str | None:
         return NULL
     if types.is_boolean(kind) or types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
         return NUMBER
+    if types.is_timestamp(kind) and kind.tz is not None:
+        return ZONED  # the same digits without a zone may be another instant
     if types.is_date(kind) or types.is_timestamp(kind) or types.is_time(kind) or types.is_duration(kind):
         return TIME
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
@@ -178,7 +181,7 @@ def numbers_of(array: pa.Array) -> NDArray[Any]:
         return np.asarray(array.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False))
     if types.is_decimal(kind):
         return np.asarray(array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
-    if class_of(kind) == TIME:
+    if class_of(kind) in (TIME, ZONED):
         ticks = raw_values(array.view(pa.int64() if kind.bit_width == 64 else pa.int32()))
         if types.is_date32(kind):
             return ticks * 86400.0

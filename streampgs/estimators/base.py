@@ -75,6 +75,10 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
         model, encoding, limits, resources = build("train", {**self._keywords(), **found}, *kinds)
         return model, encoding, limits, resources
 
+    def _options_of_shards(self) -> dict[str, Any]:
+        """Options that a run on shards takes in addition."""
+        return {}
+
     def _seed(self) -> int:
         """None counts as 0: two fits of the same rows give the same model."""
         if self.random_state is None or isinstance(self.random_state, int | np.integer):
@@ -163,8 +167,8 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
     def _train_on_shards(self, shards: Any, label: Any, run: Any, given: tuple[Any, ...]) -> Model:
         if any(each is not None for each in given):
             raise InvalidInput("shards= in addition to X, y or sample_weight", "give one of the two")
-        options = {} if label is None else {"label": label}
-        model = trained_run(shards, run, {**self._keywords(), **options})
+        options = {**self._keywords(), **self._options_of_shards()}
+        model = trained_run(shards, run, options if label is None else {**options, "label": label})
         self._begin(None)
         self._model, self.run_ = model, None if run is None else str(run)
         self._take(model)
@@ -175,7 +179,7 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
         with sklearn_errors():
             run = getattr(self, "run_", None)
             if run is None:
-                raise InvalidInput("resume() without a run", "fit(shards=…, label=…, run=…) comes first")
+                raise InvalidInput("resume() without a run", "train with fit(shards=…, label=…, run=…) before")
             resume(run, **options)
             self._model = Model.load(run)
             self._take(self._model)

@@ -145,7 +145,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
         if y is None:
             raise InvalidInput("This estimator requires y to be passed, but the target y is None", "give the labels")
         rows = self._taken(X, reset)
-        labels = column_or_1d(np.asarray(y), warn=True)
+        labels = column_or_1d(y, warn=True)
         check_consistent_length(rows, labels)
         check_classification_targets(labels)
         return rows, labels, self._weights(sample_weight, len(labels))
@@ -171,6 +171,14 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
 
     def _label_options(self) -> dict[str, Any]:
         return {"classes": tuple(float(number) for number in range(len(self.classes_)))}
+
+    def _options_of_shards(self) -> dict[str, Any]:
+        if self.class_weight is None:
+            return {"classes": "auto"}
+        if isinstance(self.class_weight, dict):
+            classes = sorted(self.class_weight)
+            return {"classes": tuple(classes), "class_weight": tuple(self.class_weight[label] for label in classes)}
+        return {"classes": "auto", "class_weight": self.class_weight}
 
     # Results.
 

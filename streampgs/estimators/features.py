@@ -171,7 +171,7 @@ def joined(parts: Sequence[Rows]) -> Rows:
 def as_table(given: Any) -> pa.Table:
     """The columns of a table of pandas, polars, DuckDB, pyarrow or another library."""
     try:
-        if hasattr(given, "iloc"):  # pandas: its index is no feature
+        if hasattr(given, "iloc"):  # pandas, whose index would become a column
             return pa.Table.from_pandas(given, preserve_index=False)
         if isinstance(given, pa.RecordBatch):
             return pa.Table.from_batches([given])

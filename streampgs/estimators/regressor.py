@@ -103,7 +103,7 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
         if y is None:
             raise InvalidInput("This estimator requires y to be passed, but the target y is None", "give the labels")
         rows = self._taken(X, reset)
-        labels = column_or_1d(np.asarray(y), warn=True)
+        labels = column_or_1d(y, warn=True)
         check_consistent_length(rows, labels)
         try:
             labels = labels.astype(np.float64)

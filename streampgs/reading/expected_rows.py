@@ -62,6 +62,8 @@ class ExpectedRows:
 
     def _renamed(self, batches: Batches, column: Column | None) -> Batches:
         """With the vector in the column that it was trained in."""
+        if column is not None and column.parts == (INDICES,):
+            return map(_with_ones, batches)
         if column is None or column.parts:
             return batches
         return (
@@ -136,12 +138,12 @@ def _two_axes(rows: Any) -> NDArray[Any]:
     try:
         array = np.atleast_2d(np.asarray(rows))
     except ValueError as error:  # rows of different lengths
-        raise OptionError(f"a list that is no matrix: {error}", "give rows of equal lengths") from error
+        raise OptionError(f"a list that is not a matrix: {error}", "give rows of equal lengths") from error
     if array.dtype.kind == "O":
         try:
             array = array.astype(np.float64)  # as pandas gives columns of different types
         except (TypeError, ValueError) as error:
-            raise OptionError(f"an array of objects that are no numbers: {error}", "give a table") from error
+            raise OptionError(f"an array of objects that are not numbers: {error}", "give a table") from error
     if array.ndim != 2 or array.dtype.kind not in "biuf":
         raise OptionError(
             f"an array of shape {array.shape} and type {array.dtype}", "give rows and columns of numbers, or a table"
@@ -177,6 +179,15 @@ def _sparse(matrix: Any) -> Batches:
         children = pa.array(indices.astype(np.int32)), numbers_array(part[rows, indices], "the matrix")
         lists = [pa.ListArray.from_arrays(pa.array(offsets), child) for child in children]
         yield pa.record_batch(lists, names=[INDICES, VALUES])
+
+
+def _with_ones(batch: pa.RecordBatch) -> pa.RecordBatch:
+    if (types.numbers_of(types.lists_of(batch.column(VALUES))[1]) != 1).any():
+        raise OptionError(
+            "a matrix with values other than 0 and 1; the model was trained on 'indices' without 'values'",
+            "give a matrix of zeros and ones",
+        )
+    return batch
 
 
 def _stacked(batch: pa.RecordBatch) -> NDArray[np.float64]:

@@ -47,7 +47,7 @@ class MemoryTraining:
         loop.run(prepare, judge, lambda: None)
         self.cursor = worker.cursor
 
-    # What was learned.
+    # Results.
 
     @property
     def leader(self) -> LaneSpec:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
@@ -12,7 +12,7 @@ from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.labels import LabelSpec
-from streampgs.encoding.plan import Plan, refuse_doubles
+from streampgs.encoding.plan import Plan, is_pandas_index, refuse_doubles
 from streampgs.encoding.rows import FEATURES, INDICES
 from streampgs.errors import DataError, OptionError
 from streampgs.expressions.expression import Expression, check_condition, check_label
@@ -174,6 +174,12 @@ def holds_features(schema: pa.Schema) -> bool:
     return name in schema.names and _LISTS[name][0](schema.field(name).type)
 
 
+def holds_only_features(schema: pa.Schema, taken: Collection[str]) -> bool:
+    """Whether there are no other columns than lists of features and those that have another role."""
+    others = set(schema.names) - set(taken) - {name for name in schema.names if is_pandas_index(name)}
+    return holds_features(schema) and others <= ({"indices", "values"} if "indices" in schema.names else {"features"})
+
+
 def _is_number(kind: pa.DataType) -> bool:
     return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
@@ -215,10 +221,7 @@ def _encoded_layout(
                 continue
             found = types.class_of(leaves[name])
             if not kind_of(column).fits(column, found):
-                raise DataError(
-                    f"shard '{shard}': column '{name}' is of type {leaves[name]}; a {column.holds} is expected",
-                    f"write it with the type of the training data, or train without it (train --ignore {name})",
-                )
+                raise _other_type(shard, name, leaves[name], column.holds)
             needed.add(name)
     refuse_doubles(schema, needed & leaves.keys(), shard)
     partitions = tuple(constant for constant in partitions if constant.name in needed)
@@ -229,6 +232,17 @@ def _encoded_layout(
     if encoding.dense:
         return Layout(DENSE, tops, width=encoding.features, encoding=encoding.digest, partitions=partitions)
     return Layout(SPARSE, tops, encoding=encoding.digest, partitions=partitions)
+
+
+def _other_type(shard: str, name: str, kind: pa.DataType, expected: str) -> DataError:
+    remedy = "write it with the type of the training data"
+    if {types.class_of(kind), expected} == {types.TIME, types.ZONED}:
+        expected = expected if expected == types.ZONED else "time without a time zone"
+        remedy = "give the times of all shards a time zone, or none"
+    return DataError(
+        f"shard '{shard}': column '{name}' is of type {kind}; a {expected} is expected",
+        f"{remedy}, or train without it (train --ignore {name})",
+    )
 
 
 def refuse_missing(schemas: Mapping[str, pa.Schema], columns: Columns) -> None:

@@ -38,7 +38,10 @@ def locate(sources: Iterable[str]) -> Located:
     twice counts once."""
     search = _Search()
     for source in sources:
-        search.add(source)
+        try:
+            search.add(source)
+        except PermissionError as error:
+            _refuse_unreadable(error)
     return search.found
 
 
@@ -115,7 +118,7 @@ class _Search:
 def _files_below(folder: Path) -> list[Path]:
     files: list[Path] = []
     seen: set[str] = set()
-    for here, folders, names in os.walk(folder, followlinks=True):
+    for here, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
         if os.path.realpath(here) in seen:  # a link back to a folder above
             folders.clear()
             continue
@@ -123,6 +126,14 @@ def _files_below(folder: Path) -> list[Path]:
         folders[:] = sorted(name for name in folders if not is_ignored(name))
         files += [Path(here) / name for name in names if not is_ignored(name)]
     return sorted(files)
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    """A folder that is left out would train a model on a part of the data."""
+    raise DataError(
+        f"folder '{error.filename}' cannot be read: {error.strerror}",
+        "allow this user to read it, move it out of the data, or name the folders to use",
+    ) from error
 
 
 def _refuse_parts_of_tables(source: str, files: Iterable[Path]) -> None:

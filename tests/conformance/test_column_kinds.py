@@ -25,6 +25,7 @@ _MAP = [[("b", 0.5), ("a", 2.0)], None, [], [("a", None)], [("c", -1.0), ("a", 0
 SAMPLES: dict[str, pa.Array] = {
     types.NUMBER: pa.array([3, None, 0, 7, 12, 3], pa.int32()),
     types.TIME: pa.array([10**9, None, 0, 5 * 10**8, 86399, 1], pa.timestamp("s")),
+    types.ZONED: pa.array([10**9, None, 0, 5 * 10**8, 86399, 1], pa.timestamp("s", "UTC")),
     types.STRING: pa.array(["one two", None, "", "two three two", "Ä", "one two"]),
     types.BINARY: pa.array([b"one two", None, b"", b"two three two", b"\xff", b"one"]),
     types.LIST: pa.array([[1.0, 200.0], None, [3.0, None], [0.0, 0.0], [5.5, -100.0], [1.0, 2.0]]),
@@ -64,7 +65,7 @@ def cases() -> list[Case]:
         assert kind.takes or kind.option or name in MADE_OF, f"add the options for a column of kind {name} to MADE_OF"
         chosen: list[tuple[str, dict[str, Any]]] = [(holds, {}) for holds in kind.takes]
         chosen += [(holds, {str(kind.option): ("x",)}) for holds in kind.allowed]
-        chosen += [(holds, {option: ("x",)}) for option, (holds, _) in kind.modifiers.items()]
+        chosen += [(holds, {option: ("x",)}) for option, (allowed, _) in kind.modifiers.items() for holds in allowed]
         if name in MADE_OF:
             chosen.append((MADE_OF[name][1], MADE_OF[name][0]))
         for holds, options in chosen:

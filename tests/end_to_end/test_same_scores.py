@@ -21,9 +21,9 @@ from scipy import sparse
 import streampgs
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, OptionError
-from streampgs.evaluation import predict
 from streampgs.model import Model
 from streampgs.options import EncodingOptions
+from streampgs.prediction import predict
 from tests.encoding import tables
 
 WIDTH = 5

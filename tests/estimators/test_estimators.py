@@ -249,6 +249,24 @@ def test_an_impossible_option_is_a_value_error(options: dict[str, Any], words: s
         StreamClassifier(**options).fit(MATRIX, LABELS)
 
 
+@pytest.mark.parametrize(
+    "container",
+    [
+        np.ndarray.tolist,
+        pd.Series,
+        lambda y: pd.Series(y, dtype="Int64"),
+        lambda y: pd.Series(y, dtype="category"),
+        pl.Series,
+        pa.array,
+        lambda y: pa.chunked_array([y[:7], y[7:]]),
+    ],
+)
+def test_labels_in_any_container_give_the_same_bits(container: Any) -> None:
+    for estimator in (StreamClassifier(epochs=2), StreamRegressor(epochs=2)):
+        expected = bits(clone(estimator).fit(MATRIX, LABELS))
+        assert bits(estimator.fit(MATRIX, container(LABELS))) == expected
+
+
 def test_a_column_of_labels_is_flattened_with_a_warning() -> None:
     with pytest.warns(DataConversionWarning):
         assert bits(StreamClassifier().fit(MATRIX, LABELS[:, None])) == bits(StreamClassifier().fit(MATRIX, LABELS))
@@ -329,6 +347,25 @@ def test_shards_are_trained_on_as_a_run_that_can_be_resumed(shards: Path, tmp_pa
     before = bits(model)
     assert bits(model.resume(epochs=4)) != before
     assert bits(model) == bits(pickle.loads(pickle.dumps(model)))
+
+
+def test_whole_numbers_in_shards_are_classes_to_a_classifier(tmp_path: Path) -> None:
+    chance = np.random.default_rng(8)
+    grades = chance.integers(0, 40, 2000)
+    pq.write_table(pa.table({"points": grades * 10.0, "grade": grades}), tmp_path / "a.parquet")
+    model = StreamClassifier(epochs=1, sigma=1e-3).fit(shards=tmp_path / "a.parquet", label="grade")
+    assert model.classes_.tolist() == list(range(40))
+
+
+def test_classes_of_shards_are_weighted(shards: Path) -> None:
+    table, _ = mixed_table(600)
+    shares = [
+        (
+            StreamClassifier(epochs=1, class_weight=weight).fit(shards=shards, label="bought").predict(table) == "yes"
+        ).mean()
+        for weight in ({"no": 1.0, "yes": 1e-3}, "balanced", {"no": 1e-3, "yes": 1.0})
+    ]
+    assert shares[0] == 0.0 < shares[1] < shares[2] == 1.0
 
 
 def test_shards_need_no_run(shards: Path) -> None:

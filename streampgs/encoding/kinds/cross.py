@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
@@ -20,7 +22,9 @@ class Cross(CodeKind):
     name, plural = "cross", "crosses"
     made_of = (2,)
 
-    def combined(self, columns: list[Column], options: EncodingOptions) -> list[Column]:
+    def combined(
+        self, columns: list[Column], leaves: Mapping[str, pa.DataType], options: EncodingOptions
+    ) -> list[Column]:
         categories = {column.name for column in columns if column.kind == Category.name}
         for first, second in options.cross:
             for name in (first, second):

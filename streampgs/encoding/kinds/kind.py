@@ -10,7 +10,7 @@ where its features are and how they get into a row:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
@@ -75,8 +75,8 @@ class Kind:
     type is found."""
     allowed: ClassVar[tuple[str, ...]] = ()
     remedy: ClassVar[str] = ""
-    modifiers: ClassVar[dict[str, tuple[str, str]]] = {}
-    """More such options, which change how a column is encoded: the type that each needs, and the remedy."""
+    modifiers: ClassVar[dict[str, tuple[tuple[str, ...], str]]] = {}
+    """More such options, which change how a column is encoded: the types that each needs one of, and the remedy."""
     fault: ClassVar[int | None] = None
     """The reason if a row cannot be encoded."""
     made_of: ClassVar[tuple[int, ...]] = (0,)
@@ -84,8 +84,10 @@ class Kind:
     reads_dictionaries: ClassVar[bool] = False
     """Encoding is faster if the reader stores each different string once."""
 
-    def combined(self, columns: list[Column], options: EncodingOptions) -> list[Column]:
-        """The planned columns, with those that this kind makes of several."""
+    def combined(
+        self, columns: list[Column], leaves: Mapping[str, pa.DataType], options: EncodingOptions
+    ) -> list[Column]:
+        """The planned columns, with those that this kind makes of several. `leaves`: the types of the table's columns."""
         return columns
 
     def fits(self, column: Column, holds: str | None) -> bool:

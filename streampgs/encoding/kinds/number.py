@@ -22,8 +22,8 @@ _SMALLEST = float(np.finfo(np.float64).tiny)  # the reciprocal of a smaller numb
 
 class Number(NumberKind):
     name, plural = "number", "numbers"
-    takes = (types.NUMBER, types.TIME)
-    modifiers: ClassVar = {"cyclic": (types.TIME, "it is for dates and timestamps")}
+    takes = (types.NUMBER, types.TIME, types.ZONED)
+    modifiers: ClassVar = {"cyclic": ((types.TIME, types.ZONED), "it is for dates and timestamps")}
 
     def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays]) -> Column:
         cyclic = matches(column.name, options.cyclic)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
@@ -22,14 +24,18 @@ class Vector(Kind):
     section = UNBOUNDED
     takes = (types.VECTOR,)
     fault = LENGTHS_DIFFER
-    made_of = (0, 2)
+    made_of = (0, 1, 2)
 
-    def combined(self, columns: list[Column], options: EncodingOptions) -> list[Column]:
-        """Two lists `indices` and `values` are one vector."""
+    def combined(
+        self, columns: list[Column], leaves: Mapping[str, pa.DataType], options: EncodingOptions
+    ) -> list[Column]:
+        """Two lists `indices` and `values` are one vector. So are `indices` alone, with ones as values."""
         lists = [column for column in columns if column.name in _PAIR and column.kind == List.name]
-        if len(lists) < 2:
+        names = tuple(sorted(column.name for column in lists))
+        alone = names == _PAIR[:1] and "values" not in leaves and is_list_of_integers(leaves["indices"])
+        if names != _PAIR and not alone:
             return columns
-        return [c for c in columns if c not in lists] + [Column("values", self.name, types.LIST, _PAIR)]
+        return [c for c in columns if c not in lists] + [Column(names[-1], self.name, types.LIST, names)]
 
     def name_of(self, column: Column, place: int) -> str:
         return f"{column.name}[{place}]"
@@ -45,10 +51,18 @@ class Vector(Kind):
             return offsets, moved.astype(np.int32).view(np.uint32), values.astype(np.float32)
 
 
+def is_list_of_integers(kind: pa.DataType) -> bool:
+    kind = types.storage_of(kind)
+    return types.is_list(kind) and bool(pa.types.is_integer(types.storage_of(kind.value_type)))
+
+
 def _parts(column: Column, arrays: Arrays) -> _Parts:
     if column.parts:
-        index_lists, value_lists = (types.leaf(arrays, name) for name in column.parts)
-        return _two_lists(index_lists, value_lists, None)
+        index_lists = types.leaf(arrays, column.parts[0])
+        if len(column.parts) == 1:
+            offsets, indices = types.lists_of(index_lists)
+            return offsets, _indices(indices), np.ones(len(indices)), None
+        return _two_lists(index_lists, types.leaf(arrays, column.parts[1]), None)
     array = types.leaf(arrays, column.name)
     if pa.types.is_struct(array.type):
         fields = {array.type.field(i).name: part for i, part in enumerate(array.flatten())}
