@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -69,7 +70,7 @@ class _NamedCodeFile(IndexDataCacheFile):
         for folder in self._folders:
             try:
                 return self._load_data(str(folder / self._name(key)))
-            except OSError:
+            except (OSError, EOFError, pickle.UnpicklingError):  # absent or damaged
                 continue
         compiling.tell()
         return None
@@ -102,7 +103,7 @@ class _AnyFolder:
 
 
 class _CodeImpl(CompileResultCacheImpl):
-    _locator_classes = [_AnyFolder]
+    _locator_classes = (_AnyFolder,)  # type: ignore[assignment]
 
 
 class _CodeCache(FunctionCache):
