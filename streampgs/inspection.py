@@ -96,7 +96,7 @@ def _mean(values: list[float | None]) -> float | None:
 def _settings(spec: LaneSpec) -> dict[str, Any]:
     shared = {name: getattr(spec.own, name) for name in spec.own.shared}
     parameter = LOSSES[spec.loss].parameter
-    of_loss = {parameter.name: spec.shape} if parameter is not None and parameter.help else {}
+    of_loss = {parameter.name: spec.label_shape} if parameter is not None and parameter.help else {}
     return {"solver": spec.learner, "loss": spec.loss, **of_loss, **spec.choices, "batch": spec.batch, **shared}
 
 
@@ -108,7 +108,7 @@ def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
         "loss": spec.loss,
         **spec.choices,
         "leads": place == race.leader(),
-        "progressive_loss": tallies.loss / tallies.weight if known else None,
+        "progressive_loss": spec.in_label_units(tallies.loss) / tallies.weight if known else None,
         "progressive_accuracy": tallies.correct / tallies.weight if known else None,
         "merit": marks[-1].merits[place] if marks else None,
         "gap": race.lanes.certificate(lane) if race.lanes.steps else None,
@@ -123,7 +123,7 @@ def _saved_summary(saved: SavedRun) -> dict[str, Any]:
         return summary(catalog)
     assert saved.record.stream is not None
     layout = saved.record.stream.layout
-    counts = dict.fromkeys(("shards", "rows", "groups", "entries", "bytes"), 0)
+    counts = dict.fromkeys(("shards", "rows", "left_out", "groups", "entries", "bytes"), 0)
     return {**counts, "formats": [], "layout": layout.kind, "columns": list(layout.columns), "digest": None}
 
 
@@ -132,6 +132,7 @@ def summary(catalog: Catalog) -> dict[str, Any]:
     return {
         "shards": len(catalog.shards),
         "rows": catalog.rows,
+        "left_out": catalog.left_out,
         "groups": catalog.groups,
         "entries": int(catalog.group_entries.sum()),
         "bytes": sum(shard.fingerprint.size for shard in catalog.shards),

@@ -16,13 +16,13 @@ from streampgs.errors import OptionError
 from streampgs.losses import LOSSES
 from streampgs.option_fields import Number, build, options_of, parse_duration, parse_size, size_text
 from streampgs.options import (
-    DEFAULT_EPOCHS,
     EPOCHS_FOR_A_TARGET,
     SMALLEST_MEMORY,
     Growth,
     Limits,
     ModelOptions,
     Resources,
+    default_epochs,
 )
 from streampgs.solvers import SMALLEST_P, SOLVERS
 
@@ -180,7 +180,7 @@ def test_target_accuracy_is_a_share(value):
 
 def test_limits_given_or_by_default():
     assert not Limits().given
-    assert Limits().or_default() == Limits(epochs=DEFAULT_EPOCHS)
+    assert Limits().or_default(1000) == Limits(epochs=default_epochs(1000))
     for limits in (
         Limits(epochs=1),
         Limits(rows=10),
@@ -189,14 +189,24 @@ def test_limits_given_or_by_default():
         Limits(target_gap=1e-9),
     ):
         assert limits.given
-        assert limits.or_default().given
+        assert limits.or_default(1000).given
     for limits in (Limits(epochs=1), Limits(rows=10), Limits(seconds=0.5), Limits(rows=10, target_gap=0.1)):
-        assert limits.or_default() is limits
+        assert limits.or_default(1000) is limits
+
+
+def test_a_smaller_table_has_as_many_epochs_or_more():
+    found = [default_epochs(rows) for rows in (0, 1, 150, 1000, 20_000, 66_666, 66_667, 10**6, 10**12)]
+    assert found == sorted(found, reverse=True)
+    assert (found[0], found[-1]) == (200, 3)
 
 
 def test_a_target_alone_does_not_train_for_ever():
-    assert Limits(target_accuracy=1.0).or_default() == Limits(target_accuracy=1.0, epochs=EPOCHS_FOR_A_TARGET)
-    assert Limits(target_gap=1e-9).or_default() == Limits(target_gap=1e-9, epochs=EPOCHS_FOR_A_TARGET)
+    assert Limits(target_accuracy=1.0).or_default(1000) == Limits(
+        target_accuracy=1.0, epochs=max(EPOCHS_FOR_A_TARGET, default_epochs(1000))
+    )
+    assert Limits(target_gap=1e-9).or_default(1000) == Limits(
+        target_gap=1e-9, epochs=max(EPOCHS_FOR_A_TARGET, default_epochs(1000))
+    )
 
 
 # What training may use.

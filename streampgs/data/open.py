@@ -16,6 +16,7 @@ from streampgs.data.selecting import (
     computed_labels,
     condition_of,
     notes_of_expressions,
+    selected_sample,
     with_label_expressions,
     with_selected_rows,
 )
@@ -151,8 +152,11 @@ def open_stream(
     find_layout(schema, columns_of(options, plan), STREAM_NAME)
     if not sample:
         raise DataError("the stream has no rows", "let the producer write record batches after the schema")
+    sample = selected_sample(sample, options)
     labels = [LabelCounts.of(name, (types.leaf(batch, name) for batch in sample)) for name in options.labels]
-    options, notes = learn_labels(options, labels)
+    notes = notes_of_expressions(options)
+    options, more = learn_labels(options, labels)
+    notes += more
     encoding = None if plan is None else _learned(plan, encoding_options, options, sample, notes)
     layout = find_layout(schema, columns_of(options, encoding), STREAM_NAME)
     if layout.kind == DENSE and layout.width is None:

@@ -7,9 +7,12 @@ from collections.abc import Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import pyarrow as pa
+
 from streampgs.encoding.plan import Plan
 from streampgs.errors import DataError, OptionError
 from streampgs.expressions.expression import Expression, condition, label_expression
+from streampgs.expressions.rows import columns_by_name, selected
 from streampgs.expressions.tree import Column
 from streampgs.options import ModelOptions
 from streampgs.reading.decode import raw_slices
@@ -48,8 +51,20 @@ def notes_of_expressions(options: ModelOptions) -> list[str]:
     notes = []
     for label in computed_labels(options):
         names = ", ".join(f"'{name}'" for name in label.columns)
-        notes.append(f"the label is {label}: {names} {'is' if len(label.columns) == 1 else 'are'} not used as features")
+        notes.append(f"the label is {label}: not used as features: {names}")
     return notes
+
+
+def selected_sample(sample: Sequence[dict[str, pa.Array]], options: ModelOptions) -> list[dict[str, pa.Array]]:
+    """The rows of a stream's sample that fulfil the condition, with the labels that are expressions."""
+    where, computed, found = condition_of(options), computed_labels(options), []
+    for arrays in sample:
+        batch, _ = selected(pa.RecordBatch.from_arrays(list(arrays.values()), list(arrays)), where, computed)
+        if batch.num_rows:
+            found.append(columns_by_name(batch))
+    if not found:
+        raise DataError(f"none of the first rows of the stream fulfils {where and where.source}", "check the condition")
+    return found
 
 
 def with_selected_rows(surveyed: Sequence[Surveyed], where: Expression | None) -> list[Surveyed]:

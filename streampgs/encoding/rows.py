@@ -21,7 +21,7 @@ INDICES, VALUES, FEATURES, FAULTS = "indices", "values", "features", "faults"
 WEIGHT, OFFSET = "weight", "offset"
 
 # Why a row cannot be used; kernels.placing_loop and encoding.labels have more reasons. 0 is a good row.
-WEIGHT_BAD, FEATURES_NULL, LENGTHS_DIFFER, WIDTH_DIFFERS, OFFSET_BAD = 19, 20, 21, 22, 24
+WEIGHT_BAD, FEATURES_NULL, LENGTHS_DIFFER, WIDTH_DIFFERS, OFFSET_BAD, NOT_SELECTED = 19, 20, 21, 22, 24, 26
 
 _NO_CELLS = np.empty(0)
 

@@ -125,13 +125,13 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _train(self, given: Given, classes: int, label_options: dict[str, Any]) -> None:
         options, encoding_options, limits, resources = self._options(**label_options)
-        if bytes_in_memory(given) > resources.memory:
+        if bytes_in_memory(given) > resources.budget:
             self._train_from_files(given, label_options)
             return
         given = without_repeats(given)
         self._begin(learned_features(given, encoding_options))
         training = MemoryTraining(self._form(options))
-        training.train(memory_rows(given, self._features, classes), limits.or_default())
+        training.train(memory_rows(given, self._features, classes), limits.or_default(len(given.labels)))
         self._finish(training)
 
     def _train_from_files(self, given: Given, label_options: dict[str, Any]) -> None:

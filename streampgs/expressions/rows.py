@@ -6,23 +6,31 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.expressions.expression import Expression
+
+
+def columns_by_name(batch: pa.RecordBatch) -> dict[str, pa.Array]:
+    return dict(zip(batch.schema.names, batch.columns, strict=True))
 
 
 def selected(
     batch: pa.RecordBatch,
     where: Expression | None,
     computed: Sequence[Expression],
-    columns_of: Callable[[pa.RecordBatch], dict[str, pa.Array]],
-) -> pa.RecordBatch:
-    """`columns_of` gives the columns of a batch by name, with those that are not in the file."""
+    columns_of: Callable[[pa.RecordBatch], dict[str, pa.Array]] = columns_by_name,
+) -> tuple[pa.RecordBatch, NDArray[np.int64]]:
+    """The rows, and their places in the batch. `columns_of` gives the columns of a batch by name, with those that are not
+    in the file."""
+    places = np.arange(batch.num_rows)
     if where is not None:
-        batch = _filtered(batch, where.selects(columns_of(batch), batch.num_rows))
+        chosen = where.selects(columns_of(batch), batch.num_rows)
+        batch, places = _filtered(batch, chosen), np.flatnonzero(chosen)
     for label in computed:
         batch = batch.append_column(str(label), label.values(columns_of(batch), batch.num_rows))
-    return batch
+    return batch, places
 
 
 def _filtered(batch: pa.RecordBatch, chosen: pa.Array) -> pa.RecordBatch:

@@ -29,6 +29,25 @@ def loss_sum_for(loss: LossFormulas) -> Callable[..., float]:
     return made
 
 
+@cache
+def slope_sums_for(loss: LossFormulas) -> Callable[..., tuple[float, float]]:
+    """slope_sums(scores, labels, weights, shape, constant): Σ weight·slope of the scores plus a constant, and the sum of
+    the squares."""
+    _, slope_of = value_and_slope(loss)
+
+    @compiled
+    def slope_sums(scores, labels, weights, shape, constant):  # type: ignore[no-untyped-def]
+        total, squares = 0.0, 0.0
+        for r in range(scores.size):
+            slope = weights[r] * slope_of(scores[r] + constant, labels[r], shape)
+            total += slope
+            squares += slope * slope
+        return total, squares
+
+    made: Callable[..., tuple[float, float]] = slope_sums
+    return made
+
+
 _NEWTON_STEPS = 16
 _LARGEST_MARGIN = 64.0
 

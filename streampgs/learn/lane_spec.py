@@ -30,7 +30,7 @@ class LaneSpec:
     learner: str
     loss: str
     shape: float
-    """The parameter of the loss; 0 for losses without one."""
+    """The parameter of the loss, for scaled labels; 0 for losses without one."""
     norm: PNorm
     sigma: float
     target: Target
@@ -51,6 +51,15 @@ class LaneSpec:
         require(0.0 <= self.sigma < math.inf and 0.0 < self.scale < math.inf, f"sigma {self.sigma}, scale {self.scale}")
         require(self.layout in ("sparse", "dense"), f"rows of layout {self.layout!r:.50}")
         require(self.loss in LOSSES, f"loss {self.loss!r:.50}")
+
+    @property
+    def label_shape(self) -> float:
+        """The parameter of the loss, for the labels of the table."""
+        return LOSSES[self.loss].scaled_shape(self.shape, 1.0 / self.scale)
+
+    def in_label_units(self, loss: float) -> float:
+        """A loss of scaled labels, in the unit of the table's labels."""
+        return loss * self.scale ** LOSSES[self.loss].degree
 
     @property
     def group(self) -> tuple[object, ...]:

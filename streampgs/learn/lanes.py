@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import encode, require
+from streampgs.checks import decode, encode, require
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec
@@ -50,6 +51,8 @@ class Lanes:
         self.specs: tuple[LaneSpec, ...] = ()
         self.groups: list[Group] = []
         self.features = features
+        self.constants: list[float] = []
+        """Added to the scores that each lane's weights give, in the unit of scaled labels."""
         self._places: list[tuple[int, int]] = []
         self.begin(specs)
 
@@ -64,6 +67,7 @@ class Lanes:
 
     def _set(self, specs: Sequence[LaneSpec], groups: list[Group]) -> None:
         self.specs, self.groups = tuple(specs), groups
+        self.constants = [0.0] * len(specs)
         places = {}
         for group, numbers in enumerate(_grouped(specs)):
             places.update({number: (group, column) for column, number in enumerate(numbers)})
@@ -125,7 +129,6 @@ class Lanes:
         for spec, lane in zip(specs, lanes, strict=True):
             steps = int(self._place(lane)[0]["steps"])
             before = self.specs[lane]
-            spec = replace(spec, base=before.base, scale=before.scale)
             continued.append(learner_named(spec.learner).candidates.continued(spec, before, steps))
         self._gather(continued, lanes)
         self.restart_averages()
@@ -146,11 +149,14 @@ class Lanes:
         """The weights of the features and the constant that predict in the unit of the labels."""
         weights, spec = self.weights(lane), self.specs[lane]
         weights = weights if spec.scale == 1.0 else weights * spec.scale
-        return weights[1:], float(weights[0]) * spec.intercept + spec.base
+        constant = float(weights[0]) * spec.intercept + spec.base + self.constants[lane] * spec.scale
+        return weights[1:], constant
 
     def certificate(self, lane: int) -> float | None:
+        """In the unit of the labels."""
         group, column = self._places[lane]
-        return self.groups[group].learner.certificate(self.groups[group].state, column)
+        found = self.groups[group].learner.certificate(self.groups[group].state, column)
+        return None if found is None else self.specs[lane].in_label_units(found)
 
     def tallies(self, lane: int) -> Tallies:
         group, column = self._places[lane]
@@ -188,7 +194,10 @@ class Lanes:
         for number, group in enumerate(self.groups):
             own = states.arrays_to_save(group.learner.fields, group.state, len(group.learner.specs))
             arrays.update({f"{number}.{name}": array for name, array in own.items()})
-        return Bundle({"specs": [encode(spec) for spec in self.specs], "features": self.features}, arrays)
+        return Bundle(
+            {"specs": [encode(spec) for spec in self.specs], "features": self.features, "constants": self.constants},
+            arrays,
+        )
 
     def restore(self, bundle: Bundle) -> None:
         specs, features = [lane_spec(record) for record in bundle.values["specs"]], bundle.values["features"]
@@ -209,8 +218,12 @@ class Lanes:
             groups.append(group)
             taken |= set(own.values())
         require(taken == bundle.arrays.keys(), f"arrays of no model: {sorted(bundle.arrays.keys() - taken)}")
+        constants = decode(list[float], bundle.values["constants"])
+        require(len(constants) == len(specs), f"{len(constants)} constants of {len(specs)} models")
+        require(all(map(math.isfinite, constants)), "constants that are not finite")
         self.features = features
         self._set(specs, groups)
+        self.constants = constants
 
 
 def _grouped(specs: Sequence[LaneSpec]) -> list[list[int]]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+import math
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.kernels.placing_loop import squared_norms
 from streampgs.learn.norms import PNorm
-from streampgs.losses import LOSSES
+from streampgs.losses import LOSSES, Loss, Vector
 from streampgs.options import ModelOptions
 
 SAMPLE_ROWS = 1 << 14
+# The constant of the intercept, as a share of the rows' root mean square norm. With many epochs over few rows the average
+# evens out the moves of single rows, and the regularizer is larger.
+_INTERCEPT, _INTERCEPT_OF_WHOLE = 0.3, 1.0
 
 
 class Lines(Protocol):
@@ -53,33 +57,65 @@ def labels_of(lines: Lines) -> NDArray[np.float64]:
 class Scale:
     """How large rows, losses and labels are, from a sample of rows in visiting order, which is random."""
 
-    def __init__(self, options: ModelOptions, lines: Lines, loss: str, rows: int, features: int, targets: int) -> None:
-        """An epoch has `rows` rows."""
+    def __init__(
+        self, options: ModelOptions, lines: Lines, loss: str, rows: int, features: int, targets: int, whole: bool
+    ) -> None:
+        """An epoch has `rows` rows; `whole`: the lines are all of them."""
         self._options, self._lines = options, lines
-        self.loss, self.rows, self.features, self.targets = LOSSES[loss], rows, features, targets
-        cells = (lines.labels, lines.weights, lines.offsets)
-        self._labels, self._weights, self._offsets = (array[:SAMPLE_ROWS] for array in cells)
-        self.label_unit = self.loss.unit(self._labels)
-        """By which steps grow: the spread of the labels for losses whose slopes do not grow with it, else 1."""
-        self.shape = self.loss.shape(self._labels, options.loss_parameter(loss))
+        self.loss, self.rows, self.features, self.targets, self.whole = LOSSES[loss], rows, features, targets, whole
+        self.sample = LabelSample(lines)
+        self.unit = self.loss.unit(self.sample.labels)
+        """By which steps grow."""
+        self.shape = self.loss.shape(self.sample.labels, options.loss_parameter(loss))
+        """The parameter of the loss, in the unit of the labels."""
 
     def mean_squared_norm(self, norm: PNorm) -> float:
         """‖x‖_q², the constant of the intercept included."""
+        return self._mean_squared_norm(norm) + self.intercept(norm) ** 2
+
+    def intercept(self, norm: PNorm) -> float:
+        """The constant feature of the intercept: large enough that the regularizer hardly holds the intercept, small
+        enough that single rows hardly move it."""
+        if self._options.intercept != "auto":
+            return float(self._options.intercept)
+        share = _INTERCEPT_OF_WHOLE if self.whole else _INTERCEPT
+        return share * math.sqrt(self._mean_squared_norm(norm)) or share
+
+    def _mean_squared_norm(self, norm: PNorm) -> float:
         starts, stops = self._lines.starts[:SAMPLE_ROWS], self._lines.stops[:SAMPLE_ROWS]
         norms = np.empty(len(starts))
         squared_norms(starts, stops, self._lines.values, norm.q, norms)
-        return float(np.mean(norms)) + self._options.intercept**2
+        return float(np.mean(norms))
 
     def mean_loss_at_zero(self) -> float:
-        """The mean loss of weights that are zero; of several labels the largest."""
-        labels = self._labels if self._labels.ndim == 2 else self._labels[:, np.newaxis]
-        if self._options.multiclass:
-            labels = np.ones_like(labels)  # to each class a row is +1 or -1, and the losses of classes are symmetric
-        bases = [
-            self.loss.base(column, self._weights, self._offsets, self.shape) if self.loss.starts_at_base else 0.0
-            for column in labels.T
-        ]
-        offsets: Any = self._offsets[:, np.newaxis] if self._offsets.size else 0.0
-        values = self.loss.values(offsets + np.array(bases), labels, self.shape)
-        weights: Any = self._weights[:, np.newaxis] if self._weights.size else 1.0
-        return float(np.mean(values * weights, axis=0).max())
+        """The mean loss of weights that are zero, in the unit of scaled labels; of several labels the largest."""
+        if self._options.multiclass:  # to each class a row is +1 or -1; at its base a model is no worse than at 0
+            return float(self.loss.value(0.0, 1.0, self.shape))
+        constant = self._options.intercept != 0.0
+        return max(self.sample.at_constant(self.loss, column, self.shape, constant) for column in self.sample.columns)
+
+
+class LabelSample:
+    """Labels of the first rows."""
+
+    def __init__(self, lines: Lines) -> None:
+        cells = lines.labels, lines.weights, lines.offsets
+        self.labels, weights, offsets = (array[:SAMPLE_ROWS] for array in cells)
+        self._weights = weights if weights.size else np.ones(len(self.labels))
+        self._offsets = offsets if offsets.size else np.zeros(len(self.labels))
+
+    @property
+    def columns(self) -> list[Vector]:
+        """The labels, column by column."""
+        return list(self.labels.T) if self.labels.ndim == 2 else [self.labels]
+
+    def scale_and_base(self, loss: Loss, labels: Vector, shape: float, constant: bool = True) -> tuple[float, float]:
+        """The unit of the labels and, if the model has a constant, the best one; both in the unit of the table."""
+        scale = loss.scale(labels - self._offsets, self._weights) if loss.degree else 1.0
+        return scale, loss.base(labels, self._weights, self._offsets, shape) if constant else 0.0
+
+    def at_constant(self, loss: Loss, labels: Vector, shape: float, constant: bool) -> float:
+        """The mean loss of the best constant, in the unit of scaled labels."""
+        scale, base = self.scale_and_base(loss, labels, shape, constant)
+        values = loss.values((self._offsets + base) / scale, labels / scale, loss.scaled_shape(shape, scale))
+        return float(np.mean(values * self._weights))

@@ -22,6 +22,8 @@ RETURNS = (SUFFIX, AVERAGE, LAST, RANDOM)
 # σ in units of curvature·mean ‖x‖²/rows, where the regularizer starts to have an effect after one pass over the rows.
 # Smaller values make no difference within a few passes; values above the last only suit data that are nearly all noise.
 SIGMA_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-2, 6))
+# Many passes over few rows: smaller values have an effect, too.
+WHOLE_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-8, 6))
 _USUAL_SIGMA = SIGMA_LADDER[1]
 _WIDEST_RACE = 1 << 21  # features; with more, the lanes of a race would take gigabytes
 P_LADDER = (2.0, 1.8, 1.5, 1.2)
@@ -60,7 +62,7 @@ class PgsCandidates(Candidates):
             for sigma in _sigmas(options, scale, norms):
                 for ball in values_of(options.ball):
                     own = _own(options, scale, norm, sigma, ball, norms)
-                    found.append(replace(base, norm=norm, sigma=sigma, own=own))
+                    found.append(replace(base, norm=norm, sigma=sigma, intercept=scale.intercept(norm), own=own))
         return found
 
     def count(self, options: ModelOptions, targets: int) -> int:
@@ -106,8 +108,11 @@ def _ladder(options: ModelOptions, targets: int) -> tuple[float, ...]:
 def _sigmas(options: ModelOptions, scale: Scale, mean_squared_norm: float) -> list[float]:
     if options.sigma != "auto":
         return [float(sigma) for sigma in values_of(options.sigma)]
-    ladder = _ladder(options, scale.targets) if scale.features <= _WIDEST_RACE else (_USUAL_SIGMA,)
-    unit = scale.loss.curvature * max(mean_squared_norm, 1e-300) / max(1, scale.rows) / scale.label_unit
+    if scale.features > _WIDEST_RACE:
+        ladder: tuple[float, ...] = (_USUAL_SIGMA,)
+    else:
+        ladder = WHOLE_LADDER if scale.whole else _ladder(options, scale.targets)
+    unit = scale.loss.curvature * max(mean_squared_norm, 1e-300) / max(1, scale.rows) / scale.unit
     return [step * unit for step in reversed(ladder)]
 
 
@@ -115,7 +120,7 @@ def _own(
     options: ModelOptions, scale: Scale, norm: PNorm, sigma: float, ball: float | str | None, norms: float
 ) -> PgsOptions:
     automatic = options.t0 == "auto"
-    t0 = automatic_t0(scale.loss, sigma * scale.label_unit, norms) if automatic else float(options.t0)
+    t0 = automatic_t0(scale.loss, sigma * scale.unit, norms) if automatic else float(options.t0)
     ball = ball if ball is not None else "none" if scale.loss.lipschitz else "auto"
     if ball == "auto":
         radius = norm.radius_of_optimum(max(scale.mean_loss_at_zero(), 1e-300), sigma)

@@ -48,8 +48,9 @@ class TruncatedCandidates(Candidates):
             raise OptionError(
                 "--solver truncated-gradient without --l1", "give --l1 1e-5, or several values to compare"
             )
-        longest = scale.label_unit / (scale.loss.curvature * max(scale.mean_squared_norm(EUCLID), 1e-300))
+        longest = scale.unit / (scale.loss.curvature * max(scale.mean_squared_norm(EUCLID), 1e-300))
         steps = [_AUTOMATIC_STEP * longest if step == "auto" else float(step) for step in values_of(options.step)]
+        base = replace(base, intercept=scale.intercept(EUCLID))
         return [replace(base, own=TruncatedOptions(float(l1), step)) for l1 in values_of(options.l1) for step in steps]
 
     def count(self, options: ModelOptions, targets: int) -> int:

@@ -27,6 +27,8 @@ class Parameter:
     """For the option of its name; empty if a user may not choose it."""
     shown: str = ""
     """The default in words."""
+    in_label_units: bool = False
+    """Whether it is measured in the unit of the labels: where labels are scaled, it is too."""
 
     @property
     def option(self) -> str:
@@ -38,6 +40,10 @@ def _identity(scores: Vector) -> Vector:
 
 
 def _one(labels: Vector) -> float:
+    return 1.0
+
+
+def _unscaled(labels: Vector, weights: Vector) -> float:
     return 1.0
 
 
@@ -62,23 +68,27 @@ class Loss:
     """The constant score with the smallest mean loss, from labels, weights, offsets and shape. Losses of classes ignore
     the offsets: with offsets their constant has no closed form."""
     parameter: Parameter | None = None
+    scale: Callable[[Vector, Vector], float] = _unscaled
+    """The unit in which models see labels, from a sample of labels and weights, so that steps suit labels of any size."""
+    degree: int = 0
+    """Labels and scores that are c times as large have c**degree times the loss."""
     unit: Callable[[Vector], float] = _one
-    """The unit of the labels, from a sample: steps are multiplied by it. Not 1 where slopes do not grow with the labels
-    (absolute), or where the curvature depends on them."""
+    """Steps are multiplied by it: not 1 where the curvature depends on the labels. From a sample of them."""
     lowest_label: float = -math.inf
     probability: Callable[[Vector], Vector] | None = None
     """The probability of the positive class, from scores; None if the loss estimates none."""
     prediction: Callable[[Vector], Vector] = _identity
     """The predicted number, from scores. Classes are predicted by the sign of the score."""
-    starts_at_base: bool = False
-    """Whether a model starts from the best constant score, because the loss has no scale of its own: a score of 0 may
-    be too far off."""
 
     def shape(self, labels: Vector, chosen: float | None = None) -> float:
         """The loss's parameter: as chosen, or from a sample of the labels; 0 if it has none."""
         if self.parameter is None:
             return 0.0
         return self.parameter.default(labels) if chosen is None else chosen
+
+    def scaled_shape(self, shape: float, scale: float) -> float:
+        """The parameter for labels that are divided by `scale`."""
+        return shape / scale if self.parameter is not None and self.parameter.in_label_units else shape
 
     def base(self, labels: Vector, weights: Vector, offsets: Vector, shape: float) -> float:
         """The score that fits labels best if it is the same for all rows, up to their offsets. Empty weights mean ones,
@@ -95,9 +105,25 @@ class Loss:
 def spread(labels: Vector) -> float:
     """The mean distance of labels from their median, the largest of several columns; 1 if it is 0."""
     columns = labels if labels.ndim == 2 else labels[:, np.newaxis]
-    if not len(columns):
+    return max((weighted_spread(column, np.ones(len(column))) for column in columns.T), default=1.0)
+
+
+def weighted_spread(labels: Vector, weights: Vector) -> float:
+    """The mean distance of labels from their median; 1 if it is 0."""
+    if not weights.sum() > 0.0:
         return 1.0
-    found = float(np.abs(columns - np.median(columns, axis=0)).mean(axis=0).max())
+    return _positive(float(np.average(np.abs(labels - weighted_quantile(labels, weights, 0.5)), weights=weights)))
+
+
+def weighted_deviation(labels: Vector, weights: Vector) -> float:
+    """The standard deviation; 1 if it is 0."""
+    if not weights.sum() > 0.0:
+        return 1.0
+    mean = np.average(labels, weights=weights)
+    return _positive(math.sqrt(float(np.average((labels - mean) ** 2, weights=weights))))
+
+
+def _positive(found: float) -> float:
     return found if found > 0.0 and math.isfinite(found) else 1.0
 
 

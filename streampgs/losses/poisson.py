@@ -54,5 +54,5 @@ def _expected_count(scores: Vector) -> Vector:
 POISSON = Loss(
     "poisson", poisson_value, poisson_slope, classifies=False, curvature=1.0, lipschitz=True, minimizer=_log_rate,
     parameter=Parameter("largest_rate", default=_largest_rate), unit=_unit, lowest_label=0.0,
-    prediction=_expected_count, starts_at_base=True,
+    prediction=_expected_count,
 )  # fmt: skip

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from streampgs.losses.loss import Loss, Parameter, Vector, spread, weighted_quantile
+from streampgs.losses.loss import (
+    Loss,
+    Parameter,
+    Vector,
+    spread,
+    weighted_deviation,
+    weighted_quantile,
+    weighted_spread,
+)
 
 
 def squared_value(s: float, y: float, shape: float) -> float:
@@ -20,8 +28,9 @@ def _mean(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> flo
 
 
 SQUARED = Loss(
-    "squared", squared_value, squared_slope, classifies=False, curvature=2.0, lipschitz=False, minimizer=_mean
-)
+    "squared", squared_value, squared_slope, classifies=False, curvature=2.0, lipschitz=False, minimizer=_mean,
+    scale=weighted_deviation, degree=2,
+)  # fmt: skip
 
 
 def huber_value(s: float, y: float, shape: float) -> float:
@@ -53,8 +62,9 @@ def _huber_centre(labels: Vector, weights: Vector, offsets: Vector, shape: float
 
 HUBER = Loss(
     "huber", huber_value, huber_slope, classifies=False, curvature=1.0, lipschitz=True, minimizer=_huber_centre,
+    scale=weighted_spread, degree=2,
     parameter=Parameter(
-        "huber_width", default=spread, help="Error at which --loss huber changes from squared to absolute.",
+        "huber_width", default=spread, in_label_units=True, help="Error at which --loss huber changes from squared to absolute.",
         shown="the mean distance of the labels from their median",
     ),
 )  # fmt: skip
@@ -76,7 +86,7 @@ def _median(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> f
 
 ABSOLUTE = Loss(
     "absolute", absolute_value, absolute_slope, classifies=False, curvature=1.0, lipschitz=True, minimizer=_median,
-    unit=spread,
+    scale=weighted_spread, degree=1,
 )  # fmt: skip
 
 
@@ -100,7 +110,7 @@ def _one_half(labels: Vector) -> float:
 
 QUANTILE = Loss(
     "quantile", quantile_value, quantile_slope, classifies=False, curvature=1.0, lipschitz=True,
-    minimizer=_quantile, unit=spread,
+    minimizer=_quantile, scale=weighted_spread, degree=1,
     parameter=Parameter(
         "quantile", default=_one_half, below=1.0, help="Quantile that --loss quantile estimates, in (0, 1).", shown="0.5",
     ),

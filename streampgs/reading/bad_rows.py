@@ -36,6 +36,7 @@ REASONS: dict[int, tuple[str, str]] = {
     row_layout.FEATURES_NULL: ("features null", "null in place of a list of features"),
     LENGTHS_DIFFER: ("lengths differ", "'indices' and 'values' of different lengths"),
     WIDTH_DIFFERS: ("width differs", "another number of features than the rows before"),
+    row_layout.NOT_SELECTED: ("left out by --where", "a condition that is not fulfilled"),
 }
 _REMEDIES = {
     row_loops.INDEX_TOO_LARGE: "raise --feature-count, or ",

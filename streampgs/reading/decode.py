@@ -217,7 +217,7 @@ def _selected_slices(shard: Shard, group: int, slice_rows: int, columns: Columns
 
 def _selected(batch: pa.RecordBatch, shard: Shard, columns: Columns) -> pa.RecordBatch:
     try:
-        return selected(batch, columns.where, columns.computed, lambda part: columns_of_batch(part, shard))
+        return selected(batch, columns.where, columns.computed, lambda part: columns_of_batch(part, shard))[0]
     except DataError as error:
         raise DataError(f"shard '{shard.path}': {error.found}", error.remedy) from error
 

@@ -23,6 +23,7 @@ from streampgs.reading.window import RowShape, Window
 
 Ints = NDArray[np.int64]
 _NO_INTS = np.empty(0, np.int64)
+_MOST_LEFT_OUT = 1 << 20
 _ROW_BYTES = 40  # number, start and stop of a row, as it was read and in the order of visit
 
 
@@ -64,9 +65,15 @@ class MixedWindow:
         self.fresh = self.rows = self._entries = self._used = 0
         self.bad_numbers, self.bad_reasons = _NO_INTS, _NO_INTS
 
-    def take(self, rows: StreamRows, first: int) -> int:
-        """Copy new rows from `first` on, as many as fit; returns the first row that does not."""
-        lengths = rows.stops[first:] - rows.starts[first:]
+    def stop_of(self, rows: StreamRows, bad: int) -> int:
+        """The number of the row where the window must end, because it notes only so many rows that were left out; `bad`:
+        the first of them that is not noted yet."""
+        room = _MOST_LEFT_OUT - len(self.bad_numbers)
+        return int(rows.bad_numbers[bad + room]) if len(rows.bad_numbers) - bad > room else rows.stop
+
+    def take(self, rows: StreamRows, first: int, stop: int) -> int:
+        """Copy new rows from `first` on, as many as fit before `stop`; returns the first row that was not taken."""
+        lengths = rows.stops[first:stop] - rows.starts[first:stop]
         reached = self._used + np.cumsum(self._row_bytes + self.shape.entry_bytes * lengths)
         count = int(np.searchsorted(reached, self.sizes.window_bytes, side="right"))
         if count:
@@ -142,10 +149,11 @@ class MixedWindow:
         """Rows as they were read: the new ones, then those from the reservoir."""
         return self._read.rows(first, stop)
 
-    def leave_out(self, numbers: Ints, reasons: Ints) -> None:
-        if len(numbers):
-            self.bad_numbers = np.concatenate([self.bad_numbers, numbers])
-            self.bad_reasons = np.concatenate([self.bad_reasons, reasons])
+    def leave_out(self, rows: StreamRows, first: int, stop: int) -> None:
+        """Note a part of the rows that were left out."""
+        if first < stop:
+            self.bad_numbers = np.concatenate([self.bad_numbers, rows.bad_numbers[first:stop]])
+            self.bad_reasons = np.concatenate([self.bad_reasons, rows.bad_reasons[first:stop]])
 
     def restore(self, rows: StreamRows, fresh: int) -> None:
         self.begin()

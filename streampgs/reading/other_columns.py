@@ -27,7 +27,7 @@ class OtherColumns:
 
     schema: pa.Schema
     layouts: tuple[Layout, ...]
-    """What is read of each shard."""
+    """The columns that are read, for each shard."""
 
     @staticmethod
     def find(surveyed: Sequence[Surveyed], wanted: Sequence[str], where: Expression | None) -> OtherColumns:

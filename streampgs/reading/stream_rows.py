@@ -14,8 +14,9 @@ from streampgs.checks import require
 from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.rows import RowBlock
+from streampgs.encoding.rows import NOT_SELECTED, RowBlock
 from streampgs.errors import DataError
+from streampgs.expressions.rows import columns_by_name, selected
 from streampgs.kernels.placing_loop import place_sparse, repeat_table
 from streampgs.kernels.reservoir_loop import copy_rows
 from streampgs.reading.bad_rows import REASONS
@@ -146,48 +147,54 @@ class StreamEncoder:
     def rows(self, batch: pa.RecordBatch, first: int) -> StreamRows:
         """`first`: the number of the first row."""
         found = Found()
-        window, slots = self._filled(batch, first, found), np.arange(batch.num_rows)
-        bad = reasons = _no_ints()
-        if found.dropped:
-            bad = np.concatenate(found.dropped)
-            reasons = np.concatenate(found.reasons).astype(np.int64)
+        window, numbers = self._filled(batch, first, found)
+        bad = np.concatenate([_no_ints(), *found.dropped])
+        left_out = np.delete(np.arange(first, first + batch.num_rows), numbers - first)
+        reasons = np.concatenate([np.full(len(left_out), NOT_SELECTED), *found.reasons]).astype(np.int64)
+        bad_numbers = np.concatenate([left_out, numbers[bad]])
+        in_order = np.argsort(bad_numbers)
+        if bad.size:
             window.drop(bad)
         labels = window.labels.reshape(window.rows, self.shape.labels)
         cells = np.column_stack([labels, window.offsets]) if self.shape.offset else labels
         return StreamRows(
             window.starts, window.stops, cells, window.weights, window.indices, window.values,
-            first + np.delete(slots, bad), first + bad, reasons, first + batch.num_rows,
+            np.delete(numbers, bad), bad_numbers[in_order], reasons[in_order], first + batch.num_rows,
         )  # fmt: skip
 
     def window(self, batch: pa.RecordBatch, first: int) -> Window:
         """The same rows, if a bad row is an error."""
-        return self._filled(batch, first, Found())
+        return self._filled(batch, first, Found())[0]
 
-    def _filled(self, batch: pa.RecordBatch, first: int, found: Found) -> Window:
-        window, count = self._window, batch.num_rows
-        block = self._block(batch, first)
+    def _filled(self, batch: pa.RecordBatch, first: int, found: Found) -> tuple[Window, Ints]:
+        """The rows that fulfil the condition, and their numbers."""
+        block, numbers = self._block(batch, first)
+        window, count = self._window, len(numbers)
         lengths = np.diff(block.bounds) if self.width is None else np.full(count, self.width)
         window.allocate(count, int(lengths.sum()), self.shape)
         slots = np.arange(count)
         window.lay_out_next(lengths, slots)
 
         def cell(row: int, column: str) -> Any:
-            array = types.leaf_if_there(dict(zip(batch.schema.names, batch.columns, strict=True)), column)
-            return None if array is None else types.undictionaried(array)[row].as_py()
+            array = types.leaf_if_there(columns_by_name(batch), column)
+            return None if array is None else types.undictionaried(array)[int(numbers[row]) - first].as_py()
 
-        origin = Origin(self._layout, lambda row: self._name_of(first + row), cell)
+        origin = Origin(self._layout, lambda row: self._name_of(int(numbers[row])), cell)
         self._placer.place(block, None, slots, window, origin, found)
-        return window
+        return window, numbers
 
-    def _block(self, batch: pa.RecordBatch, first: int) -> RowBlock:
+    def _block(self, batch: pa.RecordBatch, first: int) -> tuple[RowBlock, Ints]:
         columns = self.rules.columns
         try:
             batch = batch.select(list(self._layout.columns))
             batch.validate(full=True)
-            read = dict(zip(batch.schema.names, batch.columns, strict=True))
+            batch, places = selected(batch, columns.where, columns.computed)
+            numbers = first + places
+            read = columns_by_name(batch)
             if self._encoder is None:
-                return rows_of_table(read, columns)
-            return self._encoder.encode(read, batch.num_rows, columns.labelled, columns.weight, columns.offset)
+                return rows_of_table(read, columns), numbers
+            encoded = self._encoder.encode(read, batch.num_rows, columns.labelled, columns.weight, columns.offset)
+            return encoded, numbers
         except pa.ArrowException as fault:
             raise DataError(
                 f"{self._name_of(first)}, or one of the {batch.num_rows:,} rows from there on, is damaged: {fault}",

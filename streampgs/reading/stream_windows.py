@@ -242,12 +242,13 @@ class StreamWindows:
         """The next window; None when neither rows nor skipped rows are left."""
         filling, full = self._filling, False
         while not full and (rows := self._next_rows()) is not None:
-            before = self._reached
-            self._used = filling.take(rows, self._used)
-            full = self._used < len(rows)
-            self._reached = int(rows.numbers[self._used]) if full else rows.stop
-            between = (rows.bad_numbers >= before) & (rows.bad_numbers < self._reached)
-            filling.leave_out(rows.bad_numbers[between], rows.bad_reasons[between])
+            bad = int(np.searchsorted(rows.bad_numbers, self._reached))
+            stop = filling.stop_of(rows, bad)
+            self._used = filling.take(rows, self._used, int(np.searchsorted(rows.numbers, stop)))
+            if self._used < len(rows):
+                stop = min(stop, int(rows.numbers[self._used]))
+            self._reached, full = stop, stop < rows.stop
+            filling.leave_out(rows, bad, int(np.searchsorted(rows.bad_numbers, stop)))
             if not full:
                 self._waiting.popleft()
                 self._used = 0

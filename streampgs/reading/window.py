@@ -88,6 +88,12 @@ class Window:
         self._turns = threading.Condition()
         self._copying = 0
 
+    @property
+    def is_whole_table(self) -> bool:
+        """Whether it is one whole epoch."""
+        span = self.plan
+        return span is not None and span.start.begins_epoch and span.next.epoch == span.start.epoch + 1
+
     def reserve(self, name: str, size: int) -> NDArray[Any]:
         """The array of that name with `size` entries of undefined content."""
         current = getattr(self, name)

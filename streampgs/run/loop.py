@@ -70,6 +70,8 @@ class Loop:
                 until = self.models.engine.advance(window, row, until, window.rows)
                 self.meter.add(until - row, began)
                 self.worker.advance_to(until)
+                if until == window.rows:
+                    self.models.centre(window, self.meter.rows)
             row = until
             reached = self.reached(at_stretch_end)
             after()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from streampgs.checks import Count, decode, require
@@ -20,6 +21,7 @@ from streampgs.stage import Bundle
 # For --target-accuracy, validation rows are judged whenever the rows have grown by an eighth, and only when the progressive
 # accuracy is near: it is that of single iterates, and so lower.
 _FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
+_CENTRING_GROWTH = 1.125
 
 Judged = tuple[float | None, float | None]
 """Loss and accuracy."""
@@ -39,6 +41,8 @@ class Models:
         """Sigma has another value from the next window on."""
         self.restarts_averages = False
         """Averages restart at the next window: they are of far less data than there are by now."""
+        self._centred = 0
+        """How many rows there were when the leader's constants were last found."""
         self._looks = 0
         """How often validation rows were due to be judged."""
         self._looked: Judged | None = None
@@ -55,13 +59,13 @@ class Models:
         return [self.lanes, self.race, self]
 
     def state(self) -> Bundle:
-        return Bundle(
-            {"changes_sigma": self.changes_sigma, "restarts_averages": self.restarts_averages, "looks": self._looks}
-        )
+        names = "changes_sigma", "restarts_averages"
+        return Bundle({name: getattr(self, name) for name in names} | {"centred": self._centred, "looks": self._looks})
 
     def restore(self, bundle: Bundle) -> None:
         self.changes_sigma |= decode(bool, bundle.values["changes_sigma"])
         self.restarts_averages |= decode(bool, bundle.values["restarts_averages"])
+        self._centred = decode(Count, bundle.values["centred"])
         self._looks = decode(Count, bundle.values["looks"])
         for spec in self.lanes.specs:
             require(spec.layout == self.form.layout, f"a model of {spec.layout} rows for {self.form.layout} ones")
@@ -96,13 +100,19 @@ class Models:
                 "give --feature-count N with the true number: rows with larger indices are then reported, or skipped",
             )
 
-    def prepare(self, window: Window, epoch_rows: int, rows_done: int) -> LaneSpec | None:
-        """Bring the lanes up to date before the first step on a window. The leader before, if sigma has changed."""
+    def prepare(
+        self, window: Window, epoch_rows: int, rows_done: int, refuse_too_large: Callable[[int], object] | None = None
+    ) -> LaneSpec | None:
+        """Bring the lanes up to date before the first step on a window. The leader before, if sigma has changed.
+
+        `refuse_too_large`: called before the first lanes get memory for so many features."""
         form, before = self.form, None
         if not self.started:
             features = form.feature_count or window.largest_index + 1
             self.race.validation = form.validation(features)
             enter_first(self.race, form.options, window, form.layout, epoch_rows, features)
+            if refuse_too_large is not None:
+                refuse_too_large(features)
             self.refuse_too_wide(window)
             self.lanes.grow(form.feature_count or 0)
         elif self.changes_sigma:
@@ -121,6 +131,12 @@ class Models:
             return None
         return self.race.leading() if len(self.race.progress.left) == 1 else None
 
+    def centre(self, window: Window, rows_done: int) -> None:
+        """At the end of a window, if there are many more rows than at the last time."""
+        if rows_done >= _CENTRING_GROWTH * self._centred:
+            self.race.centre(window)
+            self._centred = rows_done
+
     # How good the leader is.
 
     def gap(self) -> float | None:
@@ -136,14 +152,16 @@ class Models:
         than two classes there is no accuracy."""
         if not self.started:
             return None, None
-        tallies = [self.lanes.tallies(lane) for lane in self.race.leading_lanes()]
+        lanes = self.race.leading_lanes()
+        tallies = [self.lanes.tallies(lane) for lane in lanes]
         weight = sum(tally.weight for tally in tallies)
         if not weight:
             return None, None
         accuracy = sum(tally.correct for tally in tallies) / weight
         options = self.form.options
         known = options.classifies and not options.multiclass
-        return sum(tally.loss for tally in tallies) / weight, accuracy if known else None
+        losses = (self.lanes.specs[lane].in_label_units(tally.loss) for lane, tally in zip(lanes, tallies, strict=True))
+        return sum(losses) / weight, accuracy if known else None
 
     def judged(self) -> Judged:
         """Of the weights that would be returned, when they were last judged."""

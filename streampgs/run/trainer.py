@@ -17,6 +17,7 @@ from streampgs.order.cursor import Cursor
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.fitting import refuse_too_large
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import CHOSEN, SIGMA, STOPPED
 from streampgs.run.loop import LOOK, Loop
@@ -26,7 +27,14 @@ from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
 from streampgs.run.report import NOTHING_NEW, PAUSED, TRAINED, Report, Session, StopRequest
 from streampgs.run.saver import Saver
-from streampgs.run.words import announced, chosen_text, large_model_note, nothing_to_do, resume_command
+from streampgs.run.words import (
+    announced,
+    chosen_text,
+    cross_validated_text,
+    large_model_note,
+    nothing_to_do,
+    resume_command,
+)
 
 _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0
@@ -158,13 +166,17 @@ class Trainer:
         assert self.worker is not None
         if self.models.started:
             self.models.refuse_too_wide(window)
+        begins = not self.models.started or self.models.changes_sigma
         with self.saver.step():
-            before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows)
+            before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows, self._refuse_too_large)
         if before is not None:
             after = [candidate.sigma for candidate in self.models.race.candidates]
             self.event(SIGMA, before=before.sigma, after=after)
         if self.forecast is None:
             self._announce(window)
+        if begins and self.models.race.progress.dropped:
+            self.observer.note(cross_validated_text(self.models.race))
+            self.event(CHOSEN, **(self.models.chosen() or {}))
 
     def _judge(self, window: Window, row: int) -> None:
         assert self.worker is not None
@@ -192,15 +204,23 @@ class Trainer:
     def _announce(self, window: Window) -> None:
         """Show every choice before the first step."""
         models, data = self.models, self.data
-        racing = len(models.lanes) > 1 and models.race.next_mark is not None
-        feature_bytes = models.lanes.peak_bytes_per_feature(data.record.options.threads, racing)
-        self.forecast = data.forecast(self._process_bytes, models.features, feature_bytes)
+        self.forecast = self._refuse_too_large(models.features)
         choices = announced(models, data.form.encoding, data.choices(window, models.features), self.forecast)
         self.observer.choices(choices)
         self.folder.append_metrics({"event": "started", "rows": self.meter.rows, "choices": choices})
-        note = large_model_note(self.forecast, self.resources.memory, data.form.encoding)
+        note = large_model_note(self.forecast, self.resources.budget, data.form.encoding)
         for hint in [*([] if note is None else [note]), *data.hints(window)]:
             self.observer.note(hint)
+
+    def _refuse_too_large(self, features: int) -> Forecast:
+        """The forecast for models of so many features, if they fit into memory."""
+        models, data = self.models, self.data
+        racing = len(models.lanes) > 1 and models.race.next_mark is not None
+        feature_bytes = models.lanes.peak_bytes_per_feature(data.record.options.threads, racing)
+        forecast = data.forecast(self._process_bytes, features, feature_bytes)
+        resumed = self.saver.checkpoint is not None
+        refuse_too_large(forecast, data.form, self.resources, len(models.lanes), resumed)
+        return forecast
 
     # Saving and reporting.
 

@@ -17,6 +17,7 @@ from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
 from streampgs.run.models import Models
+from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS
 from streampgs.table.catalog import Catalog
 
@@ -34,7 +35,8 @@ def shard_choices(
 
 
 def _size(catalog: Catalog) -> str:
-    return f"{counted(len(catalog.shards), 'shard')}, {counted(catalog.rows, 'row')}"
+    left_out = f" ({counted(catalog.left_out, 'row')} left out by --where)" if catalog.left_out else ""
+    return f"{counted(len(catalog.shards), 'shard')}, {counted(catalog.rows, 'row')}{left_out}"
 
 
 def _window_choice(schedule: Schedule, window: Window) -> str:
@@ -118,6 +120,11 @@ def _flag(spec: LaneSpec, name: str) -> str:
 
 def chosen_text(spec: LaneSpec) -> str:
     return ", ".join([spec.loss, *(f"{name} {value:.4g}" for name, value in spec.choices.items() if value is not None)])
+
+
+def cross_validated_text(race: Race) -> str:
+    rows, count = race.progress.marks[-1].judged, len(race.candidates)
+    return f"{chosen_text(race.leading())} is the best of {count} candidates, judged on {counted(rows, 'row')}"
 
 
 def encoding_choices(encoding: Encoding) -> dict[str, str]:

@@ -3,16 +3,18 @@ found from the rows of the first window."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.learner import learner_named
-from streampgs.learn.lines import SAMPLE_ROWS, Scale
+from streampgs.learn.lines import LabelSample, Scale
 from streampgs.learn.norms import EUCLID
 from streampgs.losses import LOSSES
 from streampgs.options import ModelOptions
 from streampgs.reading.window import Window
+from streampgs.selection.cross_validation import CrossValidation, epochs_for
 from streampgs.selection.judge import labels_for
 from streampgs.selection.race import Race, heats_for
 
@@ -31,29 +33,21 @@ def _in_full(label: float | str) -> str:
 
 
 def candidates_of(
-    options: ModelOptions, window: Window, layout: str, rows: int, features: int, targets: int
+    options: ModelOptions, window: Window, layout: str, rows: int, features: int, targets: int, whole: bool = False
 ) -> list[LaneSpec]:
-    """One for each combination, in the order of the user's lists."""
+    """One for each combination, in the order of the user's lists. `whole`: the window has all rows."""
     found, learner = [], learner_named(options.solver)
     for loss in options.losses:
-        scale = Scale(options, window, loss, rows, features, targets)
-        found += learner.candidates.of(options, scale, _base(options, loss, scale.shape, layout))
+        scale = Scale(options, window, loss, rows, features, targets, whole)
+        found += learner.candidates.of(options, scale, _plain(options, loss, scale.shape, layout))
     return found
 
 
-def _base(options: ModelOptions, loss: str, shape: float, layout: str) -> LaneSpec:
+def _plain(options: ModelOptions, loss: str, shape: float, layout: str) -> LaneSpec:
+    """Without the numbers that the solver chooses."""
+    constant = 0.0 if options.intercept == "auto" else options.intercept
     return LaneSpec(
-        options.solver,
-        loss,
-        shape,
-        EUCLID,
-        0.0,
-        Target(""),
-        options.seed,
-        options.batch,
-        options.intercept,
-        layout,
-        None,
+        options.solver, loss, shape, EUCLID, 0.0, Target(""), options.seed, options.batch, constant, layout, None
     )
 
 
@@ -62,24 +56,21 @@ def lanes_of(candidates: Sequence[LaneSpec], targets: Sequence[Target]) -> list[
     return [replace(candidate, target=target) for candidate in candidates for target in targets]
 
 
-def with_bases(lanes: Sequence[LaneSpec], window: Window) -> list[LaneSpec]:
-    """Lanes that start from the best constant score, where their loss wants that."""
-    sample = slice(SAMPLE_ROWS)
-    based = []
+def adapted(lanes: Sequence[LaneSpec], window: Window) -> list[LaneSpec]:
+    """The lanes with the unit and the base of their labels."""
+    sample, found = LabelSample(window), []
     for spec in lanes:
-        loss, base = LOSSES[spec.loss], 0.0
-        if loss.starts_at_base:
-            labels = labels_for(window.labels[sample], spec)
-            base = loss.base(labels, window.weights[sample], window.offsets[sample], spec.shape)
-        based.append(replace(spec, base=base))
-    return based
+        loss, labels = LOSSES[spec.loss], labels_for(sample.labels, spec)
+        scale, base = sample.scale_and_base(loss, labels, spec.shape, spec.intercept != 0.0)
+        found.append(replace(spec, base=base, scale=scale, shape=loss.scaled_shape(spec.shape, scale)))
+    return found
 
 
 def warm_up(options: ModelOptions, layout: str) -> None:
     """Load, or compile, the loops of the first step, as far as they are known without any rows."""
     learner, targets = learner_named(options.solver), len(targets_of(options))
     for loss in options.losses:
-        for spec in learner.candidates.known_loops(options, _base(options, loss, 0.0, layout)):
+        for spec in learner.candidates.known_loops(options, _plain(options, loss, 0.0, layout)):
             lanes = learner.candidates.count(options, targets) * targets
             learner.warm_up(spec, min(learner.most_lanes(spec.norm), lanes))
 
@@ -89,34 +80,67 @@ def warm_up(options: ModelOptions, layout: str) -> None:
 
 def enter_first(race: Race, options: ModelOptions, window: Window, layout: str, rows: int, features: int) -> None:
     """Lanes for each candidate and target. An epoch has `rows` rows."""
-    _begin(race, options, window, layout, rows, features, targets_of(options), 0)
-    race.lanes.begin(with_bases(lanes_of(race.candidates, race.targets), window))
+    targets = targets_of(options)
+    search = _cross_validation(race, options, window, features, targets)
+    candidates = candidates_of(options, window, layout, rows, features, len(targets), search is not None)
+    _begin(race, options, candidates, targets, rows, features, 0, search is None)
+    specs = adapted(lanes_of(candidates, targets), window)
+    if search is not None:
+        specs = _best_of(race, search, specs)
+    race.lanes.begin(specs)
 
 
 def enter_other_sigmas(
     race: Race, options: ModelOptions, window: Window, layout: str, rows: int, rows_done: int
 ) -> LaneSpec:
-    """The leading model continues with the sigma that the options have by now; where sigma is to be found, in another
-    race of candidates that begin with its weights. Returns the leader before."""
+    """The leading model continues with the sigma that the options have by now; where sigma is to be found, the best one is
+    searched for again, by candidates that begin with its weights. Returns the leader before."""
     lanes, leader = race.leading_lanes(), race.lanes.specs[race.leading_lanes().start]
     options = learner_named(leader.learner).candidates.narrowed(options, leader)
-    _begin(race, options, window, layout, rows, race.lanes.features, race.targets, rows_done)
-    specs = lanes_of(race.candidates, race.targets)
-    sources = [lanes.start + lane % len(lanes) for lane in range(len(specs))]
-    specs = [replace(spec, base=race.lanes.specs[source].base) for spec, source in zip(specs, sources, strict=True)]
-    race.lanes.continue_from(specs, sources)
-    race.candidates = list(race.lanes.specs[:: len(lanes)])
+    targets, features = race.targets, race.lanes.features
+    search = _cross_validation(race, options, window, features, targets)
+    candidates = candidates_of(options, window, layout, rows, features, len(targets), search is not None)
+    candidates = [replace(candidate, intercept=leader.intercept) for candidate in candidates]
+    before = race.lanes.specs[lanes.start : lanes.stop]
+    _begin(race, options, candidates, targets, rows, features, rows_done, search is None)
+    specs = [
+        replace(spec, base=known.base, scale=known.scale, shape=known.shape)
+        for spec, known in zip(lanes_of(candidates, targets), itertools.cycle(before))
+    ]
+    if search is not None:
+        specs = _best_of(race, search, specs)
+    race.lanes.continue_from(specs, [lanes.start + lane % len(lanes) for lane in range(len(specs))])
+    for place, number in enumerate(race.progress.left):
+        race.candidates[number] = replace(race.lanes.specs[place * len(lanes)], target=Target(""))
     return leader
 
 
 def _begin(
-    race: Race, options: ModelOptions, window: Window, layout: str, rows: int, features: int,
-    targets: Sequence[Target], rows_done: int,
+    race: Race, options: ModelOptions, candidates: Sequence[LaneSpec], targets: Sequence[Target], rows: int,
+    features: int, rows_done: int, races: bool,
 ) -> None:  # fmt: skip
-    candidates = candidates_of(options, window, layout, rows, features, len(targets))
     searching = learner_named(options.solver).candidates.searches(options)
     judges_on = options.multiclass or (len(candidates) > 1 and not searching)
-    race.begin(candidates, targets, heats_for(len(candidates), rows, searching, features), judges_on, rows_done)
+    heats = heats_for(len(candidates), rows, searching and races, features)
+    race.begin(candidates, targets, heats, judges_on, rows_done)
+
+
+def _cross_validation(
+    race: Race, options: ModelOptions, window: Window, features: int, targets: Sequence[Target]
+) -> CrossValidation | None:
+    """None where sigma is not searched for, or a race is quicker."""
+    candidates = learner_named(options.solver).candidates
+    if not candidates.searches(options):
+        return None
+    epochs = epochs_for(window, len(targets) * candidates.count(options, len(targets)))
+    return None if epochs is None else CrossValidation(window, race.validation, targets, features, epochs, options.seed)
+
+
+def _best_of(race: Race, search: CrossValidation, specs: Sequence[LaneSpec]) -> list[LaneSpec]:
+    """The lanes of the best candidate; the race is over."""
+    count = len(search.targets)
+    candidates = [specs[first : first + count] for first in range(0, len(specs), count)]
+    return list(candidates[race.settle(search.judgements(candidates), search.judged)])
 
 
 def take_in_growth(race: Race, options: ModelOptions, layout: str) -> None:
@@ -131,6 +155,8 @@ def take_in_growth(race: Race, options: ModelOptions, layout: str) -> None:
     race.targets += [replace(target, joined=joined) for target in targets[known:]]
     left = race.progress.left
     specs = lanes_of([race.candidates[number] for number in left], race.targets)
+    rarest = min(spec.base for spec in race.lanes.specs)  # a new class is rare at first
+    specs = [replace(spec, base=rarest) for spec in specs]
     kept = [
         place * known + number if number < known else None
         for place in range(len(left))

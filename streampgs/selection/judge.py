@@ -9,13 +9,13 @@ scale: it ranks candidates as their accuracy after some epochs does, with far le
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.kernels.judge_loop import loss_sum_for, scaled_logistic_loss
+from streampgs.kernels.judge_loop import loss_sum_for, scaled_logistic_loss, slope_sums_for
 from streampgs.kernels.placing_loop import mark_features, score_rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
@@ -23,7 +23,10 @@ from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
 
 _FEWEST_ROWS, _MOST_ROWS = 512, 1 << 15
-_WORST = 1e300  # for scores that left the range; finite, so that it can be saved
+WORST = 1e300  # for scores that left the range; finite, so that it can be saved
+# A constant is searched for among numbers up to this, as if a few more rows wanted 0.
+_FARTHEST, _HALVINGS, _PULL = 1024.0, 30, 1.0
+_CENTRING_ROWS, _MOST_CENTRING_ROWS = 1 << 13, 1 << 18
 _SHARE = 32  # of the rows of a heat, one in so many is judged at a mark
 
 
@@ -67,13 +70,28 @@ class Judge:
             self._score(place * count + number, spec, scores[number])
             meant = labels_for(labels, spec)
             own = loss_sum_for(LOSSES[spec.loss])(scores[number], meant, self._weights, spec.shape)
-            loss += own
-            merit += scaled_logistic_loss(scores[number], meant, self._weights) if classifies else own
+            loss += spec.in_label_units(own)
+            measured = LOSSES[spec.loss].probability is None and classifies
+            merit += scaled_logistic_loss(scores[number], meant, self._weights) if measured else own
             correct += float(self._weights[(scores[number] > 0.0) == (meant > 0.0)].sum())
         if self._targets[0].positive is not None:
             correct = count * float(self._weights[scores.argmax(axis=0) == labels].sum())
         accuracy = correct / total if classifies else None
         return Judgement(_finite_or_worst(loss / total), _finite_or_worst(merit / total), accuracy)
+
+    def best_constant(self, lane: int) -> float:
+        """The number that, added to all scores of the lane, gives the smallest loss, in the unit of scaled labels. Drawn to
+        0 the more, the less certain it is that it differs."""
+        spec, scores = self._lanes.specs[lane], np.empty(len(self._rows))
+        self._score(lane, spec, scores)
+        meant, slope_sums = labels_for(self._window.labels[self._rows], spec), slope_sums_for(LOSSES[spec.loss])
+
+        def slope(constant: float) -> float:
+            return slope_sums(scores, meant, self._weights, spec.shape, constant)[0] + _PULL * constant
+
+        total, squares = slope_sums(scores, meant, self._weights, spec.shape, 0.0)
+        certainty = total * total / squares if squares > 0.0 else 0.0  # the square of a z-score
+        return _root(slope) * (1.0 - 1.0 / certainty) if certainty > 1.0 else 0.0
 
     def _score(self, lane: int, spec: LaneSpec, scores: NDArray[np.float64]) -> None:
         window, vector = self._window, np.zeros(self._lanes.features + 1)
@@ -98,6 +116,14 @@ def judged_rows(span: int) -> int:
     return min(_MOST_ROWS, max(span // _SHARE, min(_FEWEST_ROWS, max(32, span // 4))))
 
 
+def centring_rows(window: Window) -> int:
+    """How many rows tell the constant of a model: more where most labels are the same."""
+    labels = window.labels[:_MOST_CENTRING_ROWS]
+    columns = labels if labels.ndim == 2 else labels[:, np.newaxis]
+    shares = [float(np.mean(column != np.median(column))) for column in columns.T] if len(labels) else []
+    return int(min(_MOST_CENTRING_ROWS, _CENTRING_ROWS / max(1e-9, min(shares, default=1.0))))
+
+
 def labels_for(labels: NDArray[np.float64], spec: LaneSpec) -> NDArray[np.float64]:
     """The labels as a lane uses them."""
     if spec.target.positive is not None:
@@ -105,5 +131,25 @@ def labels_for(labels: NDArray[np.float64], spec: LaneSpec) -> NDArray[np.float6
     return np.ascontiguousarray(labels if labels.ndim == 1 else labels[:, spec.target.column]) / spec.scale
 
 
+def _root(increasing: Callable[[float], float]) -> float:
+    """Where the function changes its sign; 0 if that is out of reach."""
+    low, high = -_FARTHEST, _FARTHEST
+    if not increasing(low) < 0.0 < increasing(high):
+        return 0.0
+    middle, reach = 0.0, 1.0
+    while reach < _FARTHEST:  # most roots are near 0
+        if increasing(-reach) <= 0.0 <= increasing(reach):
+            low, high = -reach, reach
+            break
+        reach *= 4.0
+    for _ in range(_HALVINGS):
+        middle = 0.5 * (low + high)
+        if increasing(middle) < 0.0:
+            low = middle
+        else:
+            high = middle
+    return middle
+
+
 def _finite_or_worst(value: float) -> float:
-    return value if math.isfinite(value) else _WORST
+    return value if math.isfinite(value) else WORST

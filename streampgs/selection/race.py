@@ -15,8 +15,9 @@ from streampgs.checks import Count, Positive, decode, encode, require
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import lane_spec
+from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
-from streampgs.selection.judge import Judge, judged_rows, rows_to_judge
+from streampgs.selection.judge import Judge, Judgement, centring_rows, judged_rows, rows_to_judge
 from streampgs.stage import Bundle
 
 _FIRST_HEAT_ROWS = 1 << 17
@@ -123,6 +124,19 @@ class Race:
         self.progress = Progress(list(range(len(candidates))), later, heat_began=rows)
         self._set_next_mark(rows)
 
+    def settle(self, judgements: Sequence[Judgement], judged: int) -> int:
+        """Keep only the best candidate, by judgements made before its first step. Returns its number."""
+        now = self.progress
+        mark = Mark(now.heat_began, judged, *(list(column) for column in zip(*judgements, strict=True)))
+        names = {candidate.loss for candidate in self.candidates}
+        # Losses of labels in several units have no common mean; merits do, but they are blind to the scale of scores.
+        merits = mark.losses if len(names) == 1 and LOSSES[names.pop()].classifies else mark.merits
+        best = self._preferred(merits)
+        now.marks, now.left = [mark.of([best])], [best]
+        now.dropped = {str(n): Dropped(now.heat_began, merit) for n, merit in enumerate(merits) if n != best}
+        self._set_next_mark(now.heat_began)
+        return best
+
     # When.
 
     @property
@@ -212,6 +226,15 @@ class Race:
         """The leader's lanes, one for each target."""
         count = len(self.targets)
         return range(self.leader() * count, (self.leader() + 1) * count)
+
+    def centre(self, window: Window) -> None:
+        """Let the leader's constants move freely: the regularizer holds the intercept back, and averages of the scores of
+        a rare class are too low. Uses the rows of the window, trained on or not."""
+        rows = np.arange(min(window.rows, centring_rows(window)))
+        judge = Judge(self.lanes, self.targets, window, rows)
+        for lane in self.leading_lanes():
+            if self.lanes.specs[lane].intercept != 0.0:
+                self.lanes.constants[lane] = judge.best_constant(lane)
 
     def look(self) -> tuple[float, float | None]:
         """Loss and accuracy of the leader on all validation rows; the race does not use them."""

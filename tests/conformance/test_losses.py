@@ -47,6 +47,11 @@ def labels_and_shapes(loss: Loss) -> st.SearchStrategy[tuple[float, float]]:
     return st.tuples(labels(loss), st.sampled_from(shapes(loss)))
 
 
+def has_unbounded_curvature(loss: Loss) -> bool:
+    """Such a loss declares the unit of its steps instead."""
+    return loss.unit(sample_labels(loss)) != 1.0
+
+
 def rounding(*values: float) -> float:
     return 1e-14 * (1.0 + max(abs(value) for value in values))
 
@@ -137,7 +142,7 @@ def test_curvature_is_a_bound_of_the_second_derivative(loss):
     found, h = sample_labels(loss), 1e-3
     shape, y = loss.shape(found), float(found[0])
     places = [h * (place + 0.5) for place in range(-4000, 4000)]
-    if loss.starts_at_base:
+    if has_unbounded_curvature(loss):
         places = [loss.base(found, np.empty(0), np.empty(0), shape) - h]
     assert loss.curvature > 0.0
     bend = max(second_derivative(loss, s, y, shape) for s in places)
@@ -169,7 +174,7 @@ def test_no_constant_score_has_a_smaller_mean_loss_than_the_base(loss, weighted,
 
     # Only the default and larger shapes: the rate of a Poisson model must be in the range where it is exponential.
     for shape in shapes(loss):
-        if loss.starts_at_base and shape < loss.shape(found):
+        if has_unbounded_curvature(loss) and shape < loss.shape(found):
             continue
         base = loss.base(found, weights, offsets, shape)
         for distance in (1e-6, 1e-3, 0.1, 1.0, 10.0):
@@ -185,6 +190,32 @@ def test_base_is_finite_for_labels_of_one_value_and_zero_without_rows(loss):
     if math.isfinite(loss.lowest_label):
         assert math.isfinite(loss.base(np.full(5, loss.lowest_label), nothing, nothing, shape))
     assert loss.base(np.ones(3), np.zeros(3), nothing, shape) == loss.base(nothing, nothing, nothing, shape) == 0.0
+
+
+@every_loss
+@given(data=st.data(), times=st.sampled_from([0.01, 3.0, 1e4]))
+def test_larger_labels_and_scores_have_a_loss_that_is_larger_by_the_declared_degree(loss, data, times):
+    """So a model may see labels in another unit."""
+    (y, shape), s = data.draw(labels_and_shapes(loss)), data.draw(scores)
+    if loss.degree:
+        larger = loss.value(times * s, times * y, loss.scaled_shape(shape, 1.0 / times))
+        assert larger == pytest.approx(times**loss.degree * loss.value(s, y, shape), rel=1e-9, abs=1e-9 * times**2)
+    assert (loss.degree > 0) == (loss.scale(np.array([1.0, 4.0, 30.0]), np.ones(3)) != 1.0)
+
+
+@every_loss
+@given(labels=st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), times=st.sampled_from([0.5, 3.0, 1e6]))
+def test_the_scale_of_labels_grows_with_them_ignores_a_shift_and_counts_weights_as_repetitions(loss, labels, times):
+    found, repeats = np.array(labels), 1 + np.arange(len(labels)) % 3
+    scale = loss.scale(found, np.ones(len(found)))
+    assert 0.0 < scale < math.inf
+    if loss.degree and np.ptp(found) > 1e-3:
+        assert loss.scale(times * found, np.ones(len(found))) == pytest.approx(times * scale, rel=1e-9)
+        assert loss.scale(found + 7.0, np.ones(len(found))) == pytest.approx(scale, rel=1e-3)
+        repeated = np.repeat(found, repeats)
+        weighted = loss.scale(found, repeats.astype(float))
+        assert weighted == pytest.approx(loss.scale(repeated, np.ones(len(repeated))), rel=1e-6)
+    assert loss.scale(found, np.zeros(len(found))) == loss.scale(found[:0], np.empty(0)) == 1.0
 
 
 @every_loss

@@ -1,0 +1,136 @@
+"""The search for σ on a small table: cross-validation on all of its rows, which are in one window.
+
+A race judges candidates while they train, on rows they have not met yet. A small table has too few such rows, and too few
+steps, to tell candidates apart. Here every candidate is trained on the other folds for as many epochs as the run will
+take, and judged on each fold by the loss that the user asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.errors import Diverged
+from streampgs.kernels.randomness import key_of, random_words
+from streampgs.learn.lane_spec import LaneSpec, Target
+from streampgs.learn.lanes import Lanes
+from streampgs.options import default_epochs
+from streampgs.reading.window import Window
+from streampgs.selection.judge import WORST, Judge, Judgement
+
+_MOST_ROWS = 50_000
+# Entries times lanes times epochs: about a second of work, with all folds. Where the fewest epochs are more, it is left to
+# a race.
+_USUAL_WORK, _MOST_WORK = 1 << 28, 1 << 31
+_FEWEST_EPOCHS = 3
+_FOLDS = 5
+# Trained together.
+_MOST_LANES, _MOST_NUMBERS = 64, 1 << 20
+_CALL_ROWS = 1 << 16
+
+
+class _Visits:
+    """Rows of a window in an order of their own."""
+
+    def __init__(self, window: Window, rows: NDArray[np.int64]) -> None:
+        self._window, self._rows = window, rows
+        self.indices, self.values = window.indices, window.values
+        self.starts, self.stops, self.labels = window.starts[rows], window.stops[rows], window.labels[rows]
+        self.weights = window.weights[rows] if window.weights.size else window.weights
+        self.offsets = window.offsets[rows] if window.offsets.size else window.offsets
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        return np.asarray(self._window.numbers[self._rows])
+
+
+@dataclass(frozen=True)
+class CrossValidation:
+    """Candidates are lists of lanes, one for each target; all see the same folds in the same order."""
+
+    window: Window
+    validation: Window | None
+    """Rows to judge on in place of folds."""
+    targets: Sequence[Target]
+    features: int
+    epochs: int
+    seed: int
+
+    @property
+    def judged(self) -> int:
+        """How many rows each candidate is judged on."""
+        return (self.validation or self.window).rows
+
+    def judgements(self, candidates: Sequence[Sequence[LaneSpec]]) -> list[Judgement]:
+        """Of each candidate: the means over all judged rows."""
+        most = min(_MOST_LANES, _MOST_NUMBERS // (self.features + 1))
+        together = max(1, most // len(self.targets))
+        found: list[Judgement] = []
+        for first in range(0, len(candidates), together):
+            found += self._judged(candidates[first : first + together])
+        return found
+
+    def _judged(self, candidates: Sequence[Sequence[LaneSpec]]) -> list[Judgement]:
+        rows = np.arange(self.window.rows)
+        if self.validation is not None:
+            held_out = np.arange(self.validation.rows)
+            return self._trained_and_judged(candidates, rows, 0, self.validation, held_out)
+        folds = min(_FOLDS, self.window.rows)
+        each, sizes = [], []
+        for fold in range(folds):
+            held_out = rows[rows % folds == fold]
+            each.append(self._trained_and_judged(candidates, rows[rows % folds != fold], fold, self.window, held_out))
+            sizes.append(self._weight(held_out))
+        return [_mean([of_fold[place] for of_fold in each], sizes) for place in range(len(candidates))]
+
+    def _weight(self, rows: NDArray[np.int64]) -> float:
+        return float(self.window.weights[rows].sum()) if self.window.weights.size else float(len(rows))
+
+    def _trained_and_judged(
+        self, candidates: Sequence[Sequence[LaneSpec]], rows: NDArray[np.int64], fold: int, judged: Window,
+        held_out: NDArray[np.int64],
+    ) -> list[Judgement]:  # fmt: skip
+        lanes = Lanes([spec for candidate in candidates for spec in candidate], self.features)
+        try:
+            self._train(lanes, rows, fold)
+        except Diverged:
+            if len(candidates) == 1:
+                return [Judgement(WORST, WORST, None)]
+            return [
+                judgement
+                for candidate in candidates
+                for judgement in self._trained_and_judged([candidate], rows, fold, judged, held_out)
+            ]
+        judge = Judge(lanes, self.targets, judged, held_out)
+        return [judge.judgement(place) for place in range(len(candidates))]
+
+    def _train(self, lanes: Lanes, rows: NDArray[np.int64], fold: int) -> None:
+        epochs_a_call = max(1, _CALL_ROWS // max(1, len(rows)))
+        for first in range(0, self.epochs, epochs_a_call):
+            epochs = range(first, min(self.epochs, first + epochs_a_call))
+            counters = np.arange(len(epochs) * len(rows), dtype=np.uint64)
+            words = random_words(key_of(self.seed, "fold", fold, first), counters).reshape(len(epochs), len(rows))
+            visits = _Visits(self.window, rows[words.argsort(axis=1, kind="stable").ravel()])
+            for group in lanes.groups:
+                group.learner.step(group.state, visits, 0, len(visits.starts))
+
+
+def epochs_for(window: Window, lanes: int) -> int | None:
+    """How many epochs each fold is trained for; None where cross-validation would take too long, or there is no table to
+    divide."""
+    work = max(1, window.entries * lanes)
+    if not (window.is_whole_table and 2 <= window.rows <= _MOST_ROWS and work * _FEWEST_EPOCHS <= _MOST_WORK):
+        return None
+    return max(_FEWEST_EPOCHS, min(default_epochs(window.rows), _USUAL_WORK // work))
+
+
+def _mean(judgements: Sequence[Judgement], weights: Sequence[float]) -> Judgement:
+    weights = weights if sum(weights) > 0.0 else [1.0] * len(weights)
+    loss, merit = (
+        float(np.average([getattr(one, name) for one in judgements], weights=weights)) for name in ("loss", "merit")
+    )
+    known = [one.accuracy for one in judgements if one.accuracy is not None]
+    return Judgement(loss, merit, float(np.average(known, weights=weights)) if len(known) == len(weights) else None)
