@@ -46,10 +46,15 @@ def python_errors(function: _Function) -> _Function:
         try:
             return function(*arguments, **keywords)
         except StreampgsError as error:
-            error.say(_found(error), python_words(error.remedy))
+            say_for_python(error)
             raise
 
     return cast(_Function, called)
+
+
+def say_for_python(error: StreampgsError) -> None:
+    """Let the error name the arguments of Python."""
+    error.say(_found(error), python_words(error.remedy))
 
 
 def _found(error: StreampgsError) -> str:
