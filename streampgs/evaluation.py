@@ -25,15 +25,18 @@ def evaluate(
     skip_bad_rows: bool = False,
     by: str | None = None,
     threshold: float | None = None,
+    where: str | None = None,
 ) -> dict[str, Any]:
     """The number of rows, all metrics that apply to the model, and under `baseline` what the best constant prediction
     gets. With several labels: the means of the metrics, and under `labels` the metrics of each label.
 
     `by`: a column; `by` has the metrics for each of its values. `threshold`: the least probability at which the positive
-    class is predicted. A row of a class that the model does not know counts as an error of the accuracy, and is counted.
+    class is predicted. `where`: a condition of the rows, instead of the one that the model was trained with. A row of a
+    class that the model does not know counts as an error of the accuracy, and is counted.
     """
     evaluation = _Evaluation(model if threshold is None else model.with_threshold(threshold), by)
-    columns = columns_of(replace(model.options, class_weight=None), model.encoding)
+    options = model.options if where is None else replace(model.options, where=where)
+    columns = columns_of(replace(options, class_weight=None), model.encoding)
     others = () if by is None else (by,)
     try:
         scores = ShardScores(model, sources, columns, skip_bad_rows, others, keep_unknown=model.classifies)
@@ -41,7 +44,7 @@ def evaluate(
         raise DataError(error.found, _remedy(error)) from error
     for block in scores.blocks():
         evaluation.add(block)
-    return evaluation.result()
+    return {**evaluation.result(), **scores.selection(options.where)}
 
 
 def _remedy(error: NoColumn) -> str:

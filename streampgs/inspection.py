@@ -123,7 +123,7 @@ def _saved_summary(saved: SavedRun) -> dict[str, Any]:
         return summary(catalog)
     assert saved.record.stream is not None
     layout = saved.record.stream.layout
-    counts = dict.fromkeys(("shards", "rows", "groups", "entries", "bytes"), 0)
+    counts = dict.fromkeys(("shards", "rows", "left_out", "groups", "entries", "bytes"), 0)
     return {**counts, "formats": [], "layout": layout.kind, "columns": list(layout.columns), "digest": None}
 
 
@@ -132,6 +132,7 @@ def summary(catalog: Catalog) -> dict[str, Any]:
     return {
         "shards": len(catalog.shards),
         "rows": catalog.rows,
+        "left_out": catalog.left_out,
         "groups": catalog.groups,
         "entries": int(catalog.group_entries.sum()),
         "bytes": sum(shard.fingerprint.size for shard in catalog.shards),

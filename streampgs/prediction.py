@@ -7,6 +7,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -17,6 +18,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 from pyarrow import csv
 
+from streampgs.data.open import columns_of
 from streampgs.errors import OptionError
 from streampgs.files import writing
 from streampgs.formats.registry import suffixes
@@ -26,7 +28,6 @@ from streampgs.reading.bad_rows import counts_by_name
 from streampgs.run.saved import saved_run
 from streampgs.shard_scores import ShardScores
 from streampgs.table.catalog import Catalog
-from streampgs.table.layout import Columns
 
 STREAM = Path("-")
 _WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], Any]] = {
@@ -44,15 +45,17 @@ def predict(
     keep: Sequence[str] = (),
     force: bool = False,
     threshold: float | None = None,
+    where: str | None = None,
 ) -> dict[str, Any]:
     """Write the score, the prediction and (if the loss has one) the probability of every row, in the order of the rows.
     With more than two classes each has its score and probability, `score_3` and `probability_3`; with several labels
     each has all three. `keep`: columns of the table that are written in front of them; ('all',): all columns.
 
     With `skip_bad_rows` a row that cannot be used gets nulls. The file gets its name when it is complete; `-` is an Arrow
-    stream on standard output. Existing files are kept unless `force` is set.
+    stream on standard output. Existing files are kept unless `force` is set. `where`: a condition of the rows.
     """
-    rows = _PredictedRows(model if threshold is None else model.with_threshold(threshold), sources, skip_bad_rows, keep)
+    model = model if threshold is None else model.with_threshold(threshold)
+    rows = _PredictedRows(model, sources, skip_bad_rows, keep, where)
     if out == STREAM:
         with pa.ipc.new_stream(_standard_output(), rows.schema) as writer:
             rows.write(writer)
@@ -70,9 +73,11 @@ def predict(
 
 
 class _PredictedRows:
-    def __init__(self, model: Model, sources: Sequence[str], skip_bad_rows: bool, keep: Sequence[str]) -> None:
-        columns = Columns(None, None, encoding=model.encoding, offset=model.options.offset)
-        self._model = model
+    def __init__(
+        self, model: Model, sources: Sequence[str], skip_bad_rows: bool, keep: Sequence[str], where: str | None
+    ) -> None:
+        columns = columns_of(replace(model.options, where=where), model.encoding).unlabelled
+        self._model, self._where = model, where
         self._scores = ShardScores(model, sources, columns, skip_bad_rows, keep)
         example = self._predicted(np.zeros((1, len(model.targets))[: 1 + (model.coef_.ndim > 1)]))
         predicted = [pa.field(name, pa.array(values).type) for name, values in example.items()]
@@ -99,7 +104,7 @@ class _PredictedRows:
             self._skipped.update(block.window.skipped)
 
     def report(self, out: Path) -> dict[str, Any]:
-        found: dict[str, Any] = {"rows": self._rows, "out": str(out)}
+        found: dict[str, Any] = {"rows": self._rows, "out": str(out), **self._scores.selection(self._where)}
         return {**found, "skipped_rows": counts_by_name(self._skipped)} if self._skipped else found
 
     def _predicted(self, scores: Vector) -> dict[str, NDArray[Any]]:
@@ -158,11 +163,11 @@ def _refuse_nested(out: Path, schema: pa.Schema) -> None:
 
 
 def _refuse_inputs(out: Path, sources: Sequence[str], catalog: Catalog, model: Model) -> None:
-    """Refuse to write into the run's folder, over a shard, or beside shards where the next command would read it as one."""
+    """Refuse to write into the run's folder, over a shard, or into a folder where the next command would read it as one."""
     run, place = model.checkpoint.parent, out.parent.resolve() / out.name
     if place.is_relative_to(run.resolve()):
         raise OptionError(f"--out '{out}' is in the folder of the run", "name a file elsewhere")
-    if out.exists():
+    if os.path.exists(out):
         trained_on = saved_run(run).catalog()
         for shard in (*catalog.shards, *(trained_on.shards if trained_on is not None else ())):
             if isinstance(shard.path, Path) and shard.path.exists() and os.path.samefile(out, shard.path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 
@@ -14,7 +15,7 @@ from streampgs.reading.other_columns import OtherColumns
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.scoring import check_layout, window_scores
-from streampgs.table.catalog import catalog_of, located_shards, survey
+from streampgs.table.catalog import catalog_of, located_shards, none_selected, survey
 from streampgs.table.layout import SPARSE, Columns, refuse_missing
 
 _BLOCK_BYTES = 4 << 20
@@ -52,7 +53,7 @@ class ShardScores:
         keep_unknown: bool = False,
     ) -> None:
         """`others`: columns to read besides; `keep_unknown`: labels of unknown classes become NaN."""
-        self._model = model
+        self._model, self._sources, self._rows = model, sources, 0
         located = located_shards(sources)
         surveyed = survey(located.paths, columns, located.logs)
         refuse_missing({str(one.shard.path): one.whole_schema for one in surveyed}, columns)
@@ -72,11 +73,20 @@ class ShardScores:
         """Of the other columns."""
         return self._others.schema if self._others is not None else pa.schema([])
 
+    def selection(self, where: str | None) -> dict[str, Any]:
+        """The condition, and how many rows of the blocks so far do not fulfil it; no row is an error."""
+        if where is None:
+            return {}
+        if not self._rows:
+            raise none_selected(self.catalog.rows, self._sources, where)
+        return {"where": where, "left_out": self.catalog.rows - self._rows}
+
     def blocks(self) -> Iterator[ScoredBlock]:
         """A block is valid until the next one is asked for."""
-        model = self._model
+        model, self._rows = self._model, 0
         with one_pass(self.catalog, self._rules) as filler:
             taker = self._others.rows(filler.catalog, self._rules.columns.where) if self._others is not None else None
             for window in filler.in_file_order(_BLOCK_BYTES):
+                self._rows += window.rows if window.kept is None else len(window.kept)
                 block = ScoredBlock(window_scores(model.coef_, model.intercept_, window, self._sparse), window, None)
                 yield block if taker is None else replace(block, others=taker.take(block.all_rows))

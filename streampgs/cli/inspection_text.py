@@ -10,9 +10,10 @@ from streampgs.errors import counted
 
 def _catalog_text(catalog: dict[str, Any]) -> str:
     shards, groups = counted(catalog["shards"], "shard"), counted(catalog["groups"], "group")
+    left_out = f"; {counted(catalog['left_out'], 'row')} left out by --where" if catalog["left_out"] else ""
     return (
         f"{catalog['rows']:,} {catalog['layout']} rows with {catalog['entries']:,} entries in {shards} "
-        f"({', '.join(catalog['formats'])}, {groups}, {catalog['bytes'] / 1e6:,.1f} MB)"
+        f"({', '.join(catalog['formats'])}, {groups}, {catalog['bytes'] / 1e6:,.1f} MB){left_out}"
     )
 
 

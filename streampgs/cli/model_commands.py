@@ -51,7 +51,9 @@ def inspect(target: tuple[str, ...], top: int = 0, json: bool = False, **options
         result = inspect_run(Path(target[0]), top)
         print_result(run_text(result), result, json)
     else:
-        data_options: dict[str, Any] = {name: options.pop(name) for name in ("label", "memory") if name in options}
+        data_options: dict[str, Any] = {
+            name: options.pop(name) for name in ("label", "memory", "where") if name in options
+        }
         model, resources = build("train", data_options, ModelOptions, Resources)
         result = inspect_data(target, model, EncodingOptions(**options), resources)
         for warning in result["warnings"]:
@@ -83,7 +85,7 @@ def history(run: Path, json: bool = False) -> int:
 @click.argument("data", nargs=-1, required=True)
 def evaluate(run: Path, data: tuple[str, ...], json: bool = False, **given: Any) -> int:
     """Measure the model of RUN on DATA: for classes accuracy, precision, recall, AUC and calibration; for numbers R² and
-    errors. Beside each metric: what the best constant prediction gets.
+    errors. Next to each metric is the figure of the best constant prediction.
 
     \b
       streampgs evaluate my-run test-shards/
@@ -92,13 +94,14 @@ def evaluate(run: Path, data: tuple[str, ...], json: bool = False, **given: Any)
     """
     from streampgs.cli.evaluation_text import evaluation_text
     from streampgs.evaluation import evaluate as evaluate_model
-    from streampgs.model import Model
+    from streampgs.model import load_model
 
     [options] = build("evaluate", given, EvaluateOptions)
-    model = Model.load(run)
+    model = load_model(run)
     _say_state(model)
-    result = evaluate_model(model, data, options.on_bad_row == "skip", options.by, options.threshold)
+    result = evaluate_model(model, data, options.on_bad_row == "skip", options.by, options.threshold, options.where)
     print_result(evaluation_text(result), result, json)
+    _say_left_out(result, given="where" in given)
     say_skipped(result.get("skipped_rows", {}))
     if result.get("unknown_class_rows"):
         say_note(
@@ -120,25 +123,33 @@ def predict(run: Path, data: tuple[str, ...], json: bool = False, **given: Any) 
       streampgs predict my-run new-shards/ --out predictions.csv --keep customer --keep day
       streampgs predict my-run new-shards/ --out - | another-program
     """
-    from streampgs.model import Model
+    from streampgs.model import load_model
     from streampgs.prediction import STREAM
     from streampgs.prediction import predict as predict_rows
 
     [options] = build("predict", given, PredictOptions)
     if json and options.out == STREAM:
         raise OptionError("--json with --out -: both write to standard output", "leave out one of them")
-    model = Model.load(run)
+    model = load_model(run)
     _say_state(model)
     with exiting_on_signals():
         result = predict_rows(
-            model, data, options.out, options.on_bad_row == "skip", options.keep, options.force, options.threshold
-        )
+            model, data, options.out, options.on_bad_row == "skip", options.keep, options.force, options.threshold,
+            options.where,
+        )  # fmt: skip
+    _say_left_out(result, given=True)
     say_skipped(result.get("skipped_rows", {}))
     if json:
         print_json(result)
     elif options.out != STREAM:
         say(f"wrote {counted(result['rows'], 'prediction')} to {options.out}")
     return 0
+
+
+def _say_left_out(result: dict[str, Any], given: bool) -> None:
+    if "where" in result:
+        whose = "" if given else " of the run; --where true takes all rows"
+        say_note(f'{counted(result["left_out"], "row")} left out by --where "{result["where"]}"{whose}')
 
 
 def _say_state(model: Model) -> None:

@@ -35,7 +35,8 @@ def shard_choices(
 
 
 def _size(catalog: Catalog) -> str:
-    return f"{counted(len(catalog.shards), 'shard')}, {counted(catalog.rows, 'row')}"
+    left_out = f" ({counted(catalog.left_out, 'row')} left out by --where)" if catalog.left_out else ""
+    return f"{counted(len(catalog.shards), 'shard')}, {counted(catalog.rows, 'row')}{left_out}"
 
 
 def _window_choice(schedule: Schedule, window: Window) -> str:

@@ -397,17 +397,20 @@ def catalog_of(shards: Sequence[Shard], sources: Sequence[str]) -> Catalog:
     """A catalog with at least one row."""
     catalog = Catalog([]).appended(shards)
     if catalog.rows == 0 and catalog.left_out:
-        raise DataError(
-            f"none of {counted(catalog.left_out, 'row')} of {', '.join(sources)} fulfils --where "
-            f'"{catalog.shards[0].layout.where}"',
-            "check the condition: a row where it is null does not fulfil it",
-        )
+        raise none_selected(catalog.left_out, sources, catalog.shards[0].layout.where)
     if catalog.rows == 0:
         raise DataError(
             f"no rows in {counted(len(catalog.shards), 'shard')} of {', '.join(sources)}",
             "name shards that hold rows",
         )
     return catalog
+
+
+def none_selected(rows: int, sources: Sequence[str], where: str | None) -> DataError:
+    return DataError(
+        f'none of {counted(rows, "row")} of {", ".join(sources)} fulfils --where "{where}"',
+        "check the condition, or give --where true for all rows; a row where the condition is null does not fulfil it",
+    )
 
 
 def with_cache(shards: Sequence[Shard], cached_bytes: int, limit_bytes: int | None) -> tuple[list[Shard], int]:

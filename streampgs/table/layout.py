@@ -69,6 +69,11 @@ class Columns:
         return None if classes is None else len(classes)
 
     @property
+    def unlabelled(self) -> Columns:
+        """For rows that are to be predicted: labels and weights are not read."""
+        return replace(self, label=None, weight=None, label_specs=(), computed=())
+
+    @property
     def needed(self) -> set[str]:
         """The table's columns that are read, besides those of features."""
         names = {name for _, name in self.roles} - {str(one) for one in self.computed}
