@@ -1,8 +1,8 @@
 """The search for σ on a small table: cross-validation on all of its rows, which are in one window.
 
 A race judges candidates while they train, on rows they have not met yet. A small table has too few such rows, and too few
-steps, to tell candidates apart. Here every candidate is trained on the other folds for as many epochs as the run will
-take, and judged on each fold by the loss that the user asked for.
+steps, to tell candidates apart. Here every candidate is trained on the other folds for many epochs, and judged on
+each fold by the loss that the user asked for.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ _MOST_ROWS = 50_000
 # a race.
 _USUAL_WORK, _MOST_WORK = 1 << 28, 1 << 31
 _FEWEST_EPOCHS = 3
+# More epochs choose no better sigma, although the run itself may take twice as many.
+_MOST_EPOCHS = 100
 _FOLDS = 5
 # Trained together.
 _MOST_LANES, _MOST_NUMBERS = 64, 1 << 20
@@ -128,7 +130,7 @@ def epochs_for(window: Window, lanes: int) -> int | None:
     work = max(1, window.entries * lanes)
     if not (window.is_whole_table and 2 <= window.rows <= _MOST_ROWS and work * _FEWEST_EPOCHS <= _MOST_WORK):
         return None
-    return max(_FEWEST_EPOCHS, min(default_epochs(window.rows), _USUAL_WORK // work))
+    return max(_FEWEST_EPOCHS, min(_MOST_EPOCHS, default_epochs(window.rows), _USUAL_WORK // work))
 
 
 def _mean(judgements: Sequence[Judgement], weights: Sequence[float]) -> Judgement:
