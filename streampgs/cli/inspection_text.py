@@ -7,6 +7,8 @@ from typing import Any
 from streampgs.cli.console import pairs_text, table_text
 from streampgs.errors import counted
 
+_COLUMNS_SHOWN = 6
+
 
 def _catalog_text(catalog: dict[str, Any]) -> str:
     shards, groups = counted(catalog["shards"], "shard"), counted(catalog["groups"], "group")
@@ -36,6 +38,10 @@ def run_text(result: dict[str, Any]) -> str:
             f"producer | streampgs resume {result['run']} -   from row {result['stream_rows']:,} of the stream (counted "
             "from 0), or from its first row with --skip-taken"
         )
+    if result["clipped_values"]:
+        most = sorted(result["clipped_values"].items(), key=lambda one: -one[1])
+        listed = ", ".join(f"{count:,} of {column}" for column, count in most[:_COLUMNS_SHOWN])
+        pairs["clipped"] = f"{listed}{', …' if len(most) > _COLUMNS_SHOWN else ''}"
     for number, fault in enumerate(result["damaged_checkpoints"]):
         pairs[f"damaged {number + 1}"] = fault
     return "\n\n".join([pairs_text(pairs), *_tables(result)])
