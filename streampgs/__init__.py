@@ -12,15 +12,31 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from streampgs.api import evaluate as evaluate
+    from streampgs.api import history as history
+    from streampgs.api import inspect as inspect
+    from streampgs.api import pack as pack
+    from streampgs.api import predict as predict
     from streampgs.api import resume as resume
     from streampgs.api import train as train
     from streampgs.errors import StreampgsError as StreampgsError
     from streampgs.estimators import StreamClassifier as StreamClassifier
     from streampgs.estimators import StreamRegressor as StreamRegressor
     from streampgs.model import Model as Model
-    from streampgs.packing.packer import pack as pack
 
-__all__ = ["Model", "StreamClassifier", "StreamRegressor", "StreampgsError", "pack", "resume", "train"]
+__all__ = [
+    "Model",
+    "StreamClassifier",
+    "StreamRegressor",
+    "StreampgsError",
+    "evaluate",
+    "history",
+    "inspect",
+    "pack",
+    "predict",
+    "resume",
+    "train",
+]
 
 __version__ = "0.1.0"
 
@@ -30,9 +46,7 @@ _HOMES = {
     "StreamClassifier": "streampgs.estimators",
     "StreamRegressor": "streampgs.estimators",
     "StreampgsError": "streampgs.errors",
-    "pack": "streampgs.packing.packer",
-    "resume": "streampgs.api",
-    "train": "streampgs.api",
+    **dict.fromkeys(("evaluate", "history", "inspect", "pack", "predict", "resume", "train"), "streampgs.api"),
 }
 
 

@@ -2,26 +2,62 @@
 
 from __future__ import annotations
 
-import shutil
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
 
-from streampgs.errors import OptionError, RunError
+import pyarrow as pa
+
+from streampgs.errors import OptionError
+from streampgs.interrupts import Interrupts, Watched
+from streampgs.keywords import public
+from streampgs.model import Model, load_model
 from streampgs.option_fields import build
-from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
-from streampgs.run import start as trainer
+from streampgs.options import (
+    RESUME_OPTIONS,
+    TRAIN_OPTIONS,
+    EncodingOptions,
+    EvaluateOptions,
+    InspectOptions,
+    ModelOptions,
+    PredictOptions,
+    Resources,
+)
+from streampgs.packing import packer
+from streampgs.packing.options import PackOptions
+from streampgs.progress import observer_for
+from streampgs.python_words import python_words
+from streampgs.reading.expected_rows import ExpectedRows
+from streampgs.reading.in_memory import batches_of, is_matrix, plain_source
+from streampgs.rows_in_memory import (
+    Rows,
+    column_names,
+    labelled_rows,
+    paths_in,
+    read_table,
+    temporary_shards,
+    write_into_new_run,
+    write_into_run,
+)
+from streampgs.run import commands
 from streampgs.run.folder import RunFolder
-from streampgs.run.lock import RunLock
 from streampgs.run.report import Observer, Report, StopRequest
-from streampgs.stores.addresses import absolute
+
+Progress = bool | Literal["auto"]
+_ARRAYS = ("weight", "offset")
+"""Options that name a column, or are an array of its values."""
 
 
+@public("train", *TRAIN_OPTIONS)
 def train(
     data: Any,
     labels: Any = None,
     *,
-    run: str | Path,
+    run: str | Path | None = None,
+    progress: Progress = "auto",
     observer: Observer | None = None,
     stop: StopRequest | None = None,
     **options: Any,
@@ -30,72 +66,237 @@ def train(
 
     `data` are files, folders, globs or addresses of shards, or '-' for an Arrow stream on standard input. Or rows in
     memory: a table of polars, pandas, DuckDB or pyarrow, an iterator of record batches, a NumPy or SciPy sparse matrix,
-    with `labels` for each row if the table has none. Rows in memory are first written to the run's folder, so that the
-    run can be resumed.
+    or a list of rows, with `labels` for each row if they have none. With rows in memory `label`, `weight` and `offset`
+    may be arrays, and `validation` may be a table or a pair (X, y). Rows in memory are first written to the run's
+    folder, so that the run can be resumed.
 
-    Options are those of `streampgs train`: loss, sigma, epochs, memory, text, … docs/reference.md lists their names.
+    `progress`: 'auto' shows it in notebooks and terminals, True everywhere, False nowhere. Ctrl-C saves a checkpoint and
+    raises KeyboardInterrupt.
     """
-    model, encoding, limits, resources, growth, stream = build("train", options, *TRAIN_OPTIONS)
-    # Absolute, as a resume may start in another folder.
-    model = replace(model, validation=tuple(absolute(source) for source in model.validation))
-    sources = _paths(data) if labels is None else None
-    return trainer.train(
-        [_spooled(data, labels, Path(run))] if sources is None else sources,
-        Path(run),
-        model,
-        limits,
-        resources,
+    folder = _folder(run)
+    sources, arrays = paths_in(data), _arrays_of(options)
+    if labels is not None:
+        arrays["label"] = labels
+    if sources is not None and arrays:
+        raise OptionError(
+            f"an array for '{next(iter(arrays))}', but the rows are in files", "name a column of the files instead"
+        )
+    parts = {} if sources is not None else {"data": Rows(data, _named(arrays, options))}
+    if sources is None and "label" not in arrays and is_matrix(plain_source(data)):
+        raise OptionError("a matrix without labels", "pass them as the second argument: streampgs.train(X, y, run=…)")
+    validation = options.get("validation")
+    if validation is not None and paths_in(validation) is None:
+        columns = _label_name(options), options.get("weight") or "weight"
+        parts["validation"] = labelled_rows(validation, *columns, "validation")
+    if parts:
+        build("train", {name: value for name, value in options.items() if name != "validation"}, *TRAIN_OPTIONS)
+        written = write_into_new_run(folder, parts)
+        sources = [written["data"]] if "data" in written else sources
+        options |= {name: (written[name],) for name in written if name == "validation"}
+    assert sources is not None
+    return _supervised(
+        lambda observer, stop: commands.train(sources, folder, options, observer, stop),
+        folder,
+        progress,
         observer,
         stop,
-        encoding,
-        growth,
-        stream if "replay" in options else None,
     )
 
 
+@public("resume", *RESUME_OPTIONS)
 def resume(
     run: str | Path,
     stream: str | None = None,
     *,
+    progress: Progress = "auto",
     observer: Observer | None = None,
     stop: StopRequest | None = None,
     **options: Any,
 ) -> Report:
     """Continue a run until its limit or a new one, with the shards that arrived since.
 
-    `stream` is '-' for a run on a stream. Options are those of `streampgs resume`: epochs, add, sigma, …
+    `stream` is '-' for a run on a stream. `add` may also be rows in memory: a table, or a pair (X, y). They are written
+    to the run's folder. `progress`: as for `train`.
     """
-    limits, resources, growth, changes = build("resume", options, *RESUME_OPTIONS)
-    return trainer.resume(
-        Path(run), limits, resources, observer, stop, changes.on_bad_row, growth, stream, changes.skip_taken
+    folder, added = Path(run), options.get("add")
+    if added is not None and paths_in(added) is None:
+        others = {name: value for name, value in options.items() if name != "add"}
+        build("resume", others, *RESUME_OPTIONS)
+        record = RunFolder(folder).run_record()
+        rows = labelled_rows(added, record.options.labels[0], record.options.weight or "weight", "add")
+        options = {**others, "add": (write_into_run(folder, rows),)}
+    return _supervised(
+        lambda observer, stop: commands.resume(folder, stream, options, observer, stop),
+        folder,
+        progress,
+        observer,
+        stop,
     )
 
 
-def _paths(data: Any) -> list[str] | None:
-    """None: the data are rows in memory."""
-    sources = data if isinstance(data, list | tuple) else [data]
-    return [str(source) for source in sources] if all(isinstance(each, str | Path) for each in sources) else None
+def _folder(run: str | Path | None) -> Path:
+    if run is None:
+        raise OptionError("no folder for the run", "name a new one: streampgs.train(…, run='my-run')")
+    if not isinstance(run, str | Path):
+        raise OptionError(f"run={run!r} is not a folder", "name a new one: streampgs.train(…, run='my-run')")
+    return Path(run)
 
 
-def _spooled(data: Any, labels: Any, run: Path) -> str:
-    """Write rows in memory to shards in the run's folder."""
-    import numpy as np
+def _arrays_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Take arrays out of the options that otherwise name columns."""
+    arrays = {}
+    for name in ("label", *_ARRAYS):
+        value = options.get(name)
+        names = isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+        if value is not None and not isinstance(value, str) and not (name == "label" and names):
+            arrays[name] = options.pop(name)
+    return arrays
 
-    from streampgs.packing.shards import write_shards
-    from streampgs.reading.in_memory import batches_of
 
-    if labels is None and (isinstance(data, np.ndarray) or hasattr(data, "tocsr")):
-        raise OptionError("a matrix without labels", "pass them as the second argument: streampgs.train(X, y, run=…)")
-    folder = RunFolder(run)
-    folder.refuse_if_taken()
-    if folder.data.exists() and not folder.was_started:
-        raise RunError(
-            f"'{folder.data}' exists already, but not from an interrupted start",
-            "choose a new folder for the run, outside the data",
+def _label_name(options: dict[str, Any]) -> str:
+    label = options.get("label", "label")
+    return label if isinstance(label, str) else "label"
+
+
+def _named(arrays: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """The arrays by the names of their columns, which become the options."""
+    options |= {name: name for name in arrays if name in _ARRAYS}
+    return {_label_name(options) if name == "label" else name: values for name, values in arrays.items()}
+
+
+def _supervised(
+    work: Callable[[Observer, StopRequest], Report],
+    run: Path,
+    progress: Progress,
+    observer: Observer | None,
+    stop: StopRequest | None,
+) -> Report:
+    """With a display, and with a Ctrl-C that saves, unless the caller gives an observer or a stop."""
+    with closing(observer_for(progress)) as shown, Interrupts(stop) as interrupts:
+        report = work(Watched(observer or shown, interrupts), interrupts.stop)
+        if interrupts.interrupted:
+            saved = f"saved after {report.rows:,} rows; continue with streampgs.resume('{run}')"
+            shown.note(saved)
+            raise KeyboardInterrupt(saved)
+    return replace(report, notes=[python_words(note) for note in report.notes])
+
+
+@public("evaluate", EvaluateOptions)
+def evaluate(
+    run: str | Path | Model, data: Any, labels: Any = None, *, weight: Any = None, offset: Any = None, **options: Any
+) -> dict[str, Any]:
+    """Measure the model of a run, or a loaded model, on other rows. Returns the metrics by name.
+
+    `data` are files, folders, globs or addresses of shards, or rows in memory as for `train`, with `labels`, `weight` and
+    `offset` for each row if they have no such columns.
+    """
+    from streampgs import evaluation
+
+    (chosen,) = build("evaluate", options, EvaluateOptions)
+    model, arrays = _model(run), {"label": labels, "weight": weight, "offset": offset}
+    with _sources(model, data, arrays) as (sources, model):
+        return evaluation.evaluate(
+            model, sources, chosen.on_bad_row == "skip", chosen.by, chosen.threshold, chosen.where
         )
-    folder.make()
-    with RunLock(run):  # another trainer may be using the folder
-        folder.refuse_if_taken()
-        shutil.rmtree(folder.data, ignore_errors=True)
-        write_shards(batches_of(data, labels), folder.data)
-    return str(folder.data)
+
+
+@public("predict", PredictOptions)
+def predict(
+    run: str | Path | Model, data: Any, out: str | Path | None = None, *, offset: Any = None, **options: Any
+) -> Any:
+    """Predict the rows of `data`, given as for `evaluate`, with the model of a run or a loaded model.
+
+    Of an array or a sparse matrix: the array of the predictions. Of other rows: a table with the score, the prediction and
+    the probability of each row, as a data frame if `data` is one of pandas or polars, else as an Arrow table. With `out`
+    the table is written to this file, in bounded memory, and a summary is returned.
+    """
+    from streampgs import prediction
+
+    (chosen,) = build("predict", {**options, "out": out}, PredictOptions)
+    model = _model(run)
+    if out is None and not options and is_matrix(plain_source(data)):
+        return model.predict(data, offset)
+    with (
+        _sources(model, data, {"offset": offset}) as (sources, model),
+        TemporaryDirectory(prefix="streampgs-") as folder,
+    ):
+        file = chosen.out or Path(folder) / "predictions.arrow"
+        result = prediction.predict(
+            model, sources, file, chosen.on_bad_row == "skip", chosen.keep, chosen.force, chosen.threshold, chosen.where
+        )
+        return _like(data, read_table(file)) if out is None else result
+
+
+@public("history")
+def history(run: str | Path) -> list[dict[str, Any]]:
+    """The history of a run, oldest event first: starts, stops, arrivals of shards, choices of a model."""
+    folder = RunFolder(Path(run))
+    folder.record()  # raises an error if it is damaged
+    return folder.events()
+
+
+@public("inspect", InspectOptions, EncodingOptions)
+def inspect(target: Any, **options: Any) -> dict[str, Any]:
+    """Summarize a run, or profile data: `target` is a run's folder, or data as for `train`."""
+    from streampgs.inspection import inspect_data, inspect_run
+
+    chosen, encoding = build("inspect", options, InspectOptions, EncodingOptions)
+    sources = paths_in(target)
+    if sources is not None and len(sources) == 1 and RunFolder(Path(sources[0])).exists:
+        return inspect_run(Path(sources[0]), chosen.top)
+    model, resources = build(
+        "train", {name: getattr(chosen, name) for name in ("label", "memory", "where")}, ModelOptions, Resources
+    )
+    with _shards(Rows(target), sources) as found:
+        return inspect_data(found, model, encoding, resources)
+
+
+pack = public("pack", PackOptions)(packer.pack)
+
+
+def _model(run: str | Path | Model) -> Model:
+    return run if isinstance(run, Model) else load_model(Path(run))
+
+
+@contextmanager
+def _shards(rows: Rows, sources: list[str] | None, as_batches: Callable[..., Any] = batches_of) -> Iterator[list[str]]:
+    if sources is not None:
+        yield sources
+    else:
+        with temporary_shards(rows, as_batches) as written:
+            yield written
+
+
+@contextmanager
+def _sources(model: Model, data: Any, given: dict[str, Any]) -> Iterator[tuple[list[str], Model]]:
+    """The data as shards with the columns that the model expects. Weights are optional in memory."""
+    options, sources = model.options, paths_in(data)
+    arrays = {name: values for name, values in given.items() if values is not None}
+    if sources is not None:
+        if arrays:
+            raise OptionError(f"{next(iter(arrays))} in addition to files", "it must be a column of the files")
+        yield sources, model
+        return
+    if "label" in arrays and len(options.labels) > 1:
+        raise OptionError("labels for a model of several labels", "give a table with a column for each")
+    if "offset" in arrays and options.offset is None:
+        raise OptionError("offset for a model that was trained without one", "leave it out")
+    names = {"label": options.labels[0], "weight": options.weight or "weight", "offset": options.offset or "offset"}
+    rows = Rows(data, {names[name]: values for name, values in arrays.items()})
+    expected = ExpectedRows(model.encoding, model.layout, model.features)
+    with temporary_shards(rows, lambda data: expected.batches(data)[1]) as written:
+        weighted = "weight" in arrays or options.weight in column_names(written[0])
+        yield written, replace(model, options=replace(options, weight=names["weight"] if weighted else None))
+
+
+def _like(data: Any, table: pa.Table) -> Any:
+    """The table as the kind of data frame that was given."""
+    kind = type(data).__module__.split(".")[0]
+    if kind == "polars":
+        import polars
+
+        return polars.from_arrow(table)
+    if kind == "pandas":
+        frame = table.to_pandas()
+        return frame.set_index(data.index) if len(frame) == len(data) else frame
+    return table

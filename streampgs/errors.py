@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def counted(count: int, singular: str, plural: str | None = None) -> str:
     """For messages: 1 shard, 2,000 shards."""
@@ -16,9 +18,13 @@ class StreampgsError(Exception):
     exit_code = 1
 
     def __init__(self, found: str, remedy: str = "") -> None:
-        self.found = found
-        self.remedy = remedy
-        super().__init__(f"{found}\n  → {remedy}" if remedy else found)
+        super().__init__()
+        self.say(found, remedy)
+
+    def say(self, found: str, remedy: str) -> None:
+        """Give the error other words."""
+        self.found, self.remedy = found, remedy
+        self.args = (f"{found}\n  → {remedy}" if remedy else found,)
 
 
 class OptionError(StreampgsError):
@@ -26,6 +32,15 @@ class OptionError(StreampgsError):
 
     kind = "option"
     exit_code = 2
+
+
+class BadValue(OptionError):
+    """A value that an option cannot take."""
+
+    def __init__(self, flag: str, value: Any, written: str, complaint: str, remedy: str) -> None:
+        """`flag`: empty where a word is read before its option is known. `written`: the value as on the command line."""
+        self.flag, self.value, self.complaint = flag, value, complaint
+        super().__init__(" ".join(part for part in (flag, written, complaint) if part), remedy)
 
 
 class DataError(StreampgsError):

@@ -85,10 +85,12 @@ _OF_THE_NAME = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.E
 def writing(path: Path, replace: bool) -> Iterator[BinaryIO]:
     """A new file, which gets its name when it is complete and on disk. An existing file is kept unless `replace` is set.
     Files of that kind that killed processes left in the folder are removed."""
-    if not replace and os.path.lexists(path):
-        raise _exists(path)
     temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}")
     with _explaining(path):
+        with suppress(FileNotFoundError):
+            path.lstat()
+            if not replace:
+                raise _exists(path)
         remove_leftovers(path.parent, f"{_TEMPORARY}*")
         file = open(new_file(temporary), "wb")  # noqa: SIM115 -- closed below
     try:

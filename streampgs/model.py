@@ -15,6 +15,7 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES, Vector
 from streampgs.metrics import Task
 from streampgs.options import ModelOptions
+from streampgs.python_words import python_errors
 from streampgs.run.saved import saved_run
 from streampgs.scoring import Scorer
 
@@ -42,27 +43,10 @@ class Model:
     """The probability from which on the positive class of two is predicted; None: a score above 0."""
 
     @staticmethod
+    @python_errors
     def load(run: str | Path) -> Model:
         """The model of a run's newest undamaged checkpoint; the best of several candidates."""
-        saved = saved_run(Path(run))
-        race = saved.race
-        lanes, leading = race.lanes, race.leading_lanes()
-        predictors = [lanes.predictor(lane) for lane in leading]
-        intercepts = np.array([constant for _, constant in predictors])
-        single = len(leading) == 1
-        return Model(
-            predictors[0][0] if single else np.stack([weights for weights, _ in predictors]),
-            float(intercepts[0]) if single else intercepts,
-            saved.record.options,
-            lanes.specs[leading.start],
-            tuple(target.name for target in race.targets),
-            lanes.steps,
-            saved.meter.rows,
-            saved.checkpoint.path,
-            tuple(f"{path.name} ({why})" for path, why in saved.checkpoint.damaged),
-            saved.paused,
-            saved.folder.encoding(saved.record.encoding),
-        )
+        return load_model(Path(run))
 
     def __repr__(self) -> str:
         what = f"{self.settings.loss}, {self.features:,} features, {self.rows:,} rows"
@@ -90,10 +74,13 @@ class Model:
 
     @property
     def classes_(self) -> NDArray[Any] | None:
-        """The values that `predict` chooses from; None if it predicts numbers."""
+        """The values that `predict` chooses from, of the type of the labels; None if it predicts numbers."""
         if not self.classifies:
             return None
-        return np.array(self.options.classes if self.options.classes is not None else (-1.0, 1.0))
+        if self.options.label_type == "boolean":
+            return np.array([True, False] if self.options.positive == 0.0 else [False, True])
+        classes = np.array(self.options.classes if self.options.classes is not None else (-1.0, 1.0))
+        return classes.astype(np.int64) if self.options.label_type == "integer" else classes
 
     @property
     def task(self) -> Task:
@@ -117,6 +104,7 @@ class Model:
             )
         return replace(self, threshold=threshold)
 
+    @python_errors
     def decision_function(self, rows: Any, offset: Any = None) -> Vector:
         """<w, x> + b for each row; unknown features add nothing. With several classes or labels: a column for each.
 
@@ -131,6 +119,7 @@ class Model:
         """Classes, or numbers (of a Poisson model the expected count); with several labels a column for each."""
         return self.predictions(self.decision_function(rows, offset))
 
+    @python_errors
     def predict_proba(self, rows: Any, offset: Any = None) -> Vector:
         """A column for each class, as in `classes_`. With several labels: the probability of +1, a column for each."""
         found = self.probabilities(self.decision_function(rows, offset))
@@ -151,3 +140,25 @@ class Model:
     def probabilities(self, scores: Vector) -> Vector | None:
         """Of the positive class, or of each class, so that they add up to 1; None if the loss estimates none."""
         return self.task.probabilities(scores)
+
+
+def load_model(run: Path) -> Model:
+    saved = saved_run(run)
+    race = saved.race
+    lanes, leading = race.lanes, race.leading_lanes()
+    predictors = [lanes.predictor(lane) for lane in leading]
+    intercepts = np.array([constant for _, constant in predictors])
+    single = len(leading) == 1
+    return Model(
+        predictors[0][0] if single else np.stack([weights for weights, _ in predictors]),
+        float(intercepts[0]) if single else intercepts,
+        saved.record.options,
+        lanes.specs[leading.start],
+        tuple(target.name for target in race.targets),
+        lanes.steps,
+        saved.meter.rows,
+        saved.checkpoint.path,
+        tuple(f"{path.name} ({why})" for path, why in saved.checkpoint.damaged),
+        saved.paused,
+        saved.folder.encoding(saved.record.encoding),
+    )

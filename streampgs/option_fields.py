@@ -6,15 +6,16 @@ The command line, the checks, the keywords of the Python API and docs/reference.
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from streampgs.errors import OptionError
+from streampgs.errors import BadValue, OptionError
 
 COMMON, DATA, MODEL, LIMITS = "Common options", "Data and columns", "Model", "Limits"
 RESOURCES, GROWTH, STREAMS, OUTPUT = "Resources", "Growing data", "Streams", "Output"
@@ -25,15 +26,19 @@ _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {letter + end: 2 ** (10 * (1 + power)) for power, letter in enumerate("KMGT") for end in ("", "IB")}
 
 
+def _unreadable(text: Any, complaint: str, remedy: str = "") -> BadValue:
+    return BadValue("", text, f"'{text}'", complaint, remedy)
+
+
 def parse_size(text: str | int) -> int:
     """Bytes from '512MB', '2GiB', '1.5G' or a plain number."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([A-Za-z]*)\s*", str(text))
     unit = match.group(2).upper() if match else ""
     if match is None or unit not in _UNITS:
-        raise OptionError(f"'{text}' is not a valid size", "write it like 512MB, 2GiB or 1.5G")
+        raise _unreadable(text, "is not a valid size", "write it like 512MB, 2GiB or 1.5G")
     size = float(match.group(1)) * _UNITS[unit]
     if size > _LARGEST_SIZE:
-        raise OptionError(f"'{text}' is larger than any machine", "write it like 512MB, 2GiB or 1.5G")
+        raise _unreadable(text, "is larger than any machine", "write it like 512MB, 2GiB or 1.5G")
     return int(size)
 
 
@@ -41,7 +46,7 @@ def parse_duration(text: str | float) -> float:
     """Seconds from '30s', '5m', '1h' or a plain number."""
     match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([smh]?)\s*", str(text))
     if match is None:
-        raise OptionError(f"'{text}' is not a valid duration", "write it like 30s, 5m or 1h")
+        raise _unreadable(text, "is not a valid duration", "write it like 30s, 5m or 1h")
     return float(match.group(1)) * {"": 1, "s": 1, "m": 60, "h": 3600}[match.group(2)]
 
 
@@ -55,6 +60,8 @@ def size_text(size: int) -> str:
 
 def values_of(option: Any) -> tuple[Any, ...]:
     """The values of an option that takes one or several."""
+    if isinstance(option, range) or getattr(option, "ndim", None) == 1:  # an array or a series
+        return tuple(option)
     return tuple(option) if isinstance(option, tuple | list) else (option,)
 
 
@@ -73,8 +80,17 @@ class Text:
         return text
 
     def settle(self, flag: str, value: Any) -> Any:
-        """The value in its final type; OptionError if it is not valid."""
-        return str(value)
+        """The value in its final type; BadValue if it is not valid. A text is read as on the command line."""
+        if isinstance(value, str | os.PathLike) or (isinstance(value, Integral) and not isinstance(value, bool)):
+            return str(value)
+        raise BadValue(flag, value, "", f"is a {type(value).__name__}", "give a text")
+
+    def read(self, flag: str, text: str) -> Any:
+        """The value of a word that was given for an option."""
+        try:
+            return self.parse(text)
+        except BadValue as fault:
+            raise BadValue(flag, text, text, fault.complaint, fault.remedy) from None
 
     def text(self, value: Any) -> str:
         """The value as a user would write it."""
@@ -104,16 +120,16 @@ class Number(Text):
         try:
             return int(text) if self.whole else float(text)
         except ValueError:
-            raise OptionError(f"'{text}' is not {self.range_text}") from None
+            raise _unreadable(text, f"is not {self.range_text}", self.remedy or f"give {self.range_text}") from None
 
     def settle(self, flag: str, value: Any) -> Any:
-        if isinstance(value, str) and value in self.words:
-            return value
-        number: Any = value
-        if not isinstance(value, Real) or isinstance(value, bool) or not self._allows(number):
-            raise OptionError(
-                f"{flag} {self.text(value)} is not {self.range_text}", self.remedy or f"give {self.range_text}"
-            )
+        number: Any = self.read(flag, value) if isinstance(value, str) else value
+        if isinstance(number, str):
+            return number
+        is_number = isinstance(number, Real) and not isinstance(number, bool)
+        if not is_number or not self._allows(number):
+            written = self.text(number) if is_number else str(value)
+            raise BadValue(flag, value, written, f"is not {self.range_text}", self.remedy or f"give {self.range_text}")
         return int(number) if self.whole else float(number)
 
     def _allows(self, number: Any) -> bool:
@@ -150,9 +166,6 @@ class Size(Number):
     def parse(self, text: str) -> int:
         return parse_size(text)
 
-    def settle(self, flag: str, value: Any) -> Any:
-        return super().settle(flag, parse_size(value) if isinstance(value, str) else value)
-
     def text(self, value: Any) -> str:
         return size_text(value) if isinstance(value, int) else str(value)
 
@@ -167,9 +180,6 @@ class Duration(Number):
 
     def parse(self, text: str) -> float:
         return parse_duration(text)
-
-    def settle(self, flag: str, value: Any) -> Any:
-        return super().settle(flag, parse_duration(value) if isinstance(value, str) else value)
 
     def text(self, value: Any) -> str:
         return f"{value:g}s" if value else "0"
@@ -187,8 +197,8 @@ class Choice(Text):
         return self.symbol or "|".join(self.names)
 
     def settle(self, flag: str, value: Any) -> str:
-        if value not in tuple(self.names):
-            raise OptionError(f"{flag} {value!r} is unknown", f"choose one of {', '.join(self.names)}")
+        if not isinstance(value, str) or value not in tuple(self.names):
+            raise BadValue(flag, value, repr(value), "is unknown", f"choose one of {', '.join(self.names)}")
         return str(value)
 
 
@@ -208,7 +218,7 @@ class Label(Text):
         if isinstance(value, str):
             return value
         if not isinstance(value, Real) or not math.isfinite(value):
-            raise OptionError(f"{flag} {value} is not a label", "give a finite number or a text")
+            raise BadValue(flag, value, str(value), "is not a label", "give a finite number or a text")
         return float(value)
 
 
@@ -219,6 +229,8 @@ class Flag(Text):
     symbol: str = ""
 
     def settle(self, flag: str, value: Any) -> bool:
+        if type(value).__name__ not in ("bool", "bool_"):
+            raise BadValue(flag, value, str(value), "is not True or False", "give True or False")
         return bool(value)
 
 
@@ -232,6 +244,8 @@ class FilePath(Text):
         return Path(text)
 
     def settle(self, flag: str, value: Any) -> Path:
+        if not isinstance(value, str | os.PathLike):
+            raise BadValue(flag, value, "", f"is a {type(value).__name__}", "give the path of a file or folder")
         return Path(value)
 
 
@@ -245,14 +259,16 @@ class Lengths(Text):
     def parse(self, text: str) -> tuple[int, int]:
         match = re.fullmatch(r"\s*(\d{1,3})\s*(?:-\s*(\d{1,3})\s*)?", text)
         if match is None:
-            raise OptionError(f"'{text}' is not a range of lengths", "write it like 1-2 or 3")
+            raise _unreadable(text, "is not a range of lengths", "write it like 1-2 or 3")
         return int(match.group(1)), int(match.group(2) or match.group(1))
 
     def settle(self, flag: str, value: Any) -> tuple[int, int]:
-        given = self.parse(value) if isinstance(value, str) else value
-        shortest, longest = (given, given) if isinstance(given, int) else given
-        if not 1 <= shortest <= longest <= self.high:
-            raise OptionError(f"{flag} {shortest}-{longest}", f"give lengths like 1-2, from 1 to {self.high}")
+        given = values_of(self.read(flag, value) if isinstance(value, str) else value)
+        shortest, longest = given * 2 if len(given) == 1 else given if len(given) == 2 else (0, 0)
+        numbers = isinstance(shortest, Integral) and isinstance(longest, Integral)
+        if not numbers or not 1 <= shortest <= longest <= self.high:
+            written = "-".join(map(str, given))
+            raise BadValue(flag, value, written, "", f"give lengths like 1-2, from 1 to {self.high}")
         return int(shortest), int(longest)
 
 
@@ -263,9 +279,9 @@ class Pair(Text):
     symbol: str = "A,B"
 
     def settle(self, flag: str, value: Any) -> tuple[str, str]:
-        names = tuple(value.split(",") if isinstance(value, str) else value)
-        if len(names) != 2:
-            raise OptionError(f"{flag} {value}", "name two columns with a comma between them")
+        names = tuple(value.split(",")) if isinstance(value, str) else values_of(value)
+        if len(names) != 2 or not all(isinstance(name, str) for name in names):
+            raise BadValue(flag, value, str(value), "", "name two columns with a comma between them")
         return names
 
 
@@ -288,11 +304,13 @@ class Listed(Text):
         return tuple(self.of.parse(part.strip()) for part in text.split(","))
 
     def settle(self, flag: str, value: Any) -> Any:
-        values = tuple(self.of.settle(flag, one) for one in values_of(value))
+        given = self.read(flag, value) if isinstance(value, str) else value
+        values = tuple(self.of.settle(flag, one) for one in values_of(given))
         repeated = self.unique and len(set(values)) < len(values)
         if not values or repeated or (len(values) > 1 and any(word in values for word in self.alone)):
             words = "".join(f", and '{word}' alone" for word in self.alone)
-            raise OptionError(f"{flag} {','.join(map(self.of.text, values))}", f"give each value once{words}")
+            written = ",".join(map(self.of.text, values))
+            raise BadValue(flag, value, written, "", f"give each value once{words}")
         return values[0] if len(values) == 1 and not self.always else values
 
 
@@ -311,7 +329,8 @@ class Repeated(Listed):
         return self.of.parse(text)
 
     def settle(self, flag: str, value: Any) -> Any:
-        return () if self.always and not values_of(value) else super().settle(flag, value)
+        given = () if value is None else values_of(value)
+        return () if self.always and not given else super().settle(flag, given)
 
 
 @dataclass(frozen=True)
@@ -354,6 +373,12 @@ def options_of(kind: Any) -> Mapping[str, Option]:
 
 class Checked:
     """A frozen dataclass of options. Each option is checked and converted to its final type; a default None is allowed."""
+
+    kinds: ClassVar[list[type]] = []
+    """All dataclasses of options that were imported."""
+
+    def __init_subclass__(cls) -> None:
+        Checked.kinds.append(cls)
 
     def __post_init__(self) -> None:
         for name, declared in options_of(type(self)).items():

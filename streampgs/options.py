@@ -54,6 +54,7 @@ MOST_BATCH = 1 << 20
 MOST_SEED = (1 << 62) - 1
 MOST_REPLAY = 16.0
 SMALLEST_MEMORY = 48 * 10**6
+DEFAULT_MEMORY = 512 * 10**6
 _MOST_SYNTHETIC_ROWS = 1 << 40
 
 _THRESHOLD = Number("P", 0.0, 1.0)
@@ -117,6 +118,9 @@ class EncodingOptions(Checked):
         return replace(self, standardize="auto") != EncodingOptions() or self.standardize == "on"
 
 
+LabelType = Literal["boolean", "integer", "number", "string"]
+
+
 @dataclass(frozen=True)
 class LabelOptions:
     """What is predicted, and how much each row counts."""
@@ -136,6 +140,8 @@ class LabelOptions:
         "hundreds of whole numbers.", shown="found in the labels")
     joined_classes: int = 0
     """The last classes, in order of arrival: the data did not have them when the run started."""
+    label_type: LabelType = "number"
+    """Of the labels in the table, if one label column holds classes."""
     label_pairs: tuple[tuple[str, str] | None, ...] = ()
     """With several label columns: the strings of each, the negative one first; None: it holds numbers."""
     class_weight: Literal["balanced"] | tuple[float, ...] | None = option(None,
@@ -379,9 +385,10 @@ class Resources(Checked):
     """What training may use of the machine. Only `window` and `cache_limit` change the result."""
 
     # fmt: off
-    memory: int = option(512 * 10**6,
+    memory: int | None = option(None,
         Size(low=SMALLEST_MEMORY, remedy="two windows that mix 64 blocks each must fit"), COMMON,
-        "Memory for reading and mixing rows. Python and the model need more on top.")
+        "Memory for reading and mixing rows. Python and the model need more on top.",
+        shown=f"{size_text(DEFAULT_MEMORY)}, or a quarter of the memory of the machine or container if that is less")
     window: int | None = option(None, Size(above=True), RESOURCES, "Bytes of rows to mix at once.",
         shown="as much as --memory allows, at most 268MB", command="train")
     cache: Path | None = option(None, FilePath("DIR"), RESOURCES, "Folder for decoded Parquet blocks.",
@@ -395,13 +402,18 @@ class Resources(Checked):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.window is not None and 2 * self.window > self.memory:
+        if self.window is not None and 2 * self.window > self.budget:
             raise OptionError(
-                f"two windows of {size_text(self.window)} do not fit into --memory {size_text(self.memory)}",
+                f"two windows of {size_text(self.window)} do not fit into --memory {size_text(self.budget)}",
                 "give more memory or a smaller --window",
             )
         if self.no_cache and (self.cache is not None or self.cache_limit is not None):
             raise OptionError("--no-cache together with --cache or --cache-limit", "give one or the other")
+
+    @property
+    def budget(self) -> int:
+        """The same on all machines if no memory was given; run.fitting looks at the machine."""
+        return DEFAULT_MEMORY if self.memory is None else self.memory
 
 
 @dataclass(frozen=True)
@@ -481,7 +493,17 @@ class InspectOptions(Checked):
     top: int = option(0, Number("N", 0, whole=True), COMMON, "For a run: show the N features with the largest weights.")
     label: str = option("label", _COLUMN, COMMON, "For data: column to predict.")
     where: str | None = option(None, _CONDITION, COMMON, "For data: leave out rows that do not fulfil this condition.")
-    memory: int = option(Resources.memory, Size(), COMMON, "For data: memory that training would have.")
+    memory: int = option(DEFAULT_MEMORY, Size(), COMMON, "For data: memory that training would have.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class WarmUpOptions(Checked):
+    """What `streampgs warm-up` compiles."""
+
+    # fmt: off
+    loss: str | tuple[str, ...] = option(tuple(LOSSES), Listed(of=Choice("LOSS", LOSSES)), COMMON,
+        "Compile the loops of this loss; may list several.", shown="all losses")
     # fmt: on
 
 

@@ -163,11 +163,11 @@ def _refuse_nested(out: Path, schema: pa.Schema) -> None:
 
 
 def _refuse_inputs(out: Path, sources: Sequence[str], catalog: Catalog, model: Model) -> None:
-    """Refuse to write into the run's folder, over a shard, or beside shards where the next command would read it as one."""
+    """Refuse to write into the run's folder, over a shard, or into a folder where the next command would read it as one."""
     run, place = model.checkpoint.parent, out.parent.resolve() / out.name
     if place.is_relative_to(run.resolve()):
         raise OptionError(f"--out '{out}' is in the folder of the run", "name a file elsewhere")
-    if out.exists():
+    if os.path.exists(out):
         trained_on = saved_run(run).catalog()
         for shard in (*catalog.shards, *(trained_on.shards if trained_on is not None else ())):
             if isinstance(shard.path, Path) and shard.path.exists() and os.path.samefile(out, shard.path):

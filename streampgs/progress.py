@@ -1,16 +1,24 @@
-"""How far a session of training is: in words, and as a line that changes in a terminal."""
+"""How far a session of training is: in words, as a line that changes in a terminal, and as a display in a notebook."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from html import escape
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from streampgs.errors import OptionError
+from streampgs.python_words import python_words
 
 if TYPE_CHECKING:
     from streampgs.run.report import Status
 
 _PLAIN_SECONDS = 5.0
+_NOTEBOOK_SECONDS = 0.5
 
 
 def count(number: float) -> str:
@@ -79,3 +87,120 @@ class LiveLine:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+# Observers of Python.
+
+
+def show_line(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+class PythonObserver:
+    """Shows nothing but notes. Its `close` ends the display."""
+
+    def choices(self, choices: dict[str, str]) -> None:
+        pass
+
+    def note(self, message: str) -> None:
+        show_line(f"note: {python_words(message)}")
+
+    def status(self, status: Status) -> None:
+        pass
+
+    def saved(self, checkpoint: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class SilentObserver(PythonObserver):
+    """Shows nothing. The notes are in the report."""
+
+    def note(self, message: str) -> None:
+        pass
+
+
+class LineObserver(PythonObserver):
+    """Shows a line that changes in a terminal; elsewhere a line every few seconds."""
+
+    def __init__(self) -> None:
+        self._line = LiveLine(show_line)
+
+    def choices(self, choices: dict[str, str]) -> None:
+        self._line.show(0.0, "starting")
+
+    def status(self, status: Status) -> None:
+        self._line.show(status.epoch_fraction, status_text(status))
+
+    def close(self) -> None:
+        self._line.close()
+
+
+class NotebookObserver(PythonObserver):
+    """Shows a bar under the cell of a notebook, and the notes, which stay when training has ended."""
+
+    def __init__(self) -> None:
+        self._shown = _Shown()
+        self._handle: Any = None
+        self._next = 0.0
+
+    def choices(self, choices: dict[str, str]) -> None:
+        self._show(_Shown(self._shown.notes, "starting", 0.0))
+
+    def note(self, message: str) -> None:
+        self._show(_Shown((*self._shown.notes, python_words(message)), self._shown.text, self._shown.fraction))
+
+    def status(self, status: Status) -> None:
+        if time.perf_counter() >= self._next:
+            self._next = time.perf_counter() + _NOTEBOOK_SECONDS
+            self._show(_Shown(self._shown.notes, status_text(status), status.epoch_fraction))
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._show(_Shown(self._shown.notes))
+
+    def _show(self, shown: _Shown) -> None:
+        self._shown = shown
+        if self._handle is None:
+            self._handle = import_module("IPython.display").display(shown, display_id=True)
+        else:
+            self._handle.update(shown)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What a notebook shows under its cell."""
+
+    notes: Sequence[str] = ()
+    text: str = ""
+    fraction: float = 0.0
+
+    def __repr__(self) -> str:
+        return "\n".join([*(f"note: {note}" for note in self.notes), *([self.text] if self.text else [])])
+
+    def _repr_html_(self) -> str:
+        lines = [f"<div>note: {escape(note)}</div>" for note in self.notes]
+        if self.text:
+            bar = f'<progress max="1" value="{self.fraction:.3f}"></progress>'
+            lines.append(f"<div>{bar} {escape(self.text)}</div>")
+        return "".join(lines)
+
+
+def observer_for(progress: bool | Literal["auto"]) -> PythonObserver:
+    """'auto' shows progress where somebody looks: in a notebook, or in a terminal. Notes are shown unless it is False."""
+    if progress is False:
+        return SilentObserver()
+    if progress is not True and progress != "auto":
+        raise OptionError(f"progress={progress!r} is unknown", "give 'auto', True or False")
+    if _in_notebook():
+        return NotebookObserver()
+    return LineObserver() if progress is True or sys.stderr.isatty() else PythonObserver()
+
+
+def _in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    with suppress(Exception):
+        return getattr(sys.modules["IPython"].get_ipython(), "kernel", None) is not None
+    return False

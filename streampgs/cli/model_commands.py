@@ -85,7 +85,7 @@ def history(run: Path, json: bool = False) -> int:
 @click.argument("data", nargs=-1, required=True)
 def evaluate(run: Path, data: tuple[str, ...], json: bool = False, **given: Any) -> int:
     """Measure the model of RUN on DATA: for classes accuracy, precision, recall, AUC and calibration; for numbers R² and
-    errors. Beside each metric: what the best constant prediction gets.
+    errors. Next to each metric is the figure of the best constant prediction.
 
     \b
       streampgs evaluate my-run test-shards/
@@ -94,10 +94,10 @@ def evaluate(run: Path, data: tuple[str, ...], json: bool = False, **given: Any)
     """
     from streampgs.cli.evaluation_text import evaluation_text
     from streampgs.evaluation import evaluate as evaluate_model
-    from streampgs.model import Model
+    from streampgs.model import load_model
 
     [options] = build("evaluate", given, EvaluateOptions)
-    model = Model.load(run)
+    model = load_model(run)
     _say_state(model)
     result = evaluate_model(model, data, options.on_bad_row == "skip", options.by, options.threshold, options.where)
     print_result(evaluation_text(result), result, json)
@@ -123,14 +123,14 @@ def predict(run: Path, data: tuple[str, ...], json: bool = False, **given: Any) 
       streampgs predict my-run new-shards/ --out predictions.csv --keep customer --keep day
       streampgs predict my-run new-shards/ --out - | another-program
     """
-    from streampgs.model import Model
+    from streampgs.model import load_model
     from streampgs.prediction import STREAM
     from streampgs.prediction import predict as predict_rows
 
     [options] = build("predict", given, PredictOptions)
     if json and options.out == STREAM:
         raise OptionError("--json with --out -: both write to standard output", "leave out one of them")
-    model = Model.load(run)
+    model = load_model(run)
     _say_state(model)
     with exiting_on_signals():
         result = predict_rows(

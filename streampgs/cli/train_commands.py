@@ -66,9 +66,9 @@ def train(
         options["intercept"] = 0.0
 
     def work(observer: TerminalObserver, stop: StopRequest) -> Report:
-        from streampgs import api
+        from streampgs.run import commands
 
-        return api.train(data, run=run, observer=observer, stop=stop, **options)
+        return commands.train(data, run, options, observer, stop)
 
     return _supervised(work, run, json, quiet)
 
@@ -90,9 +90,9 @@ def resume(run: Path, stream: str | None = None, json: bool = False, quiet: bool
     """
 
     def work(observer: TerminalObserver, stop: StopRequest) -> Report:
-        from streampgs import api
+        from streampgs.run import commands
 
-        return api.resume(run, stream, observer=observer, stop=stop, **options)
+        return commands.resume(run, stream, options, observer, stop)
 
     return _supervised(work, run, json, quiet)
 

@@ -66,18 +66,18 @@ def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 
     well."""
     uncached = groups.decoded & ~groups.cached
     windows = 3 if uncached.any() else 2
-    share = max(0, decoders_for(decoder_bytes, resources.memory) * decoder_bytes - _DECODING_BYTES)
-    fitting = int((resources.memory - _READING_BYTES - share) / (windows * _SPARE))
+    share = max(0, decoders_for(decoder_bytes, resources.budget) * decoder_bytes - _DECODING_BYTES)
+    fitting = int((resources.budget - _READING_BYTES - share) / (windows * _SPARE))
     if fitting < SMALLEST_BLOCK:
         raise OptionError(
             f"a decoder takes {decoder_bytes / 1e6:,.0f} MB for the table's many columns; --memory "
-            f"{resources.memory / 1e6:,.0f}MB leaves no memory for rows",
+            f"{resources.budget / 1e6:,.0f}MB leaves no memory for rows",
             f"give at least --memory {(2 * decoder_bytes + SMALLEST_MEMORY) / 1e6:,.0f}MB, or leave out columns with --ignore",
         )
     if resources.window is not None:
         if resources.window > fitting:
             raise OptionError(
-                f"--window {resources.window / 1e6:,.0f}MB is more than --memory {resources.memory / 1e6:,.0f}MB can hold "
+                f"--window {resources.window / 1e6:,.0f}MB is more than --memory {resources.budget / 1e6:,.0f}MB can hold "
                 f"{windows} times, with {_READING_BYTES >> 20} MiB for reading",
                 f"give a window of at most {fitting / 1e6:,.0f}MB",
             )
@@ -93,14 +93,18 @@ def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 
     return Sizes(window, block)
 
 
+def memory_needed(sizes: Sizes, decoder_bytes: int = 0) -> int:
+    """By the recorded window of a run."""
+    return int(2 * _SPARE * sizes.window_bytes) + _READING_BYTES + max(0, decoder_bytes - _DECODING_BYTES)
+
+
 def check_fits(sizes: Sizes, resources: Resources, decoder_bytes: int = 0) -> None:
     """When a run is resumed, its window must fit into the (new) budget."""
-    needed = int(2 * _SPARE * sizes.window_bytes) + _READING_BYTES
-    needed += max(0, decoder_bytes - _DECODING_BYTES)
-    if needed > resources.memory:
+    needed = memory_needed(sizes, decoder_bytes)
+    if needed > resources.budget:
         raise OptionError(
             f"the run's windows of {sizes.window_bytes / 1e6:,.0f} MB need --memory {needed / 1e6:,.0f}MB; "
-            f"{resources.memory / 1e6:,.0f}MB were given",
+            f"{resources.budget / 1e6:,.0f}MB were given",
             "the window is a part of the run (it decides which rows are mixed); give that much memory",
         )
 
@@ -146,32 +150,35 @@ _FEWEST_BATCH_BYTES = SMALLEST_MEMORY // 8
 
 def stream_batch_bytes(resources: Resources) -> int:
     """The largest record batch that a producer may write: pyarrow gives it whole."""
-    return max(_FEWEST_BATCH_BYTES, (resources.memory - SMALLEST_MEMORY) // 4)
+    return max(_FEWEST_BATCH_BYTES, (resources.budget - SMALLEST_MEMORY) // 4)
 
 
 def stream_sizes(resources: Resources, replay: float, horizon: int) -> StreamSizes:
     """A quarter of the budget for the reservoir; two windows in the rest, but no larger than needed to mix well: training
     waits until a window is full."""
-    reservoir = resources.memory // 4 if replay else 0
-    left = resources.memory - _READING_BYTES - stream_batch_bytes(resources) - reservoir
+    reservoir = resources.budget // 4 if replay else 0
+    left = resources.budget - _READING_BYTES - stream_batch_bytes(resources) - reservoir
     fitting = int(min(left / (2 * (1.0 + replay)), reservoir / 2 if replay else left))
     window = min(fitting, _STREAM_WINDOW) if resources.window is None else resources.window
     if window > fitting:
         raise OptionError(
             f"--window {window / 1e6:,.1f}MB of new rows: twice {1.0 + replay:g} times that does not fit into --memory "
-            f"{resources.memory / 1e6:,.0f}MB with the reservoir",
+            f"{resources.budget / 1e6:,.0f}MB with the reservoir",
             f"give a window of at most {fitting / 1e6:,.1f}MB, more --memory or less --replay",
         )
     return StreamSizes(window, replay, reservoir, horizon)
 
 
+def stream_memory_needed(sizes: StreamSizes) -> int:
+    return _stream_windows(sizes) + sizes.reservoir_bytes + _READING_BYTES + _FEWEST_BATCH_BYTES
+
+
 def check_stream_fits(sizes: StreamSizes, resources: Resources) -> None:
     """When a run is resumed, its sizes must fit into the (new) budget."""
-    held = _stream_windows(sizes) + sizes.reservoir_bytes + _READING_BYTES
-    needed = held + _FEWEST_BATCH_BYTES
-    if needed > resources.memory:
+    needed = stream_memory_needed(sizes)
+    if needed > resources.budget:
         raise OptionError(
-            f"the run's windows and reservoir need --memory {needed / 1e6:,.0f}MB; {resources.memory / 1e6:,.0f}MB were given",
+            f"the run's windows and reservoir need --memory {needed / 1e6:,.0f}MB; {resources.budget / 1e6:,.0f}MB were given",
             "they are a part of the run (they decide which rows are mixed); give that much memory",
         )
 

@@ -51,7 +51,7 @@ def notes_of_expressions(options: ModelOptions) -> list[str]:
     notes = []
     for label in computed_labels(options):
         names = ", ".join(f"'{name}'" for name in label.columns)
-        notes.append(f"the label is {label}: {names} {'is' if len(label.columns) == 1 else 'are'} not used as features")
+        notes.append(f"the label is {label}: not used as features: {names}")
     return notes
 
 

@@ -38,6 +38,7 @@ def learn_labels(options: ModelOptions, found: Sequence[LabelCounts]) -> tuple[M
     if len(found) > 1:
         return replace(options, label_pairs=tuple(_pair(one) if one.textual else None for one in found)), notes
     [labels] = found
+    options = replace(options, label_type=labels.kind)
     taking_all = options.takes_all_classes
     if taking_all:
         options = replace(options, classes=_all_values(labels))

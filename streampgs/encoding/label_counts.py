@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.errors import DataError
+from streampgs.options import LabelType
 
 MOST_CLASSES = 10_000
 _FIRST_INEXACT = 2.0**53  # float64 holds all smaller whole numbers
@@ -31,6 +32,8 @@ class LabelCounts:
     """Whether the whole column was read, and not a sample of it."""
     inexact: bool = False
     """Whether there are whole numbers that float64 does not distinguish."""
+    kind: LabelType = "number"
+    """Of the column; predictions have it, too."""
 
     @staticmethod
     def of(column: str, arrays: Iterable[pa.Array]) -> LabelCounts:
@@ -77,6 +80,7 @@ class LabelTally:
         self._kinds: set[bool] = set()
         """Whether strings were found, and whether numbers were."""
         self._inexact = False
+        self._types: set[LabelType] = set()
 
     @property
     def is_full(self) -> bool:
@@ -114,6 +118,7 @@ class LabelTally:
 
     def _add_numbers(self, array: pa.Array) -> None:
         kind = types.undictionaried(array[:0]).type
+        self._types.add(_type_of(kind))
         numbers = np.asarray(types.numbers_of(array), np.float64)
         if not pa.types.is_floating(kind):
             self._inexact |= bool((np.abs(numbers) >= _FIRST_INEXACT).any())
@@ -125,7 +130,20 @@ class LabelTally:
     def result(self, complete: bool) -> LabelCounts:
         if True not in self._kinds:
             numbers = tuple(self._numbers.tolist())
-            return LabelCounts(self._column, False, numbers, self._counts, complete, self._inexact)
+            return LabelCounts(self._column, False, numbers, self._counts, complete, self._inexact, self._common_type)
         texts = sorted(self._texts)
         counts = np.array([self._texts[text] for text in texts], np.int64)
-        return LabelCounts(self._column, True, tuple(texts), counts, complete)
+        return LabelCounts(self._column, True, tuple(texts), counts, complete, kind="string")
+
+    @property
+    def _common_type(self) -> LabelType:
+        """Of the arrays with numbers."""
+        if self._types == {"boolean"}:
+            return "boolean"
+        return "integer" if self._types and "number" not in self._types else "number"
+
+
+def _type_of(kind: pa.DataType) -> LabelType:
+    if pa.types.is_boolean(kind):
+        return "boolean"
+    return "integer" if pa.types.is_integer(kind) else "number"

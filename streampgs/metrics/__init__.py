@@ -1,4 +1,4 @@
-"""How good are predictions? Rows come in batches, in any order, and memory is bounded."""
+"""How good are predictions? Rows arrive in batches, in any order, and memory is bounded."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class GroupSize:
 
     size: Size
     most_listed: int
-    """With more classes there is no list of them."""
+    """With more classes, results that list all classes are left out."""
 
 
 WHOLE = GroupSize(FULL, MOST_LISTED_CLASSES)

@@ -46,7 +46,7 @@ class Ranks(Sums):
 
 
 class ClassRanks(Sums):
-    """Of several classes, each against all others: by its probability, or by its score if there are no probabilities."""
+    """Of several classes, each against all others: by its probability, or by its score if the loss has none."""
 
     def __init__(self, task: Task, size: Size = FULL) -> None:
         super().__init__(task, size)

@@ -238,7 +238,7 @@ class Metrics:
     """All metrics that apply to a task."""
 
     def __init__(self, task: Task, size: Size = FULL, most_listed: int = MOST_LISTED_CLASSES) -> None:
-        """`most_listed`: with more classes there is no list of them."""
+        """`most_listed`: with more classes, results that list all classes are left out."""
         self.task = task
         left_out = task.classes > most_listed
         self._metrics = [

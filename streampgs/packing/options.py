@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from streampgs.checks import encode
-from streampgs.errors import OptionError
+from streampgs.errors import BadValue, OptionError
 from streampgs.option_fields import (
     COMMON,
     DATA,
@@ -24,6 +24,7 @@ from streampgs.option_fields import (
     Size,
     Text,
     option,
+    values_of,
 )
 from streampgs.options import MOST_SEED, ON_BAD_ROW, SMALLEST_MEMORY
 from streampgs.packing.kinds import KINDS, help_text
@@ -44,11 +45,14 @@ class _Types(Text):
     def parse(self, text: str) -> dict[str, str]:
         pairs = [part.rpartition("=") for part in text.split(",") if part]
         if not all(name and kind for name, _, kind in pairs):
-            raise OptionError(f"'{text}' is not a list of types", "write it like age=int64,zip=string")
+            raise BadValue("", text, f"'{text}'", "is not a list of types", "write it like age=int64,zip=string")
         return {name.strip(): kind.strip() for name, _, kind in pairs}
 
     def settle(self, flag: str, value: Any) -> tuple[tuple[str, str], ...]:
-        pairs = value.items() if isinstance(value, dict) else value
+        given = self.read(flag, value) if isinstance(value, str) else value
+        pairs = given.items() if isinstance(given, dict) else values_of(given)
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise BadValue(flag, value, str(value), "", "give a type for each column, like {'age': 'int64'}")
         return tuple(
             sorted((name, Choice(names=TYPES).settle(f"{flag} {name} with type", kind)) for name, kind in pairs)
         )
@@ -59,9 +63,9 @@ class _Delimiter(Text):
     symbol: str = "C"
 
     def settle(self, flag: str, value: Any) -> str:
-        character = "\t" if value == "\\t" else str(value)
-        if len(character.encode()) != 1:
-            raise OptionError(f"{flag} {character!r} is not one byte", "give a single character, like ';'")
+        character = "\t" if isinstance(value, str) and value == "\\t" else str(value)
+        if not isinstance(value, str) or len(character.encode()) != 1:
+            raise BadValue(flag, value, repr(character), "is not one byte", "give a single character, like ';'")
         return character
 
 
@@ -117,7 +121,7 @@ class PackOptions(Checked):
 
 
 @dataclass(frozen=True)
-class PackWay:
+class PackWay(Checked):
     """Options of a pack that say nothing about its result."""
 
     sql: str | None = option(None, Text("QUERY"), COMMON,

@@ -21,7 +21,7 @@ from streampgs.encoding.kinds.vector import Vector
 from streampgs.encoding.rows import FEATURES, INDICES, VALUES
 from streampgs.errors import OptionError
 from streampgs.reading.array_slices import dense_column, native, numbers_array, rows_a_slice
-from streampgs.reading.in_memory import batches_of
+from streampgs.reading.in_memory import batches_of, plain_source
 from streampgs.table.layout import SPARSE, holds_features
 
 Batches = Iterator[pa.RecordBatch]
@@ -37,6 +37,7 @@ class ExpectedRows:
 
     def batches(self, rows: Any) -> tuple[bool, Batches]:
         """Whether the rows have named columns, and record batches of them."""
+        rows = plain_source(rows)
         if not _is_matrix(rows):
             return self._of_table(batches_of(rows))
         is_sparse = hasattr(rows, "tocsr")

@@ -32,6 +32,7 @@ _OWN_NAMES = {
     "encoding.arrows",
     "cache",
     "data",
+    "validation",
     "lock",
     "metrics.jsonl",
     "history.jsonl",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from streampgs.checks import Count, decode, require
@@ -99,13 +100,21 @@ class Models:
                 "give --feature-count N with the true number: rows with larger indices are then reported, or skipped",
             )
 
-    def prepare(self, window: Window, epoch_rows: int, rows_done: int) -> LaneSpec | None:
-        """Bring the lanes up to date before the first step on a window. The leader before, if sigma has changed."""
+    def prepare(
+        self,
+        window: Window,
+        epoch_rows: int,
+        rows_done: int,
+        check: Callable[[Sequence[LaneSpec], int], object] | None = None,
+    ) -> LaneSpec | None:
+        """Bring the lanes up to date before the first step on a window. The leader before, if sigma has changed.
+
+        `check`: called with the first lanes and the number of features, before they get memory."""
         form, before = self.form, None
         if not self.started:
             features = form.feature_count or window.largest_index + 1
             self.race.validation = form.validation(features)
-            enter_first(self.race, form.options, window, form.layout, epoch_rows, features)
+            enter_first(self.race, form.options, window, form.layout, epoch_rows, features, check)
             self.refuse_too_wide(window)
             self.lanes.grow(form.feature_count or 0)
         elif self.changes_sigma:

@@ -52,7 +52,7 @@ class ShardInput:
         sizes = as_laid_out(table.catalog, group_sizes(table.catalog, record.options.row_values), record.sizes)[1]
         check_fits(sizes, self.resources, record.decoder_bytes)
         refuse_unreadable(table.catalog, table.schedule)
-        reading = Reading(record.cache, record.cache_limit, record.decoder_bytes, self.resources.memory)
+        reading = Reading(record.cache, record.cache_limit, record.decoder_bytes, self.resources.budget)
         return ShardSource(table.catalog, table.schedule, rules, table.cursor, reading)
 
     def facts(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class ShardInput:
 
     def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
         return shard_forecast(
-            self.table.catalog, self.table.schedule, self.record.decoder_bytes, self.resources.memory, process,
+            self.table.catalog, self.table.schedule, self.record.decoder_bytes, self.resources.budget, process,
             features * feature_bytes,
         )  # fmt: skip
 

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from streampgs.checks import understanding
-from streampgs.data.budget import stream_sizes
+from streampgs.data.budget import memory_needed, stream_memory_needed, stream_sizes
 from streampgs.data.refresh import Refreshed, Refresher, Table
 from streampgs.errors import DataError, OptionError, StreampgsError
 from streampgs.learn.learner import learner_named
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, StreamOptions
 from streampgs.run import stream_input
+from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import FAILED, RESUMED, STARTED
 from streampgs.run.lock import RunLock
@@ -48,6 +49,7 @@ def train(
     folder.refuse_if_taken()
     session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
     encoding_options = encoding_options or EncodingOptions()
+    resources = with_default_memory(resources, session.note)
     _refuse_unreachable_targets(options, limits)
     on_stream = STANDARD_INPUT in sources
     data: Input
@@ -118,9 +120,12 @@ def resume(
             refreshed: Refreshed | None = None
             data: Input
             if record.stream is not None:
+                resources = with_default_memory(resources, session.note, stream_memory_needed(record.stream.sizes))
                 data = resume_on_stream(folder, record, checkpoint, resources, session, stop, skip_taken)
                 facts: dict[str, Any] = {"stream_rows": data.stream.given}
             else:
+                needed = memory_needed(record.sizes, record.decoder_bytes)
+                resources = with_default_memory(resources, session.note, needed)
                 shards = resume_on_shards(folder, record, checkpoint, resources, session)
                 facts = shards.facts()
                 refreshed = refresher.after_pause(shards.table, stop)

@@ -17,6 +17,7 @@ from streampgs.cli.options import DeclaredOption
 from streampgs.errors import OptionError
 from streampgs.option_fields import HEADINGS, Duration, Flag, Number, options_for
 from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
+from streampgs.run import commands
 from tests.end_to_end.conftest import ROWS, Tables, streampgs
 
 TRAIN_KEYS = {
@@ -225,24 +226,22 @@ def test_the_python_api_has_the_options_of_the_command_line(command: str) -> Non
 
 
 def given_to_train(words: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, object]:
-    """The keywords of api.train for these words."""
+    """The options that a run would be started with."""
     given: dict[str, object] = {}
 
-    def train(data: object, **options: object) -> None:
+    def train(data: object, run: Path, options: dict[str, object], *others: object) -> None:
         given.update(options)
         raise OptionError("stop here")
 
-    monkeypatch.setattr(api, "train", train)
+    monkeypatch.setattr(commands, "train", train)
     with pytest.raises(OptionError, match="stop here"):
         cli.main(words, standalone_mode=False)
-    del given["observer"], given["stop"]
     return given
 
 
-def test_options_reach_the_python_api_as_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_options_reach_a_run_as_they_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
     words = "train a b --run r --loss hinge,logistic --p auto --label x --label y --sigma -1 --memory 2GB --no-cache --poll 2m"
     assert given_to_train(words.split(), monkeypatch) == {
-        "run": Path("r"),
         "loss": ("hinge", "logistic"),
         "p": ("auto",),
         "label": ("x", "y"),
@@ -253,7 +252,7 @@ def test_options_reach_the_python_api_as_they_were_given(monkeypatch: pytest.Mon
     }
 
 
-def test_a_zero_reaches_the_python_api_like_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_zero_reaches_a_run_like_other_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
     numbers = {
         name: option.opts[0]
         for name, option in declared("train").items()

@@ -76,7 +76,7 @@ def test_a_shared_feature_is_named_after_its_most_frequent_string(tmp_path):
 
 def test_a_misspelt_ignore_and_a_matrix_without_labels_are_refused(prices, tmp_path):
     pq.write_table(prices, tmp_path / "prices.parquet")
-    with pytest.raises(DataError, match="--ignore solld matches none"):
+    with pytest.raises(DataError, match="ignore='solld' matches none"):
         streampgs.train(tmp_path / "prices.parquet", run=tmp_path / "a", label="price", loss="squared", ignore="solld")
     with pytest.raises(OptionError, match="without labels"):
         streampgs.train(np.ones((5, 2)), run=tmp_path / "b")

@@ -105,7 +105,7 @@ def test_touched_shards_are_refused_until_accepted(tables: Tables, tmp_path: Pat
     shutil.copytree(tables.path("sparse", "arrow"), data)
     streampgs.train(data, run=run, rows=100, **SMALL)
     (data / "part-00001.arrow").touch()
-    with pytest.raises(streampgs.StreampgsError, match="--accept-touched"):
+    with pytest.raises(streampgs.StreampgsError, match="accept_touched=True"):
         streampgs.resume(run, rows=200)
     assert streampgs.resume(run, rows=200, accept_touched=True).rows == 200
 
@@ -310,7 +310,7 @@ def test_a_rewrite_is_refused_until_it_is_accepted(moment: int, tmp_path: Path) 
     write_counted(data / "1.arrow", 2 * COUNTED_ROWS, 100)  # replaces the old shard
     with pytest.raises(streampgs.StreampgsError, match=r"0\.arrow' is missing") as refused:
         streampgs.resume(run)
-    assert "--accept-rewrite" in refused.value.remedy
+    assert "accept_rewrite=True" in refused.value.remedy
     streampgs.resume(run, accept_rewrite=True, epochs=1 if moment == 500 else 2)
     after = visits(run)
     assert after[: len(before)] == before, "removed rows must not be trained on"
@@ -326,7 +326,7 @@ def test_catch_up_is_refused_without_epochs(tmp_path: Path) -> None:
     write_counted(data / "a.arrow", 0)
     streampgs.train(data, run=run, rows=100, sampling="independent", **COUNTING, **SMALL)
     write_counted(data / "b.arrow", COUNTED_ROWS)
-    with pytest.raises(streampgs.StreampgsError, match="--on-growth catch-up with --sampling independent"):
+    with pytest.raises(streampgs.StreampgsError, match="on_growth='catch-up' with sampling='independent'"):
         streampgs.resume(run, rows=200, on_growth="catch-up")
     assert streampgs.resume(run, rows=200).rows == 200
 

@@ -367,7 +367,7 @@ def test_labels_that_do_not_fit_the_loss_are_refused(tmp_path: Path) -> None:
     floats = write(with_label(numbers_table()["side"]), tmp_path / "floats.parquet", "parquet")
     message = refusal(OptionError, floats, tmp_path / "run", loss="logistic")
     assert "logistic" in message
-    assert "--loss squared" in message
+    assert "loss='squared'" in message
     strings = write(with_label(sides("a", "b")), tmp_path / "strings.parquet", "parquet")
     message = refusal(OptionError, strings, tmp_path / "run", loss="squared")
     assert "label column 'label' holds strings" in message
@@ -390,9 +390,9 @@ def test_a_constant_label_is_refused(label: Any, tmp_path: Path) -> None:
 
 def test_missing_columns_are_named(shards: Path, tmp_path: Path) -> None:
     for options, name in (
-        ({"text": "body"}, "--text body"),
-        ({"features": "agee"}, "--features agee"),
-        ({"category": "zip"}, "--category zip"),
+        ({"text": "body"}, "text='body'"),
+        ({"features": "agee"}, "features='agee'"),
+        ({"category": "zip"}, "category='zip'"),
         ({"label": "target"}, "'target'"),
         ({"weight": "heft"}, "'heft'"),
     ):
@@ -404,7 +404,7 @@ def test_missing_columns_are_named(shards: Path, tmp_path: Path) -> None:
 
 def test_a_table_without_features_is_refused(tmp_path: Path) -> None:
     data = write(pa.table({"label": [0, 1], "raw": [b"a", b"b"]}), tmp_path / "data.parquet", "parquet")
-    assert "raw (of type binary: --text uses it as text)" in refusal(DataError, data, tmp_path / "run")
+    assert "raw (of type binary: text uses it as text)" in refusal(DataError, data, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -514,7 +514,7 @@ def test_labels_of_another_type_are_refused_in_evaluation(tmp_path: Path) -> Non
         assert refused.value.remedy
 
 
-def test_an_unknown_label_is_refused_by_row_in_evaluation(tmp_path: Path) -> None:
+def test_an_unknown_label_is_refused_in_training_and_an_error_in_evaluation(tmp_path: Path) -> None:
     data = write(with_label(sides("a", "b")), tmp_path / "data.parquet", "parquet")
     trained(data, tmp_path / "run")
     labels = sides("a", "b").to_pylist()
@@ -524,7 +524,9 @@ def test_an_unknown_label_is_refused_by_row_in_evaluation(tmp_path: Path) -> Non
         DataError,
         match=r"other\.parquet.*row 1500 of the file.*: 'zebra' in column 'label'; the classes are 'a', 'b'\n",
     ):
-        evaluate(streampgs.Model.load(tmp_path / "run"), [str(other)])
+        trained(other, tmp_path / "other", classes=("a", "b"))
+    found = evaluate(streampgs.Model.load(tmp_path / "run"), [str(other)])
+    assert found["unknown_class_rows"] == 1
 
 
 # Bad rows.
@@ -552,7 +554,7 @@ def test_bad_rows_are_refused_by_row_or_counted(table: pa.Table, tmp_path: Path)
     for name, fault in faults.items():
         with pytest.raises(DataError, match=rf"{name}\.parquet.*{fault}") as refused:
             trained(data / f"{name}.parquet", tmp_path / name, **TEXT)
-        assert "--on-bad-row skip" in refused.value.remedy
+        assert "on_bad_row='skip'" in refused.value.remedy
     model = streampgs.Model.load(tmp_path / "run")
     assert evaluate(model, [str(data)], skip_bad_rows=True)["rows"] == ROWS - 4
     predict(model, [str(data)], tmp_path / "out.parquet", skip_bad_rows=True)

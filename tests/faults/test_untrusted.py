@@ -186,7 +186,9 @@ def test_out_of_memory_is_an_error(subject: Subjects, tmp_path: Path) -> None:
         "--feature-count",
         "200000000",
     ]
-    limited = f"ulimit -v 1600000; exec {shlex.join([sys.executable, '-m', 'streampgs', *map(str, words)])}"
+    # Without the forecast, as if another process took the memory meanwhile.
+    program = "from streampgs.cli import main; from streampgs.run import fitting; fitting.bounds = list; main()"
+    limited = f"ulimit -v 1600000; exec {shlex.join([sys.executable, '-c', program, *map(str, words)])}"
     done = subprocess.run(["bash", "-c", limited], capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1
     assert "error: out of memory" in done.stderr

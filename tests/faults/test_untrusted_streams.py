@@ -256,4 +256,4 @@ def test_forged_sizes_of_a_stream_are_refused(
     )
     ended = source.resumed(run)
     assert ended.refused, ended.message
-    assert "run.arrows" in ended.result["found"] or "--memory" in ended.result["found"]
+    assert "run.arrows" in ended.result["found"] or "memory" in ended.result["found"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import duckdb
 import numpy as np
+import pandas
+import polars
 import polars as pl
 import pyarrow as pa
 import pyarrow.dataset
@@ -99,19 +101,49 @@ def test_sparse_matrices_are_accepted(make):
     [
         (5, None, "cannot read rows from a int"),
         ("a.csv", None, "cannot read rows from a str"),
-        ([{"a": 1}], None, "one of the batches is a dict"),
+        ([[1, 2], [3]], None, "different lengths"),
+        ([["a", "b"]], None, "does not hold rows of numbers"),
+        ({"a": [1, "b"]}, None, "the columns cannot become a table"),
+        (polars.DataFrame({"a": [1]}).lazy(), None, "a LazyFrame has no rows yet"),
+        ([{"a": 1}, 5], None, "the list cannot become a table"),
         (np.zeros(5), None, "has 1 axes"),
         (np.zeros((5, 0)), None, r"the shape \(5, 0\)"),
         (np.zeros((5, 2), complex), None, "of type complex128"),
-        (np.zeros((5, 2)), np.zeros(4), "4 labels and more rows"),
-        (np.zeros((5, 2)), np.zeros(6), "6 labels and 5 rows"),
-        (np.zeros((5, 2)), np.zeros((5, 1)), "labels have 2 axes"),
+        (np.zeros((5, 2)), np.zeros(4), "4 values for column 'label' and more rows"),
+        (np.zeros((5, 2)), np.zeros(6), "6 values for column 'label' and 5 rows"),
+        (np.zeros((5, 2)), np.zeros((5, 2)), r"column 'label' has the shape \(5, 2\)"),
         (pa.table({"label": [1]}), [1], "a column 'label'"),
     ],
 )
 def test_objects_without_rows_are_refused(source, labels, found):
     with pytest.raises(DataError, match=found):
         list(batches_of(source, labels))
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"a": [1, 2], "b": ["x", None]},
+        [{"a": 1, "b": "x"}, {"a": 2, "b": None}],
+        pandas.DataFrame({"a": [1, 2], "b": ["x", None]}, index=[7, 3]),
+        pandas.DataFrame({"a": [1, 2], "b": ["x", None]}, index=pandas.Index([7, 3], name="customer")),
+    ],
+    ids=["columns", "records", "shuffled rows of pandas", "a named index of pandas"],
+)
+def test_tables_of_python_have_their_columns_and_nothing_else(source):
+    found = pa.Table.from_batches(batches_of(source))
+    assert found.to_pydict() == {"a": [1, 2], "b": ["x", None]}
+
+
+@pytest.mark.parametrize("rows", [[[1, 2], [3, 4]], ([1, 2], [3, 4]), [np.array([1, 2]), np.array([3, 4])]])
+def test_lists_of_rows_are_a_matrix(rows):
+    found = pa.Table.from_batches(batches_of(rows, pandas.Series(["a", "b"], index=[5, 4])))
+    assert found.to_pydict() == {"features": [[1, 2], [3, 4]], "label": ["a", "b"]}
+
+
+def test_arrays_become_columns_next_to_the_rows():
+    found = pa.Table.from_batches(batches_of(np.eye(2), [1, 0], {"weight": np.array([[0.5], [2.0]])}))
+    assert found.drop(["features"]).to_pydict() == {"label": [1, 0], "weight": [0.5, 2.0]}
 
 
 def test_shards_are_complete_or_absent(tmp_path):

@@ -76,7 +76,7 @@ def test_a_query_that_was_stopped_resumes_to_the_same_bytes(clicks, tmp_path, sh
 def test_a_finished_query_is_not_repeated_and_another_is_refused(clicks, tmp_path):
     streampgs.pack([], tmp_path / "out", sql=query(clicks))
     assert streampgs.pack([], tmp_path / "out", sql=query(clicks)).nothing_to_do
-    with pytest.raises(StreampgsError, match="--overwrite"):
+    with pytest.raises(StreampgsError, match="overwrite=True"):
         streampgs.pack([], tmp_path / "out", sql=query(clicks) + " AND id < 5000")
     assert streampgs.pack([], tmp_path / "out", sql=query(clicks)).nothing_to_do
 
@@ -93,5 +93,5 @@ def test_a_bad_query_is_refused(clicks, tmp_path):
 
 
 def test_the_kind_sql_without_a_query_is_refused(clicks, tmp_path):
-    with pytest.raises(OptionError, match="--from sql without a query"):
+    with pytest.raises(OptionError, match="kind='sql' without a query"):
         streampgs.pack([str(clicks)], tmp_path / "out", kind="sql")

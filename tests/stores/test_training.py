@@ -152,13 +152,13 @@ def test_a_small_cache_changes_no_bit_and_is_never_exceeded(file_format: str, st
 
 def test_a_cache_too_small_for_a_window_is_an_error_with_both_sizes(folders: Path, store: Moto, tmp_path: Path) -> None:
     address = store.upload(folders / "sparse-arrow", "too-small")
-    with pytest.raises(streampgs.StreampgsError, match=r"(?s)remote shards of .* MB are needed .*--cache-limit"):
+    with pytest.raises(streampgs.StreampgsError, match=r"(?s)remote shards of .* MB are needed .*cache_limit"):
         streampgs.train(address, run=tmp_path / "run", cache_limit=500_000, **SMALL)
 
 
 def test_no_cache_is_refused(folders: Path, store: Moto, tmp_path: Path) -> None:
     address = store.upload(folders / "sparse-arrow", "no-cache")
-    with pytest.raises(streampgs.StreampgsError, match="--no-cache with shards in an object store"):
+    with pytest.raises(streampgs.StreampgsError, match="no_cache=True with shards in an object store"):
         streampgs.train(address, run=tmp_path / "run", no_cache=True, **SMALL)
     assert not (tmp_path / "run").exists()
 
@@ -176,12 +176,12 @@ def test_commands_accept_addresses_and_remove_their_temporary_files(
     trained = command("train", f"{address}/part-*", "--run", run, *words)
     assert trained.code == 0, trained.err
     model = streampgs.Model.load(run)
-    evaluated = command("evaluate", run, test, "--json")
+    evaluated = command("evaluate", run, test, "--by", "label", "--json")
     assert evaluated.code == 0, evaluated.err
-    assert evaluated.json == evaluate(model, [str(folders / "sparse-parquet-test")])
-    predicted = command("predict", run, test, "--out", tmp_path / "remote.csv")
+    assert evaluated.json == evaluate(model, [str(folders / "sparse-parquet-test")], by="label")
+    predicted = command("predict", run, test, "--out", tmp_path / "remote.csv", "--keep", "label")
     assert predicted.code == 0, predicted.err
-    predict(model, [str(folders / "sparse-parquet-test")], tmp_path / "local.csv")
+    predict(model, [str(folders / "sparse-parquet-test")], tmp_path / "local.csv", keep=("label",))
     assert (tmp_path / "remote.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
     assert list((tmp_path / "temporary").iterdir()) == []
     for finished in (trained, evaluated, predicted):

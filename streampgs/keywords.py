@@ -1,0 +1,47 @@
+"""Public functions of Python: their options are listed by `help()` and `inspect.signature()`, and their errors name
+keywords."""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Any, TypeVar
+
+from streampgs.option_fields import Flag, Option, options_for
+from streampgs.python_words import python_errors, python_words
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+_WIDTH = 100
+
+
+def public(command: str, *kinds: type) -> Callable[[_Function], _Function]:
+    """The function of a command: it takes the options of these dataclasses as keywords."""
+
+    def decorated(function: _Function) -> _Function:
+        called = python_errors(function)
+        signature = inspect.signature(function)
+        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        declared = {
+            name: each for name, each in options_for(command, kinds).items() if name not in signature.parameters
+        }
+        types = {each.name: (each.type, each.default) for kind in kinds for each in fields(kind)}
+        options = [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=types[name][0], default=types[name][1])
+            for name in declared
+        ]
+        called.__signature__ = signature.replace(parameters=[*own, *options])  # type: ignore[attr-defined]
+        called.__doc__ = f"{inspect.cleandoc(function.__doc__ or '')}\n\n{_described(declared)}"
+        return called
+
+    return decorated
+
+
+def _described(options: dict[str, Option]) -> str:
+    lines = ["Options"]
+    for name, each in options.items():
+        values = "True|False" if isinstance(each.value, Flag) else each.value.metavar
+        lines.append(f"{name}: {values}")
+        lines += textwrap.wrap(python_words(each.text), _WIDTH, initial_indent="    ", subsequent_indent="    ")
+    return "\n".join(lines)

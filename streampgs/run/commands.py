@@ -1,0 +1,39 @@
+"""Train and resume with options by name, as the command line and Python give them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from streampgs.option_fields import build
+from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
+from streampgs.run import start
+from streampgs.run.report import Observer, Report, StopRequest
+from streampgs.stores.addresses import absolute
+
+
+def train(
+    sources: Sequence[str], run: Path, options: Mapping[str, Any], observer: Observer, stop: StopRequest
+) -> Report:
+    model, encoding, limits, resources, growth, stream = build("train", options, *TRAIN_OPTIONS)
+    # Absolute, as a resume may start in another folder.
+    model = replace(model, validation=tuple(absolute(source) for source in model.validation))
+    return start.train(
+        sources,
+        run,
+        model,
+        limits,
+        resources,
+        observer,
+        stop,
+        encoding,
+        growth,
+        stream if "replay" in options else None,
+    )
+
+
+def resume(run: Path, stream: str | None, options: Mapping[str, Any], observer: Observer, stop: StopRequest) -> Report:
+    limits, resources, growth, changes = build("resume", options, *RESUME_OPTIONS)
+    return start.resume(run, limits, resources, observer, stop, changes.on_bad_row, growth, stream, changes.skip_taken)

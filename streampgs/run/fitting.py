@@ -1,0 +1,102 @@
+"""Whether a run fits into the memory of its machine: the default budget, and the refusal before the first row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from streampgs.data.budget import Forecast
+from streampgs.data.row_form import RowForm
+from streampgs.encoding.encoding import Encoding
+from streampgs.errors import RunError
+from streampgs.options import DEFAULT_MEMORY, LOSS_FOR_NUMBERS, SMALLEST_MEMORY, Resources
+from streampgs.run.memory import Bound, bounds, rss_bytes, tightest
+
+_SHARE = 4  # of the limit: Python, decoders and the model need the rest
+_MANY_CLASSES = 20
+_FEWEST_HASH_BITS = 10
+_IN_RECORD = "its window and its model are recorded: resume it where there is more memory"
+
+
+def with_default_memory(
+    resources: Resources, note: Callable[[str], None], needed: int = 0, bound: Bound | None = None
+) -> Resources:
+    """With the default for --memory on this machine, if none was given. `needed`: by the recorded window of a run."""
+    if resources.memory is not None:
+        return resources
+    bound = bound or tightest()
+    memory = DEFAULT_MEMORY
+    if bound is not None:
+        memory = max(SMALLEST_MEMORY, min(DEFAULT_MEMORY, bound.limit // _SHARE))
+    if memory < DEFAULT_MEMORY and not needed and bound is not None:
+        note(
+            f"{bound.name} has {_megabytes(bound.limit)}: --memory is {_megabytes(memory)} instead of "
+            f"{_megabytes(DEFAULT_MEMORY)}, so windows mix fewer rows than on a larger machine. The same --memory gives the "
+            "same model everywhere"
+        )
+    return replace(resources, memory=max(memory, needed))
+
+
+def refuse_too_large(
+    forecast: Forecast,
+    form: RowForm,
+    resources: Resources,
+    models: int,
+    resumed: bool,
+    limits: Sequence[Bound] | None = None,
+) -> None:
+    """An error if the forecast is more than this process can take. Otherwise the system would kill it hours later."""
+    limits = bounds() if limits is None else limits
+    missing = forecast.total - rss_bytes()
+    short = [bound for bound in limits if forecast.total > bound.limit or missing > bound.free]
+    if not short:
+        return
+    bound = min(short, key=lambda bound: min(bound.limit - forecast.total, bound.free - missing))
+    beyond = max(forecast.total - bound.limit, missing - bound.free)
+    raise RunError(
+        f"this run needs about {_megabytes(forecast.total)} of memory ({_megabytes(forecast.model)} for the model, "
+        f"{_megabytes(forecast.total - forecast.model - forecast.process)} for rows, {_megabytes(forecast.process)} for the "
+        f"process), {_megabytes(missing)} more than now; {bound.name}, with {_megabytes(bound.limit)}, has "
+        f"{_megabytes(bound.free)} left",
+        _IN_RECORD if resumed else _remedy(forecast, beyond, form, resources, models),
+    )
+
+
+def _remedy(forecast: Forecast, beyond: int, form: RowForm, resources: Resources, models: int) -> str:
+    options, encoding = form.options, form.encoding
+    smaller = resources.budget - beyond
+    if forecast.model < forecast.total - forecast.model and smaller >= SMALLEST_MEMORY:
+        return f"give at most --memory {_megabytes(smaller)}"
+    classes = options.classes or ()
+    if len(classes) > _MANY_CLASSES and not isinstance(classes[0], str):
+        return (
+            f"is '{options.labels[0]}' a number? Then predict it with --loss {LOSS_FOR_NUMBERS}. Now a model is trained for "
+            f"each of {len(classes):,} classes"
+        )
+    remedies = []
+    if encoding is not None and encoding.has_hashed and encoding.options.hash_bits != _FEWEST_HASH_BITS:
+        remedies.append(f"--hash-bits {_fitting_bits(forecast, beyond, encoding)}")
+    if models > max(1, len(classes), len(options.labels)):
+        remedies.append(f"a known --sigma ({models} models are trained now)")
+    if options.feature_count is not None:
+        remedies.append(f"a --feature-count below {options.feature_count:,}")
+    if len(classes) > _MANY_CLASSES:
+        remedies.append(f"fewer classes than {len(classes):,}")
+    if not remedies and encoding is None:
+        remedies.append(
+            "--feature-count N if an index is wrong: rows with larger indices are then reported, or skipped"
+        )
+    return f"use {', or '.join(remedies)}" if remedies else "leave out columns with --ignore, or use a larger machine"
+
+
+def _fitting_bits(forecast: Forecast, beyond: int, encoding: Encoding) -> int:
+    """Half as many features take half as much memory."""
+    bits, model = encoding.hash_bits, float(forecast.model)
+    while bits > _FEWEST_HASH_BITS and model > forecast.model - beyond:
+        bits, model = bits - 1, model / 2
+    return bits
+
+
+def _megabytes(size: int) -> str:
+    """Also a size that the command line takes."""
+    return f"{size // 10**6}MB"

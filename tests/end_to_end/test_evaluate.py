@@ -1,0 +1,270 @@
+"""`streampgs evaluate`: metrics of ordinary tables, by group, and for labels that the model does not know."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet as pq
+import pytest
+from sklearn import metrics as sklearn_metrics
+
+import streampgs
+from streampgs.evaluation import evaluate
+from streampgs.metrics import groups
+from tests.end_to_end.conftest import streampgs as command
+
+ROWS = 3_000
+
+
+def flights(rows: int = ROWS, seed: int = 0) -> pd.DataFrame:
+    """Of columns of all types that groups may have, with nulls, and labels of three kinds."""
+    random = np.random.default_rng(seed)
+    carrier = random.choice(["AA", "UA", "DL"], rows)
+    frame = pd.DataFrame(
+        {
+            "distance": random.normal(500.0, 100.0, rows),
+            "hour": random.integers(0, 24, rows),
+            "carrier": np.where(random.random(rows) < 0.1, None, carrier),
+            "night": random.random(rows) < 0.3,
+            "gate": pd.Categorical(random.choice(["a", "b"], rows)),
+            "day": pd.Timestamp("2026-01-01") + pd.to_timedelta(random.integers(0, 3, rows), "D"),
+            "terminal": np.where(random.random(rows) < 0.2, np.nan, random.integers(1, 3, rows)),
+            "importance": random.uniform(0.5, 2.0, rows),
+        }
+    )
+    score = (frame["hour"] - 14) / 4 + 2.0 * (frame["carrier"] == "UA") - 2.0 + random.normal(0.0, 1.0, rows)
+    frame["late"] = score > 0.0
+    frame["weather"] = np.select([frame["hour"] < 8, frame["hour"] < 16], ["cold", "mild"], "warm")
+    frame["delay"] = 10.0 * score
+    return frame
+
+
+LABELS: dict[str, dict[str, Any]] = {
+    "late": {},
+    "weather": {},
+    "delay": {"loss": "squared"},
+}
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    base = tmp_path_factory.mktemp("flights")
+    flights().to_parquet(base / "train.parquet")
+    test = flights(seed=1)
+    (base / "test").mkdir()
+    test[:1_000].to_parquet(base / "test" / "a.parquet", row_group_size=300)
+    pa.feather.write_feather(pa.Table.from_pandas(test[1_000:]), base / "test" / "b.arrow", compression="uncompressed")
+    for label, options in LABELS.items():
+        others = tuple({"importance", *LABELS} - {label})
+        streampgs.train(
+            str(base / "train.parquet"), run=base / label, label=label, weight="importance", ignore=others, epochs=2,
+            **options,
+        )  # fmt: skip
+    return base
+
+
+def of(base: Path, label: str, **options: Any) -> dict[str, Any]:
+    return evaluate(streampgs.Model.load(base / label), [str(base / "test")], **options)
+
+
+@pytest.mark.parametrize("label", LABELS)
+@pytest.mark.parametrize("by", ["carrier", "night", "hour", "gate", "day", "terminal", "late", "delay_kind"])
+def test_the_metrics_of_a_group_are_those_of_its_rows_alone(base: Path, label: str, by: str, tmp_path: Path) -> None:
+    """A group may come from a feature, from a label, or from a column that was ignored in training."""
+    frame = flights(seed=1)
+    frame["delay_kind"] = (frame["delay"] // 20).astype("Int8")
+    frame.to_parquet(tmp_path / "all.parquet", row_group_size=700)
+    model = streampgs.Model.load(base / label)
+    found = evaluate(model, [str(tmp_path / "all.parquet")], by=by)
+    assert found["by"]["column"] == by
+    each = found["by"]["groups"]
+    assert sum(group["rows"] for group in each) == found["rows"] == ROWS
+    assert [group["rows"] for group in each] == sorted((group["rows"] for group in each), reverse=True)
+    values = frame[by].astype(object).where(frame[by].notna(), None)
+    assert {str(group["value"]) for group in each} == {str(groups.group_value(one)) for one in values.unique()}
+    for group in each[:4]:
+        rows = frame[[groups.group_value(one) == group["value"] for one in values]]
+        rows.to_parquet(tmp_path / "some.parquet")
+        expected = evaluate(model, [str(tmp_path / "some.parquet")])
+        assert group["rows"] == expected["rows"]
+        for name, value in expected.items():
+            by_bins = name.endswith(("auc", "average_precision"))  # of more than some hundred rows
+            if isinstance(value, float):
+                assert group[name] == pytest.approx(value, rel=1e-3 if by_bins else 1e-9), name
+            elif name == "confusion":
+                np.testing.assert_allclose(group[name], value, rtol=1e-9)
+            elif name == "per_class":
+                assert [one["class"] for one in group[name]] == [one["class"] for one in value]
+                for one, other in zip(group[name], value, strict=True):
+                    assert one["f1"] == pytest.approx(other["f1"])
+        assert group["baseline"].keys() == expected["baseline"].keys()
+
+
+def test_weighted_metrics_agree_with_scikit_learn(base: Path) -> None:
+    frame, found = flights(seed=1), of(base, "late")
+    model = streampgs.Model.load(base / "late")
+    probabilities, weights = model.predict_proba(pa.Table.from_pandas(frame))[:, 1], frame["importance"]
+    chosen, labels = probabilities > 0.5, frame["late"]
+    expected = {
+        "accuracy": sklearn_metrics.accuracy_score(labels, chosen, sample_weight=weights),
+        "precision": sklearn_metrics.precision_score(labels, chosen, sample_weight=weights),
+        "recall": sklearn_metrics.recall_score(labels, chosen, sample_weight=weights),
+        "f1": sklearn_metrics.f1_score(labels, chosen, sample_weight=weights),
+        "auc": sklearn_metrics.roc_auc_score(labels, probabilities, sample_weight=weights),
+        "average_precision": sklearn_metrics.average_precision_score(labels, probabilities, sample_weight=weights),
+        "log_loss": sklearn_metrics.log_loss(labels, probabilities, sample_weight=weights),
+        "brier": sklearn_metrics.brier_score_loss(labels, probabilities, sample_weight=weights),
+        "base_rate": np.average(labels, weights=weights),
+        "mean_probability": np.average(probabilities, weights=weights),
+    }
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+    assert found["classes"] == [False, True]
+    share = max(expected["base_rate"], 1.0 - expected["base_rate"])
+    assert found["baseline"]["accuracy"] == pytest.approx(share)
+    matrix = sklearn_metrics.confusion_matrix(labels, chosen, sample_weight=weights)
+    np.testing.assert_allclose(found["confusion"], matrix, rtol=1e-9)
+
+
+def test_a_threshold_decides_the_class(base: Path) -> None:
+    frame = flights(seed=1)
+    model = streampgs.Model.load(base / "late").with_threshold(0.2)
+    probabilities = model.predict_proba(pa.Table.from_pandas(frame))[:, 1]
+    found = of(base, "late", threshold=0.2)
+    expected = sklearn_metrics.recall_score(frame["late"], probabilities >= 0.2, sample_weight=frame["importance"])
+    assert found["recall"] == pytest.approx(expected)
+    assert found["recall"] > of(base, "late")["recall"]
+    np.testing.assert_array_equal(model.predict(pa.Table.from_pandas(frame)), probabilities >= 0.2)
+
+
+@pytest.mark.parametrize("label", ["weather", "delay"])
+def test_a_threshold_needs_two_classes_with_probabilities(base: Path, label: str) -> None:
+    with pytest.raises(streampgs.StreampgsError, match="two classes"):
+        of(base, label, threshold=0.2)
+
+
+@pytest.mark.parametrize("label", ["late", "weather"])
+def test_rows_of_unknown_classes_are_errors_and_are_counted(base: Path, label: str, tmp_path: Path) -> None:
+    frame = flights(seed=1)
+    frame.to_parquet(tmp_path / "all.parquet")
+    model, odd = streampgs.Model.load(base / label), np.arange(ROWS) % 10 == 3
+    if label == "weather":
+        frame.loc[odd, "weather"] = "hail"
+    else:
+        frame["late"] = np.where(odd, 7, frame["late"].astype(int))
+    frame.to_parquet(tmp_path / "odd.parquet")
+    found = evaluate(model, [str(tmp_path / "odd.parquet")], by="night")
+    right = (model.predict(pa.Table.from_pandas(frame)) == frame[label]) & ~odd
+    assert (found["rows"], found["unknown_class_rows"]) == (ROWS, int(odd.sum()))
+    assert found["accuracy"] == pytest.approx(np.average(right, weights=frame["importance"]))
+    for group in found["by"]["groups"]:
+        rows = frame["night"] == group["value"]
+        assert group["accuracy"] == pytest.approx(np.average(right[rows], weights=frame["importance"][rows]))
+    done = command("evaluate", base / label, tmp_path / "odd.parquet")
+    assert done.code == 0
+    assert f"{odd.sum()} rows of classes that the model does not know" in done.err
+
+
+def test_many_values_share_one_group(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(groups.GroupMetrics.__init__, "__defaults__", (5,))
+    found = of(base, "late", by="hour")["by"]
+    assert len(found["groups"]) == 5
+    assert sum(group["rows"] for group in found["groups"]) + found["other"]["rows"] == ROWS
+    assert 0.0 < found["other"]["accuracy"] <= 1.0
+
+
+def test_groups_that_arrive_in_several_portions_are_the_same(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = of(base, "weather", by="carrier")
+    monkeypatch.setattr(groups, "_WAITING_VALUES", 1)
+    portions = of(base, "weather", by="carrier")
+    for one, other in zip(whole["by"]["groups"], portions["by"]["groups"], strict=True):
+        assert (one["value"], one["rows"]) == (other["value"], other["rows"])
+        assert one["log_loss"] == pytest.approx(other["log_loss"], rel=1e-12)
+        np.testing.assert_allclose(one["confusion"], other["confusion"])
+
+
+def test_skipped_rows_are_in_no_group(base: Path, tmp_path: Path) -> None:
+    frame = flights(200, seed=2)
+    frame.loc[10:14, "importance"] = np.nan
+    frame.to_parquet(tmp_path / "some.parquet")
+    model = streampgs.Model.load(base / "late")
+    with pytest.raises(streampgs.StreampgsError, match="weight"):
+        evaluate(model, [str(tmp_path / "some.parquet")], by="night")
+    found = evaluate(model, [str(tmp_path / "some.parquet")], skip_bad_rows=True, by="night")
+    good = frame["importance"].notna()
+    expected = frame["night"][good].value_counts()
+    assert {group["value"]: group["rows"] for group in found["by"]["groups"]} == expected.to_dict()
+
+
+def test_groups_of_rows_that_a_condition_selects(base: Path) -> None:
+    found = of(base, "weather", by="carrier", where="night and hour between 3 and 20")
+    frame = flights(seed=1)
+    expected = frame[frame["night"] & frame["hour"].between(3, 20)]["carrier"].value_counts(dropna=False)
+    assert {str(group["value"]): group["rows"] for group in found["by"]["groups"]} == {
+        str(value) if isinstance(value, str) else "None": rows for value, rows in expected.items()
+    }
+
+
+def test_a_field_of_a_struct_and_a_folder_name_give_groups(base: Path, tmp_path: Path) -> None:
+    frame = flights(400, seed=3)
+    for year in (2025, 2026):
+        folder = tmp_path / "table" / f"year={year}"
+        folder.mkdir(parents=True)
+        table = pa.Table.from_pandas(frame[: 150 if year == 2025 else 250], preserve_index=False)
+        place = pa.StructArray.from_arrays([table["hour"].combine_chunks()], ["h"])
+        pq.write_table(table.append_column("place", place), folder / "part.parquet")
+    model = streampgs.Model.load(base / "late")
+    by_year = evaluate(model, [str(tmp_path / "table")], by="year")["by"]["groups"]
+    assert [(group["value"], group["rows"]) for group in by_year] == [(2026, 250), (2025, 150)]
+    by_field = evaluate(model, [str(tmp_path / "table")], by="place.h")["by"]["groups"]
+    by_hour = evaluate(model, [str(tmp_path / "table")], by="hour")["by"]["groups"]
+    assert by_field == by_hour
+
+
+def test_errors_name_the_remedy(base: Path, tmp_path: Path) -> None:
+    flights(50).drop(columns="late").to_parquet(tmp_path / "without.parquet")
+    done = command("evaluate", base / "late", tmp_path / "without.parquet")
+    assert done.code == 1
+    assert "the model predicts 'late': the table needs that column (streampgs predict needs none)" in done.err
+    flights(50).drop(columns="importance").to_parquet(tmp_path / "without.parquet")
+    done = command("evaluate", base / "late", tmp_path / "without.parquet")
+    assert "trained with --weight importance: the table needs that column" in done.err
+    done = command("evaluate", base / "late", base / "test", "--by", "planet")
+    assert done.code == 1
+    assert "no column 'planet' in the table" in done.err
+    assert "carrier" in done.err
+
+
+@pytest.mark.parametrize("label", LABELS)
+def test_text_goes_to_standard_output(base: Path, label: str) -> None:
+    done = command("evaluate", base / label, base / "test", "--by", "carrier")
+    assert done.code == 0
+    first = {"late": "accuracy", "weather": "accuracy", "delay": "r2"}[label]
+    assert re.search(rf"^metric +model +constant\n{first} +-?\d", done.out, re.MULTILINE)
+    assert re.search(r"^carrier +rows ", done.out, re.MULTILINE)
+    assert re.search(r"^\(null\) +\d", done.out, re.MULTILINE)
+    if label == "weather":
+        assert re.search(r"^label, predicted: +cold +mild +warm$", done.out, re.MULTILINE)
+        assert re.search(r"^class +precision +recall +f1 +auc +support$", done.out, re.MULTILINE)
+    assert len(max(done.out.splitlines(), key=len)) <= 120
+
+
+def test_several_labels_have_groups(base: Path, tmp_path: Path) -> None:
+    frame = flights()
+    frame["early"] = frame["delay"] < -20.0
+    frame.to_parquet(tmp_path / "both.parquet")
+    streampgs.train(
+        str(tmp_path / "both.parquet"), run=tmp_path / "run", label=("late", "early"), epochs=1,
+        ignore=("delay", "weather"),
+    )  # fmt: skip
+    found = evaluate(streampgs.Model.load(tmp_path / "run"), [str(tmp_path / "both.parquet")], by="night")
+    assert found["labels"].keys() == {"late", "early"}
+    assert found["baseline"]["accuracy"] == pytest.approx(
+        np.mean([found["labels"][name]["baseline"]["accuracy"] for name in ("late", "early")])
+    )
+    assert [group["labels"].keys() for group in found["by"]["groups"]] == [{"late", "early"}] * 2
