@@ -498,6 +498,16 @@ class InspectOptions(Checked):
 
 
 @dataclass(frozen=True)
+class WarmUpOptions(Checked):
+    """What `streampgs warm-up` compiles."""
+
+    # fmt: off
+    loss: str | tuple[str, ...] = option(tuple(LOSSES), Listed(of=Choice("LOSS", LOSSES)), COMMON,
+        "Compile the loops of this loss; may list several.", shown="all losses")
+    # fmt: on
+
+
+@dataclass(frozen=True)
 class SynthOptions(Checked):
     """What `streampgs synth` writes."""
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import click
 
 from streampgs.errors import StreampgsError
+from streampgs.kernels import compiling
 from streampgs.option_fields import OUTPUT, Flag, option
 from streampgs.progress import LiveLine, status_text
 
@@ -67,6 +68,13 @@ def end_of_pipe(stream: TextIO) -> NoReturn:
 
 def say_note(message: str) -> None:
     say(click.style("note: ", fg="yellow") + message)
+
+
+def note_compilation() -> None:
+    """Says once that loops are being compiled, which looks like a program that hangs."""
+    if note_compilation in compiling.listeners:
+        compiling.listeners.remove(note_compilation)
+        say_note("compiling the loops for this kind of model, once on this machine: up to 15 seconds")
 
 
 def say_warning(message: str) -> None:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 import itertools
 import sys
-from collections.abc import Sequence
 
 import click
 
 from streampgs import __version__
-from streampgs.cli import model_commands, pack_command, synth_command, train_commands
-from streampgs.cli.console import EXIT_CODES, end_of_signals, fail, say
+from streampgs.cli import model_commands, pack_command, synth_command, train_commands, warm_up_command
+from streampgs.cli.console import EXIT_CODES, end_of_signals, fail, note_compilation, say
 from streampgs.cli.options import Commands
 from streampgs.errors import OptionError, StreampgsError
+from streampgs.kernels import compiling
 
 _WIDEST = 160  # columns of help; longer lines are hard to read
 EXIT_CODES_HELP = (
@@ -31,8 +31,9 @@ EXIT_CODES_HELP = (
 def cli() -> None:
     """Train linear models on tables far larger than memory.
 
-    Training starts within seconds, stays within a memory budget, and can be paused at any moment: a resumed run gives
-    the same bits as one that was never paused. New shards can join at any time.
+    Training stays within a memory budget and can be paused at any moment: a resumed run gives the same bits as one that
+    was never paused. New shards can join at any time. It starts within a second or two; only the first start with a loss
+    compiles its loops for up to 15 seconds (streampgs warm-up does it in advance).
 
     \b
       streampgs pack data.csv.gz shards/                       convert a file to shards
@@ -52,6 +53,7 @@ for _command in (
     model_commands.evaluate,
     model_commands.predict,
     synth_command.synth,
+    warm_up_command.warm_up,
 ):
     cli.add_command(_command)
 
@@ -60,13 +62,15 @@ def run_commands() -> None:
     for stream in (sys.stdout, sys.stderr):  # file names may hold bytes that are not text
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    if not _is_given("--quiet"):
+        compiling.listeners.append(note_compilation)
     code = _exit_code()
     end_of_signals()
     sys.exit(code)
 
 
 def _exit_code() -> int:
-    as_json = _wants_json(sys.argv[1:])  # before the options are parsed: they may be wrong
+    as_json = _is_given("--json")  # before the options are parsed: they may be wrong
     try:
         code: int = cli.main(standalone_mode=False)
     except click.ClickException as error:
@@ -85,8 +89,8 @@ def _exit_code() -> int:
     return code
 
 
-def _wants_json(words: Sequence[str]) -> bool:
-    return "--json" in itertools.takewhile(lambda word: word != "--", words)
+def _is_given(flag: str) -> bool:
+    return flag in itertools.takewhile(lambda word: word != "--", sys.argv[1:])
 
 
 def _help_of(error: click.ClickException) -> str:

@@ -82,6 +82,10 @@ def _remedy(forecast: Forecast, beyond: int, form: RowForm, resources: Resources
         remedies.append(f"a --feature-count below {options.feature_count:,}")
     if len(classes) > _MANY_CLASSES:
         remedies.append(f"fewer classes than {len(classes):,}")
+    if not remedies and encoding is None:
+        remedies.append(
+            "--feature-count N if an index is wrong: rows with larger indices are then reported, or skipped"
+        )
     return f"use {', or '.join(remedies)}" if remedies else "leave out columns with --ignore, or use a larger machine"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from streampgs.checks import Count, decode, require
@@ -101,18 +101,20 @@ class Models:
             )
 
     def prepare(
-        self, window: Window, epoch_rows: int, rows_done: int, refuse_too_large: Callable[[int], object] | None = None
+        self,
+        window: Window,
+        epoch_rows: int,
+        rows_done: int,
+        check: Callable[[Sequence[LaneSpec], int], object] | None = None,
     ) -> LaneSpec | None:
         """Bring the lanes up to date before the first step on a window. The leader before, if sigma has changed.
 
-        `refuse_too_large`: called before the first lanes get memory for so many features."""
+        `check`: called with the first lanes and the number of features, before they get memory."""
         form, before = self.form, None
         if not self.started:
             features = form.feature_count or window.largest_index + 1
             self.race.validation = form.validation(features)
-            enter_first(self.race, form.options, window, form.layout, epoch_rows, features)
-            if refuse_too_large is not None:
-                refuse_too_large(features)
+            enter_first(self.race, form.options, window, form.layout, epoch_rows, features, check)
             self.refuse_too_wide(window)
             self.lanes.grow(form.feature_count or 0)
         elif self.changes_sigma:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
@@ -12,6 +13,8 @@ from streampgs.data.row_form import RowForm
 from streampgs.data.source import Source
 from streampgs.engine.worker import Worker, cursor_in
 from streampgs.errors import Diverged
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.lanes import Lanes
 from streampgs.options import Resources
 from streampgs.order.cursor import Cursor
 from streampgs.reading.placing import RowRules
@@ -35,6 +38,7 @@ from streampgs.run.words import (
     nothing_to_do,
     resume_command,
 )
+from streampgs.selection.grid import targets_of
 
 _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0
@@ -168,7 +172,7 @@ class Trainer:
             self.models.refuse_too_wide(window)
         begins = not self.models.started or self.models.changes_sigma
         with self.saver.step():
-            before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows, self._refuse_too_large)
+            before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows, self._check_lanes)
         if before is not None:
             after = [candidate.sigma for candidate in self.models.race.candidates]
             self.event(SIGMA, before=before.sigma, after=after)
@@ -204,7 +208,8 @@ class Trainer:
     def _announce(self, window: Window) -> None:
         """Show every choice before the first step."""
         models, data = self.models, self.data
-        self.forecast = self._refuse_too_large(models.features)
+        racing = len(models.lanes) > 1 and models.race.next_mark is not None
+        self.forecast = self._forecast(models.lanes, models.features, racing)
         choices = announced(models, data.form.encoding, data.choices(window, models.features), self.forecast)
         self.observer.choices(choices)
         self.folder.append_metrics({"event": "started", "rows": self.meter.rows, "choices": choices})
@@ -212,14 +217,15 @@ class Trainer:
         for hint in [*([] if note is None else [note]), *data.hints(window)]:
             self.observer.note(hint)
 
-    def _refuse_too_large(self, features: int) -> Forecast:
-        """The forecast for models of so many features, if they fit into memory."""
-        models, data = self.models, self.data
-        racing = len(models.lanes) > 1 and models.race.next_mark is not None
-        feature_bytes = models.lanes.peak_bytes_per_feature(data.record.options.threads, racing)
-        forecast = data.forecast(self._process_bytes, features, feature_bytes)
+    def _check_lanes(self, specs: Sequence[LaneSpec], features: int) -> None:
+        self._forecast(Lanes(specs), features, len(specs) > len(targets_of(self.data.form.options)))
+
+    def _forecast(self, lanes: Lanes, features: int, racing: bool) -> Forecast:
+        """An error if these models do not fit into memory."""
+        feature_bytes = lanes.peak_bytes_per_feature(self.data.record.options.threads, racing)
+        forecast = self.data.forecast(self._process_bytes, features, feature_bytes)
         resumed = self.saver.checkpoint is not None
-        refuse_too_large(forecast, data.form, self.resources, len(models.lanes), resumed)
+        refuse_too_large(forecast, self.data.form, self.resources, len(lanes), resumed)
         return forecast
 
     # Saving and reporting.

@@ -64,13 +64,17 @@ class CrossValidation:
         """How many rows each candidate is judged on."""
         return (self.validation or self.window).rows
 
+    @property
+    def at_once(self) -> int:
+        """How many candidates are trained together."""
+        most = min(_MOST_LANES, _MOST_NUMBERS // (self.features + 1))
+        return max(1, most // len(self.targets))
+
     def judgements(self, candidates: Sequence[Sequence[LaneSpec]]) -> list[Judgement]:
         """Of each candidate: the means over all judged rows."""
-        most = min(_MOST_LANES, _MOST_NUMBERS // (self.features + 1))
-        together = max(1, most // len(self.targets))
         found: list[Judgement] = []
-        for first in range(0, len(candidates), together):
-            found += self._judged(candidates[first : first + together])
+        for first in range(0, len(candidates), self.at_once):
+            found += self._judged(candidates[first : first + self.at_once])
         return found
 
     def _judged(self, candidates: Sequence[Sequence[LaneSpec]]) -> list[Judgement]:

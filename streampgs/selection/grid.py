@@ -4,7 +4,7 @@ found from the rows of the first window."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from streampgs.learn.lane_spec import LaneSpec, Target
@@ -78,13 +78,25 @@ def warm_up(options: ModelOptions, layout: str) -> None:
 # Entering a race: the first candidates, candidates with another sigma, and lanes of classes that joined later.
 
 
-def enter_first(race: Race, options: ModelOptions, window: Window, layout: str, rows: int, features: int) -> None:
-    """Lanes for each candidate and target. An epoch has `rows` rows."""
+def enter_first(
+    race: Race,
+    options: ModelOptions,
+    window: Window,
+    layout: str,
+    rows: int,
+    features: int,
+    check: Callable[[Sequence[LaneSpec], int], object] | None = None,
+) -> None:
+    """Lanes for each candidate and target. An epoch has `rows` rows. `check`: called with the lanes that are in memory
+    together and their features, before they are."""
     targets = targets_of(options)
     search = _cross_validation(race, options, window, features, targets)
     candidates = candidates_of(options, window, layout, rows, features, len(targets), search is not None)
+    specs = lanes_of(candidates, targets)
+    if check is not None:
+        check(specs if search is None else specs[: search.at_once * len(targets)], features)
     _begin(race, options, candidates, targets, rows, features, 0, search is None)
-    specs = adapted(lanes_of(candidates, targets), window)
+    specs = adapted(specs, window)
     if search is not None:
         specs = _best_of(race, search, specs)
     race.lanes.begin(specs)

@@ -104,7 +104,7 @@ def test_the_remedy_fits_the_cause():
     assert "fewer classes than 867" in refusal(small, large, classes=tuple(f"c{n:03}" for n in range(867)))
     assert "a known --sigma (8 models are trained now)" in refusal(small, large, models=8)
     assert "a --feature-count below 1,000,000" in refusal(small, large, feature_count=10**6)
-    assert "--ignore" in refusal(small, large)
+    assert "--feature-count N if an index is wrong" in refusal(small, large)
     assert "resume it where there is more memory" in refusal(small, large, resumed=True)
 
 

@@ -1,0 +1,13 @@
+"""Who is told that a loop is being compiled. It imports no compiler, so that the command line can use it early."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+listeners: list[Callable[[], None]] = []
+"""Called, in the thread that compiles, for each loop that is not on disk."""
+
+
+def tell() -> None:
+    for listener in listeners:
+        listener()
