@@ -29,6 +29,7 @@ from streampgs.options import (
 from streampgs.packing import packer
 from streampgs.packing.options import PackOptions
 from streampgs.progress import observer_for
+from streampgs.python_words import python_words
 from streampgs.reading.expected_rows import ExpectedRows
 from streampgs.reading.in_memory import batches_of, is_matrix, plain_source
 from streampgs.rows_in_memory import (
@@ -177,7 +178,7 @@ def _supervised(
             saved = f"saved after {report.rows:,} rows; continue with streampgs.resume('{run}')"
             shown.note(saved)
             raise KeyboardInterrupt(saved)
-    return report
+    return replace(report, notes=[python_words(note) for note in report.notes])
 
 
 @public("evaluate", EvaluateOptions)

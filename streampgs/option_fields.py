@@ -83,7 +83,7 @@ class Text:
         """The value in its final type; BadValue if it is not valid. A text is read as on the command line."""
         if isinstance(value, str | os.PathLike) or (isinstance(value, Integral) and not isinstance(value, bool)):
             return str(value)
-        raise BadValue(flag, value, f"is a {type(value).__name__}", "", "give a text")
+        raise BadValue(flag, value, "", f"is a {type(value).__name__}", "give a text")
 
     def read(self, flag: str, text: str) -> Any:
         """The value of a word that was given for an option."""
@@ -128,9 +128,8 @@ class Number(Text):
             return number
         is_number = isinstance(number, Real) and not isinstance(number, bool)
         if not is_number or not self._allows(number):
-            raise BadValue(
-                flag, value, self.text(value), f"is not {self.range_text}", self.remedy or f"give {self.range_text}"
-            )
+            written = self.text(number) if is_number else str(value)
+            raise BadValue(flag, value, written, f"is not {self.range_text}", self.remedy or f"give {self.range_text}")
         return int(number) if self.whole else float(number)
 
     def _allows(self, number: Any) -> bool:
@@ -246,7 +245,7 @@ class FilePath(Text):
 
     def settle(self, flag: str, value: Any) -> Path:
         if not isinstance(value, str | os.PathLike):
-            raise BadValue(flag, value, f"is a {type(value).__name__}", "", "give the path of a file or folder")
+            raise BadValue(flag, value, "", f"is a {type(value).__name__}", "give the path of a file or folder")
         return Path(value)
 
 

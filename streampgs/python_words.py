@@ -13,7 +13,7 @@ from streampgs.errors import BadValue, OptionError, StreampgsError
 from streampgs.option_fields import Checked, FilePath, Flag, Label, Listed, Pair, Text, options_of
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_VALUE = r"'[^']*'|[^\s;:()'→]*[^\s;:()'→.,]"
+_VALUE = r"'[^']*'|\"[^\"]*\"|[^\s;:()'→]*[^\s;:()'→.,]"
 _FLAG = re.compile(rf"(?<![\w-])(--[a-z0-9][a-z0-9-]*)(?: ({_VALUE}))?")
 _COMMAND = re.compile(
     r"(?:producer \| )?\bstreampgs (train|resume|evaluate|predict|inspect|history|pack)\b(?! [a-z]+ing\b)"
@@ -46,10 +46,15 @@ def python_errors(function: _Function) -> _Function:
         try:
             return function(*arguments, **keywords)
         except StreampgsError as error:
-            error.say(_found(error), python_words(error.remedy))
+            say_for_python(error)
             raise
 
     return cast(_Function, called)
+
+
+def say_for_python(error: StreampgsError) -> None:
+    """Let the error name the arguments of Python."""
+    error.say(_found(error), python_words(error.remedy))
 
 
 def _found(error: StreampgsError) -> str:
@@ -110,7 +115,7 @@ def _keyword(found: re.Match[str]) -> str:
 
 
 def _is_value(value: Text, flag: str, word: str) -> bool:
-    if word.startswith("'") or _PLACEHOLDER.fullmatch(word):
+    if word[0] in "'\"" or _PLACEHOLDER.fullmatch(word):
         return True
     if _is_any_text(value):
         return word not in _NOT_VALUES
@@ -126,7 +131,7 @@ def _is_any_text(value: Text) -> bool:
 
 
 def _literal(value: Text, word: str) -> str:
-    if word.startswith("'"):
+    if word[0] in "'\"":
         return word
     is_number = re.fullmatch(r"-?[0-9]+(\.[0-9]+)?(e-?[0-9]+)?", word) is not None
     is_name = _PLACEHOLDER.fullmatch(word) is not None and "," not in word and not _is_any_text(value)

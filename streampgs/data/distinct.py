@@ -22,6 +22,8 @@ Ints = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
 _ENTRIES_AT_ONCE = 1 << 20
+# An epoch has at most so many visits, or so many for each different row, and one in addition for each.
+_FEW_VISITS, _MOST_REPEATS = 1 << 16, 4
 _mix: Callable[[Keys], Keys] = randomness.mix
 
 
@@ -84,9 +86,14 @@ def _with_labels(keys: Keys, labels: Floats) -> Keys:
 
 
 def visits(weights: Floats) -> Ints:
-    """How often each row is visited in an epoch: a row of a large weight comes several times, with a part of the weight
-    each time, because one huge step would throw the model off. At most twice as many visits as rows."""
+    """How often each row is visited in an epoch, with an equal part of its weight each time.
+
+    A whole number is a number of repetitions, as far as that does not make an epoch much longer. Other weights are split
+    where they are larger than usual, because one huge step would throw the model off.
+    """
     if not weights.size:
         return np.empty(0, np.int64)
-    times: Ints = np.maximum(1, np.ceil(weights / weights.mean() - 1e-9)).astype(np.int64)
+    most = max(_MOST_REPEATS * len(weights), _FEW_VISITS)
+    unit = min(float(weights.mean()), max(1.0, float(weights.sum()) / most))
+    times: Ints = np.maximum(1, np.rint(weights / unit)).astype(np.int64)
     return times

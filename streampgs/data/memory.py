@@ -18,6 +18,8 @@ from streampgs.reading.window import Window
 from streampgs.stage import Bundle
 
 _ROWS_AT_ONCE = 1 << 13
+_LATER = 1
+"""The position of rows that are not all rows: a window at position 0 begins an epoch."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,11 @@ class MemorySource:
     rows_taken = None
     has_unsaved = False
 
-    def __init__(self, rows: MemoryRows, seed: int, rows_at_once: int = _ROWS_AT_ONCE) -> None:
-        self._rows, self._seed, self._rows_at_once = rows, seed, rows_at_once
+    def __init__(
+        self, rows: MemoryRows, seed: int, rows_at_once: int = _ROWS_AT_ONCE, whole_table: bool = True
+    ) -> None:
+        """`whole_table`: no other rows will follow."""
+        self._rows, self._seed, self._rows_at_once, self._whole_table = rows, seed, rows_at_once, whole_table
         self._last_epoch: int | None = None
         self.epoch_rows = len(rows)
         self.seconds_waiting = 0.0
@@ -63,7 +68,8 @@ class MemorySource:
         stop_epoch = cursor.epoch + epochs if last is None else min(last, cursor.epoch + epochs)
         keys = [key_of(self._seed, "rows in memory", epoch) for epoch in range(cursor.epoch, stop_epoch)]
         found = self._visits(keys)
-        found.plan = WindowSpan(cursor.at_row(0), replace(cursor, epoch=stop_epoch, row=0), keys[0])
+        start = replace(cursor, position=0 if self._whole_table else _LATER, row=0)
+        found.plan = WindowSpan(start, replace(cursor, epoch=stop_epoch, row=0), keys[0])
         self.seconds_waiting += time.perf_counter() - began
         return found
 

@@ -27,6 +27,7 @@ from streampgs.encoding.kinds.list import List
 from streampgs.encoding.label_choices import extend_labels, learn_labels
 from streampgs.encoding.label_counts import LabelCounts
 from streampgs.encoding.labels import label_specs
+from streampgs.encoding.leaks import leak_notes
 from streampgs.encoding.learning import grown, learn, with_values
 from streampgs.encoding.plan import Plan, is_pandas_index, plan_columns, plan_growth, refuse_doubles, refuse_empty
 from streampgs.errors import DataError
@@ -119,6 +120,8 @@ def open_table(
     most_bytes = _GLANCE_BYTES if _may_be_ready(plan, encoding_options, options) else _SAMPLE_BYTES
     sample = sampled_rows(catalog, columns_of(options, plan), options.seed, most_bytes)
     encoding = _learned(plan, encoding_options, options, sample.batches, notes)
+    if judging and encoding is not None:
+        notes += leak_notes(encoding, columns_of(options, None).labelled, options.classifies, sample.batches)
     decoder_bytes = sample.decoder_bytes
     del sample
     pa.default_memory_pool().release_unused()
@@ -160,6 +163,8 @@ def open_stream(
     options, more = learn_labels(options, labels)
     notes += more
     encoding = None if plan is None else _learned(plan, encoding_options, options, sample, notes)
+    if encoding is not None:
+        notes += leak_notes(encoding, columns_of(options, None).labelled, options.classifies, sample)
     layout = find_layout(schema, columns_of(options, encoding), STREAM_NAME)
     if layout.kind == DENSE and layout.width is None:
         layout = replace(layout, width=options.feature_count or _width_of(sample))

@@ -17,6 +17,7 @@ from streampgs.estimators.base import StreamEstimator, sklearn_errors
 from streampgs.estimators.training import Given
 from streampgs.losses import LOSSES
 from streampgs.metrics import Task
+from streampgs.model import Model
 
 
 def _estimates_probabilities(estimator: Any) -> bool:
@@ -43,7 +44,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
     text, category, cross, ignore : columns of a table, as for `streampgs.train`
     random_state : seed of the order of rows; None counts as 0
     threads : threads that train at the same time
-    memory : larger data are trained from temporary files
+    memory : rows that take more are trained on from temporary files; None: 512MB, or less on a small machine
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
         ignore: Any = (),
         random_state: Any = None,
         threads: int = 1,
-        memory: Any = "512MB",
+        memory: Any = None,
     ) -> None:
         self.loss = loss
         self.sigma = sigma
@@ -96,8 +97,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
         """
         with sklearn_errors():
             if shards is not None:
-                model = self._train_on_shards(shards, label, run, (X, y, sample_weight))
-                self.classes_ = np.asarray(model.classes_)
+                self._train_on_shards(shards, label, run, (X, y, sample_weight))
                 return self
             rows, labels, weights = self._checked(X, y, sample_weight, reset=True)
             self.classes_, codes = np.unique(labels, return_inverse=True)
@@ -113,7 +113,7 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
         """Train on more rows, once. `classes`: all classes, for the first call; later calls may repeat them."""
         with sklearn_errors():
-            first = not self._has_started
+            first = not self.__sklearn_is_fitted__()
             rows, labels, weights = self._checked(X, y, sample_weight, reset=first)
             self._take_classes(classes, first)
             codes = np.searchsorted(self.classes_, labels)
@@ -172,6 +172,10 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
     def _label_options(self) -> dict[str, Any]:
         return {"classes": tuple(float(number) for number in range(len(self.classes_)))}
 
+    def _take(self, model: Model) -> None:
+        super()._take(model)
+        self.classes_ = np.asarray(model.classes_)
+
     def _options_of_shards(self) -> dict[str, Any]:
         if self.class_weight is None:
             return {"classes": "auto"}
@@ -184,16 +188,16 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
 
     @property
     def _task(self) -> Task:
-        return Task(LOSSES[self._leader.loss], self._leader.shape, len(self.classes_))
+        return Task(LOSSES[self._fitted.leader.loss], self._fitted.leader.shape, len(self.classes_))
 
     @property
     def coef_(self) -> Floats:
         """A row for each class; one row for two classes."""
-        return self._in_units()[0]
+        return self._fitted.in_units()[0]
 
     @property
     def intercept_(self) -> Floats:
-        return self._in_units()[1]
+        return self._fitted.in_units()[1]
 
     def decision_function(self, X: Any) -> Floats:
         """A score for each row, with more than two classes one for each class."""

@@ -33,7 +33,7 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
     text, category, cross, ignore : columns of a table, as for `streampgs.train`
     random_state : seed of the order of rows; None counts as 0
     threads : threads that train at the same time
-    memory : larger data are trained from temporary files
+    memory : rows that take more are trained on from temporary files; None: 512MB, or less on a small machine
     """
 
     _own_keywords: ClassVar[tuple[str, ...]] = ("quantile", "huber_width")
@@ -54,7 +54,7 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
         ignore: Any = (),
         random_state: Any = None,
         threads: int = 1,
-        memory: Any = "512MB",
+        memory: Any = None,
     ) -> None:
         self.loss = loss
         self.sigma = sigma
@@ -96,7 +96,7 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Train on more rows, once."""
         with sklearn_errors():
-            self._train_more(self._checked(X, y, sample_weight, reset=not self._has_started), 0, {})
+            self._train_more(self._checked(X, y, sample_weight, reset=not self.__sklearn_is_fitted__()), 0, {})
         return self
 
     def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> Given:
@@ -120,12 +120,12 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
 
     @property
     def coef_(self) -> Floats:
-        return np.asarray(self._in_units()[0][0])
+        return np.asarray(self._fitted.in_units()[0][0])
 
     @property
     def intercept_(self) -> float:
-        return float(self._in_units()[1][0])
+        return float(self._fitted.in_units()[1][0])
 
     def predict(self, X: Any) -> Floats:
         check_is_fitted(self)
-        return LOSSES[self._leader.loss].prediction(self._scores(X)[:, 0])
+        return LOSSES[self._fitted.leader.loss].prediction(self._scores(X)[:, 0])

@@ -35,7 +35,7 @@ def trained_from_files(given: Given, options: dict[str, Any]) -> Model:
     options = {**options, "label": label} | ({} if given.weights is None else {"weight": weight})
     with tempfile.TemporaryDirectory(prefix="streampgs-") as folder:
         write_shards(_batches(given, label, weight), Path(folder) / "rows")
-        return trained_run(str(Path(folder) / "rows"), None, options)
+        return trained_run(str(Path(folder) / "rows"), None, {**options, "progress": False})
 
 
 def _batches(given: Given, label: str, weight: str) -> Iterator[pa.RecordBatch]:

@@ -72,9 +72,9 @@ class Moments(Sums):
         weight = float(weights.sum())
         if weight:
             # By means, so that the spread survives labels that are large and close together.
-            mean = float(weights @ labels) / weight
+            mean = batch.total(labels) / weight
             total, apart = self.weight + weight, mean - self.mean
-            self.spread += float(weights @ (labels - mean) ** 2) + apart * apart * self.weight * weight / total
+            self.spread += batch.total((labels - mean) ** 2) + apart * apart * self.weight * weight / total
             self.mean += apart * weight / total
             self.weight = total
         self.squares += batch.total((labels - batch.predictions) ** 2)

@@ -63,8 +63,8 @@ class _Delimiter(Text):
     symbol: str = "C"
 
     def settle(self, flag: str, value: Any) -> str:
-        character = "\t" if value == "\\t" else str(value)
-        if len(character.encode()) != 1:
+        character = "\t" if isinstance(value, str) and value == "\\t" else str(value)
+        if not isinstance(value, str) or len(character.encode()) != 1:
             raise BadValue(flag, value, repr(character), "is not one byte", "give a single character, like ';'")
         return character
 

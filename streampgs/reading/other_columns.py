@@ -90,7 +90,7 @@ class RowTaker:
             rows -= part.num_rows
             self._rest = batch.slice(part.num_rows) if part.num_rows < batch.num_rows else None
             parts.append(part)
-        return pa.concat_batches(parts) if parts else self._schema.empty_table().to_batches()[0]
+        return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], self._schema)
 
 
 def _layout(one: Surveyed, needed: set[str]) -> Layout:

@@ -31,7 +31,7 @@ class MemoryTraining:
     def train(self, rows: MemoryRows, limits: Limits, epoch_rows: int | None = None) -> None:
         """`epoch_rows`: the number of rows for which sigma is chosen, if more tables follow."""
         options = self.models.form.options
-        source = MemorySource(rows, options.seed)
+        source = MemorySource(rows, options.seed, whole_table=epoch_rows is None)
         source.epoch_rows = len(rows) if epoch_rows is None else epoch_rows
         worker = Worker(source, self.cursor)
         self.meter.watch(source)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from streampgs.data.findings import Findings
+from streampgs.run.report_text import as_html, as_text
 
 TRAINED, PAUSED, NOTHING_NEW = "trained", "paused", "nothing new"
 """What a call of train or resume did."""
@@ -34,7 +35,7 @@ class Status:
     rss_bytes: int
 
 
-@dataclass
+@dataclass(repr=False)
 class Report:
     """The result of a session; the keys of `train --json`."""
 
@@ -71,6 +72,13 @@ class Report:
     """Trained on since this call started or resumed the run."""
     found: Findings = field(default_factory=Findings)
     notes: list[str] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return as_text(self)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return as_html(self)
 
     def record(self) -> dict[str, Any]:
         """For JSON: what was found in the data is at the top level."""

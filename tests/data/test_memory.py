@@ -57,11 +57,21 @@ def test_keys_of_many_entries_are_those_of_parts(monkeypatch: pytest.MonkeyPatch
 
 
 @given(st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=50))
-def test_no_visit_weighs_more_than_the_mean_row(weights: list[float]) -> None:
+def test_no_visit_weighs_much_more_than_the_mean_row(weights: list[float]) -> None:
     found = np.array(weights)
     times = visits(found)
-    assert (found / times <= found.mean() * (1 + 1e-8)).all()
-    assert len(weights) <= times.sum() <= 2 * len(weights)
+    assert (found / times <= 1.5 * found.mean() * (1 + 1e-8)).all()
+    assert len(weights) <= times.sum() <= (1 << 16) + len(weights)
+
+
+@given(st.lists(st.integers(1, 1000), min_size=1, max_size=50))
+def test_whole_numbers_are_repetitions(weights: list[int]) -> None:
+    assert visits(np.array(weights, np.float64)).tolist() == weights
+
+
+def test_huge_numbers_of_repetitions_are_split_less() -> None:
+    times = visits(np.array([1e9, 5e8, 1.0]))
+    assert times.tolist() == [43691, 21845, 1]  # 65,536 in the ratio of the weights
 
 
 def source(rows: int, rows_at_once: int) -> MemorySource:

@@ -86,6 +86,16 @@ def test_partition_columns_are_columns_of_the_logs_types(tmp_path: Path) -> None
         **{"day": "number", "place": "category", "rate": "number"},
     }
     assert evaluate(model, [str(table)]) == evaluate(model, [str(files)])
+    for column in ("day", "rate", "place"):
+        by_log, by_file = (evaluate(model, [str(data)], by=column)["by"] for data in (table, files))
+        assert len(by_log["groups"]) > 1
+        assert sorted(by_log["groups"], key=str) == sorted(by_file["groups"], key=str)
+    predict(model, [str(table)], tmp_path / "kept.parquet", keep=("all",))
+    kept, own = pq.read_table(tmp_path / "kept.parquet"), DeltaTable(str(table)).to_pyarrow_table()
+    assert set(own.schema.names) < set(kept.schema.names)
+    alike = kept.select(own.schema.names).cast(own.schema)
+    order = [(name, "ascending") for name in own.schema.names]
+    assert alike.sort_by(order).equals(own.sort_by(order))
 
 
 def test_the_label_may_be_a_partition_column(tmp_path: Path) -> None:

@@ -201,6 +201,15 @@ def test_skipped_rows_are_in_no_group(base: Path, tmp_path: Path) -> None:
     assert {group["value"]: group["rows"] for group in found["by"]["groups"]} == expected.to_dict()
 
 
+def test_groups_of_rows_that_a_condition_selects(base: Path) -> None:
+    found = of(base, "weather", by="carrier", where="night and hour between 3 and 20")
+    frame = flights(seed=1)
+    expected = frame[frame["night"] & frame["hour"].between(3, 20)]["carrier"].value_counts(dropna=False)
+    assert {str(group["value"]): group["rows"] for group in found["by"]["groups"]} == {
+        str(value) if isinstance(value, str) else "None": rows for value, rows in expected.items()
+    }
+
+
 def test_a_field_of_a_struct_and_a_folder_name_give_groups(base: Path, tmp_path: Path) -> None:
     frame = flights(400, seed=3)
     for year in (2025, 2026):

@@ -109,6 +109,18 @@ def test_all_columns_are_kept_with_their_types(model: streampgs.Model, table: Pa
     assert found["name"].to_pylist()[500:] == [None] * 100
 
 
+def test_kept_columns_follow_the_rows_that_a_condition_selects(
+    model: streampgs.Model, table: Path, tmp_path: Path
+) -> None:
+    predict(model, [str(table)], tmp_path / "out.csv", keep=("id", "age"), where="city = 'Rome' and tags is not null")
+    found = read(tmp_path / "out.csv").to_pandas()
+    whole = pd.concat([people(500, 1), people(300, 2), people(200, 3), people(100, 4)])
+    expected = whole[whole["city"] == "Rome"]
+    assert found["id"].tolist() == expected["id"].tolist()
+    alone = model.predict_proba(pa.Table.from_pandas(expected[["age", "city"]], preserve_index=False))[:, 1]
+    np.testing.assert_allclose(found["probability"], alone, rtol=1e-6)
+
+
 def test_rows_that_are_skipped_keep_their_columns(model: streampgs.Model, base: Path, tmp_path: Path) -> None:
     frame = people(300, 5)
     frame["age"] = frame["age"].astype(float)
@@ -205,6 +217,25 @@ def test_json_reports_the_rows(base: Path, table: Path, tmp_path: Path) -> None:
 
 
 # Files.
+
+
+def test_a_file_is_on_disk_before_it_has_its_name(
+    model: streampgs.Model, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power failure a file with its name must not be empty."""
+    done, real = [], {name: getattr(os, name) for name in ("fsync", "link")}
+
+    def noted(name: str) -> Any:
+        def call(*words: Any) -> Any:
+            done.append((name, (tmp_path / "out.csv").exists()))
+            return real[name](*words)
+
+        return call
+
+    for name in real:
+        monkeypatch.setattr(os, name, noted(name))
+    predict(model, [str(table)], tmp_path / "out.csv")
+    assert done == [("fsync", False), ("link", False), ("fsync", True)]
 
 
 def test_existing_files_are_kept_unless_forced(base: Path, table: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import copy
 import pickle
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -237,7 +238,8 @@ def test_predictions_have_the_type_of_the_labels(labels: list[Any]) -> None:
     ("options", "words"),
     [
         ({"loss": "squared"}, "loss"),
-        ({"sigma": -1.0}, "sigma"),
+        ({"sigma": -1.0}, "sigma=-1.0"),
+        ({"epochs": 0}, "epochs=0"),
         ({"loss": "cross"}, "loss"),
         ({"class_weight": {7: 1.0}}, "class_weight"),
         ({"class_weight": "even"}, "class_weight"),
@@ -267,9 +269,45 @@ def test_labels_in_any_container_give_the_same_bits(container: Any) -> None:
         assert bits(estimator.fit(MATRIX, container(LABELS))) == expected
 
 
+def test_a_class_without_weight_is_kept_but_not_predicted() -> None:
+    weights = np.where(np.arange(ROWS) % 3 == 2, 0.0, 1.0)
+    model = StreamClassifier(epochs=3).fit(MATRIX, np.arange(ROWS) % 3, sample_weight=weights)
+    assert model.classes_.tolist() == [0, 1, 2]
+    assert 2 not in model.predict(MATRIX)
+
+
 def test_a_column_of_labels_is_flattened_with_a_warning() -> None:
     with pytest.warns(DataConversionWarning):
         assert bits(StreamClassifier().fit(MATRIX, LABELS[:, None])) == bits(StreamClassifier().fit(MATRIX, LABELS))
+
+
+# Side effects.
+
+
+def test_rows_in_memory_leave_no_files_and_no_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted_to(MATRIX, LABELS)  # loads what every fit needs
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    threads = threading.active_count()
+    table, labels = mixed_table()
+    StreamClassifier().fit(table, labels).partial_fit(table, labels)
+    assert threading.active_count() == threads
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_failed_fit_leaves_the_model_before(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fitted_to(MATRIX, LABELS)
+    before, scores = bits(model), model.decision_function(MATRIX)
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("streampgs.run.models.Models.judge", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        getattr(model, method)(10.0 * MATRIX, LABELS)
+    assert bits(model) == before
+    assert (model.decision_function(MATRIX) == scores).all()
 
 
 # Copies.
@@ -347,6 +385,9 @@ def test_shards_are_trained_on_as_a_run_that_can_be_resumed(shards: Path, tmp_pa
     before = bits(model)
     assert bits(model.resume(epochs=4)) != before
     assert bits(model) == bits(pickle.loads(pickle.dumps(model)))
+    later = pa.Table.from_pandas(table.assign(bought="yes", color="black"))
+    pq.write_table(later, shards / "later.parquet")
+    assert set(model.resume(epochs=9).predict(later)) == {"yes"}
 
 
 def test_whole_numbers_in_shards_are_classes_to_a_classifier(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_cross_validated_predictions() -> None:
     found = cross_val_predict(StreamClassifier(), MATRIX, LABELS, cv=4, method="predict_proba")
     assert found.shape == (len(LABELS), 2)
     assert ((found[:, 1] > 0.5) == LABELS).mean() > 0.75
-    assert cross_validate(StreamRegressor(), MATRIX, MATRIX[:, 1], cv=3)["test_score"].min() > 0.5
+    assert cross_validate(StreamRegressor(), MATRIX, MATRIX[:, 1], cv=3)["test_score"].min() > 0.98
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic"])

@@ -176,12 +176,12 @@ def test_commands_accept_addresses_and_remove_their_temporary_files(
     trained = command("train", f"{address}/part-*", "--run", run, *words)
     assert trained.code == 0, trained.err
     model = streampgs.Model.load(run)
-    evaluated = command("evaluate", run, test, "--json")
+    evaluated = command("evaluate", run, test, "--by", "label", "--json")
     assert evaluated.code == 0, evaluated.err
-    assert evaluated.json == evaluate(model, [str(folders / "sparse-parquet-test")])
-    predicted = command("predict", run, test, "--out", tmp_path / "remote.csv")
+    assert evaluated.json == evaluate(model, [str(folders / "sparse-parquet-test")], by="label")
+    predicted = command("predict", run, test, "--out", tmp_path / "remote.csv", "--keep", "label")
     assert predicted.code == 0, predicted.err
-    predict(model, [str(folders / "sparse-parquet-test")], tmp_path / "local.csv")
+    predict(model, [str(folders / "sparse-parquet-test")], tmp_path / "local.csv", keep=("label",))
     assert (tmp_path / "remote.csv").read_bytes() == (tmp_path / "local.csv").read_bytes()
     assert list((tmp_path / "temporary").iterdir()) == []
     for finished in (trained, evaluated, predicted):

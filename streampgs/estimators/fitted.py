@@ -1,0 +1,110 @@
+"""The result of a fit: weights, and how rows are read for them. A fit that fails leaves the result of the one before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from streampgs.data.distinct import Floats
+from streampgs.data.row_form import RowForm
+from streampgs.errors import InvalidInput
+from streampgs.estimators.features import Features, MatrixFeatures, is_table
+from streampgs.estimators.runs import trained_from_files
+from streampgs.estimators.training import Given, features_of, learned_features, memory_rows, without_repeats
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.model import Model
+from streampgs.options import EncodingOptions, Limits, ModelOptions
+from streampgs.run.in_memory import MemoryTraining
+from streampgs.stage import Bundle
+
+_HORIZON = 100_000
+"""The number of rows for which partial_fit chooses sigma: how many will come is not known."""
+
+
+@dataclass(frozen=True)
+class Fitted:
+    leader: LaneSpec
+    """The best candidate's spec for its first target."""
+    weights: Floats
+    """A row for each target."""
+    constants: Floats
+    features: Features | None
+    """None: the model of the run reads the rows."""
+    model: Model | None = None
+    """Of a run on shards."""
+    state: dict[str, Bundle] | None = None
+    """Of training, for partial_fit; None: it was in a run."""
+
+    def scores(self, rows: Any) -> Floats:
+        """A column for each target."""
+        if self.features is not None:
+            return np.concatenate([part.scores(self.weights) for part in self.features.rows(rows)]) + self.constants
+        assert self.model is not None
+        scores = self.model.decision_function(rows if is_table(rows) or hasattr(rows, "tocsr") else np.asarray(rows))
+        return scores.reshape(len(scores), -1)
+
+    def in_units(self) -> tuple[Floats, Floats]:
+        """Weights and constants for the columns as they were given, where each column is one feature."""
+        encoding = self.features.encoding if isinstance(self.features, MatrixFeatures) else None
+        if encoding is None:
+            return self.weights, self.constants
+        weights = self.weights * np.asarray(encoding.columns[0].scale)
+        return weights, self.constants - weights @ np.asarray(encoding.columns[0].centre)
+
+
+def fitted_in_memory(
+    given: Given, classes: int, options: ModelOptions, encoding_options: EncodingOptions, limits: Limits
+) -> Fitted:
+    """`classes`: 0 for numbers."""
+    given = without_repeats(given)
+    features = learned_features(given, encoding_options)
+    training = MemoryTraining(_form(options, features))
+    rows = memory_rows(given, features, classes)
+    training.train(rows, limits.or_default(len(rows)))
+    return _of_training(training, features)
+
+
+def continued(
+    before: Fitted | None, given: Given, classes: int, options: ModelOptions, encoding_options: EncodingOptions
+) -> Fitted:
+    """After one pass over more rows."""
+    given = without_repeats(given)
+    if before is None:
+        features = learned_features(given, encoding_options)
+        training = MemoryTraining(_form(options, features))
+    elif before.features is None or before.state is None:
+        raise InvalidInput(
+            "partial_fit after a fit that trained from files",
+            "continue with resume(), or start with partial_fit on a new estimator",
+        )
+    else:
+        features = before.features
+        training = MemoryTraining.restored(_form(options, features), before.state)
+    rows = memory_rows(given, features, classes)
+    training.train(rows, Limits(epochs=training.cursor.epoch + 1), _HORIZON)
+    return _of_training(training, features)
+
+
+def fitted_from_files(given: Given, options: dict[str, Any]) -> Fitted:
+    """From rows that are more than the memory budget holds."""
+    model = trained_from_files(given, options)
+    return _of_model(model, features_of(given, model.encoding, model.features), None)
+
+
+def fitted_to_run(model: Model) -> Fitted:
+    return _of_model(model, None, model)
+
+
+def _form(options: ModelOptions, features: Features) -> RowForm:
+    return RowForm(options, features.encoding, features.layout)
+
+
+def _of_training(training: MemoryTraining, features: Features) -> Fitted:
+    return Fitted(training.leader, *training.predictor(), features, state=training.state())
+
+
+def _of_model(model: Model, features: Features | None, kept: Model | None) -> Fitted:
+    constants = np.atleast_1d(np.asarray(model.intercept_, np.float64))
+    return Fitted(model.settings, np.atleast_2d(model.coef_), constants, features, kept)

@@ -1,0 +1,58 @@
+"""The report of a session as Python shows it: a few lines, or a table in a notebook."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from streampgs.run.report import Report
+
+_MOST_NOTES = 5
+
+
+def as_text(report: Report) -> str:
+    facts = _facts(report)
+    width = max(map(len, facts))
+    return "\n".join([f"Report of run '{report.run}'", *(f"  {name:<{width}}  {text}" for name, text in facts.items())])
+
+
+def as_html(report: Report) -> str:
+    cell = '<td style="text-align:left">'
+    rows = (f"<tr><th>{escape(name)}</th>{cell}{escape(text)}</td></tr>" for name, text in _facts(report).items())
+    return f"<table><caption>Report of run '{escape(report.run)}'</caption>{''.join(rows)}</table>"
+
+
+def _facts(report: Report) -> dict[str, str]:
+    skipped = sum(report.skipped_rows.values())
+    shown, more = report.notes[:_MOST_NOTES], len(report.notes) - _MOST_NOTES
+    facts = {
+        "outcome": f"{report.outcome}, ended by {report.stopped_by}",
+        "rows": _rows(report),
+        "time": f"{report.seconds_training + report.seconds_reading_wait:.1f} s",
+        "model": _model(report),
+        "loss": _measured(report.judged_loss, report.progressive_loss),
+        "accuracy": _measured(report.judged_accuracy, report.progressive_accuracy),
+        "skipped": f"{skipped:,} rows that cannot be used" if skipped else "",
+        "notes": " | ".join([*shown, *([f"and {more} more in .notes"] if more > 0 else [])]),
+        "checkpoint": report.checkpoint or "none yet",
+    }
+    return {name: text for name, text in facts.items() if text}
+
+
+def _rows(report: Report) -> str:
+    passes = f"{report.epochs:.2f} epochs" if report.stream_rows is None else f"{report.stream_rows:,} of the stream"
+    return f"{report.rows:,} ({passes}), {report.rows_this_call:,} in this call"
+
+
+def _model(report: Report) -> str:
+    if report.chosen is None:
+        return f"{report.lanes} in training" if report.lanes else ""
+    numbers = (f"{name} {value:.4g}" for name, value in report.chosen.items() if isinstance(value, int | float))
+    return ", ".join([str(report.chosen.get("loss", "")), *numbers])
+
+
+def _measured(judged: float | None, progressive: float | None) -> str:
+    """On rows that the model was not trained on: at the last comparison, and before each step."""
+    found = {"when last compared": judged, "before training on each row": progressive}
+    return ", ".join(f"{value:.5f} {when}" for when, value in found.items() if value is not None)
