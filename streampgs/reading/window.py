@@ -67,6 +67,10 @@ class Window:
         self.skipped: Counter[int] = Counter()
         self.skipped_before: Counter[int] = Counter()
         """Those of the skipped rows that were visited, and skipped, before."""
+        self.clipped: Counter[str] = Counter()
+        """How many values were clipped, by column, in rows that were not visited before."""
+        self.clipped_examples: dict[str, tuple[str, float]] = {}
+        """By column: the name of a row, and its value."""
         self.kept: NDArray[np.bool_] | None = None
         """Which of the requested rows are in the window, in their order; None: all."""
         self.seen: NDArray[np.bool_] | None = None
@@ -189,6 +193,7 @@ class Window:
         self.entries = int(self.stops.sum() - self.starts.sum())
         self.largest_index = largest_index
         self.skipped, self.skipped_before = skipped, Counter()
+        self.clipped, self.clipped_examples = Counter(), {}
         if dropped:
             self.drop(np.concatenate(dropped))
 
