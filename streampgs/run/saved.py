@@ -8,7 +8,7 @@ from shlex import quote
 
 from streampgs.checks import understanding
 from streampgs.data.shards import catalog_at
-from streampgs.engine.worker import cursor_in
+from streampgs.engine.worker import clipped_in, cursor_in
 from streampgs.errors import RunError
 from streampgs.learn.lanes import Lanes
 from streampgs.order.cursor import Cursor
@@ -32,6 +32,8 @@ class SavedRun:
     cursor: Cursor
     rows_taken: int | None
     """Of a stream."""
+    clipped: dict[str, int]
+    """How many values of each column were clipped."""
 
     @property
     def paused(self) -> str | None:
@@ -69,5 +71,12 @@ def saved_run(run: Path) -> SavedRun:
         worker = checkpoint.sections["worker"]
         taken = rows_taken(worker) if record.stream is not None else None
         return SavedRun(
-            folder, checkpoint, record.as_of(checkpoint.sections["run"]), race, meter, cursor_in(worker), taken
+            folder,
+            checkpoint,
+            record.as_of(checkpoint.sections["run"]),
+            race,
+            meter,
+            cursor_in(worker),
+            taken,
+            clipped_in(worker),
         )
