@@ -45,6 +45,7 @@ class MemoryTraining:
 
         def prepare(window: Window) -> None:
             models.prepare(window, source.epoch_rows, meter.rows)
+            models.race.judge_only_to_choose()
 
         def judge(window: Window, row: int) -> None:
             models.judge(window, row, meter.rows, source.epoch_rows)
