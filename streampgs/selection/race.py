@@ -230,7 +230,7 @@ class Race:
     def centre(self, window: Window) -> None:
         """Let the leader's constants move freely: the regularizer holds the intercept back, and averages of the scores of
         a rare class are too low. Uses the rows of the window, trained on or not."""
-        rows = np.arange(min(window.rows, centring_rows(window)))
+        rows = np.arange(min(window.different_rows, centring_rows(window)))
         judge = self._judge(window, rows)
         for lane in self.leading_lanes():
             if self.lanes.specs[lane].intercept != 0.0:
