@@ -281,6 +281,19 @@ def test_a_column_of_labels_is_flattened_with_a_warning() -> None:
         assert bits(StreamClassifier().fit(MATRIX, LABELS[:, None])) == bits(StreamClassifier().fit(MATRIX, LABELS))
 
 
+def test_judging_that_chooses_nothing_is_left_out_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    grades = np.arange(ROWS) % 3
+    expected = bits(StreamClassifier().fit(MATRIX, grades))
+    judged = []
+    race = "streampgs.selection.race.Race"
+    monkeypatch.setattr(f"{race}.judge", lambda *_: judged.append(1))
+    assert bits(StreamClassifier().fit(MATRIX, grades)) == expected
+    assert judged == []
+    monkeypatch.undo()
+    monkeypatch.setattr(f"{race}.judge_only_to_choose", lambda _: None)
+    assert bits(StreamClassifier().fit(MATRIX, grades)) == expected
+
+
 # Side effects.
 
 
