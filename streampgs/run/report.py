@@ -85,7 +85,8 @@ class Report:
     def record(self) -> dict[str, Any]:
         """For JSON: what was found in the data is at the top level."""
         facts = asdict(self)
-        return {**facts, **facts.pop("found")}
+        found = facts.pop("found")
+        return {**facts, **found}
 
 
 class Observer(Protocol):

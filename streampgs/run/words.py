@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
@@ -140,8 +141,11 @@ def chosen_text(spec: LaneSpec) -> str:
 
 
 def cross_validated_text(race: Race) -> str:
-    rows, count = race.progress.marks[-1].judged, len(race.candidates)
-    return f"{chosen_text(race.leading())} is the best of {count} candidates, judged on {counted(rows, 'row')}"
+    rows, chosen = counted(race.progress.marks[-1].judged, "row"), race.leading()
+    differ = len({replace(each, sigma=1.0, own=None) for each in race.candidates}) > 1
+    best = chosen_text(chosen) if differ else f"sigma {chosen.sigma:.3g}"
+    how = "judged on the validation rows" if race.validation is not None else f"by cross-validation on {rows}"
+    return f"{best} is the best of {counted(len(race.candidates), 'candidate')}, {how}"
 
 
 def encoding_choices(encoding: Encoding) -> dict[str, str]:
