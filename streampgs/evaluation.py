@@ -62,6 +62,7 @@ class _Evaluation:
         self._groups = None if by is None else GroupMetrics(self._new)
         self._unknown_entries = self._unknown_classes = 0
         self._skipped: Counter[int] = Counter()
+        self._clipped: Counter[str] = Counter()
 
     def _new(self, size: GroupSize) -> LabelMetrics:
         return LabelMetrics(self._model.task, len(self._labels), size)
@@ -73,6 +74,7 @@ class _Evaluation:
         self._unknown_entries += int(np.count_nonzero(window.indices >= self._model.features))
         self._unknown_classes += int(np.count_nonzero(np.isnan(labels)))
         self._skipped.update(window.skipped)
+        self._clipped.update(window.clipped)
         if self._groups is not None and block.others is not None:
             self._groups.add(block.kept_others().column(0), block.scores, labels, weights)
 
@@ -88,6 +90,8 @@ class _Evaluation:
             result["unknown_entries"] = self._unknown_entries
         if self._skipped:
             result["skipped_rows"] = counts_by_name(self._skipped)
+        if self._clipped:
+            result["clipped_values"] = dict(self._clipped)
         found = [result]
         if self._groups is not None and self._by is not None:
             result["by"] = by = self._groups.results(self._by, self._labels)

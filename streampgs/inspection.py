@@ -53,6 +53,7 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
         "rows": saved.meter.rows,
         "epoch": saved.cursor.epoch,
         "stream_rows": saved.rows_taken,
+        "clipped_values": saved.clipped,
         "features": lanes.features,
         "dual_sha256": lanes.digest(),
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},

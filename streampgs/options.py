@@ -93,8 +93,8 @@ class EncodingOptions(Checked):
     cyclic: tuple[str, ...] = option((), _GLOBS, DATA,
         "Add the hour of the day, the day of the week and the day of the year of these times. Can be repeated.")
     standardize: str = option("auto", Choice(names=("auto", "on", "off")), DATA,
-        "Center and scale numbers, measured on a sample. auto: always for columns of numbers, and for lists of numbers "
-        "if their scales differ widely.")
+        "Center and scale numbers, measured on a sample, and clip them at 8 standard deviations. auto: always for columns "
+        "of numbers, and for lists, maps and vectors where their scales differ widely, or from those of other columns.")
     null_flags: bool = option(False, Flag(), DATA, "Add a feature per column of numbers that marks nulls.")
     hash_bits: int | None = option(None,
         Number("BITS", 1, MOST_HASH_BITS, whole=True, remedy="20 bits are a million features"), DATA,

@@ -39,6 +39,10 @@ def run_text(result: dict[str, Any]) -> str:
             f"producer | streampgs resume {result['run']} -   from row {result['stream_rows']:,} of the stream (counted "
             "from 0), or from its first row with --skip-taken"
         )
+    if result["clipped_values"]:
+        most = sorted(result["clipped_values"].items(), key=lambda one: -one[1])
+        listed = ", ".join(f"{count:,} of {column}" for column, count in most[:_FIRST_COLUMNS])
+        pairs["clipped"] = f"{listed}{', …' if len(most) > _FIRST_COLUMNS else ''}"
     for number, fault in enumerate(result["damaged_checkpoints"]):
         pairs[f"damaged {number + 1}"] = fault
     return "\n\n".join([pairs_text(pairs), *_tables(result)])
