@@ -92,7 +92,10 @@ class Expression:
 
     def values(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         """A value for each row; null where it is not known."""
-        arrays = {name: types.leaf(columns, name) for name in self.columns}
+        found = ((name, types.leaf_if_there(columns, name)) for name in self.columns)
+        arrays = {name: array for name, array in found if array is not None}
+        if len(arrays) < len(self.columns):  # an error that names one of the others
+            self.typed(dict(types.leaves_of(pa.schema([(name, array.type) for name, array in columns.items()]))))
         typed = self.typed({name: array.type for name, array in arrays.items()})
         return as_array(self.evaluated(typed, lambda name: plain_values(arrays[name])), rows)
 
