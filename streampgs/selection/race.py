@@ -145,6 +145,11 @@ class Race:
         """Whether candidates are still to be dropped."""
         return self._heat() is not None
 
+    def judge_only_to_choose(self) -> None:
+        """Nobody wants to know how good a candidate is that has no rival."""
+        if len(self.progress.left) == 1:
+            self.judges_on, self.progress.next_mark = False, None
+
     def _heat(self) -> Heat | None:
         now = self.progress
         return now.heats[now.heat] if now.heat < len(now.heats) else None
