@@ -12,7 +12,7 @@ from streampgs.data.row_form import RowForm
 from streampgs.errors import InvalidInput
 from streampgs.estimators.features import Features, MatrixFeatures, is_table
 from streampgs.estimators.runs import trained_from_files
-from streampgs.estimators.training import Given, features_of, learned_features, memory_rows, without_repeats
+from streampgs.estimators.training import Given, Ordered, features_of
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.model import Model
 from streampgs.options import EncodingOptions, Limits, ModelOptions
@@ -57,10 +57,10 @@ def fitted_in_memory(
     given: Given, classes: int, options: ModelOptions, encoding_options: EncodingOptions, limits: Limits
 ) -> Fitted:
     """`classes`: 0 for numbers."""
-    given = without_repeats(given)
-    features = learned_features(given, encoding_options)
+    ordered = Ordered.of(given)
+    features = ordered.learned_features(encoding_options)
     training = MemoryTraining(_form(options, features))
-    rows = memory_rows(given, features, classes)
+    rows = ordered.memory_rows(features, classes)
     training.train(rows, limits.or_default(len(rows)))
     return _of_training(training, features)
 
@@ -69,9 +69,9 @@ def continued(
     before: Fitted | None, given: Given, classes: int, options: ModelOptions, encoding_options: EncodingOptions
 ) -> Fitted:
     """After one pass over more rows."""
-    given = without_repeats(given)
+    ordered = Ordered.of(given)
     if before is None:
-        features = learned_features(given, encoding_options)
+        features = ordered.learned_features(encoding_options)
         training = MemoryTraining(_form(options, features))
     elif before.features is None or before.training is None:
         raise InvalidInput(
@@ -81,7 +81,7 @@ def continued(
     else:
         features = before.features
         training = before.training.copied(_form(options, features))
-    rows = memory_rows(given, features, classes)
+    rows = ordered.memory_rows(features, classes)
     training.train(rows, Limits(epochs=training.cursor.epoch + 1), _HORIZON)
     return _of_training(training, features)
 
