@@ -98,6 +98,12 @@ class Window:
         span = self.plan
         return span is not None and span.start.begins_epoch and span.next.epoch == span.start.epoch + 1
 
+    @property
+    def different_rows(self) -> int:
+        """How many rows come before the first one that comes again: a window may hold several epochs."""
+        span = self.plan
+        return self.rows if span is None else self.rows // max(1, span.next.epoch - span.start.epoch)
+
     def reserve(self, name: str, size: int) -> NDArray[Any]:
         """The array of that name with `size` entries of undefined content."""
         current = getattr(self, name)

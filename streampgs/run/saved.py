@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from streampgs.checks import understanding
 from streampgs.data.shards import catalog_at
@@ -43,7 +44,7 @@ class SavedRun:
             return None
         return (
             f"training was paused in epoch {epoch + 1} of {limits.epochs}; continue with: streampgs resume "
-            f"{self.folder.path}"
+            f"{quote(str(self.folder.path))}"
         )
 
     def catalog(self) -> Catalog | None:
@@ -60,7 +61,8 @@ def saved_run(run: Path) -> SavedRun:
     record = folder.run_record()
     checkpoint = folder.newest_checkpoint()
     if checkpoint is None or "lanes" not in checkpoint.sections:
-        resume = f"streampgs resume {run}" if record.stream is None else f"producer | streampgs resume {run} -"
+        resume = f"streampgs resume {quote(str(run))}"
+        resume = resume if record.stream is None else f"producer | {resume} -"
         raise RunError(f"run '{run}' has no model yet", f"train it first: {resume}")
     race, meter = Race(Lanes()), Meter()
     for stage in race.lanes, race, meter:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 
 from streampgs.data.budget import BLOCKS_NEEDED, Forecast
 from streampgs.data.findings import unused_columns
@@ -169,12 +170,13 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
 
 
 def resume_command(run: Path, on_stream: bool) -> str:
-    return f"producer | streampgs resume {run} -" if on_stream else f"streampgs resume {run}"
+    command = f"streampgs resume {quote(str(run))}"
+    return f"producer | {command} -" if on_stream else command
 
 
 def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
     """Why a run does not continue, and the command with which it does."""
-    resume = f"streampgs resume {run}"
+    resume = resume_command(run, on_stream=False)
     if limit == "epochs":
         assert limits.epochs is not None
         done = "1 epoch is" if limits.epochs == 1 else f"all {limits.epochs:,} epochs are"

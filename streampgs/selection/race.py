@@ -145,6 +145,11 @@ class Race:
         """Whether candidates are still to be dropped."""
         return self._heat() is not None
 
+    def judge_only_to_choose(self) -> None:
+        """Nobody wants to know how good a candidate is that has no rival."""
+        if len(self.progress.left) == 1:
+            self.judges_on, self.progress.next_mark = False, None
+
     def _heat(self) -> Heat | None:
         now = self.progress
         return now.heats[now.heat] if now.heat < len(now.heats) else None
@@ -230,7 +235,7 @@ class Race:
     def centre(self, window: Window) -> None:
         """Let the leader's constants move freely: the regularizer holds the intercept back, and averages of the scores of
         a rare class are too low. Uses the rows of the window, trained on or not."""
-        rows = np.arange(min(window.rows, centring_rows(window)))
+        rows = np.arange(min(window.different_rows, centring_rows(window)))
         judge = self._judge(window, rows)
         for lane in self.leading_lanes():
             if self.lanes.specs[lane].intercept != 0.0:
