@@ -220,7 +220,7 @@ def test_a_column_of_strings_for_a_model_of_numbers_is_refused() -> None:
 
 @pytest.mark.parametrize("column", [pd.Series, pl.Series, pa.array, lambda c: pa.chunked_array([c])])
 def test_a_single_column_is_no_table(column: Any) -> None:
-    with pytest.raises(ValueError, match="2D array|2-dimensional"):
+    with pytest.raises(ValueError, match=r"2D array|2-dimensional"):
         StreamClassifier().fit(column(MATRIX[:, 0]), LABELS)
 
 
