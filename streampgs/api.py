@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,7 +28,7 @@ from streampgs.options import (
 )
 from streampgs.packing import packer
 from streampgs.packing.options import PackOptions
-from streampgs.progress import observer_for
+from streampgs.progress import shown
 from streampgs.python_words import python_words
 from streampgs.reading.expected_rows import ExpectedRows
 from streampgs.reading.in_memory import batches_of, is_matrix, plain_source
@@ -52,7 +52,7 @@ _ARRAYS = ("weight", "offset")
 """Options that name a column, or are an array of its values."""
 
 
-@public("train", *TRAIN_OPTIONS)
+@public("train", *TRAIN_OPTIONS, required=("run",))
 def train(
     data: Any,
     labels: Any = None,
@@ -178,11 +178,11 @@ def _supervised(
     stop: StopRequest | None,
 ) -> Report:
     """With a display, and with a Ctrl-C that saves, unless the caller gives an observer or a stop."""
-    with closing(observer_for(progress)) as shown, Interrupts(stop) as interrupts:
-        report = work(Watched(observer or shown, interrupts), interrupts.stop)
+    with shown(progress) as display, Interrupts(stop) as interrupts:
+        report = work(Watched(observer or display, interrupts), interrupts.stop)
         if interrupts.interrupted:
             saved = f"saved after {report.rows:,} rows; continue with streampgs.resume('{run}')"
-            shown.note(saved)
+            display.note(saved)
             raise KeyboardInterrupt(saved)
     return replace(report, notes=[python_words(note) for note in report.notes])
 

@@ -12,7 +12,7 @@ from streampgs.data.row_form import RowForm
 from streampgs.errors import InvalidInput
 from streampgs.estimators.features import Features, MatrixFeatures, is_table
 from streampgs.estimators.runs import trained_from_files
-from streampgs.estimators.training import Given, features_of, learned_features, memory_rows, without_repeats
+from streampgs.estimators.training import Given, Ordered, features_of
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.model import Model
 from streampgs.options import EncodingOptions, Limits, ModelOptions
@@ -35,6 +35,8 @@ class Fitted:
     """Of a run on shards."""
     training: MemoryTraining | None = None
     """For partial_fit; None: it was in a run."""
+    clipped: int | None = None
+    """How many different rows have a number that was clipped; None: the run knows."""
 
     def scores(self, rows: Any) -> Floats:
         """A column for each target."""
@@ -57,21 +59,22 @@ def fitted_in_memory(
     given: Given, classes: int, options: ModelOptions, encoding_options: EncodingOptions, limits: Limits
 ) -> Fitted:
     """`classes`: 0 for numbers."""
-    given = without_repeats(given)
-    features = learned_features(given, encoding_options)
+    ordered = Ordered.of(given)
+    features = ordered.learned_features(encoding_options)
     training = MemoryTraining(_form(options, features))
-    rows = memory_rows(given, features, classes)
-    training.train(rows, limits.or_default(len(rows)))
-    return _of_training(training, features)
+    rows = ordered.rows(features)
+    visited = ordered.memory_rows(rows, classes)
+    training.train(visited, limits.or_default(len(visited)))
+    return _of_training(training, features, rows.clipped)
 
 
 def continued(
     before: Fitted | None, given: Given, classes: int, options: ModelOptions, encoding_options: EncodingOptions
 ) -> Fitted:
     """After one pass over more rows."""
-    given = without_repeats(given)
+    ordered = Ordered.of(given)
     if before is None:
-        features = learned_features(given, encoding_options)
+        features = ordered.learned_features(encoding_options)
         training = MemoryTraining(_form(options, features))
     elif before.features is None or before.training is None:
         raise InvalidInput(
@@ -81,9 +84,9 @@ def continued(
     else:
         features = before.features
         training = before.training.copied(_form(options, features))
-    rows = memory_rows(given, features, classes)
-    training.train(rows, Limits(epochs=training.cursor.epoch + 1), _HORIZON)
-    return _of_training(training, features)
+    rows = ordered.rows(features)
+    training.train(ordered.memory_rows(rows, classes), Limits(epochs=training.cursor.epoch + 1), _HORIZON)
+    return _of_training(training, features, rows.clipped)
 
 
 def fitted_from_files(given: Given, options: dict[str, Any]) -> Fitted:
@@ -100,8 +103,8 @@ def _form(options: ModelOptions, features: Features) -> RowForm:
     return RowForm(options, features.encoding, features.layout)
 
 
-def _of_training(training: MemoryTraining, features: Features) -> Fitted:
-    return Fitted(training.leader, *training.predictor(), features, training=training)
+def _of_training(training: MemoryTraining, features: Features, clipped: int) -> Fitted:
+    return Fitted(training.leader, *training.predictor(), features, training=training, clipped=clipped)
 
 
 def _of_model(model: Model, features: Features | None, kept: Model | None) -> Fitted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import subprocess
 import sys
@@ -139,12 +140,21 @@ def test_a_weight_counts_like_repeated_rows(estimator: Any, as_rows: Any) -> Non
     assert bits(weighted) != bits(clone(estimator).fit(as_rows(MATRIX), LABELS))
 
 
-def test_rows_of_mixed_tables_of_weight_0_are_left_out() -> None:
+@pytest.mark.parametrize("container", [lambda t: t, pl.from_pandas])
+def test_rows_of_mixed_tables_of_weight_0_are_left_out(container: Any) -> None:
     table, labels = mixed_table()
-    table.loc[:9, "color"] = "pink"
-    weights = np.ones(len(table))
-    weights[:10] = 0.0
-    assert bits(StreamClassifier().fit(table, labels, weights)) == bits(StreamClassifier().fit(table[10:], labels[10:]))
+    table.loc[::7, "color"] = "pink"
+    weights = np.arange(len(table)) % 7 != 0
+    without = StreamClassifier().fit(container(table[weights]), labels[weights])
+    assert bits(StreamClassifier().fit(container(table), labels, weights)) == bits(without)
+
+
+def test_the_encoding_of_a_large_sorted_table_is_learned_from_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streampgs.estimators.features._SAMPLE_ROWS", 1024)
+    table = pl.DataFrame({"size": np.arange(8000.0), "kind": ["a", "b"] * 4000})
+    model = StreamRegressor(epochs=1, sigma=1e-3).fit(table, np.arange(8000.0))
+    numbers = next(column for column in model._fitted.features.encoding.columns if column.name == "size")
+    assert numbers.centre[0] == pytest.approx(4000.0, rel=0.2)
 
 
 def test_random_state_decides_the_order() -> None:
@@ -198,6 +208,34 @@ def test_an_array_for_a_model_of_a_mixed_table_is_refused() -> None:
     model = StreamClassifier().fit(pa.Table.from_pandas(table), labels)
     with pytest.raises(InvalidInput, match=r"give a table with the columns"), pytest.warns(UserWarning, match="names"):
         model.predict(np.ones((2, 3)))
+
+
+def test_a_column_of_strings_for_a_model_of_numbers_is_refused() -> None:
+    model = fitted_to(pd.DataFrame(MATRIX, columns=NAMES), LABELS)
+    strings = pd.DataFrame(MATRIX, columns=NAMES).assign(c="x")
+    for method in (model.predict, lambda rows: model.partial_fit(rows, LABELS)):
+        with pytest.raises(InvalidInput, match="does not hold numbers"):
+            method(strings)
+
+
+@pytest.mark.parametrize("column", [pd.Series, pl.Series, pa.array, lambda c: pa.chunked_array([c])])
+def test_a_single_column_is_no_table(column: Any) -> None:
+    with pytest.raises(ValueError, match=r"2D array|2-dimensional"):
+        StreamClassifier().fit(column(MATRIX[:, 0]), LABELS)
+
+
+def test_a_stream_of_record_batches_is_read_once() -> None:
+    table = DENSE["pyarrow"]()
+    stream = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(7))
+    assert bits(fitted_to(stream, LABELS)) == bits(fitted_to(table, LABELS))
+
+
+def test_wild_numbers_are_clipped_and_counted() -> None:
+    wild = MATRIX.copy()
+    wild[3, 1], wild[5, 0] = 1e9, -1e7
+    model = fitted_to(wild, LABELS)
+    assert (model.n_rows_clipped_, fitted_to(MATRIX, LABELS).n_rows_clipped_) == (2, 0)
+    assert np.abs(model.decision_function([[0.0, 1e30, 1.0, 0.0, 0.0]])).max() < 1e3
 
 
 # Weights of features.
@@ -306,6 +344,14 @@ def test_rows_in_memory_leave_no_files_and_no_threads(tmp_path: Path, monkeypatc
     StreamClassifier().fit(table, labels).partial_fit(table, labels)
     assert threading.active_count() == threads
     assert list(tmp_path.iterdir()) == []
+
+
+def test_threads_are_deterministic_and_end() -> None:
+    rows, labels = numbers(60_000)
+    fits = [StreamClassifier(sigma=1e-4, threads=2).fit(rows, labels) for _ in range(2)]
+    assert bits(fits[0]) == bits(fits[1]) != bits(StreamClassifier(sigma=1e-4).fit(rows, labels))
+    gc.collect()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("streampgs")]
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
