@@ -115,12 +115,16 @@ class Lanes:
         for numbers in _grouped(specs):
             lane = kept[numbers[0]]
             groups.append(self._new_group(specs, numbers) if lane is None else self.groups[self._places[lane][0]])
+        constants = [0.0 if lane is None else self.constants[lane] for lane in kept]
         self._set(specs, groups)
+        self.constants = constants
 
     def relayout(self, layout: str) -> None:
         """Continue with rows of this layout."""
         if any(spec.layout != layout for spec in self.specs):
+            constants = self.constants
             self._gather([replace(spec, layout=layout) for spec in self.specs], range(len(self)))
+            self.constants = constants
 
     def continue_from(self, specs: Sequence[LaneSpec], lanes: Sequence[int]) -> None:
         """Replace the lanes by others, each with the weights and at the step of one of the present lanes; averages and

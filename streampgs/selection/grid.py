@@ -169,12 +169,12 @@ def take_in_growth(race: Race, options: ModelOptions, layout: str) -> None:
     joined = 1 + max(target.joined for target in race.targets)
     race.targets += [replace(target, joined=joined) for target in targets[known:]]
     left = race.progress.left
-    specs = lanes_of([race.candidates[number] for number in left], race.targets)
     rarest = min(spec.base for spec in race.lanes.specs)  # a new class is rare at first
-    specs = [replace(spec, base=rarest) for spec in specs]
+    new = [replace(spec, base=rarest) for spec in lanes_of([race.candidates[number] for number in left], race.targets)]
     kept = [
         place * known + number if number < known else None
         for place in range(len(left))
         for number in range(len(race.targets))
     ]
+    specs = [spec if lane is None else race.lanes.specs[lane] for spec, lane in zip(new, kept, strict=True)]
     race.lanes.join(specs, kept)
