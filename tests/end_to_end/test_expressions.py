@@ -235,7 +235,7 @@ def test_a_column_may_be_called_like_an_expression(table: pa.Table, tmp_path: Pa
 
 
 def test_a_label_that_is_null_is_a_bad_row(shards: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="no label"):
+    with pytest.raises(DataError, match=r'no label .*\n  → leave out rows without one by where="age is not null"'):
         trained(shards, tmp_path / "run", label="age > 40")
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from streampgs.errors import DataError, OptionError
 from streampgs.expressions.expression import condition
-from streampgs.expressions.parser import parsed
-from streampgs.expressions.tree import Source
+from streampgs.expressions.parser import parsed, quoted
+from streampgs.expressions.tree import Column, Source
 
 COLUMNS = {
     "delay": pa.array([1, 20, None], pa.int64()),
@@ -174,3 +174,10 @@ def test_any_text_is_an_expression_or_an_error(text: str) -> None:
         return
     assert len(found) == 3
     assert parsed(Source("--where", text)) is not None
+
+
+@pytest.mark.parametrize("name", ["delay", "in", 'odd "name"', "a b", "1st", "place.city", "Zürich", "a.1", "", "NULL"])
+def test_a_quoted_name_is_read_as_this_column(name: str) -> None:
+    tree = parsed(Source("--where", quoted(name)))
+    assert isinstance(tree, Column)
+    assert tree.name == name
