@@ -80,10 +80,13 @@ class _Evaluation:
 
     def result(self) -> dict[str, Any]:
         result: dict[str, Any] = {"rows": self._whole.rows}
-        classes = self._model.classes_
-        if classes is not None:
-            result["classes"] = classes.tolist()
-        result |= self._whole.results(self._labels)
+        model, labels = self._model, self._labels
+        if model.classifies and len(labels) == 1:
+            result["classes"] = model.classes_of(0).tolist()
+        result |= self._whole.results(labels)
+        if model.classifies and len(labels) > 1:
+            for number, name in enumerate(labels):
+                result["labels"][name]["classes"] = model.classes_of(number).tolist()
         if self._unknown_classes:
             result["unknown_class_rows"] = self._unknown_classes
         if self._unknown_entries:

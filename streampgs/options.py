@@ -140,10 +140,10 @@ class LabelOptions:
         "hundreds of whole numbers.", shown="found in the labels")
     joined_classes: int = 0
     """The last classes, in order of arrival: the data did not have them when the run started."""
-    label_type: LabelType = "number"
-    """Of the labels in the table, if one label column holds classes."""
-    label_pairs: tuple[tuple[str, str] | None, ...] = ()
-    """With several label columns: the strings of each, the negative one first; None: it holds numbers."""
+    label_types: tuple[LabelType, ...] = ()
+    """Of each label column that holds classes."""
+    label_pairs: tuple[tuple[float | str, float | str] | None, ...] = ()
+    """With several label columns: the two classes of each, the negative one first; None: -1 and 1."""
     class_weight: Literal["balanced"] | tuple[float, ...] | None = option(None,
         Listed(of=_CLASS_WEIGHT, alone=("balanced",), unique=False), DATA,
         "Weight of the rows of each class, the negative class first. balanced: all classes weigh the same.")
