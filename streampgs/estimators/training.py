@@ -64,9 +64,11 @@ class Ordered:
             return TableFeatures.learned(rows, counted, options)
         return MatrixFeatures.learned(rows, self.picks, options)
 
-    def memory_rows(self, features: Features, classes: int) -> MemoryRows:
+    def rows(self, features: Features) -> Rows:
+        return joined(features.rows(self.given.rows, self.picks), len(self.labels), features)
+
+    def memory_rows(self, rows: Rows, classes: int) -> MemoryRows:
         """`classes`: 0 for numbers."""
-        rows = joined(features.rows(self.given.rows, self.picks), len(self.labels), features)
         labels, weights, picks = self.labels, self.weights, np.arange(len(rows))
         if self.picks is None:
             found = distinct(_keys(rows), labels, weights)
