@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import gzip
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -23,20 +22,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 from scipy.optimize import brentq
 from scipy.special import expit
 from sklearn import datasets
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import HuberRegressor, LogisticRegression, QuantileRegressor, Ridge
-from sklearn.metrics import log_loss, r2_score
+from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-import streampgs
 from bench_peers.machine import machine_line
+from streampgs import StreamClassifier, StreamRegressor
 
 Array = NDArray[Any]
 SETS = Path(__file__).parent.parent.parent / "shared" / "data"
@@ -61,17 +59,11 @@ def main() -> None:
         PARTS[name](arguments)
 
 
-def fitted(x: Array, y: Array, **options: Any) -> tuple[streampgs.Model, float]:
-    """The model, and the seconds that it took."""
-    with tempfile.TemporaryDirectory() as folder:
-        began = time.perf_counter()
-        streampgs.train(table_of(x), y, run=Path(folder) / "run", **options)
-        model = streampgs.Model.load(Path(folder) / "run")
-        return model, time.perf_counter() - began
-
-
-def table_of(x: Array) -> pa.Table:
-    return pa.table({f"x{column}": x[:, column] for column in range(x.shape[1])})
+def fitted(estimator: Any, x: Array, y: Array) -> tuple[Any, float]:
+    """The estimator, and the seconds that it took."""
+    began = time.perf_counter()
+    estimator.fit(x, y)
+    return estimator, time.perf_counter() - began
 
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -124,26 +116,15 @@ def _split(x: Array, y: Array, seed: int, regression: bool) -> list[float | None
     train, test, labels, truth = train_test_split(
         x, y, test_size=0.25, random_state=seed, stratify=None if regression else y
     )
-    model, seconds = fitted(train, labels, **({"loss": "squared"} if regression else {}))
-    peer = Ridge() if regression else LogisticRegression(max_iter=3000)
-    began = time.perf_counter()
-    peer.fit(train, labels)
-    peer_seconds = time.perf_counter() - began
+    own, seconds = fitted(StreamRegressor() if regression else StreamClassifier(), train, labels)
+    peer, peer_seconds = fitted(Ridge() if regression else LogisticRegression(max_iter=3000), train, labels)
     scaled = make_pipeline(StandardScaler(), type(peer)(**peer.get_params())).fit(train, labels)
+    scores = [each.score(test, truth) for each in (own, peer, scaled)]  # accuracy, or R²
     if regression:
-        scores = [
-            r2_score(truth, model.predict(table_of(test))),
-            *(r2_score(truth, p.predict(test)) for p in (peer, scaled)),
-        ]
         return [*scores, None, None, None, None, seconds, peer_seconds]
-    own = model.predict_proba(table_of(test))
-    scores = [
-        float((model.predict(table_of(test)) == truth).mean()),
-        peer.score(test, truth),
-        scaled.score(test, truth),
-    ]
-    losses = [log_loss(truth, p) for p in (own, peer.predict_proba(test), scaled.predict_proba(test))]
-    return [*scores, *losses, calibration_error(own, truth), seconds, peer_seconds]
+    found = [each.predict_proba(test) for each in (own, peer, scaled)]
+    losses = [log_loss(truth, probabilities) for probabilities in found]
+    return [*scores, *losses, calibration_error(found[0], truth), seconds, peer_seconds]
 
 
 def calibration_error(probabilities: Array, truth: Array) -> float:
@@ -189,12 +170,12 @@ def _with_rate(rows: int, rate: float, seed: int) -> list[float] | None:
     train, labels, test, truth = x[:rows], y[:rows], x[rows:], y[rows:]
     if len(set(labels.tolist())) < 2:
         return None
-    own = fitted(train, labels)[0].predict_proba(table_of(test))[:, 1]
+    model = StreamClassifier().fit(train, labels)
+    own = model.predict_proba(test)[:, 1]
     peer = LogisticRegression(max_iter=3000).fit(train, labels).predict_proba(test)[:, 1]
     share = labels.mean()
     losses = [log_loss(truth, p) for p in (own, peer, np.full(TEST_ROWS, share))]
-    in_training = fitted(train, labels)[0].predict_proba(table_of(train))[:, 1].mean()
-    return [*losses, float(in_training), float(share)]
+    return [*losses, float(model.predict_proba(train)[:, 1].mean()), float(share)]
 
 
 def _features(random: np.random.Generator, rows: int) -> tuple[Array, Array]:
@@ -246,7 +227,7 @@ def _mean_row(rows: int, mean: float, loss: str) -> list[Any]:
     y = scores + random.normal(size=len(x))
     shift = mean * float(y.std())
     truth = y[rows:] + shift
-    own = fitted(x[:rows], y[:rows] + shift, loss=loss, **options)[0].predict(table_of(x[rows:]))
+    own = StreamRegressor(loss=loss, **options).fit(x[:rows], y[:rows] + shift).predict(x[rows:])
     few = min(rows, QUANTILE_ROWS) if isinstance(peer, QuantileRegressor) else rows
     fit = make_pipeline(StandardScaler(), peer).fit(x[:few], y[:few])
     constant = np.full(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
-from streampgs.errors import OptionError
+from streampgs.errors import DataError, OptionError
 from streampgs.interrupts import Interrupts, Watched
 from streampgs.keywords import public
 from streampgs.model import Model, load_model
@@ -28,7 +28,7 @@ from streampgs.options import (
 )
 from streampgs.packing import packer
 from streampgs.packing.options import PackOptions
-from streampgs.progress import observer_for
+from streampgs.progress import shown
 from streampgs.python_words import python_words
 from streampgs.reading.expected_rows import ExpectedRows
 from streampgs.reading.in_memory import batches_of, is_matrix, plain_source
@@ -45,13 +45,14 @@ from streampgs.rows_in_memory import (
 from streampgs.run import commands
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Observer, Report, StopRequest
+from streampgs.table.layout import NoColumn
 
 Progress = bool | Literal["auto"]
 _ARRAYS = ("weight", "offset")
 """Options that name a column, or are an array of its values."""
 
 
-@public("train", *TRAIN_OPTIONS)
+@public("train", *TRAIN_OPTIONS, required=("run",))
 def train(
     data: Any,
     labels: Any = None,
@@ -123,6 +124,11 @@ def resume(
         others = {name: value for name, value in options.items() if name != "add"}
         build("resume", others, *RESUME_OPTIONS)
         record = RunFolder(folder).run_record()
+        if isinstance(added, tuple) and record.options.label_expressions:
+            raise OptionError(
+                f"add as a tuple, but the label of the run is the expression '{record.options.labels[0]}'",
+                "give a table that has the columns of the expression",
+            )
         rows = labelled_rows(added, record.options.labels[0], record.options.weight or "weight", "add")
         options = {**others, "add": (write_into_run(folder, rows),)}
     return _supervised(
@@ -172,11 +178,11 @@ def _supervised(
     stop: StopRequest | None,
 ) -> Report:
     """With a display, and with a Ctrl-C that saves, unless the caller gives an observer or a stop."""
-    with closing(observer_for(progress)) as shown, Interrupts(stop) as interrupts:
-        report = work(Watched(observer or shown, interrupts), interrupts.stop)
+    with shown(progress) as display, Interrupts(stop) as interrupts:
+        report = work(Watched(observer or display, interrupts), interrupts.stop)
         if interrupts.interrupted:
             saved = f"saved after {report.rows:,} rows; continue with streampgs.resume('{run}')"
-            shown.note(saved)
+            display.note(saved)
             raise KeyboardInterrupt(saved)
     return replace(report, notes=[python_words(note) for note in report.notes])
 
@@ -283,10 +289,28 @@ def _sources(model: Model, data: Any, given: dict[str, Any]) -> Iterator[tuple[l
         raise OptionError("offset for a model that was trained without one", "leave it out")
     names = {"label": options.labels[0], "weight": options.weight or "weight", "offset": options.offset or "offset"}
     rows = Rows(data, {names[name]: values for name, values in arrays.items()})
+    if "label" in arrays:
+        options = replace(options, label_expressions=())  # the array has its values
     expected = ExpectedRows(model.encoding, model.layout, model.features)
-    with temporary_shards(rows, lambda data: expected.batches(data)[1]) as written:
+    with _missing_arrays_named(), temporary_shards(rows, lambda data: expected.batches(data)[1]) as written:
         weighted = "weight" in arrays or options.weight in column_names(written[0])
         yield written, replace(model, options=replace(options, weight=names["weight"] if weighted else None))
+
+
+@contextmanager
+def _missing_arrays_named() -> Iterator[None]:
+    """A column that rows in memory lack may be given as an array."""
+    try:
+        yield
+    except DataError as error:
+        cause = error if isinstance(error, NoColumn) else error.__cause__
+        if not isinstance(cause, NoColumn):
+            raise
+        keyword = "labels" if cause.role == "label" else cause.role
+        raise DataError(
+            f"the rows in memory have no {cause.role} column '{cause.name}'",
+            f"add it, or give its values with {keyword}=…, one for each row",
+        ) from error
 
 
 def _like(data: Any, table: pa.Table) -> Any:

@@ -62,6 +62,7 @@ class _Evaluation:
         self._groups = None if by is None else GroupMetrics(self._new)
         self._unknown_entries = self._unknown_classes = 0
         self._skipped: Counter[int] = Counter()
+        self._clipped: Counter[str] = Counter()
 
     def _new(self, size: GroupSize) -> LabelMetrics:
         return LabelMetrics(self._model.task, len(self._labels), size)
@@ -73,21 +74,27 @@ class _Evaluation:
         self._unknown_entries += int(np.count_nonzero(window.indices >= self._model.features))
         self._unknown_classes += int(np.count_nonzero(np.isnan(labels)))
         self._skipped.update(window.skipped)
+        self._clipped.update(window.clipped)
         if self._groups is not None and block.others is not None:
             self._groups.add(block.kept_others().column(0), block.scores, labels, weights)
 
     def result(self) -> dict[str, Any]:
         result: dict[str, Any] = {"rows": self._whole.rows}
-        classes = self._model.classes_
-        if classes is not None:
-            result["classes"] = classes.tolist()
-        result |= self._whole.results(self._labels)
+        model, labels = self._model, self._labels
+        if model.classifies and len(labels) == 1:
+            result["classes"] = model.classes_of(0).tolist()
+        result |= self._whole.results(labels)
+        if model.classifies and len(labels) > 1:
+            for number, name in enumerate(labels):
+                result["labels"][name]["classes"] = model.classes_of(number).tolist()
         if self._unknown_classes:
             result["unknown_class_rows"] = self._unknown_classes
         if self._unknown_entries:
             result["unknown_entries"] = self._unknown_entries
         if self._skipped:
             result["skipped_rows"] = counts_by_name(self._skipped)
+        if self._clipped:
+            result["clipped_values"] = dict(self._clipped)
         found = [result]
         if self._groups is not None and self._by is not None:
             result["by"] = by = self._groups.results(self._by, self._labels)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +11,12 @@ import numpy as np
 
 from streampgs.checks import encode
 from streampgs.data.budget import choose_sizes, group_sizes
-from streampgs.data.open import columns_of, open_table
+from streampgs.data.open import OpenTable, columns_of, open_table
 from streampgs.data.sampling import sampled_labels
+from streampgs.encoding import types
+from streampgs.encoding.encoding import Encoding
+from streampgs.errors import DataError
+from streampgs.formats.registry import schema_of
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES
 from streampgs.model import Model
@@ -24,6 +28,7 @@ from streampgs.run.words import encoding_choices
 from streampgs.selection.race import Race
 from streampgs.table.catalog import Catalog, with_cache
 from streampgs.table.layout import Columns
+from streampgs.table.partitions import partitions_of, with_partitions
 
 # The mean label of a window of W blocks varies like that of W/ρ independent rows, if labels correlate by ρ inside a block.
 # Below this number the accuracy suffers (10 blocks of sorted rows lose 14 points, 64 lose half a point).
@@ -48,6 +53,7 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
         "rows": saved.meter.rows,
         "epoch": saved.cursor.epoch,
         "stream_rows": saved.rows_taken,
+        "clipped_values": saved.clipped,
         "features": lanes.features,
         "dual_sha256": lanes.digest(),
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
@@ -146,8 +152,8 @@ def summary(catalog: Catalog) -> dict[str, Any]:
 def inspect_data(
     sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, resources: Resources
 ) -> dict[str, Any]:
-    """The catalog, the windows that training would use, and whether the windows can mix the shards."""
-    table = open_table(sources, options, encoding_options, judging=False)
+    """The catalog, the columns, the windows that training would use, and whether the windows can mix the shards."""
+    table = _opened(sources, options, encoding_options)
     catalog, located = table.catalog, table.located
     columns = columns_of(table.options, table.encoding)
     shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else _WHOLE_CACHE)
@@ -158,9 +164,10 @@ def inspect_data(
     arrivals = (Arrival(0, 0, len(catalog.shards), catalog.groups),)
     first = schedule.window(Cursor(arrivals))
     later = schedule.window(Cursor(arrivals, epoch=1))
-    clustering, block_rows = label_clustering(catalog, groups, sizes, columns)
+    clustering, block_rows = label_clustering(catalog, groups, sizes, columns) if columns.labels else (None, None)
     return {
         "catalog": summary(catalog),
+        "columns": _columns(table, columns),
         "ignored_files": len(located.ignored),
         "encoding": {} if table.encoding is None else encoding_choices(table.encoding),
         "window_bytes": sizes.window_bytes,
@@ -170,8 +177,55 @@ def inspect_data(
         "rows_per_window": later.pieces.rows(),
         "clustering": clustering,
         "clustering_block_rows": block_rows,
-        "warnings": _mixing_warnings(schedule, {"the first epoch's": first, "later": later}, clustering),
+        "warnings": _mixing_warnings(schedule, {"the first epoch's": first, "later": later}, clustering or 0.0),
     }
+
+
+@dataclass(frozen=True)
+class _Unlabelled(ModelOptions):
+    """For a table whose label is not known."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ()
+
+
+def _opened(sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions) -> OpenTable:
+    """Without a label if the user named none and the table has no column of the usual name."""
+    try:
+        return open_table(sources, options, encoding_options, judging=False)
+    except DataError:
+        if options.label != ModelOptions.label:
+            raise
+        table = open_table(sources, _Unlabelled(where=options.where), encoding_options, judging=False)
+        if any(
+            column["name"] == options.label for column in _columns(table, columns_of(table.options, table.encoding))
+        ):
+            raise
+        return table
+
+
+def _columns(table: OpenTable, columns: Columns) -> list[dict[str, str]]:
+    """Name, type and use of each column, in the order of the files."""
+    uses = {name: role for role, name in columns.roles}
+    if isinstance(columns.encoding, Encoding):
+        for column in columns.encoding.all_columns:
+            uses |= {name: column.kind for name in column.sources if name not in uses}
+        uses |= {name: f"not used: {why}" for name, why in columns.encoding.left_out.items() if name not in uses}
+    found: dict[str, str] = {}
+    for shard in table.catalog.shards:
+        log = table.located.logs.get(shard.path)
+        if found and uses.keys() <= found.keys():
+            break
+        if log is None:
+            schema = schema_of(shard.path)
+            schema = with_partitions(schema, partitions_of(str(shard.path), schema))
+        else:
+            schema = log.schema
+        for name, kind in types.leaves_of(schema):
+            found.setdefault(name, str(kind))
+    usual = "features" if columns.encoding is None else "not used"
+    return [{"name": name, "type": kind, "use": uses.get(name, usual)} for name, kind in found.items()]
 
 
 def _mixing_warnings(schedule: Schedule, windows: dict[str, WindowPlan], clustering: float) -> list[str]:

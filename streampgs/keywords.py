@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -16,13 +16,18 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 _WIDTH = 100
 
 
-def public(command: str, *kinds: type) -> Callable[[_Function], _Function]:
-    """The function of a command: it takes the options of these dataclasses as keywords."""
+def public(command: str, *kinds: type, required: Sequence[str] = ()) -> Callable[[_Function], _Function]:
+    """The function of a command: it takes the options of these dataclasses as keywords. `required`: arguments that have a
+    default only so that a call without them gets an error with a remedy."""
 
     def decorated(function: _Function) -> _Function:
         called = python_errors(function)
         signature = inspect.signature(function)
-        own = [each for each in signature.parameters.values() if each.kind is not inspect.Parameter.VAR_KEYWORD]
+        own = [
+            each.replace(default=inspect.Parameter.empty) if each.name in required else each
+            for each in signature.parameters.values()
+            if each.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
         declared = {
             name: each for name, each in options_for(command, kinds).items() if name not in signature.parameters
         }

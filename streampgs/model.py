@@ -74,13 +74,23 @@ class Model:
 
     @property
     def classes_(self) -> NDArray[Any] | None:
-        """The values that `predict` chooses from, of the type of the labels; None if it predicts numbers."""
+        """The values that `predict` chooses from, of the type of the labels; None if it predicts numbers. With several
+        labels of different values: -1 and 1."""
         if not self.classifies:
             return None
-        if self.options.label_type == "boolean":
-            return np.array([True, False] if self.options.positive == 0.0 else [False, True])
-        classes = np.array(self.options.classes if self.options.classes is not None else (-1.0, 1.0))
-        return classes.astype(np.int64) if self.options.label_type == "integer" else classes
+        first, *others = (self.classes_of(label) for label in range(len(self.options.labels)))
+        alike = all(one.dtype == first.dtype and np.array_equal(one, first) for one in others)
+        return first if alike else np.array([-1.0, 1.0])
+
+    def classes_of(self, label: int) -> NDArray[Any]:
+        """The classes of a label column, by its number; of two, the negative one first."""
+        options = self.options
+        known = options.classes if len(options.labels) == 1 else (options.label_pairs or (None,) * (label + 1))[label]
+        kind = options.label_types[label] if options.label_types else "number"
+        if kind == "boolean":
+            return np.array([True, False] if options.positive == 0.0 else [False, True])
+        classes = np.array(known if known is not None else (-1.0, 1.0))
+        return classes.astype(np.int64) if kind == "integer" else classes
 
     @property
     def task(self) -> Task:
@@ -135,7 +145,13 @@ class Model:
         classes = self.classes_
         if classes is None:
             return self.task.loss.prediction(scores)
-        return np.asarray(classes[self.task.chosen(scores)])
+        chosen = self.task.chosen(scores)
+        if len(self.options.labels) == 1:
+            return np.asarray(classes[chosen])
+        columns = [self.classes_of(label)[chosen[:, label]] for label in range(chosen.shape[1])]
+        if len({column.dtype.kind for column in columns}) > 1:
+            columns = [column.astype(object) for column in columns]
+        return np.stack(columns, axis=1)
 
     def probabilities(self, scores: Vector) -> Vector | None:
         """Of the positive class, or of each class, so that they add up to 1; None if the loss estimates none."""

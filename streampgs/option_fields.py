@@ -11,8 +11,10 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
+from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 from streampgs.errors import BadValue, OptionError
@@ -360,6 +362,11 @@ def option(default: Any, value: Text, heading: str, help: str, **facts: Any) -> 
 
 def options_of(kind: Any) -> Mapping[str, Option]:
     """The options that a dataclass declares, by the names of their fields."""
+    return _options_of(kind)
+
+
+@cache
+def _options_of(kind: Any) -> Mapping[str, Option]:
     found = {}
     for each in fields(kind):
         if "option" in each.metadata:
@@ -368,7 +375,7 @@ def options_of(kind: Any) -> Mapping[str, Option]:
             unnamed = each.default is None or each.default == () or isinstance(each.default, bool)
             shown = declared.shown or ("" if unnamed else declared.value.text(each.default))
             found[each.name] = replace(declared, flag=flag, shown=shown)
-    return found
+    return MappingProxyType(found)
 
 
 class Checked:

@@ -93,8 +93,8 @@ class EncodingOptions(Checked):
     cyclic: tuple[str, ...] = option((), _GLOBS, DATA,
         "Add the hour of the day, the day of the week and the day of the year of these times. Can be repeated.")
     standardize: str = option("auto", Choice(names=("auto", "on", "off")), DATA,
-        "Center and scale numbers, measured on a sample. auto: always for columns of numbers, and for lists of numbers "
-        "if their scales differ widely.")
+        "Center and scale numbers, measured on a sample, and clip them at 8 standard deviations. auto: always for columns "
+        "of numbers, and for lists, maps and vectors where their scales differ widely, or from those of other columns.")
     null_flags: bool = option(False, Flag(), DATA, "Add a feature per column of numbers that marks nulls.")
     hash_bits: int | None = option(None,
         Number("BITS", 1, MOST_HASH_BITS, whole=True, remedy="20 bits are a million features"), DATA,
@@ -140,10 +140,10 @@ class LabelOptions:
         "hundreds of whole numbers.", shown="found in the labels")
     joined_classes: int = 0
     """The last classes, in order of arrival: the data did not have them when the run started."""
-    label_type: LabelType = "number"
-    """Of the labels in the table, if one label column holds classes."""
-    label_pairs: tuple[tuple[str, str] | None, ...] = ()
-    """With several label columns: the strings of each, the negative one first; None: it holds numbers."""
+    label_types: tuple[LabelType, ...] = ()
+    """Of each label column that holds classes."""
+    label_pairs: tuple[tuple[float | str, float | str] | None, ...] = ()
+    """With several label columns: the two classes of each, the negative one first; None: -1 and 1."""
     class_weight: Literal["balanced"] | tuple[float, ...] | None = option(None,
         Listed(of=_CLASS_WEIGHT, alone=("balanced",), unique=False), DATA,
         "Weight of the rows of each class, the negative class first. balanced: all classes weigh the same.")

@@ -150,7 +150,10 @@ def _standard_output() -> BinaryIO:
             "--out - writes an Arrow stream, which a terminal cannot show", "send it to another program: … --out - | …"
         )
     sys.stdout.flush()
-    return sys.stdout.buffer
+    buffer: BinaryIO | None = getattr(sys.stdout, "buffer", None)  # a notebook has none
+    if buffer is None:
+        raise OptionError("--out -, but standard output takes text only", "name a file")
+    return buffer
 
 
 def _refuse_nested(out: Path, schema: pa.Schema) -> None:

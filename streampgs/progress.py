@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from html import escape
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 from streampgs.errors import OptionError
+from streampgs.kernels import compiling
 from streampgs.python_words import python_words
 
 if TYPE_CHECKING:
@@ -197,6 +198,25 @@ def observer_for(progress: bool | Literal["auto"]) -> PythonObserver:
     if _in_notebook():
         return NotebookObserver()
     return LineObserver() if progress is True or sys.stderr.isatty() else PythonObserver()
+
+
+@contextmanager
+def shown(progress: bool | Literal["auto"]) -> Iterator[PythonObserver]:
+    """The observer of a call. It also tells once that loops are being compiled, which looks like a program that hangs."""
+    observer = observer_for(progress)
+    told: list[bool] = []
+
+    def tell() -> None:
+        if not told:
+            told.append(True)
+            observer.note(compiling.NOTE)
+
+    compiling.listeners.append(tell)
+    try:
+        yield observer
+    finally:
+        compiling.listeners.remove(tell)
+        observer.close()
 
 
 def _in_notebook() -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -12,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.errors import OptionError, RunError
+from streampgs.errors import DataError, OptionError, RunError, StreampgsError
 from streampgs.packing.shards import write_shards
 from streampgs.reading.in_memory import batches_of, is_matrix, plain_source, with_columns
 from streampgs.run.folder import RunFolder
@@ -37,7 +38,8 @@ class Rows:
     def write(self, out: Path, as_batches: Callable[[Any], Batches] = batches_of) -> str:
         """Write them as shards into a folder."""
         batches = as_batches(self.data)
-        write_shards(with_columns(batches, self.added) if self.added else batches, out)
+        if not write_shards(with_columns(batches, self.added) if self.added else batches, out):
+            raise DataError("the table in memory has no rows", "give at least one row")
         return str(out)
 
 
@@ -88,8 +90,15 @@ def write_into_run(run: Path, rows: Rows) -> str:
 
 @contextmanager
 def temporary_shards(rows: Rows, as_batches: Callable[[Any], Batches] = batches_of) -> Iterator[list[str]]:
+    """Errors do not name their files, which nobody knows."""
     with tempfile.TemporaryDirectory(prefix="streampgs-") as folder:
-        yield [rows.write(Path(folder) / "rows", as_batches)]
+        try:
+            yield [rows.write(Path(folder) / "rows", as_batches)]
+        except StreampgsError as error:
+            error.say(
+                re.sub(f"(shard )?'{re.escape(folder)}/rows[^']*'", "the table in memory", error.found), error.remedy
+            )
+            raise
 
 
 def column_names(folder: str) -> list[str]:

@@ -91,7 +91,7 @@ WRONG_MODELS: list[tuple[dict[str, Any], str]] = [
     ({"ball": "large"}, "--ball large is not"),
     *[({"t0": t0}, f"--t0 {shown(t0)} is not 'auto' or a number above 0") for t0 in NO_NUMBERS],
     *[({"batch": batch}, f"--batch {batch} is not a whole number of at least 1 and at most 1048576") for batch in (0, -1, 1 << 21)],
-    *[({"intercept": c}, f"--intercept {c} is not a number of at least 0") for c in (-0.1, math.nan, math.inf)],
+    *[({"intercept": c}, f"--intercept {c} is not 'auto' or a number of at least 0") for c in (-0.1, math.nan, math.inf)],
     *[({"loss": names}, f"--loss {','.join(names)}: losses of regression have different units") for names in (("squared", "poisson"), ("squared", "huber", "absolute"))],
     ({"quantile": 0.5}, "--quantile with --loss logistic"),
     *[({"loss": "quantile", "quantile": q}, f"--quantile {shown(q)} is not a number above 0 and below 1") for q in (0.0, 1.0, -1.0, 2.0, math.nan)],

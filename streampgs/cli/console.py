@@ -74,7 +74,7 @@ def note_compilation() -> None:
     """Says once that loops are being compiled, which looks like a program that hangs."""
     if note_compilation in compiling.listeners:
         compiling.listeners.remove(note_compilation)
-        say_note("compiling the loops for this kind of model, once on this machine: up to 15 seconds")
+        say_note(compiling.NOTE)
 
 
 def say_warning(message: str) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from streampgs.cli.console import pairs_text, table_text
 from streampgs.errors import counted
+
+_MOST_COLUMNS, _FIRST_COLUMNS = 20, 6
 
 
 def _catalog_text(catalog: dict[str, Any]) -> str:
@@ -36,6 +39,10 @@ def run_text(result: dict[str, Any]) -> str:
             f"producer | streampgs resume {result['run']} -   from row {result['stream_rows']:,} of the stream (counted "
             "from 0), or from its first row with --skip-taken"
         )
+    if result["clipped_values"]:
+        most = sorted(result["clipped_values"].items(), key=lambda one: -one[1])
+        listed = ", ".join(f"{count:,} of {column}" for column, count in most[:_FIRST_COLUMNS])
+        pairs["clipped"] = f"{listed}{', …' if len(most) > _FIRST_COLUMNS else ''}"
     for number, fault in enumerate(result["damaged_checkpoints"]):
         pairs[f"damaged {number + 1}"] = fault
     return "\n\n".join([pairs_text(pairs), *_tables(result)])
@@ -132,18 +139,34 @@ def _number(value: float | None, form: str = ".3g") -> str:
     return "-" if value is None else format(value, form)
 
 
-def data_text(result: dict[str, Any]) -> str:
+def data_text(result: dict[str, Any], all_columns: bool = False) -> str:
+    encoding, columns = result["encoding"], result["columns"]
+    listed = all_columns or len(columns) <= _MOST_COLUMNS
     pairs = {
         "data": _catalog_text(result["catalog"]),
-        "columns": ", ".join(result["catalog"]["columns"]),
-        **({"features": result["encoding"]["columns"]} if result["encoding"] else {}),
-        **({"ignored": result["encoding"]["left out"]} if "left out" in result["encoding"] else {}),
+        **({} if listed else {"columns": _columns_summary(columns)}),
+        **({"features": encoding["columns"]} if encoding else {}),
+        **({"ignored": encoding["left out"]} if "left out" in encoding else {}),
         "window": f"{result['window_bytes'] / 1e6:,.1f} MB, about {result['rows_per_window']:,} rows from "
         f"{counted(result['blocks_per_window_first_epoch'], 'block')} in the first epoch, "
         f"{result['blocks_per_window_later']} later",
-        "clustering": f"{result['clustering']:.3f} (of labels in blocks of about {result['clustering_block_rows']:,} rows; "
-        "0 mixed, 1 sorted)",
+        "clustering": _clustering_text(result),
     }
     if result["ignored_files"]:
         pairs["other files"] = f"{result['ignored_files']}, whose names are not those of shards"
-    return pairs_text(pairs)
+    table = table_text(["column", "type", "use"], [[*column.values()] for column in columns], left=[0, 1, 2])
+    return "\n\n".join([pairs_text(pairs), *([table] if listed else [])])
+
+
+def _columns_summary(columns: list[dict[str, str]]) -> str:
+    by_type = Counter(column["type"] for column in columns)
+    counts = ", ".join(f"{number:,} {name}" for name, number in by_type.most_common())
+    first = ", ".join(column["name"] for column in columns[:_FIRST_COLUMNS])
+    return f"{len(columns):,}: {counts}; the first are {first} (--columns all lists them)"
+
+
+def _clustering_text(result: dict[str, Any]) -> str:
+    if result["clustering"] is None:
+        return "unknown without a label: name it with --label COLUMN"
+    rows = result["clustering_block_rows"]
+    return f"{result['clustering']:.3f} (of labels in blocks of about {rows:,} rows; 0 mixed, 1 sorted)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,28 +20,35 @@ from streampgs.cli.console import (
 )
 from streampgs.cli.options import Command
 from streampgs.errors import OptionError, counted
-from streampgs.option_fields import build
+from streampgs.option_fields import COMMON, Choice, build, option
 from streampgs.options import EncodingOptions, EvaluateOptions, InspectOptions, ModelOptions, PredictOptions, Resources
 
 if TYPE_CHECKING:
     from streampgs.model import Model
 
 
+@dataclass(frozen=True)
+class _Shown:
+    columns: str = option("few", Choice(names=("few", "all")), COMMON,
+        "For data: list all columns, or summarize them if there are more than 20.")  # fmt: skip
+
+
 @click.command(
     "inspect",
     cls=Command,
     short_help="Summarize a run, or profile data.",
-    kinds=(InspectOptions, EncodingOptions, AsJson),
+    kinds=(InspectOptions, _Shown, EncodingOptions, AsJson),
 )
 @click.argument("target", nargs=-1, required=True)
-def inspect(target: tuple[str, ...], top: int = 0, json: bool = False, **options: Any) -> int:
+def inspect(target: tuple[str, ...], top: int = 0, columns: str = "few", json: bool = False, **options: Any) -> int:
     """Summarize a run, or profile data: TARGET is a run's folder, or files, folders and globs of shards.
 
     \b
       streampgs inspect my-run --top 30           the model and its largest weights
-      streampgs inspect people/ --label income    the columns, and the features made from them
+      streampgs inspect people/                   the columns, and the features made from them
+      streampgs inspect people/ --label income    also how the labels are mixed
 
-    For data, also reports how clustered the labels are (0 mixed, 1 sorted), and warns if the windows that fit into
+    For data with a label, reports how clustered the labels are (0 mixed, 1 sorted), and warns if the windows that fit into
     memory cannot mix them well.
     """
     from streampgs.cli.inspection_text import data_text, run_text
@@ -58,7 +66,7 @@ def inspect(target: tuple[str, ...], top: int = 0, json: bool = False, **options
         result = inspect_data(target, model, EncodingOptions(**options), resources)
         for warning in result["warnings"]:
             say_warning(warning)
-        print_result(data_text(result), result, json)
+        print_result(data_text(result, columns == "all"), result, json)
     return 0
 
 

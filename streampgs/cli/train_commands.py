@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -125,7 +126,7 @@ def _say_report(report: Report, run: Path) -> None:
     )
     say(", ".join(_figures(report)))
     say_skipped(report.skipped_rows)
-    for line in _next_steps(report, f"streampgs resume {run}", run):
+    for line in _next_steps(report, f"streampgs resume {quote(str(run))}", run):
         say(line)
 
 
@@ -162,4 +163,4 @@ def _next_steps(report: Report, resume: str, run: Path) -> list[str]:
         return [f"nothing was trained yet; start with: {resume}"]
     if report.stopped_by in EXIT_CODES:
         return [f"continue with: {resume}"]
-    return [f"next: streampgs evaluate {run} TEST-DATA, or train longer: {resume} --epochs N"]
+    return [f"next: streampgs evaluate {quote(str(run))} TEST-DATA, or train longer: {resume} --epochs N"]

@@ -84,6 +84,8 @@ class GrownTable(_Learned):
 
 def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Columns:
     """The columns that a model's rows are read from."""
+    if not options.labels:
+        return Columns(None, encoding=encoding, where=condition_of(options))
     return Columns(
         options.label, options.weight, label_specs(options), encoding, options.offset, condition_of(options),
         computed_labels(options),

@@ -297,7 +297,9 @@ class Refresher:
             names = [str(shard.path) for shard in new]
             self.found.new_shards += names
             self.found.new_rows += added
-            self.note(_arrival_text(before, len(new), added, arrival))
+            left_out = sum(shard.left_out for shard in new)
+            text = _arrival_text(before, len(new), added, arrival)
+            self.note(text + (f"; {counted(left_out, 'row')} left out by --where" if left_out else ""))
             events.append((APPENDED, {"added": names, "added_rows": added, "on_growth": policy, **counts}))
         return events
 

@@ -9,16 +9,20 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from streampgs.encoding import types
 from streampgs.encoding.plan import Plan
 from streampgs.errors import DataError, OptionError
+from streampgs.expressions.bounds import Bounds, Outcomes, outcomes
 from streampgs.expressions.expression import Expression, condition, label_expression
 from streampgs.expressions.rows import columns_by_name, selected
 from streampgs.expressions.tree import Column
+from streampgs.formats.format import OpenShard
 from streampgs.options import ModelOptions
-from streampgs.reading.decode import raw_slices
+from streampgs.reading.decode import opened, raw_slices
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.table.catalog import Shard, Surveyed
 from streampgs.table.layout import Columns
+from streampgs.table.partitions import partition_columns
 
 _READERS = 2
 _ROWS_AT_ONCE = 1 << 16
@@ -69,24 +73,38 @@ def selected_sample(sample: Sequence[dict[str, pa.Array]], options: ModelOptions
 
 def with_selected_rows(surveyed: Sequence[Surveyed], where: Expression | None) -> list[Surveyed]:
     """The shards with the number of rows that fulfil the condition in each group. Only the columns of the condition are
-    read."""
+    read, of groups whose statistics do not decide it."""
     if where is None:
         return list(surveyed)
     columns = Columns(None, encoding=Plan((), {}), where=where)
     remote = any(isinstance(one.shard.path, RemoteObject) for one in surveyed)
     with ThreadPoolExecutor(ASKERS if remote else _READERS, "streampgs-where") as pool:
-        return list(pool.map(lambda one: _counted(one, columns), surveyed))
+        return list(pool.map(lambda one: _counted(one, columns, where), surveyed))
 
 
-def _counted(one: Surveyed, columns: Columns) -> Surveyed:
-    all_rows, bare = one.shard.group_rows, one.laid_out(columns)
-    rows = tuple(_selected_rows(bare, group, columns) for group in range(len(all_rows)))
+def _counted(one: Surveyed, columns: Columns, where: Expression) -> Surveyed:
+    all_rows, bare, rows = one.shard.group_rows, one.laid_out(columns), []
+    leaves = dict(types.leaves_of(one.whole_schema))
+    with opened(bare) as file:
+        for group, every in enumerate(all_rows):
+            possible = outcomes(where, leaves, _bounds(file, group, bare, where))
+            if Outcomes.TRUE not in possible:
+                rows.append(0)
+            elif possible is Outcomes.TRUE:
+                rows.append(every)
+            else:
+                rows.append(sum(batch.num_rows for batch in raw_slices(bare, group, _ROWS_AT_ONCE, columns)))
     entries = tuple(
         math.ceil(count * chosen / max(1, every))
         for count, chosen, every in zip(one.shard.group_entries, rows, all_rows, strict=True)
     )
-    return replace(one, shard=replace(one.shard, group_rows=rows, group_entries=entries, file_rows=all_rows))
+    return replace(one, shard=replace(one.shard, group_rows=tuple(rows), group_entries=entries, file_rows=all_rows))
 
 
-def _selected_rows(shard: Shard, group: int, columns: Columns) -> int:
-    return sum(batch.num_rows for batch in raw_slices(shard, group, _ROWS_AT_ONCE, columns))
+def _bounds(file: OpenShard, group: int, shard: Shard, where: Expression) -> dict[str, Bounds]:
+    """From the statistics of the file, and of columns in the names of folders."""
+    found = file.bounds(group, where.columns)
+    for constant in shard.layout.partitions:
+        [values] = partition_columns([constant], 2).values()
+        found[constant.name] = Bounds(None, True) if values.null_count else Bounds(values, False)
+    return found

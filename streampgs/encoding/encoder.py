@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from streampgs.encoding.kinds.kind import (
     Column,
     Entries,
     NumberKind,
+    RowMarks,
     is_there,
     joined,
 )
@@ -61,36 +63,38 @@ class Encoder:
         offset: str | None = None,
     ) -> RowBlock:
         """`labels`, `weight` and `offset`: columns that are copied; None: left out."""
-        faults = np.zeros(rows, np.uint8)
+        marks = RowMarks.of(rows)
         codes = [spec.codes(types.leaf(columns, name)) for name, spec in labels]
         weights, offsets = (
             None if name is None else types.as_float64(types.leaf(columns, name)) for name in (weight, offset)
         )
         if self.encoding.dense:
-            dense = self._dense(columns, rows, faults)
+            dense = self._dense(columns, rows, marks)
             width = dense.shape[1]
             bounds = np.arange(rows + 1, dtype=np.int64) * width
-            return checked_rows(faults, codes, weights, offsets, bounds, None, dense.ravel(), width)
-        bounds, indices, values = self.entries(columns, rows, faults)
-        return checked_rows(faults, codes, weights, offsets, bounds, indices.view(np.int32), values)
+            found = checked_rows(marks.faults, codes, weights, offsets, bounds, None, dense.ravel(), width)
+        else:
+            bounds, indices, values = self.entries(columns, rows, marks)
+            found = checked_rows(marks.faults, codes, weights, offsets, bounds, indices.view(np.int32), values)
+        return replace(found, clipped=marks.clipped, examples=marks.examples) if self.encoding.scales else found
 
-    def entries(self, columns: Arrays, rows: int, faults: NDArray[np.uint8]) -> Entries:
-        found = self._bounded_entries(columns, rows, faults)
+    def entries(self, columns: Arrays, rows: int, marks: RowMarks) -> Entries:
+        found = self._bounded_entries(columns, rows, marks)
         if self._before is not None:
             offsets, indices, values = found
             shifted = indices + np.uint32(self.encoding.first_feature)
-            found = side_by_side(*self._before.entries(columns, rows, faults), offsets, shifted, values)
+            found = side_by_side(*self._before.entries(columns, rows, marks), offsets, shifted, values)
         first = self.encoding.first_feature + self.encoding.unbounded_first
         for column, kind in self._vectors:
             if is_there(column, columns):
-                found = side_by_side(*found, *kind.entries(column, columns, first, faults))
+                found = side_by_side(*found, *kind.entries(column, columns, first, marks))
         return found
 
-    def _bounded_entries(self, columns: Arrays, rows: int, faults: NDArray[np.uint8]) -> Entries:
+    def _bounded_entries(self, columns: Arrays, rows: int, marks: RowMarks) -> Entries:
         """Of this generation, without vectors."""
-        lines, codes = self._filled_lines(columns, rows, faults), self._filled_codes(columns, rows)
+        lines, codes = self._filled_lines(columns, rows, marks), self._filled_codes(columns, rows)
         bagged = joined(
-            [kind.bag(self.encoding.book, column, array) for column, kind, array in _there(self._bags, columns)]
+            [kind.bag(self.encoding.book, column, array, marks) for column, kind, array in _there(self._bags, columns)]
         )
         most = rows * (len(lines) + len(codes)) + len(bagged[1]) + 1
         if not self._reusing or len(self._indices) < most:
@@ -99,39 +103,37 @@ class Encoder:
         found: Entries = (offsets, self._indices[: offsets[-1]], self._values[: offsets[-1]])
         for column, kind, array in _there(self._blocks, columns):
             block = np.empty((rows, column.width), np.float32)
-            kind.fill(column, array, block, faults)
+            kind.fill(column, array, block, marks)
             places = np.arange(column.width, dtype=np.uint32) + np.uint32(self.encoding.first_of[column.name])
             found = side_by_side(
                 *found, np.arange(rows + 1, dtype=np.int64) * column.width, np.tile(places, rows), block.ravel()
             )
         return found
 
-    def _dense(self, columns: Arrays, rows: int, faults: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def _dense(self, columns: Arrays, rows: int, marks: RowMarks) -> NDArray[np.float32]:
         out = np.empty((rows, self.encoding.unbounded_first), np.float32)
-        rows_from_columns(self._filled_lines(columns, rows, faults)[:, :rows], out)
+        rows_from_columns(self._filled_lines(columns, rows, marks)[:, :rows], out)
         for column, kind in self._blocks:
-            self._fill(column, kind, columns, out, faults)
-        return (
-            out if self._before is None else np.concatenate([self._before._dense(columns, rows, faults), out], axis=1)
-        )
+            self._fill(column, kind, columns, out, marks)
+        return out if self._before is None else np.concatenate([self._before._dense(columns, rows, marks), out], axis=1)
 
-    def _filled_lines(self, columns: Arrays, rows: int, faults: NDArray[np.uint8]) -> NDArray[np.float32]:
+    def _filled_lines(self, columns: Arrays, rows: int, marks: RowMarks) -> NDArray[np.float32]:
         """A line for each feature of the compact columns."""
         if self._lines.shape[1] < rows:
             self._lines = np.empty((len(self._lines), rows + _LINE_PADDING), np.float32)
         for column, kind in self._compact:
-            self._fill(column, kind, columns, self._lines[:, :rows].T, faults)
+            self._fill(column, kind, columns, self._lines[:, :rows].T, marks)
         return self._lines
 
     def _fill(
-        self, column: Column, kind: NumberKind, columns: Arrays, out: NDArray[np.float32], faults: NDArray[np.uint8]
+        self, column: Column, kind: NumberKind, columns: Arrays, out: NDArray[np.float32], marks: RowMarks
     ) -> None:
         first = self.encoding.first_of[column.name]
         own, array = out[:, first : first + column.width], types.leaf_if_there(columns, column.name)
         if array is None:
             own[:] = 0.0
         else:
-            kind.fill(column, array, own, faults)
+            kind.fill(column, array, own, marks)
 
     def _filled_codes(self, columns: Arrays, rows: int) -> NDArray[np.uint32]:
         """A line for each column with one code a row."""

@@ -117,6 +117,35 @@ class Encoding:
         return None if self.unbounded else self.first_feature + self.unbounded_first
 
     @property
+    def scales(self) -> bool:
+        """Whether numbers are standardized, and clipped."""
+        return any(column.scale for column in self.all_columns)
+
+    @cached_property
+    def _scaled(self) -> tuple[NDArray[np.int64], NDArray[np.int64], list[str]]:
+        """Where features that are standardized begin and end, and the names of their columns; in ascending order."""
+        spans: list[tuple[int, int, str]] = []
+        for generation in reversed(self.generations):
+            first = generation.first_feature
+            for column, kind in of_family(generation.columns, NumberKind):
+                start = first + generation.first_of[column.name]
+                spans += [(start, start + kind.values_per_row(column), column.name)] if column.scale else []
+            maps = [column.name for column, _ in of_family(generation.columns, StringKind) if column.scale]
+            book = (first + generation.hashed_first, first + generation.unbounded_first)
+            spans += [(*book, " or ".join(maps))] if maps else []  # several maps share the features
+            vectors = [column.name for column, _ in of_family(generation.columns, Vector) if column.scale]
+            spans += [(book[1], LARGEST_FEATURE, name) for name in vectors]
+        starts, stops = (np.array([span[end] for span in spans], np.int64) for end in (0, 1))
+        return starts, stops, [name for _, _, name in spans]
+
+    def scaled_columns(self, features: NDArray[np.int64]) -> list[str | None]:
+        """The column of each feature; None: it is not standardized."""
+        starts, stops, names = self._scaled
+        places = np.searchsorted(starts, features, side="right") - 1
+        known = (places >= 0) & (features < stops[places])
+        return [names[place] if one else None for place, one in zip(places.tolist(), known.tolist(), strict=True)]
+
+    @property
     def work_bytes_per_row(self) -> float:
         """Memory for a row while it is encoded."""
         return self.bytes_per_row + _TOKEN_BYTES * self.tokens_per_row + 8.0 * self.entries_per_row + 24.0

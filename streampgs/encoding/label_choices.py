@@ -35,10 +35,10 @@ def learn_labels(options: ModelOptions, found: Sequence[LabelCounts]) -> tuple[M
     if not options.classifies:
         return options, notes
     _refuse_inexact(found)
+    options = replace(options, label_types=tuple(labels.kind for labels in found))
     if len(found) > 1:
-        return replace(options, label_pairs=tuple(_pair(one) if one.textual else None for one in found)), notes
+        return replace(options, label_pairs=tuple(map(_pair, found))), notes
     [labels] = found
-    options = replace(options, label_type=labels.kind)
     taking_all = options.takes_all_classes
     if taking_all:
         options = replace(options, classes=_all_values(labels))
@@ -162,7 +162,14 @@ def _too_many_classes(labels: LabelCounts) -> DataError:
     )
 
 
-def _pair(labels: LabelCounts) -> tuple[str, str]:
+def _are_zero_and_one(labels: LabelCounts) -> bool:
+    found, zero_or_one = labels.values, labels.share(0.0, 1.0) >= _TWO_CLASSES_SHARE
+    return -1.0 not in found and 0.0 in found and 1.0 in found and zero_or_one
+
+
+def _pair(labels: LabelCounts) -> tuple[float | str, float | str] | None:
+    if not labels.textual:
+        return (0.0, 1.0) if _are_zero_and_one(labels) else None
     if len(labels.values) != 2:
         raise DataError(
             f"label column '{labels.column}' holds {len(labels.values):,} different strings",
@@ -208,8 +215,7 @@ def _of_numbers(options: ModelOptions, labels: LabelCounts) -> ModelOptions:
     found = labels.values
     if len(found) == 1:
         raise _one_value(labels)
-    zero_or_one = labels.share(0.0, 1.0) >= _TWO_CLASSES_SHARE
-    if -1.0 not in found and 0.0 in found and 1.0 in found and zero_or_one:
+    if _are_zero_and_one(labels):
         return replace(options, classes=(0.0, 1.0))  # so that predictions are 0 and 1
     if labels.share(*DEFAULT_LABELS) >= _TWO_CLASSES_SHARE:
         return options  # two classes; the few other rows are reported as bad rows

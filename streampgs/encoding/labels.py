@@ -92,7 +92,8 @@ def label_specs(options: ModelOptions) -> tuple[LabelSpec, ...]:
         lowest = max(LOSSES[loss].lowest_label for loss in options.losses)
         return tuple(LabelSpec(lowest=lowest) for _ in options.labels)
     if len(options.labels) > 1:
-        return tuple(LabelSpec(pair) for pair in options.label_pairs or (None,) * len(options.labels))
+        pairs = options.label_pairs or (None,) * len(options.labels)
+        return tuple(LabelSpec(pair if pair is not None and isinstance(pair[0], str) else None) for pair in pairs)
     weights = options.class_weight if isinstance(options.class_weight, tuple) else ()
     return (LabelSpec(options.classes, options.positive, weights),)
 

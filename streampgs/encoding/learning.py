@@ -14,7 +14,7 @@ from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.feature_names import most_frequent
 from streampgs.encoding.kinds import kind_of, of_family
-from streampgs.encoding.kinds.kind import LARGEST_FEATURE, Arrays, BagKind, StringKind, arrays_of, is_there
+from streampgs.encoding.kinds.kind import LARGEST_FEATURE, Arrays, BagKind, RowMarks, StringKind, arrays_of, is_there
 from streampgs.encoding.kinds.text import rows_with
 from streampgs.encoding.plan import Plan, vectors_of
 from streampgs.errors import DataError, OptionError
@@ -38,7 +38,8 @@ def learn(
             f"columns {', '.join(vectors)} are vectors of unknown width",
             "keep one of them and --ignore the others, or write them as one vector",
         )
-    learned = [kind_of(column).learn(column, options, sample) for column in plan.columns]
+    alone = len(plan.columns) == 1
+    learned = [kind_of(column).learn(column, options, sample, alone) for column in plan.columns]
     columns = tuple(sorted(learned, key=lambda column: kind_of(column).section))
     encoding = Encoding(options, columns, plan.left_out, options.hash_bits or _USUAL_HASH_BITS)
     strings = bool(of_family(columns, StringKind))
@@ -176,7 +177,7 @@ def _entries_per_row(encoding: Encoding, sample: Sequence[Arrays], rows: int) ->
     entries = 0
     for batch in sample:
         count = row_count(batch)
-        entries += len(encoder.entries(batch, count, np.zeros(count, np.uint8))[1])
+        entries += len(encoder.entries(batch, count, RowMarks.of(count))[1])
     return max(1.0, entries / rows)
 
 

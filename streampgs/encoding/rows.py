@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 # Columns of the Arrow form.
-INDICES, VALUES, FEATURES, FAULTS = "indices", "values", "features", "faults"
+INDICES, VALUES, FEATURES, FAULTS, CLIPPED = "indices", "values", "features", "faults", "clipped"
 WEIGHT, OFFSET = "weight", "offset"
 
 # Why a row cannot be used; kernels.placing_loop and encoding.labels have more reasons. 0 is a good row.
@@ -48,6 +48,10 @@ class RowBlock:
     """Of float32 or float64; None: all ones."""
     width: int | None = None
     """The length of every row, if the type of the column fixes it."""
+    clipped: NDArray[np.uint8] = field(default_factory=lambda: np.empty(0, np.uint8))
+    """1 for rows of which a number was clipped; empty: none ever is."""
+    examples: Mapping[str, tuple[int, float]] = field(default_factory=dict)
+    """By column: the first row with a clipped value, and the value. The Arrow form is without them."""
 
     @property
     def num_rows(self) -> int:
@@ -58,7 +62,8 @@ class RowBlock:
         cut = slice(first, stop)
         return replace(
             self, faults=self.faults[cut], labels=self.labels[cut], weights=self.weights[cut],
-            offsets=self.offsets[cut], bounds=self.bounds[first : stop + 1],
+            offsets=self.offsets[cut], bounds=self.bounds[first : stop + 1], clipped=self.clipped[cut],
+            examples={name: (row - first, value) for name, (row, value) in self.examples.items() if first <= row < stop},
         )  # fmt: skip
 
     def to_batch(self) -> pa.RecordBatch:
@@ -73,7 +78,8 @@ class RowBlock:
                 arrays[name] = pa.FixedSizeListArray.from_arrays(child, self.width)
             else:
                 arrays[name] = pa.ListArray.from_arrays(pa.array((self.bounds - first).astype(np.int32)), child)
-        return pa.RecordBatch.from_pydict({**arrays, FAULTS: pa.array(self.faults)})
+        marks = {FAULTS: pa.array(self.faults)} | ({CLIPPED: pa.array(self.clipped)} if self.clipped.size else {})
+        return pa.RecordBatch.from_pydict(arrays | marks)
 
     def _entries(self) -> list[tuple[str, NDArray[Any]]]:
         names = (FEATURES,) if self.indices is None else (INDICES, VALUES)
@@ -90,8 +96,17 @@ class RowBlock:
         indices = entries_of(lists, whole=True) if sparse else None
         values = None if numbers is None else entries_of(numbers, whole=False)
         weights, offsets = (np.asarray(columns[name]) if name in columns else _NO_CELLS for name in (WEIGHT, OFFSET))
+        clipped = np.asarray(columns[CLIPPED]) if CLIPPED in columns else np.empty(0, np.uint8)
         return RowBlock(
-            faults, _beside(labels, len(faults)), weights, offsets, bounds_of(lists), indices, values, width_of(lists)
+            faults,
+            _beside(labels, len(faults)),
+            weights,
+            offsets,
+            bounds_of(lists),
+            indices,
+            values,
+            width_of(lists),
+            clipped,
         )
 
 
@@ -141,7 +156,18 @@ def joined(blocks: Sequence[RowBlock]) -> RowBlock:
         together([block.indices for block in blocks]),
         together([block.values for block in blocks]),
         blocks[0].width,
+        np.concatenate([block.clipped for block in blocks]),
+        _joined_examples(blocks),
     )
+
+
+def _joined_examples(blocks: Sequence[RowBlock]) -> dict[str, tuple[int, float]]:
+    found: dict[str, tuple[int, float]] = {}
+    first = 0
+    for block in blocks:
+        found = {name: (first + row, value) for name, (row, value) in block.examples.items()} | found
+        first += block.num_rows
+    return found
 
 
 def bounds_of(lists: pa.Array) -> Ints:

@@ -28,6 +28,10 @@ class Worker:
         self.window: Window | None = None
         self.skipped: Counter[int] = Counter()
         """How many different rows were skipped, by reason."""
+        self.clipped: Counter[str] = Counter()
+        """How many values were clipped, by column; those of a row count once."""
+        self.clipped_examples: dict[str, tuple[str, float]] = {}
+        """By column: the name of a row and its value. Of this session."""
 
     @property
     def epochs(self) -> float:
@@ -44,7 +48,7 @@ class Worker:
                 self.window = window
                 return window
             assert window.plan is not None
-            self._count_skipped(window)
+            self._count_once(window)
             self.cursor = window.plan.next
             self.source.release(window)
             if self.cursor.epoch > first_epoch + 1:
@@ -56,12 +60,14 @@ class Worker:
         assert window is not None
         assert window.plan is not None
         if self.cursor.row == 0:
-            self._count_skipped(window)
+            self._count_once(window)
         self.cursor = self.cursor.at_row(row) if row < window.rows else window.plan.next
 
-    def _count_skipped(self, window: Window) -> None:
-        """Each row once: later epochs skip the same rows."""
+    def _count_once(self, window: Window) -> None:
+        """Each row once: later epochs skip the same rows, and clip the same values."""
         self.skipped.update(window.skipped - window.skipped_before)
+        self.clipped.update(window.clipped)
+        self.clipped_examples = window.clipped_examples | self.clipped_examples
 
     def release(self) -> None:
         """All rows of the window have been trained on."""
@@ -72,14 +78,25 @@ class Worker:
         bundle = self.source.state()
         bundle.values["cursor"] = encode(self.cursor)
         bundle.values["skipped"] = {str(reason): count for reason, count in self.skipped.items()}
+        bundle.values["clipped"] = dict(self.clipped)
         return bundle
+
+    def continue_counts(self, other: Worker) -> None:
+        """With the counts of the worker that was replaced."""
+        self.skipped, self.clipped, self.clipped_examples = other.skipped, other.clipped, other.clipped_examples
 
     def restore(self, bundle: Bundle) -> None:
         """All but the cursor: the source was made for it, and shards may have joined since."""
         counts = decode(dict[str, Count], bundle.values["skipped"])
         self.skipped = Counter({int(reason): count for reason, count in counts.items()})
         counts_by_name(self.skipped)
+        self.clipped = Counter(clipped_in(bundle))
         self.source.restore(bundle)
+
+
+def clipped_in(bundle: Bundle) -> dict[str, int]:
+    """How many values of each column were clipped, by the worker's section of a checkpoint."""
+    return decode(dict[str, Count], bundle.values["clipped"])
 
 
 def cursor_in(bundle: Bundle) -> Cursor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -22,6 +22,7 @@ from streampgs.options import EncodingOptions
 
 _SAMPLE_ROWS = 1 << 16
 _BATCH_ROWS = 1 << 13
+_BLOCK_ROWS = 1 << 7
 _COLUMN = "features"
 
 
@@ -36,6 +37,9 @@ def is_arrow(rows: Any) -> bool:
 
 def is_sparse(rows: Any) -> bool:
     return hasattr(rows, "indptr")
+
+
+Order = NDArray[np.int64] | None
 
 
 @dataclass(frozen=True)
@@ -68,8 +72,8 @@ class Features(Protocol):
     encoding: Encoding | None
     features: int
 
-    def rows(self, given: Any) -> Iterator[Rows]:
-        """The rows in batches, as the model takes them."""
+    def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
+        """The rows in batches, as the model takes them; all of them, or some in this order."""
 
 
 class MatrixFeatures:
@@ -81,19 +85,21 @@ class MatrixFeatures:
         self.encoding, self.features = encoding, features
 
     @staticmethod
-    def learned(sample: NDArray[Any], options: EncodingOptions) -> MatrixFeatures:
+    def learned(matrix: NDArray[Any], order: NDArray[np.int64], options: EncodingOptions) -> MatrixFeatures:
+        """`order`: by the content of the rows, so that its beginning is a random sample."""
         encoding = None
         if options.standardize != "off":
-            batch = _columns_of(sample[:_SAMPLE_ROWS])
+            batch = _columns_of(matrix[order[:_SAMPLE_ROWS]])
             schema = pa.schema([pa.field(_COLUMN, batch[_COLUMN].type)])
             plan = plan_columns(schema, EncodingOptions(standardize="on"), {}, "the rows")
             encoding = learn(plan, EncodingOptions(standardize="on"), [batch])
-        return MatrixFeatures(encoding, int(sample.shape[1]))
+        return MatrixFeatures(encoding, int(matrix.shape[1]))
 
-    def rows(self, given: Any) -> Iterator[Rows]:
+    def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
         encoder = None if self.encoding is None else Encoder(self.encoding)
-        for first in range(0, given.shape[0], _BATCH_ROWS):
-            part = given[first : first + _BATCH_ROWS]
+        for first in range(0, given.shape[0] if order is None else len(order), _BATCH_ROWS):
+            batch = slice(first, first + _BATCH_ROWS)
+            part = given[batch if order is None else order[batch]]
             part = part.toarray() if is_sparse(part) else part
             if encoder is not None:
                 yield _checked(encoder.encode(_columns_of(part), len(part), (), None), first, self.features)
@@ -112,11 +118,12 @@ class SparseFeatures:
     def __init__(self, features: int) -> None:
         self.features = features
 
-    def rows(self, given: Any) -> Iterator[Rows]:
+    def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
         if not is_sparse(given):
             from scipy.sparse import csr_array
 
             given = csr_array(given)
+        given = given if order is None else given[order]
         bounds = np.asarray(given.indptr, np.int64)
         values = given.data.astype(np.float32)
         yield _finite(Rows(bounds, given.indices.astype(np.uint32), values, self.features), 0)
@@ -137,11 +144,13 @@ class TableFeatures:
         self.layout: Literal["dense", "sparse"] = "dense" if encoding.dense else "sparse"
 
     @staticmethod
-    def learned(table: pa.Table, options: EncodingOptions) -> TableFeatures:
-        sample = [_arrays(batch) for batch in table.slice(0, _SAMPLE_ROWS).to_batches(_BATCH_ROWS)]
+    def learned(table: pa.Table, counted: NDArray[np.int64], options: EncodingOptions) -> TableFeatures:
+        """From the rows that are counted, or a random sample of them."""
+        table = _rows_in(table, _sampled(counted, options.hash_seed))
+        sample = [_arrays(batch) for batch in table.to_batches(_BATCH_ROWS)]
         return TableFeatures(learn(plan_columns(table.schema, options, {}, "the table"), options, sample))
 
-    def rows(self, given: Any) -> Iterator[Rows]:
+    def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
         assert self.encoding is not None
         if not is_arrow(given):
             names = ", ".join(column.name for column in self.encoding.all_columns)
@@ -149,20 +158,25 @@ class TableFeatures:
                 "an array, but the estimator was fitted to a table", f"give a table with the columns {names}"
             )
         encoder, first = Encoder(self.encoding), 0
+        assert order is None, "Arrow cannot reorder columns of all types"
         for batch in given.to_batches(_BATCH_ROWS):
             yield _checked(encoder.encode(_arrays(batch), batch.num_rows, (), None), first, self.features)
             first += batch.num_rows
 
 
-def joined(parts: Sequence[Rows]) -> Rows:
-    """The rows of several batches."""
-    if len(parts) == 1:
-        return parts[0]
-    lengths = np.concatenate([np.diff(part.bounds) for part in parts])
+def joined(parts: Iterable[Rows], rows: int, features: Features) -> Rows:
+    """The rows of all batches, `rows` in number. Dense ones are copied as they come: they may be large."""
+    if features.layout == "dense":
+        values, first = np.empty(rows * features.features, np.float32), 0
+        for part in parts:
+            values[first : first + len(part.values)] = part.values
+            first += len(part.values)
+        return Rows(np.arange(rows + 1, dtype=np.int64) * features.features, None, values, features.features)
+    found = list(parts)
+    lengths = np.concatenate([np.diff(part.bounds) for part in found])
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    indices = [part.indices for part in parts if part.indices is not None]
-    values = np.concatenate([part.values for part in parts])
-    return Rows(bounds, np.concatenate(indices) if indices else None, values, parts[0].features)
+    indices = np.concatenate([part.indices for part in found if part.indices is not None])
+    return Rows(bounds, indices, np.concatenate([part.values for part in found]), features.features)
 
 
 # Tables.
@@ -186,6 +200,24 @@ def numbers_of(table: pa.Table) -> NDArray[np.float64] | None:
         return None
     columns = [types.floats_of(types.plain(column)) for column in table.columns]
     return np.column_stack(columns)
+
+
+def _sampled(counted: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
+    """Some random blocks of the rows, in ascending order."""
+    blocks = len(counted) // _BLOCK_ROWS
+    if len(counted) <= _SAMPLE_ROWS:
+        return counted
+    drawn = np.sort(np.random.default_rng(seed).permutation(blocks)[: _SAMPLE_ROWS // _BLOCK_ROWS])
+    places = (drawn[:, np.newaxis] * _BLOCK_ROWS + np.arange(_BLOCK_ROWS)).ravel()
+    return np.asarray(counted[places])
+
+
+def _rows_in(table: pa.Table, rows: NDArray[np.int64]) -> pa.Table:
+    """These rows, in ascending order. By slices, because Arrow cannot take or filter columns of all types."""
+    if len(rows) == table.num_rows:
+        return table
+    runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
+    return pa.concat_tables([table.slice(int(run[0]), len(run)) for run in runs])
 
 
 # Batches.

@@ -12,12 +12,11 @@ from streampgs.data.row_form import RowForm
 from streampgs.errors import InvalidInput
 from streampgs.estimators.features import Features, MatrixFeatures, is_table
 from streampgs.estimators.runs import trained_from_files
-from streampgs.estimators.training import Given, features_of, learned_features, memory_rows, without_repeats
+from streampgs.estimators.training import Given, Ordered, features_of
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.model import Model
 from streampgs.options import EncodingOptions, Limits, ModelOptions
 from streampgs.run.in_memory import MemoryTraining
-from streampgs.stage import Bundle
 
 _HORIZON = 100_000
 """The number of rows for which partial_fit chooses sigma: how many will come is not known."""
@@ -34,8 +33,8 @@ class Fitted:
     """None: the model of the run reads the rows."""
     model: Model | None = None
     """Of a run on shards."""
-    state: dict[str, Bundle] | None = None
-    """Of training, for partial_fit; None: it was in a run."""
+    training: MemoryTraining | None = None
+    """For partial_fit; None: it was in a run."""
 
     def scores(self, rows: Any) -> Floats:
         """A column for each target."""
@@ -58,10 +57,10 @@ def fitted_in_memory(
     given: Given, classes: int, options: ModelOptions, encoding_options: EncodingOptions, limits: Limits
 ) -> Fitted:
     """`classes`: 0 for numbers."""
-    given = without_repeats(given)
-    features = learned_features(given, encoding_options)
+    ordered = Ordered.of(given)
+    features = ordered.learned_features(encoding_options)
     training = MemoryTraining(_form(options, features))
-    rows = memory_rows(given, features, classes)
+    rows = ordered.memory_rows(features, classes)
     training.train(rows, limits.or_default(len(rows)))
     return _of_training(training, features)
 
@@ -70,19 +69,19 @@ def continued(
     before: Fitted | None, given: Given, classes: int, options: ModelOptions, encoding_options: EncodingOptions
 ) -> Fitted:
     """After one pass over more rows."""
-    given = without_repeats(given)
+    ordered = Ordered.of(given)
     if before is None:
-        features = learned_features(given, encoding_options)
+        features = ordered.learned_features(encoding_options)
         training = MemoryTraining(_form(options, features))
-    elif before.features is None or before.state is None:
+    elif before.features is None or before.training is None:
         raise InvalidInput(
             "partial_fit after a fit that trained from files",
             "continue with resume(), or start with partial_fit on a new estimator",
         )
     else:
         features = before.features
-        training = MemoryTraining.restored(_form(options, features), before.state)
-    rows = memory_rows(given, features, classes)
+        training = before.training.copied(_form(options, features))
+    rows = ordered.memory_rows(features, classes)
     training.train(rows, Limits(epochs=training.cursor.epoch + 1), _HORIZON)
     return _of_training(training, features)
 
@@ -102,7 +101,7 @@ def _form(options: ModelOptions, features: Features) -> RowForm:
 
 
 def _of_training(training: MemoryTraining, features: Features) -> Fitted:
-    return Fitted(training.leader, *training.predictor(), features, state=training.state())
+    return Fitted(training.leader, *training.predictor(), features, training=training)
 
 
 def _of_model(model: Model, features: Features | None, kept: Model | None) -> Fitted:

@@ -33,30 +33,59 @@ class Given:
     """Numbers of classes, or the numbers to predict."""
     weights: Floats | None
 
-    def picked(self, picks: NDArray[np.int64], weights: Floats) -> Given:
-        return Given(self.rows[picks], self.labels[picks], weights)
 
-
-def without_repeats(given: Given) -> Given:
+@dataclass(frozen=True)
+class Ordered:
     """One row for each different content, in the order of their contents. Rows of a table are compared after they were
-    encoded: see `memory_rows`."""
-    if is_arrow(given.rows):
-        return given
-    if is_sparse(given.rows):
-        keys = sparse_keys(np.asarray(given.rows.indptr, np.int64), given.rows.indices, given.rows.data)
-    else:
-        keys = dense_keys(given.rows)
-    found = distinct(keys, given.labels, given.weights)
-    return given.picked(found.picks, found.weights)
+    encoded: until then all of them are here."""
 
+    given: Given
+    picks: NDArray[np.int64] | None
+    """None: all rows."""
+    labels: Floats
+    weights: Floats | None
 
-def learned_features(given: Given, options: EncodingOptions) -> Features:
-    if is_sparse(given.rows):
-        return SparseFeatures(given.rows.shape[1])
-    if is_arrow(given.rows):
-        rows = given.rows if given.weights is None else given.rows.take(np.flatnonzero(given.weights > 0.0))
-        return TableFeatures.learned(rows, options)
-    return MatrixFeatures.learned(given.rows, options)
+    @staticmethod
+    def of(given: Given) -> Ordered:
+        rows = given.rows
+        if is_arrow(rows):
+            return Ordered(given, None, given.labels, given.weights)
+        sparse = is_sparse(rows)
+        keys = sparse_keys(np.asarray(rows.indptr, np.int64), rows.indices, rows.data) if sparse else dense_keys(rows)
+        found = distinct(keys, given.labels, given.weights)
+        return Ordered(given, found.picks, given.labels[found.picks], found.weights)
+
+    def learned_features(self, options: EncodingOptions) -> Features:
+        rows = self.given.rows
+        if is_sparse(rows):
+            return SparseFeatures(rows.shape[1])
+        if self.picks is None:
+            counted = np.arange(len(rows)) if self.weights is None else np.flatnonzero(self.weights > 0.0)
+            return TableFeatures.learned(rows, counted, options)
+        return MatrixFeatures.learned(rows, self.picks, options)
+
+    def memory_rows(self, features: Features, classes: int) -> MemoryRows:
+        """`classes`: 0 for numbers."""
+        rows = joined(features.rows(self.given.rows, self.picks), len(self.labels), features)
+        labels, weights, picks = self.labels, self.weights, np.arange(len(rows))
+        if self.picks is None:
+            found = distinct(_keys(rows), labels, weights)
+            picks, labels, weights = found.picks, labels[found.picks], found.weights
+        if weights is not None:
+            times = visits(weights)
+            picks, labels, weights = (
+                np.repeat(picks, times),
+                np.repeat(labels, times),
+                np.repeat(weights / times, times),
+            )
+            weights = weights / weights.mean()
+        targets = 2.0 * labels - 1.0 if classes == 2 else labels
+        return MemoryRows(
+            rows.bounds[picks], rows.bounds[picks + 1],
+            np.empty(0, np.uint32) if rows.indices is None else rows.indices,
+            rows.values, np.asarray(targets, np.float64),
+            np.empty(0) if weights is None or (weights == 1.0).all() else weights, rows.features,
+        )  # fmt: skip
 
 
 def features_of(given: Given, encoding: Encoding | None, features: int) -> Features:
@@ -67,27 +96,6 @@ def features_of(given: Given, encoding: Encoding | None, features: int) -> Featu
         assert encoding is not None
         return TableFeatures(encoding)
     return MatrixFeatures(encoding, features)
-
-
-def memory_rows(given: Given, features: Features, classes: int) -> MemoryRows:
-    """`classes`: 0 for numbers."""
-    rows = joined(list(features.rows(given.rows)))
-    labels, weights = given.labels, given.weights
-    picks = np.arange(len(rows))
-    if is_arrow(given.rows):
-        found = distinct(_keys(rows), labels, weights)
-        picks, labels, weights = found.picks, labels[found.picks], found.weights
-    if weights is not None:
-        times = visits(weights)
-        picks, labels, weights = np.repeat(picks, times), np.repeat(labels, times), np.repeat(weights / times, times)
-        weights = weights / weights.mean()
-    targets = 2.0 * labels - 1.0 if classes == 2 else labels
-    return MemoryRows(
-        rows.bounds[picks], rows.bounds[picks + 1],
-        np.empty(0, np.uint32) if rows.indices is None else rows.indices,
-        rows.values, np.asarray(targets, np.float64),
-        np.empty(0) if weights is None or (weights == 1.0).all() else weights, rows.features,
-    )  # fmt: skip
 
 
 def _keys(rows: Rows) -> NDArray[np.uint64]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cached_property, lru_cache
@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from streampgs.encoding import types
 from streampgs.errors import DataError, OptionError
 from streampgs.expressions.functions import FUNCTIONS, SIGNS, Function, applied, type_for_nulls
-from streampgs.expressions.parser import parsed
+from streampgs.expressions.parser import parsed, quoted
 from streampgs.expressions.tree import Apply, Column, Constant, Node, Source, columns_of, printable
 from streampgs.expressions.values import (
     BOOLEAN,
@@ -92,7 +92,10 @@ class Expression:
 
     def values(self, columns: dict[str, pa.Array], rows: int) -> pa.Array:
         """A value for each row; null where it is not known."""
-        arrays = {name: types.leaf(columns, name) for name in self.columns}
+        found = ((name, types.leaf_if_there(columns, name)) for name in self.columns)
+        arrays = {name: array for name, array in found if array is not None}
+        if len(arrays) < len(self.columns):  # an error that names one of the others
+            self.typed(dict(types.leaves_of(pa.schema([(name, array.type) for name, array in columns.items()]))))
         typed = self.typed({name: array.type for name, array in arrays.items()})
         return as_array(self.evaluated(typed, lambda name: plain_values(arrays[name])), rows)
 
@@ -153,6 +156,12 @@ def check_label(expression: Expression, leaves: Mapping[str, pa.DataType]) -> No
         )
     if not expression.columns:
         raise OptionError(f"{expression.source} names no column", "give the name of a column, or an expression of some")
+
+
+def known(expressions: Iterable[Expression]) -> str:
+    """The condition that no column of the expressions is null."""
+    names = dict.fromkeys(name for one in expressions for name in one.columns)
+    return " and ".join(f"{quoted(name)} is not null" for name in names)
 
 
 # Types.

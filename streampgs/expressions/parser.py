@@ -65,6 +65,13 @@ def parsed(source: Source) -> Node:
     return _Parser(source).whole()
 
 
+def quoted(name: str) -> str:
+    """The name of a column as it is written in an expression."""
+    word = _TOKENS.fullmatch(name)
+    plain = word is not None and word.lastgroup == "word" and name.lower() not in _RESERVED
+    return name if plain else '"' + name.replace('"', '""') + '"'
+
+
 def _tokens(source: Source) -> list[_Token]:
     text, at, found = source.text, 0, []
     if len(text) > _LONGEST:

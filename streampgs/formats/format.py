@@ -18,6 +18,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError, Unfinished
+from streampgs.expressions.bounds import Bounds
 from streampgs.stores.access import RemoteObject
 
 Bytes = NDArray[np.uint8]
@@ -129,6 +130,10 @@ class OpenShard(ABC):
     @abstractmethod
     def group_values(self, column: str) -> tuple[int, ...]:
         """How many values the lists of a column have in each group (Parquet counts an empty list as one)."""
+
+    def bounds(self, group: int, columns: Sequence[str]) -> dict[str, Bounds]:
+        """The bounds of those columns (of a field of a struct: the dotted name) that the file has statistics of."""
+        return {}
 
     @abstractmethod
     def must_decode(self) -> bool:

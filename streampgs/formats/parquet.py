@@ -10,7 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streampgs.encoding import types
 from streampgs.errors import DataError
+from streampgs.expressions.bounds import Bounds
 from streampgs.formats.format import Damaged, Fingerprint, OpenShard, ShardFile, ShardFormat
 from streampgs.formats.parquet_footer import values_of_column
 
@@ -72,6 +74,17 @@ class ParquetShard(OpenShard):
             raise self.damaged(error) from error
         return counts
 
+    def bounds(self, group: int, columns: Sequence[str]) -> dict[str, Bounds]:
+        leaves, found = dict(types.leaves_of(self.schema)), {}
+        part = self._metadata.row_group(group)
+        for number in range(part.num_columns):
+            chunk = part.column(number)
+            name = chunk.path_in_schema
+            bounds = _bounds(chunk.statistics, part.num_rows, leaves[name]) if name in columns else None
+            if bounds is not None:
+                found[name] = bounds
+        return found
+
     def must_decode(self) -> bool:
         return True
 
@@ -98,6 +111,21 @@ class ParquetShard(OpenShard):
             raise DataError(
                 f"shard '{self.file.path}', row group {group}: damaged or shortened: {error}", "write the file again"
             ) from error
+
+
+def _bounds(statistics: Any, rows: int, kind: pa.DataType) -> Bounds | None:
+    if statistics is None:
+        return None
+    nulls = statistics.null_count if statistics.has_null_count else None
+    if nulls == rows:
+        return Bounds(None, True)
+    if not statistics.has_min_max:
+        return None
+    try:
+        plain = kind.value_type if pa.types.is_dictionary(kind) else kind
+        return Bounds(pa.array([statistics.min, statistics.max], plain), nulls != 0)
+    except (pa.ArrowException, TypeError, ValueError, OverflowError):  # another type than that of the schema
+        return None
 
 
 def _leaves(kind: pa.DataType) -> int:

@@ -16,6 +16,7 @@ from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.labels import listed
 from streampgs.encoding.rows import LENGTHS_DIFFER, WIDTH_DIFFERS, RowBlock
 from streampgs.errors import DataError
+from streampgs.expressions.expression import known
 from streampgs.kernels import placing_loop as row_loops
 from streampgs.table.layout import Columns
 
@@ -87,6 +88,8 @@ def bad_row_error(
     reason, row = int(reasons[k]), int(rows[k])
     alike = int(np.count_nonzero(reasons == reason))
     fault, remedy = REASONS[reason][1], _REMEDIES.get(reason, "") + _USUAL_REMEDY
+    if reason == label_layout.LABEL_NULL and columns.computed:
+        remedy = f'leave out rows without one by --where "{known(columns.computed)}", or by --on-bad-row skip'
     many = f" ({alike} such rows in this block)" if alike > 1 else ""
     unknown = _unknown_string(origin, columns, block, row) if reason == label_layout.LABEL_UNKNOWN_CLASS else None
     if unknown is not None:

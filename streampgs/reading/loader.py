@@ -155,7 +155,18 @@ class WindowFiller:
         if filling.decoding.running and not self._ahead:
             pa.default_memory_pool().release_unused()
         window.complete(found.largest_index, found.skipped, found.dropped)
-        window.skipped_before = _skipped_before(plan, found)
+        if found.dropped or found.clipped:
+            self._count_once(plan, found, window)
+
+    @staticmethod
+    def _count_once(plan: WindowPlan, found: Found, window: Window) -> None:
+        """Rows that were visited before were counted then."""
+        repeated = _repeated_slots(plan)
+        if repeated is not None and found.dropped:
+            before = np.concatenate(found.reasons)[repeated[np.concatenate(found.dropped)]]
+            window.skipped_before = Counter(before.tolist())
+        window.clipped = found.clipped_values(None if repeated is None else ~repeated)
+        window.clipped_examples = found.examples
 
     def sample(self, most_bytes: int) -> Window:
         """About so many bytes of rows, in blocks evenly spread over the catalog; all rows if there are fewer."""
@@ -177,6 +188,7 @@ class WindowFiller:
             found = Found()
             self._place(block, part, window, found)
             window.complete(found.largest_index, found.skipped, found.dropped)
+            window.clipped, window.clipped_examples = found.clipped_values(), found.examples
             yield window
 
     # Lengths and places of rows.
@@ -305,16 +317,16 @@ def _row_numbers(plan: WindowPlan, catalog: Catalog) -> Ints:
     return numbers
 
 
-def _skipped_before(plan: WindowPlan, found: Found) -> Counter[int]:
-    """The skipped rows of pieces that were visited before."""
+def _repeated_slots(plan: WindowPlan) -> NDArray[np.bool_] | None:
+    """The slots of rows that were visited before; None: no row was."""
     pieces = plan.pieces
-    if not found.dropped or pieces.repeated is None or not pieces.repeated.any():
-        return Counter()
+    if pieces.repeated is None or not pieces.repeated.any():
+        return None
     sizes = pieces.stop - pieces.start if pieces.picks is None else [len(rows) for rows in pieces.picks]
     repeated = np.repeat(pieces.repeated, sizes)
     in_slots = np.empty_like(repeated)
     in_slots[shuffled(np.uint64(plan.shuffle_key), len(repeated))] = repeated
-    return Counter(np.concatenate(found.reasons)[in_slots[np.concatenate(found.dropped)]].tolist())
+    return in_slots
 
 
 class _GroupDamaged(Exception):

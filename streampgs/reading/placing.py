@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.labels import LABEL_TOO_LOW
 from streampgs.encoding.rows import WIDTH_DIFFERS, Floats, RowBlock
+from streampgs.encoding.scales import LARGEST_NUMBER
 from streampgs.kernels.placing_loop import place_dense, place_sparse, repeat_table
 from streampgs.reading.bad_rows import bad_row_error
 from streampgs.reading.window import RowShape, Window
@@ -55,12 +56,26 @@ class Found:
     """Slots of the skipped rows."""
     reasons: list[NDArray[np.uint8]] = field(default_factory=list)
     """Why each of these rows was skipped."""
+    clipped: list[tuple[NDArray[np.int64], list[str | None]]] = field(default_factory=list)
+    """For each clipped value the slot of its row and its column."""
+    examples: dict[str, tuple[str, float]] = field(default_factory=dict)
+    """By column: the name of a row with a clipped value, and the value."""
 
     def add(self, other: Found) -> None:
         self.largest_index = max(self.largest_index, other.largest_index)
         self.skipped.update(other.skipped)
         self.dropped += other.dropped
         self.reasons += other.reasons
+        self.clipped += other.clipped
+        self.examples = other.examples | self.examples
+
+    def clipped_values(self, counts: NDArray[np.bool_] | None = None) -> Counter[str]:
+        """How many values were clipped, by column. `counts`: the slots that count; None: all."""
+        found: Counter[str] = Counter()
+        for slots, columns in self.clipped:
+            kept = np.ones(len(slots), np.bool_) if counts is None else counts[slots]
+            found.update(name for name, one in zip(columns, kept.tolist(), strict=True) if one and name is not None)
+        return found
 
 
 @dataclass(frozen=True)
@@ -139,7 +154,26 @@ class RowPlacer:
             window.weights[slots] = weights[rows]
         if window.offsets.size and block.offsets.size:
             window.offsets[slots] = block.offsets[rows]
+        if block.clipped.size:
+            self._note_clipped(block, rows[reasons == 0], slots[reasons == 0], origin, found)
         self._leave_out(block, rows, reasons, slots, origin, found)
+
+    def _note_clipped(
+        self, block: RowBlock, rows: NDArray[np.int64], slots: NDArray[np.int64], origin: Origin, found: Found
+    ) -> None:
+        encoding, marked = self.rules.columns.encoding, np.flatnonzero(block.clipped[rows])
+        if not marked.size or not isinstance(encoding, Encoding) or block.values is None:
+            return
+        starts, stops = block.bounds[rows[marked]], block.bounds[rows[marked] + 1]
+        lengths = stops - starts
+        owners = np.repeat(np.arange(len(marked)), lengths)
+        entries = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths) + starts[owners]
+        largest = np.abs(block.values[entries]) == LARGEST_NUMBER
+        entries, owners = entries[largest], owners[largest]
+        features = entries - starts[owners] if block.indices is None else block.indices[entries]
+        found.clipped.append((slots[marked][owners], encoding.scaled_columns(features.astype(np.int64))))
+        for column, (row, value) in block.examples.items():
+            found.examples.setdefault(column, (origin.name_of(row), value))
 
     def _leave_out(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -100,6 +101,9 @@ class StreamEncoder:
         width = None if self.shape.sparse else layout.width or rules.features or 0
         self._placer = RowPlacer(rules, width)
         self._window = Window()
+        self.clipped: Counter[str] = Counter()
+        """How many values were clipped, by column, since the count was last taken."""
+        self.examples: dict[str, tuple[str, float]] = {}
         encoding = rules.columns.encoding
         self._encoder = Encoder(encoding, reusing=True) if isinstance(encoding, Encoding) else None
         bytes_per_row = encoding.work_bytes_per_row if isinstance(encoding, Encoding) else 1.0
@@ -148,6 +152,8 @@ class StreamEncoder:
         """`first`: the number of the first row."""
         found = Found()
         window, numbers = self._filled(batch, first, found)
+        self.clipped.update(found.clipped_values())
+        self.examples = found.examples | self.examples
         bad = np.concatenate([_no_ints(), *found.dropped])
         left_out = np.delete(np.arange(first, first + batch.num_rows), numbers - first)
         reasons = np.concatenate([np.full(len(left_out), NOT_SELECTED), *found.reasons]).astype(np.int64)

@@ -256,7 +256,10 @@ class StreamWindows:
             return None
         if self._reservoir is not None:
             filling.replay(self._reservoir, self._cursor.position, self._seed)
-        return filling.finish(self._plan())
+        window = filling.finish(self._plan())
+        window.clipped, self._encoder.clipped = self._encoder.clipped, Counter()
+        window.clipped_examples = self._encoder.examples
+        return window
 
     def _plan(self) -> WindowSpan:
         start = self._cursor

@@ -67,6 +67,10 @@ class Window:
         self.skipped: Counter[int] = Counter()
         self.skipped_before: Counter[int] = Counter()
         """Those of the skipped rows that were visited, and skipped, before."""
+        self.clipped: Counter[str] = Counter()
+        """How many values were clipped, by column, in rows that were not visited before."""
+        self.clipped_examples: dict[str, tuple[str, float]] = {}
+        """By column: the name of a row, and its value."""
         self.kept: NDArray[np.bool_] | None = None
         """Which of the requested rows are in the window, in their order; None: all."""
         self.seen: NDArray[np.bool_] | None = None
@@ -93,6 +97,12 @@ class Window:
         """Whether it is one whole epoch."""
         span = self.plan
         return span is not None and span.start.begins_epoch and span.next.epoch == span.start.epoch + 1
+
+    @property
+    def different_rows(self) -> int:
+        """How many rows come before the first one that comes again: a window may hold several epochs."""
+        span = self.plan
+        return self.rows if span is None else self.rows // max(1, span.next.epoch - span.start.epoch)
 
     def reserve(self, name: str, size: int) -> NDArray[Any]:
         """The array of that name with `size` entries of undefined content."""
@@ -183,6 +193,7 @@ class Window:
         self.entries = int(self.stops.sum() - self.starts.sum())
         self.largest_index = largest_index
         self.skipped, self.skipped_before = skipped, Counter()
+        self.clipped, self.clipped_examples = Counter(), {}
         if dropped:
             self.drop(np.concatenate(dropped))
 

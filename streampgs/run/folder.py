@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -80,7 +81,7 @@ class RunFolder:
         if self.checkpoints():
             raise RunError(
                 f"run '{self.path}' exists already",
-                f"continue it with: streampgs resume {self.path}   or choose another --run",
+                f"continue it with: streampgs resume {quote(str(self.path))}   or choose another --run",
             )
         if self.path.is_dir():
             unfinished = {entry.name for entry in self.path.glob(UNFINISHED)}
@@ -113,7 +114,7 @@ class RunFolder:
         if not self.path.is_dir():
             raise RunError(
                 f"there is no run '{self.path}'",
-                "start one with: streampgs train DATA --run " + str(self.path),
+                "start one with: streampgs train DATA --run " + quote(str(self.path)),
             )
         _, record = self._verified(self._record_path)
         refuse_other_format(self.path, record)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from streampgs.data.memory import MemoryRows, MemorySource
 from streampgs.data.row_form import RowForm
+from streampgs.engine.engine import Engine
 from streampgs.engine.worker import Worker
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import Vector
@@ -21,31 +20,39 @@ from streampgs.run.report import StopRequest
 from streampgs.run.saver import NothingSaved
 from streampgs.stage import Bundle
 
+Sections = dict[str, Bundle]
+"""As of a checkpoint."""
+
 
 class MemoryTraining:
-    """Models that are trained on rows in memory: on one table for some epochs, or on one table after the other."""
+    """Models that are trained on rows in memory: on one table for some epochs, or on one table after the other. It keeps
+    no row."""
 
     def __init__(self, form: RowForm) -> None:
-        self.models, self.meter, self.cursor = Models(form), Meter(), Cursor(())
+        self.models, self.cursor = Models(form), Cursor(())
+        self._rows_done = 0
 
     def train(self, rows: MemoryRows, limits: Limits, epoch_rows: int | None = None) -> None:
         """`epoch_rows`: the number of rows for which sigma is chosen, if more tables follow."""
-        options = self.models.form.options
+        models, meter = self.models, Meter()
+        options = models.form.options
         source = MemorySource(rows, options.seed, whole_table=epoch_rows is None)
         source.epoch_rows = len(rows) if epoch_rows is None else epoch_rows
         worker = Worker(source, self.cursor)
-        self.meter.watch(source)
-        loop = Loop(self.models, self.meter, worker, NothingSaved(), limits, StopRequest(), None)
+        meter.rows = self._rows_done
+        loop = Loop(models, meter, worker, NothingSaved(), limits, StopRequest(), None)
         source.prepare(limits.epochs)
 
         def prepare(window: Window) -> None:
-            self.models.prepare(window, source.epoch_rows, self.meter.rows)
+            models.prepare(window, source.epoch_rows, meter.rows)
+            models.race.judge_only_to_choose()
 
         def judge(window: Window, row: int) -> None:
-            self.models.judge(window, row, self.meter.rows, source.epoch_rows)
+            models.judge(window, row, meter.rows, source.epoch_rows)
 
         loop.run(prepare, judge, lambda: None)
-        self.cursor = worker.cursor
+        self.cursor, self._rows_done = worker.cursor, meter.rows
+        models.engine = Engine(models.lanes, options.threads)  # the threads of the other one end
 
     # Results.
 
@@ -59,20 +66,23 @@ class MemoryTraining:
         found = [self.models.lanes.predictor(lane) for lane in self.models.race.leading_lanes()]
         return np.stack([weights for weights, _ in found]), np.array([constant for _, constant in found])
 
-    # State, for training that continues later.
+    # Copies and pickles.
 
-    def state(self) -> dict[str, Bundle]:
-        stages = [*self.models.stages(), self.meter]
-        found = {stage.name: _copied(stage.state()) for stage in stages}
-        return {**found, "cursor": Bundle({"epoch": self.cursor.epoch})}
+    def __getstate__(self) -> tuple[RowForm, Sections, Cursor, int]:
+        sections = {stage.name: _copied(stage.state()) for stage in self.models.stages()}
+        return self.models.form, sections, self.cursor, self._rows_done
 
-    @staticmethod
-    def restored(form: RowForm, sections: dict[str, Bundle]) -> MemoryTraining:
-        training = MemoryTraining(form)
-        for stage in (training.models.lanes, training.models.race, training.models, training.meter):
+    def __setstate__(self, saved: tuple[RowForm, Sections, Cursor, int]) -> None:
+        form, sections, self.cursor, self._rows_done = saved
+        self.models = Models(form)
+        for stage in self.models.stages():
             stage.restore(_copied(sections[stage.name]))
-        training.cursor = replace(training.cursor, epoch=sections["cursor"].values["epoch"])
-        return training
+
+    def copied(self, form: RowForm) -> MemoryTraining:
+        """A copy that continues with these options."""
+        copy = MemoryTraining.__new__(MemoryTraining)
+        copy.__setstate__((form, *self.__getstate__()[1:]))
+        return copy
 
 
 def _copied(bundle: Bundle) -> Bundle:

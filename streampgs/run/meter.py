@@ -139,6 +139,7 @@ class Meter:
             stopped_by=stopped_by,
             stream_rows=worker.source.rows_taken,
             skipped_rows=counts_by_name(worker.skipped),
+            clipped_values=dict(worker.clipped),
             forecast_rss_mb=forecast_bytes / 1e6,
             peak_rss_mb=peak_rss_bytes() / 1e6,
             outcome=outcome,

@@ -64,6 +64,8 @@ class Report:
     """Rows of the stream that were taken; the next session begins after them. None: not a stream."""
     skipped_rows: dict[str, int]
     """Each row counts once, in the epoch in which its shard joined."""
+    clipped_values: dict[str, int]
+    """By column: standardized numbers that were too far from the others. Each counts once."""
     forecast_rss_mb: float
     peak_rss_mb: float
     outcome: str

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 
 from streampgs.checks import understanding
 from streampgs.data.shards import catalog_at
-from streampgs.engine.worker import cursor_in
+from streampgs.engine.worker import clipped_in, cursor_in
 from streampgs.errors import RunError
 from streampgs.learn.lanes import Lanes
 from streampgs.order.cursor import Cursor
@@ -31,6 +32,8 @@ class SavedRun:
     cursor: Cursor
     rows_taken: int | None
     """Of a stream."""
+    clipped: dict[str, int]
+    """How many values of each column were clipped."""
 
     @property
     def paused(self) -> str | None:
@@ -41,7 +44,7 @@ class SavedRun:
             return None
         return (
             f"training was paused in epoch {epoch + 1} of {limits.epochs}; continue with: streampgs resume "
-            f"{self.folder.path}"
+            f"{quote(str(self.folder.path))}"
         )
 
     def catalog(self) -> Catalog | None:
@@ -58,7 +61,8 @@ def saved_run(run: Path) -> SavedRun:
     record = folder.run_record()
     checkpoint = folder.newest_checkpoint()
     if checkpoint is None or "lanes" not in checkpoint.sections:
-        resume = f"streampgs resume {run}" if record.stream is None else f"producer | streampgs resume {run} -"
+        resume = f"streampgs resume {quote(str(run))}"
+        resume = resume if record.stream is None else f"producer | {resume} -"
         raise RunError(f"run '{run}' has no model yet", f"train it first: {resume}")
     race, meter = Race(Lanes()), Meter()
     for stage in race.lanes, race, meter:
@@ -67,5 +71,12 @@ def saved_run(run: Path) -> SavedRun:
         worker = checkpoint.sections["worker"]
         taken = rows_taken(worker) if record.stream is not None else None
         return SavedRun(
-            folder, checkpoint, record.as_of(checkpoint.sections["run"]), race, meter, cursor_in(worker), taken
+            folder,
+            checkpoint,
+            record.as_of(checkpoint.sections["run"]),
+            race,
+            meter,
+            cursor_in(worker),
+            taken,
+            clipped_in(worker),
         )

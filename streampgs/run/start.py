@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from streampgs.checks import understanding
@@ -193,11 +194,13 @@ def _refuse_options_of_shards(sources: Sequence[str], growth: Growth) -> None:
 
 def _refuse_other_source(run: Path, record: RunRecord, stream: str | None, skip_taken: bool) -> None:
     if record.stream is not None and stream != STANDARD_INPUT:
-        raise OptionError(f"run '{run}' trains on a stream: name it with '-'", f"producer | streampgs resume {run} -")
+        raise OptionError(
+            f"run '{run}' trains on a stream: name it with '-'", f"producer | streampgs resume {quote(str(run))} -"
+        )
     if record.stream is None and (stream is not None or skip_taken):
         raise OptionError(
             f"run '{run}' trains on shards, not on '{stream}'" if stream else "--skip-taken without a stream",
-            f"streampgs resume {run} continues with them and with new shards in their folders",
+            f"streampgs resume {quote(str(run))} continues with them and with new shards in their folders",
         )
 
 

@@ -33,6 +33,7 @@ from streampgs.run.saver import Saver
 from streampgs.run.words import (
     announced,
     chosen_text,
+    clipped_notes,
     cross_validated_text,
     large_model_note,
     nothing_to_do,
@@ -113,10 +114,10 @@ class Trainer:
         if grown:
             self.models.take_in(form)
         self.models.form = form
-        skipped = self.worker.skipped if self.worker is not None else None
+        before_worker = self.worker
         self.worker = self._new_worker()
-        if skipped is not None:
-            self.worker.skipped = skipped
+        if before_worker is not None:
+            self.worker.continue_counts(before_worker)
 
     def _new_worker(self) -> Worker:
         worker = Worker(self.data.source(self.data.form.rules(self.models.features)), self.data.cursor)
@@ -136,9 +137,13 @@ class Trainer:
             self._save()
             return self.report(reached)
         epochs = [epoch for epoch in (limits.epochs, until_epoch) if epoch is not None]
+        clipped_before = set(worker.clipped)
         stopped_by = self._run(loop, worker, min(epochs, default=None))
+        clipped = {column: count for column, count in worker.clipped.items() if column not in clipped_before}
         for remark in self.data.remarks(worker.source):
             self.observer.note(remark)
+        for note in clipped_notes(clipped, worker.clipped_examples):
+            self.observer.note(note)
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 
 from streampgs.data.budget import BLOCKS_NEEDED, Forecast
 from streampgs.data.findings import unused_columns
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import KINDS
+from streampgs.encoding.kinds.number import Number
+from streampgs.encoding.scales import LARGEST_NUMBER
 from streampgs.errors import counted
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import learner_named
@@ -22,6 +25,7 @@ from streampgs.solvers import SOLVERS
 from streampgs.table.catalog import Catalog
 
 _NAMES_SHOWN = 6
+_CLIPPED_SHOWN = 5
 
 
 def shard_choices(
@@ -118,6 +122,19 @@ def _flag(spec: LaneSpec, name: str) -> str:
     return SOLVERS[spec.learner].options[name].flag.removeprefix("--")
 
 
+def clipped_notes(counts: Mapping[str, int], examples: Mapping[str, tuple[str, float]]) -> list[str]:
+    """What was clipped, by column: the columns with the most values."""
+    columns = sorted(counts, key=lambda name: (-counts[name], name))
+    notes = []
+    for name in columns[:_CLIPPED_SHOWN]:
+        example = f", such as {examples[name][1]:g} ({examples[name][0]})" if name in examples else ""
+        values = f"{counts[name]:,} values" if counts[name] > 1 else "1 value"
+        notes.append(f"column '{name}': {values} beyond {LARGEST_NUMBER:g} standard deviations clipped there{example}")
+    if len(columns) > _CLIPPED_SHOWN:
+        notes.append(f"values were also clipped in {counted(len(columns) - _CLIPPED_SHOWN, 'more column')}")
+    return notes
+
+
 def chosen_text(spec: LaneSpec) -> str:
     return ", ".join([spec.loss, *(f"{name} {value:.4g}" for name, value in spec.choices.items() if value is not None)])
 
@@ -136,8 +153,11 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
         f"{len(names)} {kind if len(names) == 1 else KINDS[kind].plural} ({_shortened(names)})"
         for kind, names in by_kind.items()
     ]
-    if any(column.scale for column in encoding.all_columns):
+    if any(column.scale for column in encoding.all_columns if column.kind == Number.name):
         parts.append("numbers standardized")
+    scaled = [column.name for column in encoding.all_columns if column.scale and column.kind != Number.name]
+    if scaled:
+        parts.append(f"also scaled: {_shortened(scaled)}")
     if encoding.has_hashed:
         words = sum(len(generation.words) for generation in encoding.generations)
         known = f"{words:,} known words, the others " if words else ""
@@ -150,12 +170,13 @@ def encoding_choices(encoding: Encoding) -> dict[str, str]:
 
 
 def resume_command(run: Path, on_stream: bool) -> str:
-    return f"producer | streampgs resume {run} -" if on_stream else f"streampgs resume {run}"
+    command = f"streampgs resume {quote(str(run))}"
+    return f"producer | {command} -" if on_stream else command
 
 
 def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
     """Why a run does not continue, and the command with which it does."""
-    resume = f"streampgs resume {run}"
+    resume = resume_command(run, on_stream=False)
     if limit == "epochs":
         assert limits.epochs is not None
         done = "1 epoch is" if limits.epochs == 1 else f"all {limits.epochs:,} epochs are"

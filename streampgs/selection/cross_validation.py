@@ -2,7 +2,8 @@
 
 A race judges candidates while they train, on rows they have not met yet. A small table has too few such rows, and too few
 steps, to tell candidates apart. Here every candidate is trained on the other folds for as many epochs as the run will
-take, and judged on each fold by the loss that the user asked for.
+take, and judged on each fold, by the loss that the user asked for if it estimates
+probabilities or numbers.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class CrossValidation:
     features: int
     epochs: int
     seed: int
+    at_best_scale: bool
 
     @property
     def judged(self) -> int:
@@ -108,7 +110,7 @@ class CrossValidation:
                 for candidate in candidates
                 for judgement in self._trained_and_judged([candidate], rows, fold, judged, held_out)
             ]
-        judge = Judge(lanes, self.targets, judged, held_out)
+        judge = Judge(lanes, self.targets, judged, held_out, self.at_best_scale)
         return [judge.judgement(place) for place in range(len(candidates))]
 
     def _train(self, lanes: Lanes, rows: NDArray[np.int64], fold: int) -> None:
@@ -124,11 +126,11 @@ class CrossValidation:
 
 def epochs_for(window: Window, lanes: int) -> int | None:
     """How many epochs each fold is trained for; None where cross-validation would take too long, or there is no table to
-    divide."""
+    divide. Half of the epochs of a run are enough to tell candidates apart."""
     work = max(1, window.entries * lanes)
     if not (window.is_whole_table and 2 <= window.rows <= _MOST_ROWS and work * _FEWEST_EPOCHS <= _MOST_WORK):
         return None
-    return max(_FEWEST_EPOCHS, min(default_epochs(window.rows), _USUAL_WORK // work))
+    return max(_FEWEST_EPOCHS, min(default_epochs(window.rows) // 2, _USUAL_WORK // work))
 
 
 def _mean(judgements: Sequence[Judgement], weights: Sequence[float]) -> Judgement:

@@ -2,14 +2,15 @@
 
 Two measures that cost nothing would mislead. The losses that the steps met on their way are of the last iterate, whose
 best σ is several times larger than that of the average which is returned. And a mean hinge loss may fall while accuracy
-falls with it, as σ shrinks all scores. So classifiers are compared by the logistic loss of their scores at the best
-scale: it ranks candidates as their accuracy after some epochs does, with far less noise.
+falls with it, as σ shrinks all scores. So candidates of such a loss, or of different ones, are compared by the logistic
+loss of their scores at the best scale: it ranks them as their accuracy after some epochs does, with far less noise. A loss
+that estimates probabilities wants the right scale, and is its own measure; so are those of regression.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +26,7 @@ from streampgs.reading.window import Window
 _FEWEST_ROWS, _MOST_ROWS = 512, 1 << 15
 WORST = 1e300  # for scores that left the range; finite, so that it can be saved
 # A constant is searched for among numbers up to this, as if a few more rows wanted 0.
-_FARTHEST, _HALVINGS, _PULL = 1024.0, 30, 1.0
+_NEAR, _FARTHEST, _EXACT, _MOST_STEPS, _PULL = 0.25, 1024.0, 1e-6, 60, 1.0
 _CENTRING_ROWS, _MOST_CENTRING_ROWS = 1 << 13, 1 << 18
 _SHARE = 32  # of the rows of a heat, one in so many is judged at a mark
 
@@ -39,10 +40,20 @@ class Judgement(NamedTuple):
     accuracy: float | None
 
 
+def at_best_scale(names: Iterable[str]) -> bool:
+    """Whether candidates of these losses are compared by the logistic loss at the best scale."""
+    losses = [LOSSES[name] for name in set(names)]
+    return all(loss.classifies for loss in losses) and (len(losses) > 1 or losses[0].probability is None)
+
+
 class Judge:
     """Judges candidates on some rows of a window."""
 
-    def __init__(self, lanes: Lanes, targets: Sequence[Target], window: Window, rows: NDArray[np.int64]) -> None:
+    def __init__(
+        self, lanes: Lanes, targets: Sequence[Target], window: Window, rows: NDArray[np.int64], at_best_scale: bool
+    ) -> None:
+        """`at_best_scale`: how merits are measured, see the function."""
+        self._at_best_scale = at_best_scale
         self._lanes, self._targets, self._window, self._rows = lanes, targets, window, rows
         self._touched = self._coordinates()
         self._weights = window.weights[rows] if window.weights.size else np.ones(len(rows))
@@ -71,8 +82,7 @@ class Judge:
             meant = labels_for(labels, spec)
             own = loss_sum_for(LOSSES[spec.loss])(scores[number], meant, self._weights, spec.shape)
             loss += spec.in_label_units(own)
-            measured = LOSSES[spec.loss].probability is None and classifies
-            merit += scaled_logistic_loss(scores[number], meant, self._weights) if measured else own
+            merit += scaled_logistic_loss(scores[number], meant, self._weights) if self._at_best_scale else own
             correct += float(self._weights[(scores[number] > 0.0) == (meant > 0.0)].sum())
         if self._targets[0].positive is not None:
             correct = count * float(self._weights[scores.argmax(axis=0) == labels].sum())
@@ -132,22 +142,23 @@ def labels_for(labels: NDArray[np.float64], spec: LaneSpec) -> NDArray[np.float6
 
 
 def _root(increasing: Callable[[float], float]) -> float:
-    """Where the function changes its sign; 0 if that is out of reach."""
-    low, high = -_FARTHEST, _FARTHEST
-    if not increasing(low) < 0.0 < increasing(high):
-        return 0.0
-    middle, reach = 0.0, 1.0
-    while reach < _FARTHEST:  # most roots are near 0
-        if increasing(-reach) <= 0.0 <= increasing(reach):
-            low, high = -reach, reach
-            break
+    """Where the function changes its sign, by false position (the Illinois rule); 0 if that is out of reach."""
+    reach = _NEAR
+    while reach < _FARTHEST and not increasing(-reach) <= 0.0 <= increasing(reach):
         reach *= 4.0
-    for _ in range(_HALVINGS):
-        middle = 0.5 * (low + high)
-        if increasing(middle) < 0.0:
-            low = middle
+    low, high, at_low, at_high = -reach, reach, increasing(-reach), increasing(reach)
+    if not at_low <= 0.0 <= at_high:
+        return 0.0
+    middle = math.inf
+    for _ in range(_MOST_STEPS):
+        before, middle = middle, (low * at_high - high * at_low) / (at_high - at_low)
+        found = increasing(middle)
+        if abs(middle - before) <= _EXACT or found == 0.0:
+            break
+        if found < 0.0:
+            low, at_low, at_high = middle, found, 0.5 * at_high
         else:
-            high = middle
+            high, at_high, at_low = middle, found, 0.5 * at_low
     return middle
 
 

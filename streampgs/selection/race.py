@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from streampgs.checks import Count, Positive, decode, encode, require
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import lane_spec
-from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
-from streampgs.selection.judge import Judge, Judgement, centring_rows, judged_rows, rows_to_judge
+from streampgs.selection.judge import Judge, Judgement, at_best_scale, centring_rows, judged_rows, rows_to_judge
 from streampgs.stage import Bundle
 
 _FIRST_HEAT_ROWS = 1 << 17
@@ -128,12 +128,9 @@ class Race:
         """Keep only the best candidate, by judgements made before its first step. Returns its number."""
         now = self.progress
         mark = Mark(now.heat_began, judged, *(list(column) for column in zip(*judgements, strict=True)))
-        names = {candidate.loss for candidate in self.candidates}
-        # Losses of labels in several units have no common mean; merits do, but they are blind to the scale of scores.
-        merits = mark.losses if len(names) == 1 and LOSSES[names.pop()].classifies else mark.merits
-        best = self._preferred(merits)
+        best = self._preferred(mark.merits)
         now.marks, now.left = [mark.of([best])], [best]
-        now.dropped = {str(n): Dropped(now.heat_began, merit) for n, merit in enumerate(merits) if n != best}
+        now.dropped = {str(n): Dropped(now.heat_began, merit) for n, merit in enumerate(mark.merits) if n != best}
         self._set_next_mark(now.heat_began)
         return best
 
@@ -147,6 +144,11 @@ class Race:
     def is_searching(self) -> bool:
         """Whether candidates are still to be dropped."""
         return self._heat() is not None
+
+    def judge_only_to_choose(self) -> None:
+        """Nobody wants to know how good a candidate is that has no rival."""
+        if len(self.progress.left) == 1:
+            self.judges_on, self.progress.next_mark = False, None
 
     def _heat(self) -> Heat | None:
         now = self.progress
@@ -171,7 +173,7 @@ class Race:
             judged, rows = window, rows_to_judge(window, row, wanted)
         else:
             judged, rows = self.validation, np.arange(min(self.validation.rows, wanted))
-        judge = Judge(self.lanes, self.targets, judged, rows)
+        judge = self._judge(judged, rows)
         results = [judge.judgement(place) for place in range(len(now.left))]
         mark = Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))
         now.marks = [*now.marks, mark][-_KEPT_MARKS:]
@@ -180,6 +182,9 @@ class Race:
             self._narrow(heat, rows_done)
         self._set_next_mark(rows_done)
         return narrows
+
+    def _judge(self, window: Window, rows: NDArray[np.int64]) -> Judge:
+        return Judge(self.lanes, self.targets, window, rows, at_best_scale(each.loss for each in self.candidates))
 
     def _merits(self) -> list[float]:
         """Of each candidate that is left, over the later half of the marks."""
@@ -230,8 +235,8 @@ class Race:
     def centre(self, window: Window) -> None:
         """Let the leader's constants move freely: the regularizer holds the intercept back, and averages of the scores of
         a rare class are too low. Uses the rows of the window, trained on or not."""
-        rows = np.arange(min(window.rows, centring_rows(window)))
-        judge = Judge(self.lanes, self.targets, window, rows)
+        rows = np.arange(min(window.different_rows, centring_rows(window)))
+        judge = self._judge(window, rows)
         for lane in self.leading_lanes():
             if self.lanes.specs[lane].intercept != 0.0:
                 self.lanes.constants[lane] = judge.best_constant(lane)
@@ -239,7 +244,7 @@ class Race:
     def look(self) -> tuple[float, float | None]:
         """Loss and accuracy of the leader on all validation rows; the race does not use them."""
         assert self.validation is not None
-        judge = Judge(self.lanes, self.targets, self.validation, np.arange(self.validation.rows))
+        judge = self._judge(self.validation, np.arange(self.validation.rows))
         judgement = judge.judgement(self.leader())
         return judgement.loss, judgement.accuracy
 

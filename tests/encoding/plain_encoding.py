@@ -71,6 +71,8 @@ def plain_learn(
             found.standards[spec.name, 0] = standard([value for value in known if math.isfinite(value)])
     for spec in found.of_role("list"):
         _learn_list(found, spec, [row[spec.name] for row in sample])
+    for spec in found.of_role("weighed", "vector"):
+        _learn_factor(found, spec, [row[spec.name] for row in sample])
     if options.vocabulary:
         counts: Counter[tuple[int, int]] = Counter()
         for spec in found.of_role(*HASHED):
@@ -137,9 +139,32 @@ def _learn_list(found: PlainEncoding, spec: Spec, lists: list[Any]) -> None:
     ]
     sizes_of_columns = [root(sum(Fraction(v) ** 2 for v in column) / len(column)) for column in columns if any(column)]
     wild = bool(sizes_of_columns) and max(sizes_of_columns) > 100.0 * min(sizes_of_columns)
-    if found.options.standardize == "on" or (found.options.standardize == "auto" and wild):
+    if found.options.standardize == "on" or (
+        found.options.standardize == "auto" and (wild or (len(found.specs) > 1 and out_of_scale(sizes_of_columns)))
+    ):
         for k, column in enumerate(columns):
             found.standards[spec.name, k] = standard(column)
+
+
+def out_of_scale(sizes: list[float]) -> bool:
+    """Much larger or smaller than the standardized numbers next to it."""
+    return bool(sizes) and (max(sizes) > 3.0 or math.sqrt(sum(size**2 for size in sizes)) < 0.03)
+
+
+def _learn_factor(found: PlainEncoding, spec: Spec, cells: list[Any]) -> None:
+    """One number for all values of maps or vectors."""
+    values = [
+        value
+        for cell in cells
+        for value in ([pair[1] for pair in cell or []] if spec.role == "weighed" else (cell or ([], []))[1])
+        if value and math.isfinite(value)
+    ]
+    if not values or found.options.standardize == "off":
+        return
+    size = root(sum(Fraction(value) ** 2 for value in values) / len(values))
+    each = max(1, round(len(values) / len(cells)))
+    if found.options.standardize == "on" or (len(found.specs) > 1 and out_of_scale([size] * each)):
+        found.standards[spec.name, 0] = (0.0, 1.0 / size)
 
 
 # Strings.
@@ -213,7 +238,8 @@ def bag_of(plain: PlainEncoding, spec: Spec, row: Values) -> Row:
         found: Row = {}
         for key, pair in zip(strings_of(plain, spec, row)[0], row[spec.name] or [], strict=True):
             feature, sign = feature_of(plain, key)
-            found[feature] = found.get(feature, 0.0) + sign * (0.0 if pair[1] is None else pair[1])
+            value = 0.0 if pair[1] is None else scaled(pair[1], *plain.standards.get((spec.name, 0), (0.0, 1.0)))
+            found[feature] = found.get(feature, 0.0) + sign * value
         return found
     parts = []
     for keys in strings_of(plain, spec, row):
@@ -265,9 +291,10 @@ def plain_encode(plain: PlainEncoding, row: Values) -> Row | int:
         indices, values = row[spec.name] if row[spec.name] is not None else ([], [])
         if len(indices) != len(values):
             return LENGTHS_DIFFER
+        factor = plain.standards.get((spec.name, 0), (0.0, 1.0))
         found.append(
             {
-                ("vector", index): math.nan if value is None else value
+                ("vector", index): math.nan if value is None else scaled(value, *factor)
                 for index, value in zip(indices, values, strict=True)
             }
         )
@@ -306,4 +333,7 @@ def _list(plain: PlainEncoding, spec: Spec, values: list[float | None] | None) -
 
 
 def scaled(value: float, centre: float, scale: float) -> float:
-    return value if not math.isfinite(value) else (value - centre) * scale
+    if not math.isfinite(value):
+        return value
+    found = (value - centre) * scale
+    return found if (centre, scale) == (0.0, 1.0) else min(8.0, max(-8.0, found))

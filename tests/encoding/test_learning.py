@@ -58,7 +58,7 @@ def test_columns_of_numbers_get_mean_0_and_spread_1(standardize):
 
 def test_lists_of_numbers_are_scaled_if_their_scales_differ_widely():
     wild = np.stack([column_of_scale(scale, seed=k) + scale for k, scale in enumerate(SCALES)], axis=1)
-    alike = np.stack([column_of_scale(scale, seed=k) for k, scale in enumerate([1.0, 3.0, 50.0])], axis=1)
+    alike = np.stack([column_of_scale(scale, seed=k) for k, scale in enumerate([0.02, 0.5, 1.5])], axis=1)
     arrays = {name: pa.array(list(rows), pa.list_(pa.float64())) for name, rows in (("wild", wild), ("alike", alike))}
     found = matrix_of(taught(arrays), arrays)
     assert found[:, : len(SCALES)].mean(axis=0) == pytest.approx(0.0, abs=1e-6)

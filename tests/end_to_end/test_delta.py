@@ -86,6 +86,10 @@ def test_partition_columns_are_columns_of_the_logs_types(tmp_path: Path) -> None
         **{"day": "number", "place": "category", "rate": "number"},
     }
     assert evaluate(model, [str(table)]) == evaluate(model, [str(files)])
+    for where in ("day is null", "place = '17' or rate > 3", "x0 > 0"):
+        some = evaluate(model, [str(table)], where=where)
+        assert some == evaluate(model, [str(files)], where=where)
+        assert 0 < some["left_out"] < 4 * ROWS
     for column in ("day", "rate", "place"):
         by_log, by_file = (evaluate(model, [str(data)], by=column)["by"] for data in (table, files))
         assert len(by_log["groups"]) > 1

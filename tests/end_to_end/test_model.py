@@ -122,7 +122,7 @@ def test_weights_count_like_copies(tables: Tables, tmp_path: Path) -> None:
     weighted = pa.table({"label": labels, "features": lists, "w": weights})
     copies = np.repeat(np.arange(400), weights)
     pq.write_table(weighted, tmp_path / "weighted.parquet")
-    pq.write_table(weighted.take(copies), tmp_path / "copied.parquet")
+    pq.write_table(weighted.drop_columns("w").take(copies), tmp_path / "copied.parquet")
     # Weights multiply a row's loss and the mean is over rows, so sigma is scaled by the mean weight.
     ratio = weights.mean()
     streampgs.train(tmp_path / "weighted.parquet", run=tmp_path / "a", weight="w", sigma=0.01 * ratio, epochs=400)

@@ -22,6 +22,7 @@ from pyarrow import csv
 
 import streampgs
 from streampgs import files
+from streampgs.evaluation import evaluate
 from streampgs.prediction import predict
 from tests.end_to_end.conftest import streampgs as command
 
@@ -162,6 +163,33 @@ def test_predictions_have_the_type_of_the_labels(name: str, tmp_path: Path) -> N
     assert set(found.to_pylist()) <= set(values.tolist())
     assert np.mean(np.array(found.to_pylist()) == np.asarray(values)[chosen]) > 0.8
     assert model.predict(frame).tolist() == found.to_pylist()
+
+
+def test_predictions_of_several_labels_have_the_type_of_each(tmp_path: Path) -> None:
+    frame = people(800)
+    frame["old"] = np.where(frame["age"] > 50, "old", "young")
+    frame["roman"] = (frame["city"] == "Rome").astype(int)
+    frame["side"] = np.where(frame["age"] > 40, 1, -1)
+    frame.to_parquet(tmp_path / "data.parquet")
+    labels = ["buys", "old", "roman", "side"]
+    streampgs.train(str(tmp_path / "data.parquet"), run=tmp_path / "run", label=labels, epochs=2)
+    model = streampgs.Model.load(tmp_path / "run")
+    predict(model, [str(tmp_path / "data.parquet")], tmp_path / "out.parquet")
+    found = pq.read_table(tmp_path / "out.parquet")
+    in_memory = model.predict(frame)
+    for number, label in enumerate(labels):
+        column = found[f"prediction_{label}"]
+        assert str(column.type) == {"buys": "bool", "old": "string"}.get(label, "int64")
+        assert set(column.to_pylist()) == set(frame[label].tolist())
+        assert np.mean(np.array(column.to_pylist()) == frame[label]) > 0.8
+        assert in_memory[:, number].tolist() == column.to_pylist()
+    evaluated = evaluate(model, [str(tmp_path / "data.parquet")])
+    assert [one["classes"] for one in evaluated["labels"].values()] == [
+        [False, True],
+        ["old", "young"],
+        [0, 1],
+        [-1, 1],
+    ]
 
 
 @pytest.mark.parametrize(

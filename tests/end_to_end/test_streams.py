@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,6 +24,7 @@ import streampgs
 from streampgs.errors import DataError, RunError
 from streampgs.inspection import inspect_run
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
+from streampgs.reading import mixed_window
 from streampgs.run import start as trainer
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.seal import read_sealed
@@ -43,7 +45,7 @@ def with_bad_rows(table: pa.Table) -> pa.Table:
 
 
 def table_of(tables: Tables, kind: str) -> pa.Table:
-    if kind == "mixed":
+    if kind.startswith("mixed"):
         return mixed(3_000)
     paths = sorted(tables.path(kind.removesuffix(" with bad rows"), "arrow").glob("*.arrow"))
     table = pa.concat_tables(pa.ipc.open_file(pa.memory_map(str(path))).read_all() for path in paths)
@@ -55,6 +57,7 @@ CASES: dict[str, dict[str, Any]] = {
     "sparse with bad rows": {"on_bad_row": "skip", "batch": 5, "returns": "average", "replay": 0.5},
     "dense": {"p": 1.8, "replay": 3.0},
     "mixed": {"encoding": EncodingOptions(text=("text",)), "replay": 1.0, "threads": 2},
+    "mixed, some rows": {"where": "age > 35 and city != 'city 3'", "label": "label = 'yes'", "replay": 1.0},
     "regression": {"loss": "squared", "sigma": 1e-3, "replay": 0.0},
 }
 
@@ -131,6 +134,8 @@ def test_new_rows_are_trained_on_once_and_mixed_with_replayed_ones(
     assert 1.3 * ROWS < unpaused["sparse"].rows < 1.5 * ROWS
     assert 2.0 * ROWS < unpaused["dense"].rows < 4.0 * ROWS
     assert unpaused["sparse with bad rows"].skipped_rows == {"label null": len(range(5, ROWS, 97))}
+    selected = mixed(3_000).filter((pc.field("age") > 35) & (pc.field("city").cast(pa.string()) != "city 3")).num_rows
+    assert unpaused["mixed, some rows"].skipped_rows == {"left out by --where": 3_000 - selected}
 
 
 @pytest.fixture(scope="module")
@@ -412,3 +417,23 @@ def test_the_output_shows_how_to_continue_a_stream(tables: Tables, tmp_path: Pat
     for checkpoint in run.glob("checkpoint-*"):
         checkpoint.unlink()
     assert f"producer | streampgs resume {run} -" in command("inspect", run).err
+
+
+def test_a_window_ends_when_too_many_rows_were_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a condition that is hardly ever fulfilled would fill the memory with the numbers of these rows."""
+    monkeypatch.setattr(mixed_window, "_MOST_LEFT_OUT", 40)
+    noted = []
+    finish = mixed_window.MixedWindow.finish
+    monkeypatch.setattr(
+        mixed_window.MixedWindow,
+        "finish",
+        lambda self, plan: (noted.append(len(self.bad_numbers)), finish(self, plan))[1],
+    )
+    options = {"where": "city = 'city 3'", "replay": 0.0, "sigma": 1e-3}
+    table = mixed(3_000)
+    whole = train(written(table, [700]), tmp_path / "whole", **options)
+    assert max(noted) == 40
+    assert whole.rows + sum(whole.skipped_rows.values()) == whole.stream_rows == 3_000
+    train(written(table, [301]), tmp_path / "paused", Limits(rows=whole.rows // 2), **options)
+    again = resume(written(table, [99]), tmp_path / "paused", skip_taken=True)
+    assert (again.dual_sha256, again.skipped_rows) == (whole.dual_sha256, whole.skipped_rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 import subprocess
 import sys
@@ -139,12 +140,21 @@ def test_a_weight_counts_like_repeated_rows(estimator: Any, as_rows: Any) -> Non
     assert bits(weighted) != bits(clone(estimator).fit(as_rows(MATRIX), LABELS))
 
 
-def test_rows_of_mixed_tables_of_weight_0_are_left_out() -> None:
+@pytest.mark.parametrize("container", [lambda t: t, pl.from_pandas])
+def test_rows_of_mixed_tables_of_weight_0_are_left_out(container: Any) -> None:
     table, labels = mixed_table()
-    table.loc[:9, "color"] = "pink"
-    weights = np.ones(len(table))
-    weights[:10] = 0.0
-    assert bits(StreamClassifier().fit(table, labels, weights)) == bits(StreamClassifier().fit(table[10:], labels[10:]))
+    table.loc[::7, "color"] = "pink"
+    weights = np.arange(len(table)) % 7 != 0
+    without = StreamClassifier().fit(container(table[weights]), labels[weights])
+    assert bits(StreamClassifier().fit(container(table), labels, weights)) == bits(without)
+
+
+def test_the_encoding_of_a_large_sorted_table_is_learned_from_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streampgs.estimators.features._SAMPLE_ROWS", 1024)
+    table = pl.DataFrame({"size": np.arange(8000.0), "kind": ["a", "b"] * 4000})
+    model = StreamRegressor(epochs=1, sigma=1e-3).fit(table, np.arange(8000.0))
+    numbers = next(column for column in model._fitted.features.encoding.columns if column.name == "size")
+    assert numbers.centre[0] == pytest.approx(4000.0, rel=0.2)
 
 
 def test_random_state_decides_the_order() -> None:
@@ -281,6 +291,19 @@ def test_a_column_of_labels_is_flattened_with_a_warning() -> None:
         assert bits(StreamClassifier().fit(MATRIX, LABELS[:, None])) == bits(StreamClassifier().fit(MATRIX, LABELS))
 
 
+def test_judging_that_chooses_nothing_is_left_out_and_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    grades = np.arange(ROWS) % 3
+    expected = bits(StreamClassifier().fit(MATRIX, grades))
+    judged = []
+    race = "streampgs.selection.race.Race"
+    monkeypatch.setattr(f"{race}.judge", lambda *_: judged.append(1))
+    assert bits(StreamClassifier().fit(MATRIX, grades)) == expected
+    assert judged == []
+    monkeypatch.undo()
+    monkeypatch.setattr(f"{race}.judge_only_to_choose", lambda _: None)
+    assert bits(StreamClassifier().fit(MATRIX, grades)) == expected
+
+
 # Side effects.
 
 
@@ -293,6 +316,14 @@ def test_rows_in_memory_leave_no_files_and_no_threads(tmp_path: Path, monkeypatc
     StreamClassifier().fit(table, labels).partial_fit(table, labels)
     assert threading.active_count() == threads
     assert list(tmp_path.iterdir()) == []
+
+
+def test_threads_are_deterministic_and_end() -> None:
+    rows, labels = numbers(60_000)
+    fits = [StreamClassifier(sigma=1e-4, threads=2).fit(rows, labels) for _ in range(2)]
+    assert bits(fits[0]) == bits(fits[1]) != bits(StreamClassifier(sigma=1e-4).fit(rows, labels))
+    gc.collect()
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("streampgs")]
 
 
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])

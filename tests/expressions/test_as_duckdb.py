@@ -49,8 +49,8 @@ def _table() -> pa.Table:
     )
 
 
-_TABLE = _table()
-_CHECKED = [
+TABLE = _table()
+CHECKED = [
     "whole > 15", "not whole > 15", "whole in (15, 16, 99)", "whole not in (15)", "whole between 1 and 15",
     "whole not between 1 and 15", "part = 0.1", "single = 0.5", "single > 0.1", "price >= 1.5", "huge = 18446744073709551615",
     "huge % 10 = 5", "flag", "not flag", "flag = true", "flag and whole > 1", "flag or whole > 1", "name = 'it''s'",
@@ -74,7 +74,7 @@ _CHECKED = [
 def database():
     with duckdb.connect() as connection:
         connection.execute("SET ieee_floating_point_ops = false; SET error_on_division_by_zero = false")
-        connection.register("rows", _TABLE)
+        connection.register("rows", TABLE)
         yield connection
 
 
@@ -83,11 +83,11 @@ def _theirs(database, text: str) -> list:
 
 
 def _ours(text: str) -> list:
-    columns = {name: _TABLE.column(name).combine_chunks() for name in _TABLE.column_names}
+    columns = {name: TABLE.column(name).combine_chunks() for name in TABLE.column_names}
     return condition(text).values(columns, _ROWS).cast(pa.bool_()).to_pylist()
 
 
-@pytest.mark.parametrize("text", _CHECKED)
+@pytest.mark.parametrize("text", CHECKED)
 def test_the_values_are_those_of_duckdb(database, text):
     assert _ours(text) == _theirs(database, text)
 

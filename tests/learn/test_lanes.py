@@ -299,7 +299,8 @@ def picked(lanes, kept):
             continue
         columns = [section.arrays[f"{group}.{name}"][..., column : column + 1] for group, column in places]
         arrays[f"0.{name}"] = np.concatenate(columns, axis=-1)
-    values = {**section.values, "specs": [section.values["specs"][lane] for lane in kept]}
+    of_lanes = {name: [section.values[name][lane] for lane in kept] for name in ("specs", "constants")}
+    values = {**section.values, **of_lanes}
     other = Training([])
     other.lanes.restore(Bundle(values, arrays))
     return other

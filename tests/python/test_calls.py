@@ -187,6 +187,14 @@ def test_validation_rows_may_be_in_memory(tmp_path: Path) -> None:
     assert streampgs.resume(tmp_path / "b", epochs=3, progress=False).judged_loss is not None
 
 
+def test_labels_of_an_expression_may_be_an_array(tmp_path: Path) -> None:
+    streampgs.train(FRAME[["size", "city"]], label="size > 40", run=tmp_path / "run", **OPTIONS)
+    found = streampgs.evaluate(tmp_path / "run", OTHER[["size", "city"]])
+    assert streampgs.evaluate(tmp_path / "run", OTHER[["city"]], OTHER["size"] > 40) == found
+    with pytest.raises(OptionError, match="the expression 'size > 40'"):
+        streampgs.resume(tmp_path / "run", add=(OTHER[["city"]], OTHER["size"] > 40))
+
+
 def test_a_run_on_files_may_have_validation_rows_in_memory(tmp_path: Path) -> None:
     FRAME.to_parquet(tmp_path / "data.parquet", index=False)
     options = {**OPTIONS, "sigma": (1e-2, 1e-4), "label": "late", "validation": OTHER}
@@ -234,7 +242,9 @@ def test_rows_that_could_not_join_leave_the_run_as_it_was(tmp_path: Path) -> Non
         (lambda run: streampgs.train(X, Y, run=run / "new", progress="loud"), "progress='loud' is unknown"),
         (lambda run: streampgs.resume(run, add=X), r"add is a matrix without labels\n.*add=\(X, y\)"),
         (lambda run: streampgs.resume(run, epochs="many"), "epochs='many' is not"),
-        (lambda run: streampgs.evaluate(run, X), r"label"),
+        (lambda run: streampgs.evaluate(run, X), r"the rows in memory have no label column 'label'\n.*labels="),
+        (lambda run: streampgs.evaluate(run, X[:0], Y[:0]), "the table in memory has no rows"),
+        (lambda run: streampgs.train(X[:0], Y[:0], run=run / "new"), "the table in memory has no rows"),
         (lambda run: streampgs.evaluate(run, X, Y, offset=X[:, 0]), "offset for a model that was trained without"),
         (lambda run: streampgs.evaluate(run, "*.parquet", Y), "label in addition to files"),
         (lambda run: streampgs.predict(run, X, "out.xlsx"), r"out='out\.xlsx' does not end in"),

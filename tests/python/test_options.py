@@ -93,6 +93,7 @@ def test_signature_and_help_list_every_option(name: str) -> None:
     for option in set(options) - own:
         assert parameters[option].kind is inspect.Parameter.KEYWORD_ONLY
         assert parameters[option].default == defaults[option]
+    assert name != "train" or parameters["run"].default is inspect.Parameter.empty
     assert not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     text = pydoc.render_doc(function, renderer=pydoc.plaintext)
     assert "--" not in text

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 import streampgs
-from streampgs.progress import LineObserver, NotebookObserver, PythonObserver, SilentObserver, observer_for
+from streampgs.kernels import compiling
+from streampgs.progress import LineObserver, NotebookObserver, PythonObserver, SilentObserver, observer_for, shown
 from streampgs.run.report import Report, Status
 
 X = np.random.default_rng(0).standard_normal((3000, 5))
@@ -78,7 +79,8 @@ def test_a_script_shows_notes_only(tmp_path: Path, capfd: pytest.CaptureFixture[
     report = trained(tmp_path / "run")
     out, err = capfd.readouterr()
     assert out == ""
-    assert err.splitlines() == [f"note: {note}" for note in report.notes]
+    notes = [line for line in err.splitlines() if compiling.NOTE not in line]  # if the loops were not on disk
+    assert notes == [f"note: {note}" for note in report.notes]
     assert report.notes
 
 
@@ -109,6 +111,17 @@ def test_auto_chooses_by_the_place(notebook: list[Any], monkeypatch: pytest.Monk
     assert type(observer_for("auto")) is PythonObserver
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     assert type(observer_for("auto")) is LineObserver
+
+
+def test_compilation_is_noted_once(capfd: pytest.CaptureFixture[str]) -> None:
+    before = [*compiling.listeners]
+    with shown("auto"):
+        compiling.tell()
+        compiling.tell()
+    with shown(False):
+        compiling.tell()
+    assert capfd.readouterr().err.count(compiling.NOTE) == 1
+    assert compiling.listeners == before
 
 
 def test_a_report_is_a_few_lines_and_a_table(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ where its features are and how they get into a row:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
@@ -23,6 +23,7 @@ from streampgs.checks import require
 from streampgs.encoding import types
 from streampgs.encoding.codebook import NO_OFFSETS, Codebook, Tokens
 from streampgs.encoding.feature_names import Named
+from streampgs.encoding.scales import LARGEST_NUMBER, factor
 from streampgs.kernels.encoder_loop import merged_bags, side_by_side
 from streampgs.options import EncodingOptions
 
@@ -61,6 +62,39 @@ class Column:
         return self.parts or (self.name,)
 
 
+@dataclass(frozen=True)
+class RowMarks:
+    """What encoding finds out about the rows of a batch."""
+
+    faults: NDArray[np.uint8]
+    """The reason if a row cannot be used; 0: none is known."""
+    clipped: NDArray[np.uint8]
+    """1 where a number of the row was clipped."""
+    examples: dict[str, tuple[int, float]]
+    """By column: the first row of the batch with a clipped value, and that value."""
+
+    @staticmethod
+    def of(rows: int) -> RowMarks:
+        return RowMarks(np.zeros(rows, np.uint8), np.zeros(rows, np.uint8), {})
+
+    def clip(
+        self, column: str, numbers: NDArray[np.float64], given: NDArray[Any], rows: NDArray[np.int64] | None = None
+    ) -> None:
+        """Clip standardized numbers in place. `given`: the table's values; `rows`: the row of each entry (of each line of
+        a matrix), if they are not numbered as in the batch. NaN and infinite values stay, as they are faults."""
+        low, high = numbers.min(initial=0.0), numbers.max(initial=0.0)
+        if low >= -LARGEST_NUMBER and high <= LARGEST_NUMBER:  # false for NaN
+            return
+        wild = (np.abs(numbers) > LARGEST_NUMBER) & np.isfinite(given)
+        places = np.nonzero(wild)
+        if not len(places[0]):
+            return
+        numbers[places] = np.copysign(LARGEST_NUMBER, numbers[places])
+        marked = places[0] if rows is None else rows[places[0]]
+        self.clipped[marked] = 1
+        self.examples.setdefault(column, (int(marked[0]), float(given[places][0])))
+
+
 class Kind:
     """One kind of column."""
 
@@ -79,6 +113,8 @@ class Kind:
     """More such options, which change how a column is encoded: the types that each needs one of, and the remedy."""
     fault: ClassVar[int | None] = None
     """The reason if a row cannot be encoded."""
+    scales: ClassVar[bool] = False
+    """All values may be multiplied by one number; kinds that have a fixed number of features scale each on its own."""
     made_of: ClassVar[tuple[int, ...]] = (0,)
     """How many columns may be named in `Column.parts`."""
     reads_dictionaries: ClassVar[bool] = False
@@ -94,7 +130,8 @@ class Kind:
         """Whether a shard's column of this type can be encoded."""
         return holds in (column.holds, types.NULL)
 
-    def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays]) -> Column:
+    def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
+        """`alone`: the table has no other columns, whose scales could be compared with those of this one."""
         return column
 
     def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
@@ -111,7 +148,9 @@ class Kind:
 
     def check(self, column: Column) -> None:
         """ValueError if a stored column cannot be encoded safely."""
-        plain = Column(column.name, column.kind, column.holds, column.parts)
+        scale = column.scale if self.scales else ()
+        plain = Column(column.name, column.kind, column.holds, column.parts, 1, (0.0,) * len(scale), scale)
+        require(len(scale) <= 1, f"column '{column.name}' with {len(scale)} scales")
         require(column == plain, f"column '{column.name}' with numbers that its kind does not have")
 
 
@@ -121,7 +160,7 @@ class NumberKind(Kind):
     section = COMPACT
     """COMPACT: zeros have no entry in a sparse row; BLOCK: every value has one."""
 
-    def fill(self, column: Column, array: pa.Array, out: NDArray[np.float32], faults: NDArray[np.uint8]) -> None:
+    def fill(self, column: Column, array: pa.Array, out: NDArray[np.float32], marks: RowMarks) -> None:
         """Write out[row, place]."""
         raise NotImplementedError
 
@@ -174,13 +213,42 @@ class CodeKind(StringKind):
 class BagKind(StringKind):
     """Any number of strings a row."""
 
-    def bag(self, book: Codebook, column: Column, array: pa.Array) -> Entries:
+    def bag(self, book: Codebook, column: Column, array: pa.Array, marks: RowMarks) -> Entries:
         raise NotImplementedError
 
 
 def arrays_of(sample: Sequence[Arrays], name: str) -> Iterator[pa.Array]:
     """The arrays of a column, from the batches that have it."""
     return (array for batch in sample if (array := types.leaf_if_there(batch, name)) is not None)
+
+
+def scaled(
+    column: Column,
+    options: EncodingOptions,
+    parts: Sequence[NDArray[np.float64]],
+    sample: Sequence[Arrays],
+    alone: bool,
+) -> Column:
+    """The column with one factor for all its values, if `--standardize` wants one, or if they are of another scale than
+    other columns. `parts`: the values in the sample."""
+    if options.standardize == "off" or (options.standardize == "auto" and alone):
+        return column
+    values = np.concatenate([np.empty(0), *parts])
+    values = values[np.isfinite(values)]
+    rows = sum(len(next(iter(batch.values()))) for batch in sample)
+    found = factor(values, np.count_nonzero(values) / max(1, rows), options.standardize == "on")
+    return column if found is None else replace(column, centre=(0.0,), scale=(found,))
+
+
+def scaled_values(
+    column: Column, values: NDArray[Any], given: NDArray[Any], offsets: NDArray[np.int64], marks: RowMarks
+) -> NDArray[np.float32]:
+    """The values of sparse rows, multiplied by the factor of the column."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if column.scale:
+            values = values * column.scale[0]
+            marks.clip(column.name, values, given, np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)))
+        return values.astype(np.float32)
 
 
 def is_there(column: Column, arrays: Arrays) -> bool:

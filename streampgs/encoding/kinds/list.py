@@ -10,9 +10,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
-from streampgs.encoding.kinds.kind import BLOCK, Arrays, Column, NumberKind, arrays_of
-from streampgs.encoding.kinds.number import standard
+from streampgs.encoding.kinds.kind import BLOCK, Arrays, Column, NumberKind, RowMarks, arrays_of
 from streampgs.encoding.rows import WIDTH_DIFFERS
+from streampgs.encoding.scales import is_out_of_scale, standard
 from streampgs.errors import DataError
 from streampgs.options import EncodingOptions
 
@@ -25,7 +25,7 @@ class List(NumberKind):
     takes = (types.LIST,)
     fault = WIDTH_DIFFERS
 
-    def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays]) -> Column:
+    def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
         matrices: list[NDArray[np.float64]] = []
         width: int | None = None
         for array in arrays_of(sample, column.name):
@@ -44,7 +44,7 @@ class List(NumberKind):
         found = replace(column, width=width + options.null_flags, null_flag=options.null_flags)
         matrix = np.concatenate(matrices)
         matrix = np.where(np.isfinite(matrix), matrix, np.nan)
-        if options.standardize == "off" or (options.standardize == "auto" and not _is_wild(matrix)):
+        if not _is_standardized(matrix, options.standardize, alone):
             return found
         standards = [standard(values[~np.isnan(values)]) for values in matrix.T]
         return replace(found, centre=tuple(c for c, _ in standards), scale=tuple(s for _, s in standards))
@@ -52,7 +52,7 @@ class List(NumberKind):
     def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
         return any(np.diff(types.lists_of(array)[0]).any() for array in arrays_of(sample, column.name))
 
-    def fill(self, column: Column, array: pa.Array, out: NDArray[np.float32], faults: NDArray[np.uint8]) -> None:
+    def fill(self, column: Column, array: pa.Array, out: NDArray[np.float32], marks: RowMarks) -> None:
         width = self.values_per_row(column)
         offsets, child = types.lists_of(array)
         values, child_nulls, nulls = types.numbers_of(child), types.nulls_of(child), types.nulls_of(array)
@@ -61,7 +61,7 @@ class List(NumberKind):
         whole = bool(usable.all())
         if not whole:
             unusable = ~usable if nulls is None else ~usable & ~nulls
-            faults[unusable & (faults == 0)] = WIDTH_DIFFERS
+            marks.faults[unusable & (marks.faults == 0)] = WIDTH_DIFFERS
             out[~usable, :width] = 0.0
             kept = np.repeat(usable, lengths)
             values = values[kept]
@@ -69,9 +69,11 @@ class List(NumberKind):
         matrix = values.reshape(-1, width)
         with np.errstate(over="ignore", invalid="ignore"):
             if column.scale:
-                matrix = (matrix - np.asarray(column.centre)) * np.asarray(column.scale)
+                given, matrix = matrix, (matrix - np.asarray(column.centre)) * np.asarray(column.scale)
             if child_nulls is not None:
                 matrix = np.where(child_nulls.reshape(-1, width), 0.0, matrix)
+            if column.scale:
+                marks.clip(column.name, matrix, given, None if whole else np.flatnonzero(usable))
             out[slice(None) if whole else usable, :width] = matrix
         if column.null_flag:
             out[:, width] = 0.0 if nulls is None else nulls
@@ -81,12 +83,19 @@ class List(NumberKind):
         return f"{column.name} is null" if is_flag else f"{column.name}[{place}]"
 
 
-def _is_wild(matrix: NDArray[np.float64]) -> bool:
-    """Whether positions differ so much in scale, or are so far off zero, that training would suffer."""
+def _is_standardized(matrix: NDArray[np.float64], standardize: str, alone: bool) -> bool:
+    if standardize != "auto":
+        return standardize == "on"
+    sizes = _sizes(matrix)
+    is_wild = bool(sizes.size and sizes.max() / _WILD_RATIO > sizes.min())
+    return is_wild or (not alone and is_out_of_scale(sizes))
+
+
+def _sizes(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The root mean square of each position that is not always 0."""
     known = np.count_nonzero(~np.isnan(matrix), axis=0)
     sizes = np.abs(np.where(np.isnan(matrix), 0.0, matrix))
     largest = sizes.max(axis=0, initial=0.0)
     filled = largest > 0.0
     squares = np.sum((sizes[:, filled] / largest[filled]) ** 2, axis=0)  # of the ratios: squares may leave the range
-    size = largest[filled] * np.sqrt(squares / (known[filled] + 1.0))
-    return bool(size.size and size.max() / _WILD_RATIO > size.min())
+    return np.asarray(largest[filled] * np.sqrt(squares / (known[filled] + 1.0)))

@@ -12,12 +12,11 @@ from numpy.typing import NDArray
 
 from streampgs.checks import require
 from streampgs.encoding import types
-from streampgs.encoding.kinds.kind import Arrays, Column, NumberKind, arrays_of, matches
+from streampgs.encoding.kinds.kind import Arrays, Column, NumberKind, RowMarks, arrays_of, matches
+from streampgs.encoding.scales import standard
 from streampgs.options import EncodingOptions
 
 CYCLES = {"hour of day": 86400.0, "day of week": 7 * 86400.0, "day of year": 365.2425 * 86400.0}
-_MOSTLY_ZERO = 0.1
-_SMALLEST = float(np.finfo(np.float64).tiny)  # the reciprocal of a smaller number may not be finite
 
 
 class Number(NumberKind):
@@ -25,7 +24,7 @@ class Number(NumberKind):
     takes = (types.NUMBER, types.TIME, types.ZONED)
     modifiers: ClassVar = {"cyclic": ((types.TIME, types.ZONED), "it is for dates and timestamps")}
 
-    def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays]) -> Column:
+    def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
         cyclic = matches(column.name, options.cyclic)
         found = replace(column, width=_width(cyclic, options.null_flags), null_flag=options.null_flags, cyclic=cyclic)
         if options.standardize == "off":
@@ -40,14 +39,18 @@ class Number(NumberKind):
     def values_per_row(self, column: Column) -> int:
         return 1
 
-    def fill(self, column: Column, array: pa.Array, out: NDArray[np.float32], faults: NDArray[np.uint8]) -> None:
+    def fill(self, column: Column, array: pa.Array, out: NDArray[np.float32], marks: RowMarks) -> None:
         array = types.undictionaried(array)
         values, nulls = types.numbers_of(array), types.nulls_of(array)
         # Rows are checked for infinity and NaN where they are placed.
         with np.errstate(over="ignore", invalid="ignore"):
             if column.scale:
                 centred = np.subtract(values, np.float64(column.centre[0]), dtype=np.float64)
-                np.multiply(centred, column.scale[0], out=out[:, 0], casting="same_kind")
+                np.multiply(centred, column.scale[0], out=centred)
+                if nulls is not None:
+                    centred[nulls] = 0.0
+                marks.clip(column.name, centred, values)
+                out[:, 0] = centred
             else:
                 out[:, 0] = values
             for number, period in enumerate(CYCLES.values() if column.cyclic else ()):
@@ -77,18 +80,3 @@ def _width(cyclic: bool, null_flag: bool) -> int:
 def _finite(array: pa.Array) -> NDArray[np.float64]:
     values = types.floats_of(array)
     return values[np.isfinite(values)]
-
-
-def standard(known: NDArray[np.float64]) -> tuple[float, float]:
-    """Centre and scale. A column that is mostly zero is only scaled, so that its zeros stay zeros."""
-    filled = known[known != 0.0]
-    if not filled.size:
-        return 0.0, 1.0
-    largest = float(np.abs(filled).max())  # squares of very large or small numbers leave the range
-    if len(filled) < _MOSTLY_ZERO * len(known):
-        return 0.0, 1.0 / max(largest * float(np.sqrt(np.mean((filled / largest) ** 2))), _SMALLEST)
-    centre = largest * float(np.mean(known / largest))
-    spread = largest * float(np.std((known - centre) / largest))
-    if spread <= 1e-12 * abs(centre):
-        spread = abs(centre)  # a constant column
-    return centre, 1.0 / max(spread, _SMALLEST)

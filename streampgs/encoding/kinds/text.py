@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.encoding.codebook import Codebook, Tokens
-from streampgs.encoding.kinds.kind import BagKind, Column, Entries, joined
+from streampgs.encoding.kinds.kind import BagKind, Column, Entries, RowMarks, joined
 from streampgs.kernels.encoder_loop import BINARY, COUNTED, LOG_COUNTED, bags, counted_rows
 from streampgs.kernels.grams import character_grams, word_grams, words_of
 from streampgs.options import EncodingOptions
@@ -30,7 +30,7 @@ class TokenList(BagKind):
         offsets, child = types.lists_of(array)
         return [Tokens.of(child, column.name, offsets)]
 
-    def bag(self, book: Codebook, column: Column, array: pa.Array) -> Entries:
+    def bag(self, book: Codebook, column: Column, array: pa.Array, marks: RowMarks) -> Entries:
         rarity = book.rarities.get(column.name, _NO_RARITY)
         weighting = _WEIGHTINGS[book.options.text_weights]
         found = [

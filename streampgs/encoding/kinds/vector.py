@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
-from streampgs.encoding.kinds.kind import LARGEST_FEATURE, UNBOUNDED, Arrays, Column, Entries, Kind
+from streampgs.encoding.kinds.kind import (
+    LARGEST_FEATURE,
+    UNBOUNDED,
+    Arrays,
+    Column,
+    Entries,
+    Kind,
+    RowMarks,
+    is_there,
+    scaled,
+    scaled_values,
+)
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.rows import LENGTHS_DIFFER
 from streampgs.options import EncodingOptions
@@ -25,6 +36,7 @@ class Vector(Kind):
     takes = (types.VECTOR,)
     fault = LENGTHS_DIFFER
     made_of = (0, 1, 2)
+    scales = True
 
     def combined(
         self, columns: list[Column], leaves: Mapping[str, pa.DataType], options: EncodingOptions
@@ -37,18 +49,22 @@ class Vector(Kind):
             return columns
         return [c for c in columns if c not in lists] + [Column(names[-1], self.name, types.LIST, names)]
 
+    def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
+        there = (batch for batch in sample if is_there(column, batch))
+        return scaled(column, options, [_parts(column, batch)[2] for batch in there], sample, alone)
+
     def name_of(self, column: Column, place: int) -> str:
         return f"{column.name}[{place}]"
 
-    def entries(self, column: Column, arrays: Arrays, first: int, faults: NDArray[np.uint8]) -> Entries:
+    def entries(self, column: Column, arrays: Arrays, first: int, marks: RowMarks) -> Entries:
         """`first`: the number of the feature with index 0."""
         offsets, indices, values, differ = _parts(column, arrays)
         if differ is not None:
-            faults[differ & (faults == 0)] = LENGTHS_DIFFER
+            marks.faults[differ & (marks.faults == 0)] = LENGTHS_DIFFER
         # An invalid index stays invalid, so that it is found where the rows are checked.
         moved = np.where(indices < 0, -1, np.minimum(indices, np.int64(LARGEST_FEATURE) - first) + first)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return offsets, moved.astype(np.int32).view(np.uint32), values.astype(np.float32)
+        values32 = scaled_values(column, values, values, offsets, marks)
+        return offsets, moved.astype(np.int32).view(np.uint32), values32
 
 
 def is_list_of_integers(kind: pa.DataType) -> bool:

@@ -1,0 +1,183 @@
+"""Which texts are expressions, what errors say, and what differs from SQL."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streampgs.errors import DataError, OptionError
+from streampgs.expressions.expression import condition
+from streampgs.expressions.parser import parsed, quoted
+from streampgs.expressions.tree import Column, Source
+
+COLUMNS = {
+    "delay": pa.array([1, 20, None], pa.int64()),
+    "part": pa.array([math.nan, 2.0, math.inf]),
+    "name": pa.array(["it's", "a", None]),
+    "tags": pa.array([["x"], None, []]),
+    "odd \"name\"": pa.array([1, 2, 3]),
+    "in": pa.array([1, 2, 3]),
+    "place": pa.array([{"city": "Bern", "lake.size": 1}, {"city": None, "lake.size": 2}, None]),
+    "ns": pa.array([dt.datetime(2024, 1, 1), dt.datetime(2024, 7, 1), None], pa.timestamp("ns")),
+    "zurich": pa.array([dt.datetime(2024, 1, 1), dt.datetime(2024, 6, 30, 22, 30), None], pa.timestamp("s", "Europe/Zurich")),
+    "nothing": pa.nulls(3),
+    "years": pa.array([2**62, 1, 0]),
+}  # fmt: skip
+
+
+def values(text: str) -> list[object]:
+    return condition(text).values(COLUMNS, 3).to_pylist()
+
+
+def chosen(text: str) -> list[bool]:
+    return condition(text).selects(COLUMNS, 3).to_pylist()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("name = 'it''s'", [True, False, False]),
+        ('"odd ""name""" >= 2', [False, True, True]),
+        ('"in" = 2', [False, True, False]),
+        ("DELAY > 1 AND NOT delay IS NULL".replace("DELAY", "delay"), [False, True, False]),
+        ("place.city = 'Bern'", [True, False, False]),
+        ('"place.lake.size" > 1', [False, True, False]),
+        ("tags is null", [False, True, False]),
+        ("nothing is null", [True, True, True]),
+        ("nothing > 3 or nothing = 'x'", [False, False, False]),
+        ("not (nothing > 3)", [False, False, False]),
+        ("year(nothing) = 2024", [False, False, False]),
+        ("nothing or delay = 1", [True, False, False]),
+        ("coalesce(nothing, delay) = 20", [False, True, False]),
+        ("true", [True, True, True]),
+        ("1 > 2", [False, False, False]),
+    ],
+)
+def test_names_and_values(text: str, expected: list[bool]) -> None:
+    assert chosen(text) == expected
+
+
+def test_nan_counts_as_null() -> None:
+    assert values("part > 1") == [None, True, True]
+    assert values("not part > 1") == [None, False, False]
+    assert values("part is null") == [True, False, False]
+    assert values("part - part") == [None, 0.0, None]
+
+
+def test_a_function_outside_of_its_range_is_null() -> None:
+    assert values("ln(delay - 1)") == [None, math.log(19), None]
+    assert values("sqrt(-delay)") == [None, None, None]
+    assert values("delay / 0") == values("delay % 0") == [None, None, None]
+
+
+def test_a_text_without_a_time_zone_is_in_the_zone_of_the_column() -> None:
+    """The second time is half past midnight on the first of July in Zurich."""
+    assert chosen("zurich >= '2024-07-01'") == [False, True, False]
+    assert chosen("zurich >= '2024-07-01 00:00+00:00'") == [False, False, False]
+    assert values("day(zurich)") == [1, 1, None]
+
+
+def test_times_beyond_the_range_of_a_column_can_be_compared() -> None:
+    assert chosen("ns < '9999-12-31'") == [True, True, False]
+    assert chosen("ns > '0001-01-01'") == [True, True, False]
+    assert chosen("ns = '9999-12-31'") == [False, False, False]
+
+
+def test_an_integer_beyond_64_bits_is_an_error() -> None:
+    with pytest.raises(DataError, match=r"'\*' cannot be computed, at character 7: overflow"):
+        values("years * 4 > 0")
+    assert chosen("years * 1.0 * 4 > 1e18") == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("text", "fault", "at", "remedy"),
+    [
+        ("", "an empty expression", 1, "write a condition such as delay > 15"),
+        ("delay >", "a column or a value is missing before the end", 8, ""),
+        ("delay 15", "'15' was not expected", 7, "and, or"),
+        ("delay > 15 drop", "'drop' was not expected", 12, ""),
+        ("delay; x", "; is not understood", 6, "double quotes"),
+        ("delay > $1", "$ is not understood", 9, ""),
+        ("(delay > 15", "')' is missing before the end", 12, "close the parenthesis"),
+        ("delay = 'x", "a text without its closing quote", 9, "write ' at its end"),
+        ('"delay', "a column's name without its closing quote", 1, 'write " at its end'),
+        ("delay = null", "null is not a value", 9, "COLUMN is null"),
+        ("delay is 3", "'null' is missing before '3'", 10, "is not null"),
+        ("delay not 3", "'3' after 'not'", 11, "not in"),
+        ("delay in 3", "'(' is missing before '3'", 10, "in (1, 2)"),
+        ("delay between 1", "'and' is missing before the end", 16, "between LOW and HIGH"),
+        ("delay = 1 = 1", "'=' was not expected", 11, ""),
+        ("delay > 15x", "1 is not understood", 9, ""),
+        ("delay > 1e999", "a number beyond the range of float64", 9, ""),
+        ("dleay > 15", "unknown column 'dleay'", 1, "did you mean 'delay'? The columns are delay, part"),
+        ("Delay > 15", "unknown column 'Delay'", 1, "did you mean 'delay'?"),
+        ("log(delay) > 1", "unknown function 'log'", 1, "ln is the natural logarithm, log10 the decimal one"),
+        ("lenght(name) > 1", "unknown function 'lenght'", 1, "did you mean length?"),
+        ("abs(delay, 1) > 1", "abs of 2 values", 1, "give 1"),
+        ("coalesce(delay) > 1", "coalesce of 1 values", 1, "give at least 2"),
+        ("delay > 'x'", "a number is compared with a string", 7, "numbers without quotes"),
+        ("name > 15", "a string is compared with a number", 6, "strings in single quotes"),
+        ("delay and name = 'x'", "a number cannot be used with 'and'", 1, "write a condition"),
+        ("name + 1 > 2", "a string cannot be used with '+'", 1, "give a number"),
+        ("tags = 'x'", "column 'tags' is of type list<item: string>", 1, "only its nulls"),
+        ("delay in (part)", "'in' needs values that are the same in all rows", 11, "join comparisons with or"),
+        ("name like name", "'like' needs values that are the same in all rows", 11, ""),
+        ("ns > 'yesterday'", "'yesterday' is not a timestamp", 4, "'2024-06-30 14:30:00'"),
+        ("ns > '2024-01-01 00:00+01:00'", "a time with a time zone is compared with a column without one", 4, ""),
+        ("ns = zurich", "a time with a time zone is compared with one without", 4, ""),
+        ("9223372036854775807 + 1 > delay", "'+' cannot be computed: overflow", 21, "smaller numbers"),
+    ],
+)  # fmt: skip
+def test_an_error_names_the_place_and_a_remedy(text: str, fault: str, at: int, remedy: str) -> None:
+    with pytest.raises(OptionError) as error:
+        values(text)
+    assert error.value.found == f'--where "{text}": {fault}, at character {at}'
+    assert remedy in error.value.remedy
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "(" * 60_000, "(" * 30 + "1" + ")" * 30, "not " * 10_000, "-" * 50_000, "1" + " + 1" * 10_000,
+        "1" + "*1" * 151, "abs(" * 40 + "1" + ")" * 40, "x" * 100_000, "9" * 50_000, "1e" + "9" * 1000,
+        "a." * 20_000, "\x00", "delay > 1\x00", "'\x1b[31m", "delay\u2028>\u20281;", "\udcff > 1", "delay > \u0663",
+        "((((delay)))) in (" + "1," * 5_000, "is", "is is is", "'" * 4_999, '"' * 4_999, "\\x41 = 1", "%s", "{delay}",
+    ],
+    ids=range(25),
+)  # fmt: skip
+def test_hostile_texts_are_refused(text: str) -> None:
+    """Without a crash, and without characters in the message that a terminal would obey."""
+    with pytest.raises(OptionError) as error:
+        values(text)
+    assert len(str(error.value)) < 1_000
+    assert str(error.value).replace("\n", "").isprintable()
+
+
+def test_long_lists_and_chains_are_allowed() -> None:
+    listed = ", ".join(map(str, range(5_000)))
+    assert chosen(f"delay in ({listed})") == [True, True, False]
+    assert chosen(" or ".join(f"delay = {number}" for number in range(2_000))) == [True, True, False]
+    assert values("delay" + " + 1" * 140)[:2] == [141, 160]
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.text("delay name().,'\"<>=!-+*/%0123456789 \nandornotinisnulllike;\\é", max_size=40))
+def test_any_text_is_an_expression_or_an_error(text: str) -> None:
+    try:
+        found = values(text)
+    except (OptionError, DataError):
+        return
+    assert len(found) == 3
+    assert parsed(Source("--where", text)) is not None
+
+
+@pytest.mark.parametrize("name", ["delay", "in", 'odd "name"', "a b", "1st", "place.city", "Zürich", "a.1", "", "NULL"])
+def test_a_quoted_name_is_read_as_this_column(name: str) -> None:
+    tree = parsed(Source("--where", quoted(name)))
+    assert isinstance(tree, Column)
+    assert tree.name == name

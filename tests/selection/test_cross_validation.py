@@ -1,0 +1,147 @@
+"""Cross-validation: no row is judged by a model that has seen it, every row counts once, and candidates do not disturb each
+other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from streampgs.learn.lane_spec import LaneSpec, Target
+from streampgs.learn.norms import PNorm
+from streampgs.learn.pgs_options import WHOLE_LADDER, PgsOptions
+from streampgs.options import ModelOptions
+from streampgs.order.cursor import Arrival, Cursor
+from streampgs.order.schedule import WindowSpan
+from streampgs.reading.window import Window
+from streampgs.run.models import Models
+from streampgs.selection.cross_validation import CrossValidation, epochs_for
+from streampgs.selection.judge import WORST
+
+EPOCHS = 4
+START = Cursor((Arrival(0, 0, 1, 1),))
+
+
+def window_of(x: Any, labels: Any, weights: Any = ()) -> Window:
+    window = Window()
+    x = np.asarray(x, np.float32)
+    window.rows, window.entries = len(x), x.size
+    window.starts = np.arange(len(x)) * x.shape[1]
+    window.stops = window.starts + x.shape[1]
+    window.values, window.largest_index = x.ravel(), x.shape[1] - 1
+    window.labels, window.weights = np.asarray(labels, float), np.asarray(weights, float)
+    window.plan = WindowSpan(START, replace(START, epoch=1), 0)
+    return window
+
+
+def lane(sigma: float = 1e-3, t0: float = 100.0, loss: str = "logistic", **target: Any) -> LaneSpec:
+    own = PgsOptions(t0, None, "suffix")
+    return LaneSpec("pgs", loss, 0.0, PNorm(2.0), sigma, Target("", **target), 0, 1, 0.5, "dense", own)
+
+
+def search(window: Window, targets: int = 1, validation: Window | None = None, seed: int = 0) -> CrossValidation:
+    features = window.largest_index + 1
+    names = [Target(str(number)) for number in range(targets)]
+    return CrossValidation(window, validation, names, features, EPOCHS, seed, at_best_scale=False)
+
+
+def noisy_rows(rows: int, features: int = 5, seed: int = 0, noise: float = 1.0) -> Window:
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(rows, features))
+    return window_of(x, np.where(x[:, 0] + noise * random.normal(size=rows) > 0.0, 1.0, -1.0))
+
+
+def test_a_row_is_judged_by_models_that_have_not_seen_it():
+    """Each row has a feature of its own, so a model that has seen a row predicts its label, whatever it is."""
+    rows = 60
+    labels = np.where(np.random.default_rng(1).random(rows) < 0.5, 1.0, -1.0)
+    spec = replace(lane(), intercept=0.0)
+    (judged,) = search(window_of(np.eye(rows), labels)).judgements([[spec]])
+    assert judged.loss == pytest.approx(np.log(2.0), rel=1e-12)
+    # The same rows twice: now most rows have been seen.
+    again = np.roll(np.arange(rows), 1)  # in another fold
+    twice = window_of(np.concatenate([np.eye(rows), np.eye(rows)[again]]), np.concatenate([labels, labels[again]]))
+    assert search(twice).judgements([[spec]])[0].loss < 0.6
+
+
+@given(rows=st.integers(2, 23), chosen=st.integers(0, 22))
+@hypothesis_settings(max_examples=25)
+def test_every_row_counts_with_its_weight(rows, chosen):
+    chosen %= rows
+    labels = np.where(np.arange(rows) % 3 == 0, 1.0, -1.0)
+    weights = np.where(np.arange(rows) == chosen, 7.0, 0.0)
+    spec = replace(lane(), intercept=0.0, base=0.5)
+    (judged,) = search(window_of(np.eye(rows), labels, weights)).judgements([[spec]])
+    assert judged.loss == pytest.approx(np.log1p(np.exp(-labels[chosen] * 0.5)), rel=1e-12)
+
+
+@pytest.mark.parametrize("targets", [1, 3])
+def test_candidates_do_not_disturb_each_other(targets):
+    """Not even where there are so many that they are trained in turn."""
+    window = noisy_rows(90)
+    sigmas = [10.0**-k for k in range(1, 7)] * 8
+    many = [[lane(sigma) for _ in range(targets)] for sigma in sigmas]
+    together = search(window, targets).judgements(many)
+    for number in (0, 5, 47):
+        (alone,) = search(window, targets).judgements([many[number]])
+        assert together[number] == pytest.approx(alone, rel=1e-9)
+    assert together[:6] == together[6:12]
+
+
+def test_a_candidate_that_diverges_is_the_worst_and_the_others_are_judged():
+    window = noisy_rows(80)
+    bad, good = lane(1e-300, 1.0, "squared"), lane(0.1, 100.0, "squared")
+    found = search(window).judgements([[bad], [good]])
+    assert found[0].loss == WORST
+    assert found[1].loss == pytest.approx(search(window).judgements([[good]])[0].loss, rel=1e-9)
+
+
+def test_validation_rows_take_the_place_of_folds():
+    window, validation = noisy_rows(100, seed=1), noisy_rows(40, seed=2)
+    (judged,) = search(window, validation=validation).judgements([[lane()]])
+    flipped = window_of(validation.values.reshape(40, -1), -validation.labels)
+    (other,) = search(window, validation=flipped).judgements([[lane()]])
+    assert judged.accuracy is not None
+    assert other.accuracy == pytest.approx(1.0 - judged.accuracy)
+    assert search(window, validation=validation).judged == 40
+
+
+def test_the_seed_and_the_rows_decide_and_nothing_else():
+    window = noisy_rows(70)
+    first, again, other = (search(window, seed=seed).judgements([[lane()]])[0] for seed in (0, 0, 1))
+    assert first == again != other
+
+
+@pytest.mark.parametrize(("noise", "low", "high"), [(50.0, 0.03, 1e9), (0.05, 0.0, 0.003)])
+def test_noise_asks_for_a_strong_regularizer_and_clean_labels_for_a_weak_one(noise, low, high):
+    assert low <= chosen_by_a_run(noisy_rows(400, noise=noise)).sigma <= high
+
+
+def chosen_by_a_run(window: Window, **options: Any) -> LaneSpec:
+    from streampgs.data.row_form import RowForm
+
+    form = RowForm(ModelOptions(loss="logistic", **options), None, "dense")
+    models = Models(form)
+    models.prepare(window, window.rows, 0)
+    assert len(models.race.candidates) == len(WHOLE_LADDER)
+    assert len(models.race.progress.left) == 1
+    assert len(models.race.progress.dropped) == len(WHOLE_LADDER) - 1
+    return models.race.leading()
+
+
+def test_a_part_of_a_table_a_large_table_and_much_work_are_left_to_a_race():
+    window = noisy_rows(100)
+    assert epochs_for(window, 8) == 100
+    assert epochs_for(noisy_rows(2000), 8) == 50
+    assert epochs_for(window, 1 << 30) is None
+    assert epochs_for(noisy_rows(1), 8) is None
+    assert epochs_for(noisy_rows(50_001, 1), 8) is None
+    window.plan = WindowSpan(START, replace(START, position=1), 0)
+    assert epochs_for(window, 8) is None
+    window.plan = WindowSpan(START, replace(START, epoch=2), 0)
+    assert epochs_for(window, 8) is None
