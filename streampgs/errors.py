@@ -49,6 +49,10 @@ class DataError(StreampgsError):
     kind = "data"
 
 
+class BadRow(DataError):
+    """A row that cannot be used."""
+
+
 class Unfinished(DataError):
     """A shard without an end: it is still being written, or its writer was interrupted."""
 

@@ -30,7 +30,8 @@ class PgsChoices:
     sigma: float | Literal["auto"] | tuple[float, ...] = option("auto", SIGMA, COMMON,
         "Weight of the regularizer. auto: found during the first half epoch.")
     ball: float | Literal["auto", "none"] | tuple[float, ...] | None = option(None, Listed(of=_BALL, alone=("auto",)),
-        MODEL, "Keep the p-norm of the weights below B.", shown=f"auto for losses that need it ({_STEEP}), else none")
+        MODEL, "Keep the p-norm of the weights below B. The default is nearly always right.",
+        shown=f"auto for losses that need it ({_STEEP}), else none")
     t0: float | Literal["auto"] = option("auto", Number("T0", 0.0, above=True, words=("auto",)), MODEL,
         "Offset of the step count: larger means smaller first steps. The paper uses 1. auto: from the norms of the rows.")
     returns: str = option("suffix", Choice(names=("suffix", "average", "last", "random")), MODEL,

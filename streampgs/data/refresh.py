@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from glob import has_magic
 from typing import Any
 
 import numpy as np
@@ -18,10 +20,11 @@ from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.reading.prefetch import StopAsked
-from streampgs.stores.addresses import absolute
+from streampgs.stores.addresses import absolute, is_address
 from streampgs.table.catalog import Catalog, decoded_bytes, whole_shards, with_cache
 from streampgs.table.changes import Changes, Watch
 from streampgs.table.delta import TableChange, change_of
+from streampgs.table.layout import NoColumn
 from streampgs.table.locate import Located, locate
 
 APPENDED, CHANGED = "appended", "changed"
@@ -127,6 +130,12 @@ class Refresher:
     def after_pause(self, table: Table, stop: StopAsked) -> Refreshed:
         """A shard that is needed and missing is an error, unless that was accepted, or the run follows its sources and is
         at the beginning of an epoch."""
+        for source in table.sources:
+            if not is_address(source) and not has_magic(source) and not os.path.exists(source):
+                raise DataError(
+                    f"'{source}' does not exist, and the run trains on it",
+                    "put the data back there, or make it a link to the place where they are now",
+                )
         sources = [absolute(source) for source in self.growth.add]
         table = replace(table, sources=tuple(dict.fromkeys([*table.sources, *sources])))
         look = self._look(table)
@@ -255,7 +264,12 @@ class Refresher:
         return Refreshed(grown, self._report(table.catalog, grown, lost, policy), much)
 
     def _with_new_shards(self, table: Table, look: _Look) -> Table:
-        opened = grown_table(look.changes.new, look.located.logs, table.options, table.encoding)
+        try:
+            opened = grown_table(look.changes.new, look.located.logs, table.options, table.encoding)
+        except NoColumn as error:
+            raise DataError(
+                error.found, f"the run needs '{error.name}' in every shard: add the column, or move the file elsewhere"
+            ) from error
         cached = sum(decoded_bytes(shard) for shard in table.catalog.shards if shard.cached)
         shards, _ = with_cache(opened.shards, cached, table.cache_limit)
         for note in opened.notes:

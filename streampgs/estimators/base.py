@@ -86,14 +86,19 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
                 self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=1
             )
             return _canonical(rows) if is_sparse(rows) else np.asarray(rows)
-        validate_data(self, X, reset=reset, skip_check_array=True)
-        table = as_table(X)
+        given = X if hasattr(X, "shape") else as_table(X)  # a stream of record batches, for example
+        validate_data(self, given, reset=reset, skip_check_array=True)
+        table = as_table(given)
         if not table.num_rows:
             raise InvalidInput("Found array with 0 sample(s): the table has no rows", "give a table with rows")
         columns_are_chosen = any(len(getattr(self, name)) for name in _ENCODING)
         if columns_are_chosen if reset else isinstance(self._fitted.features, TableFeatures):
             return table
         numbers = numbers_of(table)
+        if numbers is None and not reset:
+            raise InvalidInput(
+                "a column that does not hold numbers", "give columns of numbers, as the first fit had them"
+            )
         return table if numbers is None else numbers
 
     def _weights(self, sample_weight: Any, rows: int) -> Floats | None:
@@ -160,6 +165,11 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         with sklearn_errors():
             return self._fitted.scores(X if self._fitted.features is None else self._taken(X, reset=False))
+
+    @property
+    def n_rows_clipped_(self) -> int | None:
+        """How many different rows of the last fit have a standardized number that was clipped; None: see the run."""
+        return self._fitted.clipped
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "_fitted")

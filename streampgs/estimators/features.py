@@ -28,6 +28,8 @@ _COLUMN = "features"
 
 def is_table(rows: Any) -> bool:
     """Whether rows have columns with names and types of their own."""
+    if isinstance(rows, pa.ChunkedArray) or len(getattr(rows, "shape", (0, 0))) != 2:  # a single column
+        return False
     return hasattr(rows, "__arrow_c_stream__") or isinstance(rows, pa.RecordBatch)
 
 
@@ -51,6 +53,8 @@ class Rows:
     """None: each row has a number for each feature."""
     values: NDArray[np.float32]
     features: int
+    clipped: int = 0
+    """How many rows have a number that was clipped."""
 
     def __len__(self) -> int:
         return len(self.bounds) - 1
@@ -167,16 +171,18 @@ class TableFeatures:
 def joined(parts: Iterable[Rows], rows: int, features: Features) -> Rows:
     """The rows of all batches, `rows` in number. Dense ones are copied as they come: they may be large."""
     if features.layout == "dense":
-        values, first = np.empty(rows * features.features, np.float32), 0
+        values, first, clipped = np.empty(rows * features.features, np.float32), 0, 0
         for part in parts:
             values[first : first + len(part.values)] = part.values
             first += len(part.values)
-        return Rows(np.arange(rows + 1, dtype=np.int64) * features.features, None, values, features.features)
+            clipped += part.clipped
+        return Rows(np.arange(rows + 1, dtype=np.int64) * features.features, None, values, features.features, clipped)
     found = list(parts)
     lengths = np.concatenate([np.diff(part.bounds) for part in found])
     bounds = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     indices = np.concatenate([part.indices for part in found if part.indices is not None])
-    return Rows(bounds, indices, np.concatenate([part.values for part in found]), features.features)
+    values, clipped = np.concatenate([part.values for part in found]), sum(part.clipped for part in found)
+    return Rows(bounds, indices, values, features.features, clipped)
 
 
 # Tables.
@@ -241,7 +247,8 @@ def _checked(block: RowBlock, first: int, features: int) -> Rows:
         raise _bad_row(first + int(faulty[0]))
     assert block.values is not None
     indices = None if block.indices is None else block.indices.view(np.uint32)
-    return _finite(Rows(block.bounds, indices, np.asarray(block.values, np.float32), features), first)
+    clipped = int(np.count_nonzero(block.clipped))
+    return _finite(Rows(block.bounds, indices, np.asarray(block.values, np.float32), features, clipped), first)
 
 
 def _finite(rows: Rows, first: int) -> Rows:

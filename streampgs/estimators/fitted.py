@@ -35,6 +35,8 @@ class Fitted:
     """Of a run on shards."""
     training: MemoryTraining | None = None
     """For partial_fit; None: it was in a run."""
+    clipped: int | None = None
+    """How many different rows have a number that was clipped; None: the run knows."""
 
     def scores(self, rows: Any) -> Floats:
         """A column for each target."""
@@ -60,9 +62,10 @@ def fitted_in_memory(
     ordered = Ordered.of(given)
     features = ordered.learned_features(encoding_options)
     training = MemoryTraining(_form(options, features))
-    rows = ordered.memory_rows(features, classes)
-    training.train(rows, limits.or_default(len(rows)))
-    return _of_training(training, features)
+    rows = ordered.rows(features)
+    visited = ordered.memory_rows(rows, classes)
+    training.train(visited, limits.or_default(len(visited)))
+    return _of_training(training, features, rows.clipped)
 
 
 def continued(
@@ -81,9 +84,9 @@ def continued(
     else:
         features = before.features
         training = before.training.copied(_form(options, features))
-    rows = ordered.memory_rows(features, classes)
-    training.train(rows, Limits(epochs=training.cursor.epoch + 1), _HORIZON)
-    return _of_training(training, features)
+    rows = ordered.rows(features)
+    training.train(ordered.memory_rows(rows, classes), Limits(epochs=training.cursor.epoch + 1), _HORIZON)
+    return _of_training(training, features, rows.clipped)
 
 
 def fitted_from_files(given: Given, options: dict[str, Any]) -> Fitted:
@@ -100,8 +103,8 @@ def _form(options: ModelOptions, features: Features) -> RowForm:
     return RowForm(options, features.encoding, features.layout)
 
 
-def _of_training(training: MemoryTraining, features: Features) -> Fitted:
-    return Fitted(training.leader, *training.predictor(), features, training=training)
+def _of_training(training: MemoryTraining, features: Features, clipped: int) -> Fitted:
+    return Fitted(training.leader, *training.predictor(), features, training=training, clipped=clipped)
 
 
 def _of_model(model: Model, features: Features | None, kept: Model | None) -> Fitted:

@@ -32,6 +32,14 @@ class Given:
     labels: Floats
     """Numbers of classes, or the numbers to predict."""
     weights: Floats | None
+    factors: Floats | None = None
+    """By which the weights of the rows of each class are multiplied."""
+
+    def weights_with_factors(self) -> Floats | None:
+        if self.factors is None:
+            return self.weights
+        found = self.factors[self.labels.astype(np.intp)]
+        return found if self.weights is None else found * self.weights
 
 
 @dataclass(frozen=True)
@@ -64,9 +72,11 @@ class Ordered:
             return TableFeatures.learned(rows, counted, options)
         return MatrixFeatures.learned(rows, self.picks, options)
 
-    def memory_rows(self, features: Features, classes: int) -> MemoryRows:
+    def rows(self, features: Features) -> Rows:
+        return joined(features.rows(self.given.rows, self.picks), len(self.labels), features)
+
+    def memory_rows(self, rows: Rows, classes: int) -> MemoryRows:
         """`classes`: 0 for numbers."""
-        rows = joined(features.rows(self.given.rows, self.picks), len(self.labels), features)
         labels, weights, picks = self.labels, self.weights, np.arange(len(rows))
         if self.picks is None:
             found = distinct(_keys(rows), labels, weights)
@@ -78,7 +88,10 @@ class Ordered:
                 np.repeat(labels, times),
                 np.repeat(weights / times, times),
             )
-            weights = weights / weights.mean()
+        if self.given.factors is not None:
+            factors = self.given.factors[labels.astype(np.intp)]
+            weights = factors if weights is None else weights * factors
+        weights = None if weights is None else weights / weights.mean()
         targets = 2.0 * labels - 1.0 if classes == 2 else labels
         return MemoryRows(
             rows.bounds[picks], rows.bounds[picks + 1],

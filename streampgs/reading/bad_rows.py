@@ -15,7 +15,7 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.labels import listed
 from streampgs.encoding.rows import LENGTHS_DIFFER, WIDTH_DIFFERS, RowBlock
-from streampgs.errors import DataError
+from streampgs.errors import BadRow
 from streampgs.expressions.expression import known
 from streampgs.kernels import placing_loop as row_loops
 from streampgs.table.layout import Columns
@@ -81,7 +81,7 @@ def bad_row_error(
     reasons: NDArray[np.uint8],
     rows: NDArray[np.int64],
     columns: Columns,
-) -> DataError:
+) -> BadRow:
     """The error for the first bad row of a block; `reasons` belong to these rows of the block. Features of encoded tables
     are named by their columns."""
     k = int(np.flatnonzero(reasons)[0])
@@ -98,7 +98,7 @@ def bad_row_error(
         found = _found_in_column(reason, block, row, columns.encoding)
     else:
         found = _found(reason, block, row)
-    return DataError(f"{origin.name_of(row)}: {fault}{found}{many}", remedy)
+    return BadRow(f"{origin.name_of(row)}: {fault}{found}{many}", remedy)
 
 
 def _unknown_string(origin: RowNames, columns: Columns, block: RowBlock, row: int) -> str | None:

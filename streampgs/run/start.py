@@ -12,7 +12,7 @@ from typing import Any
 from streampgs.checks import understanding
 from streampgs.data.budget import memory_needed, stream_memory_needed, stream_sizes
 from streampgs.data.refresh import Refreshed, Refresher, Table
-from streampgs.errors import DataError, OptionError, StreampgsError
+from streampgs.errors import BadRow, DataError, OptionError, StreampgsError
 from streampgs.learn.learner import learner_named
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, StreamOptions
 from streampgs.run import stream_input
@@ -79,7 +79,7 @@ def train(
             facts = {"table_rows": data.table.catalog.rows}
         trainer = Trainer(folder, data, session, stop, resources)
         trainer.event(STARTED, **facts, **_choices(data.record))
-        with _failure_recorded(folder, trainer.place):
+        with _failure_recorded(folder, trainer.place), _after_a_fix(run, data.record):
             return _trained(trainer, Refresher(growth, session.note, session.found))
 
 
@@ -138,8 +138,22 @@ def resume(
         trainer.event(RESUMED, **{**_choices(record), **facts})
         if refreshed is not None:
             _report_growth(trainer, refreshed)
-        with _failure_recorded(folder, trainer.place):
+        with _failure_recorded(folder, trainer.place), _after_a_fix(run, record):
             return _trained(trainer, refresher)
+
+
+@contextmanager
+def _after_a_fix(run: Path, record: RunRecord) -> Iterator[None]:
+    """A bad row in a shard of the run: the fixed file will be another one, which the run must be told to accept."""
+    try:
+        yield
+    except BadRow as error:
+        if record.stream is not None:
+            raise
+        command = f"streampgs resume {run} --accept-rewrite"
+        raise BadRow(
+            error.found, f"{error.remedy}; once the file is fixed: {command} (the epoch starts again)"
+        ) from error
 
 
 @contextmanager

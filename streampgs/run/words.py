@@ -67,8 +67,8 @@ def few_blocks_hint(schedule: Schedule, window: Window) -> str | None:
     if blocks >= BLOCKS_NEEDED or _is_whole_epoch(schedule, window):
         return None
     return (
-        f"the first window mixes {counted(blocks, 'block')} (64 and more mix well). If the shards are sorted, the model may "
-        "be worse until later epochs: check with streampgs inspect DATA; more --memory helps"
+        f"the first window mixes only {counted(blocks, 'block')}. If your files are sorted, for example by date, give a "
+        f"larger --memory, so that it mixes {BLOCKS_NEEDED} or more; streampgs inspect DATA tells whether they are"
     )
 
 
@@ -79,6 +79,7 @@ def announced(models: Models, encoding: Encoding | None, data: dict[str, str], f
         "data": rest.pop("data"),
         **({} if encoding is None else encoding_choices(encoding)),
         "model": model_choice(models.lanes.specs, models.form.options, len(models.race.targets)),
+        "solver": solver_choice(models.lanes.specs, len(models.race.targets)),
         **rest,
         "memory": memory_choice(forecast),
     }
@@ -94,17 +95,9 @@ def large_model_note(forecast: Forecast, memory: int, encoding: Encoding | None)
 
 
 def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int) -> str:
-    first = lanes[0]
+    """What is predicted, and what is still to be chosen."""
     candidates = lanes[::targets]
-    parts = [
-        *([] if first.learner == "pgs" else [first.learner]),
-        _listed("", (lane.loss for lane in candidates)),
-        *(_numbers(name, [lane.choices[name] for lane in candidates]) for name in first.choices),
-        f"batch {first.batch}",
-        f"intercept {first.intercept:g}",
-        *(f"{_flag(first, name)} {getattr(first.own, name)}" for name in first.own.shared),
-        f"seed {first.seed}",
-    ]
+    parts = [_listed("", (lane.loss for lane in candidates)) + " loss"]
     if options.classes is not None and options.multiclass:
         parts.append(f"{len(options.classes)} classes ({_shortened(map(_label_text, options.classes))})")
     elif options.classes is not None:
@@ -113,8 +106,22 @@ def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int)
         parts.append(f"{targets} labels ({_shortened(options.labels)})")
     if len(candidates) > 1:
         search = " (the worse ones are dropped)" if learner_named(options.solver).candidates.searches(options) else ""
-        parts.insert(0, f"{len(candidates)} candidates{search}")
-    return ", ".join(parts)
+        parts.append(f"{len(candidates)} candidates{search}")
+    return ", ".join([*parts, *_varied(candidates, ("sigma",))])
+
+
+def solver_choice(lanes: Sequence[LaneSpec], targets: int) -> str:
+    """The other numbers of the candidates, and what they share."""
+    first = lanes[0]
+    others = [name for name in first.choices if name != "sigma"]
+    shared = [f"{_flag(first, name)} {getattr(first.own, name)}" for name in first.own.shared]
+    numbers = [f"batch {first.batch}", f"intercept {first.intercept:g}", *shared, f"seed {first.seed}"]
+    return ", ".join([first.learner, *_varied(lanes[::targets], others), *numbers])
+
+
+def _varied(candidates: Sequence[LaneSpec], names: Iterable[str]) -> list[str]:
+    known = candidates[0].choices
+    return [_numbers(name, [lane.choices[name] for lane in candidates]) for name in names if name in known]
 
 
 def _flag(spec: LaneSpec, name: str) -> str:

@@ -199,8 +199,10 @@ class Catalog:
             listed = "\n  ".join(faults[:10]) + (f"\n  … and {len(faults) - 10} more" if len(faults) > 10 else "")
             raise DataChanged(
                 f"{len(faults)} of {len(self.shards)} shards have changed:\n  {listed}",
-                "restore them, or start a new run. If files were only copied or touched: --accept-touched. To "
-                "continue with the present files, in an epoch that starts again: --accept-rewrite",
+                "restore them or start a new run; or continue\n"
+                "    with --accept-touched if files were only copied or touched: no row is trained on again\n"
+                "    with --accept-rewrite on the files as they are now: the epoch starts again, with up to "
+                f"{counted(self.rows, 'row')}",
             )
 
     def with_present_times(self, numbers: Collection[int]) -> Catalog:

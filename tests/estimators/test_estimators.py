@@ -210,6 +210,34 @@ def test_an_array_for_a_model_of_a_mixed_table_is_refused() -> None:
         model.predict(np.ones((2, 3)))
 
 
+def test_a_column_of_strings_for_a_model_of_numbers_is_refused() -> None:
+    model = fitted_to(pd.DataFrame(MATRIX, columns=NAMES), LABELS)
+    strings = pd.DataFrame(MATRIX, columns=NAMES).assign(c="x")
+    for method in (model.predict, lambda rows: model.partial_fit(rows, LABELS)):
+        with pytest.raises(InvalidInput, match="does not hold numbers"):
+            method(strings)
+
+
+@pytest.mark.parametrize("column", [pd.Series, pl.Series, pa.array, lambda c: pa.chunked_array([c])])
+def test_a_single_column_is_no_table(column: Any) -> None:
+    with pytest.raises(ValueError, match=r"2D array|2-dimensional"):
+        StreamClassifier().fit(column(MATRIX[:, 0]), LABELS)
+
+
+def test_a_stream_of_record_batches_is_read_once() -> None:
+    table = DENSE["pyarrow"]()
+    stream = pa.RecordBatchReader.from_batches(table.schema, table.to_batches(7))
+    assert bits(fitted_to(stream, LABELS)) == bits(fitted_to(table, LABELS))
+
+
+def test_wild_numbers_are_clipped_and_counted() -> None:
+    wild = MATRIX.copy()
+    wild[3, 1], wild[5, 0] = 1e9, -1e7
+    model = fitted_to(wild, LABELS)
+    assert (model.n_rows_clipped_, fitted_to(MATRIX, LABELS).n_rows_clipped_) == (2, 0)
+    assert np.abs(model.decision_function([[0.0, 1e30, 1.0, 0.0, 0.0]])).max() < 1e3
+
+
 # Weights of features.
 
 
@@ -253,6 +281,7 @@ def test_predictions_have_the_type_of_the_labels(labels: list[Any]) -> None:
         ({"loss": "cross"}, "loss"),
         ({"class_weight": {7: 1.0}}, "class_weight"),
         ({"class_weight": "even"}, "class_weight"),
+        ({"class_weight": {0: -1.0}}, "class_weight"),
         ({"standardize": "maybe"}, "standardize"),
     ],
 )

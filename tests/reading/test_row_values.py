@@ -142,7 +142,7 @@ def test_new_and_replayed_rows_of_a_stream_have_their_offsets(tmp_path: Path, ma
     reservoir = Reservoir(1, encoder.shape, STREAM.reservoir_bytes, STREAM.window_bytes)
     reservoir.offer(rows.rows(0, 300))
     room = MixedWindow(STREAM, encoder.shape)
-    stop = room.take(rows, 300)
+    stop = room.take(rows, 300, len(rows))
     room.replay(reservoir, 300, seed=1)
     plan = Setup(tmp_path / "like.arrow").reader()
     with plan as reader:
