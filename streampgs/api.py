@@ -220,8 +220,11 @@ def predict(
 
     (chosen,) = build("predict", {**options, "out": out}, PredictOptions)
     model = _model(run)
-    if out is None and not options and is_matrix(plain_source(data)):
-        return model.predict(data, offset)
+    if out is None and is_matrix(plain_source(data)):
+        for name in options.keys() - {"threshold"}:
+            raise OptionError(f"{name} with a matrix", "give a table of named columns, or a file to write with out=")
+        chosen_model = model if chosen.threshold is None else model.with_threshold(chosen.threshold)
+        return chosen_model.predict(data, offset)
     with (
         _sources(model, data, {"offset": offset}) as (sources, model),
         TemporaryDirectory(prefix="streampgs-") as folder,

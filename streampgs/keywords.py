@@ -9,11 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
-from streampgs.option_fields import Flag, Option, options_for
+from streampgs.option_fields import HEADINGS, Flag, Option, options_for
 from streampgs.python_words import python_errors, python_words
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
-_WIDTH = 100
+_WIDTH, _INDENT = 100, "      "
+_REPEATED = {"Can be repeated.": "Also a list.", "Repeat it": "Give a list"}
 
 
 def public(command: str, *kinds: type, required: Sequence[str] = ()) -> Callable[[_Function], _Function]:
@@ -44,9 +45,19 @@ def public(command: str, *kinds: type, required: Sequence[str] = ()) -> Callable
 
 
 def _described(options: dict[str, Option]) -> str:
-    lines = ["Options"]
-    for name, each in options.items():
-        values = "True|False" if isinstance(each.value, Flag) else each.value.metavar
-        lines.append(f"{name}: {values}")
-        lines += textwrap.wrap(python_words(each.text), _WIDTH, initial_indent="    ", subsequent_indent="    ")
-    return "\n".join(lines)
+    """Under headings, as in the help of the command."""
+    lines = []
+    for heading in HEADINGS:
+        under = {name: each for name, each in options.items() if each.heading == heading}
+        lines += ["", f"{heading}:"] if under else []
+        for name, each in under.items():
+            values = "True|False" if isinstance(each.value, Flag) else each.value.metavar
+            lines.append(f"  {name}: {values}")
+            lines += textwrap.wrap(_in_python(each.text), _WIDTH, initial_indent=_INDENT, subsequent_indent=_INDENT)
+    return "\n".join(lines[1:])
+
+
+def _in_python(help: str) -> str:
+    for words, instead in _REPEATED.items():
+        help = help.replace(words, instead)
+    return python_words(help)

@@ -90,7 +90,7 @@ def write_into_run(run: Path, rows: Rows) -> str:
 
 @contextmanager
 def temporary_shards(rows: Rows, as_batches: Callable[[Any], Batches] = batches_of) -> Iterator[list[str]]:
-    """Errors do not name their files, which nobody knows."""
+    """Errors do not name the temporary files: a user does not know them."""
     with tempfile.TemporaryDirectory(prefix="streampgs-") as folder:
         try:
             yield [rows.write(Path(folder) / "rows", as_batches)]

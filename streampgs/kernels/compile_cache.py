@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -70,7 +69,7 @@ class _NamedCodeFile(IndexDataCacheFile):
         for folder in self._folders:
             try:
                 return self._load_data(str(folder / self._name(key)))
-            except (OSError, EOFError, pickle.UnpicklingError):  # absent or damaged
+            except Exception:  # absent, or damaged in any way: it is compiled again
                 continue
         compiling.tell()
         return None

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from streampgs.data.budget import Forecast
 from streampgs.data.row_form import RowForm
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import RunError
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.lanes import Lanes
 from streampgs.options import DEFAULT_MEMORY, LOSS_FOR_NUMBERS, SMALLEST_MEMORY, Resources
 from streampgs.run.memory import Bound, bounds, rss_bytes, tightest
+from streampgs.selection.grid import targets_of
 
 _SHARE = 4  # of the limit: Python, decoders and the model need the rest
 _MANY_CLASSES = 20
@@ -37,12 +40,36 @@ def with_default_memory(
     return replace(resources, memory=max(memory, needed))
 
 
+@dataclass(frozen=True)
+class Fit:
+    """Whether the models of a run fit into memory, before they get it."""
+
+    form: RowForm
+    resources: Resources
+    forecast_of: Callable[[int, int, int], Forecast]
+    """Of the bytes of the process, the features and the bytes of a feature."""
+    process_bytes: int
+    resumed: bool
+
+    def checked(self, lanes: Lanes, features: int, racing: bool) -> Forecast:
+        """The forecast; an error if it is too much."""
+        options = self.form.options
+        forecast = self.forecast_of(self.process_bytes, features, lanes.peak_bytes_per_feature(options.threads, racing))
+        refuse_too_large(forecast, self.form, self.resources, len(lanes), self.resumed, features)
+        return forecast
+
+    def check(self, specs: Sequence[LaneSpec], features: int) -> None:
+        """Of the first lanes."""
+        self.checked(Lanes(specs), features, len(specs) > len(targets_of(self.form.options)))
+
+
 def refuse_too_large(
     forecast: Forecast,
     form: RowForm,
     resources: Resources,
     models: int,
     resumed: bool,
+    features: int,
     limits: Sequence[Bound] | None = None,
 ) -> None:
     """An error if the forecast is more than this process can take. Otherwise the system would kill it hours later."""
@@ -58,11 +85,11 @@ def refuse_too_large(
         f"{_megabytes(forecast.total - forecast.model - forecast.process)} for rows, {_megabytes(forecast.process)} for the "
         f"process), {_megabytes(missing)} more than now; {bound.name}, with {_megabytes(bound.limit)}, has "
         f"{_megabytes(bound.free)} left",
-        _IN_RECORD if resumed else _remedy(forecast, beyond, form, resources, models),
+        _IN_RECORD if resumed else _remedy(forecast, beyond, form, resources, models, features),
     )
 
 
-def _remedy(forecast: Forecast, beyond: int, form: RowForm, resources: Resources, models: int) -> str:
+def _remedy(forecast: Forecast, beyond: int, form: RowForm, resources: Resources, models: int, features: int) -> str:
     options, encoding = form.options, form.encoding
     smaller = resources.budget - beyond
     if forecast.model < forecast.total - forecast.model and smaller >= SMALLEST_MEMORY:
@@ -84,7 +111,8 @@ def _remedy(forecast: Forecast, beyond: int, form: RowForm, resources: Resources
         remedies.append(f"fewer classes than {len(classes):,}")
     if not remedies and encoding is None:
         remedies.append(
-            "--feature-count N if an index is wrong: rows with larger indices are then reported, or skipped"
+            f"--feature-count N if index {features - 1:,} of a row is wrong: rows with larger indices are then reported, or "
+            "skipped"
         )
     return f"use {', or '.join(remedies)}" if remedies else "leave out columns with --ignore, or use a larger machine"
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
@@ -13,14 +12,12 @@ from streampgs.data.row_form import RowForm
 from streampgs.data.source import Source
 from streampgs.engine.worker import Worker, cursor_in
 from streampgs.errors import Diverged
-from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.lanes import Lanes
 from streampgs.options import Resources
 from streampgs.order.cursor import Cursor
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
-from streampgs.run.fitting import refuse_too_large
+from streampgs.run.fitting import Fit
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import CHOSEN, SIGMA, STOPPED
 from streampgs.run.loop import LOOK, Loop
@@ -39,7 +36,6 @@ from streampgs.run.words import (
     nothing_to_do,
     resume_command,
 )
-from streampgs.selection.grid import targets_of
 
 _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0
@@ -177,7 +173,7 @@ class Trainer:
             self.models.refuse_too_wide(window)
         begins = not self.models.started or self.models.changes_sigma
         with self.saver.step():
-            before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows, self._check_lanes)
+            before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows, self._fit.check)
         if before is not None:
             after = [candidate.sigma for candidate in self.models.race.candidates]
             self.event(SIGMA, before=before.sigma, after=after)
@@ -214,7 +210,7 @@ class Trainer:
         """Show every choice before the first step."""
         models, data = self.models, self.data
         racing = len(models.lanes) > 1 and models.race.next_mark is not None
-        self.forecast = self._forecast(models.lanes, models.features, racing)
+        self.forecast = self._fit.checked(models.lanes, models.features, racing)
         choices = announced(models, data.form.encoding, data.choices(window, models.features), self.forecast)
         self.observer.choices(choices)
         self.folder.append_metrics({"event": "started", "rows": self.meter.rows, "choices": choices})
@@ -222,16 +218,10 @@ class Trainer:
         for hint in [*([] if note is None else [note]), *data.hints(window)]:
             self.observer.note(hint)
 
-    def _check_lanes(self, specs: Sequence[LaneSpec], features: int) -> None:
-        self._forecast(Lanes(specs), features, len(specs) > len(targets_of(self.data.form.options)))
-
-    def _forecast(self, lanes: Lanes, features: int, racing: bool) -> Forecast:
-        """An error if these models do not fit into memory."""
-        feature_bytes = lanes.peak_bytes_per_feature(self.data.record.options.threads, racing)
-        forecast = self.data.forecast(self._process_bytes, features, feature_bytes)
+    @property
+    def _fit(self) -> Fit:
         resumed = self.saver.checkpoint is not None
-        refuse_too_large(forecast, self.data.form, self.resources, len(lanes), resumed)
-        return forecast
+        return Fit(self.data.form, self.resources, self.data.forecast, self._process_bytes, resumed)
 
     # Saving and reporting.
 
@@ -273,7 +263,6 @@ class Trainer:
         report = self.meter.report(
             self.folder.path, self.models, self.worker, stopped_by, outcome, self.saver.checkpoint, total
         )  # fmt: skip
-        found = self.observer.found
-        encoding = self.data.form.encoding
+        found, encoding = self.observer.found, self.data.form.encoding
         unused = {**({} if encoding is None else unused_columns(encoding.left_out)), **found.ignored_columns}
         return replace(report, found=replace(found, ignored_columns=unused), notes=[*self.observer.notes])

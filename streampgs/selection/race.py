@@ -128,7 +128,7 @@ class Race:
         """Keep only the best candidate, by judgements made before its first step. Returns its number."""
         now = self.progress
         mark = Mark(now.heat_began, judged, *(list(column) for column in zip(*judgements, strict=True)))
-        best = min(range(len(mark.merits)), key=lambda number: (mark.merits[number], -self.candidates[number].sigma))
+        best = self._preferred(mark.merits)
         now.marks, now.left = [mark.of([best])], [best]
         now.dropped = {str(n): Dropped(now.heat_began, merit) for n, merit in enumerate(mark.merits) if n != best}
         self._set_next_mark(now.heat_began)

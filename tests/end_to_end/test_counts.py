@@ -65,7 +65,7 @@ def test_an_exposure_model_is_as_good_as_that_of_scikit_learn(table: Path, run: 
 @pytest.mark.parametrize("rate", [0.01, 300.0])
 def test_rare_events_and_large_counts_are_learned_without_tuning(rate: float, tmp_path: Path) -> None:
     pq.write_table(counts(20_000, 3, rate), tmp_path / "train.parquet", row_group_size=1_000)
-    pq.write_table(counts(5_000, 4, rate), tmp_path / "test.parquet", row_group_size=1_000)
+    pq.write_table(counts(100_000, 4, rate), tmp_path / "test.parquet", row_group_size=10_000)
     streampgs.train(tmp_path / "train.parquet", run=tmp_path / "run", loss="poisson", offset="log_exposure", epochs=10)
     test = pq.read_table(tmp_path / "test.parquet")
     exposure, labels = np.exp(test["log_exposure"].to_numpy()), test["label"].to_numpy()
@@ -114,7 +114,9 @@ def test_offsets_of_classes_are_log_odds_that_are_known(tmp_path: Path) -> None:
     labels = np.where(random.random(4_000) < 1.0 / (1.0 + np.exp(-(x + known))), 1, -1)
     data = pa.table({"label": labels, "x": x, "known": known, "nothing": np.zeros(4_000)})
     pq.write_table(data, tmp_path / "a.parquet")
-    with_offset = streampgs.train(tmp_path / "a.parquet", run=tmp_path / "with", offset="known", ignore="nothing")
+    with_offset = streampgs.train(
+        tmp_path / "a.parquet", run=tmp_path / "with", offset="known", ignore="nothing", epochs=3
+    )
     streampgs.train(tmp_path / "a.parquet", run=tmp_path / "without", ignore=("known", "nothing"))
     model = streampgs.Model.load(tmp_path / "with")
     result = evaluate(model, [str(tmp_path / "a.parquet")])

@@ -124,7 +124,7 @@ def test_evaluate_reports_a_damaged_newest_checkpoint(tables: Tables, tmp_path: 
 def test_rows_of_another_layout_and_unknown_features_are_reported(tables: Tables, tmp_path: Path) -> None:
     run = tmp_path / "run"
     streampgs.train(tables.path("sparse", "arrow"), run=run, epochs=1)
-    with pytest.raises(streampgs.StreampgsError, match="dense rows"):
+    with pytest.raises(streampgs.StreampgsError, match="rows of dense features"):
         evaluate(streampgs.Model.load(run), [str(tables.path("dense", "arrow"))])
     pq.write_table(pa.table({"label": [1, -1], "indices": [[99_999], [1]]}), tmp_path / "far.parquet")
     assert evaluate(streampgs.Model.load(run), [str(tmp_path / "far.parquet")])["unknown_entries"] == 1

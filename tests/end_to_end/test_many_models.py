@@ -21,6 +21,7 @@ from streampgs.prediction import predict
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Report
 from streampgs.run.saved import saved_run
+from streampgs.selection import cross_validation
 from streampgs.selection.race import heats_for
 from tests.end_to_end.conftest import ROWS, Tables
 from tests.end_to_end.conftest import streampgs as command
@@ -115,9 +116,7 @@ def test_a_search_with_pauses_gives_the_same_bits(
     assert results_of(run, report) == unpaused[name]
 
 
-def test_a_search_ends_during_the_first_epoch(
-    tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_search_ends_during_the_first_epoch(tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a table that is too large for cross-validation."""
     monkeypatch.setattr(cross_validation, "_MOST_ROWS", 0)
     lanes = []

@@ -25,7 +25,7 @@ OPTIONS: dict[str, Any] = {"loss": "logistic", "sigma": 1e-3, "epochs": 2, "prog
 
 
 def frame(rows: int = ROWS, seed: int = 0) -> pandas.DataFrame:
-    """A shuffled data frame: its index is no range."""
+    """A shuffled data frame: its index is not in order."""
     random = np.random.default_rng(seed)
     size, city = 40.0 + 9.0 * random.standard_normal(rows), random.choice(["Bern", "Oslo", "Rome"], rows)
     late = size + 6.0 * (city == "Rome") + 3.0 * random.standard_normal(rows) > 42.0
@@ -115,6 +115,8 @@ def test_predict_returns_what_it_was_given(run: Path, matrix_run: Path, tmp_path
     assert streampgs.predict(run, tmp_path / "new.parquet").equals(as_arrow)
     assert np.array_equal(streampgs.predict(matrix_run, X), streampgs.Model.load(matrix_run).predict(X))
     assert np.array_equal(streampgs.predict(matrix_run, sparse.csr_array(X)), streampgs.predict(matrix_run, X))
+    probabilities = streampgs.Model.load(matrix_run).predict_proba(X)[:, 1]
+    assert np.array_equal(streampgs.predict(matrix_run, X, threshold=0.9), (probabilities >= 0.9).astype(int))
 
 
 def test_predict_writes_a_file(run: Path, matrix_run: Path, tmp_path: Path) -> None:
@@ -247,6 +249,7 @@ def test_rows_that_could_not_join_leave_the_run_as_it_was(tmp_path: Path) -> Non
         (lambda run: streampgs.train(X[:0], Y[:0], run=run / "new"), "the table in memory has no rows"),
         (lambda run: streampgs.evaluate(run, X, Y, offset=X[:, 0]), "offset for a model that was trained without"),
         (lambda run: streampgs.evaluate(run, "*.parquet", Y), "label in addition to files"),
+        (lambda run: streampgs.predict(run, X, keep="x"), "keep with a matrix"),
         (lambda run: streampgs.predict(run, X, "out.xlsx"), r"out='out\.xlsx' does not end in"),
         (lambda run: streampgs.history(run / "none"), r"there is no run .*\n.*streampgs\.train\("),
         (lambda run: streampgs.Model.load(run / "none"), r"there is no run .*\n.*streampgs\.train\("),

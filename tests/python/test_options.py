@@ -97,5 +97,6 @@ def test_signature_and_help_list_every_option(name: str) -> None:
     assert not any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
     text = pydoc.render_doc(function, renderer=pydoc.plaintext)
     assert "--" not in text
+    assert "epeat" not in text  # the word of the command line for a list
     for option in set(options) - own:
         assert f"{option}: " in text

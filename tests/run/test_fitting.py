@@ -76,15 +76,15 @@ def refusal(bound: Bound, found: Forecast, models: int = 1, resumed: bool = Fals
     encoding: Encoding | None = given.pop("encoding", None)
     form = RowForm(ModelOptions(**given), encoding, "sparse")
     with pytest.raises(RunError) as refused:
-        refuse_too_large(found, form, Resources(), models, resumed, [bound])
+        refuse_too_large(found, form, Resources(), models, resumed, 10, [bound])
     assert refused.value.remedy
     return str(refused.value)
 
 
 def test_a_run_that_fits_is_not_refused():
     form = RowForm(ModelOptions(), None, "sparse")
-    refuse_too_large(forecast(1_000 * MB), form, Resources(), 1, False, [group(64_000 * MB)])
-    refuse_too_large(forecast(1_000 * MB), form, Resources(), 1, False, [])
+    refuse_too_large(forecast(1_000 * MB), form, Resources(), 1, False, 10, [group(64_000 * MB)])
+    refuse_too_large(forecast(1_000 * MB), form, Resources(), 1, False, 10, [])
 
 
 def test_the_numbers_and_the_name_of_the_bound_are_in_the_error():
@@ -104,7 +104,7 @@ def test_the_remedy_fits_the_cause():
     assert "fewer classes than 867" in refusal(small, large, classes=tuple(f"c{n:03}" for n in range(867)))
     assert "a known --sigma (8 models are trained now)" in refusal(small, large, models=8)
     assert "a --feature-count below 1,000,000" in refusal(small, large, feature_count=10**6)
-    assert "--feature-count N if an index is wrong" in refusal(small, large)
+    assert "--feature-count N if index 9 of a row is wrong" in refusal(small, large)
     assert "resume it where there is more memory" in refusal(small, large, resumed=True)
 
 
