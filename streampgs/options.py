@@ -297,7 +297,7 @@ class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptio
         "Number of features, for rows that are lists of features.", shown="found while reading")
     on_bad_row: str = option("error", ON_BAD_ROW, DATA,
         "At a row that cannot be used: stop (error), or leave it out and count it (skip).")
-    where: str | None = option(None, _CONDITION, COMMON,
+    where: str | None = option(None, _CONDITION, DATA,
         "Train only on rows that fulfil a condition, such as \"year >= 2020 and carrier != 'AA'\" (docs/expressions.md).")
     validation: tuple[str, ...] = option((), Repeated(of=Text("DATA")), COMMON,
         "Rows to compare models on, for --sigma auto and --target-accuracy. Ten thousand are enough. Can be repeated.",
