@@ -3,7 +3,8 @@
     python scripts/small_fits.py [--repeats 20]
 
 Prints a Markdown table: the CPU time of the fastest of some fits with default options (other processes disturb it less than
-the time on the clock), and the score on held-out rows (the mean of five splits; accuracy or R²). scikit-learn's models stand behind a StandardScaler, as streampgs standardizes columns too.
+the time on the clock), and the score on held-out rows (the mean of five splits; accuracy or R²). scikit-learn's models stand
+behind a StandardScaler, as streampgs standardizes columns too.
 """
 
 from __future__ import annotations
