@@ -25,6 +25,7 @@ def run_text(result: dict[str, Any]) -> str:
         "run": f"{result['run']} (checkpoint {result['checkpoint']})",
         "trained": f"{result['rows']:,} rows, {result['t']:,} steps, {_progress_text(result)}",
         "model": _model_text(result["settings"]),
+        **({"where": result["options"]["where"]} if result["options"]["where"] else {}),
         "weights": _weights_text(result),
         "dual": f"sha256 {result['dual_sha256']}",
         "data": f"{_source_text(result)}, {_label_text(result['options'])}",

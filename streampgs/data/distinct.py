@@ -24,6 +24,8 @@ Keys = NDArray[np.uint64]
 _ENTRIES_AT_ONCE = 1 << 20
 # An epoch has at most so many visits, or so many for each different row, and one in addition for each.
 _FEW_VISITS, _MOST_REPEATS = 1 << 16, 4
+_HUGE = 4.0
+"""Times the mean weight."""
 _mix: Callable[[Keys], Keys] = randomness.mix
 
 
@@ -88,12 +90,16 @@ def _with_labels(keys: Keys, labels: Floats) -> Keys:
 def visits(weights: Floats) -> Ints:
     """How often each row is visited in an epoch, with an equal part of its weight each time.
 
-    A whole number is a number of repetitions, as far as that does not make an epoch much longer. Other weights are split
-    where they are larger than usual, because one huge step would throw the model off.
+    Whole numbers are repetitions, as far as that does not make an epoch much longer. Other weights are split only where they
+    are huge, because one huge step would throw the model off: copies of a row in several folds of a cross-validation would
+    make a candidate look better than it is.
     """
     if not weights.size:
         return np.empty(0, np.int64)
-    most = max(_MOST_REPEATS * len(weights), _FEW_VISITS)
-    unit = min(float(weights.mean()), max(1.0, float(weights.sum()) / most))
+    if (weights == np.rint(weights)).all():
+        most = max(_MOST_REPEATS * len(weights), _FEW_VISITS)
+        unit = max(1.0, float(weights.sum()) / most)
+    else:
+        unit = _HUGE * float(weights.mean())
     times: Ints = np.maximum(1, np.rint(weights / unit)).astype(np.int64)
     return times

@@ -151,11 +151,12 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
         return rows, labels, self._weights(sample_weight, len(labels))
 
     def _given(self, rows: Any, codes: NDArray[np.int64], weights: Floats | None) -> Given:
-        return Given(rows, codes.astype(np.float64), self._with_class_weights(codes, weights))
+        return Given(rows, codes.astype(np.float64), weights, self._class_weights(codes, weights))
 
-    def _with_class_weights(self, codes: NDArray[np.int64], weights: Floats | None) -> Floats | None:
+    def _class_weights(self, codes: NDArray[np.int64], weights: Floats | None) -> Floats | None:
+        """A number for each class."""
         if self.class_weight is None:
-            return weights
+            return None
         own = np.ones(len(codes)) if weights is None else weights
         if self.class_weight == "balanced":
             sums = np.bincount(codes, own, len(self.classes_))
@@ -167,7 +168,9 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
             factors = np.array([self.class_weight.get(label, 1.0) for label in self.classes_.tolist()], np.float64)
         else:
             raise InvalidInput(f"class_weight={self.class_weight!r}", "give None, 'balanced' or a dictionary")
-        return np.asarray(own * factors[codes])
+        if not (np.isfinite(factors) & (factors >= 0.0)).all():
+            raise InvalidInput(f"class_weight={self.class_weight!r}", "give finite numbers of 0 or more")
+        return np.asarray(factors, np.float64)
 
     def _label_options(self) -> dict[str, Any]:
         return {"classes": tuple(float(number) for number in range(len(self.classes_)))}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def trained_from_files(given: Given, options: dict[str, Any]) -> Model:
     """Train on rows that are written to temporary files first."""
     names = given.rows.column_names if is_arrow(given.rows) else []
     label, weight = _free("label", names), _free("weight", names)
+    given = replace(given, weights=given.weights_with_factors(), factors=None)
     options = {**options, "label": label} | ({} if given.weights is None else {"weight": weight})
     with tempfile.TemporaryDirectory(prefix="streampgs-") as folder:
         write_shards(_batches(given, label, weight), Path(folder) / "rows")

@@ -32,6 +32,14 @@ class Given:
     labels: Floats
     """Numbers of classes, or the numbers to predict."""
     weights: Floats | None
+    factors: Floats | None = None
+    """By which the weights of the rows of each class are multiplied."""
+
+    def weights_with_factors(self) -> Floats | None:
+        if self.factors is None:
+            return self.weights
+        found = self.factors[self.labels.astype(np.intp)]
+        return found if self.weights is None else found * self.weights
 
 
 @dataclass(frozen=True)
@@ -80,7 +88,10 @@ class Ordered:
                 np.repeat(labels, times),
                 np.repeat(weights / times, times),
             )
-            weights = weights / weights.mean()
+        if self.given.factors is not None:
+            factors = self.given.factors[labels.astype(np.intp)]
+            weights = factors if weights is None else weights * factors
+        weights = None if weights is None else weights / weights.mean()
         targets = 2.0 * labels - 1.0 if classes == 2 else labels
         return MemoryRows(
             rows.bounds[picks], rows.bounds[picks + 1],

@@ -113,9 +113,10 @@ class Expression:
             return applied(node.name, tuple(self.evaluated(arg, read) for arg in node.args))
         except pa.ArrowInvalid as fault:
             place = f"at character {node.at + 1}"
+            remedy = "integers must stay within 64 bits: multiply by 1.0 to calculate with other numbers"
             raise DataError(
                 f"{self.source}: '{node.name}' cannot be computed, {place}: {fault}",
-                "integers must stay within 64 bits: multiply by 1.0 to calculate with other numbers",
+                remedy if "overflow" in str(fault) else "fix the values of the column",
             ) from fault
 
 

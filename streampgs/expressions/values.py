@@ -96,10 +96,12 @@ def alike(left: Any, right: Any) -> tuple[Any, ...]:
     left, right = _as_times(left, right)
     right, left = _as_times(right, left)
     kinds = kind_of(left.type), kind_of(right.type)
-    if kinds == (DATE, TIMESTAMP):
-        return left.cast(_MICROSECONDS), right
-    if kinds == (TIMESTAMP, DATE):
-        return left, right.cast(_MICROSECONDS)
+    if set(kinds) == {DATE, TIMESTAMP}:
+        days = [
+            value.cast(_MICROSECONDS) if kind == DATE else value
+            for value, kind in zip((left, right), kinds, strict=True)
+        ]
+        return _alike_times(*days)
     if kinds[0] != kinds[1]:
         raise Unfit(f"a {kinds[0]} is compared with a {kinds[1]}", _remedy(kinds))
     if kinds[0] == NUMBER:

@@ -140,10 +140,19 @@ def _learn_list(found: PlainEncoding, spec: Spec, lists: list[Any]) -> None:
     sizes_of_columns = [root(sum(Fraction(v) ** 2 for v in column) / len(column)) for column in columns if any(column)]
     wild = bool(sizes_of_columns) and max(sizes_of_columns) > 100.0 * min(sizes_of_columns)
     if found.options.standardize == "on" or (
-        found.options.standardize == "auto" and (wild or (len(found.specs) > 1 and out_of_scale(sizes_of_columns)))
+        found.options.standardize == "auto"
+        and (wild or any(map(off_centre, columns)) or (len(found.specs) > 1 and out_of_scale(sizes_of_columns)))
     ):
         for k, column in enumerate(columns):
             found.standards[spec.name, k] = standard(column)
+
+
+def off_centre(column: list[float]) -> bool:
+    """The mean is more than ten standard deviations away from 0."""
+    values = [Fraction(value) for value in column]
+    mean = sum(values, Fraction(0)) / max(1, len(values))
+    square = sum(((value - mean) ** 2 for value in values), Fraction(0)) / max(1, len(values))
+    return bool(square) and mean**2 > 100 * square
 
 
 def out_of_scale(sizes: list[float]) -> bool:

@@ -68,6 +68,19 @@ def test_lists_of_numbers_are_scaled_if_their_scales_differ_widely():
     assert scaled.std(axis=0) == pytest.approx(1.0, abs=1e-6)
 
 
+@pytest.mark.parametrize(("mean", "is_standardized"), [(0.0, False), (5.0, False), (50.0, True), (-1e6, True)])
+def test_lists_far_from_0_are_standardized(mean, is_standardized):
+    rows = np.stack([column_of_scale(1.0, seed=k) + mean * (k == 1) for k in range(3)], axis=1)
+    arrays = {"list": pa.array(list(rows), pa.list_(pa.float64()))}
+    assert bool(taught(arrays).columns[0].scale) == is_standardized
+
+
+def test_a_list_with_a_constant_position_may_stay_as_it_is():
+    rows = np.stack([column_of_scale(1.0), np.ones(200)], axis=1)
+    arrays = {"list": pa.array([*rows, [None, None], [0.5, None]], pa.list_(pa.float64()))}
+    assert not taught(arrays).columns[0].scale
+
+
 @pytest.mark.parametrize("scales", [(1.0, 1e-300), (1e300, 1.0), (1e-300, 1e-250), (1e300, 1e290)])
 def test_lists_of_extreme_scales_are_seen_to_be_wild(scales):
     rows = np.stack([column_of_scale(scale, seed=k) for k, scale in enumerate(scales)], axis=1)

@@ -213,6 +213,8 @@ def test_matrices(
     model = with_encoding(trained, encoding, "sparse" if numbers.sparse else "dense", WIDTH)
     expected = np.asarray(model.decision_function(matrix)).tobytes()
     ways = {**MATRIX_WAYS, **(INTEGER_WAYS if whole else {}), **TABLE_WAYS}
+    if trained_on == "columns":
+        ways["pandas"] = lambda matrix: columns(matrix).to_pandas()
     if trained_on.startswith("a list, "):
         ways["other columns"] = pl.DataFrame
     for name, way in ways.items():

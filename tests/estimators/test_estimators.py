@@ -281,6 +281,7 @@ def test_predictions_have_the_type_of_the_labels(labels: list[Any]) -> None:
         ({"loss": "cross"}, "loss"),
         ({"class_weight": {7: 1.0}}, "class_weight"),
         ({"class_weight": "even"}, "class_weight"),
+        ({"class_weight": {0: -1.0}}, "class_weight"),
         ({"standardize": "maybe"}, "standardize"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Iterator
 from decimal import Decimal
 
 import duckdb
@@ -13,6 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streampgs.expressions.expression import condition
+from streampgs.expressions.functions import FUNCTIONS
+from streampgs.expressions.parser import parsed
+from streampgs.expressions.tree import Apply, Node, Source
 
 _ROWS = 60
 
@@ -85,6 +89,17 @@ def _theirs(database, text: str) -> list:
 def _ours(text: str) -> list:
     columns = {name: TABLE.column(name).combine_chunks() for name in TABLE.column_names}
     return condition(text).values(columns, _ROWS).cast(pa.bool_()).to_pylist()
+
+
+def test_every_operator_and_function_is_compared() -> None:
+    assert {name for text in CHECKED for name in _names(parsed(Source("", text)))} == set(FUNCTIONS)
+
+
+def _names(node: Node) -> Iterator[str]:
+    if isinstance(node, Apply):
+        yield node.name
+        for arg in node.args:
+            yield from _names(arg)
 
 
 @pytest.mark.parametrize("text", CHECKED)

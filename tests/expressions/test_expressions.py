@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streampgs.errors import DataError, OptionError
 from streampgs.expressions.expression import condition
+from streampgs.expressions.functions import FUNCTIONS, SIGNS
 from streampgs.expressions.parser import parsed, quoted
 from streampgs.expressions.tree import Column, Source
 
@@ -181,3 +182,51 @@ def test_a_quoted_name_is_read_as_this_column(name: str) -> None:
     tree = parsed(Source("--where", quoted(name)))
     assert isinstance(tree, Column)
     assert tree.name == name
+
+
+def _of_every_type() -> dict[str, pa.Array]:
+    second = dt.datetime(2024, 1, 1)
+    kinds = [
+        pa.bool_(), pa.int8(), pa.uint8(), pa.uint32(), pa.uint64(), pa.int64(), pa.float16(), pa.float32(), pa.float64(),
+        pa.decimal128(9, 2), pa.decimal128(9, -2), pa.decimal256(40, 3), pa.null(), pa.string_view(), pa.large_string(),
+    ]  # fmt: skip
+    numbers = [pa.array([1, 0, None]).cast(pa.bool_()).cast(pa.int8())]
+    found = {f"c{place}": pa.nulls(3, kind) for place, kind in enumerate(kinds)}
+    whole = numbers[0]
+    for place, kind in enumerate(kinds[:9]):
+        found[f"c{place}"] = whole.cast(kind)
+    found |= {
+        "text": pa.array(["1", "x", None]), "view": pa.array(["1", "x", None], pa.string_view()),
+        "coded": pa.array(["1", "x", None]).dictionary_encode(), "day": pa.array([second.date(), None, None]),
+        "day64": pa.array([second, None, None], pa.date64()), "seconds": pa.array([second, None, None], pa.timestamp("s")),
+        "nanos": pa.array([second, None, None], pa.timestamp("ns")), "zoned": pa.array([second, None, None], pa.timestamp("ms", "UTC")),
+        "clock": pa.array([1, 2, None], pa.int32()).cast(pa.time32("s")), "clock64": pa.array([1, 2, None], pa.time64("ns")),
+        "span": pa.array([1, 2, None], pa.duration("s")), "bytes": pa.array([b"\xff", b"x", None]), "listed": pa.array([[1], None, []]),
+        "broken": pa.array([b"\xff\xfe", b"x", None]).view(pa.string()),
+    }  # fmt: skip
+    return found
+
+
+_EVERY = _of_every_type()
+_CONSTANTS = ["1", "-2.5", "'x'", "'2024-01-01'", "'12:00:00'", "true", "18446744073709551615"]
+
+
+@pytest.mark.parametrize("name", [*FUNCTIONS])
+def test_any_function_of_any_types_gives_values_or_an_error(name: str) -> None:
+    function = FUNCTIONS[name]
+    parts = [*_EVERY, *_CONSTANTS]
+    texts = [f"{name}({one})" for one in parts] if function.fewest == 1 else []
+    if function.fewest == 2:
+        pairs = [(one, other) for one in parts for other in parts]
+        is_word = name.isalnum() and name not in SIGNS
+        texts = [f"{name}({one}, {other})" if is_word else f"{one} {name} ({other})" for one, other in pairs]
+    texts = {"is null": [f"{one} is null" for one in parts], "negative": [f"-{one}" for one in parts]}.get(name, texts)
+    good = 0
+    for text in texts:
+        try:
+            found = condition(text).values(_EVERY, 3)
+        except (OptionError, DataError):
+            continue
+        good += 1
+        assert len(found) == 3, text
+    assert good > 0

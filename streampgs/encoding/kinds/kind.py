@@ -246,7 +246,7 @@ def scaled_values(
     """The values of sparse rows, multiplied by the factor of the column."""
     with np.errstate(over="ignore", invalid="ignore"):
         if column.scale:
-            values = values * column.scale[0]
+            values = np.multiply(values, column.scale[0], dtype=np.float64)
             marks.clip(column.name, values, given, np.repeat(np.arange(len(offsets) - 1), np.diff(offsets)))
         return values.astype(np.float32)
 

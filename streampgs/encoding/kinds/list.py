@@ -17,6 +17,7 @@ from streampgs.errors import DataError
 from streampgs.options import EncodingOptions
 
 _WILD_RATIO = 100.0  # positions whose scales differ by more are standardized
+_OFF_CENTRE = 10.0  # so are those whose mean is more standard deviations away from 0
 
 
 class List(NumberKind):
@@ -86,16 +87,21 @@ class List(NumberKind):
 def _is_standardized(matrix: NDArray[np.float64], standardize: str, alone: bool) -> bool:
     if standardize != "auto":
         return standardize == "on"
-    sizes = _sizes(matrix)
+    sizes, centres, spreads = _measured(matrix)
     is_wild = bool(sizes.size and sizes.max() / _WILD_RATIO > sizes.min())
-    return is_wild or (not alone and is_out_of_scale(sizes))
+    is_off_centre = bool(((np.abs(centres) / _OFF_CENTRE > spreads) & (spreads > 0.0)).any())
+    return is_wild or is_off_centre or (not alone and is_out_of_scale(sizes))
 
 
-def _sizes(matrix: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The root mean square of each position that is not always 0."""
-    known = np.count_nonzero(~np.isnan(matrix), axis=0)
-    sizes = np.abs(np.where(np.isnan(matrix), 0.0, matrix))
-    largest = sizes.max(axis=0, initial=0.0)
+def _measured(matrix: NDArray[np.float64]) -> tuple[NDArray[np.float64], ...]:
+    """Root mean squares, means and standard deviations of the positions that are not always 0; the last two in units of
+    the largest value of the position."""
+    known = ~np.isnan(matrix)
+    values = np.where(known, matrix, 0.0)
+    largest = np.abs(values).max(axis=0, initial=0.0)
     filled = largest > 0.0
-    squares = np.sum((sizes[:, filled] / largest[filled]) ** 2, axis=0)  # of the ratios: squares may leave the range
-    return np.asarray(largest[filled] * np.sqrt(squares / (known[filled] + 1.0)))
+    known, values = known[:, filled], values[:, filled] / largest[filled]  # squares may leave the range
+    counts = np.count_nonzero(known, axis=0)
+    centres = values.sum(axis=0) / counts
+    spreads = np.sqrt((np.where(known, values - centres, 0.0) ** 2).sum(axis=0) / counts)
+    return largest[filled] * np.sqrt((values**2).sum(axis=0) / (counts + 1.0)), centres, spreads
