@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
+from glob import has_magic
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -176,9 +177,17 @@ def _refuse_inputs(out: Path, sources: Sequence[str], catalog: Catalog, model: M
             if isinstance(shard.path, Path) and shard.path.exists() and os.path.samefile(out, shard.path):
                 whose = "DATA" if shard in catalog.shards else "the data that the run is trained on"
                 raise OptionError(f"--out '{out}' is a file of {whose}", "name another file")
-    for source in map(Path, sources):
-        if source.is_dir() and out.suffix.lower() in suffixes() and place.is_relative_to(source.resolve()):
+    for source in sources:
+        if _would_read(source, place):
             raise OptionError(
-                f"--out '{out}' is in the folder '{source}', where it would be read as a shard",
-                "name a file elsewhere",
+                f"--out '{out}' would be read as a shard of '{source}' the next time", "name a file elsewhere"
             )
+
+
+def _would_read(source: str, place: Path) -> bool:
+    """Whether a file at this place belongs to a folder or glob of shards."""
+    if place.suffix.lower() not in suffixes():
+        return False
+    if Path(source).is_dir():
+        return place.is_relative_to(Path(source).resolve())
+    return has_magic(source) and place.match(os.path.abspath(source))

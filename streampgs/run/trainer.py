@@ -273,7 +273,6 @@ class Trainer:
         report = self.meter.report(
             self.folder.path, self.models, self.worker, stopped_by, outcome, self.saver.checkpoint, total
         )  # fmt: skip
-        found = self.observer.found
-        encoding = self.data.form.encoding
+        found, encoding = self.observer.found, self.data.form.encoding
         unused = {**({} if encoding is None else unused_columns(encoding.left_out)), **found.ignored_columns}
         return replace(report, found=replace(found, ignored_columns=unused), notes=[*self.observer.notes])

@@ -86,15 +86,16 @@ def test_the_count_does_not_depend_on_pauses(tmp_path: Path) -> None:
 
 
 def test_an_impossible_value_in_a_later_night_does_not_spoil_the_model(tmp_path: Path) -> None:
-    """With 578 standard deviations the loss of the next night was ten times as large."""
+    """561 standard deviations in .2 % of the rows. Without clipping the loss is 2.1 before that night and 7.4 after it."""
     data, test = tmp_path / "data", tmp_path / "test.parquet"
-    write(test, rows(2_000, 9, {}))
+    write(test, rows(2_000, 9, {"pressure": 4}))
     write(data / "0.parquet", rows(4_000, 0, {}))
     streampgs.train(data, run=tmp_path / "run", epochs=2, sigma=1e-3)
     before = evaluate(Model.load(tmp_path / "run"), [str(test)])["loss"]
     write(data / "1.parquet", rows(1_000, 1, {"pressure": 2}))
     streampgs.resume(tmp_path / "run", epochs=3)
-    assert evaluate(Model.load(tmp_path / "run"), [str(test)])["loss"] < before + 0.05
+    assert evaluate(Model.load(tmp_path / "run"), [str(test)])["loss"] == pytest.approx(before, abs=0.02)
+    assert before < 0.3
 
 
 @pytest.mark.parametrize("as_array", [False, True])

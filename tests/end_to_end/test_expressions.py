@@ -210,7 +210,7 @@ def test_files_of_other_tools(table: pa.Table, tmp_path: Path, writer: str) -> N
 
 
 def test_a_label_that_is_an_expression_gives_the_model_of_its_values(table: pa.Table, tmp_path: Path) -> None:
-    """The columns that the label is made of are no features."""
+    """The columns that the label is made of are not used as features."""
 
     def with_label(group: pa.Table) -> pa.Table:
         return group.set_column(group.schema.get_field_index("age"), "old", pc.greater(group["age"], 40))

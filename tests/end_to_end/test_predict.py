@@ -286,10 +286,13 @@ def test_inputs_and_files_of_the_run_are_never_overwritten(model: streampgs.Mode
         (table / "link.csv", "is a file of DATA"),
         (base / "train.parquet", "trained on"),
         (table / "new.parquet", "would be read as a shard"),
+        (table / "new.arrow", "would be read as a shard"),
         (base / "run" / "new.csv", "folder of the run"),
     ):
         with pytest.raises(streampgs.StreampgsError, match=message):
             predict(model, [str(table)], out, force=True)
+    with pytest.raises(streampgs.StreampgsError, match="would be read as a shard"):
+        predict(model, [f"{table}/*.parquet"], table / "new.parquet")
     after = {path: path.read_bytes() for path in (*table.iterdir(), *base.iterdir()) if path.is_file()}
     assert before == after
 

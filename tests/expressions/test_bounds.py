@@ -1,4 +1,4 @@
-"""What the statistics of a Parquet file say about a condition is true of every row group, whoever wrote it."""
+"""In every row group, rows have only values that the statistics of the Parquet file allow, also in files of other writers."""
 
 from __future__ import annotations
 
