@@ -54,9 +54,15 @@ def test_a_notebook_shows_a_bar_and_keeps_the_notes(notebook: list[Any], tmp_pat
     assert report.notes  # the choice of sigma
     bars = [each for each in notebook if "<progress" in each._repr_html_()]
     assert bars
-    assert "accuracy" in bars[-1]._repr_html_()
     assert "<progress" not in notebook[-1]._repr_html_()
     assert all(note in repr(notebook[-1]) for note in report.notes)
+
+
+def test_a_notebook_shows_the_status(notebook: list[Any]) -> None:
+    observer = NotebookObserver()
+    observer.status(STATUS)
+    assert 'value="0.250"' in notebook[-1]._repr_html_()
+    assert "accuracy 0.7500" in notebook[-1]._repr_html_()
 
 
 def test_what_a_notebook_shows_is_escaped(notebook: list[Any]) -> None:
