@@ -59,7 +59,6 @@ class CrossValidation:
     features: int
     epochs: int
     seed: int
-    at_best_scale: bool
 
     @property
     def judged(self) -> int:
@@ -110,7 +109,7 @@ class CrossValidation:
                 for candidate in candidates
                 for judgement in self._trained_and_judged([candidate], rows, fold, judged, held_out)
             ]
-        judge = Judge(lanes, self.targets, judged, held_out, self.at_best_scale)
+        judge = Judge(lanes, self.targets, judged, held_out)
         return [judge.judgement(place) for place in range(len(candidates))]
 
     def _train(self, lanes: Lanes, rows: NDArray[np.int64], fold: int) -> None:

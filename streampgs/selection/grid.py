@@ -15,7 +15,7 @@ from streampgs.losses import LOSSES
 from streampgs.options import ModelOptions
 from streampgs.reading.window import Window
 from streampgs.selection.cross_validation import CrossValidation, epochs_for
-from streampgs.selection.judge import at_best_scale, labels_for
+from streampgs.selection.judge import labels_for
 from streampgs.selection.race import Race, heats_for
 
 
@@ -147,8 +147,7 @@ def _cross_validation(
     epochs = epochs_for(window, len(targets) * candidates.count(options, len(targets)))
     if epochs is None:
         return None
-    measure = at_best_scale(options.losses)
-    return CrossValidation(window, race.validation, targets, features, epochs, options.seed, measure)
+    return CrossValidation(window, race.validation, targets, features, epochs, options.seed)
 
 
 def _best_of(race: Race, search: CrossValidation, specs: Sequence[LaneSpec]) -> list[LaneSpec]:

@@ -2,9 +2,10 @@
 
 Two measures that cost nothing would mislead. The losses that the steps met on their way are of the last iterate, whose
 best σ is several times larger than that of the average which is returned. And a mean hinge loss may fall while accuracy
-falls with it, as σ shrinks all scores. So candidates of such a loss, or of different ones, are compared by the logistic
-loss of their scores at the best scale: it ranks them as their accuracy after some epochs does, with far less noise. A loss
-that estimates probabilities wants the right scale, and is its own measure; so are those of regression.
+falls with it, as σ shrinks all scores. So classifiers are compared by the logistic loss of their scores at the best
+scale: it ranks candidates as their accuracy after some epochs does, with far less noise. In the middle of the first epoch
+the loss itself would prefer values of σ that are too small after several epochs. It decides between candidates that are
+equally good by this measure, if it estimates probabilities.
 """
 
 from __future__ import annotations
@@ -40,20 +41,15 @@ class Judgement(NamedTuple):
     accuracy: float | None
 
 
-def at_best_scale(names: Iterable[str]) -> bool:
-    """Whether candidates of these losses are compared by the logistic loss at the best scale."""
-    losses = [LOSSES[name] for name in set(names)]
-    return all(loss.classifies for loss in losses) and (len(losses) > 1 or losses[0].probability is None)
+def estimates_probabilities(names: Iterable[str]) -> bool:
+    """Whether these losses are one, which estimates probabilities: they should be calibrated, too."""
+    return all(LOSSES[name].probability is not None for name in names) and len(set(names)) == 1
 
 
 class Judge:
     """Judges candidates on some rows of a window."""
 
-    def __init__(
-        self, lanes: Lanes, targets: Sequence[Target], window: Window, rows: NDArray[np.int64], at_best_scale: bool
-    ) -> None:
-        """`at_best_scale`: how merits are measured, see the function."""
-        self._at_best_scale = at_best_scale
+    def __init__(self, lanes: Lanes, targets: Sequence[Target], window: Window, rows: NDArray[np.int64]) -> None:
         self._lanes, self._targets, self._window, self._rows = lanes, targets, window, rows
         self._touched = self._coordinates()
         self._weights = window.weights[rows] if window.weights.size else np.ones(len(rows))
@@ -82,7 +78,7 @@ class Judge:
             meant = labels_for(labels, spec)
             own = loss_sum_for(LOSSES[spec.loss])(scores[number], meant, self._weights, spec.shape)
             loss += spec.in_label_units(own)
-            merit += scaled_logistic_loss(scores[number], meant, self._weights) if self._at_best_scale else own
+            merit += scaled_logistic_loss(scores[number], meant, self._weights) if classifies else own
             correct += float(self._weights[(scores[number] > 0.0) == (meant > 0.0)].sum())
         if self._targets[0].positive is not None:
             correct = count * float(self._weights[scores.argmax(axis=0) == labels].sum())

@@ -17,7 +17,14 @@ from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import lane_spec
 from streampgs.reading.window import Window
-from streampgs.selection.judge import Judge, Judgement, at_best_scale, centring_rows, judged_rows, rows_to_judge
+from streampgs.selection.judge import (
+    Judge,
+    Judgement,
+    centring_rows,
+    estimates_probabilities,
+    judged_rows,
+    rows_to_judge,
+)
 from streampgs.stage import Bundle
 
 _FIRST_HEAT_ROWS = 1 << 17
@@ -31,6 +38,8 @@ _MOST_MARKS = 1000  # more than any heat has
 # Candidates that differ in σ alone and are within this share of the best merit are equally good at this point; the
 # largest σ among them is preferred: it will still be good after more rows, and smaller ones have yet to take effect.
 _TIE = 0.0015
+# Of those that are, losses of estimated probabilities may differ by this share at most: a large σ shrinks all scores.
+_CALIBRATION_TIE = 0.003
 
 
 @dataclass(frozen=True)
@@ -128,9 +137,11 @@ class Race:
         """Keep only the best candidate, by judgements made before its first step. Returns its number."""
         now = self.progress
         mark = Mark(now.heat_began, judged, *(list(column) for column in zip(*judgements, strict=True)))
-        best = self._preferred(mark.merits)
+        # After as many epochs as here, the loss itself tells which scale of the scores is right.
+        merits = mark.losses if self._estimates_probabilities else mark.merits
+        best = self._preferred(merits, merits)
         now.marks, now.left = [mark.of([best])], [best]
-        now.dropped = {str(n): Dropped(now.heat_began, merit) for n, merit in enumerate(mark.merits) if n != best}
+        now.dropped = {str(n): Dropped(now.heat_began, merit) for n, merit in enumerate(merits) if n != best}
         self._set_next_mark(now.heat_began)
         return best
 
@@ -184,20 +195,20 @@ class Race:
         return narrows
 
     def _judge(self, window: Window, rows: NDArray[np.int64]) -> Judge:
-        return Judge(self.lanes, self.targets, window, rows, at_best_scale(each.loss for each in self.candidates))
+        return Judge(self.lanes, self.targets, window, rows)
 
-    def _merits(self) -> list[float]:
-        """Of each candidate that is left, over the later half of the marks."""
+    def _means(self) -> tuple[list[float], list[float]]:
+        """Merit and loss of each candidate that is left, over the later half of the marks."""
         marks = self.progress.marks
         later = marks[len(marks) // 2 :]
-        merits = np.array([mark.merits for mark in later])
         weights = [mark.judged for mark in later]
-        return [float(np.average(merits[:, place], weights=weights)) for place in range(len(self.progress.left))]
+        merits = np.average([mark.merits for mark in later], axis=0, weights=weights)
+        return merits.tolist(), np.average([mark.losses for mark in later], axis=0, weights=weights).tolist()
 
     def _narrow(self, heat: Heat, rows: int) -> None:
-        now, merits = self.progress, self._merits()
+        now, (merits, losses) = self.progress, self._means()
         order = sorted(range(len(merits)), key=lambda place: (merits[place], place))
-        kept = sorted(order[: heat.survivors]) if heat.survivors > 1 else [self._preferred(merits)]
+        kept = sorted(order[: heat.survivors]) if heat.survivors > 1 else [self._preferred(merits, losses)]
         for place, candidate in enumerate(now.left):
             if place not in kept:
                 now.dropped[str(candidate)] = Dropped(rows, merits[place])
@@ -206,7 +217,7 @@ class Race:
         count = len(self.targets)
         self.lanes.keep([place * count + target for place in kept for target in range(count)])
 
-    def _preferred(self, merits: list[float]) -> int:
+    def _preferred(self, merits: Sequence[float], losses: Sequence[float]) -> int:
         left = [self.candidates[number] for number in self.progress.left]
         best = min(range(len(merits)), key=lambda place: (merits[place], place))
         tied = [
@@ -214,7 +225,15 @@ class Race:
             for place, merit in enumerate(merits)
             if merit <= merits[best] * (1.0 + _TIE) and _but_sigma(left[place]) == _but_sigma(left[best])
         ]
+        if tied and self._estimates_probabilities:
+            least = min(losses[place] for place in tied)
+            calibrated = [place for place in tied if losses[place] <= least * (1.0 + _CALIBRATION_TIE)]
+            return max(calibrated, key=lambda place: left[place].sigma)
         return max([best, *tied], key=lambda place: left[place].sigma)
+
+    @property
+    def _estimates_probabilities(self) -> bool:
+        return estimates_probabilities([candidate.loss for candidate in self.candidates])
 
     # The leader.
 
@@ -222,7 +241,7 @@ class Race:
         """The place, among those left, of the best so far."""
         if len(self.progress.left) == 1 or not self.progress.marks:
             return len(self.progress.left) // 2
-        return self._preferred(self._merits())
+        return self._preferred(*self._means())
 
     def leading(self) -> LaneSpec:
         return self.candidates[self.progress.left[self.leader()]]

@@ -32,7 +32,7 @@ def best_constant(loss: str, shift: float, rows: int = ROWS, **changes: Any) -> 
     shape = declared.shape(labels)
     spec = replace(candidate(loss=loss), shape=shape, **changes)
     window = window_of(x, labels)
-    judge = Judge(StandIn([spec], [weights]), [Target("label")], window, np.arange(rows), at_best_scale=False)
+    judge = Judge(StandIn([spec], [weights]), [Target("label")], window, np.arange(rows))
     return judge.best_constant(0), lambda c: float(np.mean(declared.values(scores + c, labels, shape)))
 
 

@@ -47,7 +47,7 @@ def lane(sigma: float = 1e-3, t0: float = 100.0, loss: str = "logistic", **targe
 def search(window: Window, targets: int = 1, validation: Window | None = None, seed: int = 0) -> CrossValidation:
     features = window.largest_index + 1
     names = [Target(str(number)) for number in range(targets)]
-    return CrossValidation(window, validation, names, features, EPOCHS, seed, at_best_scale=False)
+    return CrossValidation(window, validation, names, features, EPOCHS, seed)
 
 
 def noisy_rows(rows: int, features: int = 5, seed: int = 0, noise: float = 1.0) -> Window:
