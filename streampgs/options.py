@@ -425,7 +425,8 @@ class Growth(Checked):
         "Add these files, folders, globs or addresses to the run. Can be repeated.", command="resume")
     on_growth: str | None = option(None, Choice(names=(CATCH_UP, UNION)), GROWTH,
         "How often the rows of new shards are trained on in the current epoch: as often as old rows at its end "
-        "(catch-up), or once (union).", shown="catch-up, or union if there are more new rows than old ones")
+        "(catch-up), or once (union).",
+        shown="catch-up, or union after more than three epochs or if there are more new rows than old ones")
     follow: bool = option(False, Flag(), GROWTH,
         "Wait for more shards when all rows are used. Ctrl-C or SIGTERM ends it.")
     poll_seconds: float = option(10.0, Duration(above=True), GROWTH,

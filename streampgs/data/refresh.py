@@ -32,6 +32,7 @@ APPENDED, CHANGED = "appended", "changed"
 _LISTED = 3
 # Averages restart when a table grows by one part in so many. It is never worse, and after a tenth more rows three times
 # nearer to the optimum (docs/growth.md); shards that trickle in must not leave averages of next to nothing.
+_FEW_EPOCHS = 3
 _MUCH = 20
 _POLL_SECONDS = 0.1
 _TRIES = 4
@@ -254,7 +255,7 @@ class Refresher:
         spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
         schedule, shards, groups = grown.schedule, len(grown.catalog.shards), grown.catalog.groups
         new_rows = grown.catalog.rows - table.catalog.rows
-        policy = None if restart else self._policy(grown.options, table.catalog.rows, new_rows)
+        policy = None if restart else self._policy(grown.options, table, new_rows)
         if policy is None:
             cursor = schedule.begin_again(table.cursor, shards, groups, spans)
         else:
@@ -284,11 +285,13 @@ class Refresher:
             decoder_bytes=max(table.decoder_bytes, opened.decoder_bytes),
         )
 
-    def _policy(self, options: ModelOptions, old_rows: int, new_rows: int) -> str:
-        """As measured (docs/growth.md): catching up pays until the table has more than doubled."""
+    def _policy(self, options: ModelOptions, table: Table, new_rows: int) -> str:
+        """As measured (docs/growth.md): catching up pays until the table has more than doubled, and while there have been
+        few epochs. A row that is repeated many times pulls the model to itself."""
         if options.sampling == "independent":
             return UNION
-        return self.growth.on_growth or (CATCH_UP if new_rows <= old_rows else UNION)
+        catches_up = new_rows <= table.catalog.rows and table.cursor.epoch <= _FEW_EPOCHS
+        return self.growth.on_growth or (CATCH_UP if catches_up else UNION)
 
     # Report.
 
