@@ -31,5 +31,5 @@ def test_the_commands_reach_their_accuracy(name: str, tmp_path: Path) -> None:
         ["bash", "-euc", commands], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
-    accuracy = float(re.findall(r"^accuracy +(\S+)", done.stderr, re.MULTILINE)[-1])
+    accuracy = float(re.findall(r"^accuracy +(\S+)", done.stdout, re.MULTILINE)[-1])
     assert accuracy >= LEAST[name]

@@ -104,7 +104,7 @@ def test_absent_objects_are_reported_without_retries(store: Moto, tmp_path: Path
 @pytest.mark.parametrize("option", ["run", "cache"])
 def test_runs_and_caches_must_be_on_disk(option: str, folders: Path, tmp_path: Path) -> None:
     places = {"run": tmp_path / "run", option: Path("s3://bucket/folder")}
-    with pytest.raises(OptionError, match=f"--{option} 's3:/bucket/folder' is not a folder on this disk"):
+    with pytest.raises(OptionError, match=f"{option}='s3:/bucket/folder' is not a folder on this disk"):
         streampgs.train(folders / "sparse-arrow", **places, **SMALL)
 
 

@@ -97,7 +97,7 @@ def test_a_store_that_keeps_failing_ends_training_with_a_message(
     with pytest.raises(streampgs.StreampgsError) as ended:
         streampgs.resume(run, epochs=2)
     assert re.search(rf"'{address}/part-0000\d.parquet' cannot be read: .* tries in", str(ended.value))
-    assert "streampgs resume" in str(ended.value)
+    assert "streampgs.resume(" in str(ended.value)
     newest = RunFolder(run).newest_checkpoint()
     assert newest is not None
     assert newest.damaged == []
