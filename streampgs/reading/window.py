@@ -96,7 +96,15 @@ class Window:
     def is_whole_table(self) -> bool:
         """Whether it is one whole epoch."""
         span = self.plan
-        return span is not None and span.start.begins_epoch and span.next.epoch == span.start.epoch + 1
+        return span is not None and self.has_whole_epochs and span.next.epoch == span.start.epoch + 1
+
+    @property
+    def has_whole_epochs(self) -> bool:
+        """Whether it has all rows of the table."""
+        span = self.plan
+        if span is None or not span.start.begins_epoch or not span.next.begins_epoch:
+            return False
+        return span.next.epoch > span.start.epoch
 
     @property
     def different_rows(self) -> int:

@@ -85,9 +85,9 @@ class Judge:
         accuracy = correct / total if classifies else None
         return Judgement(_finite_or_worst(loss / total), _finite_or_worst(merit / total), accuracy)
 
-    def best_constant(self, lane: int) -> float:
-        """The number that, added to all scores of the lane, gives the smallest loss, in the unit of scaled labels. Drawn to
-        0 the more, the less certain it is that it differs."""
+    def best_constant(self, lane: int, all_rows: bool) -> float:
+        """The number that, added to all scores of the lane, gives the smallest loss, in the unit of scaled labels. If these
+        are not all rows of the table, it is drawn to 0 the more, the less certain it is that it differs."""
         spec, scores = self._lanes.specs[lane], np.empty(len(self._rows))
         self._score(lane, spec, scores)
         meant, slope_sums = labels_for(self._window.labels[self._rows], spec), slope_sums_for(LOSSES[spec.loss])
@@ -95,6 +95,8 @@ class Judge:
         def slope(constant: float) -> float:
             return slope_sums(scores, meant, self._weights, spec.shape, constant)[0] + _PULL * constant
 
+        if all_rows:
+            return _root(slope)
         total, squares = slope_sums(scores, meant, self._weights, spec.shape, 0.0)
         certainty = total * total / squares if squares > 0.0 else 0.0  # the square of a z-score
         return _root(slope) * (1.0 - 1.0 / certainty) if certainty > 1.0 else 0.0

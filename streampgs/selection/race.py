@@ -255,10 +255,10 @@ class Race:
         """Let the leader's constants move freely: the regularizer holds the intercept back, and averages of the scores of
         a rare class are too low. Uses the rows of the window, trained on or not."""
         rows = np.arange(min(window.different_rows, centring_rows(window)))
-        judge = self._judge(window, rows)
+        judge, all_rows = self._judge(window, rows), window.has_whole_epochs and len(rows) == window.different_rows
         for lane in self.leading_lanes():
             if self.lanes.specs[lane].intercept != 0.0:
-                self.lanes.constants[lane] = judge.best_constant(lane)
+                self.lanes.constants[lane] = judge.best_constant(lane, all_rows)
 
     def look(self) -> tuple[float, float | None]:
         """Loss and accuracy of the leader on all validation rows; the race does not use them."""

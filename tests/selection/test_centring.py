@@ -17,7 +17,9 @@ from .test_race import FEATURES, StandIn, candidate, window_of
 ROWS = 4000
 
 
-def best_constant(loss: str, shift: float, rows: int = ROWS, **changes: Any) -> tuple[float, Any]:
+def best_constant(
+    loss: str, shift: float, rows: int = ROWS, all_rows: bool = False, **changes: Any
+) -> tuple[float, Any]:
     """For a model whose scores are too low by `shift`, and the mean loss as a function of a constant."""
     random = np.random.default_rng(3)
     x, declared = random.normal(size=(rows, FEATURES)), LOSSES[loss]
@@ -33,7 +35,7 @@ def best_constant(loss: str, shift: float, rows: int = ROWS, **changes: Any) -> 
     spec = replace(candidate(loss=loss), shape=shape, **changes)
     window = window_of(x, labels)
     judge = Judge(StandIn([spec], [weights]), [Target("label")], window, np.arange(rows))
-    return judge.best_constant(0), lambda c: float(np.mean(declared.values(scores + c, labels, shape)))
+    return judge.best_constant(0, all_rows), lambda c: float(np.mean(declared.values(scores + c, labels, shape)))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
@@ -51,6 +53,12 @@ def test_few_rows_that_say_little_move_the_constant_less_than_they_ask_for(loss)
     wanted = places[np.argmin([mean_loss(c) for c in places])]
     assert abs(found) <= 0.9 * abs(wanted)
     assert found * wanted >= 0.0
+
+
+def test_all_rows_of_a_table_decide_however_few():
+    found, mean_loss = best_constant("logistic", 0.1, rows=60, all_rows=True)
+    places = np.linspace(-1.0, 1.0, 2001)
+    assert found == pytest.approx(places[np.argmin([mean_loss(c) for c in places])], abs=0.1)
 
 
 def test_more_rows_are_used_where_most_labels_are_the_same():
