@@ -1,9 +1,8 @@
 """The search for σ on a small table: cross-validation on all of its rows, which are in one window.
 
 A race judges candidates while they train, on rows they have not met yet. A small table has too few such rows, and too few
-steps, to tell candidates apart. Here every candidate is trained on the other folds for as many epochs as the run will
-take, and judged on each fold, by the loss that the user asked for if it estimates
-probabilities or numbers.
+steps, to tell candidates apart. Here every candidate is trained on the other folds for half of the epochs of a run, and
+judged on each fold by the loss that the user asked for.
 """
 
 from __future__ import annotations
