@@ -41,6 +41,12 @@ class Judgement(NamedTuple):
     accuracy: float | None
 
 
+def is_one_of_classes(names: Iterable[str]) -> bool:
+    """Whether these losses are one, which classifies."""
+    different = set(names)
+    return len(different) == 1 and LOSSES[different.pop()].classifies
+
+
 def estimates_probabilities(names: Iterable[str]) -> bool:
     """Whether these losses are one, which estimates probabilities: they should be calibrated, too."""
     return all(LOSSES[name].probability is not None for name in names) and len(set(names)) == 1

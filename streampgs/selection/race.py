@@ -16,13 +16,13 @@ from streampgs.checks import Count, Positive, decode, encode, require
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import lane_spec
-from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
 from streampgs.selection.judge import (
     Judge,
     Judgement,
     centring_rows,
     estimates_probabilities,
+    is_one_of_classes,
     judged_rows,
     rows_to_judge,
 )
@@ -139,8 +139,7 @@ class Race:
         now = self.progress
         mark = Mark(now.heat_began, judged, *(list(column) for column in zip(*judgements, strict=True)))
         # After as many epochs as here, the loss itself tells which scale of the scores is right.
-        names = {candidate.loss for candidate in self.candidates}
-        merits = mark.losses if len(names) == 1 and LOSSES[names.pop()].classifies else mark.merits
+        merits = mark.losses if is_one_of_classes(candidate.loss for candidate in self.candidates) else mark.merits
         best = self._preferred(merits, merits)
         now.marks, now.left = [mark.of([best])], [best]
         now.dropped = {str(n): Dropped(now.heat_began, merit) for n, merit in enumerate(merits) if n != best}
