@@ -40,7 +40,7 @@ _MOST_MARKS = 1000  # more than any heat has
 # largest σ among them is preferred: it will still be good after more rows, and smaller ones have yet to take effect.
 _TIE = 0.0015
 # Of those that are, losses of estimated probabilities may differ by this share at most: a large σ shrinks all scores.
-_CALIBRATION_TIE = 0.003
+_CALIBRATION_TIE = 0.02
 
 
 @dataclass(frozen=True)
