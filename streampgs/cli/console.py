@@ -52,7 +52,7 @@ def print_result(text: str, record: Any, as_json: bool) -> None:
 
 
 def _write(text: str, stream: TextIO) -> None:
-    """Ends the process if nobody reads the stream any more: `streampgs history RUN | head -3`."""
+    """Ends the process if the reader of the stream has closed it: `streampgs history RUN | head -3`."""
     try:
         click.echo(text, file=stream)
     except BrokenPipeError:
@@ -60,7 +60,7 @@ def _write(text: str, stream: TextIO) -> None:
 
 
 def end_of_pipe(stream: TextIO) -> NoReturn:
-    """End the process: nobody reads the stream any more."""
+    """End the process: the reader of the stream has closed it."""
     # Python flushes its streams at exit, which would fail once more.
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     raise SystemExit(_CLOSED_PIPE) from None

@@ -9,7 +9,7 @@ _ROLES = ("label", "weight", "offset")
 
 
 def unused_columns(left_out: Mapping[str, str]) -> dict[str, str]:
-    """Of the columns that are no features, with their reasons, those that have no other role."""
+    """The columns that are neither features nor used in another role, with their reasons."""
     return {name: why for name, why in left_out.items() if why not in _ROLES}
 
 

@@ -89,7 +89,7 @@ class Scale:
 
     def mean_loss_at_zero(self) -> float:
         """The mean loss of weights that are zero, in the unit of scaled labels; of several labels the largest."""
-        if self._options.multiclass:  # to each class a row is +1 or -1; at its base a model is no worse than at 0
+        if self._options.multiclass:  # to each class a row is +1 or -1; the loss at the base is at most the loss at 0
             return float(self.loss.value(0.0, 1.0, self.shape))
         constant = self._options.intercept != 0.0
         return max(self.sample.at_constant(self.loss, column, self.shape, constant) for column in self.sample.columns)
