@@ -108,7 +108,7 @@ class _Pieces:
         return self._stop - self.place
 
     def take(self, loop: Callable[..., tuple[int, ...]], *arguments: int) -> list[int]:
-        """The results of a loop that reads what comes next; its last one is where that ends."""
+        """The results of a loop that reads the next bytes. Its last result is the place where it stopped."""
         while True:
             *found, end = loop(self.data, self.at, *arguments)
             if end >= 0:

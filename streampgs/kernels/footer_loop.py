@@ -140,7 +140,7 @@ def _skip(data, place, kind):  # type: ignore[no-untyped-def]
                 left[depth], even[depth], odd[depth] = -1, 0, 0
             elif kind == _MAP:
                 size, place = _count(data, place)
-                kinds = 0
+                kinds = np.int64(0)
                 if place >= 0 and size > 0:
                     if place >= data.size:
                         return np.int64(SHORT)
