@@ -46,6 +46,7 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
         "run": str(run),
         "checkpoint": str(checkpoint.path),
         "damaged_checkpoints": [f"{path.name}: {why}" for path, why in checkpoint.damaged],
+        "ignored_files": saved.folder.lookalikes(),
         "options": encode(record.options),
         "settings": _settings(lanes.specs[leading.start]),
         "limits": asdict(record.limits),

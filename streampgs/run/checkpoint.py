@@ -7,6 +7,7 @@ record in its metadata holds the values of each section, and the type and shape 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,6 +23,8 @@ from streampgs.run.seal import FORMAT, SealBroken, read_sealed, refuse_other_for
 from streampgs.stage import Bundle, Stage
 
 _KEPT = 3
+_NAME = re.compile(r"checkpoint-([0-9]{15}|[1-9][0-9]{15,})\.arrows")
+_PREFIX = "checkpoint-"
 _PART_BYTES = 1 << 20
 _TYPES = ("<f8", "<f4", "<i8", "<i4", "<u8", "<u4", "|u1", "|i1")
 _SCHEMA = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)])
@@ -41,16 +44,25 @@ class Checkpoint:
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """Oldest first."""
-    return sorted(folder.glob("checkpoint-*.arrows"))
+    """Oldest first. Other files may have similar names: copies, and what editors leave behind."""
+    return sorted((path for path in folder.glob(f"{_PREFIX}*") if _NAME.fullmatch(path.name)), key=_rows_in_name)
+
+
+def lookalikes_in(folder: Path) -> list[str]:
+    """The names of files that are no checkpoints, but might be taken for some."""
+    return sorted(path.name for path in folder.glob(f"{_PREFIX}*") if not _NAME.fullmatch(path.name))
+
+
+def _rows_in_name(path: Path) -> int:
+    return int(path.name[len(_PREFIX) : -len(path.suffix)])
 
 
 def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int) -> Path:
-    path = folder / f"checkpoint-{rows:015d}.arrows"
+    path = folder / f"{_PREFIX}{rows:015d}.arrows"
     record = {name: {"values": bundle.values, "arrays": _types_of(bundle)} for name, bundle in sections.items()}
-    write_sealed(path, _batches(sections), _SCHEMA, {"format": FORMAT, "sections": record})
+    write_sealed(path, _batches(sections), _SCHEMA, {"format": FORMAT, "rows": rows, "sections": record})
     # A file named after more rows is damaged, otherwise training would have continued from it: it does not count.
-    until_now = [old for old in checkpoints_in(folder) if old.name <= path.name]
+    until_now = [old for old in checkpoints_in(folder) if _rows_in_name(old) <= rows]
     for old in until_now[:-_KEPT]:
         old.unlink(missing_ok=True)
     return path
@@ -66,6 +78,9 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
             damaged.append((path, str(error)))
             continue
         refuse_other_format(path, record)
+        if record.get("rows") != _rows_in_name(path):
+            damaged.append((path, f"its name is wrong: it was written after {record.get('rows')!r:.20} rows"))
+            continue
         with understanding(path):
             return Checkpoint(_sections(record["sections"], table), path, damaged)
     if damaged:

@@ -78,7 +78,7 @@ class RunFolder:
     def refuse_if_taken(self) -> None:
         """A new run needs its own folder. A record without any checkpoint belongs to a run that never trained a row: it
         may be replaced."""
-        if self.checkpoints():
+        if self.checkpoints() or self.lookalikes():
             raise RunError(
                 f"run '{self.path}' exists already",
                 f"continue it with: streampgs resume {quote(str(self.path))}   or choose another --run",
@@ -184,6 +184,9 @@ class RunFolder:
     def checkpoints(self) -> list[Path]:
         """Oldest first."""
         return checkpoints.checkpoints_in(self.path)
+
+    def lookalikes(self) -> list[str]:
+        return checkpoints.lookalikes_in(self.path)
 
     def newest_checkpoint(self) -> Checkpoint | None:
         return checkpoints.newest_checkpoint(self.path)

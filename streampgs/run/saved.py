@@ -73,7 +73,10 @@ def saved_run(run: Path) -> SavedRun:
     if checkpoint is None or "lanes" not in checkpoint.sections:
         resume = f"streampgs resume {quote(str(run))}"
         resume = resume if record.stream is None else f"producer | {resume} -"
-        raise RunError(f"run '{run}' has no model yet{_rows_taken(record, checkpoint)}", f"train it first: {resume}")
+        ignored = f"; the name of '{folder.lookalikes()[0]}' is not that of a checkpoint" if folder.lookalikes() else ""
+        raise RunError(
+            f"run '{run}' has no model yet{_rows_taken(record, checkpoint)}{ignored}", f"train it first: {resume}"
+        )
     race, meter = Race(Lanes()), Meter()
     for stage in race.lanes, race, meter:
         checkpoint.restore(stage)

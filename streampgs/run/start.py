@@ -112,6 +112,8 @@ def resume(
         refresher = Refresher(growth, session.note, session.found)
         with _failure_recorded(folder, folder.last_place):
             checkpoint = folder.newest_checkpoint()
+            for name in folder.lookalikes()[:1]:
+                session.note(f"'{name}' is ignored: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits")
             for path, why in checkpoint.damaged if checkpoint else ():
                 session.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")
             if checkpoint is not None:

@@ -226,6 +226,51 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(fold
     assert (found.path, [path for path, _ in found.damaged]) == (paths[0], [paths[2], paths[1]])
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "checkpoint-backup.arrows",
+        "checkpoint-000000000000002 (copy).arrows",
+        "checkpoint-000000000000900.arrows~",
+        "checkpoint-000000000000900.arrows.bak",
+        "checkpoint-000000000000900.arrow",
+        "checkpoint-00000000000000900.arrows",
+        "checkpoint-900.arrows",
+        "checkpoint-\N{ARABIC-INDIC DIGIT NINE}00000000000000.arrows",
+        "checkpoint-00000000000090\n.arrows",
+    ],
+)
+def test_a_file_with_a_name_like_that_of_a_checkpoint_is_ignored_and_kept(folder, name):
+    paths = written(folder, 1, 2, 3)
+    copy = folder.path / name
+    copy.write_bytes(paths[0].read_bytes())
+    found = folder.newest_checkpoint()
+    assert (rows_of(found), found.damaged) == (3, [])
+    assert folder.lookalikes() == [name]
+    later = written(folder, 10, 20, 30, 40)
+    assert folder.checkpoints() == later[-3:]
+    assert copy.read_bytes()
+    for path in later:
+        path.unlink(missing_ok=True)
+    assert folder.newest_checkpoint() is None
+    with pytest.raises(RunError, match="exists already"):
+        folder.refuse_if_taken()
+
+
+def test_a_checkpoint_under_the_name_of_another_is_reported_and_not_used(folder):
+    paths = written(folder, 1, 2, 3)
+    (folder.path / "checkpoint-000000000000900.arrows").write_bytes(paths[0].read_bytes())
+    found = folder.newest_checkpoint()
+    assert rows_of(found) == 3
+    assert [why for _, why in found.damaged] == ["its name is wrong: it was written after 1 rows"]
+
+
+def test_checkpoints_beyond_fifteen_digits_are_in_the_order_of_their_rows(folder):
+    paths = written(folder, 10**15 - 1, 10**15, 2 * 10**15)
+    assert folder.checkpoints() == paths
+    assert rows_of(folder.newest_checkpoint()) == 2 * 10**15
+
+
 def test_training_continues_despite_a_damaged_checkpoint(folder):
     """New checkpoints have fewer rows than the damaged one until training reaches its row."""
     paths = written(folder, 100, 200, 300)
