@@ -10,6 +10,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -59,6 +60,8 @@ def append_line(path: Path, line: str, durable: bool = False) -> None:
         file.flush()
         if durable:
             os.fsync(file.fileno())
+            if size == 0:
+                sync_folder(path.parent)
 
 
 def refuse_unless_empty(folder: Path) -> None:
@@ -77,6 +80,27 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def make_folder(folder: Path) -> None:
+    """Create a folder, and those above it, so that a power failure cannot take it back."""
+    folder = folder.absolute()
+    missing = list(takewhile(lambda one: not one.exists(), (folder, *folder.parents)))
+    if missing:  # the process that created the one above may have been killed before it was synced
+        _sync_if_possible(missing[-1].parent.parent)
+    for one in reversed(missing or [folder]):
+        one.mkdir(exist_ok=True)
+        _sync_if_possible(one.parent)
+
+
+def _sync_if_possible(folder: Path) -> None:
+    try:
+        sync_folder(folder)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+
+
+_CANNOT_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EROFS}
+"""Not every folder may be read, and not every file system can sync one."""
 _TEMPORARY = ".streampgs-writing-"
 _OF_THE_NAME = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 

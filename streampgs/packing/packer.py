@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
+from streampgs.files import make_folder
 from streampgs.option_fields import build
 from streampgs.packing import journal as journals
 from streampgs.packing.inputs import Input, Value, find_inputs
@@ -129,7 +130,7 @@ def _kept_query(sql: str, out: Path, overwrite: bool) -> Path:
 
 
 def _make_ready(out: Path, overwrite: bool) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     if not (out / journals.NAME).exists():
         held = next((file for file in out.iterdir() if not file.name.startswith(".") and file.name != _QUERY), None)
         if held is not None:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from streampgs.checks import Count
 from streampgs.errors import DataError
-from streampgs.files import new_file, refuse_unless_empty, sync_folder
+from streampgs.files import make_folder, new_file, refuse_unless_empty, sync_folder
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES
 from streampgs.packing.schemas import plain_batch, plain_schema
 
@@ -135,7 +135,7 @@ def write_shards(
     """Write record batches of one schema into the folder `out`, which must be absent or empty."""
     out = Path(out)
     refuse_unless_empty(out)
-    out.mkdir(parents=True, exist_ok=True)
+    make_folder(out)
     return list(written(_of_one_schema(batches), out, format, rows_per_shard, block_bytes))
 
 
