@@ -238,6 +238,7 @@ class ShortHistory:
         random, folder = self.random, RunFolder(RUN)
         folder.make()
         remove_leftovers(RUN, UNFINISHED)
+        folder.sync()
         training = self._loaded(folder)
         saver = Saver(folder, Silent())
         until = min(_EPOCHS - 1, training.worker.cursor.epoch + random.choice((0, 1, 1)))
@@ -269,7 +270,7 @@ class ShortHistory:
         else:
             training = _Training.restored(self, found.sections)
         self.say(f"loaded checkpoint {number} after {training.rows} rows")
-        training.events = self._begun[number]
+        training.events, self._reported = self._begun[number], number
         return training
 
     def _save(self, saver: Saver, training: _Training) -> None:
