@@ -17,7 +17,7 @@ from fnmatch import fnmatchcase
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -387,12 +387,12 @@ KINDS = tuple(_KINDS)
 # ---------------------------------------------------------------------------------------------------- to disk
 
 
-def _parquet_writer(file: Any, schema: pa.Schema) -> Any:
+def _parquet_writer(file: BinaryIO, schema: pa.Schema) -> Any:
     # No dictionaries: values hardly repeat.
     return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)
 
 
-_WRITERS: dict[str, Callable[[Any, pa.Schema], Any]] = {"arrow": pa.ipc.new_file, "parquet": _parquet_writer}
+_WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], Any]] = {"arrow": pa.ipc.new_file, "parquet": _parquet_writer}
 _HIDDEN = ".part-*.writing"
 FORMATS = tuple(_WRITERS)
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.checks import Count, decode
+from streampgs.checks import Count, decode, parsed_json
 from streampgs.errors import DataError, OptionError
-from streampgs.files import new_file, remove_leftovers, sync_folder
+from streampgs.files import new_file, read_whole, remove_leftovers, sync_folder
 from streampgs.formats.registry import is_shard_name
 from streampgs.packing.options import FORMATS
 from streampgs.packing.shards import Shard, shard_name
@@ -30,6 +30,7 @@ QUERY = "_query.sql"
 RUNS = ".shuffle"
 _VERSION = 5
 _SHARD_NAME = re.compile(rf"part-\d{{5,}}\.({'|'.join(FORMATS)})")
+_MOST_BYTES = 64 << 20
 _SUM = "sha256"
 """Of all other fields of the file."""
 
@@ -114,8 +115,7 @@ class Journal:
                 raise DataError(f"'{file}' {found}", "restore it, or start over with --overwrite")
 
     def remove_leftovers(self, out: Path) -> None:
-        """Remove what an interrupted pack has left, and the shards that are replaced. Other files are kept, whatever their
-        names are."""
+        """Remove what an interrupted pack has left, and the shards that are replaced; no other files."""
         for name in self.replaced:
             (out / name).unlink(missing_ok=True)
         self.replaced = []
@@ -123,7 +123,7 @@ class Journal:
         for folder in (SPILL, *(() if self.runs else (RUNS,))):
             shutil.rmtree(out / folder, ignore_errors=True)
 
-    def strangers(self, out: Path) -> list[str]:
+    def foreign_shards(self, out: Path) -> list[str]:
         """Files in the folder that would be read as shards, but are not of this pack."""
         unrecorded = shard_name(len(self.shards), str(self.options.get("format")))  # by a process that was killed
         own = {*self.own_names, *([] if self.done else [unrecorded])}
@@ -140,13 +140,13 @@ def shard_names_in(out: Path) -> list[str]:
 
 def load(out: Path) -> Journal | None:
     try:
-        text = (out / NAME).read_text()
+        text = read_whole(out / NAME, _MOST_BYTES)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise _unreadable(out, error) from error
     try:
-        record = json.loads(text)
+        record = parsed_json(text, _MOST_BYTES)
         if record["version"] != _VERSION:
             raise ValueError(f"it is of version {record['version']}")
         if record.pop(_SUM) != _sum_of(record):
@@ -157,7 +157,7 @@ def load(out: Path) -> Journal | None:
             if Path(name).name != name:
                 raise ValueError(f"'{name}' is not the name of a file in it")
         return journal
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise _unreadable(out, error) from error
 
 

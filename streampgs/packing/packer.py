@@ -18,13 +18,14 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
-from streampgs.files import sole_writer, writing
+from streampgs.files import read_whole, sole_writer, writing
 from streampgs.option_fields import build
 from streampgs.packing import journal as journals
 from streampgs.packing.inputs import Input, Value, find_inputs
 from streampgs.packing.journal import QUERY, RUNS, Journal, ReadInput
 from streampgs.packing.labels import Labels
 from streampgs.packing.options import PackOptions
+from streampgs.packing.readers.sql import LONGEST_QUERY
 from streampgs.packing.schemas import conformed, joined_schema
 from streampgs.packing.shards import written
 from streampgs.packing.shuffle import merged, share_of, write_runs
@@ -120,14 +121,26 @@ def pack(
 def _kept_query(sql: str, out: Path, overwrite: bool) -> Path:
     """The query as a file next to the shards; the same query keeps its file and time stamp."""
     path = out / QUERY
-    with suppress(OSError, UnicodeDecodeError):
-        if not path.is_symlink() and path.read_text() == sql:
+    query = _utf8(sql)
+    with suppress(OSError, ValueError):
+        if not path.is_symlink() and read_whole(path, LONGEST_QUERY) == query:
             return path
     if (out / journals.NAME).exists() and not overwrite:
         raise OptionError(f"'{out}' was packed by another command", "add --overwrite, or name another folder")
     with writing(path, replace=True) as file:
-        file.write(sql.encode())
+        file.write(query)
     return path
+
+
+def _utf8(sql: str) -> bytes:
+    query = sql.encode(errors="surrogateescape")
+    try:
+        query.decode()
+    except UnicodeDecodeError:
+        raise OptionError("--sql is not UTF-8", "give files other names, which the query can hold") from None
+    if len(query) > LONGEST_QUERY:
+        raise OptionError(f"--sql has {len(query):,} bytes", f"write a query of at most {LONGEST_QUERY:,}")
+    return query
 
 
 def _refuse_other_files(out: Path, overwrite: bool) -> None:
@@ -186,9 +199,9 @@ class _Packing:
         journal, out = self.journal, self.out
         journal.check_files(out)
         journal.remove_leftovers(out)
-        strangers = journal.strangers(out)
-        if strangers:
-            self.note(f"'{out / strangers[0]}' is not of this pack; training on '{out}' would use it")
+        foreign = journal.foreign_shards(out)
+        if foreign:
+            self.note(f"'{out / foreign[0]}' is not of this pack; training on '{out}' would use it")
         if journal.done:
             return self._report("done", nothing_to_do=True)
         try:
