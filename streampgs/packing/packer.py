@@ -109,7 +109,7 @@ def pack(
     if passed:
         more = f" and {len(passed) - 1:,} more" if len(passed) > 1 else ""
         note(f"left out, because the name tells no kind: '{passed[0]}'{more}; --from includes all files")
-    target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     with sole_writer(target):
         _refuse_other_files(target, overwrite)
         if sql is not None:
