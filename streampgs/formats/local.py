@@ -30,9 +30,9 @@ def unreadable(path: ShardPath | os.PathLike[str], error: OSError) -> DataError:
 class LocalFile(ShardFile):
     """`path` may be a remote shard: then its local copy is read."""
 
-    def __init__(self, path: ShardPath) -> None:
+    def __init__(self, path: ShardPath, flags: int = os.O_RDONLY) -> None:
         self.path = path
-        self.fd = open_regular(path)
+        self.fd = open_regular(path, flags)
         status = os.fstat(self.fd)
         self.size, self.modified_ns = status.st_size, status.st_mtime_ns
         self._stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)

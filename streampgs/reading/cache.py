@@ -6,6 +6,7 @@ message. Damaged files are deleted and decoded again: a damaged cache costs time
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import threading
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from streampgs.encoding.rows import INDICES, RowBlock
 from streampgs.errors import DataError, RunError
-from streampgs.files import new_file, remove_leftovers
+from streampgs.files import OWN, new_file, remove_leftovers
 from streampgs.formats.arrow_columns import ColumnPlace, check_places, column_places, list_offsets, read_column
 from streampgs.formats.arrow_metadata import metadata_length, read_batch_metadata
 from streampgs.formats.format import Bytes, Damaged
@@ -104,8 +105,13 @@ class BlockCache:
         """The group's cache file; None if it is missing or damaged."""
         path = self.path(group)
         try:
-            file = LocalFile(path)
+            file = LocalFile(path, OWN)
         except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno not in (errno.EINVAL, errno.ELOOP):
+                raise
+            self.discard(path)  # a link or a pipe
             return None
         try:
             return _open(path, file, group)

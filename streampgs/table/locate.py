@@ -42,6 +42,10 @@ def locate(sources: Iterable[str]) -> Located:
             search.add(source)
         except PermissionError as error:
             _refuse_unreadable(error)
+        except OSError as error:
+            raise DataError(
+                f"'{source}' cannot be read: {error.strerror or error}", "check the name, then the disk it is on"
+            ) from error
     return search.found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import shlex
@@ -13,17 +14,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import streampgs
 from scripts.torture_parts.cases import Subject
 from scripts.torture_parts.forgery import changed, seal
+from streampgs.encoding import types
 from streampgs.errors import RunError, StreampgsError
 from streampgs.inspection import inspect_run
 from streampgs.model import Model
 from streampgs.run.cache_place import mark
 from streampgs.run.folder import RunFolder
-from streampgs.run.seal import read_sealed
+from streampgs.run.memory import peak_rss_bytes
+from streampgs.run.seal import SealBroken, read_sealed
 
 Subjects = Callable[[str], Subject]
 
@@ -194,6 +198,61 @@ def test_out_of_memory_is_an_error(subject: Subjects, tmp_path: Path) -> None:
     assert "error: out of memory" in done.stderr
     assert "continue with streampgs resume" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    "around", [pa.list_, lambda kind: pa.list_(pa.struct({"indices": pa.list_(pa.int8()), "values": pa.list_(kind)}))]
+)
+def test_the_work_on_a_type_does_not_grow_with_a_power_of_its_depth(
+    around: Callable[[pa.DataType], pa.DataType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, calls, storage_of = pa.int32(), [0], types.storage_of
+
+    def counting(kind: pa.DataType) -> pa.DataType:
+        calls[0] += 1
+        assert calls[0] < 10_000
+        return storage_of(kind)
+
+    monkeypatch.setattr(types, "storage_of", counting)
+    for _ in range(60):
+        kind = around(kind)
+    assert types.class_of(kind) is None
+    assert types.class_of(pa.list_(kind)) is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"[" * 200_000, b'{"a":' * 200_000, b"9" * 5000, b'{"a": [' + b"[]," * 23_000_000 + b"[]]}"],
+    ids=range(4),
+)
+def test_a_record_that_would_crash_or_fill_the_memory_is_damage(record: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "run.arrows"
+    schema = pa.schema({}).with_metadata({b"streampgs": record})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema):
+        pass
+    data = sink.getvalue().to_pybytes()
+    path.write_bytes(data + b"spgseal1" + hashlib.sha256(data).digest())
+    before = peak_rss_bytes()
+    with pytest.raises(SealBroken, match="its contents are not"):
+        read_sealed(path)
+    assert peak_rss_bytes() - before < 600 * 10**6
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "link"])
+def test_odd_files_in_a_cache_are_replaced(subject: Subjects, kind: str) -> None:
+    parquet = subject("sparse-parquet")
+    run = paused(parquet)
+    for file in (run / "cache").rglob("*.arrows"):
+        copy = file.with_suffix(".copy")
+        file.rename(copy)
+        make = {
+            "pipe": os.mkfifo,
+            "device": lambda p: p.symlink_to("/dev/zero"),
+            "link": lambda p, c=copy: p.symlink_to(c),
+        }
+        make[kind](file)
+    assert parquet.case.resume(run).dual_sha256 == parquet.expected
 
 
 def test_no_source_executes_data() -> None:
