@@ -86,7 +86,8 @@ class WholeHistory:
         machine.renew(seed)
         self.disk = machine.disk
         classes = self.random.choice((0, 0, 3))
-        self.table = TableFolder(self.disk, DATA, self.random, classes)
+        columns = self.random.choice((0, 0, 0, 2))
+        self.table = TableFolder(self.disk, DATA, self.random, classes, columns)
         for _ in range(self.random.randint(1, 4)):
             self.say(self.table.add())
         self.options = ModelOptions(
@@ -94,9 +95,10 @@ class WholeHistory:
             loss="logistic" if classes else "squared",
             intercept=0.0,
             seed=self.random.randrange(1 << 40),
+            sampling=self.random.choice(("epoch",) * 9 + ("independent",)),
         )
-        self.window = self.random.choice((400_000, 600_000, 2_000_000))
-        self.cached = self.random.choice((None, None, 0, 200_000))
+        self.window = self.random.choice((1000, 3000) if columns else (400_000, 600_000, 2_000_000))
+        self.cached = None if self.options.sampling == "independent" else self.random.choice((None, None, 0, 200_000))
         self.lineage: Lineage | None = None
         self.trainer: Trainer | None = None
         self.stop = StopRequest()
@@ -125,6 +127,9 @@ class WholeHistory:
         if reason is None:
             undisturbed.compare(self)
             self.count("same bits")
+            for name in self.disk.folder(str(RUN)).names:
+                if name.startswith("encoding"):
+                    self.count("encodings that grew" if "-" in name else "encodings")
         else:
             self.tally.refusals[f"for good: {reason}"] += 1
         self.tally.counts["operations of the disk"] += self.disk.operations
