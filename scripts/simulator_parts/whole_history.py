@@ -29,6 +29,7 @@ from streampgs.run import start
 from streampgs.run.checkpoint import Checkpoint, newest_checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import StopRequest
+from streampgs.run.saved import saved_run
 from streampgs.run.shard_input import ShardInput
 from streampgs.run.trainer import Trainer
 from streampgs.stage import Bundle
@@ -68,6 +69,8 @@ class Plan:
     loses_power: bool = False
     fault_at: int = 0
     fault: int = 0
+    fault_lasts: bool = False
+    """All later operations fail, too."""
     stop_at: int = 0
     """After this stretch of rows SIGTERM arrives."""
     change_at: int = 0
@@ -104,6 +107,7 @@ class WholeHistory:
         self.stop = StopRequest()
         self.plan = Plan()
         self.stretches = 0
+        self.is_reading = False
         self.faulted = False
         """Whether a fault was injected in this session."""
         self.rows = 0
@@ -147,6 +151,7 @@ class WholeHistory:
             plan.kill_at, plan.loses_power = random.randint(1, most), fate < 0.35
         elif fate < 0.65:
             plan.fault_at, plan.fault = random.randint(1, most), random.choice(_FAULTS)
+            plan.fault_lasts = random.random() < 0.3
         if random.random() < 0.2:
             plan.stop_at = random.randint(1, 12)
         if random.random() < 0.2:
@@ -198,13 +203,28 @@ class WholeHistory:
         finally:
             self.trainer = None
             self.disk.kill()
+            self._read()
         return None
+
+    def _read(self) -> None:
+        """As commands do that only read a run."""
+        self.is_reading = True
+        try:
+            found = saved_run(RUN)
+            found.catalog()
+            found.folder.encoding(found.record.encoding)
+        except RunError as error:
+            if self._reported and not self._spoiled:
+                raise LawBroken(f"a run with a checkpoint cannot be read: {error.found}") from error
+        finally:
+            self.is_reading = False
 
     def _before(self, number: int, what: str) -> None:
         if number == self.plan.kill_at:
             raise Killed
-        if number == self.plan.fault_at:
-            self.count("faults")
+        at = self.plan.fault_at
+        if number == at or (at and self.plan.fault_lasts and number > at):
+            self.tally.counts["faults"] += number == at
             self.faulted = True
             fault = errno.EIO if what.startswith("fsync") else self.plan.fault
             raise OSError(fault, os.strerror(fault))
@@ -312,6 +332,8 @@ class WholeHistory:
             raise LawBroken(f"a crash has damaged {[path.name for path, _ in checkpoint.damaged]}")
         if number < self._reported and not spoiled:
             raise LawBroken(f"checkpoint {self._reported} was written, and {number} is used")
+        if self.is_reading:
+            return
         self._reported = number
         self.lineage, self.rows = lineage, rows
         self.epoch = cursor_in(checkpoint.sections["worker"]).epoch
