@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError
-from streampgs.files import open_regular
+from streampgs.files import open_regular, path_of
 from streampgs.formats.format import Bytes, Fingerprint, ShardFile, ShardPath
 from streampgs.stores.access import RemoteObject
 
@@ -78,7 +78,7 @@ class LocalFile(ShardFile):
 
     @contextmanager
     def native(self) -> Iterator[Any]:
-        with pa.OSFile(os.fspath(self.path)) as file:
+        with pa.OSFile(path_of(self.fd)) as file:
             yield file
 
     def close(self) -> None:

@@ -17,9 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.checks import Count, decode
+from streampgs.checks import Count, decode, parsed_json
 from streampgs.errors import DataError, OptionError
-from streampgs.files import new_file, sync_folder
+from streampgs.files import new_file, read_whole, sync_folder
 from streampgs.packing.options import FORMATS
 from streampgs.packing.shards import Shard
 from streampgs.packing.shuffle import Run
@@ -27,6 +27,7 @@ from streampgs.packing.shuffle import Run
 NAME = "_pack.json"
 RUNS = ".shuffle"
 _VERSION = 4
+_MOST_BYTES = 64 << 20
 _SUM = "sha256"
 """Of all other fields of the file."""
 
@@ -115,13 +116,13 @@ class Journal:
 
 def load(out: Path) -> Journal | None:
     try:
-        text = (out / NAME).read_text()
+        text = read_whole(out / NAME, _MOST_BYTES)
     except FileNotFoundError:
         return None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise _unreadable(out, error) from error
     try:
-        record = json.loads(text)
+        record = parsed_json(text, _MOST_BYTES)
         if record["version"] != _VERSION:
             raise ValueError(f"it is of version {record['version']}")
         if record.pop(_SUM) != _sum_of(record):
@@ -131,7 +132,7 @@ def load(out: Path) -> Journal | None:
             if Path(name).name != name:
                 raise ValueError(f"'{name}' is not the name of a file in it")
         return journal
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise _unreadable(out, error) from error
 
 

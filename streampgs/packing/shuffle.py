@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from streampgs.checks import Count
 from streampgs.errors import DataError
-from streampgs.files import new_file, sync_folder
+from streampgs.files import OWN, native_path, new_file, sync_folder
 from streampgs.kernels.randomness import key_of, random_words
 from streampgs.reading.array_slices import rows_a_slice
 
@@ -114,7 +114,7 @@ def merged(paths: list[Path], total_bytes: int, share: int) -> Iterator[pa.Recor
 def _interval(paths: list[Path], number: int, low: int, high: int) -> pa.RecordBatch:
     parts = []
     for path in paths:
-        with pa.OSFile(str(path)) as file:
+        with native_path(path, OWN) as name, pa.OSFile(name) as file:
             batch = pa.ipc.open_file(file).get_batch(number)
         keys = batch.column(0).to_numpy()
         start = int(np.searchsorted(keys, np.uint64(low)))

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import RunError
-from streampgs.files import new_file, open_regular, sync_folder
+from streampgs.files import OWN, new_file, open_regular, sync_folder
 from streampgs.formats.arrow_metadata import read_batch_metadata
 from streampgs.formats.format import Damaged
 from streampgs.run.memory import available_bytes
@@ -111,7 +111,7 @@ def _finite(text: str) -> float:
 
 def _verified_bytes(path: Path) -> pa.Buffer:
     """Everything before the seal."""
-    with open(open_regular(path), "rb", buffering=0) as file:
+    with open(open_regular(path, OWN), "rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         available = available_bytes()
         if size < _TRAILER_BYTES:

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
+from streampgs.files import reading
 from streampgs.packing.source import Shape, Source
 from streampgs.reading.array_slices import csr_slices, dense_column, plain_column, rows_a_slice
 
@@ -76,7 +77,7 @@ class ArrayStream:
 
 def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     """A matrix: dense rows."""
-    with open(source.path, "rb") as file:
+    with reading(source.path) as file:
         array = ArrayStream(file, f"'{source.path}'", source.options.memory)
         for batch in _dense_slices({"features": array}):
             yield batch
@@ -85,7 +86,7 @@ def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
 
 def read_npz(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     try:
-        with open(source.path, "rb") as file, zipfile.ZipFile(file) as archive, ExitStack() as stack:
+        with reading(source.path) as file, zipfile.ZipFile(file) as archive, ExitStack() as stack:
             names = [name.removesuffix(".npy") for name in archive.namelist()]
             is_sparse = "indptr" in names
             if is_sparse:
