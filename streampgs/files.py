@@ -132,7 +132,7 @@ def writing(path: Path, replace: bool) -> Iterator[BinaryIO]:
     """A new file, which gets its name when it is complete and on disk. An existing file is kept unless `replace` is set.
     Files of that kind that killed processes left in the folder are removed."""
     temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}")
-    with _explaining(path):
+    with explaining(path):
         with suppress(FileNotFoundError):
             path.lstat()
             if not replace:
@@ -140,15 +140,17 @@ def writing(path: Path, replace: bool) -> Iterator[BinaryIO]:
         remove_leftovers(path.parent, f"{_TEMPORARY}*")
         file = open(new_file(temporary), "wb")  # noqa: SIM115 -- closed below
     try:
-        with file:
-            yield _Explained(file, path)  # type: ignore[misc]
-            with _explaining(path):
-                file.flush()
-                os.fsync(file.fileno())
-                _publish(temporary, path, replace)
-                sync_folder(path.parent)
+        yield _Explained(file, path)  # type: ignore[misc]
+        with explaining(path):
+            file.flush()
+            os.fsync(file.fileno())
+            _publish(temporary, path, replace)
+            sync_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # its bytes are on disk by now, or an earlier error matters more
+            file.close()
+        with suppress(OSError):  # the next command that writes into the folder removes it
+            temporary.unlink(missing_ok=True)
 
 
 def _publish(temporary: Path, path: Path, replace: bool) -> None:
@@ -169,7 +171,7 @@ def _exists(path: Path) -> OptionError:
 
 
 @contextmanager
-def _explaining(path: Path) -> Iterator[None]:
+def explaining(path: Path) -> Iterator[None]:
     """Errors of the name are errors of the option; others are faults of the machine."""
     try:
         yield
@@ -195,7 +197,7 @@ class _Explained(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        with _explaining(self._path):
+        with explaining(self._path):
             return self._file.write(data)
 
     def tell(self) -> int:

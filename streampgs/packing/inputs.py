@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
+from streampgs.globs import exists, is_folder, matches, refuse_unreadable
 from streampgs.packing.kinds import FILE_KINDS, KINDS
 from streampgs.packing.source import COMPRESSIONS, Shape, Source, compression_of, first_bytes
 
@@ -53,7 +54,7 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
     passed: list[Path] = []
     for source in sources:
         name, sets = _with_sets(source)
-        found = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+        found = [name] if exists(name) else matches(name)
         paths = [Path(os.path.abspath(match)) for match in found]
         paths = [path for path in paths if out not in (path, *path.parents)]
         if not paths:
@@ -62,7 +63,7 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
                 "name files, folders, or quoted patterns, other than the output folder",
             )
         for path in paths:
-            if not path.is_dir():
+            if not is_folder(path):
                 inputs.append(Input(path, _checked(path, kind or _kind(path)), sets))
                 continue
             for file in _files_below(path, out):
@@ -79,7 +80,7 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
 
 def _with_sets(source: str) -> tuple[str, tuple[tuple[str, Value], ...]]:
     """'FILE::name=value,…': the file and the columns."""
-    match = None if os.path.exists(source) else _SETS.match(source)
+    match = None if exists(source) else _SETS.match(source)
     if match is None:
         return source, ()
     pairs = [part.partition("=") for part in match.group(2).split(",")]
@@ -102,7 +103,7 @@ def _value(text: str) -> Value:
 def _files_below(folder: Path, out: Path) -> list[Path]:
     """All files except hidden ones, markers, and the output folder."""
     found = []
-    for here, folders, names in os.walk(folder):
+    for here, folders, names in os.walk(folder, onerror=refuse_unreadable):
         folders[:] = [name for name in folders if not name.startswith((".", "_")) and Path(here) / name != out]
         found += [Path(here) / name for name in names if not name.startswith((".", "_"))]
     return sorted(found)

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from streampgs.checks import Count, decode, parsed_json
 from streampgs.errors import DataError, OptionError
-from streampgs.files import new_file, read_whole, sync_folder
+from streampgs.files import explaining, new_file, read_whole, sync_folder
 from streampgs.packing.options import FORMATS
 from streampgs.packing.shards import Shard
 from streampgs.packing.shuffle import Run
@@ -84,12 +84,13 @@ class Journal:
     def save(self, out: Path) -> None:
         temporary = out / f".{NAME}.writing"
         record = asdict(self)
-        with open(new_file(temporary), "wb") as file:
-            file.write(json.dumps({_SUM: _sum_of(record), **record}, indent=1).encode())
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(temporary, out / NAME)
-        sync_folder(out)
+        with explaining(out / NAME):
+            with open(new_file(temporary), "wb") as file:
+                file.write(json.dumps({_SUM: _sum_of(record), **record}, indent=1).encode())
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(temporary, out / NAME)
+            sync_folder(out)
 
     def check_files(self, out: Path) -> None:
         """Refuse if a recorded file is missing or has another size."""
@@ -171,8 +172,13 @@ def locked(out: Path) -> Iterator[None]:
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise OptionError(f"another process packs into '{out}'", "wait for it, or stop it") from error
+        except OSError as error:
+            raise DataError(
+                f"the folder '{out}' cannot be locked: {error.strerror}",
+                "try again, or name a folder on a file system that supports locks",
+            ) from error
         yield
     finally:
         os.close(fd)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +27,7 @@ from streampgs.formats.format import Fingerprint, ShardPath
 from streampgs.formats.local import unreadable
 from streampgs.formats.registry import FORMATS, fingerprint_of, open_shard, present_version, suffixes
 from streampgs.formats.remote import what_changed
+from streampgs.globs import exists
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.content import content_digest
@@ -178,7 +178,7 @@ class Catalog:
         def fault(shard: Shard) -> str | None:
             if isinstance(shard.path, RemoteObject):
                 return what_changed(shard.path)
-            if not os.path.exists(shard.path):
+            if not exists(shard.path):
                 return f"'{shard.path}' is missing"
             try:
                 now = fingerprint_of(shard.path)
