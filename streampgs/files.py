@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from streampgs.errors import OptionError, StreampgsError
+from streampgs.faults import remedy, repeated
 
 
 def new_file(path: Path) -> int:
@@ -44,7 +45,12 @@ def remove_leftovers(folder: Path, pattern: str) -> None:
 def open_regular(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """Open a regular file. A pipe could block forever, and a device may have no end."""
     fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    try:
+        regular = stat.S_ISREG(os.fstat(fd).st_mode)
+    except OSError:
+        os.close(fd)
+        raise
+    if not regular:
         os.close(fd)
         raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
     return fd
@@ -70,7 +76,7 @@ def refuse_unless_empty(folder: Path) -> None:
 
 def sync_folder(folder: Path) -> None:
     """Make renames in the folder durable."""
-    fd = os.open(folder, os.O_RDONLY)
+    fd = repeated(lambda: os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
     try:
         os.fsync(fd)
     finally:
@@ -131,11 +137,7 @@ def _explaining(path: Path) -> Iterator[None]:
         found = f"'{path}' cannot be written: {error.strerror or error}"
         if error.errno in _OF_THE_NAME:
             raise OptionError(found, "name a file in a folder that exists and may be written to") from error
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise StreampgsError(
-            found,
-            "free some space, then run the command again" if full else "fix the cause, then run the command again",
-        ) from error
+        raise StreampgsError(found, f"{remedy(error)}, then run the command again") from error
 
 
 class _Explained(io.RawIOBase):

@@ -17,8 +17,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.checks import Count, decode
+from streampgs.checks import Count, decode, refuse_other_format
 from streampgs.errors import DataError, OptionError
+from streampgs.faults import exists, reading, repeated
 from streampgs.files import new_file, sync_folder
 from streampgs.packing.options import FORMATS
 from streampgs.packing.shards import Shard
@@ -26,7 +27,7 @@ from streampgs.packing.shuffle import Run
 
 NAME = "_pack.json"
 RUNS = ".shuffle"
-_VERSION = 4
+FORMAT = 4
 _SUM = "sha256"
 """Of all other fields of the file."""
 
@@ -46,7 +47,7 @@ class Journal:
     options: dict[str, Any]
     memory: int
     """With which a shuffle began: it decides the bounds of its batches."""
-    version: int = _VERSION
+    version: int = FORMAT
     schema: str | None = None
     """The schema of all rows, once it is known, as base64 of Arrow's own form."""
     read: list[ReadInput] = field(default_factory=list)
@@ -97,7 +98,7 @@ class Journal:
         sizes = {out / shard.name: shard.file_bytes for shard in self.shards}
         sizes |= {out / RUNS / run.name: run.file_bytes for run in self.runs}
         for file, wanted in sizes.items():
-            size = file.stat().st_size if file.is_file() else None
+            size = file.stat().st_size if exists(file) and file.is_file() else None
             if size != wanted:
                 found = "is missing" if size is None else f"has {size:,} bytes instead of {wanted:,}"
                 raise DataError(f"'{file}' {found}", "restore it, or start over with --overwrite")
@@ -114,29 +115,26 @@ class Journal:
 
 
 def load(out: Path) -> Journal | None:
-    try:
-        text = (out / NAME).read_text()
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(out, error) from error
+    path = out / NAME
+    with reading(path):
+        try:
+            text = repeated(path.read_bytes)
+        except FileNotFoundError:
+            return None
     try:
         record = json.loads(text)
-        if record["version"] != _VERSION:
-            raise ValueError(f"it is of version {record['version']}")
         if record.pop(_SUM) != _sum_of(record):
             raise ValueError("its SHA-256 does not match")
+        refuse_other_format(path, record["version"], FORMAT)
         journal = decode(Journal, record)
         for name in [shard.name for shard in journal.shards] + [run.name for run in journal.runs]:
             if Path(name).name != name:
                 raise ValueError(f"'{name}' is not the name of a file in it")
         return journal
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise _unreadable(out, error) from error
-
-
-def _unreadable(out: Path, error: Exception) -> DataError:
-    return DataError(f"'{out / NAME}' cannot be read: {error}", "start over with --overwrite, or name another folder")
+        raise DataError(
+            f"'{path}' is damaged: {error}", "start over with --overwrite, or name another folder"
+        ) from error
 
 
 def _sum_of(record: dict[str, Any]) -> str:

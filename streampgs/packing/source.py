@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import pyarrow as pa
 
 from streampgs.errors import DataError
+from streampgs.faults import reading
 from streampgs.packing.options import PackOptions
 
 Item = TypeVar("Item")
@@ -60,10 +61,12 @@ class Source:
 def compression_of(path: Path) -> str | None:
     """Detected by the first bytes: a name may be wrong."""
     try:
-        with open(path, "rb") as file:
+        with reading(path), open(path, "rb") as file:
             head = file.read(4)
     except OSError as error:
-        raise DataError(f"'{path}' cannot be read: {error.strerror}", "fix its permissions, or leave it out") from error
+        raise DataError(
+            f"'{path}' cannot be read: {error.strerror}", "check that it exists, or leave it out"
+        ) from error
     return next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
 
 
@@ -72,7 +75,8 @@ class ByteStream:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._raw = pa.OSFile(str(source.path))
+        with reading(source.path):
+            self._raw = pa.OSFile(str(source.path))
         self._codec = compression_of(source.path)
         self._stream = pa.CompressedInputStream(self._raw, self._codec) if self._codec else self._raw
         self._lock = threading.Lock()  # the thread in which pyarrow reads CSV ahead may outlast the reading
@@ -83,9 +87,10 @@ class ByteStream:
             if self.closed:
                 return b""
             try:
-                data: bytes = self._stream.read(count)
+                with reading(self._source.path):
+                    data: bytes = self._stream.read(count)
             except OSError as error:
-                if error.errno and not self._codec:
+                if not self._codec:
                     raise
                 raise DataError(
                     f"'{self._source.path}' is damaged or cut off: it cannot be decompressed beyond byte "

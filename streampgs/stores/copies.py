@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from streampgs.errors import RunError
+from streampgs.faults import remedy
 from streampgs.files import remove_leftovers
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.download import COPY_TIME_NS, PART_BYTES, download
@@ -124,7 +125,7 @@ class Copies:
         except OSError as error:
             raise RunError(
                 f"the copy of '{remote.address}' cannot be written to '{self.folder}': {error.strerror or error}",
-                "free some space there, or give another folder with --cache DIR; then resume",
+                f"{remedy(error)}, or give another folder with --cache DIR; then resume",
             ) from error
         self._here[remote] = None
         self._taken += remote.size

@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
+from streampgs.faults import is_fault, reading, unreadable
 from streampgs.packing.source import Shape, Source
 from streampgs.reading.array_slices import csr_slices, dense_column, plain_column, rows_a_slice
 
@@ -66,7 +67,8 @@ class ArrayStream:
     def _read(self, items: int) -> NDArray[Any]:
         size = items * self.dtype.itemsize
         try:
-            data = self._file.read(size)
+            with reading(self.what):
+                data = self._file.read(size)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
             raise DataError(f"{self.what} is damaged: {error}", _AGAIN) from error
         if len(data) < size:
@@ -76,7 +78,7 @@ class ArrayStream:
 
 def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     """A matrix: dense rows."""
-    with open(source.path, "rb") as file:
+    with reading(source.path), open(source.path, "rb") as file:
         array = ArrayStream(file, f"'{source.path}'", source.options.memory)
         for batch in _dense_slices({"features": array}):
             yield batch
@@ -85,7 +87,12 @@ def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
 
 def read_npz(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     try:
-        with open(source.path, "rb") as file, zipfile.ZipFile(file) as archive, ExitStack() as stack:
+        with (
+            reading(source.path),
+            open(source.path, "rb") as file,
+            zipfile.ZipFile(file) as archive,
+            ExitStack() as stack,
+        ):
             names = [name.removesuffix(".npy") for name in archive.namelist()]
             is_sparse = "indptr" in names
             if is_sparse:
@@ -98,6 +105,8 @@ def read_npz(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
                 yield batch
                 source.place = file.tell()
     except zipfile.BadZipFile as error:
+        if isinstance(error.__context__, OSError) and is_fault(error.__context__):
+            raise unreadable(f"'{source.path}'", error.__context__) from error
         raise DataError(f"'{source.path}' is damaged: {error}", _AGAIN) from error
 
 
