@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streampgs.errors import OptionError
 from streampgs.kernels import compiling
+from streampgs.printable import printable
 from streampgs.python_words import python_words
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class LiveLine:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        columns = BarColumn(bar_width=16), TextColumn("{task.description}")
+        columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False)
         self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
         self._bar = self._progress.add_task("", total=1.0)
         self._progress.start()
@@ -94,7 +95,7 @@ class LiveLine:
 
 
 def show_line(text: str) -> None:
-    print(text, file=sys.stderr, flush=True)
+    print(printable(text), file=sys.stderr, flush=True)
 
 
 class PythonObserver:
@@ -151,7 +152,9 @@ class NotebookObserver(PythonObserver):
         self._show(_Shown(self._shown.notes, "starting", 0.0))
 
     def note(self, message: str) -> None:
-        self._show(_Shown((*self._shown.notes, python_words(message)), self._shown.text, self._shown.fraction))
+        self._show(
+            _Shown((*self._shown.notes, printable(python_words(message))), self._shown.text, self._shown.fraction)
+        )
 
     def status(self, status: Status) -> None:
         if time.perf_counter() >= self._next:

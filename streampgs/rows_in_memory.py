@@ -95,9 +95,8 @@ def temporary_shards(rows: Rows, as_batches: Callable[[Any], Batches] = batches_
         try:
             yield [rows.write(Path(folder) / "rows", as_batches)]
         except StreampgsError as error:
-            error.say(
-                re.sub(f"(shard )?'{re.escape(folder)}/rows[^']*'", "the table in memory", error.found), error.remedy
-            )
+            shard = re.compile(f"(shard )?'{re.escape(folder)}/rows[^']*'")
+            error.say([shard.sub("the table in memory", line) for line in error.found_lines], error.remedy_lines)
             raise
 
 

@@ -10,7 +10,7 @@ import click
 
 from streampgs import __version__
 from streampgs.cli import model_commands, pack_command, synth_command, train_commands, warm_up_command
-from streampgs.cli.console import EXIT_CODES, end_of_signals, fail, note_compilation, say
+from streampgs.cli.console import EXIT_CODES, end_of_signals, fail, note_compilation, say, say_usage
 from streampgs.cli.options import Commands
 from streampgs.errors import OptionError, StreampgsError
 from streampgs.kernels import compiling
@@ -76,7 +76,7 @@ def _exit_code() -> int:
     except click.ClickException as error:
         if as_json:
             return fail(OptionError(error.format_message(), _help_of(error)), as_json)
-        error.show()
+        say_usage(error)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
         say("interrupted")

@@ -35,7 +35,7 @@ from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import schema_of
 from streampgs.options import EncodingOptions, ModelOptions
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
-from streampgs.table.layout import DENSE, Columns, Layout, find_layout, holds_only_features
+from streampgs.table.layout import DENSE, Columns, Layout, OtherType, find_layout, holds_only_features
 from streampgs.table.locate import Located
 from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
@@ -262,7 +262,15 @@ def _all_columns(surveyed: Sequence[Surveyed]) -> pa.Schema:
 
 
 def _shards(surveyed: Sequence[Surveyed], columns: Columns) -> list[Shard]:
-    return [one.laid_out(columns) for one in surveyed]
+    try:
+        return [one.laid_out(columns) for one in surveyed]
+    except OtherType as error:
+        for one in surveyed:  # a shard that decided about the type
+            kind = dict(types.leaves_of(one.whole_schema)).get(error.column)
+            if kind is not None and types.class_of(kind) == error.expected:
+                error.say(f"{error.found}, as shard '{one.shard.path}' has {kind}", error.remedy)
+                break
+        raise
 
 
 def _with_classes(shards: Sequence[Shard], options: ModelOptions) -> list[Shard]:

@@ -204,7 +204,7 @@ class Refresher:
         rewritten = [change for listed in located.tables if (change := change_of(listed, numbers)).gone]
         if rewritten and not self.growth.accept_rewrite:
             raise DataChanged(
-                "\n".join(map(str, rewritten)),
+                [line for change in rewritten for line in change.lines],
                 "start a new run, or continue with the table as it is now, in an epoch that restarts: --accept-rewrite",
             )
         for change in rewritten:

@@ -11,6 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -26,6 +27,9 @@ Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 Take = Callable[[int], Bytes]
 """Memory for so many bytes."""
+
+Seen = Callable[[Any], object]
+"""Is given bytes, or an array of them."""
 
 ShardPath = Path | RemoteObject
 """`str` of it is for people; `os.fspath` names a file on this disk."""
@@ -122,6 +126,14 @@ class _Seekable:
         self.closed = True
 
 
+@dataclass(frozen=True)
+class FooterPlace:
+    """Where a file has its footer, without the length and the magic behind it."""
+
+    start: int
+    stop: int
+
+
 class Footer(Protocol):
     """A parsed footer. It is shared by threads and never changes."""
 
@@ -131,6 +143,17 @@ class Footer(Protocol):
     @property
     def nbytes(self) -> int:
         """Approximate memory."""
+
+
+@lru_cache(maxsize=64)
+def _first_equal(schema: pa.Schema) -> pa.Schema:
+    return schema
+
+
+def shared(schema: pa.Schema) -> pa.Schema:
+    """Without metadata, and as one object for all files of one schema, of which there may be thousands."""
+    found: pa.Schema = _first_equal(schema.remove_metadata())
+    return found
 
 
 class Slices(Protocol):
@@ -218,8 +241,7 @@ class ShardFormat(ABC):
     decodes_whole_groups: ClassVar[bool] = False
     """Whether decoding holds a whole group in memory."""
 
-    def read_footer(self, file: ShardFile) -> bytes:
-        """With its length and the magic."""
+    def footer_place(self, file: ShardFile) -> FooterPlace:
         tail_bytes = 4 + len(self.magic)
         tail = file.read(min(tail_bytes, file.size), max(0, file.size - tail_bytes))
         complete = len(tail) == tail_bytes and tail.endswith(self.magic)
@@ -229,12 +251,14 @@ class ShardFormat(ABC):
                 f"shard '{file.path}' has no footer: it is truncated, or still being written",
                 "remove it, or wait until its writer has finished",
             )
-        return file.read(length + tail_bytes, file.size - length - tail_bytes)
+        stop = file.size - tail_bytes
+        return FooterPlace(stop - length, stop)
 
     @abstractmethod
-    def parse(self, footer: bytes) -> Footer:
-        """Damaged bytes raise Damaged or an error of pyarrow."""
+    def read_footer(self, file: ShardFile, place: FooterPlace, seen: Seen) -> Footer:
+        """`seen` is given all bytes from the footer to the end of the file, in their order. Damaged bytes raise Damaged or
+        an error of pyarrow."""
 
     @abstractmethod
     def open(self, file: ShardFile, footer: Any, fingerprint: Fingerprint) -> OpenShard:
-        """`footer`: from `parse`."""
+        """`footer`: from `read_footer`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 
 import numpy as np
 
@@ -107,7 +107,8 @@ class LocalFile(ShardFile):
 def _opened(path: ShardPath) -> tuple[int, os.stat_result]:
     fd = open_regular(path)
     try:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        with suppress(OSError):  # only a hint
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
         return fd, os.fstat(fd)
     except OSError:
         os.close(fd)

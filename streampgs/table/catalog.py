@@ -196,13 +196,16 @@ class Catalog:
         with ThreadPoolExecutor(ASKERS if self.remote else _READERS) as pool:
             faults = [found for found in pool.map(fault, live) if found]
         if faults:
-            listed = "\n  ".join(faults[:10]) + (f"\n  … and {len(faults) - 10} more" if len(faults) > 10 else "")
+            head = f"{len(faults)} of {len(self.shards)} shards have changed:"
+            more = [f"… and {len(faults) - 10} more"] if len(faults) > 10 else []
             raise DataChanged(
-                f"{len(faults)} of {len(self.shards)} shards have changed:\n  {listed}",
-                "restore them or start a new run; or continue\n"
-                "    with --accept-touched if files were only copied or touched: no row is trained on again\n"
-                "    with --accept-rewrite on the files as they are now: the epoch starts again, with up to "
-                f"{counted(self.rows, 'row')}",
+                [head, *faults[:10], *more],
+                [
+                    "restore them or start a new run; or continue",
+                    "with --accept-touched if files were only copied or touched: no row is trained on again",
+                    "with --accept-rewrite on the files as they are now: the epoch starts again, with up to "
+                    f"{counted(self.rows, 'row')}",
+                ],
             )
 
     def with_present_times(self, numbers: Collection[int]) -> Catalog:

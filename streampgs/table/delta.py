@@ -195,12 +195,16 @@ class TableChange:
     removals: tuple[Removal, ...]
     """Oldest first; they explain all files in `gone`."""
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
         head = (
             f"Delta table '{self.listing.source}', version {self.listing.version}: {_counted(len(self.added))} added "
             f"to the {self.known:,} known, {len(self.gone):,} of those removed"
         )
-        return "\n  ".join([head, *map(str, self.removals)])
+        return [head, *map(str, self.removals)]
+
+    def __str__(self) -> str:
+        return "; ".join(self.lines)
 
 
 def change_of(listing: DeltaListing, catalogued: Iterable[Path | RemoteObject]) -> TableChange:

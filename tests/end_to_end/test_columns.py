@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -124,6 +125,41 @@ def test_times_with_and_without_a_zone_do_not_mix(zones: tuple[str | None, str |
     with pytest.raises(DataError, match=r"zone is expected"):
         model.predict(tables[1])
     assert len(model.predict(tables[0])) == ROWS
+
+
+SECONDS = {
+    "instant": (pa.timestamp("ms"), "time without a time zone"),
+    "time of day": (pa.time32("ms"), "time of day"),
+    "duration": (pa.duration("ms"), "duration"),
+    "number": (pa.int64(), "number"),
+}
+
+
+@pytest.mark.parametrize("first", SECONDS)
+def test_instants_times_of_day_durations_and_numbers_do_not_mix(first: str, tmp_path: Path) -> None:
+    """All of them are numbers of seconds, but of seconds since other moments."""
+    tables = {
+        name: pa.table({"t": pa.array(range(ROWS), kind), "x": X, "label": LABELS})
+        for name, (kind, _) in SECONDS.items()
+    }
+    (tmp_path / "alone").mkdir()
+    model, _ = train(tmp_path / "alone", tables[first])
+    for second in SECONDS.keys() - {first}:
+        (tmp_path / second).mkdir()
+        kinds = [re.escape(str(SECONDS[name][0])) for name in (second, first)]
+        expected = rf"'.*1\.parquet': column 't' is of type {kinds[0]}; a {SECONDS[first][1]} is expected, as shard "
+        with pytest.raises(DataError, match=rf"{expected}'.*0\.parquet' has {kinds[1]}"):
+            train(tmp_path / second, tables[first], tables[second])
+        with pytest.raises(DataError, match=f"a {SECONDS[first][1]} is expected"):
+            model.predict(tables[second])
+
+
+@pytest.mark.parametrize("types", [(pa.date32(), pa.timestamp("ns")), (pa.date64(), pa.date32())])
+def test_dates_and_timestamps_are_instants(types: tuple[pa.DataType, pa.DataType], tmp_path: Path) -> None:
+    days = pa.array(np.arange(ROWS).astype("datetime64[D]"))
+    tables = [pa.table({"t": days.cast(kind), "label": LABELS}) for kind in types]
+    model, _ = train(tmp_path, *tables)
+    assert model.decision_function(tables[0]).tolist() == model.decision_function(tables[1]).tolist()
 
 
 @pytest.fixture

@@ -183,6 +183,18 @@ def test_help_imports_no_heavy_package() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_no_command_imports_pandas(tables: Tables, tmp_path: Path) -> None:
+    program = (
+        "import atexit, sys; atexit.register(lambda: print('pandas' in sys.modules)); "
+        "from streampgs.cli import main; main()"
+    )
+    words = ["train", tables.path("dense", "parquet"), "--run", tmp_path / "run", "--epochs", "1", "--sigma", "1e-3"]
+    done = subprocess.run(
+        [sys.executable, "-c", program, *map(str, words)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "False"), done.stderr
+
+
 def test_memory_stays_within_budget_and_forecast(tmp_path: Path) -> None:
     """The table has ten times the memory of the windows. The peak is the budget, the model and the process."""
     streampgs("synth", tmp_path / "table", "--rows", 800_000)

@@ -21,8 +21,10 @@ CYCLES = {"hour of day": 86400.0, "day of week": 7 * 86400.0, "day of year": 365
 
 class Number(NumberKind):
     name, plural = "number", "numbers"
-    takes = (types.NUMBER, types.TIME, types.ZONED)
-    modifiers: ClassVar = {"cyclic": ((types.TIME, types.ZONED), "it is for dates and timestamps")}
+    takes = (types.NUMBER, *types.TIMES)
+    modifiers: ClassVar = {
+        "cyclic": ((types.TIME, types.ZONED, types.TIME_OF_DAY), "it is for dates, timestamps and times of day")
+    }
 
     def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
         cyclic = matches(column.name, options.cyclic)

@@ -33,7 +33,8 @@ def read(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
             "give more --memory, or write a query that groups and joins less at a time",
         ) from error
     except duckdb.Error as error:
-        raise DataError(f"the query failed: {error}", "fix it; the duckdb shell is a quick way to try it") from error
+        words = " ".join(str(error).split())
+        raise DataError(f"the query failed: {words}", "fix it; the duckdb shell is a quick way to try it") from error
 
 
 def _duckdb() -> Any:
