@@ -6,7 +6,9 @@ make a compiled loop read outside its arrays is checked before use.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -14,10 +16,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+import numpy as np
 
 from streampgs.errors import RunError, StreampgsError, Unreadable
 
 _LARGEST = 1 << 62
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 T = TypeVar("T")
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -61,6 +65,30 @@ def refuse_other_format(path: Path, found: Any, known: int) -> None:
         f"'{path}' is of format {found!r:.20}; this version reads format {known}",
         "start again in a new folder, or use the version of streampgs that wrote it",
     )
+
+
+def parsed_json(text: bytes | str, most: int) -> Any:
+    """The value of a JSON text of at most `most` bytes. ValueError names the fault, also of a text that is nested too
+    deeply. A value may take 30 times the memory of its text."""
+    if len(text) > most:
+        raise ValueError(f"{len(text):,} bytes of JSON; at most {most:,} are read")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("JSON with lists or objects nested too deeply") from None
+
+
+def depth_of_json(text: bytes) -> int:
+    """How many lists and objects are inside of each other."""
+    return most_brackets(_STRING.sub(b"", text))
+
+
+def most_brackets(text: bytes) -> int:
+    """At least the depth of the JSON: brackets in strings count, too."""
+    letters = np.frombuffer(text, np.uint8) | 32  # brackets and braces differ in this bit
+    steps = (letters == ord("{")).astype(np.int8) - (letters == ord("}"))
+    depths = np.cumsum(steps[steps != 0], dtype=np.int64)
+    return int(depths.max(initial=0) - depths.min(initial=0))
 
 
 def require(holds: bool, what: str) -> None:

@@ -68,7 +68,7 @@ def unreadable(what: str, error: OSError) -> Unreadable:
 
 
 @contextmanager
-def reading(what: object) -> Iterator[None]:
+def naming_faults(what: object) -> Iterator[None]:
     """Turn faults of the system into errors that name the file. A missing file is still an OSError.
 
     `what`: the path of the file, or words that name it.
@@ -97,7 +97,7 @@ def repeated(ask: Callable[[], T], again: Callable[[], None] = lambda: None) -> 
 
 def exists(path: Path) -> bool:
     """Whether there is a file or folder of that name. Path.exists() also says no if the system cannot tell."""
-    with reading(path):
+    with naming_faults(path):
         try:
             os.stat(path)
         except OSError as error:
@@ -109,7 +109,7 @@ def exists(path: Path) -> bool:
 
 def names_in(folder: Path) -> list[str]:
     """The names in a folder, sorted; none if there is no such folder. Path.glob() also finds none if the system fails."""
-    with reading(f"the folder '{folder}'"):
+    with naming_faults(f"the folder '{folder}'"):
         try:
             return sorted(repeated(lambda: os.listdir(folder)))
         except (FileNotFoundError, NotADirectoryError):

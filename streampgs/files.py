@@ -42,9 +42,19 @@ def remove_leftovers(folder: Path, pattern: str) -> None:
                 os.close(fd)
 
 
+_NOT_REGULAR = "it is not a regular file"
+
+
 def open_regular(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> int:
     """Open a regular file. A pipe could block forever, and a device may have no end."""
-    fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    try:
+        fd = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        if error.errno == errno.ELOOP and flags & os.O_NOFOLLOW:
+            raise OSError(errno.ELOOP, "it is a link to another place", os.fspath(path)) from None
+        if error.errno == errno.ENXIO:
+            raise OSError(errno.EINVAL, _NOT_REGULAR, os.fspath(path)) from None  # a socket
+        raise
     try:
         regular = stat.S_ISREG(os.fstat(fd).st_mode)
     except OSError:
@@ -52,8 +62,44 @@ def open_regular(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> int
         raise
     if not regular:
         os.close(fd)
-        raise OSError(errno.EINVAL, "it is not a regular file", os.fspath(path))
+        raise OSError(errno.EINVAL, _NOT_REGULAR, os.fspath(path))
     return fd
+
+
+OWN = os.O_RDONLY | os.O_NOFOLLOW
+"""To read a file that this program wrote: a link in its place is from somebody else."""
+
+
+@contextmanager
+def reading(path: Path, flags: int = os.O_RDONLY) -> Iterator[BinaryIO]:
+    """A regular file, open for reading."""
+    with open(open_regular(path, flags), "rb") as file:
+        yield file
+
+
+def read_whole(path: Path, most: int, flags: int = OWN) -> bytes:
+    """The content of a file of at most `most` bytes; ValueError if it is larger."""
+    with reading(path, flags) as file:
+        data = file.read(most + 1)
+    if len(data) > most:
+        raise ValueError(f"it has more than {most:,} bytes")
+    return data
+
+
+@contextmanager
+def native_path(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> Iterator[str]:
+    """A path for libraries that open a file themselves: it leads to the regular file that is open here, even if the name is
+    not UTF-8, which Arrow refuses, or has been given to another file."""
+    fd = open_regular(path, flags)
+    try:
+        yield path_of(fd)
+    finally:
+        os.close(fd)
+
+
+def path_of(fd: int) -> str:
+    """A path to the file that is open as `fd`."""
+    return f"/proc/self/fd/{fd}"
 
 
 def append_line(path: Path, line: str, durable: bool = False) -> None:

@@ -16,14 +16,14 @@ from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from streampgs.files import refuse_unless_empty
+from streampgs.files import new_file, refuse_unless_empty
 from streampgs.kernels.randomness import STRIDE, mix
 from streampgs.option_fields import build
 from streampgs.options import SynthOptions
@@ -370,13 +370,13 @@ KINDS = tuple(_KINDS)
 # ---------------------------------------------------------------------------------------------------- to disk
 
 
-def _arrow_writer(path: Path, schema: pa.Schema) -> Any:
-    return pa.ipc.new_file(str(path), schema)
+def _arrow_writer(file: BinaryIO, schema: pa.Schema) -> Any:
+    return pa.ipc.new_file(file, schema)
 
 
-def _parquet_writer(path: Path, schema: pa.Schema) -> Any:
+def _parquet_writer(file: BinaryIO, schema: pa.Schema) -> Any:
     # No dictionaries: values hardly repeat.
-    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)
+    return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)
 
 
 _WRITERS = {"arrow": _arrow_writer, "parquet": _parquet_writer}
@@ -409,8 +409,8 @@ def _write_shards(
     nonzeros = 0
     for shard, (first, stop) in enumerate(_cuts(*rows, shards)):
         with (
-            _whole_or_absent(folder / f"part-{shard:05d}.{format}") as path,
-            _WRITERS[format](path, source.schema) as writer,
+            _whole_or_absent(folder / f"part-{shard:05d}.{format}") as file,
+            _WRITERS[format](file, source.schema) as writer,
         ):
             for start in range(first, stop, at_once):
                 end = min(start + at_once, stop)
@@ -425,11 +425,12 @@ def _write_shards(
 
 
 @contextmanager
-def _whole_or_absent(path: Path) -> Iterator[Path]:
-    """A hidden path to write to, renamed to `path` on success and removed otherwise."""
+def _whole_or_absent(path: Path) -> Iterator[BinaryIO]:
+    """A hidden file to write to, renamed to `path` on success and removed otherwise."""
     hidden = path.with_name(f".{path.name}")
     try:
-        yield hidden
+        with open(new_file(hidden), "wb") as file:
+            yield file
         hidden.rename(path)
     except BaseException:
         hidden.unlink(missing_ok=True)

@@ -34,6 +34,7 @@ _LISTED = 3
 # nearer to the optimum (docs/growth.md); shards that trickle in must not leave averages of next to nothing.
 _FEW_EPOCHS = 3
 _MUCH = 20
+_MOST_NAMES = 100  # of shards in an event of the history
 _POLL_SECONDS = 0.1
 _TRIES = 4
 
@@ -308,7 +309,7 @@ class Refresher:
             restarts = "; the epoch restarts" if policy is None else ""
             self.note(f"{_listed(names)}: gone or replaced; no longer trained on{restarts}")
             self.found.lost_shards += names
-            events.append((CHANGED, {"lost_shards": names, "begins_again": policy is None, **counts}))
+            events.append((CHANGED, {**_named("lost", names), "begins_again": policy is None, **counts}))
         if new:
             added = sum(shard.rows for shard in new)
             names = [str(shard.path) for shard in new]
@@ -317,8 +318,13 @@ class Refresher:
             left_out = sum(shard.left_out for shard in new)
             text = _arrival_text(before, len(new), added, arrival)
             self.note(text + (f"; {counted(left_out, 'row')} left out by --where" if left_out else ""))
-            events.append((APPENDED, {"added": names, "added_rows": added, "on_growth": policy, **counts}))
+            events.append((APPENDED, {**_named("added", names), "added_rows": added, "on_growth": policy, **counts}))
         return events
+
+
+def _named(what: str, names: list[str]) -> dict[str, Any]:
+    """Shards in an event: their number and the first names."""
+    return {f"{what}_shards": len(names), f"{what}_names": names[:_MOST_NAMES]}
 
 
 def _not_left_waiting(table: Table) -> Table:

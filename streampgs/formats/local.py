@@ -39,7 +39,7 @@ class LocalFile(ShardFile):
         self.path = path
         self._what = f"{what} '{path}'"
         self._is_same: Callable[[ShardFile], bool] = lambda file: True
-        with faults.reading(self._what):
+        with faults.naming_faults(self._what):
             self.fd, status = faults.repeated(lambda: _opened(path))
         self.size, self.modified_ns = status.st_size, status.st_mtime_ns
         self._stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
@@ -74,7 +74,7 @@ class LocalFile(ShardFile):
             done += got
 
     def _read_some(self, view: memoryview, offset: int) -> int:
-        with faults.reading(self._what):
+        with faults.naming_faults(self._what):
             return faults.repeated(lambda: os.preadv(self.fd, [view], offset), self._open_again)
 
     def _open_again(self) -> None:

@@ -109,9 +109,9 @@ class ParquetShard(OpenShard):
                 for column in batch.columns:
                     _check_dictionaries(column)
                 yield batch
-        except pa.ArrowNotImplementedError as error:
-            raise self._unsupported(group, metadata, columns, coded, error) from error
         except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+            if _is_unsupported(error):
+                raise self._unsupported(group, metadata, columns, coded, error) from error
             if isinstance(error, OSError) and error.errno is not None:
                 raise unreadable(self.file.path, error) from error
             raise DataError(
@@ -138,15 +138,19 @@ class ParquetShard(OpenShard):
             try:
                 for _ in self._batches(metadata, _PROBED_ROWS, [name], coded):
                     pass
-            except pa.ArrowNotImplementedError as fault:
-                return DataError(
-                    f"{where}, column '{name}': this version of pyarrow cannot read it: {fault}",
-                    "write the file again with another encoding or compression of this column, install a newer pyarrow, or "
-                    "leave the column out with --ignore",
-                )
-            except (pa.ArrowException, OSError):
-                continue
-        return DataError(f"{where}: this version of pyarrow cannot read it: {error}", "write the file again")
+            except (pa.ArrowException, UnicodeDecodeError, OSError) as fault:
+                if _is_unsupported(fault):
+                    where, error = f"{where}, column '{name}'", fault
+                    break
+        return DataError(
+            f"{where}: pyarrow cannot read it: {error}",
+            "write it with another encoding or compression, install a newer pyarrow, or leave the column out with --ignore",
+        )
+
+
+def _is_unsupported(error: Exception) -> bool:
+    """pyarrow's decoders raise OSError for damage and for encodings that they lack."""
+    return isinstance(error, pa.ArrowNotImplementedError) or "Not yet implemented" in str(error)
 
 
 def _read_as_dictionaries(schema: pa.Schema, group: Any, categories: Collection[str]) -> list[str]:

@@ -17,10 +17,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.checks import Count, decode, refuse_other_format
+from streampgs.checks import Count, decode, parsed_json, refuse_other_format
 from streampgs.errors import DataError, OptionError
-from streampgs.faults import exists, reading, repeated
-from streampgs.files import new_file, sync_folder
+from streampgs.faults import exists, naming_faults, repeated
+from streampgs.files import new_file, read_whole, sync_folder
 from streampgs.packing.options import FORMATS
 from streampgs.packing.shards import Shard
 from streampgs.packing.shuffle import Run
@@ -28,6 +28,7 @@ from streampgs.packing.shuffle import Run
 NAME = "_pack.json"
 RUNS = ".shuffle"
 FORMAT = 4
+_MOST_BYTES = 64 << 20
 _SUM = "sha256"
 """Of all other fields of the file."""
 
@@ -116,13 +117,10 @@ class Journal:
 
 def load(out: Path) -> Journal | None:
     path = out / NAME
-    with reading(path):
-        try:
-            text = repeated(path.read_bytes)
-        except FileNotFoundError:
-            return None
     try:
-        record = json.loads(text)
+        with naming_faults(path):
+            text = repeated(lambda: read_whole(path, _MOST_BYTES))
+        record = parsed_json(text, _MOST_BYTES)
         if record.pop(_SUM) != _sum_of(record):
             raise ValueError("its SHA-256 does not match")
         refuse_other_format(path, record["version"], FORMAT)
@@ -131,7 +129,9 @@ def load(out: Path) -> Journal | None:
             if Path(name).name != name:
                 raise ValueError(f"'{name}' is not the name of a file in it")
         return journal
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
         raise DataError(
             f"'{path}' is damaged: {error}", "start over with --overwrite, or name another folder"
         ) from error

@@ -18,12 +18,14 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
+from streampgs.files import read_whole, writing
 from streampgs.option_fields import build
 from streampgs.packing import journal as journals
 from streampgs.packing.inputs import Input, Value, find_inputs
 from streampgs.packing.journal import RUNS, Journal, ReadInput
 from streampgs.packing.labels import Labels
 from streampgs.packing.options import PackOptions
+from streampgs.packing.readers.sql import LONGEST_QUERY
 from streampgs.packing.schemas import conformed, joined_schema
 from streampgs.packing.shards import written
 from streampgs.packing.shuffle import merged, share_of, write_runs
@@ -120,12 +122,25 @@ def pack(
 def _kept_query(sql: str, out: Path, overwrite: bool) -> Path:
     """The query as a file next to the shards; the same query keeps its file and time stamp."""
     path = out / _QUERY
-    if path.exists() and path.read_text() == sql:
+    query = _utf8(sql)
+    if path.exists() and read_whole(path, LONGEST_QUERY) == query:
         return path
     if (out / journals.NAME).exists() and not overwrite:
         raise OptionError(f"'{out}' was packed by another command", "add --overwrite, or name another folder")
-    path.write_text(sql)
+    with writing(path, replace=True) as file:
+        file.write(query)
     return path
+
+
+def _utf8(sql: str) -> bytes:
+    query = sql.encode(errors="surrogateescape")
+    try:
+        query.decode()
+    except UnicodeDecodeError:
+        raise OptionError("--sql is not UTF-8", "give files other names, which the query can hold") from None
+    if len(query) > LONGEST_QUERY:
+        raise OptionError(f"--sql has {len(query):,} bytes", f"write a query of at most {LONGEST_QUERY:,}")
+    return query
 
 
 def _make_ready(out: Path, overwrite: bool) -> None:

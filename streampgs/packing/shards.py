@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -80,7 +80,7 @@ class _OpenShard:
         self._hidden.unlink(missing_ok=True)
 
 
-def _new_writer(file: Any, schema: pa.Schema, format: str) -> Any:
+def _new_writer(file: BinaryIO, schema: pa.Schema, format: str) -> Any:
     if format == "arrow":
         return pa.ipc.new_file(file, schema)
     # Numbers hardly repeat; words do.

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from streampgs.errors import RunError
+from streampgs.files import read_whole
 
 OWN = "cache"
 _TAG = "CACHEDIR.TAG"
@@ -55,6 +56,6 @@ def place(run: Path, recorded: str) -> tuple[Path, str | None]:
 
 def _is_marked(folder: Path) -> bool:
     try:
-        return (folder / _TAG).read_bytes() == _TAG_TEXT
-    except OSError:
+        return read_whole(folder / _TAG, len(_TAG_TEXT)) == _TAG_TEXT
+    except (OSError, ValueError):
         return False

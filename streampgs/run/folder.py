@@ -66,7 +66,7 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
-    def _history_path(self) -> Path:
+    def history(self) -> Path:
         return self.path / "history.jsonl"
 
     @property
@@ -197,17 +197,17 @@ class RunFolder:
 
     def append_event(self, event: str, rows: int, steps: int, **facts: Any) -> None:
         try:
-            append_event(self._history_path, event, rows, steps, **facts)
+            append_event(self.history, event, rows, steps, **facts)
         except OSError as error:
-            raise _unwritable(self._history_path, error) from error
+            raise _unwritable(self.history, error) from error
 
-    def events(self) -> list[dict[str, Any]]:
-        """The run's history, oldest event first."""
-        return read_events(self._history_path)
+    def events(self, last: int | None = None) -> list[dict[str, Any]]:
+        """The run's history, oldest event first, or its last events."""
+        return read_events(self.history, last)
 
     def last_place(self) -> tuple[int, int]:
         """Rows and steps at the last event."""
-        events = self.events()
+        events = self.events(last=1)
         return (events[-1]["rows"], events[-1]["t"]) if events else (0, 0)
 
     def append_metrics(self, record: dict[str, Any]) -> None:

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 from streampgs.checks import refuse_other_format
 from streampgs.errors import RunError, Unreadable
-from streampgs.faults import is_fault, reading, remedy, repeated
-from streampgs.files import new_file, open_regular, sync_folder
+from streampgs.faults import is_fault, naming_faults, remedy, repeated
+from streampgs.files import OWN, new_file, open_regular, sync_folder
 from streampgs.formats.arrow_metadata import read_batch_metadata
 from streampgs.formats.format import Damaged
 from streampgs.run.memory import available_bytes
@@ -86,7 +86,7 @@ def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:
 
     SealBroken: the file is damaged. FileNotFoundError: there is none. Unreadable: the system could not read it.
     """
-    with reading(path):
+    with naming_faults(path):
         data = repeated(lambda: _verified_bytes(path))
     try:
         table = _table_in(data)
@@ -115,7 +115,7 @@ def _finite(text: str) -> float:
 def _verified_bytes(path: Path) -> pa.Buffer:
     """Everything before the seal."""
     try:
-        descriptor = open_regular(path)
+        descriptor = open_regular(path, OWN)
     except FileNotFoundError:
         raise
     except OSError as error:

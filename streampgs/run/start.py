@@ -15,6 +15,7 @@ from streampgs.data.refresh import Refreshed, Refresher, Table
 from streampgs.errors import BadRow, DataError, OptionError, StreampgsError
 from streampgs.learn.learner import learner_named
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, StreamOptions
+from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
@@ -165,7 +166,7 @@ def _failure_recorded(folder: RunFolder, place: Callable[[], tuple[int, int]]) -
         yield
     except StreampgsError as error:
         with suppress(StreampgsError, OSError):  # the disk may be full: the error itself matters more
-            folder.append_event(FAILED, *place(), error=error.found)
+            folder.append_event(FAILED, *place(), error=error.found[:LONGEST_LINE])
         raise
 
 

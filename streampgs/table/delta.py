@@ -5,7 +5,7 @@ The package `deltalake` reads the log. It is loaded at the first table.
 
 from __future__ import annotations
 
-import json
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -18,9 +18,11 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
+from streampgs.files import reading
 from streampgs.stores.access import RemoteObject, looked_up, opened, settings_for_rust
 from streampgs.stores.addresses import is_address, parse
 from streampgs.stores.patience import Absent, patiently, without_secrets
+from streampgs.table.delta_log import LONGEST_COMMIT, Inside, check_log, needed_actions
 from streampgs.table.partitions import Constant, LogSchema, can_be_constant
 
 LOG = "_delta_log"
@@ -65,6 +67,8 @@ def list_table(source: str) -> DeltaListing:
             f"'{source}' is a Delta table, and the package deltalake, which reads its log, is not installed",
             "pip install 'streampgs[delta]'",
         ) from None
+    if not is_address(source):
+        check_log(os.path.join(source, LOG), source)
     try:
         return patiently(source, lambda: _listed(deltalake, source))
     except deltalake.exceptions.TableNotFoundError:
@@ -72,7 +76,7 @@ def list_table(source: str) -> DeltaListing:
             f"'{source}' has a folder '{LOG}', but no version of a Delta table in it",
             "wait until its first version is written; if it is not a Delta table, remove that folder",
         ) from None
-    except deltalake.exceptions.DeltaError as error:
+    except (deltalake.exceptions.DeltaError, pa.ArrowException) as error:
         raise DataError(
             f"the log of Delta table '{source}' cannot be read: {_plainly(error)}",
             "read it with the program that wrote it, and write its rows to a table without this feature; if the log is "
@@ -100,14 +104,26 @@ def _listed(deltalake: Any, source: str) -> DeltaListing:
     actions = pa.table(table.get_add_actions())
     actions = actions.sort_by([("modification_time", "ascending"), ("path", "ascending")])
     paths: list[str] = actions.column("path").to_pylist()
-    for path in paths:
-        if _ELSEWHERE.match(path) or ".." in unquote(path).split("/"):
-            raise DataError(
-                f"Delta table '{source}' lists files outside its folder, '{unquote(path)}' first (is it a shallow clone?)",
-                "name the table that it was cloned from, or clone it with its files",
-            )
+    _refuse_elsewhere(source, paths)
     logs = [LogSchema(schema, constants) for constants in _constants(actions, table.metadata().partition_columns)]
     return DeltaListing(source, table.version(), tuple(_at(source, path) for path in paths), tuple(logs))
+
+
+def _refuse_elsewhere(source: str, paths: Iterable[str]) -> None:
+    """Refuse a path of the log that leads out of the table's folder, by itself or by a link."""
+    inside = Inside(source)
+    for path in paths:
+        plain = unquote(path)
+        if _ELSEWHERE.match(path) or _ELSEWHERE.match(plain) or ".." in plain.split("/") or "\0" in plain:
+            raise DataError(
+                f"Delta table '{source}' lists files outside its folder, '{plain}' first (is it a shallow clone?)",
+                "name the table that it was cloned from, or clone it with its files",
+            )
+        if not is_address(source) and not inside.holds(os.path.join(source, plain)):
+            raise DataError(
+                f"'{plain}' in Delta table '{source}' is a link to a place outside the table's folder",
+                "put the file itself in its place",
+            )
 
 
 def _at(source: str, path: str) -> Path | RemoteObject:
@@ -232,6 +248,7 @@ def _removals(listing: DeltaListing, gone: set[Path | RemoteObject]) -> list[Rem
         if commit is None:
             break
         removed = [action["remove"] for action in commit if "remove" in action]
+        removed = [removal for removal in removed if isinstance(removal.get("path"), str)]
         ours = [removal for removal in removed if _at(listing.source, removal["path"]) in sought]
         if ours:
             sought -= {_at(listing.source, removal["path"]) for removal in ours}
@@ -243,15 +260,14 @@ def _removals(listing: DeltaListing, gone: set[Path | RemoteObject]) -> list[Rem
 
 
 def _commit(source: str, version: int) -> list[dict[str, Any]] | None:
-    """The actions of a version; None: the log no longer has it."""
+    """What a version removed, and its description; None: the log no longer has it."""
     path = _at(source, f"{LOG}/{version:020}.json")
     try:
         if isinstance(path, RemoteObject):
             with opened(looked_up(path.address)) as file:
-                text = file.read(file.size, 0)
-        else:
-            text = path.read_bytes()
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+                return needed_actions(io.BytesIO(file.read(min(file.size, LONGEST_COMMIT), 0)))
+        with reading(path) as local:
+            return needed_actions(local)
     except (FileNotFoundError, Absent):
         return None
     except (OSError, ValueError) as error:
@@ -262,7 +278,8 @@ def _commit(source: str, version: int) -> list[dict[str, Any]] | None:
 
 def _operation(commit: list[dict[str, Any]]) -> str:
     info: dict[str, Any] = next((action["commitInfo"] for action in commit if "commitInfo" in action), {})
-    mode = (info.get("operationParameters") or {}).get("mode")
+    parameters = info.get("operationParameters")
+    mode = parameters.get("mode") if isinstance(parameters, dict) else None
     operation = str(info.get("operation") or "an unnamed operation")
     return f"{operation} ({mode})" if mode else operation
 

@@ -580,7 +580,7 @@ def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
         ("appended", 300, 300, 2),
         ("stopped", 640, 640, 2),
     ]
-    assert [Path(name).name for name in events[3]["added"]] == ["b.arrow"]
+    assert [Path(name).name for name in events[3]["added_names"]] == ["b.arrow"]
     assert (events[3]["added_rows"], events[3]["table_rows"], events[3]["on_growth"]) == (40, 640, "catch-up")
     head, *lines = click.unstyle(history_text(events)).splitlines()
     assert head.split() == ["time", "rows", "steps"]

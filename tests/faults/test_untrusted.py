@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 import streampgs
-from scripts.torture_parts.cases import Subject
 from scripts.torture_parts.forgery import changed, seal
+from scripts.torture_parts.subjects import Subject
 from streampgs.errors import RunError, StreampgsError
 from streampgs.inspection import inspect_run
 from streampgs.model import Model

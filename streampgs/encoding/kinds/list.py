@@ -19,6 +19,8 @@ from streampgs.options import EncodingOptions
 _WILD_RATIO = 100.0  # positions whose scales differ by more are standardized
 _OFF_CENTRE = 10.0  # so are those whose mean is more standard deviations away from 0
 
+_WORK = 5.0  # bytes of memory for a byte of a column
+
 
 class List(NumberKind):
     name, plural = "list", "lists"
@@ -49,6 +51,9 @@ class List(NumberKind):
             return found
         standards = [standard(values[~np.isnan(values)]) for values in matrix.T]
         return replace(found, centre=tuple(c for c, _ in standards), scale=tuple(s for _, s in standards))
+
+    def work(self, column: Column, options: EncodingOptions) -> float:
+        return _WORK
 
     def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
         return any(np.diff(types.lists_of(array)[0]).any() for array in arrays_of(sample, column.name))

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.json
 
+from streampgs.checks import depth_of_json, most_brackets
 from streampgs.errors import DataError
 from streampgs.packing import source as sources
 from streampgs.packing.schemas import TYPES
@@ -19,13 +18,12 @@ from streampgs.packing.source import Chunk, Shape, Source, ahead, text_chunks
 _NO_OBJECT = "not a JSON object on one line"
 _TOO_DEEP = "lists and objects nested too deeply"
 _DEEPEST = 32  # Arrow files hold 64 levels, and pyarrow's parser crashes at some ten thousand
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 
 
 def read(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     asked = pa.schema([(name, TYPES[kind]) for name, kind in source.options.types])
     for chunk in ahead(text_chunks(source, sources.CHUNK_BYTES)):
-        batch = _batch(chunk.data, shape, asked) if _depth(chunk.data) <= _DEEPEST else None
+        batch = _batch(chunk.data, shape, asked) if most_brackets(chunk.data) <= _DEEPEST else None
         if batch is None:
             good = _good_lines(source, chunk)
             batch = _batch(good, shape, asked) or _batch(_with_strings(good, shape), shape, asked)
@@ -75,20 +73,12 @@ def _good_lines(source: Source, chunk: Chunk) -> bytes:
             is_object = isinstance(json.loads(line), dict)
         except (ValueError, RecursionError):
             is_object = False
-        is_flat = _depth(_STRING.sub(b"", line)) <= _DEEPEST
+        is_flat = depth_of_json(line) <= _DEEPEST
         if is_object and is_flat:
             good.append(line)
         else:
             source.bad_rows(_NO_OBJECT if is_flat else _TOO_DEEP, f"line {number:,}", line)
     return b"\n".join(good)
-
-
-def _depth(data: bytes) -> int:
-    """The most brackets that are open at once; brackets in strings count, too."""
-    letters = np.frombuffer(data, np.uint8) | 32  # brackets and braces differ in this bit
-    steps = (letters == ord("{")).astype(np.int8) - (letters == ord("}"))
-    depths = np.cumsum(steps[steps != 0], dtype=np.int64)
-    return int(depths.max(initial=0) - depths.min(initial=0))
 
 
 class _Spelled:

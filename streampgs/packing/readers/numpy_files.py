@@ -14,7 +14,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
-from streampgs.faults import is_fault, reading, unreadable
+from streampgs.faults import is_fault, naming_faults, unreadable
+from streampgs.files import reading
 from streampgs.packing.source import Shape, Source
 from streampgs.reading.array_slices import csr_slices, dense_column, plain_column, rows_a_slice
 
@@ -67,7 +68,7 @@ class ArrayStream:
     def _read(self, items: int) -> NDArray[Any]:
         size = items * self.dtype.itemsize
         try:
-            with reading(self.what):
+            with naming_faults(self.what):
                 data = self._file.read(size)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
             raise DataError(f"{self.what} is damaged: {error}", _AGAIN) from error
@@ -78,7 +79,7 @@ class ArrayStream:
 
 def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     """A matrix: dense rows."""
-    with reading(source.path), open(source.path, "rb") as file:
+    with naming_faults(source.path), reading(source.path) as file:
         array = ArrayStream(file, f"'{source.path}'", source.options.memory)
         for batch in _dense_slices({"features": array}):
             yield batch
@@ -88,8 +89,8 @@ def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
 def read_npz(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     try:
         with (
-            reading(source.path),
-            open(source.path, "rb") as file,
+            naming_faults(source.path),
+            reading(source.path) as file,
             zipfile.ZipFile(file) as archive,
             ExitStack() as stack,
         ):

@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
+from streampgs.files import read_whole
 from streampgs.packing.readers.tables import plain_slices
 from streampgs.packing.source import Shape, Source
 
+LONGEST_QUERY = 1 << 20
 _BATCH_ROWS = 1 << 13
 
 
@@ -22,7 +24,7 @@ def read(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     config = {"threads": "1", "memory_limit": f"{memory >> 10}KiB", "temp_directory": str(spill)}
     try:
         with duckdb.connect(":memory:", config=config) as connection:
-            relation = connection.sql(source.path.read_text())
+            relation = connection.sql(read_whole(source.path, LONGEST_QUERY).decode())
             if relation is None:
                 raise OptionError("the query gives no rows", "write a SELECT")
             for batch in relation.to_arrow_reader(_BATCH_ROWS):
