@@ -115,14 +115,14 @@ def _finite(text: str) -> float:
 def _verified_bytes(path: Path) -> pa.Buffer:
     """Everything before the seal."""
     try:
-        descriptor = open_regular(path, OWN)
+        file = open(open_regular(path, OWN), "rb", buffering=0)  # noqa: SIM115 -- closed below
     except FileNotFoundError:
         raise
     except OSError as error:
         if is_fault(error):
             raise
         raise SealBroken(error.strerror or str(error)) from error
-    with open(descriptor, "rb", buffering=0) as file:
+    with file:
         size = os.fstat(file.fileno()).st_size
         available = available_bytes()
         if size < _TRAILER_BYTES:

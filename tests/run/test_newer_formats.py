@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from scripts.torture_parts.cases import CASES, Subject
+from scripts.torture_parts.cases import CASES
+from scripts.torture_parts.subjects import Subject
 from streampgs.errors import RunError
 from streampgs.packing import journal
 from streampgs.packing.packer import pack
