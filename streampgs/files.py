@@ -10,6 +10,7 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -111,6 +112,8 @@ def append_line(path: Path, line: str, durable: bool = False) -> None:
         file.flush()
         if durable:
             os.fsync(file.fileno())
+            if size == 0:
+                sync_folder(path.parent)
 
 
 def refuse_unless_empty(folder: Path) -> None:
@@ -118,6 +121,24 @@ def refuse_unless_empty(folder: Path) -> None:
         raise OptionError(f"'{folder}' is a file", "name a new or empty folder")
     if folder.exists() and any(folder.iterdir()):
         raise OptionError(f"the folder '{folder}' is not empty", "name a new or empty folder")
+
+
+@contextmanager
+def sole_writer(folder: Path) -> Iterator[None]:
+    """Refuse a second process that writes into the folder at the same time."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise OptionError(
+                f"another process writes into '{folder}'", "wait for it, stop it, or name another folder"
+            ) from error
+        except OSError:
+            pass  # over a network folders may not be lockable
+        yield
+    finally:
+        os.close(fd)
 
 
 def sync_folder(folder: Path) -> None:
@@ -129,6 +150,27 @@ def sync_folder(folder: Path) -> None:
         os.close(fd)
 
 
+def make_folder(folder: Path) -> None:
+    """Create a folder, and those above it, so that a power failure cannot take it back."""
+    folder = folder.absolute()
+    missing = list(takewhile(lambda one: not one.exists(), (folder, *folder.parents)))
+    if missing:  # the process that created the one above may have been killed before it was synced
+        _sync_if_possible(missing[-1].parent.parent)
+    for one in reversed(missing or [folder]):
+        one.mkdir(exist_ok=True)
+        _sync_if_possible(one.parent)
+
+
+def _sync_if_possible(folder: Path) -> None:
+    try:
+        sync_folder(folder)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+
+
+_CANNOT_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EROFS}
+"""Not every folder may be read, and not every file system can sync one."""
 _TEMPORARY = ".streampgs-writing-"
 _OF_THE_NAME = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 
@@ -140,9 +182,11 @@ def writing(path: Path, replace: bool) -> Iterator[BinaryIO]:
     temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}")
     with _explaining(path):
         with suppress(FileNotFoundError):
-            path.lstat()
+            mode = path.lstat().st_mode
             if not replace:
                 raise _exists(path)
+            if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode)):
+                raise OptionError(f"'{path}' is not a file", "name another one")
         remove_leftovers(path.parent, f"{_TEMPORARY}*")
         file = open(new_file(temporary), "wb")  # noqa: SIM115 -- closed below
     try:
@@ -158,16 +202,23 @@ def writing(path: Path, replace: bool) -> Iterator[BinaryIO]:
 
 
 def _publish(temporary: Path, path: Path, replace: bool) -> None:
-    if not replace:
-        try:
-            os.link(temporary, path)  # fails if the file exists by now
-            return
-        except FileExistsError as error:
-            raise _exists(path) from error
-        except OSError:  # a file system without links
-            if os.path.lexists(path):
-                raise _exists(path) from None
-    os.replace(temporary, path)
+    if replace:
+        os.replace(temporary, path)
+    elif not publish_new(temporary, path):
+        raise _exists(path)
+
+
+def publish_new(temporary: Path, path: Path) -> bool:
+    """Give a complete file its name, unless another file has it. The temporary name may remain."""
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        return False
+    except OSError:  # a file system without links
+        if os.path.lexists(path):
+            return False
+        os.replace(temporary, path)
+    return True
 
 
 def _exists(path: Path) -> OptionError:

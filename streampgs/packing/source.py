@@ -23,6 +23,8 @@ Item = TypeVar("Item")
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd", b"BZh": "bz2"}
 CHUNK_BYTES = 1 << 22
+SPILL = ".query-spill"
+"""The folder of a query that needs more than its memory."""
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 _SHOWN_BYTES = 60
 _SKIP = "fix it, or leave such rows out with --on-bad-row skip"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -65,7 +66,8 @@ def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int) ->
     # A file named after more rows is damaged, otherwise training would have continued from it: it does not count.
     until_now = [old for old in checkpoints_in(folder) if _rows_in_name(old) <= rows]
     for old in until_now[:-_KEPT]:
-        old.unlink(missing_ok=True)
+        with suppress(OSError):  # the new one is on disk; the next one removes what is left
+            old.unlink()
     return path
 
 

@@ -18,7 +18,7 @@ from streampgs.checks import decode, require, understanding
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import RunError
 from streampgs.faults import exists, names_in, remedy
-from streampgs.files import append_line
+from streampgs.files import append_line, make_folder, sync_folder
 from streampgs.run import checkpoint as checkpoints
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.history import append_event, read_events
@@ -95,7 +95,7 @@ class RunFolder:
 
     def make(self) -> None:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
         except OSError as error:
             raise RunError(
                 f"the folder '{self.path}' cannot be created: {error.strerror or error}", "name another folder as --run"
@@ -192,6 +192,14 @@ class RunFolder:
 
     def write_checkpoint(self, sections: Mapping[str, Bundle], rows: int) -> Path:
         return checkpoints.write_checkpoint(self.path, sections, rows)
+
+    def sync(self) -> None:
+        """Make the names durable that a killed trainer may have left: the checkpoint that a run continues from must not
+        disappear."""
+        try:
+            sync_folder(self.path)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
 
     # Lines of JSON.
 

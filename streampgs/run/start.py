@@ -112,6 +112,7 @@ def resume(
     with RunLock(run):
         refresher = Refresher(growth, session.note, session.found)
         with _failure_recorded(folder, folder.last_place):
+            folder.sync()
             checkpoint = folder.newest_checkpoint()
             for name in folder.lookalikes()[:1]:
                 session.note(f"'{name}' is ignored: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits")

@@ -170,12 +170,16 @@ class Trainer:
     # Called by the loop.
 
     def _prepare(self, window: Window) -> None:
-        assert self.worker is not None
         if self.models.started:
             self.models.refuse_too_wide(window)
-        begins = not self.models.started or self.models.changes_sigma
+        # Shards that arrive before the first step on this window replace it, so nothing of it may be saved until then.
         with self.saver.step():
-            before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows, self._fit.check)
+            self._begin(window)
+
+    def _begin(self, window: Window) -> None:
+        assert self.worker is not None
+        begins = not self.models.started or self.models.changes_sigma
+        before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows, self._fit.check)
         if before is not None:
             after = [candidate.sigma for candidate in self.models.race.candidates]
             self.event(SIGMA, before=before.sigma, after=after)
