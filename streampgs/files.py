@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from streampgs.errors import OptionError, StreampgsError
+from streampgs.faults import remedy, repeated
 
 
 def new_file(path: Path) -> int:
@@ -55,7 +56,12 @@ def open_regular(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> int
         if error.errno == errno.ENXIO:
             raise OSError(errno.EINVAL, _NOT_REGULAR, os.fspath(path)) from None  # a socket
         raise
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    try:
+        regular = stat.S_ISREG(os.fstat(fd).st_mode)
+    except OSError:
+        os.close(fd)
+        raise
+    if not regular:
         os.close(fd)
         raise OSError(errno.EINVAL, _NOT_REGULAR, os.fspath(path))
     return fd
@@ -137,7 +143,7 @@ def sole_writer(folder: Path) -> Iterator[None]:
 
 def sync_folder(folder: Path) -> None:
     """Make renames in the folder durable."""
-    fd = os.open(folder, os.O_RDONLY)
+    fd = repeated(lambda: os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
     try:
         os.fsync(fd)
     finally:
@@ -230,11 +236,7 @@ def explaining(path: Path) -> Iterator[None]:
         found = f"'{path}' cannot be written: {error.strerror or error}"
         if error.errno in _OF_THE_NAME:
             raise OptionError(found, "name a file in a folder that exists and may be written to") from error
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise StreampgsError(
-            found,
-            "free some space, then run the command again" if full else "fix the cause, then run the command again",
-        ) from error
+        raise StreampgsError(found, f"{remedy(error)}, then run the command again") from error
 
 
 class _Explained(io.RawIOBase):

@@ -3,7 +3,6 @@ because a folder that is left out would lose rows."""
 
 from __future__ import annotations
 
-import errno
 import fnmatch
 import os
 import stat
@@ -11,15 +10,13 @@ from collections.abc import Callable
 from glob import has_magic
 from typing import NoReturn, TypeVar
 
-from streampgs.errors import DataError
+from streampgs.faults import is_fault, repeated, unreadable
 
 T = TypeVar("T")
 
-_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
-
 
 def matches(pattern: str) -> list[str]:
-    """What glob.glob(pattern, recursive=True) finds, sorted. A folder that cannot be listed is a DataError."""
+    """What glob.glob(pattern, recursive=True) finds, sorted. A folder that cannot be listed is an error."""
     return sorted({name for name in _found(pattern) if name})
 
 
@@ -52,11 +49,6 @@ def _names(folder: str, hidden: bool) -> list[str]:
     return [name for name in names if hidden or not name.startswith(".")]
 
 
-def exists(path: str | os.PathLike[str]) -> bool:
-    """os.path.exists() also says no if the system cannot tell."""
-    return _unless_absent(os.stat, path) is not None
-
-
 def _is_there(path: str) -> bool:
     """Whether something has this name, also a link to nothing."""
     return _unless_absent(os.lstat, path) is not None
@@ -70,16 +62,13 @@ def is_folder(path: str | os.PathLike[str]) -> bool:
 
 def _unless_absent(look: Callable[[str | os.PathLike[str]], T], path: str | os.PathLike[str]) -> T | None:
     try:
-        return look(path)
+        return repeated(lambda: look(path))
     except OSError as error:
-        if error.errno in _NOT_THERE:
-            return None
-        refuse_unreadable(error)
+        if is_fault(error):
+            raise unreadable(f"'{path}'", error) from error
+        return None
 
 
 def refuse_unreadable(error: OSError) -> NoReturn:
-    """A folder that is left out would train a model on a part of the data."""
-    remedy = "try again"
-    if isinstance(error, PermissionError):
-        remedy = "allow this user to read it, move it out of the data, or name the folders to use"
-    raise DataError(f"'{error.filename}' cannot be read: {error.strerror}", remedy) from error
+    """For os.walk: a folder that is left out would train a model on a part of the data."""
+    raise unreadable(f"folder '{error.filename}'", error) from error

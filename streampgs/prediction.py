@@ -21,9 +21,10 @@ from pyarrow import csv
 
 from streampgs.data.open import columns_of
 from streampgs.errors import OptionError
+from streampgs.faults import exists
 from streampgs.files import writing
 from streampgs.formats.registry import suffixes
-from streampgs.globs import exists, is_folder
+from streampgs.globs import is_folder
 from streampgs.losses import Vector
 from streampgs.model import Model
 from streampgs.reading.bad_rows import counts_by_name

@@ -15,7 +15,7 @@ from streampgs.data.open import grown_table
 from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, OptionError, Unfinished, counted
-from streampgs.globs import exists
+from streampgs.faults import exists
 from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes

@@ -18,8 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
+from streampgs.faults import exists
 from streampgs.files import make_folder, read_whole, sole_writer, writing
-from streampgs.globs import exists, is_folder
+from streampgs.globs import is_folder
 from streampgs.option_fields import build
 from streampgs.packing import journal as journals
 from streampgs.packing.inputs import Input, Value, find_inputs

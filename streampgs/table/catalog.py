@@ -23,11 +23,11 @@ from numpy.typing import NDArray
 from streampgs.checks import decode, encode
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, Unfinished, counted
+from streampgs.faults import exists
 from streampgs.formats.format import Fingerprint, ShardPath
 from streampgs.formats.local import unreadable
 from streampgs.formats.registry import FORMATS, fingerprint_of, open_shard, present_version, suffixes
 from streampgs.formats.remote import what_changed
-from streampgs.globs import exists
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.content import content_digest
