@@ -150,7 +150,8 @@ class Refresher:
         retired = table.retired
         table.catalog.check_unchanged(self.growth.accept_touched, retired | accepted)
         if self.growth.accept_touched:
-            present = set(range(len(table.catalog.shards))) - retired - accepted
+            # Whether a file without rows is there makes no difference, and another one may have its name by now.
+            present = {number for number, shard in enumerate(table.catalog.shards) if shard.rows} - retired - accepted
             table = replace(table, catalog=table.catalog.with_present_times(present))
         restart = bool(accepted) and (self.growth.accept_rewrite or not tolerated)
         return self._placed(table, look, accepted, restart)

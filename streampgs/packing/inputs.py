@@ -51,16 +51,19 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
     """The files in the order of the sources, those of a folder or pattern by name; and the files that were left out."""
     inputs: list[Input] = []
     passed: list[Path] = []
+    out = Path(os.path.realpath(out))
     for source in sources:
         name, sets = _with_sets(source)
         found = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
         paths = [Path(os.path.abspath(match)) for match in found]
-        paths = [path for path in paths if out not in (path, *path.parents)]
         if not paths:
             raise DataError(
                 f"'{name}' does not exist" if not glob.has_magic(name) else f"nothing matches '{name}'",
-                "name files, folders, or quoted patterns, other than the output folder",
+                "name files, folders, or quoted patterns",
             )
+        paths = [path for path in paths if not Path(os.path.realpath(path)).is_relative_to(out)]
+        if not paths:
+            raise OptionError(f"'{name}' is the output folder, or in it", "name another folder for the shards")
         for path in paths:
             if not path.is_dir():
                 inputs.append(Input(path, _checked(path, kind or _kind(path)), sets))
@@ -100,12 +103,25 @@ def _value(text: str) -> Value:
 
 
 def _files_below(folder: Path, out: Path) -> list[Path]:
-    """All files except hidden ones, markers, and the output folder."""
-    found = []
-    for here, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "_")) and Path(here) / name != out]
+    """All files except hidden ones, markers, and the output folder. Links are followed."""
+    found: list[Path] = []
+    seen: set[str] = set()
+    for here, folders, names in os.walk(folder, followlinks=True, onerror=_refuse_unreadable):
+        real = os.path.realpath(here)
+        if real in seen or Path(real) == out:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
         found += [Path(here) / name for name in names if not name.startswith((".", "_"))]
     return sorted(found)
+
+
+def _refuse_unreadable(error: OSError) -> None:
+    raise DataError(
+        f"folder '{error.filename}' cannot be read: {error.strerror}",
+        "allow this user to read it, or name the files to pack",
+    ) from error
 
 
 def _kind_by_name(path: Path) -> str | None:
