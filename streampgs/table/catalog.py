@@ -375,13 +375,20 @@ def located_shards(sources: Sequence[str]) -> Located:
     return located
 
 
+def check_whole(path: ShardPath) -> None:
+    """Raises Unfinished for a shard without a footer."""
+    if isinstance(path, Path):
+        fingerprint_of(path)
+    else:
+        open_shard(present_version(path)).close()
+
+
 def whole_shards(paths: Sequence[ShardPath]) -> list[ShardPath]:
     """The complete shards: the others are still being written."""
 
     def is_whole(path: ShardPath) -> bool:
         try:
-            if isinstance(path, Path):
-                fingerprint_of(path)
+            check_whole(path)
         except Unfinished:
             return False
         return True
