@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,11 +18,13 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
-from streampgs.files import read_whole, writing
+from streampgs.faults import exists
+from streampgs.files import make_folder, read_whole, sole_writer, writing
+from streampgs.globs import is_folder
 from streampgs.option_fields import build
 from streampgs.packing import journal as journals
 from streampgs.packing.inputs import Input, Value, find_inputs
-from streampgs.packing.journal import RUNS, Journal, ReadInput
+from streampgs.packing.journal import QUERY, RUNS, Journal, ReadInput
 from streampgs.packing.labels import Labels
 from streampgs.packing.options import PackOptions
 from streampgs.packing.readers.sql import LONGEST_QUERY
@@ -34,8 +36,6 @@ from streampgs.run.memory import peak_rss_bytes
 from streampgs.run.report import StopRequest
 
 __all__ = ["PackReport", "PackStatus", "pack"]
-
-_QUERY = "_query.sql"
 
 
 @dataclass(frozen=True)
@@ -100,31 +100,33 @@ def pack(
     elif chosen.get("kind") == "sql":
         raise OptionError("--from sql without a query", "give it with --sql QUERY")
     (options,) = build("pack", chosen, PackOptions)
-    if target.exists() and not target.is_dir():
+    if exists(target) and not is_folder(target):
         raise OptionError(f"'{target}' is a file", "name a new or empty folder")
+    found: list[Input] = []
     passed: list[Path] = []
-    if sql is not None:
-        _make_ready(target, overwrite)
-        found = [Input(_kept_query(sql, target, overwrite), "sql")]
-    else:
+    if sql is None:
         sources = [str(inputs)] if isinstance(inputs, str | Path) else [str(source) for source in inputs]
         found, passed = find_inputs(sources, target, options.kind)
-        _make_ready(target, overwrite)
     note, progress = on_note or (lambda _: None), on_progress or (lambda _: None)
     if passed:
         more = f" and {len(passed) - 1:,} more" if len(passed) > 1 else ""
         note(f"left out, because the name tells no kind: '{passed[0]}'{more}; --from includes all files")
-    with journals.locked(target):
+    make_folder(target)
+    with sole_writer(target):
+        _refuse_other_files(target, overwrite)
+        if sql is not None:
+            found = [Input(_kept_query(sql, target, overwrite), "sql")]
         journal = _open_journal(target, found, options, overwrite)
         return _Packing(found, target, options, journal, progress, note, stop or StopRequest()).run()
 
 
 def _kept_query(sql: str, out: Path, overwrite: bool) -> Path:
     """The query as a file next to the shards; the same query keeps its file and time stamp."""
-    path = out / _QUERY
+    path = out / QUERY
     query = _utf8(sql)
-    if path.exists() and read_whole(path, LONGEST_QUERY) == query:
-        return path
+    with suppress(OSError, ValueError):
+        if not path.is_symlink() and read_whole(path, LONGEST_QUERY) == query:
+            return path
     if (out / journals.NAME).exists() and not overwrite:
         raise OptionError(f"'{out}' was packed by another command", "add --overwrite, or name another folder")
     with writing(path, replace=True) as file:
@@ -143,10 +145,9 @@ def _utf8(sql: str) -> bytes:
     return query
 
 
-def _make_ready(out: Path, overwrite: bool) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+def _refuse_other_files(out: Path, overwrite: bool) -> None:
     if not (out / journals.NAME).exists():
-        held = next((file for file in out.iterdir() if not file.name.startswith(".") and file.name != _QUERY), None)
+        held = next((file for file in out.iterdir() if not file.name.startswith(".") and file.name != QUERY), None)
         if held is not None:
             raise OptionError(
                 f"the folder '{out}' holds '{held.name}' and is not the output of an earlier pack",
@@ -157,14 +158,24 @@ def _make_ready(out: Path, overwrite: bool) -> None:
 def _open_journal(out: Path, inputs: list[Input], options: PackOptions, overwrite: bool) -> Journal:
     facts = [input.to_json() for input in inputs]
     if options.labels is not None:
-        facts.append(Input(Path(options.labels), "labels").to_json() if os.path.exists(options.labels) else {})
+        facts.append(Input(Path(options.labels), "labels").to_json() if exists(options.labels) else {})
     journal = None if overwrite else journals.load(out)
     if journal is not None and (journal.shards or journal.runs):
         journals.check_same(journal, facts, options.to_json(), out)
         return journal
-    journal = Journal(facts, options.to_json(), options.memory)
+    replaced = _shards_to_replace(out) if overwrite else journal.replaced if journal is not None else []
+    journal = Journal(facts, options.to_json(), options.memory, replaced=replaced)
     journal.save(out)
     return journal
+
+
+def _shards_to_replace(out: Path) -> list[str]:
+    """The shards of an earlier pack; all with such names if its record cannot be read."""
+    try:
+        journal = journals.load(out)
+    except DataError:
+        return journals.shard_names_in(out)
+    return [] if journal is None else journal.own_names
 
 
 @dataclass
@@ -190,6 +201,9 @@ class _Packing:
         journal, out = self.journal, self.out
         journal.check_files(out)
         journal.remove_leftovers(out)
+        foreign = journal.foreign_shards(out)
+        if foreign:
+            self.note(f"'{out / foreign[0]}' is not of this pack; training on '{out}' would use it")
         if journal.done:
             return self._report("done", nothing_to_do=True)
         try:

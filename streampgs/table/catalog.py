@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from streampgs.checks import decode, encode
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, Unfinished, counted
+from streampgs.faults import exists
 from streampgs.formats.format import Fingerprint, ShardPath
 from streampgs.formats.local import unreadable
 from streampgs.formats.registry import FORMATS, fingerprint_of, open_shard, present_version, suffixes
@@ -179,7 +180,7 @@ class Catalog:
         def fault(shard: Shard) -> str | None:
             if isinstance(shard.path, RemoteObject):
                 return what_changed(shard.path)
-            if not os.path.exists(shard.path):
+            if not exists(shard.path):
                 return f"'{shard.path}' is missing"
             try:
                 now = fingerprint_of(shard.path)
@@ -390,13 +391,20 @@ def located_shards(sources: Sequence[str]) -> Located:
     return located
 
 
+def check_whole(path: ShardPath) -> None:
+    """Raises Unfinished for a shard without a footer."""
+    if isinstance(path, Path):
+        fingerprint_of(path)
+    else:
+        open_shard(present_version(path)).close()
+
+
 def whole_shards(paths: Sequence[ShardPath]) -> list[ShardPath]:
     """The complete shards: the others are still being written."""
 
     def is_whole(path: ShardPath) -> bool:
         try:
-            if isinstance(path, Path):
-                fingerprint_of(path)
+            check_whole(path)
         except Unfinished:
             return False
         return True

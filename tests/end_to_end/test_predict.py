@@ -293,8 +293,30 @@ def test_inputs_and_files_of_the_run_are_never_overwritten(model: streampgs.Mode
             predict(model, [str(table)], out, force=True)
     with pytest.raises(streampgs.StreampgsError, match="would be read as a shard"):
         predict(model, [f"{table}/*.parquet"], table / "new.parquet")
+    with pytest.raises(streampgs.StreampgsError, match="object store"):
+        predict(model, [str(table)], Path("s3://bucket/out.parquet"))
     after = {path: path.read_bytes() for path in (*table.iterdir(), *base.iterdir()) if path.is_file()}
     assert before == after
+
+
+def test_predictions_are_not_written_among_the_shards_that_the_run_trains_on(tmp_path: Path) -> None:
+    """The next resume would find them there."""
+    (tmp_path / "shards").mkdir()
+    people(300).to_parquet(tmp_path / "shards" / "train.parquet")
+    people(300, 1).to_parquet(tmp_path / "new.parquet")
+    streampgs.train(str(tmp_path / "shards"), run=tmp_path / "run", label="buys", epochs=1, ignore=("tags", "joined"))
+    model = streampgs.Model.load(tmp_path / "run")
+    with pytest.raises(streampgs.StreampgsError, match="would be read as a shard"):
+        predict(model, [str(tmp_path / "new.parquet")], tmp_path / "shards" / "out.parquet")
+    predict(model, [str(tmp_path / "new.parquet")], tmp_path / "out.parquet")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_only_files_are_overwritten(make: Any, model: streampgs.Model, table: Path, tmp_path: Path) -> None:
+    make(tmp_path / "out.csv")
+    with pytest.raises(streampgs.StreampgsError, match=r"is not a file|Is a directory"):
+        predict(model, [str(table)], tmp_path / "out.csv", force=True)
+    assert not (tmp_path / "out.csv").is_file()
 
 
 def test_links_are_not_followed(model: streampgs.Model, table: Path, tmp_path: Path) -> None:

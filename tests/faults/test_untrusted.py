@@ -18,8 +18,8 @@ import pyarrow as pa
 import pytest
 
 import streampgs
-from scripts.torture_parts.cases import Subject
 from scripts.torture_parts.forgery import changed, seal
+from scripts.torture_parts.subjects import Subject
 from streampgs.encoding import types
 from streampgs.errors import RunError, StreampgsError
 from streampgs.inspection import inspect_run
@@ -34,7 +34,7 @@ Subjects = Callable[[str], Subject]
 
 def paused(subject: Subject, **more: object) -> Path:
     run = subject.new_run()
-    subject.case.train(subject.data, run, rows=subject.case.rows, **more)
+    subject.start_or_resume(run, rows=subject.case.rows, **more)
     return run
 
 
@@ -63,11 +63,11 @@ def test_a_cache_elsewhere_is_not_used_because_a_record_names_it(subject: Subjec
     home.mkdir()
     forge(run / "run.arrows", cache=str(home))
     notes = Notes()
-    assert parquet.case.resume(run, observer=notes).dual_sha256 == parquet.expected
+    assert parquet.start_or_resume(run, observer=notes).dual_sha256 == parquet.expected
     assert os.listdir(home) == []
     assert any("is not marked as one: now it is in the run's folder" in note for note in notes.notes)
     forge(run / "run.arrows", cache="../../home")
-    parquet.case.resume(run)
+    parquet.start_or_resume(run)
     assert os.listdir(home) == []
 
 
@@ -77,7 +77,7 @@ def test_a_cache_that_a_user_has_chosen_is_used_again(subject: Subjects, tmp_pat
     files = {path.name for path in cache.iterdir()}
     assert len(files) > 1
     assert not (run / "cache").exists()
-    assert parquet.case.resume(run).dual_sha256 == parquet.expected
+    assert parquet.start_or_resume(run).dual_sha256 == parquet.expected
     assert {path.name for path in cache.iterdir()} == files
     assert not (run / "cache").exists()
 
@@ -87,7 +87,7 @@ def test_the_cache_in_a_run_folder_moves_with_it(subject: Subjects, tmp_path: Pa
     run = paused(parquet)
     shutil.move(run, tmp_path / "moved")
     notes = Notes()
-    assert parquet.case.resume(tmp_path / "moved", observer=notes).dual_sha256 == parquet.expected
+    assert parquet.start_or_resume(tmp_path / "moved", observer=notes).dual_sha256 == parquet.expected
     assert not run.exists()
     assert not any("cache" in note for note in notes.notes)
 
@@ -103,10 +103,10 @@ def test_a_cache_that_is_a_link_is_refused_unless_its_target_is_marked(
         shutil.rmtree(run / "cache")
     (run / link).symlink_to(home)
     with pytest.raises(RunError, match=r"is a link to .*, which is not marked as a cache"):
-        parquet.case.resume(run)
+        parquet.start_or_resume(run)
     assert os.listdir(home) == []
     mark(home)
-    assert parquet.case.resume(run).dual_sha256 == parquet.expected
+    assert parquet.start_or_resume(run).dual_sha256 == parquet.expected
 
 
 # Folders that rows from memory may replace.
@@ -161,7 +161,7 @@ def test_nan_never_enters_the_model(subject: Subjects, number: float) -> None:
     checkpoint.sections["lanes"].arrays["0.dual"][3] = number
     RunFolder(run).write_checkpoint(checkpoint.sections, int(newest.stem.split("-")[1]))
     with pytest.raises(RunError, match=rf"{newest.name}' is intact, but .*a number that is not finite"):
-        sparse.case.resume(run)
+        sparse.start_or_resume(run)
 
 
 def test_more_steps_than_any_run_can_take_are_refused(subject: Subjects) -> None:
@@ -173,7 +173,7 @@ def test_more_steps_than_any_run_can_take_are_refused(subject: Subjects) -> None
     checkpoint.sections["lanes"].arrays["0.steps"][...] = 1 << 62
     RunFolder(run).write_checkpoint(checkpoint.sections, int(newest.stem.split("-")[1]))
     with pytest.raises(RunError, match=rf"{newest.name}' is intact, but .*steps"):
-        sparse.case.resume(run)
+        sparse.start_or_resume(run)
 
 
 # The rest.
@@ -252,7 +252,7 @@ def test_odd_files_in_a_cache_are_replaced(subject: Subjects, kind: str) -> None
             "link": lambda p, c=copy: p.symlink_to(c),
         }
         make[kind](file)
-    assert parquet.case.resume(run).dual_sha256 == parquet.expected
+    assert parquet.start_or_resume(run).dual_sha256 == parquet.expected
 
 
 def test_no_source_executes_data() -> None:
@@ -273,7 +273,7 @@ def test_a_shard_with_an_impossible_path_is_named(subject: Subjects) -> None:
     place = table.schema.get_field_index("path")
     seal(run / "catalog.arrows", table.set_column(place, "path", [paths]), record)
     with pytest.raises(StreampgsError, match=r"x{300}"):
-        sparse.case.resume(run)
+        sparse.start_or_resume(run)
 
 
 FORGED_BEFORE = [
@@ -291,11 +291,11 @@ def test_values_that_once_ended_in_a_traceback_are_refused_or_harmless(
 ) -> None:
     growing = subject("growing")
     run = growing.new_run()
-    growing.case.resume(run, rows=growing.case.rows * 3 // 2)
+    growing.start_or_resume(run, rows=growing.case.rows * 3 // 2)
     path = RunFolder(run).checkpoints()[-1] if name == "checkpoint" else run / name
     table, record = read_sealed(path)
     seal(path, table, changed(record, place, value))
     try:
-        growing.case.resume(run)
+        growing.start_or_resume(run)
     except RunError as refused:
         assert refused.remedy

@@ -10,7 +10,7 @@ import pyarrow as pa
 from streampgs.errors import DataError, OptionError
 from streampgs.files import read_whole
 from streampgs.packing.readers.tables import plain_slices
-from streampgs.packing.source import Shape, Source
+from streampgs.packing.source import SPILL, Shape, Source
 
 LONGEST_QUERY = 1 << 20
 _BATCH_ROWS = 1 << 13
@@ -20,7 +20,7 @@ def read(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     """Of a file that holds the query. One thread, so that the rows have the same order every time."""
     duckdb = _duckdb()
     memory = source.options.memory // 2
-    spill = source.path.with_name(".query-spill")
+    spill = source.path.with_name(SPILL)
     config = {"threads": "1", "memory_limit": f"{memory >> 10}KiB", "temp_directory": str(spill)}
     try:
         with duckdb.connect(":memory:", config=config) as connection:
