@@ -87,6 +87,10 @@ class RunError(StreampgsError):
     kind = "run"
 
 
+class Unreadable(StreampgsError):
+    """A file that the system could not open or read, see `faults`. Its content may be sound."""
+
+
 class Diverged(StreampgsError):
     """The model is no longer finite; this state was not saved."""
 

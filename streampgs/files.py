@@ -10,10 +10,12 @@ import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from streampgs.errors import OptionError, StreampgsError
+from streampgs.faults import remedy, repeated
 
 
 def new_file(path: Path) -> int:
@@ -54,7 +56,12 @@ def open_regular(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> int
         if error.errno == errno.ENXIO:
             raise OSError(errno.EINVAL, _NOT_REGULAR, os.fspath(path)) from None  # a socket
         raise
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    try:
+        regular = stat.S_ISREG(os.fstat(fd).st_mode)
+    except OSError:
+        os.close(fd)
+        raise
+    if not regular:
         os.close(fd)
         raise OSError(errno.EINVAL, _NOT_REGULAR, os.fspath(path))
     return fd
@@ -105,6 +112,8 @@ def append_line(path: Path, line: str, durable: bool = False) -> None:
         file.flush()
         if durable:
             os.fsync(file.fileno())
+            if size == 0:
+                sync_folder(path.parent)
 
 
 def refuse_unless_empty(folder: Path) -> None:
@@ -134,13 +143,34 @@ def sole_writer(folder: Path) -> Iterator[None]:
 
 def sync_folder(folder: Path) -> None:
     """Make renames in the folder durable."""
-    fd = os.open(folder, os.O_RDONLY)
+    fd = repeated(lambda: os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
     try:
         os.fsync(fd)
     finally:
         os.close(fd)
 
 
+def make_folder(folder: Path) -> None:
+    """Create a folder, and those above it, so that a power failure cannot take it back."""
+    folder = folder.absolute()
+    missing = list(takewhile(lambda one: not one.exists(), (folder, *folder.parents)))
+    if missing:  # the process that created the one above may have been killed before it was synced
+        _sync_if_possible(missing[-1].parent.parent)
+    for one in reversed(missing or [folder]):
+        one.mkdir(exist_ok=True)
+        _sync_if_possible(one.parent)
+
+
+def _sync_if_possible(folder: Path) -> None:
+    try:
+        sync_folder(folder)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+
+
+_CANNOT_SYNC = {errno.EACCES, errno.EPERM, errno.EINVAL, errno.ENOTSUP, errno.EROFS}
+"""Not every folder may be read, and not every file system can sync one."""
 _TEMPORARY = ".streampgs-writing-"
 _OF_THE_NAME = {errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENAMETOOLONG}
 
@@ -150,7 +180,7 @@ def writing(path: Path, replace: bool) -> Iterator[BinaryIO]:
     """A new file, which gets its name when it is complete and on disk. An existing file is kept unless `replace` is set.
     Files of that kind that killed processes left in the folder are removed."""
     temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}")
-    with _explaining(path):
+    with explaining(path):
         with suppress(FileNotFoundError):
             mode = path.lstat().st_mode
             if not replace:
@@ -160,15 +190,17 @@ def writing(path: Path, replace: bool) -> Iterator[BinaryIO]:
         remove_leftovers(path.parent, f"{_TEMPORARY}*")
         file = open(new_file(temporary), "wb")  # noqa: SIM115 -- closed below
     try:
-        with file:
-            yield _Explained(file, path)  # type: ignore[misc]
-            with _explaining(path):
-                file.flush()
-                os.fsync(file.fileno())
-                _publish(temporary, path, replace)
-                sync_folder(path.parent)
+        yield _Explained(file, path)  # type: ignore[misc]
+        with explaining(path):
+            file.flush()
+            os.fsync(file.fileno())
+            _publish(temporary, path, replace)
+            sync_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # its bytes are on disk by now, or an earlier error matters more
+            file.close()
+        with suppress(OSError):  # the next command that writes into the folder removes it
+            temporary.unlink(missing_ok=True)
 
 
 def _publish(temporary: Path, path: Path, replace: bool) -> None:
@@ -196,7 +228,7 @@ def _exists(path: Path) -> OptionError:
 
 
 @contextmanager
-def _explaining(path: Path) -> Iterator[None]:
+def explaining(path: Path) -> Iterator[None]:
     """Errors of the name are errors of the option; others are faults of the machine."""
     try:
         yield
@@ -204,11 +236,7 @@ def _explaining(path: Path) -> Iterator[None]:
         found = f"'{path}' cannot be written: {error.strerror or error}"
         if error.errno in _OF_THE_NAME:
             raise OptionError(found, "name a file in a folder that exists and may be written to") from error
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise StreampgsError(
-            found,
-            "free some space, then run the command again" if full else "fix the cause, then run the command again",
-        ) from error
+        raise StreampgsError(found, f"{remedy(error)}, then run the command again") from error
 
 
 class _Explained(io.RawIOBase):
@@ -222,7 +250,7 @@ class _Explained(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        with _explaining(self._path):
+        with explaining(self._path):
             return self._file.write(data)
 
     def tell(self) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from streampgs.data.open import grown_table
 from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, OptionError, Unfinished, counted
+from streampgs.faults import exists
 from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
@@ -133,7 +133,7 @@ class Refresher:
         """A shard that is needed and missing is an error, unless that was accepted, or the run follows its sources and is
         at the beginning of an epoch."""
         for source in table.sources:
-            if not is_address(source) and not has_magic(source) and not os.path.exists(source):
+            if not is_address(source) and not has_magic(source) and not exists(source):
                 raise DataError(
                     f"'{source}' does not exist, and the run trains on it",
                     "put the data back there, or make it a link to the place where they are now",
@@ -150,7 +150,8 @@ class Refresher:
         retired = table.retired
         table.catalog.check_unchanged(self.growth.accept_touched, retired | accepted)
         if self.growth.accept_touched:
-            present = set(range(len(table.catalog.shards))) - retired - accepted
+            # Whether a file without rows is there makes no difference, and another one may have its name by now.
+            present = {number for number, shard in enumerate(table.catalog.shards) if shard.rows} - retired - accepted
             table = replace(table, catalog=table.catalog.with_present_times(present))
         restart = bool(accepted) and (self.growth.accept_rewrite or not tolerated)
         return self._placed(table, look, accepted, restart)

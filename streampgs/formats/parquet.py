@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 from streampgs.encoding import types
 from streampgs.errors import DataError
 from streampgs.expressions.bounds import Bounds
+from streampgs.formats.allowance import allowance, memory_for
 from streampgs.formats.format import Damaged, Fingerprint, FooterPlace, OpenShard, Seen, ShardFile, ShardFormat, shared
-from streampgs.formats.local import unreadable
+from streampgs.formats.local import LocalFile, unreadable
 from streampgs.formats.parquet_footer import MAGIC, FooterMap, read_map, values_of_column
+from streampgs.formats.parquet_pages import GroupWork, group_work
 
 _READ_BYTES = 1 << 20
 _SMALLEST_READ_BYTES = 1 << 16
@@ -102,9 +104,14 @@ class ParquetShard(OpenShard):
         """With page checksums verified where the writer left any."""
         self.check_columns(columns)
         metadata = self._metadata(group)
-        coded = _read_as_dictionaries(self.schema, metadata.row_group(0), categories)
+        coded: list[str] = []
         try:
-            for batch in self._batches(metadata, slice_rows, columns, coded):
+            work = self._work(metadata, slice_rows, columns)
+            if work.total > allowance():
+                raise self._too_large(group, work)
+            coded = _read_as_dictionaries(self.schema, metadata.row_group(0), categories)
+            coded += work.coded.difference(coded)
+            for batch in self._batches(metadata, work.rows, columns, coded):
                 batch.validate()
                 for column in batch.columns:
                     _check_dictionaries(column)
@@ -117,6 +124,32 @@ class ParquetShard(OpenShard):
             raise DataError(
                 f"shard '{self.file.path}', row group {group}: damaged or shortened: {error}", "write the file again"
             ) from error
+
+    def decoding_bytes(self, group: int, slice_rows: int, columns: Sequence[str]) -> int:
+        try:
+            return self._work(self._metadata(group), slice_rows, columns).total
+        except (pa.ArrowException, UnicodeDecodeError, OSError):  # the decoder says what is wrong
+            return 0
+
+    def _work(self, metadata: Any, slice_rows: int, columns: Sequence[str]) -> GroupWork:
+        leaves: list[int] = []
+        wanted, first = set(columns), 0
+        for field in self.schema:
+            stop = first + _leaves(field.type)
+            leaves += range(first, stop) if field.name in wanted else []
+            first = stop
+        read = self.file.read if isinstance(self.file, LocalFile) else None
+        return group_work(read, metadata.row_group(0), leaves, slice_rows, _can_be_coded)
+
+    def _too_large(self, group: int, work: GroupWork) -> DataError:
+        chunk = work.largest
+        parts = {"dictionary": chunk.dictionary, "largest page": chunk.page, "average row": int(chunk.row_bytes)}
+        what = max(parts, key=lambda name: parts[name])
+        return DataError(
+            f"shard '{self.file.path}', row group {group}: decoding it takes about {work.total / 1e6:,.0f} MB; the {what} of "
+            f"column '{chunk.column}' has {parts[what] / 1e6:,.0f} MB",
+            f"give at least --memory {memory_for(work.total) / 1e6:,.0f}MB, or leave it out with --ignore {chunk.column}",
+        )
 
     def _batches(
         self, metadata: Any, slice_rows: int, columns: Sequence[str], coded: list[str]
@@ -156,10 +189,12 @@ def _is_unsupported(error: Exception) -> bool:
 def _read_as_dictionaries(schema: pa.Schema, group: Any, categories: Collection[str]) -> list[str]:
     """The columns among `categories` whose values in this row group can be decoded into a dictionary."""
     return [
-        path
-        for path, number in _leaf_numbers(schema)
-        if path in categories and _INTO_DICTIONARIES.issuperset(group.column(number).encodings)
+        path for path, number in _leaf_numbers(schema) if path in categories and _can_be_coded(group.column(number))
     ]
+
+
+def _can_be_coded(chunk: Any) -> bool:
+    return chunk.physical_type == "BYTE_ARRAY" and _INTO_DICTIONARIES.issuperset(chunk.encodings)
 
 
 def _bounds(statistics: Any, rows: int, kind: pa.DataType) -> Bounds | None:

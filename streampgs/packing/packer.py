@@ -18,7 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
-from streampgs.files import read_whole, sole_writer, writing
+from streampgs.faults import exists
+from streampgs.files import make_folder, read_whole, sole_writer, writing
+from streampgs.globs import is_folder
 from streampgs.option_fields import build
 from streampgs.packing import journal as journals
 from streampgs.packing.inputs import Input, Value, find_inputs
@@ -98,7 +100,7 @@ def pack(
     elif chosen.get("kind") == "sql":
         raise OptionError("--from sql without a query", "give it with --sql QUERY")
     (options,) = build("pack", chosen, PackOptions)
-    if target.exists() and not target.is_dir():
+    if exists(target) and not is_folder(target):
         raise OptionError(f"'{target}' is a file", "name a new or empty folder")
     found: list[Input] = []
     passed: list[Path] = []
@@ -109,7 +111,7 @@ def pack(
     if passed:
         more = f" and {len(passed) - 1:,} more" if len(passed) > 1 else ""
         note(f"left out, because the name tells no kind: '{passed[0]}'{more}; --from includes all files")
-    target.mkdir(parents=True, exist_ok=True)
+    make_folder(target)
     with sole_writer(target):
         _refuse_other_files(target, overwrite)
         if sql is not None:
@@ -156,7 +158,7 @@ def _refuse_other_files(out: Path, overwrite: bool) -> None:
 def _open_journal(out: Path, inputs: list[Input], options: PackOptions, overwrite: bool) -> Journal:
     facts = [input.to_json() for input in inputs]
     if options.labels is not None:
-        facts.append(Input(Path(options.labels), "labels").to_json() if os.path.exists(options.labels) else {})
+        facts.append(Input(Path(options.labels), "labels").to_json() if exists(options.labels) else {})
     journal = None if overwrite else journals.load(out)
     if journal is not None and (journal.shards or journal.runs):
         journals.check_same(journal, facts, options.to_json(), out)

@@ -77,12 +77,12 @@ def joined_type(one: pa.DataType, other: pa.DataType, as_text: bool = False) -> 
     raise DoNotFit
 
 
-def _widened(kind: pa.DataType, beside: pa.DataType) -> pa.DataType:
+def _widened(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
     """Integers and decimals with a type that has room for all of them next to decimals and floats."""
     is_integer = pa.types.is_integer(kind)
-    if (is_integer or pa.types.is_decimal(kind)) and pa.types.is_floating(beside):
+    if (is_integer or pa.types.is_decimal(kind)) and pa.types.is_floating(other):
         return pa.float64()
-    return pa.decimal128(len(str(2**kind.bit_width)), 0) if is_integer and pa.types.is_decimal(beside) else kind
+    return pa.decimal128(len(str(2**kind.bit_width)), 0) if is_integer and pa.types.is_decimal(other) else kind
 
 
 def joined_schema(one: pa.Schema, other: pa.Schema, as_text: bool, where: str) -> pa.Schema:

@@ -14,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import pyarrow as pa
 
 from streampgs.errors import DataError
+from streampgs.faults import naming_faults
 from streampgs.files import native_path, reading
 from streampgs.packing.options import PackOptions
 
@@ -63,11 +64,11 @@ class Source:
 def compression_of(path: Path) -> str | None:
     """Detected by the first bytes: a name may be wrong."""
     try:
-        with reading(path) as file:
+        with naming_faults(path), reading(path) as file:
             head = file.read(4)
     except OSError as error:
         raise DataError(
-            f"'{path}' cannot be read: {error.strerror or error}", "fix its permissions, or leave it out"
+            f"'{path}' cannot be read: {error.strerror or error}", "check that it exists, or leave it out"
         ) from error
     return next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
 
@@ -78,7 +79,7 @@ class ByteStream:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._codec = compression_of(source.path)
-        with native_path(source.path) as path:
+        with naming_faults(source.path), native_path(source.path) as path:
             self._raw = pa.OSFile(path)
         self._stream = pa.CompressedInputStream(self._raw, self._codec) if self._codec else self._raw
         self._lock = threading.Lock()  # the thread in which pyarrow reads CSV ahead may outlast the reading
@@ -89,9 +90,10 @@ class ByteStream:
             if self.closed:
                 return b""
             try:
-                data: bytes = self._stream.read(count)
+                with naming_faults(self._source.path):
+                    data: bytes = self._stream.read(count)
             except OSError as error:
-                if error.errno and not self._codec:
+                if not self._codec:
                     raise
                 raise DataError(
                     f"'{self._source.path}' is damaged or cut off: it cannot be decompressed beyond byte "

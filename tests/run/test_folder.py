@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import mmap
@@ -87,7 +88,7 @@ def test_a_missing_run_is_an_error(folder, tmp_path):
 
 def test_a_run_of_another_format_is_refused(folder, catalog):
     folder.create({"format": 1}, catalog)
-    with pytest.raises(RunError, match=r"is of format 1; this version reads format 2\n  → start a new run"):
+    with pytest.raises(RunError, match=r"is of format 1; this version reads format 2\n  → start again"):
         folder.record()
 
 
@@ -203,6 +204,22 @@ def test_the_last_three_checkpoints_are_kept(folder):
     paths = written(folder, 1, 5, 20, 300, 4000)
     assert folder.checkpoints() == paths[-3:]
     assert sorted(os.listdir(folder.path)) == [path.name for path in paths[-3:]]
+
+
+def test_an_old_checkpoint_that_cannot_be_removed_does_not_stop_the_run(folder, monkeypatch):
+    unlink = os.unlink
+
+    def refuse(path, **more):
+        if Path(path).name.startswith("checkpoint-"):
+            raise PermissionError(errno.EPERM, "not permitted", str(path))
+        unlink(path, **more)
+
+    with monkeypatch.context() as only_here:
+        only_here.setattr(os, "unlink", refuse)
+        written(folder, 1, 2, 3, 4, 5)
+    assert rows_of(folder.newest_checkpoint()) == 5
+    written(folder, 6)
+    assert len(folder.checkpoints()) == 3
 
 
 def test_a_checkpoint_after_the_same_number_of_rows_is_replaced(folder):

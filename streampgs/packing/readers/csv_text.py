@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -155,7 +156,7 @@ def _names(source: Source, parsing: dict[str, Any]) -> list[str]:
         raise DataError(
             f"'{source.path}' begins with the line '{names[0]}'", f"give --skip-lines 1 --delimiter '{names[0][-1]}'"
         )
-    twice = next((name for name in names if names.count(name) > 1), None)
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise DataError(f"'{source.path}': two columns are called '{twice}'", "name the columns with --names A,B,…")
     unknown = next((name for name, _ in source.options.types if name not in names), None)

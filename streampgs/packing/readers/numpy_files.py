@@ -14,6 +14,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
+from streampgs.faults import is_fault, naming_faults, unreadable
 from streampgs.files import reading
 from streampgs.packing.source import Shape, Source
 from streampgs.reading.array_slices import csr_slices, dense_column, plain_column, rows_a_slice
@@ -73,7 +74,8 @@ class ArrayStream:
     def _read(self, items: int) -> NDArray[Any]:
         size = items * self.dtype.itemsize
         try:
-            data = self._file.read(size)
+            with naming_faults(self.what):
+                data = self._file.read(size)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
             raise DataError(f"{self.what} is damaged: {error}", _AGAIN) from error
         if len(data) < size:
@@ -83,7 +85,7 @@ class ArrayStream:
 
 def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     """A matrix: dense rows."""
-    with reading(source.path) as file:
+    with naming_faults(source.path), reading(source.path) as file:
         array = ArrayStream(file, f"'{source.path}'", source.options.memory)
         for batch in _dense_slices({"features": array}):
             yield batch
@@ -93,7 +95,12 @@ def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
 
 def read_npz(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     try:
-        with reading(source.path) as file, zipfile.ZipFile(file) as archive, ExitStack() as stack:
+        with (
+            naming_faults(source.path),
+            reading(source.path) as file,
+            zipfile.ZipFile(file) as archive,
+            ExitStack() as stack,
+        ):
             names = _array_names(source, archive)
             is_sparse = "indptr" in names
             if is_sparse:
@@ -111,6 +118,8 @@ def read_npz(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
             for stream in streams.values():
                 stream.check_end()
     except zipfile.BadZipFile as error:
+        if isinstance(error.__context__, OSError) and is_fault(error.__context__):
+            raise unreadable(f"'{source.path}'", error.__context__) from error
         raise DataError(f"'{source.path}' is damaged: {error}", _AGAIN) from error
 
 
