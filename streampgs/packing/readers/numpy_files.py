@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import io
+import lzma
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +27,30 @@ from streampgs.reading.array_slices import csr_slices, dense_column, plain_colum
 _MATRIX_NAMES = ("X", "x", "features")
 _LABEL_NAMES = ("y", "label", "labels")
 _AGAIN = "fetch or write it again"
+_LONGEST_FORMAT = 1000  # bytes of the array that names the format of a sparse matrix
+
+
+# What zipfile and the parser of headers raise for damage. RuntimeError: the archive needs a password.
+_OF_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError, SyntaxError, EOFError, KeyError, OverflowError,
+    NotImplementedError, RuntimeError, UnicodeDecodeError,
+)  # fmt: skip
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (*_OF_DAMAGE, OSError) as error:
+        if isinstance(error.__context__, OSError) and is_fault(error.__context__):
+            raise unreadable(f"'{path}'", error.__context__) from error
+        if isinstance(error, OSError) and error.errno not in (
+            None,
+            errno.EINVAL,
+        ):  # EINVAL: a negative offset in the file
+            raise
+        words = error.args[0] if error.args else type(error).__name__
+        raise DataError(f"'{path}' is damaged: {words}", _AGAIN) from error
 
 
 class ArrayStream:
@@ -79,7 +108,7 @@ class ArrayStream:
 
 def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     """A matrix: dense rows."""
-    with naming_faults(source.path), reading(source.path) as file:
+    with damage_named(source.path), naming_faults(source.path), reading(source.path) as file:
         array = ArrayStream(file, f"'{source.path}'", source.options.memory)
         for batch in _dense_slices({"features": array}):
             yield batch
@@ -87,34 +116,30 @@ def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
 
 
 def read_npz(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
-    try:
-        with (
-            naming_faults(source.path),
-            reading(source.path) as file,
-            zipfile.ZipFile(file) as archive,
-            ExitStack() as stack,
-        ):
-            names = [name.removesuffix(".npy") for name in archive.namelist()]
-            is_sparse = "indptr" in names
-            if is_sparse:
-                names = _sparse_names(source, archive, names)
-            streams = {}
-            for name in names:
-                member = stack.enter_context(archive.open(name + ".npy"))
-                streams[name] = ArrayStream(member, f"'{source.path}', array '{name}'", source.options.memory)
-            for batch in _sparse_slices(source, streams) if is_sparse else _dense_slices(_columns(source, streams)):
-                yield batch
-                source.place = file.tell()
-    except zipfile.BadZipFile as error:
-        if isinstance(error.__context__, OSError) and is_fault(error.__context__):
-            raise unreadable(f"'{source.path}'", error.__context__) from error
-        raise DataError(f"'{source.path}' is damaged: {error}", _AGAIN) from error
+    with (
+        damage_named(source.path),
+        naming_faults(source.path),
+        reading(source.path) as file,
+        zipfile.ZipFile(file) as archive,
+        ExitStack() as stack,
+    ):
+        names = [name.removesuffix(".npy") for name in archive.namelist()]
+        is_sparse = "indptr" in names
+        if is_sparse:
+            names = _sparse_names(source, archive, names)
+        streams = {}
+        for name in names:
+            member = stack.enter_context(archive.open(name + ".npy"))
+            streams[name] = ArrayStream(member, f"'{source.path}', array '{name}'", source.options.memory)
+        for batch in _sparse_slices(source, streams) if is_sparse else _dense_slices(_columns(source, streams)):
+            yield batch
+            source.place = file.tell()
 
 
 def _sparse_names(source: Source, archive: zipfile.ZipFile, names: list[str]) -> list[str]:
     if "format" in names:
         with archive.open("format.npy") as member:
-            kind = np.lib.format.read_array(member).item()
+            kind = np.lib.format.read_array(io.BytesIO(member.read(_LONGEST_FORMAT))).item()
         if kind not in (b"csr", "csr"):
             raise DataError(f"'{source.path}' holds a sparse matrix of format {kind!r}", "save it with .tocsr()")
     missing = [name for name in ("indices", "data") if name not in names]
