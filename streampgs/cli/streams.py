@@ -1,6 +1,6 @@
 """Standard output and standard error, which may be closed, full, or a terminal that disappears.
 
-A message that cannot be written is lost, and the work goes on: a run of days must not end because the disk of its log is
+A message that cannot be written is lost, and the work continues: a run of days must not end because the disk of its log is
 full. A result that cannot be written is an error.
 """
 
