@@ -1,4 +1,4 @@
-"""Outputs that are closed, full or gone: training continues without its messages, and a result that is lost is an error.
+"""Outputs that are closed, full or gone: training continues without its messages, and a result that is lost is an error."""
 
 from __future__ import annotations
 
