@@ -14,6 +14,7 @@ import os
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -157,8 +158,8 @@ class Disk:
     # Paths.
 
     @staticmethod
-    def _parts(path: Any) -> list[str]:
-        return [part for part in os.fspath(path).split("/") if part not in ("", ".")]
+    def _parts(path: Any) -> tuple[str, ...]:
+        return _split(os.fspath(path))
 
     def _find(self, path: Any) -> Node | None:
         node: Node = self.root
@@ -483,6 +484,11 @@ def _status(node: Node) -> os.stat_result:
             "st_mtime": times / 1e9, "st_ctime": times / 1e9, "st_atime": times / 1e9, "st_blksize": 4096,
         },
     )  # fmt: skip
+
+
+@lru_cache(maxsize=1 << 12)
+def _split(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part not in ("", "."))
 
 
 def _error(number: int, path: Any = None) -> OSError:

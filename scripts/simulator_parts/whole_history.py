@@ -29,6 +29,7 @@ from streampgs.run import start
 from streampgs.run.checkpoint import Checkpoint, newest_checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import StopRequest
+from streampgs.run.saved import saved_run
 from streampgs.run.shard_input import ShardInput
 from streampgs.run.trainer import Trainer
 from streampgs.stage import Bundle
@@ -68,6 +69,8 @@ class Plan:
     loses_power: bool = False
     fault_at: int = 0
     fault: int = 0
+    fault_lasts: bool = False
+    """All later operations fail, too."""
     stop_at: int = 0
     """After this stretch of rows SIGTERM arrives."""
     change_at: int = 0
@@ -86,7 +89,8 @@ class WholeHistory:
         machine.renew(seed)
         self.disk = machine.disk
         classes = self.random.choice((0, 0, 3))
-        self.table = TableFolder(self.disk, DATA, self.random, classes)
+        columns = self.random.choice((0, 0, 0, 2))
+        self.table = TableFolder(self.disk, DATA, self.random, classes, columns)
         for _ in range(self.random.randint(1, 4)):
             self.say(self.table.add())
         self.options = ModelOptions(
@@ -94,14 +98,16 @@ class WholeHistory:
             loss="logistic" if classes else "squared",
             intercept=0.0,
             seed=self.random.randrange(1 << 40),
+            sampling=self.random.choice(("epoch",) * 9 + ("independent",)),
         )
-        self.window = self.random.choice((400_000, 600_000, 2_000_000))
-        self.cached = self.random.choice((None, None, 0, 200_000))
+        self.window = self.random.choice((1000, 3000) if columns else (400_000, 600_000, 2_000_000))
+        self.cached = None if self.options.sampling == "independent" else self.random.choice((None, None, 0, 200_000))
         self.lineage: Lineage | None = None
         self.trainer: Trainer | None = None
         self.stop = StopRequest()
         self.plan = Plan()
         self.stretches = 0
+        self.is_reading = False
         self.faulted = False
         """Whether a fault was injected in this session."""
         self.rows = 0
@@ -125,6 +131,9 @@ class WholeHistory:
         if reason is None:
             undisturbed.compare(self)
             self.count("same bits")
+            for name in self.disk.folder(str(RUN)).names:
+                if name.startswith("encoding"):
+                    self.count("encodings that grew" if "-" in name else "encodings")
         else:
             self.tally.refusals[f"for good: {reason}"] += 1
         self.tally.counts["operations of the disk"] += self.disk.operations
@@ -142,6 +151,7 @@ class WholeHistory:
             plan.kill_at, plan.loses_power = random.randint(1, most), fate < 0.35
         elif fate < 0.65:
             plan.fault_at, plan.fault = random.randint(1, most), random.choice(_FAULTS)
+            plan.fault_lasts = random.random() < 0.3
         if random.random() < 0.2:
             plan.stop_at = random.randint(1, 12)
         if random.random() < 0.2:
@@ -193,13 +203,28 @@ class WholeHistory:
         finally:
             self.trainer = None
             self.disk.kill()
+            self._read()
         return None
+
+    def _read(self) -> None:
+        """As commands do that only read a run."""
+        self.is_reading = True
+        try:
+            found = saved_run(RUN)
+            found.catalog()
+            found.folder.encoding(found.record.encoding)
+        except RunError as error:
+            if self._reported and not self._spoiled:
+                raise LawBroken(f"a run with a checkpoint cannot be read: {error.found}") from error
+        finally:
+            self.is_reading = False
 
     def _before(self, number: int, what: str) -> None:
         if number == self.plan.kill_at:
             raise Killed
-        if number == self.plan.fault_at:
-            self.count("faults")
+        at = self.plan.fault_at
+        if number == at or (at and self.plan.fault_lasts and number > at):
+            self.tally.counts["faults"] += number == at
             self.faulted = True
             fault = errno.EIO if what.startswith("fsync") else self.plan.fault
             raise OSError(fault, os.strerror(fault))
@@ -307,6 +332,8 @@ class WholeHistory:
             raise LawBroken(f"a crash has damaged {[path.name for path, _ in checkpoint.damaged]}")
         if number < self._reported and not spoiled:
             raise LawBroken(f"checkpoint {self._reported} was written, and {number} is used")
+        if self.is_reading:
+            return
         self._reported = number
         self.lineage, self.rows = lineage, rows
         self.epoch = cursor_in(checkpoint.sections["worker"]).epoch

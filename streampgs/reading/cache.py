@@ -124,6 +124,9 @@ class BlockCache:
                 file = LocalFile(path, "cache file")
             except FileNotFoundError:
                 return None
+            except OSError:  # not a file
+                self.discard(path)
+                return None
         try:
             with _may_be_deleted():
                 return _open(path, file, group)
