@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
@@ -15,6 +16,7 @@ from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import numpy as np
 import pyarrow as pa
@@ -245,7 +247,7 @@ class Catalog:
     def to_table(self) -> pa.Table:
         records: list[dict[str, Any]] = [
             {
-                "path": str(s.path),
+                "path": _recorded(s.path),
                 "format": s.format,
                 **asdict(s.fingerprint),
                 "layout": json.dumps(encode(s.layout)),
@@ -265,7 +267,7 @@ class Catalog:
         def shard(record: dict[str, Any]) -> Shard:
             path, size, version = record["path"], record["size"], record["version"]
             return Shard(
-                RemoteObject(path, size, version) if is_address(path) else Path(path),
+                RemoteObject(path, size, version) if is_address(path) else _recorded_path(path),
                 record["format"],
                 Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
                 decode(Layout, json.loads(record["layout"])),
@@ -278,6 +280,20 @@ class Catalog:
             )
 
         return Catalog([shard(record) for record in table.to_pylist()])
+
+
+def _recorded(path: ShardPath) -> str:
+    """Of a path that is not UTF-8 `%` and its quoted bytes: other paths begin with a slash or a scheme."""
+    text = str(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "%" + quote_from_bytes(os.fsencode(text))
+    return text
+
+
+def _recorded_path(text: str) -> Path:
+    return Path(os.fsdecode(unquote_to_bytes(text[1:])) if text.startswith("%") else text)
 
 
 _SCHEMA = pa.schema(

@@ -39,7 +39,10 @@ def locate(sources: Iterable[str]) -> Located:
     twice counts once."""
     search = _Search()
     for source in sources:
-        search.add(source)
+        try:
+            search.add(source)
+        except OSError as error:
+            raise DataError(f"'{source}' cannot be read: {error.strerror or error}", "check the name") from error
     return search.found
 
 
