@@ -38,6 +38,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--corruptions", type=int, default=2000)
     parser.add_argument("--forgeries", type=int, default=1000)
     parser.add_argument("--trials", type=int, default=20, help="attempts of each other kind, for each case")
+    parser.add_argument("--follows", type=int, default=8, help="attempts of --follow, for each place")
     parser.add_argument("--cases", default="", help="only these cases, separated by commas")
     parser.add_argument("--kinds", default="", help="only these kinds of attempts, separated by commas")
     parser.add_argument("--replay", default="", metavar="CASE/KIND/NUMBER", help="repeat one attempt")

@@ -95,7 +95,7 @@ def repeated(ask: Callable[[], T], again: Callable[[], None] = lambda: None) -> 
     return ask()
 
 
-def exists(path: Path) -> bool:
+def exists(path: str | os.PathLike[str]) -> bool:
     """Whether there is a file or folder of that name. Path.exists() also says no if the system cannot tell."""
     with naming_faults(path):
         try:

@@ -67,7 +67,9 @@ class _Twin:
         base = replace(base, resources=resources)
         self._trainer = Trainer(self._folder, base, self._session, StopRequest(), resources)
         cursor = base.table.cursor
-        self._order = PlainOrder(cursor, base.table.catalog.row_starts.tolist())
+        self._order = PlainOrder(
+            cursor, base.table.catalog.row_starts.tolist(), base.record.options.sampling == "epoch"
+        )
         SimulatedSource.reads_files = False
         Visits.watcher = staticmethod(self._visited)  # type: ignore[assignment]
 

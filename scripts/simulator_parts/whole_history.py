@@ -29,12 +29,19 @@ from streampgs.run import start
 from streampgs.run.checkpoint import Checkpoint, newest_checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import StopRequest
+from streampgs.run.saved import saved_run
 from streampgs.run.shard_input import ShardInput
 from streampgs.run.trainer import Trainer
 from streampgs.stage import Bundle
 
 RUN, DATA = Path(ROOT, "runs", "first", "run"), f"{ROOT}/data"
 _FAULTS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EACCES)
+_FAULTS_OF_LOOKS = {
+    "open": (errno.EIO, errno.ESTALE, errno.EMFILE, errno.EACCES),
+    "read": (errno.EIO, errno.ESTALE),
+    "stat": (errno.EIO, errno.ESTALE, errno.EACCES),
+    "list": (errno.EIO, errno.EACCES, errno.EMFILE),
+}
 
 
 @dataclass(frozen=True)
@@ -68,6 +75,10 @@ class Plan:
     loses_power: bool = False
     fault_at: int = 0
     fault: int = 0
+    fault_lasts: bool = False
+    """All later operations fail, too."""
+    look_fault_at: int = 0
+    """At this call that only looks at the disk."""
     stop_at: int = 0
     """After this stretch of rows SIGTERM arrives."""
     change_at: int = 0
@@ -86,7 +97,8 @@ class WholeHistory:
         machine.renew(seed)
         self.disk = machine.disk
         classes = self.random.choice((0, 0, 3))
-        self.table = TableFolder(self.disk, DATA, self.random, classes)
+        columns = self.random.choice((0, 0, 0, 2))
+        self.table = TableFolder(self.disk, DATA, self.random, classes, columns)
         for _ in range(self.random.randint(1, 4)):
             self.say(self.table.add())
         self.options = ModelOptions(
@@ -94,14 +106,16 @@ class WholeHistory:
             loss="logistic" if classes else "squared",
             intercept=0.0,
             seed=self.random.randrange(1 << 40),
+            sampling=self.random.choice(("epoch",) * 9 + ("independent",)),
         )
-        self.window = self.random.choice((400_000, 600_000, 2_000_000))
-        self.cached = self.random.choice((None, None, 0, 200_000))
+        self.window = self.random.choice((1000, 3000) if columns else (400_000, 600_000, 2_000_000))
+        self.cached = None if self.options.sampling == "independent" else self.random.choice((None, None, 0, 200_000))
         self.lineage: Lineage | None = None
         self.trainer: Trainer | None = None
         self.stop = StopRequest()
         self.plan = Plan()
         self.stretches = 0
+        self.is_reading = False
         self.faulted = False
         """Whether a fault was injected in this session."""
         self.rows = 0
@@ -125,6 +139,9 @@ class WholeHistory:
         if reason is None:
             undisturbed.compare(self)
             self.count("same bits")
+            for name in self.disk.folder(str(RUN)).names:
+                if name.startswith("encoding"):
+                    self.count("encodings that grew" if "-" in name else "encodings")
         else:
             self.tally.refusals[f"for good: {reason}"] += 1
         self.tally.counts["operations of the disk"] += self.disk.operations
@@ -137,11 +154,14 @@ class WholeHistory:
     def _plan(self) -> Plan:
         random, plan = self.random, Plan(limits=self._limits())
         fate = random.random()
-        most = random.choice((15, 40, 90))
+        most = random.choice((8, 15, 40, 90))
         if fate < 0.55:
             plan.kill_at, plan.loses_power = random.randint(1, most), fate < 0.35
         elif fate < 0.65:
             plan.fault_at, plan.fault = random.randint(1, most), random.choice(_FAULTS)
+            plan.fault_lasts = random.random() < 0.3
+        elif fate < 0.75:
+            plan.look_fault_at = random.randint(1, random.choice((20, 100, 300)))
         if random.random() < 0.2:
             plan.stop_at = random.randint(1, 12)
         if random.random() < 0.2:
@@ -174,6 +194,9 @@ class WholeHistory:
         self.say(f"session: {plan}")
         first = self.disk.operations
         self.disk.before = lambda number, what: self._before(number - first, what)
+        if plan.look_fault_at:
+            looks = self.disk.looks
+            self.disk.before_look = lambda number, what, path: self._before_look(number - looks, what, path)
         self.disk.torn_write = lambda size: self.random.randrange(size + 1)
         try:
             self._command(plan)
@@ -193,20 +216,43 @@ class WholeHistory:
         finally:
             self.trainer = None
             self.disk.kill()
+            self._read()
         return None
+
+    def _read(self) -> None:
+        """As commands do that only read a run."""
+        self.is_reading = True
+        try:
+            found = saved_run(RUN)
+            found.catalog()
+            found.folder.encoding(found.record.encoding)
+        except RunError as error:
+            if self._reported and not self._spoiled:
+                raise LawBroken(f"a run with a checkpoint cannot be read: {error.found}") from error
+        finally:
+            self.is_reading = False
 
     def _before(self, number: int, what: str) -> None:
         if number == self.plan.kill_at:
             raise Killed
-        if number == self.plan.fault_at:
-            self.count("faults")
+        at = self.plan.fault_at
+        if number == at or (at and self.plan.fault_lasts and number > at):
+            self.tally.counts["faults"] += number == at
             self.faulted = True
             fault = errno.EIO if what.startswith("fsync") else self.plan.fault
             raise OSError(fault, os.strerror(fault))
 
+    def _before_look(self, number: int, what: str, path: str) -> None:
+        if number == self.plan.look_fault_at:
+            fault = self.random.choice(_FAULTS_OF_LOOKS[what])
+            self.say(f"{os.strerror(fault)}: {what} {path}")
+            self.count("faults of reading")
+            self.faulted = True
+            raise OSError(fault, os.strerror(fault), path)
+
     def _command(self, plan: Plan) -> None:
         growth = plan.growth
-        if (RUN / "run.arrows").exists():
+        if self.disk.has(RUN / "run.arrows"):
             start.resume(RUN, plan.limits, plan.resources, stop=self.stop, growth=growth)
             return
         if self._reported:
@@ -307,6 +353,8 @@ class WholeHistory:
             raise LawBroken(f"a crash has damaged {[path.name for path, _ in checkpoint.damaged]}")
         if number < self._reported and not spoiled:
             raise LawBroken(f"checkpoint {self._reported} was written, and {number} is used")
+        if self.is_reading:
+            return
         self._reported = number
         self.lineage, self.rows = lineage, rows
         self.epoch = cursor_in(checkpoint.sections["worker"]).epoch

@@ -324,7 +324,8 @@ def _learned(
 
 def _missing(encoding: Encoding, schema: pa.Schema) -> list[str]:
     """The columns of an encoding that the schema lacks."""
-    names = (name for column in encoding.all_columns for name in column.sources if name not in schema.names)
+    there = set(schema.names)
+    names = (name for column in encoding.all_columns for name in column.sources if name not in there)
     return list(dict.fromkeys(names))
 
 
@@ -344,7 +345,10 @@ def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str]
 
 def _notes_of_unused(surveyed: Sequence[Surveyed]) -> list[str]:
     """Of shards whose rows are lists of features: the other columns of shards that have any."""
-    names = dict.fromkeys(name for one in surveyed for name in one.schema.names if name not in one.shard.layout.columns)
+    names: dict[str, None] = {}
+    for one in surveyed:
+        used = set(one.shard.layout.columns)
+        names |= dict.fromkeys(name for name in one.schema.names if name not in used)
     unused = [f"'{name}'" for name in names if not is_pandas_index(name)]
     return [f"columns that are not used, because rows are lists of features: {', '.join(unused)}"] if unused else []
 

@@ -18,7 +18,7 @@ import pyarrow as pa
 from streampgs.checks import Count, decode, parsed_json, refuse_other_format
 from streampgs.errors import DataError, OptionError
 from streampgs.faults import exists, naming_faults, repeated
-from streampgs.files import new_file, read_whole, remove_leftovers, sync_folder
+from streampgs.files import explaining, new_file, read_whole, remove_leftovers, sync_folder
 from streampgs.formats.registry import is_shard_name
 from streampgs.packing.options import FORMATS
 from streampgs.packing.shards import Shard, shard_name
@@ -96,12 +96,13 @@ class Journal:
     def save(self, out: Path) -> None:
         temporary = out / f".{NAME}.writing"
         record = asdict(self)
-        with open(new_file(temporary), "wb") as file:
-            file.write(json.dumps({_SUM: _sum_of(record), **record}, indent=1).encode())
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(temporary, out / NAME)
-        sync_folder(out)
+        with explaining(out / NAME):
+            with open(new_file(temporary), "wb") as file:
+                file.write(json.dumps({_SUM: _sum_of(record), **record}, indent=1).encode())
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(temporary, out / NAME)
+            sync_folder(out)
 
     def check_files(self, out: Path) -> None:
         """Refuse if a recorded file is missing or has another size."""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streampgs.checks import Count
 from streampgs.errors import DataError
 from streampgs.faults import naming_faults
-from streampgs.files import OWN, native_path, new_file, sync_folder
+from streampgs.files import OWN, explaining, native_path, new_file, sync_folder
 from streampgs.kernels.randomness import key_of, random_words
 from streampgs.reading.array_slices import rows_a_slice
 
@@ -77,7 +77,7 @@ def _write_run(path: Path, batches: list[pa.RecordBatch], keys: Keys, size: int)
     keys = keys[order]
     bounds = np.arange(1, 1 << _RANGE_BITS, dtype=np.uint64) << np.uint64(_KEY_BITS - _RANGE_BITS)
     schema = pa.schema([_KEYS, *table.schema])
-    with open(new_file(path), "wb") as file:
+    with explaining(path), open(new_file(path), "wb") as file:
         with pa.ipc.new_file(file, schema) as writer:
             for start, stop in pairwise([0, *np.searchsorted(keys, bounds).tolist(), len(keys)]):
                 part = table.take(pa.array(order[start:stop]))

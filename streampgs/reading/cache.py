@@ -91,7 +91,8 @@ class CacheFile:
         return target
 
     def close(self) -> None:
-        self.file.close()
+        with suppress(OSError):  # it has been read all the same
+            self.file.close()
 
 
 @contextmanager
@@ -122,6 +123,9 @@ class BlockCache:
             try:
                 file = LocalFile(path, "cache file")
             except FileNotFoundError:
+                return None
+            except OSError:  # not a file
+                self.discard(path)
                 return None
         try:
             with _may_be_deleted():

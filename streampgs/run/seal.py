@@ -21,7 +21,7 @@ import pyarrow as pa
 from streampgs.checks import refuse_other_format
 from streampgs.errors import RunError, Unreadable
 from streampgs.faults import is_fault, naming_faults, remedy, repeated
-from streampgs.files import OWN, new_file, open_regular, sync_folder
+from streampgs.files import OWN, closed_after_reading, ends_early, new_file, open_regular, sync_folder
 from streampgs.formats.arrow_metadata import read_batch_metadata
 from streampgs.formats.format import Damaged
 from streampgs.run.memory import available_bytes
@@ -32,7 +32,7 @@ _MAGIC = b"spgseal1"
 _TRAILER_BYTES = len(_MAGIC) + hashlib.sha256().digest_size
 _JSON_KEY = b"streampgs"
 _FORMAT_KEY = "format"
-_HASH_BYTES = 1 << 22
+_HASH_BYTES, _LONGEST_RECORD = 1 << 22, 1 << 26
 
 
 class SealBroken(Exception):
@@ -91,7 +91,7 @@ def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:
     try:
         table = _table_in(data)
         table.validate(full=True)
-        record = json.loads(table.schema.metadata[_JSON_KEY], parse_constant=_finite, parse_float=_finite)
+        record = _record_in(table.schema.metadata[_JSON_KEY])
     except MemoryError:
         raise
     except (
@@ -102,6 +102,13 @@ def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:
         raise SealBroken("its seal is intact, but it has no record")
     refuse_other_format(path, record.get(_FORMAT_KEY), FORMAT)
     return table, record
+
+
+def _record_in(text: bytes) -> Any:
+    most = _LONGEST_RECORD if (available := available_bytes()) is None else min(_LONGEST_RECORD, available // 30)
+    if len(text) > most:
+        raise ValueError(f"a record of {len(text):,} bytes, which may take 30 times the memory")
+    return json.loads(text, parse_constant=_finite, parse_float=_finite)
 
 
 def _finite(text: str) -> float:
@@ -122,7 +129,7 @@ def _verified_bytes(path: Path) -> pa.Buffer:
         if is_fault(error):
             raise
         raise SealBroken(error.strerror or str(error)) from error
-    with file:
+    with closed_after_reading(file):
         size = os.fstat(file.fileno()).st_size
         available = available_bytes()
         if size < _TRAILER_BYTES:
@@ -137,7 +144,7 @@ def _verified_bytes(path: Path) -> pa.Buffer:
         while done < size:
             got = file.readinto(data[done : done + _HASH_BYTES].data)
             if not got:
-                raise SealBroken("it was truncated while it was read")
+                raise ends_early()
             digest.update(data[done : min(done + got, content)].data)
             done += got
         if data[content:].tobytes() != _MAGIC + digest.digest():
