@@ -235,12 +235,14 @@ class _Packing:
             source, start = Source(input.path, self.options), before
             self._reading = sum(self._sizes[:number]), source
             for batch in input.batches(source, self._shape):
+                if before == start:
+                    self._refuse_other_columns(batch.schema.names, input)
                 batch = self._with_columns(batch, input, before)
                 self._include(batch.schema, input, surveying or before == 0)
                 skipped = min(max(0, first_row - before), batch.num_rows)
                 before += batch.num_rows
                 if not surveying:
-                    batch = conformed(batch, self._shape.schema).slice(skipped)
+                    batch = conformed(batch, self._shape.schema, f"'{input.path}'").slice(skipped)
                 yield batch
             self._check_unchanged(number)
             if known is None and not surveying:
@@ -258,6 +260,15 @@ class _Packing:
                 )
             batch = batch.append_column(name, column)
         return batch
+
+    def _refuse_other_columns(self, names: list[str], input: Input) -> None:
+        """A file whose first row is taken for the names of its columns has none of the others' columns."""
+        known = set(self._shape.schema.names) - {"label", *(name for name, _ in input.sets)}
+        if known and names and not known & set(names) and not {"label", "indices", "features"} & {*names, *known}:
+            raise DataError(
+                f"'{input.path}' has none of the columns of the files before, but {', '.join(names[:6])}",
+                "name its columns with --names A,B,… and --no-header if its first line is a row; or pack it separately",
+            )
 
     def _include(self, schema: pa.Schema, input: Input, grow: bool) -> None:
         known = self._shape.schema
