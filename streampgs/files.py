@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from streampgs.errors import OptionError, StreampgsError
 from streampgs.faults import remedy, repeated
@@ -32,8 +32,12 @@ def new_file(path: Path) -> int:
 
 
 def remove_leftovers(folder: Path, pattern: str) -> None:
-    """Remove incomplete files whose writers were killed: those without a lock."""
-    for path in folder.glob(pattern):
+    """Remove incomplete files whose writers were killed: those without a lock. The next call removes those that cannot be
+    removed now."""
+    leftovers: list[Path] = []
+    with suppress(OSError):
+        leftovers += folder.glob(pattern)
+    for path in leftovers:
         with suppress(OSError):
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -71,17 +75,52 @@ OWN = os.O_RDONLY | os.O_NOFOLLOW
 """To read a file that this program wrote: a link in its place is from somebody else."""
 
 
+class _CanClose(Protocol):
+    def close(self) -> None: ...
+
+
+Closeable = TypeVar("Closeable", bound=_CanClose)
+
+
 @contextmanager
 def reading(path: Path, flags: int = os.O_RDONLY) -> Iterator[BinaryIO]:
     """A regular file, open for reading."""
-    with open(open_regular(path, flags), "rb") as file:
+    with closed_after_reading(open(open_regular(path, flags), "rb")) as file:
         yield file
+
+
+@contextmanager
+def closed_after_reading(file: Closeable) -> Iterator[Closeable]:
+    """A file that cannot be closed has been read all the same."""
+    try:
+        yield file
+    finally:
+        with suppress(OSError):
+            file.close()
+
+
+def read_at(fd: int, size: int, offset: int) -> bytes:
+    """So many bytes from there; OSError if the file ends before."""
+    data = os.pread(fd, size, offset)
+    while len(data) < size:
+        more = os.pread(fd, size - len(data), offset + len(data))
+        if not more:
+            raise ends_early()
+        data += more
+    return data
+
+
+def ends_early() -> OSError:
+    """A file that ends before its size was shortened in this moment, or the system failed."""
+    return OSError(errno.EIO, "it ends before its size")
 
 
 def read_whole(path: Path, most: int, flags: int = OWN) -> bytes:
     """The content of a file of at most `most` bytes; ValueError if it is larger."""
     with reading(path, flags) as file:
         data = file.read(most + 1)
+        if len(data) < min(most + 1, os.fstat(file.fileno()).st_size):
+            raise ends_early()
     if len(data) > most:
         raise ValueError(f"it has more than {most:,} bytes")
     return data

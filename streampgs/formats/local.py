@@ -101,7 +101,8 @@ class LocalFile(ShardFile):
         os.posix_fadvise(self.fd, offset, size, os.POSIX_FADV_WILLNEED)
 
     def close(self) -> None:
-        os.close(self.fd)
+        with suppress(OSError):  # it has been read all the same
+            os.close(self.fd)
 
 
 def _opened(path: ShardPath) -> tuple[int, os.stat_result]:

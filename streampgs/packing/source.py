@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from streampgs.errors import DataError
 from streampgs.faults import naming_faults
-from streampgs.files import native_path, reading
+from streampgs.files import ends_early, native_path, reading
 from streampgs.packing.options import PackOptions
 
 Item = TypeVar("Item")
@@ -81,6 +81,7 @@ class ByteStream:
         self._codec = compression_of(source.path)
         with naming_faults(source.path), native_path(source.path) as path:
             self._raw = pa.OSFile(path)
+            self._size = self._raw.size()
         self._stream = pa.CompressedInputStream(self._raw, self._codec) if self._codec else self._raw
         self._lock = threading.Lock()  # the thread in which pyarrow reads CSV ahead may outlast the reading
         self.closed = False
@@ -92,6 +93,8 @@ class ByteStream:
             try:
                 with naming_faults(self._source.path):
                     data: bytes = self._stream.read(count)
+                    if count and not data and self._raw.tell() < self._size:
+                        raise ends_early()
             except OSError as error:
                 if not self._codec:
                     raise
@@ -106,7 +109,8 @@ class ByteStream:
     def close(self) -> None:
         with self._lock:
             self.closed = True
-            self._raw.close()
+            with suppress(OSError):  # that it cannot be closed says nothing about what was read
+                self._raw.close()
 
 
 @contextmanager

@@ -91,7 +91,8 @@ class CacheFile:
         return target
 
     def close(self) -> None:
-        self.file.close()
+        with suppress(OSError):  # it has been read all the same
+            self.file.close()
 
 
 @contextmanager

@@ -21,7 +21,7 @@ import pyarrow as pa
 from streampgs.checks import refuse_other_format
 from streampgs.errors import RunError, Unreadable
 from streampgs.faults import is_fault, naming_faults, remedy, repeated
-from streampgs.files import OWN, new_file, open_regular, sync_folder
+from streampgs.files import OWN, closed_after_reading, ends_early, new_file, open_regular, sync_folder
 from streampgs.formats.arrow_metadata import read_batch_metadata
 from streampgs.formats.format import Damaged
 from streampgs.run.memory import available_bytes
@@ -129,7 +129,7 @@ def _verified_bytes(path: Path) -> pa.Buffer:
         if is_fault(error):
             raise
         raise SealBroken(error.strerror or str(error)) from error
-    with file:
+    with closed_after_reading(file):
         size = os.fstat(file.fileno()).st_size
         available = available_bytes()
         if size < _TRAILER_BYTES:
@@ -144,7 +144,7 @@ def _verified_bytes(path: Path) -> pa.Buffer:
         while done < size:
             got = file.readinto(data[done : done + _HASH_BYTES].data)
             if not got:
-                raise SealBroken("it was truncated while it was read")
+                raise ends_early()
             digest.update(data[done : min(done + got, content)].data)
             done += got
         if data[content:].tobytes() != _MAGIC + digest.digest():
