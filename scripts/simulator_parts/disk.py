@@ -128,6 +128,9 @@ class Disk:
         self.dead = False
         self.clock_ns = 10**18
         self.before: Callable[[int, str], None] = lambda number, what: None
+        self.looks = 0
+        self.before_look: Callable[[int, str, str], None] | None = None
+        """Called with the number, the name and the path of each call that changes nothing; may raise an OSError."""
         self.torn_write: Callable[[int], int] | None = None
         """How many of so many bytes are written by a process that is killed at this write."""
         self.log: Callable[[str], None] | None = None
@@ -144,11 +147,15 @@ class Disk:
         self._locked.clear()
         self.dead = False
         self.before = lambda number, what: None
+        self.before_look = None
         self.torn_write = None
 
     def fail_power(self, random: Random) -> None:
         self.kill()
         self.root.lose_power(random)
+
+    def has(self, path: Any) -> bool:
+        return self._find(path) is not None
 
     def folder(self, path: str) -> Folder:
         node = self._node(path)
@@ -199,6 +206,11 @@ class Disk:
             self.dead = True
             raise
 
+    def _look(self, what: str, path: Any) -> None:
+        if self.before_look is not None:
+            self.looks += 1
+            self.before_look(self.looks, what, str(path))
+
     def now(self) -> int:
         self.clock_ns += 1
         return self.clock_ns
@@ -207,6 +219,7 @@ class Disk:
 
     def open(self, path: Any, flags: int, mode: int = 0o777, **_: Any) -> int:
         self._alive()
+        self._look("open", path)
         node = self._find(path)
         if node is None:
             if not flags & os.O_CREAT:
@@ -278,6 +291,7 @@ class Disk:
         return self.write(descriptor, content, position)
 
     def pread(self, descriptor: int, size: int, position: int) -> bytes:
+        self._look("read", descriptor)
         return bytes(self._file(descriptor).data[position : position + size])
 
     def preadv(self, descriptor: int, buffers: Any, position: int) -> int:
@@ -351,6 +365,7 @@ class Disk:
         folder.change((name, Folder(modified_ns=self.now())))
 
     def stat(self, path: Any, **_: Any) -> os.stat_result:
+        self._look("stat", path)
         return _status(self._node(path))
 
     lstat = stat
@@ -359,12 +374,14 @@ class Disk:
         return _status(self._opened(descriptor).node)
 
     def listdir(self, path: Any) -> list[str]:
+        self._look("list", path)
         node = self._node(path)
         if isinstance(node, File):
             raise _error(errno.ENOTDIR, path)
         return list(node.names)
 
     def scandir(self, path: Any) -> _Entries:
+        self._look("list", path)
         return _Entries(os.fspath(path), self.folder(path))
 
     def access(self, path: Any, mode: int, **_: Any) -> bool:

@@ -36,6 +36,12 @@ from streampgs.stage import Bundle
 
 RUN, DATA = Path(ROOT, "runs", "first", "run"), f"{ROOT}/data"
 _FAULTS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EACCES)
+_FAULTS_OF_LOOKS = {
+    "open": (errno.EIO, errno.ESTALE, errno.EMFILE, errno.EACCES),
+    "read": (errno.EIO, errno.ESTALE),
+    "stat": (errno.EIO, errno.ESTALE, errno.EACCES),
+    "list": (errno.EIO, errno.EACCES, errno.EMFILE),
+}
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,8 @@ class Plan:
     fault: int = 0
     fault_lasts: bool = False
     """All later operations fail, too."""
+    look_fault_at: int = 0
+    """At this call that only looks at the disk."""
     stop_at: int = 0
     """After this stretch of rows SIGTERM arrives."""
     change_at: int = 0
@@ -146,12 +154,14 @@ class WholeHistory:
     def _plan(self) -> Plan:
         random, plan = self.random, Plan(limits=self._limits())
         fate = random.random()
-        most = random.choice((15, 40, 90))
+        most = random.choice((8, 15, 40, 90))
         if fate < 0.55:
             plan.kill_at, plan.loses_power = random.randint(1, most), fate < 0.35
         elif fate < 0.65:
             plan.fault_at, plan.fault = random.randint(1, most), random.choice(_FAULTS)
             plan.fault_lasts = random.random() < 0.3
+        elif fate < 0.75:
+            plan.look_fault_at = random.randint(1, random.choice((20, 100, 300)))
         if random.random() < 0.2:
             plan.stop_at = random.randint(1, 12)
         if random.random() < 0.2:
@@ -184,6 +194,9 @@ class WholeHistory:
         self.say(f"session: {plan}")
         first = self.disk.operations
         self.disk.before = lambda number, what: self._before(number - first, what)
+        if plan.look_fault_at:
+            looks = self.disk.looks
+            self.disk.before_look = lambda number, what, path: self._before_look(number - looks, what, path)
         self.disk.torn_write = lambda size: self.random.randrange(size + 1)
         try:
             self._command(plan)
@@ -229,9 +242,17 @@ class WholeHistory:
             fault = errno.EIO if what.startswith("fsync") else self.plan.fault
             raise OSError(fault, os.strerror(fault))
 
+    def _before_look(self, number: int, what: str, path: str) -> None:
+        if number == self.plan.look_fault_at:
+            fault = self.random.choice(_FAULTS_OF_LOOKS[what])
+            self.say(f"{os.strerror(fault)}: {what} {path}")
+            self.count("faults of reading")
+            self.faulted = True
+            raise OSError(fault, os.strerror(fault), path)
+
     def _command(self, plan: Plan) -> None:
         growth = plan.growth
-        if (RUN / "run.arrows").exists():
+        if self.disk.has(RUN / "run.arrows"):
             start.resume(RUN, plan.limits, plan.resources, stop=self.stop, growth=growth)
             return
         if self._reported:
