@@ -32,8 +32,13 @@ def new_file(path: Path) -> int:
 
 
 def remove_leftovers(folder: Path, pattern: str) -> None:
-    """Remove incomplete files whose writers were killed: those without a lock."""
-    for path in folder.glob(pattern):
+    """Remove incomplete files whose writers were killed: those without a lock. If the folder cannot be listed now, for
+    example because too many files are open, a later start removes them."""
+    try:
+        found = list(folder.glob(pattern))
+    except OSError:
+        return
+    for path in found:
         with suppress(OSError):
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
