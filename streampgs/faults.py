@@ -17,11 +17,11 @@ from typing import TypeVar
 
 from streampgs.errors import Unreadable
 
-# There is no file of that name, or something else has its name: that does not pass.
+# The file is missing, or something else has its name: that does not pass.
 _FACTS = frozenset({
     errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG, errno.EINVAL, errno.ENXIO, errno.ENODEV,
 })  # fmt: skip
-# What may be over in a moment, mostly of network file systems. Python itself repeats what a signal has interrupted.
+# Faults that may be over in a moment, mostly of network file systems. Python itself repeats what a signal has interrupted.
 _PASSING = frozenset({
     errno.EIO, errno.ESTALE, errno.EAGAIN, errno.EINTR, errno.ETIMEDOUT, errno.EBUSY, errno.EREMOTEIO, errno.ENOLINK,
     errno.ENETDOWN, errno.ENETUNREACH, errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENOTCONN, errno.ECONNRESET,

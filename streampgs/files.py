@@ -32,13 +32,12 @@ def new_file(path: Path) -> int:
 
 
 def remove_leftovers(folder: Path, pattern: str) -> None:
-    """Remove incomplete files whose writers were killed: those without a lock. If the folder cannot be listed now, for
-    example because too many files are open, a later start removes them."""
-    try:
-        found = list(folder.glob(pattern))
-    except OSError:
-        return
-    for path in found:
+    """Remove incomplete files whose writers were killed: those without a lock. The next call removes those that cannot be
+    removed now."""
+    leftovers: list[Path] = []
+    with suppress(OSError):
+        leftovers += folder.glob(pattern)
+    for path in leftovers:
         with suppress(OSError):
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:

@@ -1,4 +1,4 @@
-"""A file of a newer format is refused, whatever kind of file it is: an older program must not guess what is in it."""
+"""A file of a newer format is refused, of each kind: an older program must not guess its contents."""
 
 from __future__ import annotations
 
