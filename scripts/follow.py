@@ -154,7 +154,7 @@ def quiet_run(events: list[dict[str, Any]], table: Path, folder: Path, epochs: i
             shutil.copy2(by_name[Path(name).name.removeprefix("renamed-")], data / Path(name).name)
 
     arrivals = [event for event in events if event["event"] == "appended" and not event.get("lost")]
-    late = {Path(name).name.removeprefix("renamed-") for event in arrivals for name in event["added"]}
+    late = {Path(name).name.removeprefix("renamed-") for event in arrivals for name in event["added_names"]}
     bring([name for name in by_name if name not in late])
     command = ["train", str(data), "--run", str(run), *_OPTIONS]
     for event in [*arrivals, None]:
@@ -168,7 +168,7 @@ def quiet_run(events: list[dict[str, Any]], table: Path, folder: Path, epochs: i
         if event is not None:
             if report["rows"] != event["rows"]:
                 raise SystemExit(f"the quiet run is at row {report['rows']:,} instead of {event['rows']:,}")
-            bring(event["added"])
+            bring(event["added_names"])
     return str(report["dual_sha256"])
 
 

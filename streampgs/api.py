@@ -21,6 +21,7 @@ from streampgs.options import (
     TRAIN_OPTIONS,
     EncodingOptions,
     EvaluateOptions,
+    HistoryOptions,
     InspectOptions,
     ModelOptions,
     PredictOptions,
@@ -236,12 +237,13 @@ def predict(
         return _like(data, read_table(file)) if out is None else result
 
 
-@public("history")
-def history(run: str | Path) -> list[dict[str, Any]]:
+@public("history", HistoryOptions)
+def history(run: str | Path, **options: Any) -> list[dict[str, Any]]:
     """The history of a run, oldest event first: starts, stops, arrivals of shards, choices of a model."""
+    (chosen,) = build("history", options, HistoryOptions)
     folder = RunFolder(Path(run))
     folder.record()  # raises an error if it is damaged
-    return folder.events()
+    return folder.events(chosen.last)
 
 
 @public("inspect", InspectOptions, EncodingOptions)

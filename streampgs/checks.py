@@ -6,7 +6,9 @@ make a compiled loop read outside its arrays is checked before use.
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
@@ -14,10 +16,12 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import msgspec
+import numpy as np
 
-from streampgs.errors import RunError, StreampgsError
+from streampgs.errors import RunError, StreampgsError, Unreadable
 
 _LARGEST = 1 << 62
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 
 T = TypeVar("T")
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -31,17 +35,60 @@ def understanding(path: Path | None) -> Iterator[None]:
     """Turn errors about the contents of an intact file into an error that names the file."""
     try:
         yield
-    except RunError:
+    except (RunError, Unreadable):
         raise
+    except MemoryError as error:
+        raise Unreadable(
+            f"'{path}' cannot be read: out of memory",
+            "free some memory, then try again; do not trust the file if it came from someone else",
+        ) from error
     except (
-        LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
-        StreampgsError,
+        LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, StreampgsError,
     ) as error:  # fmt: skip
         reason = error.found if isinstance(error, StreampgsError) else repr(error)
         raise RunError(
             f"'{path}' is intact, but its contents are invalid: {reason[:300]}",
             "restore it from a copy or start a new run; do not trust it if it came from someone else",
         ) from error
+
+
+def refuse_other_format(path: Path, found: Any, known: int) -> None:
+    """Of a file that carries the number of its format; `known`: the one that is read here."""
+    if found == known:
+        return
+    if type(found) is int and known < found < _LARGEST:
+        raise RunError(
+            f"'{path}' was written by a newer streampgs: it is of format {found}, this version reads format {known}",
+            "upgrade streampgs",
+        )
+    raise RunError(
+        f"'{path}' is of format {found!r:.20}; this version reads format {known}",
+        "start again in a new folder, or use the version of streampgs that wrote it",
+    )
+
+
+def parsed_json(text: bytes | str, most: int) -> Any:
+    """The value of a JSON text of at most `most` bytes. ValueError names the fault, also of a text that is nested too
+    deeply. A value may take 30 times the memory of its text."""
+    if len(text) > most:
+        raise ValueError(f"{len(text):,} bytes of JSON; at most {most:,} are read")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("JSON with lists or objects nested too deeply") from None
+
+
+def depth_of_json(text: bytes) -> int:
+    """How many lists and objects are inside of each other."""
+    return most_brackets(_STRING.sub(b"", text))
+
+
+def most_brackets(text: bytes) -> int:
+    """At least the depth of the JSON: brackets in strings count, too."""
+    letters = np.frombuffer(text, np.uint8) | 32  # brackets and braces differ in this bit
+    steps = (letters == ord("{")).astype(np.int8) - (letters == ord("}"))
+    depths = np.cumsum(steps[steps != 0], dtype=np.int64)
+    return int(depths.max(initial=0) - depths.min(initial=0))
 
 
 def require(holds: bool, what: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
+
+from streampgs.printable import printable_lines, without_secrets
 
 
 def counted(count: int, singular: str, plural: str | None = None) -> str:
@@ -17,14 +20,31 @@ class StreampgsError(Exception):
     """For programs, as in the JSON of a command that failed."""
     exit_code = 1
 
-    def __init__(self, found: str, remedy: str = "") -> None:
+    def __init__(self, found: str | Sequence[str], remedy: str | Sequence[str] = "") -> None:
+        """Several lines are given as a list: a line break within a line belongs to the data, and is escaped."""
         super().__init__()
         self.say(found, remedy)
 
-    def say(self, found: str, remedy: str) -> None:
+    def say(self, found: str | Sequence[str], remedy: str | Sequence[str]) -> None:
         """Give the error other words."""
-        self.found, self.remedy = found, remedy
-        self.args = (f"{found}\n  → {remedy}" if remedy else found,)
+        self.found_lines, self.remedy_lines = _lines(found), _lines(remedy)
+        message = printable_lines(self.found_lines)
+        if self.remedy:
+            message += f"\n  → {printable_lines(self.remedy_lines, '    ')}"
+        self.args = (message,)
+
+    @property
+    def found(self) -> str:
+        """For programs. The message for people is `str(error)`."""
+        return "\n  ".join(self.found_lines)
+
+    @property
+    def remedy(self) -> str:
+        return "\n    ".join(self.remedy_lines)
+
+
+def _lines(text: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(without_secrets, (text,) if isinstance(text, str) else text))
 
 
 class OptionError(StreampgsError):
@@ -65,6 +85,10 @@ class RunError(StreampgsError):
     """A run folder that cannot be used: locked, damaged, absent, or of another format."""
 
     kind = "run"
+
+
+class Unreadable(StreampgsError):
+    """A file that the system could not open or read, see `faults`. Its content may be sound."""
 
 
 class Diverged(StreampgsError):

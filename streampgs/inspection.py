@@ -16,6 +16,7 @@ from streampgs.data.sampling import sampled_labels
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError
+from streampgs.formats.allowance import decoding_within
 from streampgs.formats.registry import schema_of
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES
@@ -46,6 +47,7 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
         "run": str(run),
         "checkpoint": str(checkpoint.path),
         "damaged_checkpoints": [f"{path.name}: {why}" for path, why in checkpoint.damaged],
+        "ignored_files": saved.folder.lookalikes(),
         "options": encode(record.options),
         "settings": _settings(lanes.specs[leading.start]),
         "limits": asdict(record.limits),
@@ -153,6 +155,13 @@ def inspect_data(
     sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, resources: Resources
 ) -> dict[str, Any]:
     """The catalog, the columns, the windows that training would use, and whether the windows can mix the shards."""
+    with decoding_within(resources.budget):
+        return _inspected(sources, options, encoding_options, resources)
+
+
+def _inspected(
+    sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, resources: Resources
+) -> dict[str, Any]:
     table = _opened(sources, options, encoding_options)
     catalog, located = table.catalog, table.located
     columns = columns_of(table.options, table.encoding)

@@ -499,6 +499,15 @@ class InspectOptions(Checked):
 
 
 @dataclass(frozen=True)
+class HistoryOptions(Checked):
+    """What `streampgs history` shows."""
+
+    # fmt: off
+    last: int | None = option(None, Number("N", 1, whole=True), COMMON, "Show the last N events.", shown="all")
+    # fmt: on
+
+
+@dataclass(frozen=True)
 class WarmUpOptions(Checked):
     """What `streampgs warm-up` compiles."""
 

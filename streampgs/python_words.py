@@ -54,16 +54,16 @@ def python_errors(function: _Function) -> _Function:
 
 def say_for_python(error: StreampgsError) -> None:
     """Let the error name the arguments of Python."""
-    error.say(_found(error), python_words(error.remedy))
+    error.say(_found(error), [python_words(line) for line in error.remedy_lines])
 
 
-def _found(error: StreampgsError) -> str:
-    """What was found; of a value as Python shows it."""
+def _found(error: StreampgsError) -> list[str]:
+    """The lines of the finding; a value is written as in Python."""
     if isinstance(error, BadValue) and error.flag.startswith("--"):
         keyword = _keywords().get(error.flag.split()[0])
         name, error.flag = keyword.name if keyword else error.flag, ""
-        return f"{name}={_shown(error.value)} {error.complaint}".rstrip()
-    return python_words(error.found)
+        return [f"{name}={_shown(error.value)} {error.complaint}".rstrip()]
+    return [python_words(line) for line in error.found_lines]
 
 
 def _shown(value: Any) -> str:

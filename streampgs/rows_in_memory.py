@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError, RunError, StreampgsError
+from streampgs.files import native_path
 from streampgs.packing.shards import write_shards
 from streampgs.reading.in_memory import batches_of, is_matrix, plain_source, with_columns
 from streampgs.run.folder import RunFolder
@@ -95,9 +96,8 @@ def temporary_shards(rows: Rows, as_batches: Callable[[Any], Batches] = batches_
         try:
             yield [rows.write(Path(folder) / "rows", as_batches)]
         except StreampgsError as error:
-            error.say(
-                re.sub(f"(shard )?'{re.escape(folder)}/rows[^']*'", "the table in memory", error.found), error.remedy
-            )
+            shard = re.compile(f"(shard )?'{re.escape(folder)}/rows[^']*'")
+            error.say([shard.sub("the table in memory", line) for line in error.found_lines], error.remedy_lines)
             raise
 
 
@@ -106,10 +106,10 @@ def column_names(folder: str) -> list[str]:
     first = min(Path(folder).iterdir(), default=None)
     if first is None:
         return []
-    with pa.OSFile(str(first)) as file:
+    with native_path(first) as path, pa.OSFile(path) as file:
         return list(pa.ipc.open_file(file).schema.names)
 
 
 def read_table(file: Path) -> pa.Table:
-    with pa.OSFile(str(file)) as source:
+    with native_path(file) as path, pa.OSFile(path) as source:
         return pa.ipc.open_file(source).read_all()

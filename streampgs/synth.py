@@ -11,19 +11,20 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from streampgs.files import refuse_unless_empty
+from streampgs.files import new_file, refuse_unless_empty, remove_leftovers, sole_writer, sync_folder
 from streampgs.kernels.randomness import STRIDE, mix
 from streampgs.option_fields import build
 from streampgs.options import SynthOptions
@@ -90,12 +91,27 @@ def write_dataset(
     out = Path(os.path.abspath(out))
     test_out = out.with_name(out.name + "-test") if options.test_rows else None
     folders = [out] if test_out is None else [out, test_out]
-    for folder in folders:
-        refuse_unless_empty(folder)
-    for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        for folder in folders:
+            _refuse_unless_new(folder)
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(sole_writer(folder))
+            _refuse_unless_new(folder)
+            remove_leftovers(folder, _HIDDEN)
+        return _written(options, out, test_out, on_progress)
 
-    started = time.perf_counter()
+
+def _refuse_unless_new(folder: Path) -> None:
+    """A folder may hold what a synth that was killed has left."""
+    if not folder.is_dir() or any(not fnmatchcase(file.name, _HIDDEN) for file in folder.iterdir()):
+        refuse_unless_empty(folder)
+
+
+def _written(
+    options: SynthOptions, out: Path, test_out: Path | None, on_progress: Callable[[int, int], None] | None
+) -> SynthReport:
+    rows, started = options.rows, time.perf_counter()
     kind = _KINDS[options.kind]
     source = kind.source(options.seed, options.features or kind.default_features)
     shards = min(options.shards, rows)
@@ -108,11 +124,12 @@ def write_dataset(
             on_progress(written_rows, rows + options.test_rows)
 
     order = _by_target(source, rows) if options.sort else None
-    nonzeros = _write_shards(source, (0, rows), order, out, shards, options.format, advance)
-    if test_out is not None:
-        test = FIRST_TEST_ROW, FIRST_TEST_ROW + options.test_rows
-        test_shards = math.ceil(options.test_rows / _TEST_SHARD_ROWS)
-        _write_shards(source, test, None, test_out, test_shards, options.format, advance)
+    with _named_together() as name_later:
+        nonzeros = _write_shards(source, (0, rows), order, out, shards, options.format, advance, name_later)
+        if test_out is not None:
+            test = FIRST_TEST_ROW, FIRST_TEST_ROW + options.test_rows
+            test_shards = math.ceil(options.test_rows / _TEST_SHARD_ROWS)
+            _write_shards(source, test, None, test_out, test_shards, options.format, advance, name_later)
     size = sum(file.stat().st_size for file in out.iterdir())
     seconds = time.perf_counter() - started
     return SynthReport(rows, options.kind, source.features, nonzeros, size, shards, seconds, test_out)
@@ -370,16 +387,13 @@ KINDS = tuple(_KINDS)
 # ---------------------------------------------------------------------------------------------------- to disk
 
 
-def _arrow_writer(path: Path, schema: pa.Schema) -> Any:
-    return pa.ipc.new_file(str(path), schema)
-
-
-def _parquet_writer(path: Path, schema: pa.Schema) -> Any:
+def _parquet_writer(file: BinaryIO, schema: pa.Schema) -> Any:
     # No dictionaries: values hardly repeat.
-    return pq.ParquetWriter(path, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)
+    return pq.ParquetWriter(file, schema, compression="zstd", use_dictionary=False, write_page_checksum=True)
 
 
-_WRITERS = {"arrow": _arrow_writer, "parquet": _parquet_writer}
+_WRITERS: dict[str, Callable[[BinaryIO, pa.Schema], Any]] = {"arrow": pa.ipc.new_file, "parquet": _parquet_writer}
+_HIDDEN = ".part-*.writing"
 FORMATS = tuple(_WRITERS)
 
 
@@ -403,15 +417,16 @@ def _write_shards(
     shards: int,
     format: str,
     advance: Callable[[int], None],
+    name_later: Callable[[Path, Path], None],
 ) -> int:
     """Write the rows [first, stop), or those of `order`, to shards of equal size; return the nonzeros."""
     at_once = source.batch_rows if format == "arrow" else source.row_group_rows
     nonzeros = 0
     for shard, (first, stop) in enumerate(_cuts(*rows, shards)):
-        with (
-            _whole_or_absent(folder / f"part-{shard:05d}.{format}") as path,
-            _WRITERS[format](path, source.schema) as writer,
-        ):
+        path = folder / f"part-{shard:05d}.{format}"
+        hidden = path.with_name(f".{path.name}.writing")
+        name_later(hidden, path)
+        with open(new_file(hidden), "wb") as file, _WRITERS[format](file, source.schema) as writer:
             for start in range(first, stop, at_once):
                 end = min(start + at_once, stop)
                 numbers = np.arange(start, end) if order is None else order[start:end]
@@ -425,12 +440,15 @@ def _write_shards(
 
 
 @contextmanager
-def _whole_or_absent(path: Path) -> Iterator[Path]:
-    """A hidden path to write to, renamed to `path` on success and removed otherwise."""
-    hidden = path.with_name(f".{path.name}")
+def _named_together() -> Iterator[Callable[[Path, Path], None]]:
+    """Hidden files get their names when all of them are complete: a part of a table is not taken for the table."""
+    names: dict[Path, Path] = {}
     try:
-        yield hidden
-        hidden.rename(path)
-    except BaseException:
-        hidden.unlink(missing_ok=True)
-        raise
+        yield names.__setitem__
+        for hidden, path in names.items():
+            hidden.rename(path)
+        for folder in {path.parent for path in names.values()}:
+            sync_folder(folder)
+    finally:
+        for hidden in names:
+            hidden.unlink(missing_ok=True)

@@ -117,6 +117,63 @@ def test_no_class_of_a_run_is_longer_than_200_lines():
     assert [(file, node.name) for file, node in classes if node.end_lineno - node.lineno >= 200] == []
 
 
+OPENS = {
+    "open", "os.open", "io.open", "pa.OSFile", "pa.memory_map", "pa.input_stream", "pa.output_stream", "pq.ParquetFile", "pq.read_table",
+    "pq.read_metadata", "pq.read_schema", "pq.write_table", "pq.ParquetWriter", "np.load", "np.save", "np.fromfile", "np.memmap",
+}  # fmt: skip
+OF_PATHS = {"read_bytes", "read_text", "write_bytes", "write_text"}
+SAFE = {"new_file", "open_regular", "path_of", "BufferReader"}
+"""Functions whose results may be opened."""
+OPENED_OTHERWISE = {
+    ("kernels/compile_cache.py", "source.read_bytes"): "a module of this package",
+    ("run/memory.py", "source.read_text"): "a file of the kernel in /proc",
+    ("run/memory.py", "path.read_text"): "a file of the kernel in /sys",
+    ("run/lock.py", "os.open"): "the folder of the run",
+    ("run/cache_place.py", "open"): "a new file, never an existing one",
+    ("cli/streams.py", "os.open"): "/dev/null",
+    ("cli/warm_up_command.py", "pq.write_table"): "in a temporary folder of this process",
+}
+
+
+def opens_in(source: Path) -> Iterator[tuple[str, int]]:
+    """Calls that open a path, other than one that is known to lead to a regular file."""
+    tree = ast.parse(source.read_text())
+    nodes = list(ast.walk(tree))
+    items = [item for node in nodes if isinstance(node, ast.With) for item in node.items]
+    files = {
+        item.optional_vars.id
+        for item in items
+        if isinstance(item.optional_vars, ast.Name)
+        and isinstance(item.context_expr, ast.Call)
+        and ast.unparse(item.context_expr.func) in ("native_path", "reading", "self.file.native", "_whole_or_absent")
+    }
+    arguments = [arg for node in nodes if isinstance(node, ast.FunctionDef) for arg in node.args.args]
+    files |= {arg.arg for arg in arguments if arg.annotation is not None and ast.unparse(arg.annotation) == "BinaryIO"}
+    for node in nodes:
+        if not isinstance(node, ast.Call):
+            continue
+        name = ast.unparse(node.func)
+        first = node.args[0] if node.args else None
+        is_safe = isinstance(first, ast.Name) and first.id in files
+        if isinstance(first, ast.Call):
+            is_safe = ast.unparse(first.func).rpartition(".")[2] in SAFE
+        if (name in OPENS and not is_safe) or (isinstance(node.func, ast.Attribute) and node.func.attr in OF_PATHS):
+            yield name, node.lineno
+
+
+def test_files_are_opened_by_the_functions_that_refuse_pipes_and_devices():
+    """A pipe in place of a file blocks forever, a device has no end, and a link leads elsewhere."""
+    package = ROOT / "streampgs"
+    found = {
+        (file.relative_to(package).as_posix(), name): line
+        for file in sorted(package.rglob("*.py"))
+        if file != package / "files.py" and package / "stores" not in file.parents
+        for name, line in opens_in(file)
+    }
+    assert {key: line for key, line in found.items() if key not in OPENED_OTHERWISE} == {}
+    assert OPENED_OTHERWISE.keys() <= found.keys(), "an exception that is not needed any more"
+
+
 def test_scripts_are_executable():
     files = [file for file in project_files() if file.parent in (ROOT / ".ci", ROOT / "scripts")]
     scripts = [file for file in files if file.read_bytes().startswith(b"#!")]

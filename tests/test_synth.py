@@ -6,8 +6,10 @@ import bisect
 import dataclasses
 import itertools
 import math
+import signal
 import subprocess
 import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -408,47 +410,49 @@ def test_a_damaged_parquet_page_is_detected(tmp_path):
 
 
 @pytest.mark.parametrize("format", FORMATS)
-def test_a_shard_is_visible_only_when_it_is_complete(format, tmp_path):
+def test_shards_are_visible_only_when_all_are_complete(format, tmp_path):
     seen = []
 
     def look(written: int, total: int) -> None:
-        files = [path for path in tmp_path.rglob("*") if path.is_file()]
-        assert sum(path.name.startswith(".") for path in files) == 1
-        assert sum(rows_of(path) for path in files if not path.name.startswith(".")) < written
+        names = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+        assert names
+        assert all(name.startswith(".") for name in names)
         seen.append((written, total))
 
-    def rows_of(path: Path) -> int:
-        if format == "parquet":
-            return pq.read_metadata(path).num_rows
-        with pa.ipc.open_file(str(path)) as shard:
-            return sum(shard.get_batch(i).num_rows for i in range(shard.num_record_batches))
-
-    write_dataset(
-        tmp_path / "set",
-        rows=9_000,
-        kind="sparse",
-        shards=3,
-        format=format,
-        test_rows=1_000,
-        on_progress=look,
-    )
+    options = {"rows": 9_000, "kind": "sparse", "shards": 3, "format": format, "test_rows": 1_000}
+    write_dataset(tmp_path / "set", **options, on_progress=look)
     written, totals = zip(*seen, strict=True)
     assert list(written) == sorted(set(written))
     assert written[-1] == 10_000
     assert set(totals) == {10_000}
+    assert sorted(path.name for path in (tmp_path / "set").iterdir()) == [f"part-0000{n}.{format}" for n in range(3)]
 
 
-@pytest.mark.parametrize("format", FORMATS)
-def test_an_interruption_leaves_complete_shards_only(format, tmp_path):
+def test_an_interruption_leaves_no_part_of_a_table(tmp_path):
     def interrupt(written: int, total: int) -> None:
         if written > 6_000:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        write_dataset(tmp_path / "set", rows=9_000, kind="dense", shards=3, format=format, on_progress=interrupt)
-    left = sorted(path.name for path in (tmp_path / "set").iterdir())
-    assert left == [f"part-00000.{format}", f"part-00001.{format}"]
-    assert read(tmp_path / "set").num_rows == 6_000
+        write_dataset(tmp_path / "set", rows=9_000, kind="dense", shards=3, on_progress=interrupt)
+    assert list((tmp_path / "set").iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_command_leaves_no_part_of_a_table_and_can_be_repeated(number, tmp_path):
+    words = [sys.executable, "-m", "streampgs", "synth", str(tmp_path / "set"), "--kind", "dense", "--shards", "2000"]
+    with subprocess.Popen([*words, "--rows", "4000000"], stderr=subprocess.DEVNULL) as process:
+        while len(list(tmp_path.glob("set/.part*"))) < 3 and process.poll() is None:
+            time.sleep(0.005)
+        with pytest.raises(OptionError, match="another process writes into"):
+            write_dataset(tmp_path / "set", rows=10, kind="dense")
+        process.send_signal(number)
+        assert process.wait(60) == {signal.SIGKILL: -9, signal.SIGTERM: 143}[number]
+    left = [path.name for path in (tmp_path / "set").iterdir()]
+    assert all(name.startswith(".part") for name in left)
+    assert bool(left) == (number == signal.SIGKILL)
+    write_dataset(tmp_path / "set", rows=10, kind="dense", shards=1)
+    assert [path.name for path in (tmp_path / "set").iterdir()] == ["part-00000.arrow"]
 
 
 MEMORY_SCRIPT = """

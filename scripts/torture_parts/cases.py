@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import streampgs
 from streampgs.synth import write_dataset
 from tests.end_to_end.mixed_tables import mixed, write_shards
 
-_SMALL = {"memory": "60MB", "window": "60kB", "epochs": 3}
+DISK, BUCKET, STREAM, FOLLOWED, FOLLOWED_BUCKET = "disk", "bucket", "stream", "followed", "followed bucket"
+_SMALL = {"memory": "60MB", "window": "60kB"}
+EPOCHS = 3
 
 
 @dataclass(frozen=True)
 class Case:
-    """A table and the options of runs on it."""
+    """A table, the place of its rows, and the options of runs on it."""
 
     name: str
     make: Callable[[Path], None]
@@ -26,17 +26,20 @@ class Case:
     rows: int = 1500
     rows_before_more: int = 0
     """The last shard arrives after this many rows; 0: it is there from the start."""
+    place: str = DISK
 
-    def train(self, data: Path, run: Path, **more: Any) -> Any:
-        return streampgs.train(data, run=run, **{**_SMALL, **self.options, **more})
+    @property
+    def needs_store(self) -> bool:
+        return self.place in (BUCKET, FOLLOWED_BUCKET)
 
-    def resume(self, run: Path, **more: Any) -> Any:
-        return streampgs.resume(run, **{"epochs": _SMALL["epochs"], **more})
+    @property
+    def all_options(self) -> dict[str, Any]:
+        return {**_SMALL, **self.options}
 
     def words(self) -> list[str]:
         """The options of `train` on the command line."""
         words = []
-        for name, value in {**_SMALL, **self.options}.items():
+        for name, value in self.all_options.items():
             words += [
                 f"--{name.replace('_', '-')}",
                 ",".join(map(str, value)) if isinstance(value, tuple) else str(value),
@@ -55,52 +58,24 @@ def _mixed(folder: Path) -> None:
     write_shards(mixed(1500), folder, shards=5, group_rows=100)
 
 
+def _no_shards(folder: Path) -> None:
+    """Each attempt makes its own."""
+
+
+_SIGMA = {"sigma": 1e-3}
 CASES = (
-    Case("sparse-arrow", _synthetic("sparse", "arrow"), {"sigma": 1e-3}),
-    Case("sparse-parquet", _synthetic("sparse", "parquet"), {"sigma": 1e-3}),
-    Case("dense-parquet-p", _synthetic("dense", "parquet", features=20), {"sigma": 1e-3, "p": 1.5, "batch": 3}),
-    Case("encoded", _mixed, {"sigma": 1e-3, "hash_bits": 8}),
+    Case("sparse-arrow", _synthetic("sparse", "arrow"), _SIGMA),
+    Case("sparse-parquet", _synthetic("sparse", "parquet"), _SIGMA),
+    Case("dense-parquet-p", _synthetic("dense", "parquet", features=20), {**_SIGMA, "p": 1.5, "batch": 3}),
+    Case("encoded", _mixed, {**_SIGMA, "hash_bits": 8}),
     Case("contest", _synthetic("sparse", "arrow")),
-    Case("threads", _synthetic("sparse", "arrow", rows=3000), {"sigma": 1e-3, "threads": 2}, rows=3000),
-    Case("growing", _synthetic("sparse", "parquet"), {"sigma": 1e-3}, rows_before_more=1000),
-    Case("growing-arrow", _synthetic("dense", "arrow", features=20), {"sigma": 1e-3}, rows_before_more=1700),
+    Case("threads", _synthetic("sparse", "arrow", rows=3000), {**_SIGMA, "threads": 2}, rows=3000),
+    Case("growing", _synthetic("sparse", "parquet"), _SIGMA, rows_before_more=1000),
+    Case("growing-arrow", _synthetic("dense", "arrow", features=20), _SIGMA, rows_before_more=1700),
+    Case("bucket-arrow", _synthetic("sparse", "arrow"), _SIGMA, place=BUCKET),
+    Case("bucket-encoded", _mixed, {**_SIGMA, "hash_bits": 8}, rows_before_more=1300, place=BUCKET),
+    Case("stream", _synthetic("sparse", "arrow", rows=4000), {**_SIGMA, "replay": 1.0}, rows=4000, place=STREAM),
+    Case("followed", _no_shards, place=FOLLOWED),
+    Case("followed-bucket", _no_shards, place=FOLLOWED_BUCKET),
+    Case("stream-encoded", _mixed, {**_SIGMA, "hash_bits": 8, "window": "30kB"}, place=STREAM),
 )
-
-
-class Subject:
-    """A case with its data in a folder, and the digest that its undisturbed run ends with."""
-
-    def __init__(self, case: Case, folder: Path) -> None:
-        self.case, self.folder = case, folder.resolve()
-        folder = self.folder
-        self.full = folder / "full"
-        case.make(self.full)
-        self.shards = sorted(path for path in self.full.iterdir() if path.is_file())
-        self.data = folder / "data"
-        self.data.mkdir()
-        for shard in self.shards if not case.rows_before_more else self.shards[:-1]:
-            shutil.copy2(shard, self.data)
-        self._runs = 0
-        self.start = self.new_run()
-        """For a growing case: the run at the moment when the last shard arrives. Otherwise an unused path."""
-        if case.rows_before_more:
-            case.train(self.data, self.start, rows=case.rows_before_more)
-            shutil.copy2(self.shards[-1], self.data)
-        self.expected = self.undisturbed()
-
-    def undisturbed(self) -> str:
-        return str(self.start_or_resume(self.new_run()).dual_sha256)
-
-    def new_run(self) -> Path:
-        """The path of another run of the case; for a growing case a copy of `start`."""
-        self._runs += 1
-        run = self.folder / f"run-{self._runs}"
-        if self._runs > 1 and self.case.rows_before_more:
-            shutil.copytree(self.start, run, symlinks=True)
-        return run
-
-    def start_or_resume(self, run: Path, **more: Any) -> Any:
-        """Start the run, or resume it if its record exists."""
-        if (run / "run.arrows").exists():
-            return self.case.resume(run, **more)
-        return self.case.train(self.data, run, **more)

@@ -12,8 +12,9 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-from scripts.torture_parts.cases import Subject
+from scripts.torture_parts.cases import STREAM
 from scripts.torture_parts.forks import Ended, in_child
+from scripts.torture_parts.subjects import Subject
 from scripts.torture_parts.tally import LOST, REFUSED, SURVIVED, Tally
 
 Change = Callable[[bytes, random.Random], bytes]
@@ -70,7 +71,7 @@ class Paused:
         self.subject = subject
         self.run = subject.new_run()
         # In the second epoch decoded groups are in the cache and are read again.
-        rows = subject.case.rows * 3 // 2
+        rows = subject.case.rows // 2 if subject.case.place == STREAM else subject.case.rows * 3 // 2
         ended = in_child(
             lambda: subject.start_or_resume(self.run, epochs=None, rows=rows, checkpoint_seconds=0.0).stopped_by
         )
@@ -86,34 +87,33 @@ class Paused:
 
 
 def kind_of(path: Path) -> str:
-    if path.suffix in (".arrow", ".parquet"):
-        return "shard"
+    if path.suffix in (".arrow", ".parquet", ".shard"):
+        return "copy" if path.suffix == ".shard" else "shard"
     known = next((kind for kind in KINDS if path.name.startswith(kind)), None)
     return known or "cache"
 
 
 class Damager:
-    def __init__(self, subject: Subject, tally: Tally, seed: int) -> None:
+    def __init__(self, subject: Subject, tally: Tally) -> None:
         self.subject, self.tally = subject, tally
-        self.chance = random.Random(seed)
+        self.chance = random.Random(0)
         self.paused = Paused(subject)
 
-    def damage(self, times: int) -> None:
+    def damage(self, number: int, chance: random.Random) -> None:
         """Each kind of file equally often, however many files of it there are."""
-        shards = sorted(path for path in self.subject.data.iterdir() if path.is_file())
+        self.chance = chance
         by_kind: dict[str, list[Path]] = {}
-        for path in [*self.paused.files, *shards]:
+        for path in [*self.paused.files, *self.subject.files]:
             by_kind.setdefault(kind_of(path), []).append(path)
         kinds = sorted(by_kind)
-        for number in range(times):
-            kind = kinds[number % len(kinds)]
-            change = self.chance.choice(sorted(CHANGES))
-            if kind == "shard":
-                self._damage_shard(self.chance.choice(by_kind[kind]), change)
-            elif kind == "checkpoint" and self.chance.random() < 0.3:
-                self._damage(by_kind[kind], change)
-            else:
-                self._damage([self.chance.choice(by_kind[kind])], change)
+        kind = kinds[number % len(kinds)]
+        change = chance.choice(sorted(CHANGES))
+        if kind == "shard":
+            self._damage_shard(chance.choice(by_kind[kind]), change)
+        elif kind == "checkpoint" and chance.random() < 0.3:
+            self._damage(by_kind[kind], change)
+        else:
+            self._damage([chance.choice(by_kind[kind])], change)
 
     def _damage(self, originals: list[Path], change: str) -> None:
         run = self.paused.copied()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 import resource
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,20 +78,19 @@ def seal(path: Path, table: pa.Table, record: Any) -> None:
 class Forger(Damager):
     """Changes the contents of sealed files and seals them again."""
 
-    def forge(self, times: int) -> None:
+    def forge(self, number: int, chance: random.Random) -> None:
+        self.chance = chance
         # Of the checkpoints only the newest is read.
         by_kind = {kind_of(path): path for path in self.paused.files if kind_of(path) in _SEALED}
-        outside = self._outside()
-        for number in range(times):
-            kind = sorted(by_kind)[number % len(by_kind)]
-            run = self.paused.copied()
-            path = run / by_kind[kind].name
-            claim = self._change(path)
-            ended = self._resume_with_limits(run)
-            outcome, message = self._outcome(ended, path)
-            if self._outside() != outside:
-                outcome, message = LOST, "files outside the run were changed"
-            self.tally.note(f"forged {kind}", outcome, f"{self.subject.case.name}: {claim}: {message}")
+        kind = sorted(by_kind)[number % len(by_kind)]
+        run, before = self.paused.copied(), self._outside()
+        path = run / by_kind[kind].name
+        claim = self._change(path)
+        ended = self._resume_with_limits(run)
+        outcome, message = self._outcome(ended, path)
+        if self._outside() != before:
+            outcome, message = LOST, "files outside the run were changed"
+        self.tally.note(f"forged {kind}", outcome, f"{self.subject.case.name}: {claim}: {message}")
 
     def _change(self, path: Path) -> str:
         table, record = read_sealed(path)

@@ -8,22 +8,19 @@ import re
 import shutil
 import signal
 import struct
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from scripts.torture_parts.cases import Subject
 from scripts.torture_parts.failpoints import KILL, Failpoints, Strike
 from scripts.torture_parts.forks import Ended, in_child
+from scripts.torture_parts.subjects import Subject
 from scripts.torture_parts.tally import LOST, SURVIVED, Moment, Tally
 from streampgs.engine.engine import Engine
 
-_ROOT = Path(__file__).resolve().parents[2]
 _CADENCES = (0.0, 0.0, 0.004, 30.0)
 _MEMORIES = ("60MB", "80MB", "512MB")
+_LIVES = 4
 _PROGRESS = struct.Struct("qd")
 
 
@@ -74,24 +71,17 @@ def points_of(subject: Subject) -> dict[str, int]:
     return {point: count for point, count in ended.result.items() if not point.startswith("read ")}
 
 
-def chosen_strikes(points: dict[str, int], count: int, chance: random.Random) -> Iterator[Strike]:
-    """Each point at its first and last passage, then random passages."""
-    strikes = [Strike(point, number, KILL) for point, most in points.items() for number in sorted({1, most})]
-    chance.shuffle(strikes)
-    yield from strikes[:count]
-    for _ in range(count - len(strikes)):
-        point = chance.choice(list(points))
-        yield Strike(point, chance.randint(1, points[point]), KILL)
-
-
 class Killer:
-    """Kills the runs of one case. Each run is killed and resumed up to `lives` times, unless it finishes first."""
+    """Kills the runs of one case. Each run is killed and resumed some times, unless it finishes first."""
 
-    def __init__(self, subject: Subject, tally: Tally, seed: int, lives: int = 4) -> None:
-        self.subject, self.tally, self.lives = subject, tally, lives
-        self.chance = random.Random(seed)
+    def __init__(self, subject: Subject, tally: Tally) -> None:
+        self.subject, self.tally = subject, tally
+        self.chance = random.Random(0)
         self.progress = Progress()
         self.points = points_of(subject)
+        ends = [Strike(point, number, KILL) for point, most in self.points.items() for number in sorted({1, most})]
+        self.ends = self.chance.sample(ends, len(ends))
+        """Each point at its first and last passage."""
         self.seconds = self._undisturbed_seconds()
 
     def _undisturbed_seconds(self) -> float:
@@ -101,20 +91,37 @@ class Killer:
         shutil.rmtree(run)
         return time.perf_counter() - began
 
-    def kill(self, kills: int) -> None:
-        strikes = chosen_strikes(self.points, kills - kills // 3, self.chance)
-        done = 0
-        while done < kills:
-            run, struck = self.subject.new_run(), []
-            for _ in range(min(self.lives, kills - done)):
-                strike = next(strikes, None) if self.chance.random() < 0.7 or not done else None
-                where = self._one_life(run, strike)
-                if where is None:
-                    break
-                struck.append(where)
-            done += len(struck)
-            self._finish(run, struck)
-            shutil.rmtree(run, ignore_errors=True)
+    def kill(self, number: int, chance: random.Random) -> None:
+        self.chance = chance
+        run, struck = self.subject.new_run(), []
+        for life in range(_LIVES):
+            strike = self._strike(_LIVES * number + life) if life == 0 or chance.random() < 0.7 else None
+            where = self._one_life(run, strike)
+            if where is None:
+                break
+            struck.append(where)
+        self._finish(run, struck)
+        shutil.rmtree(run, ignore_errors=True)
+
+    def _strike(self, number: int) -> Strike:
+        if number < len(self.ends):
+            return self.ends[number]
+        point = self.chance.choice(list(self.points))
+        return Strike(point, self.chance.randint(1, self.points[point]), KILL)
+
+    def kill_processes(self, number: int, chance: random.Random) -> None:
+        """Kill real processes of the command line at random moments, from start to exit."""
+        subject, run, lives = self.subject, self.subject.new_run(), 0
+        for _ in range(_LIVES - 1):
+            process = subject.process(run, "--quiet", "--checkpoint-every", "0s")
+            time.sleep(chance.uniform(0.3, 2.0))
+            process.kill()
+            lives += process.wait() == -signal.SIGKILL
+        ended = in_child(lambda: str(subject.start_or_resume(run).dual_sha256))
+        sound = ended.finished and ended.result == subject.expected and not leftovers(run)
+        for _ in range(lives):
+            self.tally.note("kill, a process of the command line", SURVIVED if sound else LOST, ended.message)
+        shutil.rmtree(run, ignore_errors=True)
 
     def _one_life(self, run: Path, strike: Strike | None) -> str | None:
         """Start or resume the run and kill it; returns the moment of the kill, None if the run finished first."""
@@ -164,35 +171,6 @@ class Killer:
         if struck and sound:
             recovery = self.progress.first_step - began if self.progress.first_step else 0.0
             self.tally.moments.append(Moment(*self._lost, recovery))
-
-
-def kill_processes(subject: Subject, tally: Tally, kills: int, seed: int) -> None:
-    """Kill real processes of the command line at random moments, from start to exit."""
-    chance = random.Random(seed)
-    done = 0
-    while done < kills:
-        run, lives = subject.new_run(), 0
-        for _ in range(min(3, kills - done)):
-            words = ["resume", str(run), "--epochs", "3"]
-            if not (run / "run.arrows").exists():
-                words = ["train", str(subject.data), "--run", str(run), *subject.case.words()]
-            words += ["--quiet", "--checkpoint-every", "0s"]
-            process = subprocess.Popen(
-                [sys.executable, "-m", "streampgs", *words],
-                cwd=_ROOT,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
-            time.sleep(chance.uniform(0.3, 2.0))
-            process.kill()
-            if process.wait() == -signal.SIGKILL:
-                lives += 1
-        done += lives
-        ended = in_child(lambda run=run: str(subject.start_or_resume(run).dual_sha256))  # type: ignore[misc]
-        sound = ended.finished and ended.result == subject.expected and not leftovers(run)
-        for _ in range(lives):
-            tally.note("kill, a process of the command line", SURVIVED if sound else LOST, ended.message)
-        shutil.rmtree(run, ignore_errors=True)
 
 
 def newest_rows(run: Path) -> int:

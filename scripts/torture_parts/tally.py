@@ -32,11 +32,13 @@ class Tally:
     """(attempt, result) → count."""
     losses: list[str] = field(default_factory=list)
     moments: list[Moment] = field(default_factory=list)
+    replay: str = ""
+    """The command that repeats the present attempt."""
 
     def note(self, tried: str, outcome: str, message: str = "") -> None:
         self.outcomes[tried, outcome] += 1
         if outcome == LOST:
-            self.losses.append(f"{tried}: {message}")
+            self.losses.append(f"{tried}: {message}" + (f"\n    {self.replay}" if self.replay else ""))
 
     def tried(self, *kinds: str) -> int:
         return sum(count for (kind, _), count in self.outcomes.items() if not kinds or kind.startswith(kinds))

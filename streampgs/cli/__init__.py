@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from types import ModuleType
+
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt, in malloc.h
+_LARGE_BLOCK, _KEPT_AT_THE_END = 1 << 20, 1 << 26
 
 
 def main() -> None:
@@ -13,12 +18,22 @@ def main() -> None:
     # Arrow's default allocator returns memory between batches and requests it again: a third of the time of reading a
     # wide table.
     os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+    _return_large_memory()
     try:
         from streampgs.cli.main import run_commands
 
         run_commands()
     except KeyboardInterrupt:  # while Python still imports modules
         sys.exit(130)
+
+
+def _return_large_memory() -> None:
+    """Let malloc return large blocks to the system when they are freed. By itself it keeps blocks of up to 32 MB for each
+    thread: a gigabyte, while batches of long texts are decoded."""
+    with suppress(OSError, AttributeError):  # another C library
+        library = ctypes.CDLL(None)
+        library.mallopt(_MMAP_THRESHOLD, _LARGE_BLOCK)
+        library.mallopt(_TRIM_THRESHOLD, _KEPT_AT_THE_END)
 
 
 class _WithoutPandas:

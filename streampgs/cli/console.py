@@ -3,21 +3,23 @@ lines elsewhere."""
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from streampgs.errors import StreampgsError
 from streampgs.kernels import compiling
 from streampgs.option_fields import OUTPUT, Flag, option
+from streampgs.printable import LONGEST_CELL, printable, printable_page
 from streampgs.progress import LiveLine, status_text
 
 if TYPE_CHECKING:
@@ -36,11 +38,18 @@ class Output(AsJson):
 
 INCOMPLETE = 3
 """Of a run that trained on all it could, but left out a file that is not complete."""
-_CLOSED_PIPE = 141  # 128 + SIGPIPE, as of other programs whose reader has gone
 
 
-def say(message: str = "") -> None:
-    _write(message, sys.stderr)
+def say(message: str, head: str = "", colour: str | None = None) -> None:
+    """One line on standard error, which begins with `head` in bold or in a colour."""
+    styled = click.style(head, fg=colour, bold=colour in (None, "red")) if head else ""
+    _write(styled + printable(message), sys.stderr)
+
+
+def say_usage(error: click.ClickException) -> None:
+    page = io.StringIO()
+    error.show(page)
+    _write(page.getvalue().rstrip("\n"), sys.stderr)
 
 
 def print_result(text: str, record: Any, as_json: bool) -> None:
@@ -52,22 +61,11 @@ def print_result(text: str, record: Any, as_json: bool) -> None:
 
 
 def _write(text: str, stream: TextIO) -> None:
-    """Ends the process if the reader of the stream has closed it: `streampgs history RUN | head -3`."""
-    try:
-        click.echo(text, file=stream)
-    except BrokenPipeError:
-        end_of_pipe(stream)
-
-
-def end_of_pipe(stream: TextIO) -> NoReturn:
-    """End the process: the reader of the stream has closed it."""
-    # Python flushes its streams at exit, which would fail once more.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    raise SystemExit(_CLOSED_PIPE) from None
+    click.echo(printable_page(text), file=stream)
 
 
 def say_note(message: str) -> None:
-    say(click.style("note: ", fg="yellow") + message)
+    say(message, "note: ", "yellow")
 
 
 def note_compilation() -> None:
@@ -78,12 +76,12 @@ def note_compilation() -> None:
 
 
 def say_warning(message: str) -> None:
-    say(click.style("warning: ", fg="yellow") + message)
+    say(message, "warning: ", "yellow")
 
 
 def say_skipped(rows_by_fault: Mapping[str, int]) -> None:
     for fault, rows in rows_by_fault.items():
-        say(click.style("skipped: ", fg="yellow") + f"{rows:,} rows: {fault}")
+        say(f"{rows:,} rows: {fault}", "skipped: ", "yellow")
 
 
 def print_json(record: Any) -> None:
@@ -94,28 +92,34 @@ def print_json(record: Any) -> None:
 
 def fail(error: StreampgsError, as_json: bool = False) -> int:
     """Say what went wrong, and also as JSON if that was asked for. Returns the exit code."""
-    say(click.style("error: ", fg="red", bold=True) + str(error))
+    _write(click.style("error: ", fg="red", bold=True) + str(error), sys.stderr)
     if as_json:
         facts = {"error": error.found, "remedy": error.remedy, "kind": error.kind, "exit_code": error.exit_code}
-        print_json(facts)
+        with suppress(StreampgsError):  # standard output itself may be the fault
+            print_json(facts)
     return error.exit_code
 
 
 def pairs_text(pairs: Mapping[str, str]) -> str:
     """A line for each pair, with the names in bold."""
-    width = max(map(len, pairs))
-    return "\n".join(f"{click.style(name.ljust(width), bold=True)}  {text}" for name, text in pairs.items())
+    names = [printable(name, LONGEST_CELL) for name in pairs]
+    width = max(map(len, names))
+    return "\n".join(
+        f"{click.style(name.ljust(width), bold=True)}  {printable(text)}"
+        for name, text in zip(names, pairs.values(), strict=True)
+    )
 
 
 def table_text(head: Sequence[str], rows: Sequence[Sequence[str]], left: Sequence[int] = ()) -> str:
     """Columns aligned to the right; those numbered in `left` are aligned to the left."""
-    widths = [max(len(row[column]) for row in [head, *rows]) for column in range(len(head))]
+    table = [[printable(cell, LONGEST_CELL) for cell in row] for row in [head, *rows]]
+    widths = [max(len(row[column]) for row in table) for column in range(len(head))]
     lines = [
         "  ".join(
             cell.ljust(width) if column in left else cell.rjust(width)
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
-        for row in [head, *rows]
+        for row in table
     ]
     return "\n".join([click.style(lines[0], bold=True), *lines[1:]])
 
@@ -135,7 +139,7 @@ class TerminalObserver:
 
     def choices(self, choices: dict[str, str]) -> None:
         if not self.quiet:
-            say(pairs_text(choices))
+            _write(pairs_text(choices), sys.stderr)
             self._line.show(0.0, "starting")
 
     def note(self, message: str) -> None:
@@ -154,27 +158,31 @@ def stop_on_signals(stop: StopRequest) -> None:
 
     def ask(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and stop.reason is not None:
-            os.write(2, b"\nexited at once; the last checkpoint is intact\n")
+            with suppress(OSError):
+                os.write(2, b"\nexited at once; the last checkpoint is intact\n")
             os._exit(130)
         stop.ask(signal.Signals(number).name)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _ending():
         signal.signal(number, ask)
+
+
+def _ending() -> list[signal.Signals]:
+    """Without SIGHUP if it is ignored: nohup did that, so that the command outlives its terminal."""
+    survives = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if survives else [signal.SIGHUP])]
 
 
 @contextmanager
 def exiting_on_signals() -> Iterator[None]:
-    """While it lasts, SIGTERM and SIGHUP raise SystemExit, so that temporary files are removed. A closed pipe ends the
-    process in the same way."""
+    """While it lasts, SIGTERM and SIGHUP raise SystemExit, so that temporary files are removed."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         sys.exit(EXIT_CODES[signal.Signals(number).name])
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, leave) for number in _ending() if number != signal.SIGINT}
     try:
         yield
-    except BrokenPipeError:
-        end_of_pipe(sys.stdout)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

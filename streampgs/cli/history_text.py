@@ -55,17 +55,15 @@ def _failed(event: Mapping[str, Any]) -> str:
 
 
 def _appended(event: Mapping[str, Any]) -> str:
-    names = event.get("added", [])
     how = f" ({event['on_growth']})" if event.get("on_growth") else ""
-    joined = f"{counted(len(names), 'shard')} with {counted(event.get('added_rows', 0), 'row')} joined{how}"
+    joined = f"{_shards(event, 'added')} with {counted(event.get('added_rows', 0), 'row')} joined{how}"
     now = f"{counted(event.get('table_rows', 0), 'row')} in {counted(event.get('shards', 0), 'shard')}"
-    return f"{joined}: {_names(names)}; now {now}"
+    return f"{joined}: {_names(event, 'added')}; now {now}"
 
 
 def _changed(event: Mapping[str, Any]) -> str:
     again = "; the epoch starts again" if event.get("begins_again") else ""
-    names = event.get("lost_shards", [])
-    return f"{counted(len(names), 'shard')} deleted or replaced: {_names(names)}{again}"
+    return f"{_shards(event, 'lost')} deleted or replaced: {_names(event, 'lost')}{again}"
 
 
 def _chosen(event: Mapping[str, Any]) -> str:
@@ -95,9 +93,14 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
 }
 
 
-def _names(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return ", ".join(names[:_LISTED]) + more
+def _shards(event: Mapping[str, Any], what: str) -> str:
+    return counted(event.get(f"{what}_shards", 0), "shard")
+
+
+def _names(event: Mapping[str, Any], what: str) -> str:
+    names = event.get(f"{what}_names", [])[:_LISTED]
+    more = event.get(f"{what}_shards", 0) - len(names)
+    return ", ".join(names) + (f" and {more:,} more" if more > 0 else "")
 
 
 def _listed(value: Any) -> str:

@@ -46,6 +46,10 @@ def run_text(result: dict[str, Any]) -> str:
         pairs["clipped"] = f"{listed}{', …' if len(most) > _FIRST_COLUMNS else ''}"
     for number, fault in enumerate(result["damaged_checkpoints"]):
         pairs[f"damaged {number + 1}"] = fault
+    if result["ignored_files"]:
+        pairs["ignored"] = (
+            f"{', '.join(result['ignored_files'])}: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits"
+        )
     return "\n\n".join([pairs_text(pairs), *_tables(result)])
 
 

@@ -21,7 +21,15 @@ from streampgs.cli.console import (
 from streampgs.cli.options import Command
 from streampgs.errors import OptionError, counted
 from streampgs.option_fields import COMMON, Choice, build, option
-from streampgs.options import EncodingOptions, EvaluateOptions, InspectOptions, ModelOptions, PredictOptions, Resources
+from streampgs.options import (
+    EncodingOptions,
+    EvaluateOptions,
+    HistoryOptions,
+    InspectOptions,
+    ModelOptions,
+    PredictOptions,
+    Resources,
+)
 
 if TYPE_CHECKING:
     from streampgs.model import Model
@@ -70,20 +78,25 @@ def inspect(target: tuple[str, ...], top: int = 0, columns: str = "few", json: b
     return 0
 
 
-@click.command("history", cls=Command, short_help="Show the history of a run.", kinds=(AsJson,))
+@click.command("history", cls=Command, short_help="Show the history of a run.", kinds=(HistoryOptions, AsJson))
 @click.argument("run", type=click.Path(path_type=Path))
-def history(run: Path, json: bool = False) -> int:
+def history(run: Path, json: bool = False, **given: Any) -> int:
     """Show the history of RUN: a line for each start, pause, arrival of shards and choice of a model.
 
     \b
       streampgs history my-run
+      streampgs history my-run --last 10
     """
     from streampgs.cli.history_text import history_text
     from streampgs.run.folder import RunFolder
+    from streampgs.run.history import is_cut
 
+    [options] = build("history", given, HistoryOptions)
     folder = RunFolder(run)
     folder.record()  # raises an error if it is damaged
-    events = folder.events()
+    events = folder.events(options.last)
+    if options.last is None and is_cut(folder.history):
+        say_note(f"older events are only in '{folder.history}'")
     print_result(history_text(events), events, json)
     return 0
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from streampgs.cli.console import AsJson, print_json, say
+from streampgs.cli.console import AsJson, exiting_on_signals, print_json, say
 from streampgs.cli.options import Command
 from streampgs.errors import counted
 from streampgs.options import SynthOptions
@@ -24,7 +24,8 @@ def synth(out: Path, json: bool = False, **options: Any) -> int:
     """
     from streampgs.synth import write_dataset
 
-    report = write_dataset(out, **options)
+    with exiting_on_signals():
+        report = write_dataset(out, **options)
     say(
         f"wrote {report.rows:,} {report.kind} rows with {report.features:,} features and {report.nonzeros:,} entries, "
         f"{report.bytes / 1e6:,.1f} MB in {counted(report.files, 'shard')}, to {out}"

@@ -121,8 +121,9 @@ def _say_report(report: Report, run: Path) -> None:
     seconds = report.seconds_training + report.seconds_reading_wait
     took = duration(seconds) if seconds >= 60 else f"{seconds:.1f} s"
     say(
-        f"{click.style(_end_text(report), bold=True)} after {report.rows:,} rows ({done}, {report.t:,} steps) "
-        f"in {took}; now {count(report.rows_per_second)} rows/s"
+        f" after {report.rows:,} rows ({done}, {report.t:,} steps) "
+        f"in {took}; now {count(report.rows_per_second)} rows/s",
+        _end_text(report),
     )
     say(", ".join(_figures(report)))
     say_skipped(report.skipped_rows)

@@ -35,7 +35,7 @@ from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import schema_of
 from streampgs.options import EncodingOptions, ModelOptions
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
-from streampgs.table.layout import DENSE, Columns, Layout, find_layout, holds_only_features
+from streampgs.table.layout import DENSE, Columns, Layout, OtherType, find_layout, holds_only_features
 from streampgs.table.locate import Located
 from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
@@ -262,7 +262,15 @@ def _all_columns(surveyed: Sequence[Surveyed]) -> pa.Schema:
 
 
 def _shards(surveyed: Sequence[Surveyed], columns: Columns) -> list[Shard]:
-    return [one.laid_out(columns) for one in surveyed]
+    try:
+        return [one.laid_out(columns) for one in surveyed]
+    except OtherType as error:
+        for one in surveyed:  # a shard that decided about the type
+            kind = dict(types.leaves_of(one.whole_schema)).get(error.column)
+            if kind is not None and types.class_of(kind) == error.expected:
+                error.say(f"{error.found}, as shard '{one.shard.path}' has {kind}", error.remedy)
+                break
+        raise
 
 
 def _with_classes(shards: Sequence[Shard], options: ModelOptions) -> list[Shard]:
@@ -316,7 +324,8 @@ def _learned(
 
 def _missing(encoding: Encoding, schema: pa.Schema) -> list[str]:
     """The columns of an encoding that the schema lacks."""
-    names = (name for column in encoding.all_columns for name in column.sources if name not in schema.names)
+    there = set(schema.names)
+    names = (name for column in encoding.all_columns for name in column.sources if name not in there)
     return list(dict.fromkeys(names))
 
 
@@ -336,7 +345,10 @@ def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str]
 
 def _notes_of_unused(surveyed: Sequence[Surveyed]) -> list[str]:
     """Of shards whose rows are lists of features: the other columns of shards that have any."""
-    names = dict.fromkeys(name for one in surveyed for name in one.schema.names if name not in one.shard.layout.columns)
+    names: dict[str, None] = {}
+    for one in surveyed:
+        used = set(one.shard.layout.columns)
+        names |= dict.fromkeys(name for name in one.schema.names if name not in used)
     unused = [f"'{name}'" for name in names if not is_pandas_index(name)]
     return [f"columns that are not used, because rows are lists of features: {', '.join(unused)}"] if unused else []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from streampgs.data.open import grown_table
 from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, OptionError, Unfinished, counted
+from streampgs.faults import exists
 from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
@@ -34,6 +34,7 @@ _LISTED = 3
 # nearer to the optimum (docs/growth.md); shards that trickle in must not leave averages of next to nothing.
 _FEW_EPOCHS = 3
 _MUCH = 20
+_MOST_NAMES = 100  # of shards in an event of the history
 _POLL_SECONDS = 0.1
 _TRIES = 4
 
@@ -132,7 +133,7 @@ class Refresher:
         """A shard that is needed and missing is an error, unless that was accepted, or the run follows its sources and is
         at the beginning of an epoch."""
         for source in table.sources:
-            if not is_address(source) and not has_magic(source) and not os.path.exists(source):
+            if not is_address(source) and not has_magic(source) and not exists(source):
                 raise DataError(
                     f"'{source}' does not exist, and the run trains on it",
                     "put the data back there, or make it a link to the place where they are now",
@@ -149,7 +150,8 @@ class Refresher:
         retired = table.retired
         table.catalog.check_unchanged(self.growth.accept_touched, retired | accepted)
         if self.growth.accept_touched:
-            present = set(range(len(table.catalog.shards))) - retired - accepted
+            # Whether a file without rows is there makes no difference, and another one may have its name by now.
+            present = {number for number, shard in enumerate(table.catalog.shards) if shard.rows} - retired - accepted
             table = replace(table, catalog=table.catalog.with_present_times(present))
         restart = bool(accepted) and (self.growth.accept_rewrite or not tolerated)
         return self._placed(table, look, accepted, restart)
@@ -204,7 +206,7 @@ class Refresher:
         rewritten = [change for listed in located.tables if (change := change_of(listed, numbers)).gone]
         if rewritten and not self.growth.accept_rewrite:
             raise DataChanged(
-                "\n".join(map(str, rewritten)),
+                [line for change in rewritten for line in change.lines],
                 "start a new run, or continue with the table as it is now, in an epoch that restarts: --accept-rewrite",
             )
         for change in rewritten:
@@ -308,7 +310,7 @@ class Refresher:
             restarts = "; the epoch restarts" if policy is None else ""
             self.note(f"{_listed(names)}: gone or replaced; no longer trained on{restarts}")
             self.found.lost_shards += names
-            events.append((CHANGED, {"lost_shards": names, "begins_again": policy is None, **counts}))
+            events.append((CHANGED, {**_named("lost", names), "begins_again": policy is None, **counts}))
         if new:
             added = sum(shard.rows for shard in new)
             names = [str(shard.path) for shard in new]
@@ -317,8 +319,13 @@ class Refresher:
             left_out = sum(shard.left_out for shard in new)
             text = _arrival_text(before, len(new), added, arrival)
             self.note(text + (f"; {counted(left_out, 'row')} left out by --where" if left_out else ""))
-            events.append((APPENDED, {"added": names, "added_rows": added, "on_growth": policy, **counts}))
+            events.append((APPENDED, {**_named("added", names), "added_rows": added, "on_growth": policy, **counts}))
         return events
+
+
+def _named(what: str, names: list[str]) -> dict[str, Any]:
+    """Shards in an event: their number and the first names."""
+    return {f"{what}_shards": len(names), f"{what}_names": names[:_MOST_NAMES]}
 
 
 def _not_left_waiting(table: Table) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -13,8 +13,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
-from streampgs.encoding.learning import read_bytes
 from streampgs.encoding.plan import Plan
+from streampgs.encoding.sizes import parts
 from streampgs.order.schedule import Schedule
 from streampgs.reading.decode import columns_of_batch, opened, raw_slices
 from streampgs.stores.access import ASKERS
@@ -41,7 +41,7 @@ _Slice = tuple[int, int, int]
 
 def sampled_labels(catalog: Catalog, schedule: Schedule, columns: Columns) -> Iterator[NDArray[np.float64]]:
     """The finite labels of each sampled block; each different string becomes a number."""
-    known: dict[str, int] = {}
+    known: dict[int, int] = {}
     for labels in sampled_label_arrays(catalog, schedule, columns):
         yield _finite(labels, known)
 
@@ -54,13 +54,13 @@ def sampled_label_arrays(catalog: Catalog, schedule: Schedule, columns: Columns,
             yield from read()
         return
     with ThreadPoolExecutor(ASKERS, "streampgs-labels") as pool:
-        for blocks in pool.map(lambda read: read(), reads):
+        for blocks in pool.map(lambda read: list(read()), reads):
             yield from blocks
 
 
 def _reads(
     catalog: Catalog, schedule: Schedule, columns: Columns, label: str
-) -> Iterator[Callable[[], list[pa.Array]]]:
+) -> Iterator[Callable[[], Iterable[pa.Array]]]:
     """Functions that read the labels of one shard's sampled blocks."""
     groups = schedule.groups
     random = np.random.default_rng(0)
@@ -104,19 +104,18 @@ def label_alone(shard: Shard, columns: Columns, label: str) -> tuple[Shard, Colu
     return replace(shard, layout=replace(shard.layout, columns=needed)), only
 
 
-def _of_group(shard: Shard, in_file: int, columns: Columns, label: str, slice_rows: int) -> list[pa.Array]:
+def _of_group(shard: Shard, in_file: int, columns: Columns, label: str, slice_rows: int) -> Iterator[pa.Array]:
     """Decode the label column of a whole group."""
     alone, only = label_alone(shard, columns, label)
-    batches = raw_slices(alone, in_file, _DECODED_ROWS, only)
-    parts = [types.leaf(columns_of_batch(batch, shard), label) for batch in batches]
-    labels = types.plain(pa.chunked_array(parts)) if parts else pa.nulls(0)
-    return [labels[first : first + slice_rows] for first in range(0, len(labels), slice_rows)]
+    for batch in raw_slices(alone, in_file, max(1, _DECODED_ROWS // slice_rows) * slice_rows, only):
+        labels = types.leaf(columns_of_batch(batch, shard), label)
+        yield from (labels[first : first + slice_rows] for first in range(0, len(labels), slice_rows))
 
 
-def _finite(array: pa.Array, known: dict[str, int]) -> NDArray[np.float64]:
+def _finite(array: pa.Array, known: dict[int, int]) -> NDArray[np.float64]:
     array = types.undictionaried(array).drop_null()
     if types.class_of(array.type) == types.STRING:
-        return np.array([known.setdefault(text, len(known)) for text in array.to_pylist()], np.float64)
+        return np.array([known.setdefault(hash(text), len(known)) for text in array.to_pylist()], np.float64)
     labels = np.asarray(types.numbers_of(array), np.float64)
     return labels[np.isfinite(labels)]
 
@@ -175,7 +174,7 @@ def _rows_at_once(sample: TableSample, shard: Shard, group: int, columns: Column
     rows, size = sample.rows, sample.read_bytes
     if not rows:
         for batch in raw_slices(shard, group, _FIRST_LOOK_ROWS, columns):
-            rows, size = batch.num_rows, read_bytes(columns_of_batch(batch, shard))
+            rows, size = batch.num_rows, int(sum(part_bytes for _, part_bytes in parts(batch, most_bytes)))
             break
     return max(1, min(_BATCH_ROWS, int(most_bytes * max(1, rows) / max(1, size))))
 
@@ -186,15 +185,22 @@ def _take_first_rows(
     """Take about the first `rows` rows of a group; returns their bytes."""
     number, in_file = catalog.shard_of(group)
     shard = catalog.shards[number]
-    taken = size = 0
+    taken, size, stored = 0, 0.0, 0
+    with opened(shard) as file:
+        needed = file.decoding_bytes(in_file, _BATCH_ROWS, shard.layout.columns)
+        sample.decoder_bytes = max(sample.decoder_bytes, needed)
     before = pa.total_allocated_bytes()
     for batch in raw_slices(shard, in_file, _rows_at_once(sample, shard, in_file, columns, most_bytes), columns):
-        sample.batches.append(columns_of_batch(batch, shard))
-        sample.rows += batch.num_rows
-        sample.read_bytes += read_bytes(sample.batches[-1])
-        taken += batch.num_rows
-        size += batch.nbytes
-        sample.decoder_bytes = max(sample.decoder_bytes, pa.total_allocated_bytes() - before - size)
+        # Dictionaries count as often as they are used: learning writes them out.
+        for part, part_bytes in parts(batch, most_bytes):
+            if taken < rows and size < most_bytes:
+                sample.batches.append(columns_of_batch(part, shard))
+                sample.rows += part.num_rows
+                sample.read_bytes += int(part_bytes)
+                taken += part.num_rows
+                size += part_bytes
+        stored += batch.nbytes
+        sample.decoder_bytes = max(sample.decoder_bytes, pa.total_allocated_bytes() - before - stored)
         if taken >= rows or size >= most_bytes:
             break
-    return size
+    return int(size)

@@ -150,6 +150,13 @@ class Encoding:
         """Memory for a row while it is encoded."""
         return self.bytes_per_row + _TOKEN_BYTES * self.tokens_per_row + 8.0 * self.entries_per_row + 24.0
 
+    @cached_property
+    def work(self) -> dict[str, float]:
+        """By column of the table: the memory for a byte of it while it is encoded, where it is more than a few bytes."""
+        return {
+            name: kind_of(column).work(column, self.options) for column in self.all_columns for name in column.sources
+        }
+
     @property
     def has_hashed(self) -> bool:
         return bool(of_family(self.all_columns, StringKind))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,11 @@ from streampgs.kernels.grams import TEXT_END, TEXT_START
 from streampgs.kernels.hashing import wide_keys
 
 MOST_NAMES = 1 << 15
+MOST_COUNTED = 1 << 21
+"""Different strings whose counts are kept; of more, the rarer ones are dropped."""
+LONGEST_NAME = 1 << 10
+_FEW_KEYS = 1 << 16
+_NO_PLACES = np.empty(0, np.int64)
 _INDEX = np.uint32(2**31 - 1)
 
 
@@ -62,27 +67,63 @@ class Named:
         return Named(found.keys, found.times * times, found.signs, found.firsts, found.name_at)
 
 
-def most_frequent(parts: Sequence[Named]) -> tuple[NDArray[np.int64], tuple[str, ...], NDArray[np.int8]]:
+class _Counts:
+    """How often each string occurs in the parts so far."""
+
+    def __init__(self) -> None:
+        self.keys, self.times = np.empty(0, np.uint64), np.empty(0, np.int64)
+        self.signs = np.empty(0, np.int8)
+        self._waiting: list[Named] = []
+        self._size = 0
+
+    def add(self, part: Named) -> None:
+        self._waiting.append(Named(part.keys, part.times, part.signs, _NO_PLACES, str))
+        self._size += len(part.keys)
+        if self._size > max(_FEW_KEYS, len(self.keys)):
+            self.merge()
+
+    def merge(self) -> None:
+        parts = [Named(self.keys, self.times, self.signs, _NO_PLACES, str), *self._waiting]
+        self.keys, firsts, places = np.unique(
+            np.concatenate([part.keys for part in parts]), return_index=True, return_inverse=True
+        )
+        times = np.bincount(places, np.concatenate([part.times for part in parts]), len(self.keys))
+        self.times, self.signs = times.astype(np.int64), np.concatenate([part.signs for part in parts])[firsts]
+        self._waiting, self._size = [], 0
+        if len(self.keys) > MOST_COUNTED:
+            kept = np.sort(np.argsort(-self.times, kind="stable")[: MOST_COUNTED // 2])
+            self.keys, self.times, self.signs = self.keys[kept], self.times[kept], self.signs[kept]
+
+
+def most_frequent(
+    parts: Callable[[], Iterable[Named]],
+) -> tuple[NDArray[np.int64], tuple[str, ...], NDArray[np.int8]]:
     """Features in ascending order, their names and the signs of their values. If strings share a feature, the most
-    frequent one names it."""
-    if not parts:
-        return np.empty(0, np.int64), (), np.empty(0, np.int8)
-    ends = np.cumsum([len(part.keys) for part in parts])
-    keys, firsts, places = np.unique(
-        np.concatenate([part.keys for part in parts]), return_index=True, return_inverse=True
-    )
-    times = np.bincount(places, np.concatenate([part.times for part in parts]), len(keys))
-    features = (keys >> np.uint64(32)).astype(np.int64)
-    order = np.lexsort((-times, features))
+    frequent one names it. `parts` is called twice: strings are only kept once it is known which ones are frequent."""
+    counts = _Counts()
+    for part in parts():
+        counts.add(part)
+    counts.merge()
+    features = (counts.keys >> np.uint64(32)).astype(np.int64)
+    order = np.lexsort((-counts.times, features))
     leading = order[np.flatnonzero(np.diff(features[order], prepend=-1))]
-    leading = np.sort(leading[np.argsort(-times[leading], kind="stable")[:MOST_NAMES]])
-    names, signs = [], np.ones(len(leading), np.int8)
-    for number, first in enumerate(firsts[leading].tolist()):
-        part = int(np.searchsorted(ends, first, side="right"))
-        place = first - (int(ends[part - 1]) if part else 0)
-        names.append(parts[part].name_at(int(parts[part].firsts[place])))
-        signs[number] = parts[part].signs[place]
-    return features[leading], tuple(names), signs
+    leading = np.sort(leading[np.argsort(-counts.times[leading], kind="stable")[:MOST_NAMES]])
+    return features[leading], _names_of(counts.keys[leading], parts), counts.signs[leading]
+
+
+def _names_of(keys: NDArray[np.uint64], parts: Callable[[], Iterable[Named]]) -> tuple[str, ...]:
+    names: list[str | None] = [None] * len(keys)
+    left = len(keys)
+    for part in parts() if left else ():
+        places = np.minimum(np.searchsorted(part.keys, keys), max(0, len(part.keys) - 1))
+        found = part.keys[places] == keys if len(part.keys) else np.zeros(len(keys), np.bool_)
+        for number in np.flatnonzero(found).tolist():
+            if names[number] is None:
+                names[number] = part.name_at(int(part.firsts[places[number]]))
+                left -= 1
+        if not left:
+            break
+    return tuple(name or "" for name in names)
 
 
 def _lower(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
@@ -90,6 +131,9 @@ def _lower(keys: NDArray[np.uint64]) -> NDArray[np.uint32]:
 
 
 def shown(token: bytes) -> str:
+    """As a part of a name; of a very long string the beginning."""
+    if len(token) > LONGEST_NAME:
+        token = token[:LONGEST_NAME] + "…".encode()
     marked = token.replace(bytes([TEXT_START]), b"^").replace(bytes([TEXT_END]), b"$")
     return marked.decode(errors="replace")
 
@@ -97,4 +141,4 @@ def shown(token: bytes) -> str:
 def _value(text: pa.Array) -> str:
     """Of an array of one; it may not be valid UTF-8."""
     data, bounds = types.bytes_of(text)
-    return "None" if text.null_count else data[bounds[0] : bounds[1]].tobytes().decode(errors="replace")
+    return "None" if text.null_count else shown(data[bounds[0] : bounds[1]].tobytes())

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.feature_names import most_frequent
+from streampgs.encoding.feature_names import MOST_COUNTED, most_frequent
 from streampgs.encoding.kinds import kind_of, of_family
 from streampgs.encoding.kinds.kind import LARGEST_FEATURE, Arrays, BagKind, RowMarks, StringKind, arrays_of, is_there
 from streampgs.encoding.kinds.text import rows_with
@@ -124,24 +124,28 @@ def _fitting_bits(encoding: Encoding, sample: Sequence[Arrays]) -> int:
     for column, kind in of_family(encoding.columns, StringKind):
         known = np.empty(0, np.uint64)
         for batch in sample:
-            known = np.unique(np.concatenate([known, *kind.keys(encoding.book, column, batch)]))
-            if (different + len(known)) << _SPARE_BITS >= 1 << _USUAL_HASH_BITS:
-                return _USUAL_HASH_BITS
+            for keys in kind.keys(encoding.book, column, batch):
+                known = np.unique(np.concatenate([known, keys]))
+                if (different + len(known)) << _SPARE_BITS >= 1 << _USUAL_HASH_BITS:
+                    return _USUAL_HASH_BITS
         different += len(known)
     return max(_FEWEST_HASH_BITS, (different << _SPARE_BITS).bit_length())
 
 
 def _words(encoding: Encoding, sample: Sequence[Arrays]) -> NDArray[np.uint64]:
     """The keys of the sample's strings, the most frequent first, and at most as many as there are hashed features."""
-    counts: dict[int, int] = {}
+    known, counts = np.empty(0, np.uint64), np.empty(0, np.int64)
+    most = encoding.book.mask + 1
     for column, kind in of_family(encoding.columns, StringKind):
         for batch in sample:
             for keys in kind.keys(encoding.book, column, batch):
-                found, count = np.unique(keys, return_counts=True)
-                for key, times in zip(found.tolist(), count.tolist(), strict=True):
-                    counts[key] = counts.get(key, 0) + times
-    ordered = sorted(counts, key=lambda key: (-counts[key], key))[: encoding.book.mask + 1]
-    return np.array(ordered, np.uint64)
+                found, times = np.unique(keys, return_counts=True)
+                known, places = np.unique(np.concatenate([known, found]), return_inverse=True)
+                counts = np.bincount(places, np.concatenate([counts, times]), len(known)).astype(np.int64)
+                if len(known) > max(MOST_COUNTED, 4 * most):  # the rarest are hardly ever among the most frequent later
+                    kept = np.sort(np.argsort(-counts, kind="stable")[: len(known) // 2])
+                    known, counts = known[kept], counts[kept]
+    return known[np.argsort(-counts, kind="stable")[:most]]
 
 
 def _rarities(encoding: Encoding, sample: Sequence[Arrays], rows: int) -> dict[str, NDArray[np.float32]]:
@@ -160,13 +164,13 @@ def _rarities(encoding: Encoding, sample: Sequence[Arrays], rows: int) -> dict[s
 
 def _names(encoding: Encoding, sample: Sequence[Arrays]) -> tuple[NDArray[np.int64], tuple[str, ...], NDArray[np.int8]]:
     return most_frequent(
-        [
+        lambda: (
             one
             for column, kind in of_family(encoding.columns, StringKind)
             for batch in sample
             if is_there(column, batch)
             for one in kind.named(encoding.book, column, batch)
-        ]
+        )
     )
 
 

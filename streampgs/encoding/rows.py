@@ -66,6 +66,18 @@ class RowBlock:
             examples={name: (row - first, value) for name, (row, value) in self.examples.items() if first <= row < stop},
         )  # fmt: skip
 
+    @property
+    def nbytes(self) -> int:
+        """Of the entries."""
+        entries = int(self.bounds[-1] - self.bounds[0])
+        return sum(entries * part.itemsize for part in (self.indices, self.values) if part is not None)
+
+    def lasting(self) -> RowBlock:
+        """With its own entries: those of an encoder are overwritten."""
+        first, stop = int(self.bounds[0]), int(self.bounds[-1])
+        indices, values = (None if part is None else part[first:stop].copy() for part in (self.indices, self.values))
+        return replace(self, bounds=self.bounds - first, indices=indices, values=values)
+
     def to_batch(self) -> pa.RecordBatch:
         arrays = {label_name(number): pa.array(self.labels[:, number]) for number in range(self.labels.shape[1])}
         arrays |= {

@@ -10,8 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-NUMBER, TIME, STRING, BINARY, NULL = "number", "time", "string", "binary", "null"
-ZONED = "time with a time zone"
+NUMBER, STRING, BINARY, NULL = "number", "string", "binary", "null"
+TIME, ZONED = "time without a time zone", "time with a time zone"
+TIME_OF_DAY, DURATION = "time of day", "duration"
+TIMES = (TIME, ZONED, TIME_OF_DAY, DURATION)
+"""Instants, which are dates and timestamps without and with a time zone, and two other kinds of seconds."""
 LIST, TOKENS, VECTOR, MAP, STRUCT = "list of numbers", "list of strings", "vector", "map", "struct"
 
 _PER_SECOND = {"s": 1.0, "ms": 1e3, "us": 1e6}
@@ -36,8 +39,12 @@ def class_of(kind: pa.DataType) -> str | None:
         return NUMBER
     if types.is_timestamp(kind) and kind.tz is not None:
         return ZONED  # the same digits without a zone may be another instant
-    if types.is_date(kind) or types.is_timestamp(kind) or types.is_time(kind) or types.is_duration(kind):
+    if types.is_date(kind) or types.is_timestamp(kind):
         return TIME
+    if types.is_time(kind):
+        return TIME_OF_DAY
+    if types.is_duration(kind):
+        return DURATION
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return STRING
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_binary_view(kind):
@@ -47,25 +54,31 @@ def class_of(kind: pa.DataType) -> str | None:
     if types.is_map(kind):
         return _class_of_pairs(kind.key_type, kind.item_type)
     if is_list(kind):
-        inner = storage_of(kind.value_type)
-        if class_of(inner) == NUMBER:
-            return LIST
-        if class_of(inner) == STRING:
-            return TOKENS
-        if types.is_struct(inner) and inner.num_fields == 2:
-            first, second = inner.field(0), inner.field(1)
-            if second.name.lower() in _INDEX_NAMES:
-                first, second = second, first
-            return _class_of_pairs(first.type, second.type)
+        return _class_of_list(storage_of(kind.value_type))
+    return None
+
+
+def _class_of_list(inner: pa.DataType) -> str | None:
+    if not is_nested(inner):
+        return {NUMBER: LIST, STRING: TOKENS}.get(str(class_of(inner)))
+    if pa.types.is_struct(inner) and inner.num_fields == 2:
+        first, second = inner.field(0), inner.field(1)
+        if second.name.lower() in _INDEX_NAMES:
+            first, second = second, first
+        return _class_of_pairs(first.type, second.type)
     return None
 
 
 def _class_of_pairs(key: pa.DataType, value: pa.DataType) -> str | None:
-    if class_of(value) != NUMBER:
+    if is_nested(storage_of(value)) or class_of(value) != NUMBER:
         return None
     if pa.types.is_integer(storage_of(key)):
         return VECTOR
     return MAP if class_of(key) == STRING else None
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    return is_list(kind) or bool(pa.types.is_struct(kind) or pa.types.is_map(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:
@@ -181,7 +194,7 @@ def numbers_of(array: pa.Array) -> NDArray[Any]:
         return np.asarray(array.cast(pa.uint8()).fill_null(0).to_numpy(zero_copy_only=False))
     if types.is_decimal(kind):
         return np.asarray(array.cast(pa.float64()).fill_null(0.0).to_numpy(zero_copy_only=False))
-    if class_of(kind) in (TIME, ZONED):
+    if class_of(kind) in TIMES:
         ticks = raw_values(array.view(pa.int64() if kind.bit_width == 64 else pa.int32()))
         if types.is_date32(kind):
             return ticks * 86400.0

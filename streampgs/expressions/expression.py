@@ -15,7 +15,7 @@ from streampgs.encoding import types
 from streampgs.errors import DataError, OptionError
 from streampgs.expressions.functions import FUNCTIONS, SIGNS, Function, applied, type_for_nulls
 from streampgs.expressions.parser import parsed, quoted
-from streampgs.expressions.tree import Apply, Column, Constant, Node, Source, columns_of, printable
+from streampgs.expressions.tree import Apply, Column, Constant, Node, Source, columns_of, shown
 from streampgs.expressions.values import (
     BOOLEAN,
     NULL,
@@ -84,7 +84,7 @@ class Expression:
         """The tree for columns of these types; OptionError if it does not fit them."""
         for name, at in _places(self.tree):
             if name not in leaves:
-                raise self.source.error(f"unknown column '{printable(name)}'", at, _did_you_mean(name, leaves))
+                raise self.source.error(f"unknown column '{shown(name)}'", at, _did_you_mean(name, leaves))
         return _typed(self, tuple((name, leaves[name]) for name in self.columns))
 
     def type_of(self, leaves: Mapping[str, pa.DataType]) -> pa.DataType:
@@ -201,7 +201,7 @@ class _Typing:
             if node.name == "log":
                 near = ["ln is the natural logarithm, log10 the decimal one. "]
             remedy = "".join(near) + f"The functions are {', '.join(usable)}"
-            self._fail(node, f"unknown function '{printable(node.name)}'", remedy)
+            self._fail(node, f"unknown function '{shown(node.name)}'", remedy)
         most = function.most if function.most is not None else len(node.args)
         if not function.fewest <= len(node.args) <= most:
             wanted = f"{function.fewest}" if function.fewest == most else f"at least {function.fewest}"
@@ -214,9 +214,7 @@ class _Typing:
             return arg
         wanted = plain_type(arg.type)
         if wanted is None:
-            self._fail(
-                node, f"column '{printable(arg.column)}' is of type {arg.type}", "only its nulls can be asked for"
-            )
+            self._fail(node, f"column '{shown(arg.column)}' is of type {arg.type}", "only its nulls can be asked for")
         return Read(arg.column, wanted)
 
     def _check(self, node: Apply, function: Function, args: tuple[Typed, ...]) -> None:

@@ -92,8 +92,7 @@ def _unreadable(source: Source, at: int) -> Exception:
         what = "a text" if letter == "'" else "a column's name"
         return source.error(f"{what} without its closing quote", at, f"write {letter} at its end, twice inside of it")
     remedy = "write column names with other characters in double quotes, texts in single quotes"
-    shown = letter if letter.isprintable() else ascii(letter)
-    return source.error(f"{shown} is not understood", at, remedy)
+    return source.error(f"{letter} is not understood", at, remedy)
 
 
 class _Parser:

@@ -51,13 +51,12 @@ class Source:
         return OptionError(f"{self}: {fault}, at character {at + 1}", remedy)
 
     def __str__(self) -> str:
-        return f'{self.flag} "{printable(self.text)}"'
+        return f'{self.flag} "{shown(self.text)}"'
 
 
-def printable(text: str) -> str:
-    """For errors: short, and without characters that a terminal would obey."""
-    short = text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
-    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in short)
+def shown(text: str) -> str:
+    """For errors."""
+    return text if len(text) <= _LONGEST_SHOWN else text[:_LONGEST_SHOWN] + "…"
 
 
 def columns_of(node: Node) -> Iterator[str]:

@@ -20,7 +20,19 @@ from streampgs.formats.arrow_columns import (
     without_view_data,
 )
 from streampgs.formats.arrow_metadata import BatchMetadata, FileBlock, read_batch_metadata, read_footer
-from streampgs.formats.format import Bytes, Damaged, Fingerprint, Ints, OpenShard, ShardFile, ShardFormat, Take
+from streampgs.formats.format import (
+    Bytes,
+    Damaged,
+    Fingerprint,
+    FooterPlace,
+    Ints,
+    OpenShard,
+    Seen,
+    ShardFile,
+    ShardFormat,
+    Take,
+    shared,
+)
 
 _WORTH_READING_WHOLE = 0.75
 _MAGIC = b"ARROW1"
@@ -40,11 +52,13 @@ class ArrowFormat(ShardFormat):
     magic = _MAGIC
     decodes_whole_groups = True
 
-    def parse(self, footer: bytes) -> ArrowFooter:
-        blocks = read_footer(footer[: -4 - len(_MAGIC)])
+    def read_footer(self, file: ShardFile, place: FooterPlace, seen: Seen) -> ArrowFooter:
+        footer = file.read(file.size - place.start, place.start)
+        seen(footer)
+        blocks = read_footer(footer[: place.stop - place.start])
         # pyarrow reads the schema from the footer at the end of any bytes.
         schema = pa.ipc.open_file(pa.BufferReader(_MAGIC + b"\0\0" + footer)).schema
-        return ArrowFooter(schema, blocks, 2 * len(footer))
+        return ArrowFooter(shared(schema), blocks, 2 * len(footer))
 
     def open(self, file: ShardFile, footer: ArrowFooter, fingerprint: Fingerprint) -> ArrowShard:
         return ArrowShard(file, footer, fingerprint, self)

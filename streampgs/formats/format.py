@@ -5,11 +5,13 @@ A format sees a shard as bytes at positions (`ShardFile`), on this disk or in an
 
 from __future__ import annotations
 
+import os
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -17,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.errors import DataError, Unfinished
+from streampgs.errors import DataError, StreampgsError, Unfinished, Unreadable
 from streampgs.expressions.bounds import Bounds
 from streampgs.stores.access import RemoteObject
 
@@ -25,6 +27,9 @@ Bytes = NDArray[np.uint8]
 Ints = NDArray[np.int64]
 Take = Callable[[int], Bytes]
 """Memory for so many bytes."""
+
+Seen = Callable[[Any], object]
+"""Is given bytes, or an array of them."""
 
 ShardPath = Path | RemoteObject
 """`str` of it is for people; `os.fspath` names a file on this disk."""
@@ -75,12 +80,58 @@ class ShardFile(ABC):
     def announce(self, offset: int, size: int) -> None:
         """Let the system read these bytes ahead."""
 
-    @abstractmethod
-    def native(self) -> AbstractContextManager[Any]:
-        """The file for pyarrow's decoders."""
+    def known_as(self, is_same: Callable[[ShardFile], bool]) -> None:  # noqa: B027 -- only some files need it
+        """How to recognise the content, if the file must be opened again."""
+
+    @contextmanager
+    def native(self) -> Iterator[Any]:
+        """The file for pyarrow's decoders. They read through this object, which repeats reads that fail, and never through
+        the name, which another file may have by now."""
+        with pa.PythonFile(_Seekable(self), mode="r") as native:
+            yield native
 
     @abstractmethod
     def close(self) -> None: ...
+
+
+class _Seekable:
+    """A shard as a file that has a position."""
+
+    closed = False
+
+    def __init__(self, source: ShardFile) -> None:
+        self._source = source
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._source.size}[whence]
+        return self._place
+
+    def read(self, size: int) -> Bytes:
+        data = np.empty(max(0, min(size, self._source.size - self._place)), np.uint8)
+        self._source.read_into(data, self._place)
+        self._place += len(data)
+        return data
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@dataclass(frozen=True)
+class FooterPlace:
+    """Where a file has its footer, without the length and the magic behind it."""
+
+    start: int
+    stop: int
 
 
 class Footer(Protocol):
@@ -92,6 +143,17 @@ class Footer(Protocol):
     @property
     def nbytes(self) -> int:
         """Approximate memory."""
+
+
+@lru_cache(maxsize=64)
+def _first_equal(schema: pa.Schema) -> pa.Schema:
+    return schema
+
+
+def shared(schema: pa.Schema) -> pa.Schema:
+    """Without metadata, and as one object for all files of one schema, of which there may be thousands."""
+    found: pa.Schema = _first_equal(schema.remove_metadata())
+    return found
 
 
 class Slices(Protocol):
@@ -146,6 +208,10 @@ class OpenShard(ABC):
         """A group from its first row on, in batches of at most `slice_rows` rows. Safe to use from several threads.
         `categories`: strings that are wanted as a dictionary, where the format can give one."""
 
+    def decoding_bytes(self, group: int, slice_rows: int, columns: Sequence[str]) -> int:
+        """About the memory that `decode` takes, as far as it is known before."""
+        return 0
+
     def slices(self, group: int, columns: Sequence[str]) -> Slices:
         """The rows of a group in place; only for formats and files that need no decoding."""
         raise TypeError(f"a {self.format.group_name} has no rows that can be read in place")
@@ -156,8 +222,14 @@ class OpenShard(ABC):
             if name not in names:
                 raise DataError(f"shard '{self.file.path}' has no column '{name}'", "restore it, or start a new run")
 
-    def damaged(self, error: Exception, group: int | None = None) -> DataError:
+    def damaged(self, error: Exception, group: int | None = None) -> StreampgsError:
         where = "" if group is None else f", {self.format.group_name} {group}"
+        if isinstance(error, MemoryError):
+            return Unreadable(
+                f"shard '{self.file.path}'{where} cannot be read: out of memory: {error}",
+                "give the process more memory, or write smaller groups of rows; a size beyond all reason means "
+                "that the file is damaged",
+            )
         return DataError(f"shard '{self.file.path}'{where}: damaged: {error}", "write the file again")
 
 
@@ -173,8 +245,7 @@ class ShardFormat(ABC):
     decodes_whole_groups: ClassVar[bool] = False
     """Whether decoding holds a whole group in memory."""
 
-    def read_footer(self, file: ShardFile) -> bytes:
-        """With its length and the magic."""
+    def footer_place(self, file: ShardFile) -> FooterPlace:
         tail_bytes = 4 + len(self.magic)
         tail = file.read(min(tail_bytes, file.size), max(0, file.size - tail_bytes))
         complete = len(tail) == tail_bytes and tail.endswith(self.magic)
@@ -184,12 +255,14 @@ class ShardFormat(ABC):
                 f"shard '{file.path}' has no footer: it is truncated, or still being written",
                 "remove it, or wait until its writer has finished",
             )
-        return file.read(length + tail_bytes, file.size - length - tail_bytes)
+        stop = file.size - tail_bytes
+        return FooterPlace(stop - length, stop)
 
     @abstractmethod
-    def parse(self, footer: bytes) -> Footer:
-        """Damaged bytes raise Damaged or an error of pyarrow."""
+    def read_footer(self, file: ShardFile, place: FooterPlace, seen: Seen) -> Footer:
+        """`seen` is given all bytes from the footer to the end of the file, in their order. Damaged bytes raise Damaged or
+        an error of pyarrow."""
 
     @abstractmethod
     def open(self, file: ShardFile, footer: Any, fingerprint: Fingerprint) -> OpenShard:
-        """`footer`: from `parse`."""
+        """`footer`: from `read_footer`."""

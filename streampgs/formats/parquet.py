@@ -1,4 +1,4 @@
-"""Parquet files: row groups are decoded one by one. A footer is parsed once and shared by all readers of the file."""
+"""Parquet files: row groups are decoded one by one, each with the part of the footer that describes it."""
 
 from __future__ import annotations
 
@@ -13,37 +13,40 @@ import pyarrow.parquet as pq
 from streampgs.encoding import types
 from streampgs.errors import DataError
 from streampgs.expressions.bounds import Bounds
-from streampgs.formats.format import Damaged, Fingerprint, OpenShard, ShardFile, ShardFormat
-from streampgs.formats.parquet_footer import values_of_column
+from streampgs.formats.allowance import allowance, memory_for
+from streampgs.formats.format import Damaged, Fingerprint, FooterPlace, OpenShard, Seen, ShardFile, ShardFormat, shared
+from streampgs.formats.local import LocalFile, unreadable
+from streampgs.formats.parquet_footer import MAGIC, FooterMap, read_map, values_of_column
+from streampgs.formats.parquet_pages import GroupWork, group_work
 
-_MAGIC = b"PAR1"
 _READ_BYTES = 1 << 20
 _SMALLEST_READ_BYTES = 1 << 16
 _READING_BYTES = 1 << 24
-_CHUNK_METADATA_BYTES = 1200  # of a column of a row group, as pyarrow holds it; measured
+_PROBED_ROWS = 1 << 12
+_INTO_DICTIONARIES = frozenset({"PLAIN", "PLAIN_DICTIONARY", "RLE_DICTIONARY", "RLE", "BIT_PACKED"})
+"""The encodings of strings that pyarrow can decode into a dictionary, and those of nulls."""
 
 
 @dataclass(frozen=True)
 class ParquetFooter:
-    metadata: Any
-    """Its `schema` must not be touched: pyarrow's objects then refer to each other, and are freed by the cyclic garbage
-    collector alone, which may not run for gigabytes of them."""
     schema: pa.Schema
+    groups: FooterMap
 
     @property
     def nbytes(self) -> int:
-        return int(_CHUNK_METADATA_BYTES * self.metadata.num_columns * self.metadata.num_row_groups)
+        return self.groups.nbytes
 
 
 class ParquetFormat(ShardFormat):
     name = "parquet"
     group_name = "row group"
     suffixes = frozenset({".parquet", ".pq"})
-    magic = _MAGIC
+    magic = MAGIC
 
-    def parse(self, footer: bytes) -> ParquetFooter:
-        with pq.ParquetFile(pa.BufferReader(_MAGIC + footer)) as file:
-            return ParquetFooter(file.metadata, file.schema_arrow)
+    def read_footer(self, file: ShardFile, place: FooterPlace, seen: Seen) -> ParquetFooter:
+        groups = read_map(file, place, seen)
+        with pq.ParquetFile(pa.BufferReader(groups.footer_of(file, None))) as alone:
+            return ParquetFooter(shared(alone.schema_arrow), groups)
 
     def open(self, file: ShardFile, footer: ParquetFooter, fingerprint: Fingerprint) -> ParquetShard:
         return ParquetShard(file, footer, fingerprint, self)
@@ -54,10 +57,10 @@ class ParquetShard(OpenShard):
         self, file: ShardFile, footer: ParquetFooter, fingerprint: Fingerprint, parquet: ParquetFormat
     ) -> None:
         super().__init__(file, footer, fingerprint, parquet)
-        self._metadata = footer.metadata
+        self._groups = footer.groups
 
     def group_rows(self, columns: Sequence[str]) -> tuple[int, ...]:
-        return tuple(self._metadata.row_group(g).num_rows for g in range(self._metadata.num_row_groups))
+        return tuple(self._groups.rows.tolist())
 
     def group_values(self, column: str) -> tuple[int, ...]:
         leaf = 0
@@ -65,18 +68,25 @@ class ParquetShard(OpenShard):
             if field.name == column:
                 break
             leaf += _leaves(field.type)
-        footer = self.format.read_footer(self.file)
         try:
-            counts = values_of_column(footer[: -4 - len(_MAGIC)], leaf)
-            if len(counts) != self._metadata.num_row_groups:
-                raise Damaged("its row groups are counted in two ways")
+            return tuple(values_of_column(self.file, self._groups, leaf).tolist())
         except Damaged as error:
             raise self.damaged(error) from error
-        return counts
+
+    def _metadata(self, group: int) -> Any:
+        """Of a row group alone. Its `schema` must not be touched: pyarrow's objects then refer to each other, and are freed
+        by the cyclic garbage collector alone, which may not run for gigabytes of them."""
+        try:
+            found = pq.read_metadata(pa.BufferReader(self._groups.footer_of(self.file, group)))
+            if found.num_row_groups != 1 or found.row_group(0).num_rows != self._groups.rows[group]:
+                raise Damaged("its footer has changed")
+        except (Damaged, pa.ArrowException, UnicodeDecodeError, OSError) as error:
+            raise self.damaged(error, group) from error
+        return found
 
     def bounds(self, group: int, columns: Sequence[str]) -> dict[str, Bounds]:
         leaves, found = dict(types.leaves_of(self.schema)), {}
-        part = self._metadata.row_group(group)
+        part = self._metadata(group).row_group(0)
         for number in range(part.num_columns):
             chunk = part.column(number)
             name = chunk.path_in_schema
@@ -92,25 +102,99 @@ class ParquetShard(OpenShard):
         self, group: int, slice_rows: int, columns: Sequence[str], categories: Collection[str] = ()
     ) -> Iterator[pa.RecordBatch]:
         """With page checksums verified where the writer left any."""
-        # A stream for each column at a time: hundreds of them must not take hundreds of megabytes.
-        buffer_bytes = max(_SMALLEST_READ_BYTES, min(_READ_BYTES, _READING_BYTES // max(1, len(columns))))
-        options = {"page_checksum_verification": True, "pre_buffer": False, "buffer_size": buffer_bytes}
         self.check_columns(columns)
-        coded = sorted(set(categories) & set(_paths(self.schema)))
+        metadata = self._metadata(group)
+        coded: list[str] = []
         try:
-            with (
-                self.file.native() as source,
-                pq.ParquetFile(source, metadata=self._metadata, read_dictionary=coded, **options) as file,
-            ):
-                for batch in file.iter_batches(slice_rows, row_groups=[group], columns=columns, use_threads=False):
-                    batch.validate()
-                    for column in batch.columns:
-                        _check_dictionaries(column)
-                    yield batch
+            work = self._work(metadata, slice_rows, columns)
+            if work.total > allowance():
+                raise self._too_large(group, work)
+            coded = _read_as_dictionaries(self.schema, metadata.row_group(0), categories)
+            coded += work.coded.difference(coded)
+            for batch in self._batches(metadata, work.rows, columns, coded):
+                batch.validate()
+                for column in batch.columns:
+                    _check_dictionaries(column)
+                yield batch
         except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+            if _is_unsupported(error):
+                raise self._unsupported(group, metadata, columns, coded, error) from error
+            if isinstance(error, OSError) and error.errno is not None:
+                raise unreadable(self.file.path, error) from error
             raise DataError(
                 f"shard '{self.file.path}', row group {group}: damaged or shortened: {error}", "write the file again"
             ) from error
+
+    def decoding_bytes(self, group: int, slice_rows: int, columns: Sequence[str]) -> int:
+        try:
+            return self._work(self._metadata(group), slice_rows, columns).total
+        except (pa.ArrowException, UnicodeDecodeError, OSError):  # the decoder says what is wrong
+            return 0
+
+    def _work(self, metadata: Any, slice_rows: int, columns: Sequence[str]) -> GroupWork:
+        leaves: list[int] = []
+        wanted, first = set(columns), 0
+        for field in self.schema:
+            stop = first + _leaves(field.type)
+            leaves += range(first, stop) if field.name in wanted else []
+            first = stop
+        read = self.file.read if isinstance(self.file, LocalFile) else None
+        return group_work(read, metadata.row_group(0), leaves, slice_rows, _can_be_coded)
+
+    def _too_large(self, group: int, work: GroupWork) -> DataError:
+        chunk = work.largest
+        parts = {"dictionary": chunk.dictionary, "largest page": chunk.page, "average row": int(chunk.row_bytes)}
+        what = max(parts, key=lambda name: parts[name])
+        return DataError(
+            f"shard '{self.file.path}', row group {group}: decoding it takes about {work.total / 1e6:,.0f} MB; the {what} of "
+            f"column '{chunk.column}' has {parts[what] / 1e6:,.0f} MB",
+            f"give at least --memory {memory_for(work.total) / 1e6:,.0f}MB, or leave it out with --ignore {chunk.column}",
+        )
+
+    def _batches(
+        self, metadata: Any, slice_rows: int, columns: Sequence[str], coded: list[str]
+    ) -> Iterator[pa.RecordBatch]:
+        # A stream for each column at a time: hundreds of them must not take hundreds of megabytes.
+        buffer_bytes = max(_SMALLEST_READ_BYTES, min(_READ_BYTES, _READING_BYTES // max(1, len(columns))))
+        options = {"page_checksum_verification": True, "pre_buffer": False, "buffer_size": buffer_bytes}
+        with (
+            self.file.native() as source,
+            pq.ParquetFile(source, metadata=metadata, read_dictionary=coded, **options) as file,
+        ):
+            yield from file.iter_batches(slice_rows, row_groups=[0], columns=columns, use_threads=False)
+
+    def _unsupported(
+        self, group: int, metadata: Any, columns: Sequence[str], coded: list[str], error: Exception
+    ) -> DataError:
+        where = f"shard '{self.file.path}', row group {group}"
+        for name in columns:
+            try:
+                for _ in self._batches(metadata, _PROBED_ROWS, [name], coded):
+                    pass
+            except (pa.ArrowException, UnicodeDecodeError, OSError) as fault:
+                if _is_unsupported(fault):
+                    where, error = f"{where}, column '{name}'", fault
+                    break
+        return DataError(
+            f"{where}: pyarrow cannot read it: {error}",
+            "write it with another encoding or compression, install a newer pyarrow, or leave the column out with --ignore",
+        )
+
+
+def _is_unsupported(error: Exception) -> bool:
+    """pyarrow's decoders raise OSError for damage and for encodings that they lack."""
+    return isinstance(error, pa.ArrowNotImplementedError) or "Not yet implemented" in str(error)
+
+
+def _read_as_dictionaries(schema: pa.Schema, group: Any, categories: Collection[str]) -> list[str]:
+    """The columns among `categories` whose values in this row group can be decoded into a dictionary."""
+    return [
+        path for path, number in _leaf_numbers(schema) if path in categories and _can_be_coded(group.column(number))
+    ]
+
+
+def _can_be_coded(chunk: Any) -> bool:
+    return chunk.physical_type == "BYTE_ARRAY" and _INTO_DICTIONARIES.issuperset(chunk.encodings)
 
 
 def _bounds(statistics: Any, rows: int, kind: pa.DataType) -> Bounds | None:
@@ -137,13 +221,15 @@ def _leaves(kind: pa.DataType) -> int:
     return sum(_leaves(kind.field(i).type) for i in range(kind.num_fields)) if kind.num_fields else 1
 
 
-def _paths(fields: Iterable[pa.Field], above: str = "") -> Iterator[str]:
-    """Names of the columns outside of lists; in a struct with a dot."""
+def _leaf_numbers(fields: Iterable[pa.Field], above: str = "", first: int = 0) -> Iterator[tuple[str, int]]:
+    """Names and numbers of the columns outside of lists; in a struct with a dot."""
     for field in fields:
         if pa.types.is_struct(field.type):
-            yield from _paths((field.type.field(i) for i in range(field.type.num_fields)), f"{above}{field.name}.")
+            inner = (field.type.field(i) for i in range(field.type.num_fields))
+            yield from _leaf_numbers(inner, f"{above}{field.name}.", first)
         elif not field.type.num_fields:
-            yield above + field.name
+            yield above + field.name, first
+        first += _leaves(field.type)
 
 
 def _check_dictionaries(array: pa.Array) -> None:

@@ -1,149 +1,167 @@
-"""How many values a column has in each row group, read straight from a Parquet footer.
+"""Where a Parquet footer has its row groups, and the footer of a single one.
 
-pyarrow knows the counts as well, but aborts the process if a damaged footer contradicts itself. The footer is a struct
-of Thrift's compact protocol (https://github.com/apache/thrift/blob/master/doc/specs/thrift-compact-protocol.md); every
-read is bounds-checked, so damaged bytes raise Damaged and nothing else.
+pyarrow parses a footer as a whole: for hundreds of row groups of hundreds of columns that takes tens of megabytes and
+milliseconds, for each file that is open or for each group that is read. Here a footer is read once from front to back, in
+pieces, and only the place of each row group is kept. A group is then decoded with a footer that lists no other group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import dataclass
 
-from streampgs.formats.format import Damaged
+import numpy as np
 
-_TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
-_INTEGERS = (_I16, _I32, _I64)
-_DEEPEST = 32
-_LONGEST_VARINT = 70  # bits
+from streampgs.errors import DataError
+from streampgs.formats.format import Damaged, FooterPlace, Ints, Seen, ShardFile, ShardPath
+from streampgs.kernels import footer_loop
 
-# Numbers of fields in parquet.thrift.
-_ROW_GROUPS, _COLUMNS, _META_DATA, _NUM_VALUES = 4, 1, 3, 5
+MAGIC, ENCRYPTED_MAGIC = b"PAR1", b"PARE"
+_PIECE_BYTES = 1 << 21
+_LARGEST_PART = 1 << 28
+"""Bytes of a row group or of a field in a footer. pyarrow allows no longer ones either."""
+_LENGTH_BYTES = 4
+_ROW_GROUPS, _ENCRYPTION = 4, 8
+"""Numbers of fields in parquet.thrift."""
+_GROUPS_AT_ONCE = 1 << 10
+_NO_GROUPS, _ONE_GROUP = bytes([footer_loop.STRUCT]), bytes([1 << 4 | footer_loop.STRUCT])
 
 
-class _Compact:
-    def __init__(self, data: bytes) -> None:
-        self.data = data
-        self.place = 0
+def encrypted(path: ShardPath) -> DataError:
+    return DataError(f"shard '{path}' is encrypted, and no keys can be given", "write the file without encryption")
 
-    def byte(self) -> int:
-        if self.place >= len(self.data):
-            raise Damaged("it ends too early")
-        self.place += 1
-        return self.data[self.place - 1]
 
-    def forward(self, size: int) -> None:
-        if size > len(self.data) - self.place:
-            raise Damaged("it ends too early")
-        self.place += size
+@dataclass(frozen=True)
+class FooterMap:
+    """Places in the file. The footer of a group is its head, a list of one group, and its tail."""
 
-    def varint(self) -> int:
-        value = shift = 0
-        while True:
-            byte = self.byte()
-            value |= (byte & 0x7F) << shift
-            shift += 7
-            if byte < 0x80:
-                return value
-            if shift > _LONGEST_VARINT:
-                raise Damaged("a number of too many bytes")
+    head: tuple[int, int]
+    """[start, stop): all fields before the list of row groups."""
+    tail: tuple[int, int]
+    """The fields behind it."""
+    starts: Ints
+    """Of each row group, and the end of the last one."""
+    rows: Ints
 
-    def integer(self) -> int:
-        value = self.varint()
-        return (value >> 1) ^ -(value & 1)
+    @property
+    def nbytes(self) -> int:
+        return self.starts.nbytes + self.rows.nbytes
 
-    def fields(self) -> Iterator[tuple[int, int]]:
-        """Number and type of each field of a struct; the caller reads or skips its value before the next."""
-        number = 0
-        while (header := self.byte()) != 0:
-            number = number + (header >> 4) if header >> 4 else self.integer()
-            yield number, header & 0xF
+    def footer_of(self, file: ShardFile, group: int | None) -> bytes:
+        """A footer with one row group, or with none, as a file of that footer alone would have it."""
+        parts = [self.head, self.tail]
+        if group is not None:
+            parts.append((int(self.starts[group]), int(self.starts[group + 1])))
+        head, tail, *groups = file.read_all([(stop - start, start) for start, stop in parts])
+        footer = head + (_ONE_GROUP if groups else _NO_GROUPS) + b"".join(groups) + tail
+        return MAGIC + footer + len(footer).to_bytes(_LENGTH_BYTES, "little") + MAGIC
 
-    def elements(self) -> tuple[int, int]:
-        """How many there are in a list, and of which type."""
-        header = self.byte()
-        size = header >> 4
-        size = self.varint() if size == 0xF else size
-        if size > len(self.data) - self.place:
-            raise Damaged("a list longer than the footer")
-        return size, header & 0xF
 
-    def skip(self, kind: int, depth: int = 0, in_list: bool = False) -> None:
-        if depth > _DEEPEST:
-            raise Damaged("structs nested too deeply")
-        if kind in (_TRUE, _FALSE):
-            self.forward(in_list)
-        elif kind == _BYTE:
-            self.forward(1)
-        elif kind in _INTEGERS:
-            self.varint()
-        elif kind == _DOUBLE:
-            self.forward(8)
-        elif kind == _BINARY:
-            self.forward(self.varint())
-        elif kind in (_LIST, _SET):
-            size, of = self.elements()
-            for _ in range(size):
-                self.skip(of, depth + 1, in_list=True)
-        elif kind == _MAP:
-            self._skip_map(depth)
-        elif kind == _STRUCT:
-            for _, of in self.fields():
-                self.skip(of, depth + 1)
+def read_map(file: ShardFile, place: FooterPlace, seen: Seen) -> FooterMap:
+    """`seen` is given all bytes from the footer to the end of the file, in their order."""
+    footer = _Pieces(file, place.start, place.stop, seen)
+    head = groups = None
+    number = 0
+    while True:
+        number, kind = footer.take(footer_loop.next_field, number)
+        if not kind:
+            break
+        if number == _ENCRYPTION:
+            raise encrypted(file.path)
+        if number != _ROW_GROUPS:
+            footer.take(footer_loop.skip_value, kind)
+        elif groups is not None:
+            raise Damaged("it has two lists of row groups")
         else:
-            raise Damaged(f"a value of unknown type {kind}")
-
-    def _skip_map(self, depth: int) -> None:
-        size = self.varint()
-        if size > len(self.data) - self.place:
-            raise Damaged("a map longer than the footer")
-        kinds = self.byte() if size else 0
-        for _ in range(size):
-            self.skip(kinds >> 4, depth + 1, in_list=True)
-            self.skip(kinds & 0xF, depth + 1, in_list=True)
-
-    def structs(self, kind: int) -> int:
-        """How many there are in the list of structs that comes next."""
-        size, of = self.elements() if kind == _LIST else (0, 0)
-        if kind != _LIST or (size and of != _STRUCT):
-            raise Damaged("not a list of structs where one is expected")
-        return size
+            head = place.start, footer.place
+            groups = _Groups(footer, kind)
+    if head is None or groups is None:
+        raise Damaged("it has no list of row groups")
+    stop = footer.place
+    footer.finish(file.size)
+    return FooterMap(head, (int(groups.starts[-1]), stop), groups.starts, groups.rows)
 
 
-def values_of_column(footer: bytes, leaf: int) -> tuple[int, ...]:
+def values_of_column(file: ShardFile, groups: FooterMap, leaf: int) -> Ints:
     """The number of values of the `leaf`th column in each row group."""
-    file = _Compact(footer)
-    found: list[int] = []
-    for _ in _structs_in(file, _ROW_GROUPS):
-        counts = [_values_of_chunk(file) for _ in _structs_in(file, _COLUMNS)]
-        if leaf >= len(counts):
-            raise Damaged("a row group without all of the columns")
-        found.append(counts[leaf])
-    if any(count < 0 for count in found):
-        raise Damaged("a negative number of values")
-    return tuple(found)
+    first, stop = int(groups.starts[0]), int(groups.starts[-1])
+    return _values(_Pieces(file, first, stop, lambda _: None), len(groups.rows), leaf)[2]
 
 
-def _structs_in(file: _Compact, wanted: int) -> Iterator[None]:
-    """For each struct of the list that is field `wanted` of the next struct; the caller reads it before the next."""
-    for number, kind in file.fields():
-        if number != wanted:
-            file.skip(kind)
-            continue
-        for _ in range(file.structs(kind)):
-            yield
+class _Pieces:
+    """The bytes [start, stop) of a file from front to back, a few at a time."""
+
+    def __init__(self, file: ShardFile, start: int, stop: int, seen: Seen) -> None:
+        self._file, self._seen = file, seen
+        self._next, self._stop = start, stop
+        self.data = np.empty(0, np.uint8)
+        self.at = 0
+        """The number of bytes of `data` that are done with."""
+
+    @property
+    def place(self) -> int:
+        """In the file."""
+        return self._next - len(self.data) + self.at
+
+    @property
+    def left(self) -> int:
+        return self._stop - self.place
+
+    def take(self, loop: Callable[..., tuple[int, ...]], *arguments: int) -> list[int]:
+        """The results of a loop that reads the next bytes. Its last result is the place where it stopped."""
+        while True:
+            *found, end = loop(self.data, self.at, *arguments)
+            if end >= 0:
+                self.at = end
+                return found
+            self.read_on(end)
+
+    def read_on(self, reason: int) -> None:
+        """After a loop has stopped for this reason: more bytes, if there are more and they can help."""
+        if reason != footer_loop.SHORT or self._next == self._stop:
+            raise Damaged(footer_loop.REASONS[reason])
+        kept = self.data[self.at :]
+        if len(kept) > _LARGEST_PART:
+            raise Damaged(f"a part of it has more than {_LARGEST_PART >> 20} MiB")
+        size = min(max(_PIECE_BYTES, len(kept)), self._stop - self._next)
+        data = np.empty(len(kept) + size, np.uint8)
+        data[: len(kept)] = kept
+        self._file.read_into(data[len(kept) :], self._next)
+        self._seen(data[len(kept) :])
+        self._next += size
+        self.data, self.at = data, 0
+
+    def finish(self, stop: int) -> None:
+        """Show the rest."""
+        while self._next < stop:
+            data = self._file.read(min(_PIECE_BYTES, stop - self._next), self._next)
+            self._seen(data)
+            self._next += len(data)
 
 
-def _values_of_chunk(file: _Compact) -> int:
-    values = None
-    for number, kind in file.fields():
-        if number != _META_DATA or kind != _STRUCT:
-            file.skip(kind)
-            continue
-        for inner, inner_kind in file.fields():
-            if inner == _NUM_VALUES and inner_kind == _I64:
-                values = file.integer()
-            else:
-                file.skip(inner_kind)
-    if values is None:
-        raise Damaged("a column without its number of values")
-    return values
+def _values(footer: _Pieces, count: int, leaf: int) -> tuple[Ints, Ints, Ints]:
+    """Of so many row groups: where each ends, its rows, and the number of values of a column (-1: of none)."""
+    found: list[tuple[Ints, Ints, Ints]] = [(np.empty(0, np.int64),) * 3]
+    while count:
+        ends, rows, values = (np.empty(min(count, _GROUPS_AT_ONCE), np.int64) for _ in range(3))
+        done, reason = footer_loop.row_groups(footer.data, footer.at, leaf, ends, rows, values)
+        if done:
+            found.append((ends[:done] + (footer.place - footer.at), rows[:done], values[:done]))
+            footer.at = int(ends[done - 1])
+        if reason:
+            footer.read_on(reason)
+        count -= done
+    ends, rows, values = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return ends, rows, values
+
+
+class _Groups:
+    """The list of row groups that comes next in a footer."""
+
+    def __init__(self, footer: _Pieces, kind: int) -> None:
+        (count,) = footer.take(footer_loop.list_of_structs, kind)
+        if count > footer.left:
+            raise Damaged("a list longer than the footer")
+        first = footer.place
+        ends, self.rows, _ = _values(footer, count, -1)
+        self.starts = np.concatenate([[first], ends]).astype(np.int64)

@@ -16,14 +16,18 @@ from streampgs.formats.arrow import ArrowFormat
 from streampgs.formats.format import Damaged, Fingerprint, Footer, OpenShard, ShardFile, ShardFormat, ShardPath
 from streampgs.formats.local import LocalFile, unreadable
 from streampgs.formats.parquet import ParquetFormat
+from streampgs.formats.parquet_footer import ENCRYPTED_MAGIC, encrypted
 from streampgs.formats.remote import RemoteShardFile
 from streampgs.stores.access import RemoteObject, looked_up
 
 FORMATS: dict[str, ShardFormat] = {one.name: one for one in (ArrowFormat(), ParquetFormat())}
 
-# Parsed footers that are kept: at most so many, and together about so many bytes, but always the last one.
-_MOST_FOOTERS, _MOST_FOOTER_BYTES = 256, 64 << 20
+_MOST_KEPT_BYTES = 64 << 20
+"""Of footers, but always the last one."""
+_ENTRY_BYTES = 2048
+"""Of a kept footer besides its own: paths, stamps and fingerprints; measured."""
 _LONGEST_MAGIC = 8
+_DIGESTED_BYTES = 1 << 20
 
 
 def suffixes() -> list[str]:
@@ -42,13 +46,19 @@ class _Known:
     format: ShardFormat
     footer: Footer
 
+    @property
+    def nbytes(self) -> int:
+        return _ENTRY_BYTES + self.footer.nbytes
+
 
 class _KnownFiles:
     """The files that were opened last. A file is known again as long as its stamp is the same."""
 
-    def __init__(self) -> None:
+    def __init__(self, most_bytes: int) -> None:
+        self._most_bytes = most_bytes
         self._files: OrderedDict[str, tuple[tuple[object, ...], _Known]] = OrderedDict()
         self._lock = threading.Lock()
+        self.nbytes = 0
 
     def find(self, file: ShardFile) -> _Known | None:
         name, stamp = str(file.path), file.stamp
@@ -63,17 +73,18 @@ class _KnownFiles:
         if file.stamp is None:
             return
         with self._lock:
-            self._files[str(file.path)] = file.stamp, known
-            self._files.move_to_end(str(file.path))
-            while len(self._files) > 1 and self._are_many():
-                self._files.popitem(last=False)
+            name = str(file.path)
+            self._drop(self._files.pop(name, None))
+            self._files[name] = file.stamp, known
+            self.nbytes += known.nbytes
+            while len(self._files) > 1 and self.nbytes > self._most_bytes:
+                self._drop(self._files.popitem(last=False)[1])
 
-    def _are_many(self) -> bool:
-        taken = sum(known.footer.nbytes for _, known in self._files.values())
-        return len(self._files) > _MOST_FOOTERS or taken > _MOST_FOOTER_BYTES
+    def _drop(self, entry: tuple[tuple[object, ...], _Known] | None) -> None:
+        self.nbytes -= 0 if entry is None else entry[1].nbytes
 
 
-_KNOWN = _KnownFiles()
+_KNOWN = _KnownFiles(_MOST_KEPT_BYTES)
 
 
 def open_shard(path: ShardPath, expected: Fingerprint | None = None) -> OpenShard:
@@ -85,6 +96,7 @@ def open_shard(path: ShardPath, expected: Fingerprint | None = None) -> OpenShar
         known = _known(file)
         if expected is not None and known.fingerprint != expected:
             raise _changed(path, known.fingerprint, expected)
+        file.known_as(lambda again: _present_fingerprint(again) == known.fingerprint)
         return known.format.open(file, known.footer, known.fingerprint)
     except BaseException as error:
         if file is not None:
@@ -99,7 +111,7 @@ def fingerprint_of(path: ShardPath) -> Fingerprint:
     try:
         with closing(LocalFile(path)) as file:
             found = _KNOWN.find(file)
-            return found.fingerprint if found is not None else _footer_of(file)[2]
+            return found.fingerprint if found is not None else _present_fingerprint(file)
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -119,20 +131,32 @@ def _known(file: ShardFile) -> _Known:
     found = _KNOWN.find(file)
     if found is not None:
         return found
-    shard_format, footer, fingerprint = _footer_of(file)
+    shard_format, digest = _format_of(file), hashlib.sha256()
+    place = shard_format.footer_place(file)
     try:
-        known = _Known(fingerprint, shard_format, shard_format.parse(footer))
-        _ = known.footer.schema.names  # pyarrow decodes them only now
+        footer = shard_format.read_footer(file, place, digest.update)
+        _ = footer.schema.names  # pyarrow decodes them only now
     except (Damaged, pa.ArrowException, UnicodeDecodeError, OSError) as error:
         raise DataError(f"shard '{file.path}': its footer cannot be read: {error}", "write the file again") from error
+    known = _Known(_fingerprint(file, digest), shard_format, footer)
     _KNOWN.keep(file, known)
     return known
 
 
-def _footer_of(file: ShardFile) -> tuple[ShardFormat, bytes, Fingerprint]:
-    shard_format = format_of(file.path, file.read(min(_LONGEST_MAGIC, file.size), 0))
-    footer = shard_format.read_footer(file)
-    return shard_format, footer, file.fingerprint(hashlib.sha256(footer).hexdigest()[:32])
+def _present_fingerprint(file: ShardFile) -> Fingerprint:
+    digest = hashlib.sha256()
+    start = _format_of(file).footer_place(file).start
+    for first in range(start, file.size, _DIGESTED_BYTES):
+        digest.update(file.read(min(_DIGESTED_BYTES, file.size - first), first))
+    return _fingerprint(file, digest)
+
+
+def _fingerprint(file: ShardFile, digest: hashlib._Hash) -> Fingerprint:
+    return file.fingerprint(digest.hexdigest()[:32])
+
+
+def _format_of(file: ShardFile) -> ShardFormat:
+    return format_of(file.path, file.read(min(_LONGEST_MAGIC, file.size), 0))
 
 
 def _changed(path: ShardPath, now: Fingerprint, expected: Fingerprint) -> DataChanged:
@@ -158,6 +182,8 @@ def format_of(path: ShardPath, head: bytes) -> ShardFormat:
             f"shard '{path}' is in the Feather V1 format",
             "rewrite it as Feather V2 (which is Arrow IPC) or Parquet",
         )
+    if head.startswith(ENCRYPTED_MAGIC):
+        raise encrypted(path)
     if not head:
         raise Unfinished(f"shard '{path}' is empty", "remove it, or let its writer finish")
     if len(head) < max(len(one.magic) for one in FORMATS.values()) or not any(head):

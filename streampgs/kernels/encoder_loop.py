@@ -62,6 +62,28 @@ def _longest(offsets):  # type: ignore[no-untyped-def]
     return longest
 
 
+@inlinable
+def _weighed(indices, values, first, end, weighting, rarity, rarity_base, normalised):  # type: ignore[no-untyped-def]
+    """Turn the signed counts of a row's entries [first, end) into values; returns the new end."""
+    squares = 0.0
+    for k in range(first, end):
+        count = float(abs(values[k]))
+        value = count
+        if count > 1.0 and weighting == BINARY:
+            value = 1.0
+        elif count > 1.0 and weighting == LOG_COUNTED:
+            value = 1.0 + np.log(count)
+        if rarity.size:
+            value *= rarity[np.int64(indices[k]) - rarity_base]
+        squares += value * value
+        values[k] = np.float32(value if values[k] > 0.0 else -value)
+    if normalised and squares > 0.0:
+        scale = 1.0 / np.sqrt(squares)
+        for k in range(first, end):
+            values[k] = np.float32(values[k] * scale)
+    return _without_zeros(indices, values, first, end)  # tokens whose signs cancelled out
+
+
 @compiled
 def bags(codes, offsets, weighting, rarity, rarity_base, normalised):  # type: ignore[no-untyped-def]
     """Rows of the tokens codes[offsets[r]:offsets[r + 1]]: equal ones are counted and weighted, multiplied by
@@ -86,25 +108,35 @@ def bags(codes, offsets, weighting, rarity, rarity_base, normalised):  # type: i
                 end += 1
             else:
                 values[entry] += sign
-        squares = 0.0
-        for k in range(first, end):
-            count = float(abs(values[k]))
-            value = count
-            if count > 1.0 and weighting == BINARY:
-                value = 1.0
-            elif count > 1.0 and weighting == LOG_COUNTED:
-                value = 1.0 + np.log(count)
-            if rarity.size:
-                value *= rarity[np.int64(indices[k]) - rarity_base]
-            squares += value * value
-            values[k] = np.float32(value if values[k] > 0.0 else -value)
-        if normalised and squares > 0.0:
-            scale = 1.0 / np.sqrt(squares)
-            for k in range(first, end):
-                values[k] = np.float32(values[k] * scale)
-        end = _without_zeros(indices, values, first, end)  # tokens whose signs cancelled out
+        end = _weighed(indices, values, first, end, weighting, rarity, rarity_base, normalised)
         out_offsets[r + 1] = end
     return out_offsets, indices[:end], values[:end]
+
+
+@compiled
+def tallied(codes, indices, counts, end, table):  # type: ignore[no-untyped-def]
+    """Count the tokens of a piece of a row, whose entries [0, end) have the tokens before. `table` has the entry of each
+    index, or -1; its size is a power of two and more than twice the number of entries. Returns the new end."""
+    for k in range(codes.size):
+        index = codes[k] & _INDEX
+        sign = np.float32(-1.0 if codes[k] & _SIGN else 1.0)
+        place = np.int64((np.uint64(index) * _SPREAD) >> np.uint64(32)) & (table.size - 1)
+        while table[place] >= 0 and indices[table[place]] != index:
+            place = (place + 1) & (table.size - 1)
+        if table[place] < 0:
+            table[place] = end
+            indices[end] = index
+            counts[end] = sign
+            end += 1
+        else:
+            counts[table[place]] += sign
+    return end
+
+
+@compiled
+def weighed(indices, counts, weighting, rarity, rarity_base, normalised):  # type: ignore[no-untyped-def]
+    """The values of a row of counted tokens, in place of the counts, as `bags` computes them; returns their number."""
+    return _weighed(indices, counts, 0, indices.size, weighting, rarity, rarity_base, normalised)
 
 
 @compiled

@@ -145,3 +145,51 @@ def character_grams(data, offsets, shortest, longest):  # type: ignore[no-untype
                     grams += 1
         row_grams[r + 1] = grams
     return text, starts[:grams], stops[:grams], row_grams
+
+
+@compiled
+def word_grams_from(starts, stops, first, shortest, longest):  # type: ignore[no-untyped-def]
+    """Spans of all runs of words of one text that end with the word `first` or a later one."""
+    most = (starts.size - first) * (longest + 1 - shortest)
+    gram_starts = np.empty(most, np.int32)
+    gram_stops = np.empty(most, np.int32)
+    end = 0
+    for last in range(first, starts.size):
+        for size in range(shortest, min(longest, last + 1) + 1):
+            gram_starts[end] = starts[last + 1 - size]
+            gram_stops[end] = stops[last]
+            end += 1
+    return gram_starts[:end], gram_stops[:end]
+
+
+@compiled
+def character_grams_from(text, place, shortest, longest):  # type: ignore[no-untyped-def]
+    """Spans of all runs of characters of one marked text in lower case that end behind byte `place`, where a character
+    begins."""
+    most = text.size * (longest + 1 - shortest)
+    starts = np.empty(most, np.int32)
+    stops = np.empty(most, np.int32)
+    grams = 0
+    for first in range(text.size):
+        if text[first] & 0xC0 == 0x80:  # inside a character
+            continue
+        characters, stop = 0, first
+        while characters < longest and stop < text.size:
+            stop += 1
+            while stop < text.size and text[stop] & 0xC0 == 0x80:
+                stop += 1
+            characters += 1
+            if characters >= shortest and stop > place:
+                starts[grams] = first
+                stops[grams] = stop
+                grams += 1
+    return starts[:grams], stops[:grams]
+
+
+@compiled
+def lowered(data):  # type: ignore[no-untyped-def]
+    """A copy with ASCII letters in lower case."""
+    text = np.empty(data.size, np.uint8)
+    for place in range(data.size):
+        text[place] = _lower(data[place])
+    return text

@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
+from streampgs.faults import exists
+from streampgs.globs import is_folder, matches, refuse_unreadable
 from streampgs.packing.kinds import FILE_KINDS, KINDS
 from streampgs.packing.source import COMPRESSIONS, Shape, Source, compression_of, first_bytes
 
@@ -51,18 +53,21 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
     """The files in the order of the sources, those of a folder or pattern by name; and the files that were left out."""
     inputs: list[Input] = []
     passed: list[Path] = []
+    out = Path(os.path.realpath(out))
     for source in sources:
         name, sets = _with_sets(source)
-        found = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+        found = [name] if exists(name) else matches(name)
         paths = [Path(os.path.abspath(match)) for match in found]
-        paths = [path for path in paths if out not in (path, *path.parents)]
         if not paths:
             raise DataError(
                 f"'{name}' does not exist" if not glob.has_magic(name) else f"nothing matches '{name}'",
-                "name files, folders, or quoted patterns, other than the output folder",
+                "name files, folders, or quoted patterns",
             )
+        paths = [path for path in paths if not Path(os.path.realpath(path)).is_relative_to(out)]
+        if not paths:
+            raise OptionError(f"'{name}' is the output folder, or in it", "name another folder for the shards")
         for path in paths:
-            if not path.is_dir():
+            if not is_folder(path):
                 inputs.append(Input(path, _checked(path, kind or _kind(path)), sets))
                 continue
             for file in _files_below(path, out):
@@ -79,7 +84,7 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
 
 def _with_sets(source: str) -> tuple[str, tuple[tuple[str, Value], ...]]:
     """'FILE::name=value,…': the file and the columns."""
-    match = None if os.path.exists(source) else _SETS.match(source)
+    match = None if exists(source) else _SETS.match(source)
     if match is None:
         return source, ()
     pairs = [part.partition("=") for part in match.group(2).split(",")]
@@ -100,10 +105,16 @@ def _value(text: str) -> Value:
 
 
 def _files_below(folder: Path, out: Path) -> list[Path]:
-    """All files except hidden ones, markers, and the output folder."""
-    found = []
-    for here, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not name.startswith((".", "_")) and Path(here) / name != out]
+    """All files except hidden ones, markers, and the output folder. Links are followed."""
+    found: list[Path] = []
+    seen: set[str] = set()
+    for here, folders, names in os.walk(folder, followlinks=True, onerror=refuse_unreadable):
+        real = os.path.realpath(here)
+        if real in seen or Path(real) == out:
+            folders.clear()
+            continue
+        seen.add(real)
+        folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
         found += [Path(here) / name for name in names if not name.startswith((".", "_"))]
     return sorted(found)
 

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import base64
-import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from streampgs.checks import Count, decode
+from streampgs.checks import Count, decode, parsed_json, refuse_other_format
 from streampgs.errors import DataError, OptionError
-from streampgs.files import new_file, sync_folder
+from streampgs.faults import exists, naming_faults, repeated
+from streampgs.files import explaining, new_file, read_whole, remove_leftovers, sync_folder
+from streampgs.formats.registry import is_shard_name
 from streampgs.packing.options import FORMATS
-from streampgs.packing.shards import Shard
+from streampgs.packing.shards import Shard, shard_name
 from streampgs.packing.shuffle import Run
+from streampgs.packing.source import SPILL
+from streampgs.table.locate_objects import is_ignored
 
 NAME = "_pack.json"
+QUERY = "_query.sql"
 RUNS = ".shuffle"
-_VERSION = 4
+FORMAT = 5
+_SHARD_NAME = re.compile(rf"part-\d{{5,}}\.({'|'.join(FORMATS)})")
+_MOST_BYTES = 64 << 20
 _SUM = "sha256"
 """Of all other fields of the file."""
 
@@ -46,13 +51,15 @@ class Journal:
     options: dict[str, Any]
     memory: int
     """With which a shuffle began: it decides the bounds of its batches."""
-    version: int = _VERSION
+    version: int = FORMAT
     schema: str | None = None
     """The schema of all rows, once it is known, as base64 of Arrow's own form."""
     read: list[ReadInput] = field(default_factory=list)
     runs: list[Run] = field(default_factory=list)
     """Of a shuffle, once all rows are in sorted runs."""
     shards: list[Shard] = field(default_factory=list)
+    replaced: list[str] = field(default_factory=list)
+    """Shards of an earlier pack, or of narrower types, which are removed before others are written."""
     done: bool = False
 
     @property
@@ -76,19 +83,26 @@ class Journal:
             total.update(input.skipped)
         return dict(total)
 
+    @property
+    def own_names(self) -> list[str]:
+        """The shards that are recorded here."""
+        return [*self.replaced, *(shard.name for shard in self.shards)]
+
     def start_over(self, schema: pa.Schema) -> None:
         self.settle(schema)
+        self.replaced = self.own_names
         self.read, self.runs, self.shards, self.done = [], [], [], False
 
     def save(self, out: Path) -> None:
         temporary = out / f".{NAME}.writing"
         record = asdict(self)
-        with open(new_file(temporary), "wb") as file:
-            file.write(json.dumps({_SUM: _sum_of(record), **record}, indent=1).encode())
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(temporary, out / NAME)
-        sync_folder(out)
+        with explaining(out / NAME):
+            with open(new_file(temporary), "wb") as file:
+                file.write(json.dumps({_SUM: _sum_of(record), **record}, indent=1).encode())
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(temporary, out / NAME)
+            sync_folder(out)
 
     def check_files(self, out: Path) -> None:
         """Refuse if a recorded file is missing or has another size."""
@@ -97,46 +111,56 @@ class Journal:
         sizes = {out / shard.name: shard.file_bytes for shard in self.shards}
         sizes |= {out / RUNS / run.name: run.file_bytes for run in self.runs}
         for file, wanted in sizes.items():
-            size = file.stat().st_size if file.is_file() else None
+            size = file.stat().st_size if exists(file) and file.is_file() else None
             if size != wanted:
                 found = "is missing" if size is None else f"has {size:,} bytes instead of {wanted:,}"
                 raise DataError(f"'{file}' {found}", "restore it, or start over with --overwrite")
 
     def remove_leftovers(self, out: Path) -> None:
-        """Remove the files of an interrupted pack that are not recorded."""
-        known = {shard.name for shard in self.shards}
-        for file in out.iterdir():
-            ours = file.name.startswith("part-") and file.suffix[1:] in FORMATS and file.name not in known
-            if ours or (file.name.startswith(".part-") and file.name.endswith(".writing")):
-                file.unlink()
-        if not self.runs:
-            shutil.rmtree(out / RUNS, ignore_errors=True)
+        """Remove what an interrupted pack has left, and the shards that are replaced; no other files."""
+        for name in self.replaced:
+            (out / name).unlink(missing_ok=True)
+        self.replaced = []
+        remove_leftovers(out, ".part-*.writing")
+        for folder in (SPILL, *(() if self.runs else (RUNS,))):
+            shutil.rmtree(out / folder, ignore_errors=True)
+
+    def foreign_shards(self, out: Path) -> list[str]:
+        """Files in the folder that would be read as shards, but are not of this pack."""
+        unrecorded = shard_name(len(self.shards), str(self.options.get("format")))  # by a process that was killed
+        own = {*self.own_names, *([] if self.done else [unrecorded])}
+        return sorted(file.name for file in out.iterdir() if _is_shard(file.name) and file.name not in own)
+
+
+def _is_shard(name: str) -> bool:
+    return is_shard_name(name) and not is_ignored(name)
+
+
+def shard_names_in(out: Path) -> list[str]:
+    return sorted(file.name for file in out.iterdir() if _SHARD_NAME.fullmatch(file.name))
 
 
 def load(out: Path) -> Journal | None:
+    path = out / NAME
     try:
-        text = (out / NAME).read_text()
-    except FileNotFoundError:
-        return None
-    except (OSError, UnicodeDecodeError) as error:
-        raise _unreadable(out, error) from error
-    try:
-        record = json.loads(text)
-        if record["version"] != _VERSION:
-            raise ValueError(f"it is of version {record['version']}")
+        with naming_faults(path):
+            text = repeated(lambda: read_whole(path, _MOST_BYTES))
+        record = parsed_json(text, _MOST_BYTES)
         if record.pop(_SUM) != _sum_of(record):
             raise ValueError("its SHA-256 does not match")
+        refuse_other_format(path, record["version"], FORMAT)
         journal = decode(Journal, record)
-        for name in [shard.name for shard in journal.shards] + [run.name for run in journal.runs]:
+        shards, runs = ([part.name for part in parts] for parts in (journal.shards, journal.runs))
+        for name in (*journal.replaced, *shards, *runs):
             if Path(name).name != name:
                 raise ValueError(f"'{name}' is not the name of a file in it")
         return journal
-    except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
-        raise _unreadable(out, error) from error
-
-
-def _unreadable(out: Path, error: Exception) -> DataError:
-    return DataError(f"'{out / NAME}' cannot be read: {error}", "start over with --overwrite, or name another folder")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise DataError(
+            f"'{path}' is damaged: {error}", "start over with --overwrite, or name another folder"
+        ) from error
 
 
 def _sum_of(record: dict[str, Any]) -> str:
@@ -161,17 +185,3 @@ def check_same(journal: Journal, inputs: list[dict[str, Any]], options: dict[str
     if before:
         raise OptionError(f"'{out}' was begun with '{next(iter(before))[0]}' as well", remedy)
     raise OptionError(f"'{out}' was begun with its inputs in another order", remedy)
-
-
-@contextmanager
-def locked(out: Path) -> Iterator[None]:
-    """Refuse a second pack into the folder at the same time."""
-    fd = os.open(out, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            raise OptionError(f"another process packs into '{out}'", "wait for it, or stop it") from error
-        yield
-    finally:
-        os.close(fd)

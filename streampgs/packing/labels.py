@@ -11,8 +11,10 @@ from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
+from streampgs.files import native_path, reading
 from streampgs.packing.options import PackOptions
 from streampgs.packing.readers import matrix
+from streampgs.packing.readers.numpy_files import damage_named
 from streampgs.packing.source import Shape, Source, first_bytes
 
 
@@ -32,8 +34,9 @@ class Labels:
 
     def _open_npy(self) -> None:
         try:
-            mapped: Any = np.load(self._path, mmap_mode="r")
-        except (ValueError, EOFError) as error:
+            with damage_named(self._path), native_path(self._path) as path:
+                mapped: Any = np.load(path, mmap_mode="r")
+        except ValueError as error:
             raise DataError(f"'{self._path}' cannot be read: {error}", "save a plain array of numbers") from error
         if mapped.ndim != 1 or mapped.dtype.kind not in "biuf":
             raise DataError(
@@ -63,7 +66,8 @@ class Labels:
             return pa.array(self._numbers[first : first + rows])
         # Not by the mapping: if the file were shortened meanwhile, the process would be killed.
         offset = self._offset + first * self._dtype.itemsize
-        part = np.fromfile(self._path, self._dtype, rows, offset=offset)
+        with reading(self._path) as file:
+            part = np.fromfile(file, self._dtype, rows, offset=offset)
         if len(part) != rows:
             raise DataError(f"'{self._path}' ends before label {first + rows:,}", "it was shortened; restore it")
         return pa.array(part.astype(part.dtype.newbyteorder("=")))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,22 +18,25 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
+from streampgs.faults import exists
+from streampgs.files import make_folder, read_whole, sole_writer, writing
+from streampgs.globs import is_folder
 from streampgs.option_fields import build
 from streampgs.packing import journal as journals
 from streampgs.packing.inputs import Input, Value, find_inputs
-from streampgs.packing.journal import RUNS, Journal, ReadInput
+from streampgs.packing.journal import QUERY, RUNS, Journal, ReadInput
 from streampgs.packing.labels import Labels
 from streampgs.packing.options import PackOptions
+from streampgs.packing.readers.sql import LONGEST_QUERY
 from streampgs.packing.schemas import conformed, joined_schema
 from streampgs.packing.shards import written
 from streampgs.packing.shuffle import merged, share_of, write_runs
 from streampgs.packing.source import Shape, Source, ahead
+from streampgs.printable import without_secrets
 from streampgs.run.memory import peak_rss_bytes
 from streampgs.run.report import StopRequest
 
 __all__ = ["PackReport", "PackStatus", "pack"]
-
-_QUERY = "_query.sql"
 
 
 @dataclass(frozen=True)
@@ -98,40 +101,60 @@ def pack(
     elif chosen.get("kind") == "sql":
         raise OptionError("--from sql without a query", "give it with --sql QUERY")
     (options,) = build("pack", chosen, PackOptions)
-    if target.exists() and not target.is_dir():
+    for name, text in (("--sql", sql), ("--labels", str(options.labels))):
+        if text is not None and without_secrets(text) != text:
+            raise OptionError(
+                f"{name} has an address with a password or a query, and it is recorded in the output",
+                "give credentials in the environment, or fetch the file first",
+            )
+    if exists(target) and not is_folder(target):
         raise OptionError(f"'{target}' is a file", "name a new or empty folder")
+    found: list[Input] = []
     passed: list[Path] = []
-    if sql is not None:
-        _make_ready(target, overwrite)
-        found = [Input(_kept_query(sql, target, overwrite), "sql")]
-    else:
+    if sql is None:
         sources = [str(inputs)] if isinstance(inputs, str | Path) else [str(source) for source in inputs]
         found, passed = find_inputs(sources, target, options.kind)
-        _make_ready(target, overwrite)
     note, progress = on_note or (lambda _: None), on_progress or (lambda _: None)
     if passed:
         more = f" and {len(passed) - 1:,} more" if len(passed) > 1 else ""
         note(f"left out, because the name tells no kind: '{passed[0]}'{more}; --from includes all files")
-    with journals.locked(target):
+    make_folder(target)
+    with sole_writer(target):
+        _refuse_other_files(target, overwrite)
+        if sql is not None:
+            found = [Input(_kept_query(sql, target, overwrite), "sql")]
         journal = _open_journal(target, found, options, overwrite)
         return _Packing(found, target, options, journal, progress, note, stop or StopRequest()).run()
 
 
 def _kept_query(sql: str, out: Path, overwrite: bool) -> Path:
     """The query as a file next to the shards; the same query keeps its file and time stamp."""
-    path = out / _QUERY
-    if path.exists() and path.read_text() == sql:
-        return path
+    path = out / QUERY
+    query = _utf8(sql)
+    with suppress(OSError, ValueError):
+        if not path.is_symlink() and read_whole(path, LONGEST_QUERY) == query:
+            return path
     if (out / journals.NAME).exists() and not overwrite:
         raise OptionError(f"'{out}' was packed by another command", "add --overwrite, or name another folder")
-    path.write_text(sql)
+    with writing(path, replace=True) as file:
+        file.write(query)
     return path
 
 
-def _make_ready(out: Path, overwrite: bool) -> None:
-    out.mkdir(parents=True, exist_ok=True)
+def _utf8(sql: str) -> bytes:
+    query = sql.encode(errors="surrogateescape")
+    try:
+        query.decode()
+    except UnicodeDecodeError:
+        raise OptionError("--sql is not UTF-8", "give files other names, which the query can hold") from None
+    if len(query) > LONGEST_QUERY:
+        raise OptionError(f"--sql has {len(query):,} bytes", f"write a query of at most {LONGEST_QUERY:,}")
+    return query
+
+
+def _refuse_other_files(out: Path, overwrite: bool) -> None:
     if not (out / journals.NAME).exists():
-        held = next((file for file in out.iterdir() if not file.name.startswith(".") and file.name != _QUERY), None)
+        held = next((file for file in out.iterdir() if not file.name.startswith(".") and file.name != QUERY), None)
         if held is not None:
             raise OptionError(
                 f"the folder '{out}' holds '{held.name}' and is not the output of an earlier pack",
@@ -142,14 +165,24 @@ def _make_ready(out: Path, overwrite: bool) -> None:
 def _open_journal(out: Path, inputs: list[Input], options: PackOptions, overwrite: bool) -> Journal:
     facts = [input.to_json() for input in inputs]
     if options.labels is not None:
-        facts.append(Input(Path(options.labels), "labels").to_json() if os.path.exists(options.labels) else {})
+        facts.append(Input(Path(options.labels), "labels").to_json() if exists(options.labels) else {})
     journal = None if overwrite else journals.load(out)
     if journal is not None and (journal.shards or journal.runs):
         journals.check_same(journal, facts, options.to_json(), out)
         return journal
-    journal = Journal(facts, options.to_json(), options.memory)
+    replaced = _shards_to_replace(out) if overwrite else journal.replaced if journal is not None else []
+    journal = Journal(facts, options.to_json(), options.memory, replaced=replaced)
     journal.save(out)
     return journal
+
+
+def _shards_to_replace(out: Path) -> list[str]:
+    """The shards of an earlier pack; all with such names if its record cannot be read."""
+    try:
+        journal = journals.load(out)
+    except DataError:
+        return journals.shard_names_in(out)
+    return [] if journal is None else journal.own_names
 
 
 @dataclass
@@ -175,6 +208,9 @@ class _Packing:
         journal, out = self.journal, self.out
         journal.check_files(out)
         journal.remove_leftovers(out)
+        foreign = journal.foreign_shards(out)
+        if foreign:
+            self.note(f"'{out / foreign[0]}' is not of this pack; training on '{out}' would use it")
         if journal.done:
             return self._report("done", nothing_to_do=True)
         try:
@@ -206,12 +242,14 @@ class _Packing:
             source, start = Source(input.path, self.options), before
             self._reading = sum(self._sizes[:number]), source
             for batch in input.batches(source, self._shape):
+                if before == start:
+                    self._refuse_other_columns(batch.schema.names, input)
                 batch = self._with_columns(batch, input, before)
                 self._include(batch.schema, input, surveying or before == 0)
                 skipped = min(max(0, first_row - before), batch.num_rows)
                 before += batch.num_rows
                 if not surveying:
-                    batch = conformed(batch, self._shape.schema).slice(skipped)
+                    batch = conformed(batch, self._shape.schema, f"'{input.path}'").slice(skipped)
                 yield batch
             self._check_unchanged(number)
             if known is None and not surveying:
@@ -229,6 +267,15 @@ class _Packing:
                 )
             batch = batch.append_column(name, column)
         return batch
+
+    def _refuse_other_columns(self, names: list[str], input: Input) -> None:
+        """A file whose first row is taken for the names of its columns has none of the others' columns."""
+        known = set(self._shape.schema.names) - {"label", *(name for name, _ in input.sets)}
+        if known and names and not known & set(names) and not {"label", "indices", "features"} & {*names, *known}:
+            raise DataError(
+                f"'{input.path}' has none of the columns of the files before, but {', '.join(names[:6])}",
+                "name its columns with --names A,B,… and --no-header if its first line is a row; or pack it separately",
+            )
 
     def _include(self, schema: pa.Schema, input: Input, grow: bool) -> None:
         known = self._shape.schema

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import filecmp
 import os
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streampgs.checks import Count
-from streampgs.errors import DataError
-from streampgs.files import new_file, refuse_unless_empty, sync_folder
+from streampgs.errors import DataError, OptionError
+from streampgs.files import (
+    explaining,
+    make_folder,
+    new_file,
+    publish_new,
+    refuse_unless_empty,
+    sole_writer,
+    sync_folder,
+)
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES
 from streampgs.packing.schemas import plain_batch, plain_schema
 
@@ -28,6 +37,15 @@ class Shard:
     file_bytes: Count
 
 
+def shard_name(number: int, format: str) -> str:
+    return f"part-{number:05d}.{format}"
+
+
+def _are_equal(one: Path, other: Path) -> bool:
+    """Whether both are files of the same bytes."""
+    return other.is_file() and not other.is_symlink() and filecmp.cmp(one, other, shallow=False)
+
+
 class _OpenShard:
     """A shard that is being written under a hidden name."""
 
@@ -37,8 +55,10 @@ class _OpenShard:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self.rows = self.bytes = 0
-        self._file = open(new_file(self._hidden), "wb")  # noqa: SIM115 -- closed by seal and abandon
-        self._writer = _new_writer(self._file, schema, format)
+        with explaining(self._path):
+            self._file = open(new_file(self._hidden), "wb")  # noqa: SIM115 -- closed by seal and abandon
+            self._writer = _new_writer(self._file, schema, format)
+        self._is_whole = False
 
     def add(self, batch: pa.RecordBatch) -> None:
         size = batch.nbytes
@@ -56,7 +76,8 @@ class _OpenShard:
         rows = max(1, int(self._block_bytes * joined.num_rows / max(1, self._waiting_bytes)))
         start = 0
         while start < joined.num_rows and (not keep_rest or start + rows <= joined.num_rows):
-            self._writer.write_batch(joined.slice(start, rows))
+            with explaining(self._path):
+                self._writer.write_batch(joined.slice(start, rows))
             start += rows
         rest = joined.slice(start)
         self._waiting = [rest] if rest.num_rows else []
@@ -64,23 +85,34 @@ class _OpenShard:
 
     def seal(self) -> Shard:
         self._write_blocks(keep_rest=False)
-        self._writer.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        shard = Shard(self._path.name, self.rows, self._file.tell())
-        os.replace(self._hidden, self._path)
-        self._file.close()
-        sync_folder(self._path.parent)
+        with explaining(self._path):
+            self._writer.close()
+            self._is_whole = True  # closing the writer again would write to a file that may have its name by then
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            shard = Shard(self._path.name, self.rows, self._file.tell())
+            if not publish_new(self._hidden, self._path) and not _are_equal(self._hidden, self._path):
+                raise OptionError(
+                    f"'{self._path}' exists already, and is not of this pack",
+                    "move it to another folder, or remove it if an interrupted pack has left it; then give the same "
+                    "command again",
+                )
+            self._hidden.unlink(missing_ok=True)
+            self._file.close()
+            sync_folder(self._path.parent)
         return shard
 
     def abandon(self) -> None:
         with suppress(OSError, ValueError, pa.ArrowException):
-            self._writer.close()
-        self._file.close()
-        self._hidden.unlink(missing_ok=True)
+            if not self._is_whole:
+                self._writer.close()
+        with suppress(OSError):  # the first error matters more; the next pack removes the file
+            self._file.close()
+        with suppress(OSError):
+            self._hidden.unlink(missing_ok=True)
 
 
-def _new_writer(file: Any, schema: pa.Schema, format: str) -> Any:
+def _new_writer(file: BinaryIO, schema: pa.Schema, format: str) -> Any:
     if format == "arrow":
         return pa.ipc.new_file(file, schema)
     # Numbers hardly repeat; words do.
@@ -104,7 +136,7 @@ def written(
             start = 0
             while start < batch.num_rows:
                 if shard is None:
-                    shard = _OpenShard(out, f"part-{number:05d}.{format}", batch.schema, format, block_bytes)
+                    shard = _OpenShard(out, shard_name(number, format), batch.schema, format, block_bytes)
                 rest = batch.slice(start)
                 if rows_per_shard is None:
                     taken = int((DEFAULT_SHARD_BYTES - shard.bytes) * rest.num_rows / max(1, rest.nbytes)) + 1
@@ -135,8 +167,10 @@ def write_shards(
     """Write record batches of one schema into the folder `out`, which must be absent or empty."""
     out = Path(out)
     refuse_unless_empty(out)
-    out.mkdir(parents=True, exist_ok=True)
-    return list(written(_of_one_schema(batches), out, format, rows_per_shard, block_bytes))
+    make_folder(out)
+    with sole_writer(out):
+        refuse_unless_empty(out)
+        return list(written(_of_one_schema(batches), out, format, rows_per_shard, block_bytes))
 
 
 def _of_one_schema(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -281,6 +281,6 @@ class BlockFinder:
                 yield Block(group, first, min(first + group.slice_rows, group.rows), None, self._in_place(group))
             return
         first = 0
-        for rows in group.slices():
+        for rows in group.pieces():
             yield Block(group, first, first + rows.num_rows, None, DecodedRows(rows))
             first += rows.num_rows

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,8 +16,8 @@ from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
-from streampgs.encoding.learning import read_bytes
 from streampgs.encoding.rows import RowBlock, joined
+from streampgs.encoding.sizes import parts
 from streampgs.errors import DataError
 from streampgs.expressions.rows import selected
 from streampgs.formats.format import OpenShard
@@ -33,7 +33,7 @@ _BATCH_BYTES = 1 << 20
 DECODER_NAME = "streampgs-decoder"
 # With hundreds of columns there are many calls.
 _ENCODED_BATCH_BYTES = 1 << 25
-_MUCH_LONGER = 4
+_SLICE_BYTES = 1 << 24
 _LONG_ROW = 1 << 16
 _READ_AGAIN_ROWS = 1 << 12
 _MOST_ENCODED_ROWS = 1 << 14
@@ -83,42 +83,44 @@ class Group:
         return self.shard.group_entries[self.in_file]
 
     def slices(self) -> Iterator[RowBlock]:
-        """The rows, decoded. A slice is valid until the next is asked for."""
-        return decoded_slices(self.shard, self.in_file, self.slice_rows, self.columns)
+        """The rows, decoded, in slices of exactly `slice_rows` but for the last. A slice is valid until the next is asked
+        for."""
+        return _evened(self._encoded(self.slice_rows), self.slice_rows, self.slice_rows)
 
     def blocks(self) -> Iterator[RowBlock]:
         """The same rows, several slices at a time."""
         slice_bytes = self.slice_rows * (8 * self.entries + 24 * self.rows) // max(1, self.rows)
         block_bytes = _BATCH_BYTES if self.shard.layout.encoding is None else _ENCODED_BATCH_BYTES
-        slices = max(1, block_bytes // max(1, slice_bytes))
-        return decoded_slices(self.shard, self.in_file, slices * self.slice_rows, self.columns)
+        rows = self.slice_rows * max(1, block_bytes // max(1, slice_bytes))
+        return _evened(self._encoded(rows), self.slice_rows, rows)
+
+    def pieces(self) -> Iterator[RowBlock]:
+        """The same rows. A slice of very long rows comes in several pieces."""
+        return _evened(self._encoded(self.slice_rows), self.slice_rows, self.slice_rows, _ENCODED_BATCH_BYTES)
+
+    def _encoded(self, most_rows: int) -> Iterator[RowBlock]:
+        """Blocks of bounded size. A block is valid until the next is asked for."""
+        encoding = self.columns.encoding
+        if isinstance(encoding, Encoding):
+            return _encoded(self.shard, self.in_file, most_rows, self.slice_rows, self.columns, encoding)
+        return _ready(self.shard, self.in_file, most_rows, self.columns)
 
 
-def decoded_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[RowBlock]:
-    """A group of a decoded shard, in slices of exactly `slice_rows` rows but for the last. A slice is valid until the
-    next is asked for."""
-    if not isinstance(columns.encoding, Encoding):
-        first = 0
-        for batch in raw_slices(shard, group, slice_rows, columns):
-            with _naming_rows(shard, group, first):
-                yield rows_of_table(dict(zip(batch.schema.names, batch.columns, strict=True)), columns)
-            first += batch.num_rows
-        return
-    encoding = _as_catalogued(columns.encoding, shard)
-    columns = replace(columns, encoding=encoding)
-    at_once = max(1, int(min(_ENCODED_BATCH_BYTES / encoding.work_bytes_per_row, _MOST_ENCODED_ROWS)))
-    if at_once >= slice_rows:
-        for block in _encoded(shard, group, at_once // slice_rows * slice_rows, columns, encoding, reusing=True):
-            for start in range(0, block.num_rows, slice_rows):
-                yield block.slice(start, slice_rows)
-    else:
-        yield from _evened(_encoded(shard, group, at_once, columns, encoding, reusing=False), slice_rows, joined)
+def _ready(shard: Shard, group: int, rows: int, columns: Columns) -> Iterator[RowBlock]:
+    """Of rows that are lists of features."""
+    first = 0
+    for batch in raw_slices(shard, group, rows, columns):
+        with _naming_rows(shard, group, first):
+            yield rows_of_table(dict(zip(batch.schema.names, batch.columns, strict=True)), columns)
+        first += batch.num_rows
 
 
 @contextmanager
 def _naming_rows(shard: Shard, group: int, first: int) -> Iterator[None]:
     try:
         yield
+    except MemoryError:
+        raise
     except pa.ArrowException as fault:
         raise DataError(
             f"shard '{shard.path}', {shard.group_name} {group}, rows from {first} on: {fault}",
@@ -135,22 +137,20 @@ def _as_catalogued(encoding: Encoding, shard: Shard) -> Encoding:
 
 
 def _encoded(
-    shard: Shard, group: int, rows: int, columns: Columns, encoding: Encoding, reusing: bool
+    shard: Shard, group: int, most_rows: int, slice_rows: int, columns: Columns, encoding: Encoding
 ) -> Iterator[RowBlock]:
-    """Blocks of so many rows; rows that are much longer than in the sample are encoded a few at a time."""
-    encoder = Encoder(encoding, reusing)
-    longest = max(_ENCODED_BATCH_BYTES, _MUCH_LONGER * rows * encoding.bytes_per_row)
-    first = 0
-    for batch in _one_ahead(raw_slices(shard, group, rows, columns)):
-        parts = math.ceil(read_bytes(columns_of_batch(batch, shard)) / longest)
-        with _naming_rows(shard, group, first):
-            if parts <= 1:
-                yield _encoded_batch(encoder, batch, shard, columns)
-            else:
-                lasting, size = Encoder(encoding), -(-batch.num_rows // parts)
-                cuts = (batch.slice(start, size) for start in range(0, batch.num_rows, size))
-                yield joined([_encoded_batch(lasting, cut, shard, columns) for cut in cuts])
-        first += batch.num_rows
+    """A batch is encoded in parts if its rows are longer than in the sample."""
+    encoding = _as_catalogued(encoding, shard)
+    columns = replace(columns, encoding=encoding)
+    at_once = max(1, int(min(_ENCODED_BATCH_BYTES / encoding.work_bytes_per_row, _MOST_ENCODED_ROWS)))
+    if at_once >= slice_rows:
+        at_once = at_once // slice_rows * slice_rows
+    encoder, coded, work, first = Encoder(encoding, reusing=True), _categories(columns), encoding.work, 0
+    for batch in _one_ahead(raw_slices(shard, group, at_once, columns)):
+        for part, _ in parts(batch, _ENCODED_BATCH_BYTES, coded, work):
+            with _naming_rows(shard, group, first):
+                yield _encoded_batch(encoder, part, shard, columns)
+            first += part.num_rows
 
 
 def _encoded_batch(encoder: Encoder, batch: pa.RecordBatch, shard: Shard, columns: Columns) -> RowBlock:
@@ -174,8 +174,8 @@ def columns_of_batch(batch: pa.RecordBatch, shard: Shard) -> dict[str, pa.Array]
 
 
 def raw_slices(shard: Shard, group: int, slice_rows: int, columns: Columns) -> Iterator[pa.RecordBatch]:
-    """A group in slices of exactly `slice_rows` rows but for the last, with the columns as the file has them and the labels
-    that are expressions. Rows that do not fulfil the condition are left out."""
+    """A group in slices of `slice_rows` rows, with the columns as the file has them and the labels that are expressions.
+    The last slice is shorter, and so are slices of very long rows. Rows that do not fulfil the condition are left out."""
     if not columns.expressions:
         return _slices_of_file(shard, group, slice_rows, columns)
     return _selected_slices(shard, group, slice_rows, columns)
@@ -185,9 +185,10 @@ def _slices_of_file(shard: Shard, group: int, slice_rows: int, columns: Columns)
     """All rows of the group."""
     rows, expected = 0, (shard.file_rows or shard.group_rows)[group]
     constants = {constant.name for constant in shard.layout.partitions}  # the file has no such columns
+    coded = _categories(columns) - constants
     with opened(shard) as file:
-        batches = file.decode(group, slice_rows, shard.layout.columns, _categories(columns) - constants)
-        for batch in _evened(batches, slice_rows, _concatenated):
+        batches = file.decode(group, slice_rows, shard.layout.columns, coded)
+        for batch in _gathered(batches, slice_rows, coded):
             rows += batch.num_rows
             if rows > expected:
                 break
@@ -205,7 +206,7 @@ def _selected_slices(shard: Shard, group: int, slice_rows: int, columns: Columns
     if not expected:  # statistics may have shown it
         return
     whole = _slices_of_file(shard, group, slice_rows, columns)
-    for batch in _evened((_selected(batch, shard, columns) for batch in whole), slice_rows, _concatenated):
+    for batch in _gathered((_selected(batch, shard, columns) for batch in whole), slice_rows, _categories(columns)):
         rows += batch.num_rows
         yield batch
     if shard.file_rows and rows != expected:
@@ -250,25 +251,49 @@ def _categories(columns: Columns) -> frozenset[str]:
     return frozenset(column.name for column in columns.encoding.all_columns if kind_of(column).reads_dictionaries)
 
 
-_Batch = TypeVar("_Batch", pa.RecordBatch, RowBlock)
-
-
-def _evened(batches: Iterator[_Batch], slice_rows: int, join: Callable[[list[_Batch]], _Batch]) -> Iterator[_Batch]:
-    """The same rows, cut after every `slice_rows` of them: decoders may cut a batch short."""
-    waiting: list[_Batch] = []
-    count = 0
+def _gathered(batches: Iterator[pa.RecordBatch], slice_rows: int, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
+    """The same rows, cut after every `slice_rows` of them, as decoders may cut a batch short; earlier where they have more
+    than _SLICE_BYTES."""
+    waiting: list[pa.RecordBatch] = []
+    count, size = 0, 0.0
     for batch in batches:
-        while batch.num_rows:
-            part = batch.slice(0, slice_rows - count)
-            batch = batch.slice(part.num_rows)
-            waiting.append(part)
-            count += part.num_rows
-            if count == slice_rows:
-                yield join(waiting)
+        for part, part_bytes in parts(batch, _SLICE_BYTES, coded):
+            row_bytes = part_bytes / max(1, part.num_rows)
+            if waiting and size + part_bytes > _SLICE_BYTES:
+                yield _concatenated(waiting)
+                waiting, count, size = [], 0, 0.0
+            while part.num_rows:
+                taken = part.slice(0, slice_rows - count)
+                part = part.slice(taken.num_rows)
+                waiting.append(taken)
+                count, size = count + taken.num_rows, size + row_bytes * taken.num_rows
+                if count == slice_rows:
+                    yield _concatenated(waiting)
+                    waiting, count, size = [], 0, 0.0
+    if waiting:
+        yield _concatenated(waiting)
+
+
+def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
+
+
+def _evened(blocks: Iterator[RowBlock], unit: int, most_rows: int, most_bytes: float = math.inf) -> Iterator[RowBlock]:
+    """The same rows, a multiple of `unit` rows at a time but for the last, and at most `most_rows`; fewer of rows that
+    have more than `most_bytes`. What is left of a block is copied, because a block is valid until the next is asked for."""
+    waiting: list[RowBlock] = []
+    count = 0
+    for block in blocks:
+        while count + block.num_rows >= unit:
+            rows = min(most_rows, (count + block.num_rows) // unit * unit)
+            yield joined([*waiting, block.slice(0, rows - count)])
+            block = block.slice(rows - count)
+            waiting, count = [], 0
+        if block.num_rows:
+            waiting.append(block.lasting())
+            count += block.num_rows
+            if sum(one.nbytes for one in waiting) > most_bytes:
+                yield joined(waiting)
                 waiting, count = [], 0
     if waiting:
-        yield join(waiting)
-
-
-def _concatenated(parts: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return parts[0] if len(parts) == 1 else pa.concat_batches(parts)
+        yield joined(waiting)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 
@@ -36,8 +35,7 @@ def copies_of(catalog: Catalog, cache: str | None, limit_bytes: int | None) -> C
     if cache is None or not catalog.remote:
         return None
     if limit_bytes is None:
-        Path(cache).mkdir(parents=True, exist_ok=True)
-        return Copies(copies_folder(cache), shutil.disk_usage(cache).free // 2, catalog.remote)
+        return Copies.on_half_the_disk(copies_folder(cache), catalog.remote)
     decoded = sum(decoded_bytes(shard) for shard in catalog.shards if shard.cached)
     return Copies(copies_folder(cache), max(0, limit_bytes - decoded), catalog.remote)
 

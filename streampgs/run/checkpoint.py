@@ -7,7 +7,9 @@ record in its metadata holds the values of each section, and the type and shape 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,11 +19,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.checks import require, understanding
-from streampgs.errors import RunError
-from streampgs.run.seal import FORMAT, SealBroken, read_sealed, refuse_other_format, write_sealed
+from streampgs.errors import RunError, Unreadable
+from streampgs.faults import names_in
+from streampgs.run.seal import SealBroken, read_sealed, write_sealed
 from streampgs.stage import Bundle, Stage
 
 _KEPT = 3
+_NAME = re.compile(r"checkpoint-([0-9]{15}|[1-9][0-9]{15,})\.arrows")
+_PREFIX = "checkpoint-"
 _PART_BYTES = 1 << 20
 _TYPES = ("<f8", "<f4", "<i8", "<i4", "<u8", "<u4", "|u1", "|i1")
 _SCHEMA = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)])
@@ -41,33 +46,46 @@ class Checkpoint:
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """Oldest first."""
-    return sorted(folder.glob("checkpoint-*.arrows"))
+    """Oldest first. Other files may have similar names: copies, and what editors leave behind."""
+    return sorted((folder / name for name in names_in(folder) if _NAME.fullmatch(name)), key=_rows_in_name)
+
+
+def lookalikes_in(folder: Path) -> list[str]:
+    """The names of files that are no checkpoints, but might be taken for some."""
+    return [name for name in names_in(folder) if name.startswith(_PREFIX) and not _NAME.fullmatch(name)]
+
+
+def _rows_in_name(path: Path) -> int:
+    return int(path.name[len(_PREFIX) : -len(path.suffix)])
 
 
 def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int) -> Path:
-    path = folder / f"checkpoint-{rows:015d}.arrows"
+    path = folder / f"{_PREFIX}{rows:015d}.arrows"
     record = {name: {"values": bundle.values, "arrays": _types_of(bundle)} for name, bundle in sections.items()}
-    write_sealed(path, _batches(sections), _SCHEMA, {"format": FORMAT, "sections": record})
+    write_sealed(path, _batches(sections), _SCHEMA, {"rows": rows, "sections": record})
     # A file named after more rows is damaged, otherwise training would have continued from it: it does not count.
-    until_now = [old for old in checkpoints_in(folder) if old.name <= path.name]
+    until_now = [old for old in checkpoints_in(folder) if _rows_in_name(old) <= rows]
     for old in until_now[:-_KEPT]:
-        old.unlink(missing_ok=True)
+        with suppress(OSError):  # the new one is on disk; the next one removes what is left
+            old.unlink()
     return path
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest undamaged one; None if there is none at all. If all are damaged, an error."""
-    damaged: list[tuple[Path, str]] = []
-    for path in reversed(checkpoints_in(folder)):
-        try:
-            table, record = read_sealed(path)
-        except (SealBroken, OSError, pa.ArrowInvalid) as error:
-            damaged.append((path, str(error)))
-            continue
-        refuse_other_format(path, record)
-        with understanding(path):
-            return Checkpoint(_sections(record["sections"], table), path, damaged)
+    """The newest undamaged one; None if there is none at all. If all are damaged, an error.
+
+    One that cannot be read for another reason is an error as well: the model must not depend on passing faults.
+    """
+    paths = checkpoints_in(folder)
+    while True:
+        damaged: list[tuple[Path, str]] = []
+        for path in reversed(paths):
+            found = _sound(path, damaged)
+            if found is not None:
+                return found
+        before, paths = paths, checkpoints_in(folder)
+        if paths == before:  # else a trainer has written new ones and removed the old ones meanwhile
+            break
     if damaged:
         listed = "; ".join(f"{path.name}: {why}" for path, why in damaged)
         raise RunError(
@@ -75,6 +93,23 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
             "restore one from a copy, or start a new run",
         )
     return None
+
+
+def _sound(path: Path, damaged: list[tuple[Path, str]]) -> Checkpoint | None:
+    """The checkpoint in this file; None if it is damaged, which is noted."""
+    try:
+        table, record = read_sealed(path)
+    except Unreadable as error:
+        error.say(error.found, f"{error.remedy}; to use the checkpoint before it, move this one to another folder")
+        raise
+    except (SealBroken, FileNotFoundError) as error:
+        damaged.append((path, str(error)))
+        return None
+    if record.get("rows") != _rows_in_name(path):
+        damaged.append((path, f"its name is wrong: it was written after {record.get('rows')!r:.20} rows"))
+        return None
+    with understanding(path):
+        return Checkpoint(_sections(record["sections"], table), path, damaged)
 
 
 def _arrays_of(bundle: Bundle) -> dict[str, list[NDArray[Any]]]:

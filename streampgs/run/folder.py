@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -16,13 +17,14 @@ import pyarrow as pa
 from streampgs.checks import decode, require, understanding
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import RunError
-from streampgs.files import append_line
+from streampgs.faults import exists, names_in, remedy
+from streampgs.files import append_line, make_folder, sync_folder
 from streampgs.run import checkpoint as checkpoints
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.history import append_event, read_events
 from streampgs.run.lock import UNFINISHED
 from streampgs.run.record import RunRecord
-from streampgs.run.seal import FORMAT, SealBroken, read_sealed, refuse_other_format, write_sealed
+from streampgs.run.seal import SealBroken, read_sealed, write_sealed
 from streampgs.run.validate import check_catalog, check_columns
 from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
@@ -47,12 +49,12 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        return self._record_path.exists()
+        return exists(self._record_path)
 
     @property
     def was_started(self) -> bool:
         """Whether a trainer has ever locked it: then its contents are ours."""
-        return (self.path / "lock").exists()
+        return exists(self.path / "lock")
 
     @property
     def data(self) -> Path:
@@ -64,7 +66,7 @@ class RunFolder:
         return self.path / "metrics.jsonl"
 
     @property
-    def _history_path(self) -> Path:
+    def history(self) -> Path:
         return self.path / "history.jsonl"
 
     @property
@@ -78,23 +80,22 @@ class RunFolder:
     def refuse_if_taken(self) -> None:
         """A new run needs its own folder. A record without any checkpoint belongs to a run that never trained a row: it
         may be replaced."""
-        if self.checkpoints():
+        if self.checkpoints() or self.lookalikes():
             raise RunError(
                 f"run '{self.path}' exists already",
                 f"continue it with: streampgs resume {quote(str(self.path))}   or choose another --run",
             )
-        if self.path.is_dir():
-            unfinished = {entry.name for entry in self.path.glob(UNFINISHED)}
-            others = sorted({entry.name for entry in self.path.iterdir()} - _OWN_NAMES - unfinished)
-            if others and not self.exists:
-                raise RunError(
-                    f"--run '{self.path}' is a folder with other files in it ('{others[0]}')",
-                    "name a new folder for the run, separate from the data",
-                )
+        found = names_in(self.path)
+        others = [name for name in found if name not in _OWN_NAMES and not fnmatch(name, UNFINISHED)]
+        if others and not self.exists:
+            raise RunError(
+                f"--run '{self.path}' is a folder with other files in it ('{others[0]}')",
+                "name a new folder for the run, separate from the data",
+            )
 
     def make(self) -> None:
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
+            make_folder(self.path)
         except OSError as error:
             raise RunError(
                 f"the folder '{self.path}' cannot be created: {error.strerror or error}", "name another folder as --run"
@@ -108,17 +109,15 @@ class RunFolder:
             self.write_encoding(encoding)
         if catalog is not None:
             self.write_catalog(catalog)
-        write_sealed(self._record_path, iter(()), pa.schema({}), {"format": FORMAT, **record})
+        write_sealed(self._record_path, iter(()), pa.schema({}), record)
 
     def record(self) -> dict[str, Any]:
-        if not self.path.is_dir():
+        if not exists(self.path):
             raise RunError(
                 f"there is no run '{self.path}'",
                 "start one with: streampgs train DATA --run " + quote(str(self.path)),
             )
-        _, record = self._verified(self._record_path)
-        refuse_other_format(self.path, record)
-        return record
+        return self._verified(self._record_path)[1]
 
     def run_record(self) -> RunRecord:
         record = self.record()
@@ -127,7 +126,7 @@ class RunFolder:
 
     def write_catalog(self, catalog: Catalog) -> None:
         table = catalog.to_table()
-        write_sealed(self._catalog_path, iter(table.to_batches()), table.schema, {"format": FORMAT})
+        write_sealed(self._catalog_path, iter(table.to_batches()), table.schema, {})
 
     def catalog(self) -> Catalog:
         table, _ = self._verified(self._catalog_path)
@@ -142,7 +141,7 @@ class RunFolder:
 
     def _encoding_path(self, digest: str) -> Path:
         own = self.path / f"encoding-{digest}.arrows"
-        return own if own.exists() else self.path / "encoding.arrows"
+        return own if exists(own) else self.path / "encoding.arrows"
 
     def write_encoding(self, encoding: Encoding) -> None:
         path = self.path / ("encoding.arrows" if encoding.before is None else f"encoding-{encoding.digest}.arrows")
@@ -151,7 +150,7 @@ class RunFolder:
         batch = pa.record_batch(
             [pa.array(c, f.type) for c, f in zip(columns, _ENCODING_SCHEMA, strict=True)], schema=_ENCODING_SCHEMA
         )
-        write_sealed(path, iter([batch]), _ENCODING_SCHEMA, {"format": FORMAT, "encoding": record})
+        write_sealed(path, iter([batch]), _ENCODING_SCHEMA, {"encoding": record})
 
     def encoding(self, digest: str | None) -> Encoding | None:
         """The run's encoding with this digest; None where rows are used as they are."""
@@ -176,7 +175,7 @@ class RunFolder:
             raise RunError(
                 f"'{self.path}' is not a run: it has no {path.name}", "name the folder that was given as --run"
             ) from error
-        except (SealBroken, OSError, pa.ArrowInvalid) as error:
+        except SealBroken as error:
             raise RunError(f"'{path}' is damaged: {error}", "restore it from a copy, or start a new run") from error
 
     # Checkpoints.
@@ -185,27 +184,38 @@ class RunFolder:
         """Oldest first."""
         return checkpoints.checkpoints_in(self.path)
 
+    def lookalikes(self) -> list[str]:
+        return checkpoints.lookalikes_in(self.path)
+
     def newest_checkpoint(self) -> Checkpoint | None:
         return checkpoints.newest_checkpoint(self.path)
 
     def write_checkpoint(self, sections: Mapping[str, Bundle], rows: int) -> Path:
         return checkpoints.write_checkpoint(self.path, sections, rows)
 
+    def sync(self) -> None:
+        """Make the names durable that a killed trainer may have left: the checkpoint that a run continues from must not
+        disappear."""
+        try:
+            sync_folder(self.path)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
+
     # Lines of JSON.
 
     def append_event(self, event: str, rows: int, steps: int, **facts: Any) -> None:
         try:
-            append_event(self._history_path, event, rows, steps, **facts)
+            append_event(self.history, event, rows, steps, **facts)
         except OSError as error:
-            raise _unwritable(self._history_path, error) from error
+            raise _unwritable(self.history, error) from error
 
-    def events(self) -> list[dict[str, Any]]:
-        """The run's history, oldest event first."""
-        return read_events(self._history_path)
+    def events(self, last: int | None = None) -> list[dict[str, Any]]:
+        """The run's history, oldest event first, or its last events."""
+        return read_events(self.history, last)
 
     def last_place(self) -> tuple[int, int]:
         """Rows and steps at the last event."""
-        events = self.events()
+        events = self.events(last=1)
         return (events[-1]["rows"], events[-1]["t"]) if events else (0, 0)
 
     def append_metrics(self, record: dict[str, Any]) -> None:
@@ -217,8 +227,8 @@ class RunFolder:
 
 def _unwritable(path: Path, error: OSError) -> RunError:
     return RunError(
-        f"'{path}' cannot be written: {error.strerror or error}",
-        "free some space or fix the permissions, then resume: the checkpoint is intact",
+        f"'{path}' cannot be written: {error.strerror or error}; training continues, but this file is not complete",
+        remedy(error),
     )
 
 

@@ -4,14 +4,20 @@ platforms; no step depends on it."""
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from streampgs.files import append_line
+from streampgs.checks import parsed_json
+from streampgs.errors import RunError
+from streampgs.files import OWN, append_line, read_at, reading
 
 STARTED, RESUMED, STOPPED, FAILED = "started", "resumed", "stopped", "failed"
 APPENDED, CHANGED, CHOSEN, SIGMA = "appended", "changed", "chosen", "sigma"
+_MOST_BYTES, _LONGEST_LINE, _BLOCK_BYTES = 16 << 20, 1 << 20, 1 << 16
+"""Of the end of the file that is read, of a line, of a read."""
 
 
 def append_event(path: Path, event: str, rows: int, steps: int, **facts: Any) -> None:
@@ -24,35 +30,71 @@ def append_event(path: Path, event: str, rows: int, steps: int, **facts: Any) ->
     )
 
 
-def read_events(path: Path) -> list[dict[str, Any]]:
-    """The events, oldest first; those that a later start has undone are marked as lost. Invalid lines, such as the half
-    line of a crash, are skipped."""
+def read_events(path: Path, last: int | None = None) -> list[dict[str, Any]]:
+    """The events, oldest first, or the last ones; those that a later start has undone are marked as lost. Invalid lines,
+    such as the half line of a crash, are skipped. Of a huge file only the end is read."""
+    events: list[dict[str, Any]] = []
+    resumed: dict[str, Any] | None = None
     try:
-        lines = path.read_bytes().splitlines()
+        with reading(path, OWN) as file:
+            for event in filter(None, map(_event, _lines_from_the_end(file))):
+                if resumed is not None and event["event"] != FAILED:
+                    if event["event"] != RESUMED and _is_undone(event, resumed):
+                        event["lost"] = True
+                    else:
+                        resumed = None
+                if event["event"] == RESUMED:
+                    resumed = event
+                events.append(event)
+                if len(events) == last:
+                    break
     except FileNotFoundError:
         return []
-    events: list[dict[str, Any]] = []
-    for line in lines:
-        try:
-            event = json.loads(line)
-            known = isinstance(event["event"], str) and isinstance(event["time"], str)
-            sound = known and isinstance(event["rows"], int) and isinstance(event["t"], int)
-        except (ValueError, KeyError, TypeError, RecursionError):
-            continue
-        if not sound:
-            continue
-        if event["event"] == RESUMED:
-            _mark_lost(events, event)
-        events.append(event)
-    return events
+    except OSError as error:
+        raise RunError(
+            f"'{path}' cannot be read: {error.strerror or error}",
+            "if it is not a file that streampgs wrote, remove it: only the history is lost",
+        ) from error
+    return events[::-1]
 
 
-def _mark_lost(events: list[dict[str, Any]], resumed: dict[str, Any]) -> None:
+def is_cut(path: Path) -> bool:
+    """Whether older events are not read."""
+    try:
+        return path.stat(follow_symlinks=False).st_size > _MOST_BYTES
+    except OSError:
+        return False
+
+
+def _lines_from_the_end(file: BinaryIO) -> Iterator[bytes]:
+    """The last line first, without those that are too long to be ours."""
+    size = end = os.fstat(file.fileno()).st_size
+    rest, too_long = b"", False
+    while end > max(0, size - _MOST_BYTES):
+        start = max(0, end - _BLOCK_BYTES)
+        first, *others = read_at(file.fileno(), end - start, start).split(b"\n")
+        for part in reversed(others):
+            if not too_long:
+                yield part + rest
+            rest, too_long = b"", False
+        rest = first + rest
+        if len(rest) > _LONGEST_LINE:
+            rest, too_long = b"", True
+        end = start
+    if end == 0 and not too_long:
+        yield rest
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    try:
+        event = parsed_json(line, _LONGEST_LINE)
+        known = isinstance(event["event"], str) and isinstance(event["time"], str)
+        counts = event["rows"], event["t"], event.get("shards", 0)
+        return event if known and all(isinstance(count, int) for count in counts) else None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _is_undone(event: dict[str, Any], resumed: dict[str, Any]) -> bool:
     """A kill undoes rows, and new shards, that were recorded here but not in a checkpoint."""
-    for event in reversed(events):
-        if event["event"] == FAILED:
-            continue
-        beyond = event["rows"] > resumed["rows"] or event.get("shards", 0) > resumed.get("shards", 1 << 62)
-        if not beyond or event["event"] == RESUMED:
-            break
-        event["lost"] = True
+    return bool(event["rows"] > resumed["rows"] or event.get("shards", 0) > resumed.get("shards", 1 << 62))

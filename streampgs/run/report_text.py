@@ -5,6 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
+from streampgs.printable import printable
+
 if TYPE_CHECKING:
     from streampgs.run.report import Report
 
@@ -14,13 +16,17 @@ _MOST_NOTES = 5
 def as_text(report: Report) -> str:
     facts = _facts(report)
     width = max(map(len, facts))
-    return "\n".join([f"Report of run '{report.run}'", *(f"  {name:<{width}}  {text}" for name, text in facts.items())])
+    return "\n".join([_title(report), *(f"  {name:<{width}}  {text}" for name, text in facts.items())])
 
 
 def as_html(report: Report) -> str:
     cell = '<td style="text-align:left">'
     rows = (f"<tr><th>{escape(name)}</th>{cell}{escape(text)}</td></tr>" for name, text in _facts(report).items())
-    return f"<table><caption>Report of run '{escape(report.run)}'</caption>{''.join(rows)}</table>"
+    return f"<table><caption>{escape(_title(report))}</caption>{''.join(rows)}</table>"
+
+
+def _title(report: Report) -> str:
+    return f"Report of run '{printable(report.run)}'"
 
 
 def _facts(report: Report) -> dict[str, str]:
@@ -37,7 +43,7 @@ def _facts(report: Report) -> dict[str, str]:
         "notes": " | ".join([*shown, *([f"and {more} more in .notes"] if more > 0 else [])]),
         "checkpoint": report.checkpoint or "none yet",
     }
-    return {name: text for name, text in facts.items() if text}
+    return {name: printable(text) for name, text in facts.items() if text}
 
 
 def _rows(report: Report) -> str:

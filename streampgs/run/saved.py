@@ -56,6 +56,16 @@ class SavedRun:
             return catalog_at(self.checkpoint.sections["worker"], self.cursor, catalog)
 
 
+def _rows_taken(record: RunRecord, checkpoint: Checkpoint | None) -> str:
+    """Where the stream has to continue: a run on a stream may have read rows before its first step."""
+    if record.stream is None:
+        return ""
+    if checkpoint is None:
+        return "; no row of its stream was saved"
+    with understanding(checkpoint.path):
+        return f"; {rows_taken(checkpoint.sections['worker']):,} rows of its stream were saved"
+
+
 def saved_run(run: Path) -> SavedRun:
     folder = RunFolder(run)
     record = folder.run_record()
@@ -63,7 +73,10 @@ def saved_run(run: Path) -> SavedRun:
     if checkpoint is None or "lanes" not in checkpoint.sections:
         resume = f"streampgs resume {quote(str(run))}"
         resume = resume if record.stream is None else f"producer | {resume} -"
-        raise RunError(f"run '{run}' has no model yet", f"train it first: {resume}")
+        ignored = f"; the name of '{folder.lookalikes()[0]}' is not that of a checkpoint" if folder.lookalikes() else ""
+        raise RunError(
+            f"run '{run}' has no model yet{_rows_taken(record, checkpoint)}{ignored}", f"train it first: {resume}"
+        )
     race, meter = Race(Lanes()), Meter()
     for stage in race.lanes, race, meter:
         checkpoint.restore(stage)

@@ -13,8 +13,10 @@ from streampgs.checks import understanding
 from streampgs.data.budget import memory_needed, stream_memory_needed, stream_sizes
 from streampgs.data.refresh import Refreshed, Refresher, Table
 from streampgs.errors import BadRow, DataError, OptionError, StreampgsError
+from streampgs.formats.allowance import decoding_within, in_training
 from streampgs.learn.learner import learner_named
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, StreamOptions
+from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
@@ -65,7 +67,8 @@ def train(
     elif stream_options is not None:
         raise OptionError("--replay without a stream", "it is for rows on standard input: streampgs train - --run RUN")
     else:
-        opened = open_shards(run, sources, options, resources, encoding_options, growth, session, stop)
+        with decoding_within(resources.budget):
+            opened = open_shards(run, sources, options, resources, encoding_options, growth, session, stop)
     _refuse_unreachable_targets((opened_stream if on_stream else opened).options, limits)  # the loss is known now
     folder.make()
     with RunLock(run):
@@ -111,12 +114,16 @@ def resume(
     with RunLock(run):
         refresher = Refresher(growth, session.note, session.found)
         with _failure_recorded(folder, folder.last_place):
+            folder.sync()
             checkpoint = folder.newest_checkpoint()
+            for name in folder.lookalikes()[:1]:
+                session.note(f"'{name}' is ignored: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits")
             for path, why in checkpoint.damaged if checkpoint else ():
                 session.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")
             if checkpoint is not None:
                 with understanding(checkpoint.path):
                     record = record.as_of(checkpoint.sections["run"])
+            has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
             record = _with_new_choices(record, limits, on_bad_row, growth)
             refreshed: Refreshed | None = None
             data: Input
@@ -129,10 +136,11 @@ def resume(
                 resources = with_default_memory(resources, session.note, needed)
                 shards = resume_on_shards(folder, record, checkpoint, resources, session)
                 facts = shards.facts()
-                refreshed = refresher.after_pause(shards.table, stop)
+                with decoding_within(resources.budget):
+                    refreshed = refresher.after_pause(shards.table, stop)
                 data = shards.refreshed(folder, refreshed)
             trainer = Trainer(folder, data, session, stop, resources)
-            trainer.models.changes_sigma = growth.sigma is not None
+            trainer.models.changes_sigma = growth.sigma is not None and not has_sigma
             if checkpoint is not None:
                 trainer.restore(checkpoint)
         trainer.event(RESUMED, **{**_choices(record), **facts})
@@ -163,7 +171,7 @@ def _failure_recorded(folder: RunFolder, place: Callable[[], tuple[int, int]]) -
         yield
     except StreampgsError as error:
         with suppress(StreampgsError, OSError):  # the disk may be full: the error itself matters more
-            folder.append_event(FAILED, *place(), error=error.found)
+            folder.append_event(FAILED, *place(), error=error.found[:LONGEST_LINE])
         raise
 
 
@@ -222,6 +230,11 @@ def _refuse_other_source(run: Path, record: RunRecord, stream: str | None, skip_
 
 
 def _trained(trainer: Trainer, refresher: Refresher) -> Report:
+    with decoding_within(in_training(trainer.resources.budget, trainer.data.record.decoder_bytes)):
+        return _trained_within(trainer, refresher)
+
+
+def _trained_within(trainer: Trainer, refresher: Refresher) -> Report:
     if not refresher.growth.follow or not isinstance(trainer.data, ShardInput):
         return trainer.train()
     return _followed(trainer, refresher)

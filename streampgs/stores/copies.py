@@ -7,6 +7,7 @@ index is needed and another version has another name.
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 import time
 from collections import OrderedDict
@@ -15,7 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 
-from streampgs.errors import RunError
+from streampgs.errors import RunError, counted
 from streampgs.files import remove_leftovers
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.download import COPY_TIME_NS, PART_BYTES, download
@@ -24,6 +25,11 @@ _OBJECTS, _PARTS = 8, 8
 _POLL_SECONDS = 0.1
 DOWNLOAD_BYTES = _PARTS * PART_BYTES
 """The most that downloads have in memory at a time."""
+_MORE_SPACE = "free some space there, then resume; a new run can have its cache on another disk with --cache DIR"
+
+
+def _unwritable(what: str, error: OSError) -> RunError:
+    return RunError(f"{what} cannot be written: {error.strerror or error}", _MORE_SPACE)
 
 
 class Copies:
@@ -32,6 +38,7 @@ class Copies:
         `expected` objects may exist already."""
         self.folder = folder
         self.limit_bytes = limit_bytes
+        self.limited_by_disk = False
         self.evicted: Callable[[RemoteObject], None] = lambda remote: None
         """Called before a copy is deleted."""
         self._wanted: OrderedDict[Hashable, set[RemoteObject]] = OrderedDict()
@@ -45,6 +52,18 @@ class Copies:
         self._taken = sum(remote.size for remote in self._here)
         """Bytes of all copies, including those that are being downloaded."""
         remove_leftovers(folder, ".*.shard-*-*")
+
+    @staticmethod
+    def on_half_the_disk(folder: Path, expected: Iterable[RemoteObject]) -> Copies:
+        """The limit is half of the space that is free or holds copies already."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(f"the folder '{folder}' for copies of remote shards", error) from error
+        copies = Copies(folder, None, expected)
+        copies.limit_bytes = (shutil.disk_usage(folder).free + copies._taken) // 2
+        copies.limited_by_disk = True
+        return copies
 
     def begin(self, key: Hashable, objects: Sequence[RemoteObject]) -> None:
         """`key` needs the objects now, and earlier keys need theirs no longer. Starts the downloads."""
@@ -66,12 +85,21 @@ class Copies:
             if self._touch(remote) or remote in self._coming:
                 continue
             if not self._make_room(remote.size, wanted):
-                raise RunError(
-                    f"{len(wanted):,} remote shards of {sum(r.size for r in wanted) / 1e6:,.1f} MB are needed at the same "
-                    f"time; the cache has {(self.limit_bytes or 0) / 1e6:,.1f} MB for copies",
-                    "give a larger --cache-limit to a new run, or write smaller shards",
-                )
+                raise self._too_large(wanted)
             self._bring(remote)
+
+    def _too_large(self, wanted: set[RemoteObject]) -> RunError:
+        needed = f"{counted(len(wanted), 'remote shard')} of {sum(r.size for r in wanted) / 1e6:,.1f} MB"
+        room = f"{(self.limit_bytes or 0) / 1e6:,.1f} MB for copies"
+        if self.limited_by_disk:
+            return RunError(
+                f"a window needs {needed}, and the disk of '{self.folder}' has {room}, half of its free space",
+                _MORE_SPACE,
+            )
+        return RunError(
+            f"a window needs {needed}, and the cache in '{self.folder}' has {room}",
+            "give a larger --cache-limit to a new run, or write smaller shards",
+        )
 
     def announce(self, key: Hashable, objects: Sequence[RemoteObject]) -> None:
         """`key` will need the objects next: download them as far as the limit allows."""
@@ -122,10 +150,7 @@ class Copies:
         try:
             future.result()
         except OSError as error:
-            raise RunError(
-                f"the copy of '{remote.address}' cannot be written to '{self.folder}': {error.strerror or error}",
-                "free some space there, or give another folder with --cache DIR; then resume",
-            ) from error
+            raise _unwritable(f"the copy of '{remote.address}' in '{self.folder}'", error) from error
         self._here[remote] = None
         self._taken += remote.size
 

@@ -5,7 +5,7 @@ The package `deltalake` reads the log. It is loaded at the first table.
 
 from __future__ import annotations
 
-import json
+import io
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -13,14 +13,16 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
+from streampgs.files import reading
 from streampgs.stores.access import RemoteObject, looked_up, opened, settings_for_rust
 from streampgs.stores.addresses import is_address, parse
 from streampgs.stores.patience import Absent, patiently, without_secrets
+from streampgs.table.delta_log import LONGEST_COMMIT, Inside, check_log, needed_actions
 from streampgs.table.partitions import Constant, LogSchema, can_be_constant
 
 LOG = "_delta_log"
@@ -35,6 +37,7 @@ _KNOWN_FEATURES = frozenset(
     }
 )
 _ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|/")
+_UNOPENABLE = re.compile(r"[%\\\x00-\x1f\x7f\ud800-\udfff]")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TRACE = re.compile(r"\n\s*0: .*", re.DOTALL)
 
@@ -65,6 +68,8 @@ def list_table(source: str) -> DeltaListing:
             f"'{source}' is a Delta table, and the package deltalake, which reads its log, is not installed",
             "pip install 'streampgs[delta]'",
         ) from None
+    if not is_address(source):
+        check_log(os.path.join(source, LOG), source)
     try:
         return patiently(source, lambda: _listed(deltalake, source))
     except deltalake.exceptions.TableNotFoundError:
@@ -72,7 +77,7 @@ def list_table(source: str) -> DeltaListing:
             f"'{source}' has a folder '{LOG}', but no version of a Delta table in it",
             "wait until its first version is written; if it is not a Delta table, remove that folder",
         ) from None
-    except deltalake.exceptions.DeltaError as error:
+    except (deltalake.exceptions.DeltaError, pa.ArrowException) as error:
         raise DataError(
             f"the log of Delta table '{source}' cannot be read: {_plainly(error)}",
             "read it with the program that wrote it, and write its rows to a table without this feature; if the log is "
@@ -81,9 +86,10 @@ def list_table(source: str) -> DeltaListing:
 
 
 def _opened(deltalake: Any, source: str) -> Any:
-    if set("%\\") & set(source):
+    if _UNOPENABLE.search(source):
         raise DataError(
-            f"Delta table '{source}': the package deltalake cannot open a path with '%' or '\\' in it",
+            f"Delta table '{source}': the package deltalake cannot open a path with '%', '\\', control characters or bytes "
+            "that are not UTF-8",
             "give the folder another name, or a link to it",
         )
     options = settings_for_rust(parse(source)) if is_address(source) else None
@@ -100,19 +106,35 @@ def _listed(deltalake: Any, source: str) -> DeltaListing:
     actions = pa.table(table.get_add_actions())
     actions = actions.sort_by([("modification_time", "ascending"), ("path", "ascending")])
     paths: list[str] = actions.column("path").to_pylist()
-    for path in paths:
-        if _ELSEWHERE.match(path) or ".." in unquote(path).split("/"):
-            raise DataError(
-                f"Delta table '{source}' lists files outside its folder, '{unquote(path)}' first (is it a shallow clone?)",
-                "name the table that it was cloned from, or clone it with its files",
-            )
+    _refuse_elsewhere(source, paths)
     logs = [LogSchema(schema, constants) for constants in _constants(actions, table.metadata().partition_columns)]
     return DeltaListing(source, table.version(), tuple(_at(source, path) for path in paths), tuple(logs))
 
 
-def _at(source: str, path: str) -> Path | RemoteObject:
+def _refuse_elsewhere(source: str, paths: Iterable[str]) -> None:
+    """Refuse a path of the log that leads out of the table's folder, by itself or by a link."""
+    inside = Inside(source)
+    for path in paths:
+        plain = _plain(path)
+        if _ELSEWHERE.match(path) or _ELSEWHERE.match(plain) or ".." in plain.split("/") or "\0" in plain:
+            raise DataError(
+                f"Delta table '{source}' lists files outside its folder, '{plain}' first (is it a shallow clone?)",
+                "name the table that it was cloned from, or clone it with its files",
+            )
+        if not is_address(source) and not inside.holds(os.path.join(source, plain)):
+            raise DataError(
+                f"'{plain}' in Delta table '{source}' is a link to a place outside the table's folder",
+                "put the file itself in its place",
+            )
+
+
+def _plain(path: str) -> str:
     """A path of the log, which is quoted as in a URL."""
-    return RemoteObject(f"{source.rstrip('/')}/{unquote(path)}") if is_address(source) else Path(source, unquote(path))
+    return os.fsdecode(unquote_to_bytes(path))
+
+
+def _at(source: str, path: str) -> Path | RemoteObject:
+    return RemoteObject(f"{source.rstrip('/')}/{_plain(path)}") if is_address(source) else Path(source, _plain(path))
 
 
 def _constants(actions: pa.Table, names: list[str]) -> Iterator[tuple[Constant, ...]]:
@@ -149,7 +171,7 @@ def _refuse_more_than_files(table: Any, source: str) -> None:
         for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
             raise DataError(
                 f"Delta table '{source}' has deleted rows that its files still hold (deletion vectors), first in "
-                f"'{unquote(batch.column(0)[0].as_py())}'",
+                f"'{_plain(batch.column(0)[0].as_py())}'",
                 "have them purged (REORG TABLE … APPLY (PURGE)), and set delta.enableDeletionVectors = false",
             )
 
@@ -195,12 +217,16 @@ class TableChange:
     removals: tuple[Removal, ...]
     """Oldest first; they explain all files in `gone`."""
 
-    def __str__(self) -> str:
+    @property
+    def lines(self) -> list[str]:
         head = (
             f"Delta table '{self.listing.source}', version {self.listing.version}: {_counted(len(self.added))} added "
             f"to the {self.known:,} known, {len(self.gone):,} of those removed"
         )
-        return "\n  ".join([head, *map(str, self.removals)])
+        return [head, *map(str, self.removals)]
+
+    def __str__(self) -> str:
+        return "; ".join(self.lines)
 
 
 def change_of(listing: DeltaListing, catalogued: Iterable[Path | RemoteObject]) -> TableChange:
@@ -228,6 +254,7 @@ def _removals(listing: DeltaListing, gone: set[Path | RemoteObject]) -> list[Rem
         if commit is None:
             break
         removed = [action["remove"] for action in commit if "remove" in action]
+        removed = [removal for removal in removed if isinstance(removal.get("path"), str)]
         ours = [removal for removal in removed if _at(listing.source, removal["path"]) in sought]
         if ours:
             sought -= {_at(listing.source, removal["path"]) for removal in ours}
@@ -239,15 +266,14 @@ def _removals(listing: DeltaListing, gone: set[Path | RemoteObject]) -> list[Rem
 
 
 def _commit(source: str, version: int) -> list[dict[str, Any]] | None:
-    """The actions of a version; None: the log no longer has it."""
+    """What a version removed, and its description; None: the log no longer has it."""
     path = _at(source, f"{LOG}/{version:020}.json")
     try:
         if isinstance(path, RemoteObject):
             with opened(looked_up(path.address)) as file:
-                text = file.read(file.size, 0)
-        else:
-            text = path.read_bytes()
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
+                return needed_actions(io.BytesIO(file.read(min(file.size, LONGEST_COMMIT), 0)))
+        with reading(path) as local:
+            return needed_actions(local)
     except (FileNotFoundError, Absent):
         return None
     except (OSError, ValueError) as error:
@@ -258,7 +284,8 @@ def _commit(source: str, version: int) -> list[dict[str, Any]] | None:
 
 def _operation(commit: list[dict[str, Any]]) -> str:
     info: dict[str, Any] = next((action["commitInfo"] for action in commit if "commitInfo" in action), {})
-    mode = (info.get("operationParameters") or {}).get("mode")
+    parameters = info.get("operationParameters")
+    mode = parameters.get("mode") if isinstance(parameters, dict) else None
     operation = str(info.get("operation") or "an unnamed operation")
     return f"{operation} ({mode})" if mode else operation
 

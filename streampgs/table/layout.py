@@ -239,15 +239,20 @@ def _encoded_layout(
     return Layout(SPARSE, tops, encoding=encoding.digest, partitions=partitions)
 
 
-def _other_type(shard: str, name: str, kind: pa.DataType, expected: str) -> DataError:
+class OtherType(DataError):
+    """A column that is of another type than expected."""
+
+    def __init__(self, shard: str, name: str, kind: pa.DataType, expected: str, remedy: str, role: str = "") -> None:
+        super().__init__(f"shard '{shard}': {role}column '{name}' is of type {kind}; a {expected} is expected", remedy)
+        self.column = name
+        self.expected = expected
+
+
+def _other_type(shard: str, name: str, kind: pa.DataType, expected: str) -> OtherType:
     remedy = "write it with the type of the training data"
     if {types.class_of(kind), expected} == {types.TIME, types.ZONED}:
-        expected = expected if expected == types.ZONED else "time without a time zone"
         remedy = "give the times of all shards a time zone, or none"
-    return DataError(
-        f"shard '{shard}': column '{name}' is of type {kind}; a {expected} is expected",
-        f"{remedy}, or train without it (train --ignore {name})",
-    )
+    return OtherType(shard, name, kind, expected, f"{remedy}, or train without it (train --ignore {name})")
 
 
 def refuse_missing(schemas: Mapping[str, pa.Schema], columns: Columns) -> None:
@@ -299,7 +304,5 @@ def _check_role(role: str, name: str, leaves: dict[str, pa.DataType], shard: str
 def _check_label_kind(name: str, kind: pa.DataType, textual: bool, shard: str) -> None:
     held, expected = types.class_of(kind), types.STRING if textual else types.NUMBER
     if held not in (expected, types.NULL):
-        raise DataError(
-            f"shard '{shard}': label column '{name}' is of type {kind}; {expected}s are expected",
-            "write it with the type of the shards that the model was trained on",
-        )
+        remedy = "write it with the type of the shards that the model was trained on"
+        raise OtherType(shard, name, kind, expected, remedy, "label ")

@@ -26,6 +26,8 @@ SAMPLES: dict[str, pa.Array] = {
     types.NUMBER: pa.array([3, None, 0, 7, 12, 3], pa.int32()),
     types.TIME: pa.array([10**9, None, 0, 5 * 10**8, 86399, 1], pa.timestamp("s")),
     types.ZONED: pa.array([10**9, None, 0, 5 * 10**8, 86399, 1], pa.timestamp("s", "UTC")),
+    types.TIME_OF_DAY: pa.array([3600, None, 0, 7, 86399, 1], pa.time32("s")),
+    types.DURATION: pa.array([-3600, None, 0, 10**6, 86399, 1], pa.duration("s")),
     types.STRING: pa.array(["one two", None, "", "two three two", "Ä", "one two"]),
     types.BINARY: pa.array([b"one two", None, b"", b"two three two", b"\xff", b"one"]),
     types.LIST: pa.array([[1.0, 200.0], None, [3.0, None], [0.0, 0.0], [5.5, -100.0], [1.0, 2.0]]),

@@ -260,29 +260,37 @@ def test_an_object_gives_the_same_rows_as_a_file(name: str, tmp_path: Path, stor
 # Footers.
 
 
-def test_a_footer_is_parsed_once_for_any_number_of_groups_and_epochs(
+def test_a_footer_is_read_once_for_any_number_of_groups_and_epochs(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once per file for cataloguing and reading together, if the cache holds the footers of all files."""
+    """Once per file for cataloguing and reading together. What pyarrow parses describes one group, and
+    each decoding of a group needs it once."""
     files, groups, epochs = 3, 12, 4
     (tmp_path / "data").mkdir()
     for number in range(files):
         write(cut(table(20 * groups), 20), name, tmp_path / "data" / f"{number}{min(FORMATS[name].suffixes)}")
+    read: list[object] = []
     parsed: list[int] = []
-    parse, parquet_file = type(FORMATS[name]).parse, pq.ParquetFile
+    read_footer, read_metadata, parquet_file = type(FORMATS[name]).read_footer, pq.read_metadata, pq.ParquetFile
 
-    def counted_parse(self: object, footer: bytes) -> object:
-        parsed.append(len(footer))
-        return parse(self, footer)
+    def counted_read(self: object, file: Any, *more: Any) -> object:
+        read.append(file.path)
+        return read_footer(self, file, *more)
+
+    def counted_metadata(source: object, *more: Any, **options: Any) -> Any:
+        found = read_metadata(source, *more, **options)
+        parsed.append(found.num_row_groups)
+        return found
 
     def counted_file(source: object, *more: Any, metadata: object = None, **options: Any) -> pq.ParquetFile:
         """pyarrow parses the footer if it is not given the metadata."""
+        file = parquet_file(source, *more, metadata=metadata, **options)
         if metadata is None:
-            opened_without_metadata.append(source)
-        return parquet_file(source, *more, metadata=metadata, **options)
+            parsed.append(file.metadata.num_row_groups)
+        return file
 
-    opened_without_metadata: list[object] = []
-    monkeypatch.setattr(type(FORMATS[name]), "parse", counted_parse)
+    monkeypatch.setattr(type(FORMATS[name]), "read_footer", counted_read)
+    monkeypatch.setattr(pq, "read_metadata", counted_metadata)
     monkeypatch.setattr(pq, "ParquetFile", counted_file)
     gc.collect()
     gc.disable()  # a footer in a reference cycle stays in memory and is counted
@@ -291,9 +299,9 @@ def test_a_footer_is_parsed_once_for_any_number_of_groups_and_epochs(
         with Setup(tmp_path / "data", window_bytes=20_000).reader() as reader:
             rows = sum(window.rows for window in reader.windows(epochs))
         assert rows == files * groups * 20 * epochs
-        assert len(parsed) == files
-        assert len(opened_without_metadata) in (0, files)
-        assert footers_in_memory() - before <= files
+        assert len(read) == len(set(read)) == files
+        assert sorted(parsed) in ([], [0] * files + [1] * files * groups * epochs)
+        assert footers_in_memory() == before
     finally:
         gc.enable()
 
@@ -302,13 +310,16 @@ def footers_in_memory() -> int:
     return sum(type(one).__name__ == "FileMetaData" for one in gc.get_objects())
 
 
-def test_the_cache_of_footers_is_bounded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "_MOST_FOOTERS", 3)
-    monkeypatch.setattr(registry, "_KNOWN", registry._KnownFiles())
-    for number in range(5):
-        with open_shard(write([table(5)], name, tmp_path / f"{number}")) as file:
+def test_the_memory_of_kept_footers_is_bounded(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = registry._KnownFiles(0)
+    monkeypatch.setattr(registry, "_KNOWN", known)
+    paths = [write([table(5)], name, tmp_path / f"{number}") for number in range(5)]
+    open_shard(paths[0]).close()
+    one, known._most_bytes = known.nbytes, 7 * known.nbytes // 2
+    for path in paths:
+        with open_shard(path) as file:
             assert file.group_rows(["label"]) == (5,)
-    assert list(registry._KNOWN._files) == [str(tmp_path / str(number)) for number in (2, 3, 4)]
-    monkeypatch.setattr(registry, "_MOST_FOOTER_BYTES", 1)
-    open_shard(tmp_path / "0").close()
-    assert list(registry._KNOWN._files) == [str(tmp_path / "0")]
+    assert list(known._files) == list(map(str, paths[2:]))
+    assert known.nbytes == 3 * one
+    open_shard(paths[2]).close()
+    assert list(known._files) == [str(paths[number]) for number in (3, 4, 2)]

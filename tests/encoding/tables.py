@@ -163,7 +163,7 @@ def time_columns(draw: Any, name: str, rows: int) -> Column:
     drawn = draw(rows_of(maybe(half_seconds), rows))
     ticks = [None if n is None else int(n * per_second / 2) for n in drawn]
     plain = [None if tick is None else float(tick / per_second) for tick in ticks]
-    cyclic = draw(st.booleans())
+    cyclic = not pa.types.is_duration(kind) and draw(st.booleans())
     array = pa.array(ticks, storage).view(kind)
     return Column(Spec(name, "time"), array, plain, {"cyclic": (name,)} if cyclic else {})
 

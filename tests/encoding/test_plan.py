@@ -190,7 +190,11 @@ def test_categories_texts_cycles_and_crosses():
         (dict(text="age"), OptionError, r"--text age: the column is of type int32\n.*strings"),
         (dict(text="nested"), OptionError, r"--text nested"),
         (dict(category="tags"), OptionError, r"--category tags: .*\n.*strings or numbers"),
-        (dict(cyclic="age"), OptionError, r"--cyclic age: the column is of type int32\n.*dates and timestamps"),
+        (
+            dict(cyclic="age"),
+            OptionError,
+            r"--cyclic age: the column is of type int32\n.*dates, timestamps and times of day",
+        ),
         (dict(cross="age,city"), OptionError, r"--cross age,city: column 'age' is not a category\n.*--category"),
         (dict(cross="city,town"), OptionError, r"--cross city,town: column 'town' is not a category"),
         (dict(cross="city,name", text="name"), OptionError, r"column 'name' is not a category"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.errors import DataError
+from streampgs.errors import DataError, Unreadable
 from streampgs.model import Model
 from streampgs.run.report import Silent
 from streampgs.table.locate import locate
@@ -126,6 +128,71 @@ def test_times_with_and_without_a_zone_do_not_mix(zones: tuple[str | None, str |
     assert len(model.predict(tables[0])) == ROWS
 
 
+SECONDS = {
+    "instant": (pa.timestamp("ms"), "time without a time zone"),
+    "time of day": (pa.time32("ms"), "time of day"),
+    "duration": (pa.duration("ms"), "duration"),
+    "number": (pa.int64(), "number"),
+}
+
+
+@pytest.mark.parametrize("first", SECONDS)
+def test_instants_times_of_day_durations_and_numbers_do_not_mix(first: str, tmp_path: Path) -> None:
+    """All of them are numbers of seconds, but of seconds since other moments."""
+    tables = {
+        name: pa.table({"t": pa.array(range(ROWS), kind), "x": X, "label": LABELS})
+        for name, (kind, _) in SECONDS.items()
+    }
+    (tmp_path / "alone").mkdir()
+    model, _ = train(tmp_path / "alone", tables[first])
+    for second in SECONDS.keys() - {first}:
+        (tmp_path / second).mkdir()
+        kinds = [re.escape(str(SECONDS[name][0])) for name in (second, first)]
+        expected = rf"'.*1\.parquet': column 't' is of type {kinds[0]}; a {SECONDS[first][1]} is expected, as shard "
+        with pytest.raises(DataError, match=rf"{expected}'.*0\.parquet' has {kinds[1]}"):
+            train(tmp_path / second, tables[first], tables[second])
+        with pytest.raises(DataError, match=f"a {SECONDS[first][1]} is expected"):
+            model.predict(tables[second])
+
+
+@pytest.mark.parametrize("types", [(pa.date32(), pa.timestamp("ns")), (pa.date64(), pa.date32())])
+def test_dates_and_timestamps_are_instants(types: tuple[pa.DataType, pa.DataType], tmp_path: Path) -> None:
+    days = pa.array(np.arange(ROWS).astype("datetime64[D]"))
+    tables = [pa.table({"t": days.cast(kind), "label": LABELS}) for kind in types]
+    model, _ = train(tmp_path, *tables)
+    assert model.decision_function(tables[0]).tolist() == model.decision_function(tables[1]).tolist()
+
+
+LARGE = {
+    "int64": pa.array([2**53, 2**53 + 1] * (ROWS // 2)),
+    "uint64": pa.array([2**64 - 1, 2**64 - 2] * (ROWS // 2), pa.uint64()),
+    "decimal": pa.array([Decimal(10**30), Decimal(10**30 + 1)] * (ROWS // 2), pa.decimal128(38, 0)),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_whole_numbers_beyond_doubles_are_told_apart_as_categories(kind: str, tmp_path: Path) -> None:
+    """As labels they are refused: tests/encoding/test_labels.py."""
+    table = pa.table({"x": X, "id": LARGE[kind], "label": [1, 0] * (ROWS // 2)})
+    model, _ = train(tmp_path, table, category="id")
+    scores = model.decision_function(table)
+    assert (scores[::2] > 0).all()
+    assert (scores[1::2] < 0).all()
+
+
+def test_a_note_says_that_large_whole_numbers_are_rounded(tmp_path: Path) -> None:
+    _, notes = train(tmp_path, pa.table({"x": LARGE["int64"], "y": pa.array([2**53 - 1, 1] * 300), "label": LABELS}))
+    [note] = [note for note in notes.notes if "2^53" in note]
+    assert "column 'x' holds whole numbers of 2^53 or more, which are rounded" in note
+
+
+@pytest.mark.parametrize("weights", [[0.0], [0.0] * (ROWS - 1) + [1.0]], ids=["all zero", "one not zero"])
+def test_a_note_says_that_all_weights_are_zero(weights: list[float], tmp_path: Path) -> None:
+    rows = np.resize(weights, ROWS)
+    _, notes = train(tmp_path, pa.table({"x": X, "w": rows, "label": LABELS}), weight="w")
+    assert any("all rows have weight 0 in column 'w'" in note for note in notes.notes) == (not rows.any())
+
+
 @pytest.fixture
 def as_nobody() -> Iterator[Path]:
     """A folder; the test runs without the rights of root."""
@@ -151,7 +218,7 @@ def test_a_folder_that_cannot_be_read_is_an_error(closed: str, source: str, as_n
         (as_nobody / name / "1.parquet").touch()
     assert len(locate([str(as_nobody / source)]).paths) == 2
     (as_nobody / closed).chmod(0)
-    with pytest.raises(DataError, match=rf"folder '.*{closed}' cannot be read: Permission denied"):
+    with pytest.raises(Unreadable, match=rf"'.*{closed}.*' cannot be read: Permission denied"):
         locate([str(as_nobody / source)])
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(Unreadable, match="cannot be read"):
         locate([str(as_nobody / closed / "inside")])

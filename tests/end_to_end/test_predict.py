@@ -244,6 +244,23 @@ def test_json_reports_the_rows(base: Path, table: Path, tmp_path: Path) -> None:
     assert json.loads(done.out) == {"rows": 1_100, "out": str(tmp_path / "out.csv")}
 
 
+@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".csv"])
+def test_a_table_without_rows_gives_a_file_without_rows(
+    model: streampgs.Model, table: Path, tmp_path: Path, ending: str
+) -> None:
+    """As a step of a pipeline may find no new rows."""
+    people(20, 1)[:0].to_parquet(tmp_path / "none.parquet")
+    whole, empty = tmp_path / f"whole{ending}", tmp_path / f"empty{ending}"
+    predict(model, [str(table / "a.parquet")], whole, keep=("id",))
+    assert predict(model, [str(tmp_path / "none.parquet")], empty, keep=("id",))["rows"] == 0
+    assert read(empty).column_names == read(whole).column_names
+    assert read(empty).num_rows == 0
+    if ending != ".csv":
+        assert read(empty).schema.types == read(whole).schema.types
+    report = predict(model, [str(table)], tmp_path / f"no{ending}", where="age > 1000")
+    assert (report["rows"], report["left_out"], read(tmp_path / f"no{ending}").num_rows) == (0, 1_100, 0)
+
+
 # Files.
 
 
@@ -293,8 +310,30 @@ def test_inputs_and_files_of_the_run_are_never_overwritten(model: streampgs.Mode
             predict(model, [str(table)], out, force=True)
     with pytest.raises(streampgs.StreampgsError, match="would be read as a shard"):
         predict(model, [f"{table}/*.parquet"], table / "new.parquet")
+    with pytest.raises(streampgs.StreampgsError, match="object store"):
+        predict(model, [str(table)], Path("s3://bucket/out.parquet"))
     after = {path: path.read_bytes() for path in (*table.iterdir(), *base.iterdir()) if path.is_file()}
     assert before == after
+
+
+def test_predictions_are_not_written_among_the_shards_that_the_run_trains_on(tmp_path: Path) -> None:
+    """The next resume would find them there."""
+    (tmp_path / "shards").mkdir()
+    people(300).to_parquet(tmp_path / "shards" / "train.parquet")
+    people(300, 1).to_parquet(tmp_path / "new.parquet")
+    streampgs.train(str(tmp_path / "shards"), run=tmp_path / "run", label="buys", epochs=1, ignore=("tags", "joined"))
+    model = streampgs.Model.load(tmp_path / "run")
+    with pytest.raises(streampgs.StreampgsError, match="would be read as a shard"):
+        predict(model, [str(tmp_path / "new.parquet")], tmp_path / "shards" / "out.parquet")
+    predict(model, [str(tmp_path / "new.parquet")], tmp_path / "out.parquet")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_only_files_are_overwritten(make: Any, model: streampgs.Model, table: Path, tmp_path: Path) -> None:
+    make(tmp_path / "out.csv")
+    with pytest.raises(streampgs.StreampgsError, match=r"is not a file|Is a directory"):
+        predict(model, [str(table)], tmp_path / "out.csv", force=True)
+    assert not (tmp_path / "out.csv").is_file()
 
 
 def test_links_are_not_followed(model: streampgs.Model, table: Path, tmp_path: Path) -> None:

@@ -5,19 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from scripts.torture_parts.cases import CASES, Subject
+from scripts.torture_parts.cases import CASES
+from scripts.torture_parts.kinds import Torturer, named
+from scripts.torture_parts.subjects import Subject
+from scripts.torture_parts.tally import Tally
 
 
 @pytest.fixture(scope="session")
-def subject(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Subject]:
-    """The subject of a case by name. Each is made once, which also compiles its loops."""
-    made: dict[str, Subject] = {}
+def torturer(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Torturer]:
+    """The torturer of a case by name. Each is made once, which also compiles its loops."""
+    made: dict[str, Torturer] = {}
 
-    def of(name: str) -> Subject:
+    def of(name: str) -> Torturer:
         if name not in made:
-            case = next(case for case in CASES if case.name == name)
             folder: Path = tmp_path_factory.mktemp(name)
-            made[name] = Subject(case, folder)
+            made[name] = Torturer(named(name, CASES), folder, Tally(), seed=7)
         return made[name]
 
     return of
+
+
+@pytest.fixture(scope="session")
+def subject(torturer: Callable[[str], Torturer]) -> Callable[[str], Subject]:
+    return lambda name: torturer(name).subject

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import streampgs
-from scripts.torture_parts.cases import Subject
+from scripts.torture_parts.subjects import Subject
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.pgs import Pgs
 from streampgs.selection.race import Race

@@ -16,7 +16,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 
-ENCODING = ("hashing", "grams", "encoded_rows")
+READING = ("hashing", "grams", "encoded_rows", "footers")
 
 # Calls a compiled loop with more entries than the array has, to show that bounds are checked.
 PROBE = """
@@ -47,7 +47,7 @@ def run_tests(tests: list[str], chosen: str, environment: dict[str, str]) -> Non
 
 @pytest.mark.slow
 def test_plain_python_gives_the_same():
-    tests = [f"tests/kernels/test_{name}.py" for name in ("randomness", "rows", "scoring", *ENCODING)]
+    tests = [f"tests/kernels/test_{name}.py" for name in ("randomness", "rows", "scoring", *READING)]
     run_tests([*tests, "tests/learn/test_figure_1.py"], "not likely and not pattern", {"NUMBA_DISABLE_JIT": "1"})
 
 
@@ -57,7 +57,7 @@ def test_no_index_is_out_of_bounds(tmp_path):
     probe.write_text(PROBE)
     # A separate cache: code with checks and code without them must not be mixed.
     environment = {"NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
-    tests = [f"tests/kernels/test_{name}.py" for name in ("rows", *ENCODING)]
+    tests = [f"tests/kernels/test_{name}.py" for name in ("rows", *READING)]
     tests += ["tests/learn/test_figure_1.py", str(probe)]
-    few_loops = f"test_rows or test_probe or {' or '.join(ENCODING)} or modified-huber or hinge-1.8 or huber-1.1"
+    few_loops = f"test_rows or test_probe or {' or '.join(READING)} or modified-huber or hinge-1.8 or huber-1.1"
     run_tests(tests, few_loops, environment)

@@ -83,34 +83,40 @@ def test_a_killed_pack_resumes(tmp_path, small_pieces, shuffle, moment):
 def test_a_pack_killed_between_any_two_writes_resumes(tmp_path, small_pieces, monkeypatch):
     """The process is killed right after a rename: a shard or a journal exists, but no later file."""
     write_rows(tmp_path)
-    options = {"rows_per_shard": 90, "block_bytes": 4096, "shuffle": True, "on_bad_row": "skip"}
+    options = {"rows_per_shard": 150, "block_bytes": 4096, "shuffle": True, "on_bad_row": "skip"}
     pack(tmp_path / "rows.svm", tmp_path / "whole", **options)
-    rename = os.replace
+    real = {name: getattr(os, name) for name in ("replace", "link")}
 
     class Killed(BaseException):
         pass
 
-    for moment in range(1, 40):
+    for moment in range(1, 60):
         out = tmp_path / f"out{moment}"
         seen = 0
 
-        def counted(source, target, moment=moment):
-            nonlocal seen
-            rename(source, target)
-            seen += 1
-            if seen == moment:
-                raise Killed
+        def counted(name, moment=moment):
+            def call(*words, **options):
+                nonlocal seen
+                real[name](*words, **options)
+                seen += 1
+                if seen == moment:
+                    raise Killed
 
-        monkeypatch.setattr(os, "replace", counted)
+            return call
+
+        for name in real:
+            monkeypatch.setattr(os, name, counted(name))
         try:
             pack(tmp_path / "rows.svm", out, **options)
             ended = True
         except Killed:
             ended = False
-        monkeypatch.setattr(os, "replace", rename)
+        for name, function in real.items():
+            monkeypatch.setattr(os, name, function)
         pack(tmp_path / "rows.svm", out, **options)
         assert contents_of(out) == contents_of(tmp_path / "whole"), moment
         assert not (out / RUNS).exists()
+        assert not list(out.glob(".*"))
         if ended:
             return
     raise AssertionError("the work has more renames than were tried")
@@ -172,11 +178,94 @@ def test_a_folder_with_other_files_is_refused_and_kept(tmp_path):
         pack(tmp_path / "rows.svm", tmp_path / "rows.svm")
 
 
+def test_files_that_the_pack_has_not_written_are_kept(tmp_path):
+    """Files of other programs may have the names of shards."""
+    source, out = tmp_path / "rows.svm", tmp_path / "out"
+    source.write_text("1 2:3\n" * 10)
+    pack(source, out, rows_per_shard=4)
+    foreign = {
+        "part-00003.arrow": "the next shard of another pack",
+        "part-00007.arrow": "a later one",
+        "part-00000.parquet": "another format",
+        "part-00000-6d3f.snappy.parquet": "of Spark",
+        "part-of-a-thesis.arrow": "years",
+        ".part-00000.arrow": "hidden",
+        "notes.txt": "notes",
+    }
+    for name, text in foreign.items():
+        (out / name).write_text(text)
+    notes = []
+    assert pack(source, out, rows_per_shard=4, on_note=notes.append).nothing_to_do
+    assert "part-00000-6d3f.snappy.parquet' is not of this pack" in notes[0]
+    for _ in range(2):
+        with pytest.raises(OptionError, match=r"part-00003\.arrow' exists already, and is not of this pack"):
+            pack(source, out, rows_per_shard=2, overwrite=True)
+    report = pack(source, out, rows_per_shard=5, overwrite=True)
+    assert (report.rows, report.shards) == (10, 2)
+    assert not (out / "part-00002.arrow").exists()
+    assert {name: (out / name).read_text() for name in foreign} == foreign
+
+
+def test_a_shard_is_never_written_over_another_file(tmp_path, small_chunks):
+    small_chunks(6)
+    source, out = tmp_path / "rows.svm", tmp_path / "out"
+    source.write_text("1 2:3\n" * 10)
+    _, watched = stopped_after(4)
+    assert pack(source, out, rows_per_shard=2, **watched).stopped_by == "test"
+    taken = out / f"part-{len(contents_of(out)):05d}.arrow"
+    taken.write_text("precious")
+    with pytest.raises(OptionError, match=f"{taken.name}' exists already, and is not of this pack"):
+        pack(source, out, rows_per_shard=2)
+    assert taken.read_text() == "precious"
+    taken.rename(tmp_path / "moved")
+    assert pack(source, out, rows_per_shard=2).rows == 10
+    assert not list(out.glob(".part*"))
+
+
+def test_the_output_folder_is_not_an_input(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "rows.svm").write_text("1 2:3\n" * 10)
+    (tmp_path / "link").symlink_to(data)
+    for inputs, out in ((data, data), (data, tmp_path / "link"), (data / "rows.svm", data)):
+        with pytest.raises(OptionError, match=r"is the output folder, or in it"):
+            pack(inputs, out)
+    for out in (data / "out", tmp_path / "link" / "out"):  # found below an input folder, also by a link
+        assert pack(data, out, overwrite=True).rows == 10
+        assert pack(data, out).nothing_to_do
+        assert [path.name for path in out.glob("[!_]*")] == ["part-00000.arrow"]
+
+
+def test_folders_behind_links_are_packed_once(tmp_path):
+    (tmp_path / "data").mkdir()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "rows.svm").write_text("1 2:3\n")
+    (tmp_path / "data" / "rows.svm").write_text("1 2:3\n")
+    (tmp_path / "data" / "more").symlink_to(tmp_path / "more")
+    (tmp_path / "data" / "again").symlink_to(tmp_path / "data")
+    assert pack(tmp_path / "data", tmp_path / "out").rows == 2
+
+
+def test_two_packs_start_at_the_same_time(tmp_path):
+    """One of them ends, the other is refused or has nothing to do, and the shards hold one of the tables."""
+    words = [sys.executable, "-m", "streampgs", "pack"]
+    for name, rows in (("one", 20_000), ("two", 30_000)):
+        (tmp_path / f"{name}.svm").write_text("1 2:3\n" * rows)
+    both = [
+        subprocess.Popen([*words, tmp_path / f"{name}.svm", tmp_path / "out"], stderr=subprocess.PIPE, text=True)
+        for name in ("one", "two")
+    ]
+    ended = [(process.communicate(timeout=120)[1], process.returncode) for process in both]
+    assert sorted(code for _, code in ended) == [0, 2]
+    assert any("writes into" in text or "was begun without" in text for text, _ in ended)
+    assert len(table_of(tmp_path / "out")) == (20_000 if ended[0][1] == 0 else 30_000)
+
+
 def test_a_damaged_journal_is_reported(tmp_path):
     (tmp_path / "rows.svm").write_text("1 2:3\n")
     pack(tmp_path / "rows.svm", tmp_path / "out")
     (tmp_path / "out" / NAME).write_text("{")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is damaged"):
         pack(tmp_path / "rows.svm", tmp_path / "out")
     pack(tmp_path / "rows.svm", tmp_path / "out", overwrite=True)
 
@@ -185,7 +274,7 @@ def test_a_second_pack_into_the_same_folder_is_refused(tmp_path):
     (tmp_path / "rows.svm").write_text("1 2:3\n")
 
     def again(status) -> None:
-        with pytest.raises(OptionError, match="another process packs into"):
+        with pytest.raises(OptionError, match="another process writes into"):
             pack(tmp_path / "rows.svm", tmp_path / "out")
 
     pack(tmp_path / "rows.svm", tmp_path / "out", on_progress=again)

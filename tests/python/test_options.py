@@ -19,6 +19,7 @@ from streampgs.options import (
     TRAIN_OPTIONS,
     EncodingOptions,
     EvaluateOptions,
+    HistoryOptions,
     InspectOptions,
     Limits,
     ModelOptions,
@@ -77,7 +78,7 @@ PUBLIC = {
     "evaluate": (EvaluateOptions,),
     "predict": (PredictOptions,),
     "inspect": (InspectOptions, EncodingOptions),
-    "history": (),
+    "history": (HistoryOptions,),
     "pack": (PackOptions,),
 }
 

@@ -16,7 +16,7 @@ import pytest
 from streampgs.encoding.rows import RowBlock
 from streampgs.errors import DataError, RunError
 from streampgs.reading.cache import BlockCache
-from streampgs.reading.decode import Group, _concatenated, _evened
+from streampgs.reading.decode import Group, _gathered
 from streampgs.reading.scratch import Scratch
 from streampgs.reading.table_rows import rows_of_table
 from streampgs.reading.window import Window
@@ -329,7 +329,7 @@ def test_slices_do_not_depend_on_the_batches_of_the_decoder(tmp_path):
     """Decoders may end a batch early."""
     table = sparse_table(100)
     for cut in (1, 7, 33, 100):
-        batches = list(_evened(iter(table.to_batches(max_chunksize=cut)), 30, _concatenated))
+        batches = list(_gathered(iter(table.to_batches(max_chunksize=cut)), 30, ()))
         assert [batch.num_rows for batch in batches] == [30, 30, 30, 10]
         assert pa.Table.from_batches(batches).equals(table.combine_chunks())
 

@@ -18,7 +18,7 @@ from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import Plan, plan_columns
 from streampgs.encoding.rows import FAULTS, FEATURES, INDICES, VALUES
 from streampgs.options import EncodingOptions
-from streampgs.reading.decode import columns_of_batch, decoded_slices, raw_slices
+from streampgs.reading.decode import Group, columns_of_batch, raw_slices
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns
 from tests.encoding.tables import KINDS, encoded, learnt, planned, tables
@@ -53,7 +53,7 @@ def rows_of_file(path: Path, encoding: Encoding, slice_rows: int) -> list[Any]:
     (shard,) = catalog.shards
     found: list[Any] = []
     for group in range(len(shard.group_rows)):
-        for batch in decoded_slices(shard, group, slice_rows, columns):
+        for batch in Group(group, shard, group, slice_rows, columns).slices():
             assert 0 < batch.num_rows <= slice_rows
             found += _entries(batch.to_batch(), encoding)
     return found

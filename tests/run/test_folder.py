@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import mmap
@@ -15,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streampgs.errors import RunError
-from streampgs.run import checkpoint, seal
+from streampgs.errors import RunError, Unreadable
+from streampgs.run import cache_place, checkpoint, seal
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.lock import RunLock
@@ -87,7 +88,7 @@ def test_a_missing_run_is_an_error(folder, tmp_path):
 
 def test_a_run_of_another_format_is_refused(folder, catalog):
     folder.create({"format": 1}, catalog)
-    with pytest.raises(RunError, match=r"is of format 1; this version reads format 2\n  → start a new run"):
+    with pytest.raises(RunError, match=r"is of format 1; this version reads format 2\n  → start again"):
         folder.record()
 
 
@@ -205,6 +206,22 @@ def test_the_last_three_checkpoints_are_kept(folder):
     assert sorted(os.listdir(folder.path)) == [path.name for path in paths[-3:]]
 
 
+def test_an_old_checkpoint_that_cannot_be_removed_does_not_stop_the_run(folder, monkeypatch):
+    unlink = os.unlink
+
+    def refuse(path, **more):
+        if Path(path).name.startswith("checkpoint-"):
+            raise PermissionError(errno.EPERM, "not permitted", str(path))
+        unlink(path, **more)
+
+    with monkeypatch.context() as only_here:
+        only_here.setattr(os, "unlink", refuse)
+        written(folder, 1, 2, 3, 4, 5)
+    assert rows_of(folder.newest_checkpoint()) == 5
+    written(folder, 6)
+    assert len(folder.checkpoints()) == 3
+
+
 def test_a_checkpoint_after_the_same_number_of_rows_is_replaced(folder):
     written(folder, 1, 2, 3)
     folder.write_checkpoint({"lanes": Bundle({"rows": 33}, vectors(8))}, 3)
@@ -224,6 +241,51 @@ def test_a_damaged_newest_checkpoint_is_reported_and_the_one_before_is_used(fold
     damage(paths[1])
     found = folder.newest_checkpoint()
     assert (found.path, [path for path, _ in found.damaged]) == (paths[0], [paths[2], paths[1]])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "checkpoint-backup.arrows",
+        "checkpoint-000000000000002 (copy).arrows",
+        "checkpoint-000000000000900.arrows~",
+        "checkpoint-000000000000900.arrows.bak",
+        "checkpoint-000000000000900.arrow",
+        "checkpoint-00000000000000900.arrows",
+        "checkpoint-900.arrows",
+        "checkpoint-\N{ARABIC-INDIC DIGIT NINE}00000000000000.arrows",
+        "checkpoint-00000000000090\n.arrows",
+    ],
+)
+def test_a_file_with_a_name_like_that_of_a_checkpoint_is_ignored_and_kept(folder, name):
+    paths = written(folder, 1, 2, 3)
+    copy = folder.path / name
+    copy.write_bytes(paths[0].read_bytes())
+    found = folder.newest_checkpoint()
+    assert (rows_of(found), found.damaged) == (3, [])
+    assert folder.lookalikes() == [name]
+    later = written(folder, 10, 20, 30, 40)
+    assert folder.checkpoints() == later[-3:]
+    assert copy.read_bytes()
+    for path in later:
+        path.unlink(missing_ok=True)
+    assert folder.newest_checkpoint() is None
+    with pytest.raises(RunError, match="exists already"):
+        folder.refuse_if_taken()
+
+
+def test_a_checkpoint_under_the_name_of_another_is_reported_and_not_used(folder):
+    paths = written(folder, 1, 2, 3)
+    (folder.path / "checkpoint-000000000000900.arrows").write_bytes(paths[0].read_bytes())
+    found = folder.newest_checkpoint()
+    assert rows_of(found) == 3
+    assert [why for _, why in found.damaged] == ["its name is wrong: it was written after 1 rows"]
+
+
+def test_checkpoints_beyond_fifteen_digits_are_in_the_order_of_their_rows(folder):
+    paths = written(folder, 10**15 - 1, 10**15, 2 * 10**15)
+    assert folder.checkpoints() == paths
+    assert rows_of(folder.newest_checkpoint()) == 2 * 10**15
 
 
 def test_training_continues_despite_a_damaged_checkpoint(folder):
@@ -396,6 +458,31 @@ def test_a_lock_that_is_a_link_is_not_written_through(folder, tmp_path):
     with pytest.raises(RunError, match="cannot be locked"), RunLock(folder.path):
         pass
     assert (tmp_path / "treasure").read_text() == "gold"
+
+
+def test_a_fault_while_leftovers_are_removed_leaves_no_lock_behind(folder, monkeypatch):
+    def fail(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with monkeypatch.context() as only_here:
+        only_here.setattr(os, "scandir", fail)
+        with RunLock(folder.path):
+            pass
+    with RunLock(folder.path):
+        pass
+
+
+def test_a_cache_whose_mark_cannot_be_read_now_is_not_given_up(folder, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "cache"
+    cache_place.mark(elsewhere)
+    assert cache_place.place(folder.path, str(elsewhere)) == (elsewhere, None)
+
+    def fail(path, *_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(cache_place, "read_whole", fail)
+    with pytest.raises(Unreadable, match="cannot be read: Input/output error\n  → "):
+        cache_place.place(folder.path, str(elsewhere))
 
 
 def test_the_lock_of_a_missing_folder_is_an_error(tmp_path):

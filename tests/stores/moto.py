@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import re
 import socket
 import subprocess
 import threading
@@ -42,6 +43,13 @@ class Moto:
         )
         self._wait()
         self.request("PUT", BUCKET)
+
+    @classmethod
+    def at(cls, port: int) -> Moto:
+        """The server that another process has started."""
+        server = cls.__new__(cls)
+        server.port = port
+        return server
 
     @property
     def endpoint(self) -> str:
@@ -89,9 +97,38 @@ Request = tuple[str, str, int]
 """Method, path, and the number of requested bytes (0: no range)."""
 
 
+_PORTAL = b"<html><body>Please sign in to use this network.</body></html>"
+_ENTRY = re.compile(rb"<Contents>.*?</Contents>", re.DOTALL)
+
+
+def _flipped(body: bytes) -> bytes:
+    middle = len(body) // 2
+    return body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :] if body else body
+
+
+def _late(listing: bytes) -> bytes:
+    """A listing without half of its entries: the last ones by name."""
+    entries = _ENTRY.findall(listing)
+    for entry in entries[len(entries) // 2 :]:
+        listing = listing.replace(entry, b"")
+    return listing
+
+
+_CHANGES: dict[str | None, Callable[[bytes], bytes]] = {
+    "flip": _flipped,
+    "shorten": lambda body: body[: len(body) // 2],
+    "portal": lambda body: _PORTAL,
+    "late": _late,
+}
+"""Faults that change the body of a reply."""
+STATUSES = ("403", "404", "429", "500", "503")
+_SLOW_SECONDS = 0.15
+
+
 class Proxy:
-    """A proxy between a client and the store. `fault` gives the fault of each request, if any: "500",
-    "503", "stall", "truncate", "shorten" (fewer bytes with a matching length), "close" or "flip"."""
+    """A proxy between a client and the store. `fault` gives the fault of each request, if any: a status such as "503",
+    "stall", "slow", "close", "cut head", "truncate", "shorten" (fewer bytes with a matching length), "flip", "portal"
+    (a page of another server, status 200) or "late" (a listing without its newest entries)."""
 
     def __init__(self, port: int, fault: Callable[[Request], str | None] = lambda request: None) -> None:
         self.fault = fault
@@ -134,10 +171,14 @@ class Proxy:
         self.faults += fault is not None
         if fault == "stall":
             self.ended.wait()
-        if fault in ("stall", "close"):
+        if fault == "slow":
+            time.sleep(_SLOW_SECONDS)
+        if fault in ("stall", "close", "cut head"):
+            if fault == "cut head":
+                handler.wfile.write(b"HTTP/1.1 200 OK\r\nContent-Ty")
             handler.close_connection = True
             return
-        if fault in ("403", "500", "503"):
+        if fault in STATUSES:
             handler.send_response(int(fault))
             handler.send_header("Content-Length", "0")
             handler.end_headers()
@@ -147,12 +188,10 @@ class Proxy:
         except OSError:
             handler.close_connection = True
             return
-        if fault == "flip" and body:
-            middle = len(body) // 2
-            body = body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :]
-        if fault == "shorten":
-            body = body[: len(body) // 2]
+        if fault in _CHANGES and handler.command != "HEAD":
+            body = _CHANGES[fault](body)
             headers["Content-Length"] = str(len(body))
+            status = 200 if fault == "portal" else status
         handler.send_response(status)
         for name, value in headers.items():
             handler.send_header(name, value)

@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from contextlib import closing, nullcontext
 from io import FileIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -126,7 +127,7 @@ def test_a_failed_download_is_raised_by_wait_and_tried_again(tmp_path: Path, dow
             assert len(downloaded) == tries
         (full,) = objects(tmp_path, "full")
         copies.begin(3, [full])
-        with pytest.raises(RunError, match=r"cannot be written to .*No space left"):
+        with pytest.raises(RunError, match=r"cannot be written: No space left"):
             copies.wait_for([full], never)
 
 
@@ -161,3 +162,25 @@ def test_no_download_is_left_waiting_after_close(tmp_path, monkeypatch):
         if thread.name.startswith("streampgs-"):
             thread.join(30)
             assert not thread.is_alive(), thread.name
+
+
+def test_without_a_limit_copies_may_take_half_of_the_disk_including_those_that_exist(
+    tmp_path: Path, downloaded: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda folder: SimpleNamespace(free=60))
+    a, b, c = objects(tmp_path, "a b c", size=40)
+    for remote in (a, b):
+        remote.copy.write_bytes(bytes(remote.size))
+        os.utime(remote.copy, ns=(COPY_TIME_NS, COPY_TIME_NS))
+    with closing(Copies.on_half_the_disk(tmp_path, [a, b, c])) as copies:
+        assert copies.limit_bytes == (60 + 80) // 2
+        with pytest.raises(RunError, match=r"a window needs 2 remote shards .* half of its free space") as refused:
+            copies.begin("window", [b, c])
+    assert "--cache-limit" not in str(refused.value)
+    assert "free some space there, then resume" in str(refused.value)
+
+
+def test_a_folder_for_copies_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(RunError, match=r"the folder '.*file/shards' for copies of remote shards cannot be written"):
+        Copies.on_half_the_disk(tmp_path / "file" / "shards", [])

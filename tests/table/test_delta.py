@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import re
+import shutil
 import sys
+from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -193,6 +196,10 @@ REFUSED = {
     "parent folder": ({"add": {"path": "x/../../secret/a.parquet"}}, "outside its folder", "clone"),
     "quoted parent folder": ({"add": {"path": "%2e%2e/secret/a.parquet"}}, "outside its folder", "clone"),
     "absolute path": ({"add": {"path": "/data/a.parquet"}}, "outside its folder", "clone"),
+    "quoted absolute path": ({"add": {"path": "%2Fdata/a.parquet"}}, "outside its folder, '/data", "clone"),
+    "quoted slash": ({"add": {"path": "..%2Fsecret/a.parquet"}}, "outside its folder", "clone"),
+    "path on this disk": ({"add": {"path": "file:///data/a.parquet"}}, "outside its folder", "clone"),
+    "quoted address": ({"add": {"path": "http%3A//host/a.parquet"}}, "outside its folder", "clone"),
 }  # fmt: skip
 
 
@@ -207,6 +214,86 @@ def test_tables_that_are_not_a_list_of_whole_files_are_refused(name: str, tmp_pa
     assert remedy in refused.value.remedy
     assert "\x1b" not in refused.value.found
     assert "<unknown>" not in refused.value.found
+
+
+@pytest.mark.parametrize("link", ["a.parquet", "folder"])
+def test_a_link_out_of_the_table_is_refused(link: str, tmp_path: Path) -> None:
+    table, secret = tmp_path / "table", tmp_path / "secret"
+    secret.mkdir()
+    (secret / "a.parquet").touch()
+    written_log(table, add={"path": "a.parquet" if link == "a.parquet" else "folder/a.parquet"})
+    (table / link).symlink_to(secret / "a.parquet" if link == "a.parquet" else secret)
+    with pytest.raises(
+        DataError, match=r"a\.parquet' in Delta table .* is a link to a place outside the table's folder"
+    ):
+        locate([str(table)])
+
+
+def test_a_link_inside_the_table_and_one_to_it_are_followed(tmp_path: Path) -> None:
+    written_log(tmp_path / "table")
+    (tmp_path / "table" / "b.parquet").touch()
+    (tmp_path / "table" / "a.parquet").symlink_to("b.parquet")
+    (tmp_path / "link").symlink_to("table")
+    assert listed(tmp_path / "link") == ["a.parquet"]
+
+
+def replaced_by_a_link(log: Path) -> None:
+    log.unlink()
+    log.symlink_to("/dev/zero")
+
+
+def replaced_by_a_pipe(log: Path) -> None:
+    log.unlink()
+    os.mkfifo(log)
+
+
+def moved_out(log: Path) -> None:
+    shutil.move(log.parent, log.parents[2] / "elsewhere")
+    log.parent.symlink_to(log.parents[2] / "elsewhere")
+
+
+ODD_LOGS: dict[str, tuple[Callable[[Path], object], str]] = {
+    "link": (replaced_by_a_link, "is a link to a place outside"),
+    "pipe": (replaced_by_a_pipe, "is not a regular file"),
+    "folder elsewhere": (moved_out, "leads outside"),
+    "huge": (lambda log: os.truncate(log, 1 << 40), "has 1,099,511,627,776 bytes"),
+    "many values": (lambda log: log.write_text("[" + "0," * (33 << 20) + "0]"), "has more than 33,554,432 values"),
+    "deep lists": (lambda log: log.write_text('{"add":' + "[" * 200_000 + "]" * 200_000 + "}"), "more than 100 levels"),
+    "deep objects": (lambda log: log.write_text('{"a":' * 200_000 + "1" + "}" * 200_000), "more than 100 levels"),
+}
+
+
+@pytest.mark.parametrize("name", ODD_LOGS)
+def test_a_log_that_would_end_or_block_the_process_is_refused(name: str, tmp_path: Path) -> None:
+    change, found = ODD_LOGS[name]
+    written_log(tmp_path / "table")
+    change(tmp_path / "table" / "_delta_log" / f"{0:020}.json")
+    with pytest.raises(DataError, match=f"a part of a Delta table's log, .*{found}"):
+        locate([str(tmp_path / "table")])
+
+
+def test_brackets_in_strings_of_a_log_are_no_levels(tmp_path: Path) -> None:
+    written_log(tmp_path / "table", add={"stats": json.dumps({"numRecords": 2, "minValues": {"x": "[" * 1000}})})
+    assert listed(tmp_path / "table") == ["a.parquet"]
+
+
+def test_a_schema_that_arrow_cannot_hold_is_an_error(tmp_path: Path) -> None:
+    kind: object = "double"
+    for _ in range(100):
+        kind = {"type": "array", "containsNull": True, "elementType": kind}
+    written_log(tmp_path / "table", fields=[{"name": "x", "type": kind, "nullable": True, "metadata": {}}])
+    with pytest.raises(DataError, match=r"the log of Delta table '.*' cannot be read"):
+        locate([str(tmp_path / "table")])
+
+
+@pytest.mark.parametrize("commit", [b'["remove"]', b'{"remove": ' + b"[" * 100_000, b"\xff"])
+def test_a_commit_with_another_content_is_an_error_that_names_its_version(table: Path, commit: bytes) -> None:
+    before = locate([str(table)]).paths
+    DeltaTable(str(table)).delete()
+    newest = list_table(str(table))
+    (table / "_delta_log" / f"{newest.version:020}.json").write_bytes(commit)
+    with pytest.raises(DataError, match=rf"version {newest.version} of Delta table '.*' cannot be read"):
+        change_of(newest, before)
 
 
 def test_features_that_do_not_change_the_listed_files_are_accepted(tmp_path: Path) -> None:
@@ -247,8 +334,11 @@ def test_a_path_that_deltalake_would_decode_to_another_is_refused(table: Path, t
     append(tmp_path / "other", 0)
     (tmp_path / "other").rename(tmp_path / "a%20b")
     assert len(listed(tmp_path / "a b")) == 3
-    with pytest.raises(DataError, match=r"cannot open a path with '%'"):
-        locate([str(tmp_path / "a%20b")])
+    for name in ("a%20b", "a\nb", "a\udcff"):
+        (tmp_path / "a%20b").rename(tmp_path / name)
+        with pytest.raises(DataError, match=r"cannot open a path with '%'"):
+            locate([str(tmp_path / name)])
+        (tmp_path / name).rename(tmp_path / "a%20b")
 
 
 # Columns from the log.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -28,10 +28,10 @@ class Category(CodeKind):
     between = "="
     reads_dictionaries = True
 
-    def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> list[Tokens]:
+    def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> Iterator[Tokens]:
         array = types.as_text(types.undictionaried(array))
         array = array.filter(array.is_valid())
-        return [Tokens.of(array, column.name, np.arange(len(array) + 1))]
+        yield Tokens.of(array, column.name, np.arange(len(array) + 1))
 
     def codes(self, book: Codebook, column: Column, arrays: Arrays, kept: dict[str, Any]) -> NDArray[np.uint32]:
         array = types.leaf(arrays, column.name)
@@ -48,10 +48,11 @@ class Category(CodeKind):
         found: NDArray[np.uint32] = codes[types.raw_values(places)]
         return found
 
-    def named(self, book: Codebook, column: Column, arrays: Arrays) -> list[Named]:
+    def named(self, book: Codebook, column: Column, arrays: Arrays) -> Iterator[Named]:
         array = types.leaf(arrays, column.name)
         nulls = array.null_count + (array.dictionary.null_count if pa.types.is_dictionary(array.type) else 0)
-        return [*super().named(book, column, arrays), Named.of_null(book, column.name, nulls)]
+        yield from super().named(book, column, arrays)
+        yield Named.of_null(book, column.name, nulls)
 
     def hints(self, column: Column, sample: Sequence[Arrays]) -> list[str]:
         if column.holds != types.STRING:

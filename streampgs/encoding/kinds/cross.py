@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -42,14 +42,15 @@ class Cross(CodeKind):
     def codes(self, book: Codebook, column: Column, arrays: Arrays, kept: dict[str, Any]) -> NDArray[np.uint32]:
         return book.pair_codes(*_hashes(book, column, arrays), column.name)
 
-    def keys(self, book: Codebook, column: Column, arrays: Arrays) -> list[NDArray[np.uint64]]:
-        return [book.pair_keys(*_hashes(book, column, arrays), column.name)] if is_there(column, arrays) else []
+    def keys(self, book: Codebook, column: Column, arrays: Arrays) -> Iterator[NDArray[np.uint64]]:
+        if is_there(column, arrays):
+            yield book.pair_keys(*_hashes(book, column, arrays), column.name)
 
-    def named(self, book: Codebook, column: Column, arrays: Arrays) -> list[Named]:
+    def named(self, book: Codebook, column: Column, arrays: Arrays) -> Iterator[Named]:
         hashes = _hashes(book, column, arrays)
         parts = [(name, types.as_text(types.undictionaried(types.leaf(arrays, name)))) for name in column.parts]
         codes, keys = book.pair_codes(*hashes, column.name), book.pair_keys(*hashes, column.name)
-        return [Named.of_pairs(codes, keys, parts)]
+        yield Named.of_pairs(codes, keys, parts)
 
 
 def _hashes(book: Codebook, column: Column, arrays: Arrays) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:

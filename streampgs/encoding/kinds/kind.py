@@ -33,6 +33,7 @@ Entries = tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.float32]]
 """Row r has the indices and values from offsets[r] to offsets[r + 1]."""
 
 LARGEST_FEATURE = 2**31 - 1
+_USUAL_WORK = 2.0
 COMPACT, BLOCK, HASHED, UNBOUNDED = range(4)
 
 
@@ -134,6 +135,10 @@ class Kind:
         """`alone`: the table has no other columns, whose scales could be compared with those of this one."""
         return column
 
+    def work(self, column: Column, options: EncodingOptions) -> float:
+        """Bytes of memory for a byte of the column while it is encoded."""
+        return _USUAL_WORK
+
     def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
         """Whether the sample shows anything but nulls."""
         return any(array.null_count < len(array) for name in column.sources for array in arrays_of(sample, name))
@@ -186,20 +191,21 @@ class StringKind(Kind):
     has_rarity: ClassVar[bool] = False
     """Values are weighted by how rare a string is."""
 
-    def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> list[Tokens]:
-        """The strings of a column, row by row."""
+    def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> Iterator[Tokens]:
+        """The strings of a column, some rows at a time."""
         raise NotImplementedError
 
-    def keys(self, book: Codebook, column: Column, arrays: Arrays) -> list[NDArray[np.uint64]]:
+    def keys(self, book: Codebook, column: Column, arrays: Arrays) -> Iterator[NDArray[np.uint64]]:
         """A key of 64 bits for each string of some rows."""
         array = types.leaf_if_there(arrays, column.name)
-        return [] if array is None else [book.keys(tokens) for tokens in self.tokens(column, array, book.options)]
+        if array is not None:
+            yield from (book.keys(tokens) for tokens in self.tokens(column, array, book.options))
 
-    def named(self, book: Codebook, column: Column, arrays: Arrays) -> list[Named]:
+    def named(self, book: Codebook, column: Column, arrays: Arrays) -> Iterator[Named]:
         """The names of the features of some rows' strings."""
         array = types.leaf(arrays, column.name)
         prefix = f"{column.name}{self.between}"
-        return [Named.of_tokens(book, tokens, prefix) for tokens in self.tokens(column, array, book.options)]
+        yield from (Named.of_tokens(book, tokens, prefix) for tokens in self.tokens(column, array, book.options))
 
 
 class CodeKind(StringKind):
@@ -263,6 +269,18 @@ def joined(parts: Sequence[Entries]) -> Entries:
     for part in parts[1:]:
         found = side_by_side(*found, *part)
     return merged_bags(*found) if len(parts) > 1 else found
+
+
+def stacked(parts: Sequence[Entries]) -> Entries:
+    """The rows of all parts, one after the other."""
+    if len(parts) == 1:
+        return parts[0]
+    ends = np.cumsum([0, *(int(offsets[-1]) for offsets, _, _ in parts)])
+    return (
+        np.concatenate([np.zeros(1, np.int64), *(part[0][1:] + end for part, end in zip(parts, ends, strict=False))]),
+        np.concatenate([np.empty(0, np.uint32), *(indices for _, indices, _ in parts)]),
+        np.concatenate([np.empty(0, np.float32), *(values for _, _, values in parts)]),
+    )
 
 
 def matches(name: str, patterns: tuple[str, ...]) -> bool:

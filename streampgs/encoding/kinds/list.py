@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -13,11 +14,16 @@ from streampgs.encoding import types
 from streampgs.encoding.kinds.kind import BLOCK, Arrays, Column, NumberKind, RowMarks, arrays_of
 from streampgs.encoding.rows import WIDTH_DIFFERS
 from streampgs.encoding.scales import is_out_of_scale, standard
-from streampgs.errors import DataError
+from streampgs.errors import DataError, OptionError
 from streampgs.options import EncodingOptions
 
 _WILD_RATIO = 100.0  # positions whose scales differ by more are standardized
+MOST_STANDARDIZED = 1 << 17
+"""Each position is measured and recorded on its own."""
+_BLOCK_VALUES = 1 << 21
 _OFF_CENTRE = 10.0  # so are those whose mean is more standard deviations away from 0
+
+_WORK = 5.0  # bytes of memory for a byte of a column
 
 
 class List(NumberKind):
@@ -27,28 +33,22 @@ class List(NumberKind):
     fault = WIDTH_DIFFERS
 
     def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
-        matrices: list[NDArray[np.float64]] = []
-        width: int | None = None
-        for array in arrays_of(sample, column.name):
-            offsets, child = types.lists_of(array)
-            lengths = np.diff(offsets)
-            if width is None:
-                filled = lengths[lengths > 0]
-                if not filled.size:
-                    continue
-                width = int(np.bincount(filled).argmax())
-            matrices.append(types.floats_of(child)[np.repeat(lengths == width, lengths)].reshape(-1, width))
-        if width is None:
+        matrices = _matrices(arrays_of(sample, column.name))
+        if not matrices:
             raise DataError(
                 f"column '{column.name}': all its lists are empty", f"leave it out with --ignore {column.name}"
             )
+        width = matrices[0].shape[1]
         found = replace(column, width=width + options.null_flags, null_flag=options.null_flags)
-        matrix = np.concatenate(matrices)
-        matrix = np.where(np.isfinite(matrix), matrix, np.nan)
-        if not _is_standardized(matrix, options.standardize, alone):
+        if options.standardize == "off" or not _can_be_standardized(column.name, width, options.standardize):
             return found
-        standards = [standard(values[~np.isnan(values)]) for values in matrix.T]
+        if not _is_standardized(matrices, options.standardize, alone):
+            return found
+        standards = [standard(values[~np.isnan(values)]) for block in _blocks(matrices) for values in block.T]
         return replace(found, centre=tuple(c for c, _ in standards), scale=tuple(s for _, s in standards))
+
+    def work(self, column: Column, options: EncodingOptions) -> float:
+        return _WORK
 
     def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
         return any(np.diff(types.lists_of(array)[0]).any() for array in arrays_of(sample, column.name))
@@ -84,10 +84,55 @@ class List(NumberKind):
         return f"{column.name} is null" if is_flag else f"{column.name}[{place}]"
 
 
-def _is_standardized(matrix: NDArray[np.float64], standardize: str, alone: bool) -> bool:
+def _matrices(arrays: Iterable[pa.Array]) -> list[NDArray[Any]]:
+    """The lists of the usual length; null is NaN."""
+    found: list[NDArray[Any]] = []
+    width: int | None = None
+    for array in arrays:
+        offsets, child = types.lists_of(array)
+        lengths = np.diff(offsets)
+        if width is None:
+            different, counts = np.unique(lengths[lengths > 0], return_counts=True)
+            if not different.size:
+                continue
+            width = int(different[counts.argmax()])
+        values, usable = _with_nan(child), lengths == width
+        found.append((values if usable.all() else values[np.repeat(usable, lengths)]).reshape(-1, width))
+    return found
+
+
+def _with_nan(child: pa.Array) -> NDArray[Any]:
+    """In the type of the column where it can be: float64 takes twice the memory of most lists."""
+    child = types.undictionaried(child)
+    values, nulls = types.numbers_of(child), types.nulls_of(child)
+    return values if nulls is None else np.where(nulls, np.nan, values)
+
+
+def _blocks(matrices: Sequence[NDArray[Any]]) -> Iterator[NDArray[np.float64]]:
+    """Adjacent positions of all rows; what is not finite is NaN."""
+    rows, width = sum(map(len, matrices)), matrices[0].shape[1]
+    each = max(1, _BLOCK_VALUES // max(1, rows))
+    for first in range(0, width, each):
+        block = np.concatenate([np.asarray(matrix[:, first : first + each], np.float64) for matrix in matrices])
+        yield np.where(np.isfinite(block), block, np.nan)
+
+
+def _can_be_standardized(name: str, width: int, standardize: str) -> bool:
+    if width <= MOST_STANDARDIZED:
+        return True
+    if standardize == "on":
+        raise OptionError(
+            f"column '{name}': lists of {width:,} numbers; at most {MOST_STANDARDIZED:,} positions can be standardized",
+            "give --standardize off, or write lists 'indices' and 'values'",
+        )
+    return False
+
+
+def _is_standardized(matrices: Sequence[NDArray[Any]], standardize: str, alone: bool) -> bool:
     if standardize != "auto":
         return standardize == "on"
-    sizes, centres, spreads = _measured(matrix)
+    measured = [_measured(block) for block in _blocks(matrices)]
+    sizes, centres, spreads = (np.concatenate(parts) for parts in zip(*measured, strict=True))
     is_wild = bool(sizes.size and sizes.max() / _WILD_RATIO > sizes.min())
     is_off_centre = bool(((np.abs(centres) / _OFF_CENTRE > spreads) & (spreads > 0.0)).any())
     return is_wild or is_off_centre or (not alone and is_out_of_scale(sizes))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -12,6 +12,8 @@ from streampgs.encoding.codebook import Codebook, Tokens
 from streampgs.encoding.kinds.kind import Arrays, BagKind, Column, Entries, RowMarks, arrays_of, scaled, scaled_values
 from streampgs.kernels.encoder_loop import merged_bags
 from streampgs.options import EncodingOptions
+
+_WORK = 4.0  # bytes of memory for a byte of a column
 
 
 class Map(BagKind):
@@ -23,9 +25,12 @@ class Map(BagKind):
         found = [types.pairs_of(array) for array in arrays_of(sample, column.name)]
         return scaled(column, options, [types.floats_of(weights) for _, _, weights in found], sample, alone)
 
-    def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> list[Tokens]:
+    def work(self, column: Column, options: EncodingOptions) -> float:
+        return _WORK
+
+    def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> Iterator[Tokens]:
         offsets, keys, _ = types.pairs_of(array)
-        return [Tokens.of(keys, column.name, offsets)]
+        yield Tokens.of(keys, column.name, offsets)
 
     def bag(self, book: Codebook, column: Column, array: pa.Array, marks: RowMarks) -> Entries:
         offsets, keys, weights = types.pairs_of(array)

@@ -21,8 +21,10 @@ CYCLES = {"hour of day": 86400.0, "day of week": 7 * 86400.0, "day of year": 365
 
 class Number(NumberKind):
     name, plural = "number", "numbers"
-    takes = (types.NUMBER, types.TIME, types.ZONED)
-    modifiers: ClassVar = {"cyclic": ((types.TIME, types.ZONED), "it is for dates and timestamps")}
+    takes = (types.NUMBER, *types.TIMES)
+    modifiers: ClassVar = {
+        "cyclic": ((types.TIME, types.ZONED, types.TIME_OF_DAY), "it is for dates, timestamps and times of day")
+    }
 
     def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
         cyclic = matches(column.name, options.cyclic)
@@ -35,6 +37,14 @@ class Number(NumberKind):
 
     def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
         return any(_finite(array).size for array in arrays_of(sample, column.name))
+
+    def hints(self, column: Column, sample: Sequence[Arrays]) -> list[str]:
+        if not any(_has_inexact(array) for array in arrays_of(sample, column.name)):
+            return []
+        return [
+            f"column '{column.name}' holds whole numbers of 2^53 or more, which are rounded as numbers: --category "
+            f"{column.name} takes each as a value of its own, --ignore {column.name} leaves it out"
+        ]
 
     def values_per_row(self, column: Column) -> int:
         return 1
@@ -80,3 +90,10 @@ def _width(cyclic: bool, null_flag: bool) -> int:
 def _finite(array: pa.Array) -> NDArray[np.float64]:
     values = types.floats_of(array)
     return values[np.isfinite(values)]
+
+
+def _has_inexact(array: pa.Array) -> bool:
+    array = types.undictionaried(array)
+    if not pa.types.is_integer(array.type) or array.type.bit_width < 64:
+        return False
+    return bool((np.abs(types.floats_of(array)) >= 2.0**53).any())  # false for null

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 import numpy as np
@@ -11,33 +12,78 @@ from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.encoding.codebook import Codebook, Tokens
-from streampgs.encoding.kinds.kind import BagKind, Column, Entries, RowMarks, joined
+from streampgs.encoding.kinds.kind import BagKind, Column, Entries, RowMarks, joined, stacked
+from streampgs.encoding.long_texts import character_pieces, tally_of, word_pieces
 from streampgs.kernels.encoder_loop import BINARY, COUNTED, LOG_COUNTED, bags, counted_rows
 from streampgs.kernels.grams import character_grams, word_grams, words_of
 from streampgs.options import EncodingOptions
 
 _WEIGHTINGS = {"tf-idf": LOG_COUNTED, "tf": COUNTED, "binary": BINARY}
 _NO_RARITY = np.empty(0, np.float32)
-_LONGEST_TEXTS = 1 << 29  # spans have 31 bits, and a text has several for each byte
+PIECE_TOKENS = 1 << 19
+"""At a time; each takes some twenty bytes."""
+_WORDS_PER_BYTE = 0.25
+_SMALLEST_PIECE = 1 << 12
+_ENTRY_WORK, _LIST_WORK = 16.0, 4.0  # bytes for a token of a text, and for a byte of a list of tokens
 
 
 class TokenList(BagKind):
+    """Tokens are found and counted for a bounded number of bytes at a time, however long a batch or a row is."""
+
     name, plural = "token list", "token lists"
     takes: ClassVar[tuple[str, ...]] = (types.TOKENS,)
     has_rarity = True
 
-    def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> list[Tokens]:
-        offsets, child = types.lists_of(array)
-        return [Tokens.of(child, column.name, offsets)]
+    def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> Iterator[Tokens]:
+        """Of a row that is longer than a piece only the beginning."""
+        array, most = types.undictionaried(array), self.piece_size(options)
+        for piece, size in _row_pieces(array, self.sizes(array), most):
+            yield from self.whole(column, self.beginning(piece, most) if size > most else piece, options)
+
+    def work(self, column: Column, options: EncodingOptions) -> float:
+        return _LIST_WORK
 
     def bag(self, book: Codebook, column: Column, array: pa.Array, marks: RowMarks) -> Entries:
         rarity = book.rarities.get(column.name, _NO_RARITY)
         weighting = _WEIGHTINGS[book.options.text_weights]
-        found = [
-            bags(book.codes(tokens), tokens.offsets, weighting, rarity, book.first, True)
-            for tokens in self.tokens(column, array, book.options)
-        ]
-        return found[0] if len(found) == 1 else normalized(joined(found))
+        array, most = types.undictionaried(array), self.piece_size(book.options)
+        found = []
+        for piece, size in _row_pieces(array, self.sizes(array), most):
+            if size > most:
+                tallies = [tally_of(book, part) for part in self.parts(column, piece, book.options, most)]
+                bagged = [tally.entries(weighting, rarity, book.first) for tally in tallies]
+            else:
+                bagged = [
+                    bags(book.codes(tokens), tokens.offsets, weighting, rarity, book.first, True)
+                    for tokens in self.whole(column, piece, book.options)
+                ]
+            found.append(bagged[0] if len(bagged) == 1 else normalized(joined(bagged)))
+        return stacked(found)
+
+    def piece_size(self, options: EncodingOptions) -> int:
+        return PIECE_TOKENS
+
+    def sizes(self, array: pa.Array) -> NDArray[np.int64]:
+        """Of each row; in the unit of `piece_size`."""
+        return np.diff(types.lists_of(array)[0])
+
+    def whole(self, column: Column, array: pa.Array, options: EncodingOptions) -> Iterator[Tokens]:
+        """The tokens of some rows, once for each namespace."""
+        offsets, child = types.lists_of(array)
+        yield Tokens.of(child, column.name, offsets)
+
+    def beginning(self, row: pa.Array, most: int) -> pa.Array:
+        """A long row, cut off."""
+        _, child = types.lists_of(row)
+        return pa.LargeListArray.from_arrays(pa.array([0, most], pa.int64()), child[:most])
+
+    def parts(self, column: Column, row: pa.Array, options: EncodingOptions, most: int) -> Iterator[Iterator[Tokens]]:
+        """The tokens of a long row, for each namespace part by part."""
+        _, child = types.lists_of(row)
+        yield (
+            Tokens.of(part, column.name, np.array([0, len(part)], np.int64))
+            for part in (child[first : first + most] for first in range(0, len(child), most))
+        )
 
 
 class Text(TokenList):
@@ -45,19 +91,66 @@ class Text(TokenList):
     takes = ()
     option, allowed, remedy = "text", (types.STRING, types.BINARY), "text is in columns of strings"
 
-    def tokens(self, column: Column, array: pa.Array, options: EncodingOptions) -> list[Tokens]:
+    def work(self, column: Column, options: EncodingOptions) -> float:
+        return 1.0 + _ENTRY_WORK * _tokens_per_byte(options)
+
+    def piece_size(self, options: EncodingOptions) -> int:
+        return max(_SMALLEST_PIECE, int(PIECE_TOKENS / _tokens_per_byte(options)))
+
+    def sizes(self, array: pa.Array) -> NDArray[np.int64]:
+        bounds = np.asarray(types.bytes_of(array)[1], np.int64)
+        return bounds[1:] - bounds[:-1]
+
+    def whole(self, column: Column, array: pa.Array, options: EncodingOptions) -> Iterator[Tokens]:
         data, bounds = types.bytes_of(_lowered(array))
-        if bounds[-1] - bounds[0] > _LONGEST_TEXTS:
-            raise pa.ArrowInvalid(f"texts of {bounds[-1] - bounds[0]:,} bytes at once in column '{column.name}'")
-        found = []
         if options.ngrams is not None:
             text, starts, stops, row_words = words_of(data, bounds)
             spans = word_grams(starts, stops, row_words, *options.ngrams)
-            found.append(Tokens(text, spans[0], spans[1], spans[2], column.name))
+            yield Tokens(text, spans[0], spans[1], spans[2], column.name)
         if options.char_ngrams is not None:
             text, starts, stops, offsets = character_grams(data, bounds, *options.char_ngrams)
-            found.append(Tokens(text, starts, stops, offsets, f"{column.name} characters"))
-        return found
+            yield Tokens(text, starts, stops, offsets, _of_characters(column))
+
+    def beginning(self, row: pa.Array, most: int) -> pa.Array:
+        text = _bytes_of_one(row)[:most].tobytes()
+        if types.class_of(row.type) != types.STRING:
+            return pa.array([text], pa.large_binary())
+        whole = len(text) - next((n for n in range(1, min(4, len(text)) + 1) if text[-n] & 0xC0 != 0x80), 0)
+        return pa.Array.from_buffers(pa.large_string(), 1, pa.array([text[:whole]], pa.large_binary()).buffers())
+
+    def parts(self, column: Column, row: pa.Array, options: EncodingOptions, most: int) -> Iterator[Iterator[Tokens]]:
+        text, is_text = _bytes_of_one(row), types.class_of(row.type) == types.STRING
+        if options.ngrams is not None:
+            yield word_pieces(text, options.ngrams, most, column.name, is_text)
+        if options.char_ngrams is not None:
+            yield character_pieces(text, options.char_ngrams, most, _of_characters(column), is_text)
+
+
+def _tokens_per_byte(options: EncodingOptions) -> float:
+    found = 0.0
+    if options.ngrams is not None:
+        found += _WORDS_PER_BYTE * (options.ngrams[1] + 1 - options.ngrams[0])
+    if options.char_ngrams is not None:
+        found += options.char_ngrams[1] + 1 - options.char_ngrams[0]
+    return max(_WORDS_PER_BYTE, found)
+
+
+def _of_characters(column: Column) -> str:
+    return f"{column.name} characters"
+
+
+def _bytes_of_one(row: pa.Array) -> NDArray[np.uint8]:
+    data, bounds = types.bytes_of(row)
+    return data[bounds[0] : bounds[1]]
+
+
+def _row_pieces(array: pa.Array, sizes: NDArray[np.int64], most: int) -> Iterator[tuple[pa.Array, int]]:
+    """Consecutive rows of about `most` in all, and their size. A row that is larger is alone."""
+    ends, start, done = np.cumsum(sizes), 0, 0
+    while start < len(ends):
+        stop = max(start + 1, int(np.searchsorted(ends, done + most, side="right")))
+        yield array[start:stop], int(ends[stop - 1]) - done
+        start, done = stop, int(ends[stop - 1])
 
 
 def rows_with(book: Codebook, tokens: Tokens, counts: NDArray[np.int64]) -> None:

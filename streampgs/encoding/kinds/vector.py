@@ -26,6 +26,7 @@ from streampgs.encoding.rows import LENGTHS_DIFFER
 from streampgs.options import EncodingOptions
 
 _PAIR = ("indices", "values")
+_WORK = 6.0  # bytes of memory for a byte of a column
 _Parts = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.float64], NDArray[np.bool_] | None]
 """Offsets, indices, values, and the rows with unequal numbers of indices and values."""
 
@@ -52,6 +53,9 @@ class Vector(Kind):
     def learn(self, column: Column, options: EncodingOptions, sample: Sequence[Arrays], alone: bool) -> Column:
         there = (batch for batch in sample if is_there(column, batch))
         return scaled(column, options, [_parts(column, batch)[2] for batch in there], sample, alone)
+
+    def work(self, column: Column, options: EncodingOptions) -> float:
+        return _WORK
 
     def name_of(self, column: Column, place: int) -> str:
         return f"{column.name}[{place}]"

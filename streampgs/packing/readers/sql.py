@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
+from streampgs.files import read_whole
 from streampgs.packing.readers.tables import plain_slices
-from streampgs.packing.source import Shape, Source
+from streampgs.packing.source import SPILL, Shape, Source
 
+LONGEST_QUERY = 1 << 20
 _BATCH_ROWS = 1 << 13
 
 
@@ -18,11 +20,11 @@ def read(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     """Of a file that holds the query. One thread, so that the rows have the same order every time."""
     duckdb = _duckdb()
     memory = source.options.memory // 2
-    spill = source.path.with_name(".query-spill")
+    spill = source.path.with_name(SPILL)
     config = {"threads": "1", "memory_limit": f"{memory >> 10}KiB", "temp_directory": str(spill)}
     try:
         with duckdb.connect(":memory:", config=config) as connection:
-            relation = connection.sql(source.path.read_text())
+            relation = connection.sql(read_whole(source.path, LONGEST_QUERY).decode())
             if relation is None:
                 raise OptionError("the query gives no rows", "write a SELECT")
             for batch in relation.to_arrow_reader(_BATCH_ROWS):
@@ -33,7 +35,8 @@ def read(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
             "give more --memory, or write a query that groups and joins less at a time",
         ) from error
     except duckdb.Error as error:
-        raise DataError(f"the query failed: {error}", "fix it; the duckdb shell is a quick way to try it") from error
+        words = " ".join(str(error).split())
+        raise DataError(f"the query failed: {words}", "fix it; the duckdb shell is a quick way to try it") from error
 
 
 def _duckdb() -> Any:

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streampgs.errors import DataError
+from streampgs.faults import naming_faults
+from streampgs.files import native_path
 from streampgs.packing.schemas import plain_batch, plain_schema
 from streampgs.packing.source import Shape, Source
 from streampgs.reading.array_slices import rows_a_slice, sliced
@@ -19,9 +21,12 @@ _ARROW_FILE_MAGIC = b"ARROW1"
 @contextmanager
 def _damage_named(source: Source) -> Iterator[None]:
     try:
-        yield
+        with naming_faults(source.path):
+            yield
+    except MemoryError:
+        raise
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-        if isinstance(error, OSError) and error.errno:  # the system's fault, not the file's
+        if isinstance(error, OSError) and error.errno:  # the file was removed
             raise
         raise DataError(f"'{source.path}' is damaged: {error}", "fetch or write it again") from error
 
@@ -37,7 +42,8 @@ def read_parquet(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     size = source.path.stat().st_size
     with (
         _damage_named(source),
-        pq.ParquetFile(source.path, page_checksum_verification=True, pre_buffer=False) as file,
+        native_path(source.path) as path,
+        pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False) as file,
     ):
         for group in range(file.metadata.num_row_groups):
             facts = file.metadata.row_group(group)
@@ -48,7 +54,7 @@ def read_parquet(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
 
 
 def read_arrow(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
-    with _damage_named(source), pa.OSFile(str(source.path)) as file:
+    with _damage_named(source), native_path(source.path) as path, pa.OSFile(path) as file:
         is_file = file.read(len(_ARROW_FILE_MAGIC)) == _ARROW_FILE_MAGIC
         file.seek(0)
         reader = pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)

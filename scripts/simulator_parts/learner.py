@@ -1,0 +1,75 @@
+"""A learner whose state counts the visits of each row in each epoch, and remembers their order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.learner import Candidates, Learner
+from streampgs.learn.lines import Lines, Scale
+from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
+from streampgs.losses import Vector
+from streampgs.options import ModelOptions
+from streampgs.solvers import SOLVERS, Solver
+
+MOST_ROWS, MOST_EPOCHS = 400, 12
+_PRIME = (1 << 31) - 1
+
+Watcher = Callable[[Any, NDArray[np.int64]], None]
+"""Called with each stretch: the plan of its window, and the numbers of its rows."""
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    varies: ClassVar[tuple[str, ...]] = ()
+    shared: ClassVar[tuple[str, ...]] = ()
+
+
+class OneCandidate(Candidates):
+    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        return [replace(base, own=NoOptions())]
+
+
+class Visits(Learner):
+    Options: ClassVar[type] = NoOptions
+    candidates: ClassVar[Candidates] = OneCandidate()
+    watcher: ClassVar[Watcher] = staticmethod(lambda plan, numbers: None)
+
+    def __init__(self, specs: Sequence[LaneSpec]) -> None:
+        super().__init__(specs)
+        self.fields = {
+            "visits": Field((MOST_ROWS * MOST_EPOCHS, LANE), Merge.REFUSED, dtype=np.uint8, low=0),
+            "trail": Field((LANE,), Merge.REFUSED, dtype=np.int64, low=0),
+            "weights": Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL),
+            "steps": counter(Merge.MEAN),
+            **self.stretches.fields,
+        }
+
+    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+        plan = lines.plan  # type: ignore[attr-defined]
+        numbers = lines.numbers[first:stop]
+        assert plan.start.epoch < MOST_EPOCHS
+        visits, trail, weights, width = state["visits"], int(state["trail"][0]), state["weights"], len(state["weights"])
+        for number in numbers.tolist():
+            visits[number * MOST_EPOCHS + plan.start.epoch] += 1
+            trail = (trail * 31 + number * MOST_EPOCHS + plan.start.epoch + 1) % _PRIME
+            weights[number % width] += trail
+        state["trail"][:] = trail
+        state["steps"] += copies * (stop - first)
+        if self.spec.target.joined == 0:
+            type(self).watcher(plan, numbers)
+
+    def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
+        return np.array(state["weights"][slice(None) if at is None else at, lane])
+
+    def learned(self, state: State, lane: int) -> Vector:
+        return np.asarray(state["visits"][:, lane], np.float64)
+
+
+def register() -> None:
+    SOLVERS["visits"] = Solver(f"{__name__}:Visits", NoOptions)

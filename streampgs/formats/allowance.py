@@ -1,0 +1,47 @@
+"""How much memory decoding a group may take, because of large pages, dictionaries and values.
+
+It is known to the whole process. A group that needs more is refused before it is read.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from streampgs.options import DEFAULT_MEMORY, SMALLEST_MEMORY
+
+_WITHOUT_BUDGET = DEFAULT_MEMORY
+"""Of commands without --memory."""
+_LEAST, _SHARE, _SPARE = 48 << 20, 4, 1.25
+
+_given: list[int] = []
+_lock = threading.Lock()
+
+
+@contextmanager
+def decoding_within(size: int) -> Iterator[None]:
+    """While it lasts, decoding a group may take so much."""
+    with _lock:
+        _given.append(size)
+    try:
+        yield
+    finally:
+        with _lock:
+            _given.remove(size)
+
+
+def allowance() -> int:
+    """Of several runs in a process the largest."""
+    with _lock:
+        return max(_given, default=_WITHOUT_BUDGET)
+
+
+def in_training(memory: int, decoder_bytes: int) -> int:
+    """The allowance of a run. `decoder_bytes`: what the forecast includes for a decoder."""
+    return max(_LEAST, memory // _SHARE, int(_SPARE * decoder_bytes))
+
+
+def memory_for(needed: int) -> int:
+    """The memory budget with which a group that needs so much can be read."""
+    return 2 * needed + SMALLEST_MEMORY
