@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,11 +28,14 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+import streampgs.faults
 from scripts.bench_peers.machine import machine_line
 from scripts.fault_parts import shim
-from scripts.fault_parts.commands import COMMANDS
-from scripts.fault_parts.law import BAD, GOOD, Court, Verdict
+from scripts.fault_parts.commands import COMMANDS, STORED, in_bucket
+from scripts.fault_parts.law import BAD, CRASH, GOOD, Court, Verdict
 from scripts.fault_parts.points import Point, chosen_points, kind_of
+from scripts.fault_parts.shim import Strike
+from tests.stores import moto
 
 _LISTED = 3
 """Points listed for each kind of failure."""
@@ -55,7 +58,11 @@ class Tried:
 def try_command(name: str, library: Path, folder: Path, points: int | list[Point], seed: int) -> Tried:
     """In a worker process: the points, or a sample of so many."""
     began = time.perf_counter()
-    court = Court(name, COMMANDS[name], shim.Shim(library), folder / name)
+    streampgs.faults.PAUSES = (0.0,) * len(streampgs.faults.PAUSES)
+    try:
+        court = Court(name, COMMANDS[name], shim.Shim(library), folder / name)
+    except RuntimeError as error:  # it does not even work without a fault
+        return Tried(name, 0, [Verdict(Point(name, Strike("open", 0, "fail")), None, CRASH, str(error))], 0.0)
     chosen = chosen_points(name, court.trace, points, seed) if isinstance(points, int) else points
     verdicts = [court.judge(point) for point in chosen]
     shutil.rmtree(folder / name)
@@ -82,6 +89,27 @@ def scratch(base: Path | None = None) -> Iterator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=base or (memory if os.access(memory, os.W_OK) else None)) as folder:
         yield Path(folder).resolve()
+
+
+@contextmanager
+def store(names: Iterable[str], folder: Path) -> Iterator[None]:
+    """For commands that need one: an object store on this machine, in the environment of the workers."""
+    if not any(COMMANDS[name].on_store for name in names):
+        yield
+        return
+    server = moto.Moto()
+    try:
+        server.upload(in_bucket(folder), STORED)
+        os.environ |= {
+            "AWS_ENDPOINT_URL": server.endpoint,
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "us-east-1",
+            "AWS_EC2_METADATA_DISABLED": "true",
+        }
+        yield
+    finally:
+        server.kill()
 
 
 def table(tried: list[Tried]) -> str:
@@ -136,7 +164,9 @@ def points_of(chosen: argparse.Namespace) -> dict[str, int | list[Point]]:
     if chosen.point:
         points = [Point.of(text) for text in chosen.point]
         return {point.command: [other for other in points if other.command == point.command] for point in points}
-    names = chosen.command or list(COMMANDS)
+    names = chosen.command or [
+        name for name, command in COMMANDS.items() if moto.PYTHON.exists() or not command.on_store
+    ]
     return dict.fromkeys(names, -(-chosen.points // len(names)))
 
 
@@ -146,8 +176,9 @@ def main() -> int:
     chosen = arguments()
     print(f"{machine_line()}; seed {chosen.seed}", flush=True)
     began, tried = time.perf_counter(), []
-    with scratch(chosen.folder) as folder:
-        for each in try_commands(points_of(chosen), folder, chosen.seed, chosen.workers):
+    points_by_command = points_of(chosen)
+    with scratch(chosen.folder) as folder, store(points_by_command, folder):
+        for each in try_commands(points_by_command, folder, chosen.seed, chosen.workers):
             tried.append(each)
             bad = sum(map(each.count, BAD))
             print(f"{each.command}: {len(each.verdicts):,} points, {bad} bad, {each.seconds:.0f} s", flush=True)

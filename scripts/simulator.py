@@ -10,7 +10,7 @@ at the same rows; or there is a refusal with a remedy.
 
 A short history has the order of rows, the state of a learner, the saver and the checkpoints. A whole one has `train` and
 `resume` with everything except the reading of rows and the steps of a solver; one is simulated for each hundred short ones.
-Exits with 1 if a law was broken, and prints the seed. A replay prints all steps of a history.
+Exits with 1 if a law was broken, and prints the seed. A replay prints all steps of a history. Ctrl-C prints the counts so far.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
@@ -49,10 +50,11 @@ def main() -> int:
     failures = 0
     for kind, count in wanted.items():
         began, tally = time.perf_counter(), Tally()
-        for piece in simulate_in(chosen.processes, kind, range(chosen.seed, chosen.seed + count)):
-            tally.add(piece)
-            if len(tally.failures) >= _MOST_FAILURES:
-                break
+        with suppress(KeyboardInterrupt):
+            for piece in simulate_in(chosen.processes, kind, range(chosen.seed, chosen.seed + count)):
+                tally.add(piece)
+                if len(tally.failures) >= _MOST_FAILURES:
+                    break
         print(f"\n{kind} histories: {tally.histories:,} in {time.perf_counter() - began:.0f} s")
         failures += _said(tally)
     return min(1, failures)

@@ -18,7 +18,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 import numpy as np
 
-from streampgs.errors import RunError, StreampgsError
+from streampgs.errors import RunError, StreampgsError, Unreadable
 
 _LARGEST = 1 << 62
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
@@ -35,17 +35,36 @@ def understanding(path: Path | None) -> Iterator[None]:
     """Turn errors about the contents of an intact file into an error that names the file."""
     try:
         yield
-    except RunError:
+    except (RunError, Unreadable):
         raise
+    except MemoryError as error:
+        raise Unreadable(
+            f"'{path}' cannot be read: out of memory",
+            "free some memory, then try again; do not trust the file if it came from someone else",
+        ) from error
     except (
-        LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, MemoryError,
-        StreampgsError,
+        LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, StreampgsError,
     ) as error:  # fmt: skip
         reason = error.found if isinstance(error, StreampgsError) else repr(error)
         raise RunError(
             f"'{path}' is intact, but its contents are invalid: {reason[:300]}",
             "restore it from a copy or start a new run; do not trust it if it came from someone else",
         ) from error
+
+
+def refuse_other_format(path: Path, found: Any, known: int) -> None:
+    """Of a file that carries the number of its format; `known`: the one that is read here."""
+    if found == known:
+        return
+    if type(found) is int and known < found < _LARGEST:
+        raise RunError(
+            f"'{path}' was written by a newer streampgs: it is of format {found}, this version reads format {known}",
+            "upgrade streampgs",
+        )
+    raise RunError(
+        f"'{path}' is of format {found!r:.20}; this version reads format {known}",
+        "start again in a new folder, or use the version of streampgs that wrote it",
+    )
 
 
 def parsed_json(text: bytes | str, most: int) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streampgs.printable import printable_lines
+from streampgs.printable import printable_lines, without_secrets
 
 
 def counted(count: int, singular: str, plural: str | None = None) -> str:
@@ -44,7 +44,7 @@ class StreampgsError(Exception):
 
 
 def _lines(text: str | Sequence[str]) -> tuple[str, ...]:
-    return (text,) if isinstance(text, str) else tuple(text)
+    return tuple(map(without_secrets, (text,) if isinstance(text, str) else text))
 
 
 class OptionError(StreampgsError):
@@ -85,6 +85,10 @@ class RunError(StreampgsError):
     """A run folder that cannot be used: locked, damaged, absent, or of another format."""
 
     kind = "run"
+
+
+class Unreadable(StreampgsError):
+    """A file that the system could not open or read, see `faults`. Its content may be sound."""
 
 
 class Diverged(StreampgsError):

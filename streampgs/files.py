@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Protocol, TypeVar
 
 from streampgs.errors import OptionError, StreampgsError
+from streampgs.faults import remedy, repeated
 
 
 def new_file(path: Path) -> int:
@@ -31,8 +32,12 @@ def new_file(path: Path) -> int:
 
 
 def remove_leftovers(folder: Path, pattern: str) -> None:
-    """Remove incomplete files whose writers were killed: those without a lock."""
-    for path in folder.glob(pattern):
+    """Remove incomplete files whose writers were killed: those without a lock. The next call removes those that cannot be
+    removed now."""
+    leftovers: list[Path] = []
+    with suppress(OSError):
+        leftovers += folder.glob(pattern)
+    for path in leftovers:
         with suppress(OSError):
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
             try:
@@ -55,7 +60,12 @@ def open_regular(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> int
         if error.errno == errno.ENXIO:
             raise OSError(errno.EINVAL, _NOT_REGULAR, os.fspath(path)) from None  # a socket
         raise
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
+    try:
+        regular = stat.S_ISREG(os.fstat(fd).st_mode)
+    except OSError:
+        os.close(fd)
+        raise
+    if not regular:
         os.close(fd)
         raise OSError(errno.EINVAL, _NOT_REGULAR, os.fspath(path))
     return fd
@@ -65,17 +75,52 @@ OWN = os.O_RDONLY | os.O_NOFOLLOW
 """To read a file that this program wrote: a link in its place is from somebody else."""
 
 
+class _CanClose(Protocol):
+    def close(self) -> None: ...
+
+
+Closeable = TypeVar("Closeable", bound=_CanClose)
+
+
 @contextmanager
 def reading(path: Path, flags: int = os.O_RDONLY) -> Iterator[BinaryIO]:
     """A regular file, open for reading."""
-    with open(open_regular(path, flags), "rb") as file:
+    with closed_after_reading(open(open_regular(path, flags), "rb")) as file:
         yield file
+
+
+@contextmanager
+def closed_after_reading(file: Closeable) -> Iterator[Closeable]:
+    """A file that cannot be closed has been read all the same."""
+    try:
+        yield file
+    finally:
+        with suppress(OSError):
+            file.close()
+
+
+def read_at(fd: int, size: int, offset: int) -> bytes:
+    """So many bytes from there; OSError if the file ends before."""
+    data = os.pread(fd, size, offset)
+    while len(data) < size:
+        more = os.pread(fd, size - len(data), offset + len(data))
+        if not more:
+            raise ends_early()
+        data += more
+    return data
+
+
+def ends_early() -> OSError:
+    """A file that ends before its size was shortened in this moment, or the system failed."""
+    return OSError(errno.EIO, "it ends before its size")
 
 
 def read_whole(path: Path, most: int, flags: int = OWN) -> bytes:
     """The content of a file of at most `most` bytes; ValueError if it is larger."""
     with reading(path, flags) as file:
         data = file.read(most + 1)
+        if len(data) < min(most + 1, os.fstat(file.fileno()).st_size):
+            raise ends_early()
     if len(data) > most:
         raise ValueError(f"it has more than {most:,} bytes")
     return data
@@ -132,16 +177,20 @@ def sole_writer(folder: Path) -> Iterator[None]:
             pass  # over a network folders may not be lockable
         yield
     finally:
-        os.close(fd)
+        with suppress(OSError):  # the system releases the lock all the same
+            os.close(fd)
 
 
 def sync_folder(folder: Path) -> None:
     """Make renames in the folder durable."""
-    fd = os.open(folder, os.O_RDONLY)
+    fd = repeated(lambda: os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
     try:
         os.fsync(fd)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(folder)) from error
     finally:
-        os.close(fd)
+        with suppress(OSError):
+            os.close(fd)
 
 
 def make_folder(folder: Path) -> None:
@@ -174,7 +223,7 @@ def writing(path: Path, replace: bool) -> Iterator[BinaryIO]:
     """A new file, which gets its name when it is complete and on disk. An existing file is kept unless `replace` is set.
     Files of that kind that killed processes left in the folder are removed."""
     temporary = path.with_name(f"{_TEMPORARY}{os.getpid()}-{secrets.token_hex(8)}")
-    with _explaining(path):
+    with explaining(path):
         with suppress(FileNotFoundError):
             mode = path.lstat().st_mode
             if not replace:
@@ -184,15 +233,17 @@ def writing(path: Path, replace: bool) -> Iterator[BinaryIO]:
         remove_leftovers(path.parent, f"{_TEMPORARY}*")
         file = open(new_file(temporary), "wb")  # noqa: SIM115 -- closed below
     try:
-        with file:
-            yield _Explained(file, path)  # type: ignore[misc]
-            with _explaining(path):
-                file.flush()
-                os.fsync(file.fileno())
-                _publish(temporary, path, replace)
-                sync_folder(path.parent)
+        yield _Explained(file, path)  # type: ignore[misc]
+        with explaining(path):
+            file.flush()
+            os.fsync(file.fileno())
+            _publish(temporary, path, replace)
+            sync_folder(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):  # its bytes are on disk by now, or an earlier error matters more
+            file.close()
+        with suppress(OSError):  # the next command that writes into the folder removes it
+            temporary.unlink(missing_ok=True)
 
 
 def _publish(temporary: Path, path: Path, replace: bool) -> None:
@@ -220,7 +271,7 @@ def _exists(path: Path) -> OptionError:
 
 
 @contextmanager
-def _explaining(path: Path) -> Iterator[None]:
+def explaining(path: Path) -> Iterator[None]:
     """Errors of the name are errors of the option; others are faults of the machine."""
     try:
         yield
@@ -228,11 +279,7 @@ def _explaining(path: Path) -> Iterator[None]:
         found = f"'{path}' cannot be written: {error.strerror or error}"
         if error.errno in _OF_THE_NAME:
             raise OptionError(found, "name a file in a folder that exists and may be written to") from error
-        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-        raise StreampgsError(
-            found,
-            "free some space, then run the command again" if full else "fix the cause, then run the command again",
-        ) from error
+        raise StreampgsError(found, f"{remedy(error)}, then run the command again") from error
 
 
 class _Explained(io.RawIOBase):
@@ -246,7 +293,7 @@ class _Explained(io.RawIOBase):
         return True
 
     def write(self, data: Any) -> int:
-        with _explaining(self._path):
+        with explaining(self._path):
             return self._file.write(data)
 
     def tell(self) -> int:

@@ -21,8 +21,10 @@ from pyarrow import csv
 
 from streampgs.data.open import columns_of
 from streampgs.errors import OptionError
+from streampgs.faults import exists
 from streampgs.files import writing
 from streampgs.formats.registry import suffixes
+from streampgs.globs import is_folder
 from streampgs.losses import Vector
 from streampgs.model import Model
 from streampgs.reading.bad_rows import counts_by_name
@@ -85,7 +87,7 @@ class _PredictedRows:
     ) -> None:
         columns = columns_of(replace(model.options, where=where), model.encoding).unlabelled
         self._model, self._where = model, where
-        self._scores = ShardScores(model, sources, columns, skip_bad_rows, keep)
+        self._scores = ShardScores(model, sources, columns, skip_bad_rows, keep, may_be_empty=True)
         example = self._predicted(np.zeros((1, len(model.targets))[: 1 + (model.coef_.ndim > 1)]))
         predicted = [pa.field(name, pa.array(values).type) for name, values in example.items()]
         for field in predicted:
@@ -183,10 +185,10 @@ def _refuse_inputs(out: Path, sources: Sequence[str], catalog: Catalog, model: M
     if place.is_relative_to(run.resolve()):
         raise OptionError(f"--out '{out}' is in the folder of the run", "name a file elsewhere")
     saved = saved_run(run)
-    if os.path.exists(out):
+    if exists(out):
         trained_on = saved.catalog()
         for shard in (*catalog.shards, *(trained_on.shards if trained_on is not None else ())):
-            if isinstance(shard.path, Path) and shard.path.exists() and os.path.samefile(out, shard.path):
+            if isinstance(shard.path, Path) and exists(shard.path) and os.path.samefile(out, shard.path):
                 whose = "DATA" if shard in catalog.shards else "the data that the run is trained on"
                 raise OptionError(f"--out '{out}' is a file of {whose}", "name another file")
     for source in (*sources, *saved.record.sources, *saved.record.options.validation):
@@ -200,6 +202,6 @@ def _would_read(source: str, place: Path) -> bool:
     """Whether a file at this place belongs to a folder or glob of shards."""
     if place.suffix.lower() not in suffixes():
         return False
-    if Path(source).is_dir():
+    if is_folder(source):
         return place.is_relative_to(Path(source).resolve())
     return has_magic(source) and place.match(os.path.abspath(source))

@@ -68,10 +68,11 @@ class LiveLine:
 
     def show(self, fraction: float, text: str) -> None:
         now = time.perf_counter()
-        if sys.stderr.isatty():
-            if self._progress is None:
-                self._start()
-            self._progress.update(self._bar, completed=fraction, description=text)
+        if _in_terminal():
+            with suppress(OSError, ValueError):  # the terminal may have gone
+                if self._progress is None:
+                    self._start()
+                self._progress.update(self._bar, completed=fraction, description=text)
         elif now - self._last >= _PLAIN_SECONDS:
             self._last = now
             self._say(text)
@@ -87,7 +88,8 @@ class LiveLine:
 
     def close(self) -> None:
         if self._progress is not None:
-            self._progress.stop()
+            with suppress(OSError, ValueError):
+                self._progress.stop()
             self._progress = None
 
 
@@ -95,7 +97,18 @@ class LiveLine:
 
 
 def show_line(text: str) -> None:
-    print(printable(text), file=sys.stderr, flush=True)
+    """A line that cannot be written is lost: training goes on."""
+    if sys.stderr is not None:  # as print() would write to standard output
+        with suppress(OSError, ValueError):
+            print(printable(text), file=sys.stderr, flush=True)
+
+
+def _in_terminal() -> bool:
+    """Whether standard error is a terminal. It may also be closed, or missing."""
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except (OSError, ValueError):
+        return False
 
 
 class PythonObserver:
@@ -200,7 +213,7 @@ def observer_for(progress: bool | Literal["auto"]) -> PythonObserver:
         raise OptionError(f"progress={progress!r} is unknown", "give 'auto', True or False")
     if _in_notebook():
         return NotebookObserver()
-    return LineObserver() if progress is True or sys.stderr.isatty() else PythonObserver()
+    return LineObserver() if progress is True or _in_terminal() else PythonObserver()
 
 
 @contextmanager

@@ -129,9 +129,8 @@ OPENED_OTHERWISE = {
     ("run/memory.py", "source.read_text"): "a file of the kernel in /proc",
     ("run/memory.py", "path.read_text"): "a file of the kernel in /sys",
     ("run/lock.py", "os.open"): "the folder of the run",
-    ("packing/journal.py", "os.open"): "the folder of the pack",
     ("run/cache_place.py", "open"): "a new file, never an existing one",
-    ("cli/console.py", "os.open"): "/dev/null",
+    ("cli/streams.py", "os.open"): "/dev/null",
     ("cli/warm_up_command.py", "pq.write_table"): "in a temporary folder of this process",
 }
 

@@ -13,17 +13,24 @@ from typing import Any
 
 import pyarrow as pa
 
+import streampgs
 from streampgs.synth import write_dataset
 from tests.end_to_end.mixed_tables import mixed, write, write_shards
+from tests.stores.moto import BUCKET
 
 Run = Callable[[str], None]
 """Runs a command to its end, undisturbed."""
 
 _SMALL = "--memory 60MB --window 20kB --epochs 2 --sigma 0.001 --checkpoint-every 0s --quiet --json"
+_SECOND_EPOCH = "resume run --epochs 2 --checkpoint-every 0s --quiet --json"
 _OF_A_REPORT = (
     "dual_sha256", "t", "rows", "epochs", "progressive_loss", "progressive_accuracy", "judged_loss", "gap", "chosen",
     "skipped_rows", "clipped_values",
 )  # fmt: skip
+
+
+def _printed(folder: Path, printed: str) -> str:
+    return printed
 
 
 @dataclass(frozen=True)
@@ -37,12 +44,14 @@ class Command:
     """The command after a fault; None: the same one."""
     changes: tuple[str, ...] = ()
     """Names in the folder that the command makes or changes. All others must stay as they are."""
-    result: Callable[[Path, str], Any] = lambda folder, printed: printed
+    result: Callable[[Path, str], Any] = _printed
     """The part of the folder and of the printed text that must be the same after every fault."""
     outputs: Callable[[Path], dict[str, str]] = lambda folder: {}
     """Digests of the files that are complete if they exist."""
     stdin: str | None = None
     """A file next to the folder: the stream that the command reads."""
+    on_store: bool = False
+    """Its shards are in an object store, whose address is in the environment."""
 
 
 # Tables.
@@ -101,8 +110,7 @@ def _resuming(make: Callable[[Path, Run], None], more: str = "") -> Command:
         make(folder, run)
         run(f"train data --run run {_SMALL.replace('--epochs 2', '--rows 700')} {more}")
 
-    words = "resume run --epochs 2 --checkpoint-every 0s --quiet --json"
-    return Command(words, started, None, ("run",), _report)
+    return Command(_SECOND_EPOCH, started, None, ("run",), _report)
 
 
 def _growing(make: Callable[[Path, Run], None], more: str = "", again: str = "") -> Command:
@@ -115,8 +123,7 @@ def _growing(make: Callable[[Path, Run], None], more: str = "", again: str = "")
         run(f"train data --run run {_SMALL.replace('--epochs 2', '--epochs 1')} {more}")
         (folder / last.name).rename(last)
 
-    words = f"resume run --epochs 2 --checkpoint-every 0s --quiet --json {again}".strip()
-    return Command(words, started, None, ("run",), _report)
+    return Command(f"{_SECOND_EPOCH} {again}".strip(), started, None, ("run",), _report)
 
 
 def _shrinking(folder: Path, run: Run) -> None:
@@ -214,6 +221,31 @@ def _predicting(name: str, more: str = "") -> Command:
     return Command(words, make, again, (name,), lambda folder, printed: outputs(folder), outputs)
 
 
+# Stores.
+
+
+def in_bucket(folder: Path) -> Path:
+    """Write the shards that the object store has to have under STORED."""
+    return write_shards(mixed(600), folder / "stored", shards=4, group_rows=50)
+
+
+def _with_loops(started: str = "") -> Callable[[Path, Run], None]:
+    """Load the compiled loops without a connection, which the children could not use."""
+
+    def make(folder: Path, run: Run) -> None:
+        shards, loaded = in_bucket(folder.parent), folder.parent / "loaded"
+        streampgs.train(shards, run=loaded, memory="60MB", window="20kB", epochs=2, sigma=1e-3, hash_bits=8)
+        streampgs.evaluate(loaded, shards)
+        if started:
+            run(started)
+
+    return make
+
+
+STORED = "faults"
+_FROM_STORE = f"train s3://{BUCKET}/{STORED} --run run {_SMALL} --hash-bits 8"
+_HALF_FROM_STORE = _FROM_STORE.replace("--epochs 2", "--rows 700")
+
 COMMANDS: dict[str, Command] = {
     "train-arrow": _training(_synthetic("sparse", "arrow")),
     "train-parquet": _training(_synthetic("sparse", "parquet")),
@@ -229,7 +261,7 @@ COMMANDS: dict[str, Command] = {
     "growth-encoded": _growing(_mixed, "--hash-bits 8"),
     "growth-sigma": _growing(_mixed, "--hash-bits 8", "--sigma 0.002"),
     "removal": Command(
-        "resume run --epochs 2 --accept-rewrite --checkpoint-every 0s --quiet --json",
+        f"{_SECOND_EPOCH} --accept-rewrite",
         _shrinking,
         None,
         ("run",),
@@ -249,6 +281,11 @@ COMMANDS: dict[str, Command] = {
     "inspect-run": Command("inspect run --json --top 5", _trained),
     "inspect-data": Command("inspect data --label label --json", _mixed),
     "history": Command("history run --json", _trained),
+    "store-train": Command(_FROM_STORE, _with_loops(), _start_or_resume(_FROM_STORE), ("run",), _report, on_store=True),
+    "store-resume": Command(_SECOND_EPOCH, _with_loops(_HALF_FROM_STORE), None, ("run",), _report, on_store=True),
+    "store-evaluate": Command(
+        f"evaluate run s3://{BUCKET}/{STORED} --json", _with_loops(_HALF_FROM_STORE), on_store=True
+    ),
 }
 
 

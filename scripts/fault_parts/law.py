@@ -55,7 +55,8 @@ class Court:
 
     def _run_to_the_end(self, words: str) -> None:
         """In this process, so that later children find modules and compiled loops loaded."""
-        said = run_here(words.split(), self.folder, self.printed, self.stdin)
+        run = run_command if self.command.on_store else run_here  # connections do not survive a fork
+        said = run(words.split(), self.folder, self.printed, self.stdin)
         if said.code:
             raise RuntimeError(f"streampgs {words}: code {said.code}: {said.err}")
 
@@ -98,7 +99,9 @@ class Court:
         try:
             outcome = self._outcome(point.strike, said, where)
             self._check_outputs()
-            self._check_recovery()
+            if self.command.changes:
+                self._check_recovery()
+            self._check_files()
         except Fault as fault:
             return Verdict(point, where, fault.outcome, f"{fault}\n{_end_of(said)}")
         return Verdict(point, where, outcome)
@@ -138,6 +141,8 @@ class Court:
             raise Fault(LOST, f"after the fault, 'streampgs {again}' ended with code {said.code}: {_end_of(said)}")
         self._check_result(said, LOST)
         self._check_outputs()
+
+    def _check_files(self) -> None:
         if left := self._kinds_of_files() - self.kinds:
             raise Fault(LOST, f"left behind: {sorted(left)}")
         if self._state_of_inputs() != self._inputs:

@@ -104,6 +104,9 @@ static int path_is_below(int at, const char *name, char *path) {
     if (!*name) return descriptor_is_below(at, path);
     int before = errno;
     size_t used = 0;
+    const char *descriptors = "/proc/self/fd/";
+    if (!strncmp(name, descriptors, strlen(descriptors)))
+        return descriptor_is_below(atoi(name + strlen(descriptors)), path);
     if (*name != '/') {
         char link[40];
         if (at == AT_FDCWD) strcpy(link, "/proc/self/cwd");

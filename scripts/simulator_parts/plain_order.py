@@ -15,7 +15,9 @@ class OrderBroken(AssertionError):
 class PlainOrder:
     """Follows a history without disturbances. `row_starts`: the first row of each group of the catalog, and the end."""
 
-    def __init__(self, cursor: Cursor, row_starts: Sequence[int]) -> None:
+    def __init__(self, cursor: Cursor, row_starts: Sequence[int], by_epochs: bool = True) -> None:
+        """`by_epochs`: each row is visited once an epoch; otherwise rows are drawn independently, and only counted."""
+        self.by_epochs = by_epochs
         self.arrivals: list[Arrival] = list(cursor.arrivals)
         self.row_starts = row_starts
         self._now = (cursor.epoch, cursor.part)
@@ -50,11 +52,13 @@ class PlainOrder:
             self._now = (cursor.epoch, cursor.part)
 
     def visit(self, epoch: int, part: int, rows: Sequence[int]) -> None:
+        self.visits.update((row, epoch) for row in rows)
+        if not self.by_epochs:
+            return
         if (epoch, part) != self._now:
             self._finish((epoch, part))
         due = self._due(epoch, part)
         self._visited.update(rows)
-        self.visits.update((row, epoch) for row in rows)
         for row in rows:
             if self._visited[row] > due[row]:
                 raise OrderBroken(

@@ -1,4 +1,4 @@
-"""A shard format without rows: a footer says how many rows there are, and which labels they have."""
+"""A shard format without rows: a footer says how many rows there are, and their values follow from their numbers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from streampgs.formats.format import (
 from streampgs.formats.registry import FORMATS
 
 SUFFIX = ".toy"
-_SCHEMA = pa.schema({"label": pa.float64(), "indices": pa.list_(pa.int32())})
+_READY = pa.schema({"label": pa.float64(), "indices": pa.list_(pa.int32())})
 
 
 @dataclass(frozen=True)
@@ -42,16 +42,36 @@ class Content:
     """Features of its rows."""
     decoded: bool
     row_entries: int
+    columns: int
+    """Columns of numbers and categories, which are encoded; 0: rows are lists of features."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        if not self.columns:
+            return _READY
+        return pa.schema({"label": pa.float64(), **{f"x{k}": _kind_of(k) for k in range(self.columns)}})
+
+    def values(self, name: str, first: int, stop: int) -> pa.Array:
+        """Of a column, in rows [first, stop)."""
+        if name == "label":
+            return pa.array([label_of(self, row) for row in range(first, stop)], pa.float64())
+        k = int(name[1:])
+        numbers = [(7 * row + 3 * k + self.name) % 5 for row in range(first, stop)]
+        return pa.array([f"v{n}" for n in numbers] if k % 2 else [float(n) for n in numbers], _kind_of(k))
 
     def to_bytes(self) -> bytes:
         footer = json.dumps(self.__dict__).encode()
         return ToyFormat.magic + footer + struct.pack("<I", len(footer)) + ToyFormat.magic
 
 
+def _kind_of(column: int) -> pa.DataType:
+    return pa.string() if column % 2 else pa.float64()
+
+
 @dataclass(frozen=True)
 class _Footer:
     content: Content
-    schema: pa.Schema = _SCHEMA
+    schema: pa.Schema
     nbytes: int = 100
 
 
@@ -73,17 +93,15 @@ class _OpenToy(OpenShard):
     def decode(
         self, group: int, slice_rows: int, columns: Sequence[str], categories: Collection[str] = ()
     ) -> Iterator[pa.RecordBatch]:
-        labels = self._labels(group)
-        for start in range(0, len(labels), slice_rows):
-            yield pa.record_batch({"label": labels[start : start + slice_rows]})
+        first = sum(self.content.rows[:group])
+        stop = first + self.content.rows[group]
+        for start in range(first, stop, slice_rows):
+            until = min(stop, start + slice_rows)
+            yield pa.record_batch({name: self.content.values(name, start, until) for name in columns})
 
     def slices(self, group: int, columns: Sequence[str]) -> Slices:
-        return _Slices(self._labels(group))
-
-    def _labels(self, group: int) -> pa.Array:
         first = sum(self.content.rows[:group])
-        labels = [label_of(self.content, first + row) for row in range(self.content.rows[group])]
-        return pa.array(labels, pa.float64())
+        return _Slices(self.content.values("label", first, first + self.content.rows[group]))
 
 
 class _Slices:
@@ -116,7 +134,8 @@ class ToyFormat(ShardFormat):
         footer = file.read(file.size - place.start, place.start)
         seen(footer)
         record = json.loads(footer[: place.stop - place.start])
-        return _Footer(Content(**{**record, "rows": tuple(record["rows"]), "labels": tuple(record["labels"])}))
+        content = Content(**{**record, "rows": tuple(record["rows"]), "labels": tuple(record["labels"])})
+        return _Footer(content, content.schema)
 
     def open(self, file: ShardFile, footer: Any, fingerprint: Fingerprint) -> OpenShard:
         return _OpenToy(file, footer, fingerprint, self)

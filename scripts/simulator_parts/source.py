@@ -9,6 +9,7 @@ import numpy as np
 
 from scripts.simulator_parts.shards import Content, label_of
 from streampgs.data.shards import ShardSource
+from streampgs.encoding.encoding import Encoding
 from streampgs.formats.registry import open_shard
 from streampgs.kernels.randomness import shuffled
 from streampgs.order.cursor import Cursor
@@ -48,13 +49,16 @@ class SimulatedSource(ShardSource):
     def _label(self, plan: WindowPlan, window: Window) -> None:
         labels: list[float] = []
         width = 0
-        for group, start, stop in zip(plan.pieces.group, plan.pieces.start, plan.pieces.stop, strict=True):
+        pieces = plan.pieces
+        for k, (group, start, stop) in enumerate(zip(pieces.group, pieces.start, pieces.stop, strict=True)):
             number, inside = self._catalog.shard_of(int(group))
             content = self._content(number)
             width = max(width, content.width)
             first = sum(content.rows[:inside])
-            labels += [label_of(content, first + row) for row in range(int(start), int(stop))]
-        window.largest_index = width - 1
+            rows = range(stop - start) if pieces.picks is None else pieces.picks[k]
+            labels += [label_of(content, first + int(start + row)) for row in rows]
+        encoding = self._rules.columns.encoding
+        window.largest_index = (encoding.features if isinstance(encoding, Encoding) else width) - 1
         window.labels = np.empty(window.rows)
         window.labels[shuffled(np.uint64(plan.shuffle_key), window.rows)] = self._coded(labels)
 

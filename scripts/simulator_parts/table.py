@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from scripts.simulator_parts.disk import Disk, File, Node
+from scripts.simulator_parts.disk import Disk
+from scripts.simulator_parts.nodes import File, Node
 from scripts.simulator_parts.shards import SUFFIX, Content
 
 MOST_SHARDS = 9
@@ -13,10 +14,12 @@ MOST_SHARDS = 9
 class TableFolder:
     """Its files are always durable: a power failure concerns the run."""
 
-    def __init__(self, disk: Disk, path: str, random: Random, classes: int) -> None:
-        """`classes`: how many labels there are at first; 0: the labels are numbers."""
+    def __init__(self, disk: Disk, path: str, random: Random, classes: int, columns: int) -> None:
+        """`classes`: how many labels there are at first; 0: the labels are numbers. `columns`: those that are encoded; 0: rows
+        are lists of features."""
         disk.mkdir(path)
         self._disk, self.path, self._random, self._classes = disk, path, random, classes
+        self._columns = columns
         self._made = 0
         self._rows = 0
         disk.root.sync()
@@ -52,9 +55,11 @@ class TableFolder:
             labels = (*labels, float(self._classes - 1))
         if self._classes and self._made == 1:
             rows = (max(rows[0], self._classes), *rows[1:])
+        if self._columns and self._made > 2 and random.random() < 0.3:
+            self._columns += 1
         content = Content(
             self._made, rows, labels, 1 + random.randrange(1 + self._made), random.random() < 0.4,
-            random.choice((500, 2700, 5000)),
+            random.choice((500, 2700, 5000)), self._columns,
         )  # fmt: skip
         data = content.to_bytes()
         return File(bytearray(data), data, modified_ns=self._disk.now(), links=1)

@@ -24,7 +24,8 @@ from streampgs.run.shard_input import ShardInput
 from streampgs.run.trainer import Trainer
 
 if TYPE_CHECKING:
-    from scripts.simulator_parts.whole_history import Placed, WholeHistory
+    from scripts.simulator_parts.lineage import Placed
+    from scripts.simulator_parts.whole_history import WholeHistory
 
 
 def compare(history: WholeHistory) -> None:
@@ -67,7 +68,9 @@ class _Twin:
         base = replace(base, resources=resources)
         self._trainer = Trainer(self._folder, base, self._session, StopRequest(), resources)
         cursor = base.table.cursor
-        self._order = PlainOrder(cursor, base.table.catalog.row_starts.tolist())
+        self._order = PlainOrder(
+            cursor, base.table.catalog.row_starts.tolist(), base.record.options.sampling == "epoch"
+        )
         SimulatedSource.reads_files = False
         Visits.watcher = staticmethod(self._visited)  # type: ignore[assignment]
 

@@ -17,7 +17,7 @@ EPOCHS = 3
 
 @dataclass(frozen=True)
 class Case:
-    """A table, the place that its rows come from, and the options of runs on it."""
+    """A table, the place of its rows, and the options of runs on it."""
 
     name: str
     make: Callable[[Path], None]
@@ -58,6 +58,10 @@ def _mixed(folder: Path) -> None:
     write_shards(mixed(1500), folder, shards=5, group_rows=100)
 
 
+def _no_shards(folder: Path) -> None:
+    """Each attempt makes its own."""
+
+
 _SIGMA = {"sigma": 1e-3}
 CASES = (
     Case("sparse-arrow", _synthetic("sparse", "arrow"), _SIGMA),
@@ -71,5 +75,7 @@ CASES = (
     Case("bucket-arrow", _synthetic("sparse", "arrow"), _SIGMA, place=BUCKET),
     Case("bucket-encoded", _mixed, {**_SIGMA, "hash_bits": 8}, rows_before_more=1300, place=BUCKET),
     Case("stream", _synthetic("sparse", "arrow", rows=4000), {**_SIGMA, "replay": 1.0}, rows=4000, place=STREAM),
+    Case("followed", _no_shards, place=FOLLOWED),
+    Case("followed-bucket", _no_shards, place=FOLLOWED_BUCKET),
     Case("stream-encoded", _mixed, {**_SIGMA, "hash_bits": 8, "window": "30kB"}, place=STREAM),
 )

@@ -8,13 +8,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from scripts.torture_parts.cases import BUCKET, DISK, STREAM, Case
+from scripts.torture_parts.cases import BUCKET, DISK, FOLLOWED, FOLLOWED_BUCKET, STREAM, Case
 from scripts.torture_parts.damage import Damager
+from scripts.torture_parts.follow_trials import FollowSubject, FollowTrials
 from scripts.torture_parts.forgery import Forger
 from scripts.torture_parts.kills import Killer
+from scripts.torture_parts.reader_trials import ReaderTrials
 from scripts.torture_parts.store_trials import StoreTrials
 from scripts.torture_parts.stream_trials import StreamTrials
-from scripts.torture_parts.subjects import Subject, subject_of
+from scripts.torture_parts.subjects import BucketSubject, StreamSubject, Subject
 from scripts.torture_parts.tally import Tally
 from scripts.torture_parts.trials import Trials
 
@@ -36,6 +38,13 @@ class Kind:
     places: tuple[str, ...] = _RUNS
 
 
+_SUBJECTS: dict[str, Callable[[Case, Path], Any]] = {
+    DISK: Subject,
+    BUCKET: BucketSubject,
+    STREAM: StreamSubject,
+    FOLLOWED: FollowSubject,
+    FOLLOWED_BUCKET: FollowSubject,
+}
 KINDS = (
     Kind("kills", "kills", Killer, lambda killer: killer.kill),
     Kind("processes", "processes", Killer, lambda killer: killer.kill_processes),
@@ -50,6 +59,7 @@ KINDS = (
     Kind("clocks", "trials", Trials, lambda trials: trials.clocks),
     Kind("shrinking", "trials", Trials, lambda trials: trials.shrinking, (DISK,)),
     Kind("two_trainers", "trials", Trials, lambda trials: trials.two_trainers),
+    Kind("readers", "trials", ReaderTrials, lambda trials: trials.read),
     Kind("flaky_store", "trials", StoreTrials, lambda trials: trials.flaky, (BUCKET,)),
     Kind("lost_store", "trials", StoreTrials, lambda trials: trials.gone, (BUCKET,)),
     Kind("lying_store", "trials", StoreTrials, lambda trials: trials.lying, (BUCKET,)),
@@ -57,6 +67,7 @@ KINDS = (
     Kind("dying_producer", "trials", StreamTrials, lambda trials: trials.dying, (STREAM,)),
     Kind("changing_producer", "trials", StreamTrials, lambda trials: trials.changing, (STREAM,)),
     Kind("stalling_producer", "trials", StreamTrials, lambda trials: trials.stalling, (STREAM,)),
+    Kind("follow", "follows", FollowTrials, lambda trials: trials.follow, (FOLLOWED, FOLLOWED_BUCKET)),
     Kind("changing_objects", "trials", StoreTrials, lambda trials: trials.changing, (BUCKET,)),
 )
 
@@ -70,7 +81,7 @@ class Torturer:
 
     def __init__(self, case: Case, folder: Path, tally: Tally, seed: int = 1) -> None:
         self.case, self.tally, self.seed = case, tally, seed
-        self.subject: Subject = subject_of(case, folder)
+        self.subject = _SUBJECTS[case.place](case, folder)
         self._made: dict[Any, Any] = {}
 
     def try_times(self, kind: Kind, times: int) -> None:

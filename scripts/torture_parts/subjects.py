@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
@@ -17,13 +16,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import streampgs
-from scripts.torture_parts.cases import BUCKET, DISK, EPOCHS, STREAM, Case
-from scripts.torture_parts.forks import in_child
+from scripts.torture_parts.cases import EPOCHS, Case
+from scripts.torture_parts.forks import in_background, in_child
 from scripts.torture_parts.store import FaultyStore, Plan, store
 from streampgs.stores import access, patience
 
 _ROOT = Path(__file__).resolve().parents[2]
-_PARENT_DIED = 1  # PR_SET_PDEATHSIG
 _NO_LIMIT = 10**9
 
 
@@ -42,7 +40,7 @@ class Subject:
             shutil.copy2(shard, self.data)
         self._runs = 0
         self.attempt = ""
-        """The name of the present attempt: what is random in a session follows from it."""
+        """The name of the present attempt, from which all random choices of a session follow."""
         self.start = self.new_run()
         """For a growing case: the run at the moment when the last shard arrives. Otherwise an unused path."""
         if case.rows_before_more:
@@ -193,7 +191,7 @@ class StreamSubject(Subject):
         if not (run / "run.arrows").exists():
             command = ["train", "-", "--run", str(run), *self.case.words()]
         reading, writing = os.pipe()
-        _in_background(lambda: produce(self.table, writing, Random(0)), keeping=writing)
+        in_background(lambda: produce(self.table, writing, Random(0)), keeping=writing)
         os.close(writing)
         try:
             return self._command([*command, *words], reading)
@@ -229,7 +227,7 @@ class _standard_input:
 
     def __enter__(self) -> None:
         reading, writing = os.pipe()
-        self._producer = _in_background(lambda: self._produce(writing), keeping=writing)
+        self._producer = in_background(lambda: self._produce(writing), keeping=writing)
         os.close(writing)
         self._before = os.dup(0)
         os.dup2(reading, 0)
@@ -240,24 +238,3 @@ class _standard_input:
         os.close(self._before)
         os.kill(self._producer, signal.SIGKILL)
         os.waitpid(self._producer, 0)
-
-
-def _in_background(work: Callable[[], None], keeping: int) -> int:
-    """Run `work` in a process that has this one descriptor and dies with its parent."""
-    child = os.fork()
-    if child == 0:
-        try:
-            ctypes.CDLL(None).prctl(_PARENT_DIED, signal.SIGKILL)
-            os.closerange(3, keeping)
-            os.closerange(keeping + 1, 4096)
-            work()
-        finally:
-            os._exit(0)
-    return child
-
-
-_SUBJECTS = {DISK: Subject, BUCKET: BucketSubject, STREAM: StreamSubject}
-
-
-def subject_of(case: Case, folder: Path) -> Subject:
-    return _SUBJECTS[case.place](case, folder)

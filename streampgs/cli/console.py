@@ -9,10 +9,10 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -38,7 +38,6 @@ class Output(AsJson):
 
 INCOMPLETE = 3
 """Of a run that trained on all it could, but left out a file that is not complete."""
-_CLOSED_PIPE = 141  # 128 + SIGPIPE, as of other programs whose reader has gone
 
 
 def say(message: str, head: str = "", colour: str | None = None) -> None:
@@ -62,18 +61,7 @@ def print_result(text: str, record: Any, as_json: bool) -> None:
 
 
 def _write(text: str, stream: TextIO) -> None:
-    """Ends the process if the reader of the stream has closed it: `streampgs history RUN | head -3`."""
-    try:
-        click.echo(printable_page(text), file=stream)
-    except BrokenPipeError:
-        end_of_pipe(stream)
-
-
-def end_of_pipe(stream: TextIO) -> NoReturn:
-    """End the process: the reader of the stream has closed it."""
-    # Python flushes its streams at exit, which would fail once more.
-    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-    raise SystemExit(_CLOSED_PIPE) from None
+    click.echo(printable_page(text), file=stream)
 
 
 def say_note(message: str) -> None:
@@ -107,7 +95,8 @@ def fail(error: StreampgsError, as_json: bool = False) -> int:
     _write(click.style("error: ", fg="red", bold=True) + str(error), sys.stderr)
     if as_json:
         facts = {"error": error.found, "remedy": error.remedy, "kind": error.kind, "exit_code": error.exit_code}
-        print_json(facts)
+        with suppress(StreampgsError):  # standard output itself may be the fault
+            print_json(facts)
     return error.exit_code
 
 
@@ -170,7 +159,8 @@ def stop_on_signals(stop: StopRequest) -> None:
 
     def ask(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and stop.reason is not None:
-            os.write(2, b"\nexited at once; the last checkpoint is intact\n")
+            with suppress(OSError):
+                os.write(2, b"\nexited at once; the last checkpoint is intact\n")
             os._exit(130)
         name = signal.Signals(number).name
         if stop.opening:
@@ -178,23 +168,26 @@ def stop_on_signals(stop: StopRequest) -> None:
             raise SystemExit(EXIT_CODES[name])
         stop.ask(name)
 
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in _ending():
         signal.signal(number, ask)
+
+
+def _ending() -> list[signal.Signals]:
+    """Without SIGHUP if it is ignored: nohup did that, so that the command outlives its terminal."""
+    survives = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([] if survives else [signal.SIGHUP])]
 
 
 @contextmanager
 def exiting_on_signals() -> Iterator[None]:
-    """While it lasts, SIGTERM and SIGHUP raise SystemExit, so that temporary files are removed. A closed pipe ends the
-    process in the same way."""
+    """While it lasts, SIGTERM and SIGHUP raise SystemExit, so that temporary files are removed."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         sys.exit(EXIT_CODES[signal.Signals(number).name])
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, leave) for number in _ending() if number != signal.SIGINT}
     try:
         yield
-    except BrokenPipeError:
-        end_of_pipe(sys.stdout)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

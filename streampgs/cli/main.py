@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import itertools
 import sys
 
@@ -12,6 +11,7 @@ from streampgs import __version__
 from streampgs.cli import model_commands, pack_command, synth_command, train_commands, warm_up_command
 from streampgs.cli.console import EXIT_CODES, end_of_signals, fail, note_compilation, say, say_usage
 from streampgs.cli.options import Commands
+from streampgs.cli.streams import make_robust
 from streampgs.errors import OptionError, StreampgsError
 from streampgs.kernels import compiling
 
@@ -59,14 +59,12 @@ for _command in (
 
 
 def run_commands() -> None:
-    for stream in (sys.stdout, sys.stderr):  # file names may hold bytes that are not text
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
+    make_robust()
     if not _is_given("--quiet"):
         compiling.listeners.append(note_compilation)
     code = _exit_code()
     end_of_signals()
-    sys.exit(code)
+    sys.exit(_flushed(code))
 
 
 def _exit_code() -> int:
@@ -86,6 +84,15 @@ def _exit_code() -> int:
         if explained is None:
             raise
         return fail(explained, as_json)
+    return code
+
+
+def _flushed(code: int) -> int:
+    """The exit code, after all that was printed is written."""
+    try:
+        sys.stdout.flush()
+    except StreampgsError as error:
+        return fail(error)
     return code
 
 

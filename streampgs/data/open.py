@@ -23,6 +23,7 @@ from streampgs.data.selecting import (
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
+from streampgs.encoding.kinds.category import Category
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.label_choices import extend_labels, learn_labels
 from streampgs.encoding.label_counts import LabelCounts
@@ -112,6 +113,7 @@ def open_table(
         return _open_ready(located, sources, options, judging)
     surveyed = with_selected_rows(survey(located.paths, None, located.logs), condition_of(options))
     plan = plan_columns(_all_columns(surveyed), wanted, _taken(options), str(surveyed[0].shard.path))
+    _refuse_truth_values_and_numbers(surveyed, plan)
     catalog = catalog_of(_shards(surveyed, columns_of(options, plan)), sources)
     notes = notes_of_expressions(options)
     if judging:
@@ -273,6 +275,24 @@ def _shards(surveyed: Sequence[Surveyed], columns: Columns) -> list[Shard]:
         raise
 
 
+def _refuse_truth_values_and_numbers(surveyed: Sequence[Surveyed], plan: Plan) -> None:
+    """As categories, true and 1 would be two values; as numbers they are one."""
+    for column in plan.columns:
+        if column.kind != Category.name:
+            continue
+        found: dict[bool, Surveyed] = {}
+        for one in surveyed:
+            kind = dict(types.leaves_of(one.whole_schema)).get(column.name)
+            if kind is not None and types.class_of(kind) == types.NUMBER:
+                found.setdefault(pa.types.is_boolean(types.storage_of(kind)), one)
+        if len(found) > 1:
+            raise DataError(
+                f"column '{column.name}' holds truth values in shard '{found[True].shard.path}' and numbers in shard "
+                f"'{found[False].shard.path}', which are different categories",
+                f"write it with one type, or train without it (train --ignore {column.name})",
+            )
+
+
 def _with_classes(shards: Sequence[Shard], options: ModelOptions) -> list[Shard]:
     """Each shard keeps the number of classes that are known when it joins."""
     classes = columns_of(options, None).class_count
@@ -324,7 +344,8 @@ def _learned(
 
 def _missing(encoding: Encoding, schema: pa.Schema) -> list[str]:
     """The columns of an encoding that the schema lacks."""
-    names = (name for column in encoding.all_columns for name in column.sources if name not in schema.names)
+    there = set(schema.names)
+    names = (name for column in encoding.all_columns for name in column.sources if name not in there)
     return list(dict.fromkeys(names))
 
 
@@ -344,7 +365,10 @@ def _notes_of_growth(before: Encoding, after: Encoding, left_out: dict[str, str]
 
 def _notes_of_unused(surveyed: Sequence[Surveyed]) -> list[str]:
     """Of shards whose rows are lists of features: the other columns of shards that have any."""
-    names = dict.fromkeys(name for one in surveyed for name in one.schema.names if name not in one.shard.layout.columns)
+    names: dict[str, None] = {}
+    for one in surveyed:
+        used = set(one.shard.layout.columns)
+        names |= dict.fromkeys(name for name in one.schema.names if name not in used)
     unused = [f"'{name}'" for name in names if not is_pandas_index(name)]
     return [f"columns that are not used, because rows are lists of features: {', '.join(unused)}"] if unused else []
 

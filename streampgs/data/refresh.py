@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +15,7 @@ from streampgs.data.open import grown_table
 from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, OptionError, Unfinished, counted
+from streampgs.faults import exists
 from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
@@ -133,7 +133,7 @@ class Refresher:
         """A shard that is needed and missing is an error, unless that was accepted, or the run follows its sources and is
         at the beginning of an epoch."""
         for source in table.sources:
-            if not is_address(source) and not has_magic(source) and not os.path.exists(source):
+            if not is_address(source) and not has_magic(source) and not exists(source):
                 raise DataError(
                     f"'{source}' does not exist, and the run trains on it",
                     "put the data back there, or make it a link to the place where they are now",

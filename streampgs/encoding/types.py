@@ -54,25 +54,31 @@ def class_of(kind: pa.DataType) -> str | None:
     if types.is_map(kind):
         return _class_of_pairs(kind.key_type, kind.item_type)
     if is_list(kind):
-        inner = storage_of(kind.value_type)
-        if class_of(inner) == NUMBER:
-            return LIST
-        if class_of(inner) == STRING:
-            return TOKENS
-        if types.is_struct(inner) and inner.num_fields == 2:
-            first, second = inner.field(0), inner.field(1)
-            if second.name.lower() in _INDEX_NAMES:
-                first, second = second, first
-            return _class_of_pairs(first.type, second.type)
+        return _class_of_list(storage_of(kind.value_type))
+    return None
+
+
+def _class_of_list(inner: pa.DataType) -> str | None:
+    if not is_nested(inner):
+        return {NUMBER: LIST, STRING: TOKENS}.get(str(class_of(inner)))
+    if pa.types.is_struct(inner) and inner.num_fields == 2:
+        first, second = inner.field(0), inner.field(1)
+        if second.name.lower() in _INDEX_NAMES:
+            first, second = second, first
+        return _class_of_pairs(first.type, second.type)
     return None
 
 
 def _class_of_pairs(key: pa.DataType, value: pa.DataType) -> str | None:
-    if class_of(value) != NUMBER:
+    if is_nested(storage_of(value)) or class_of(value) != NUMBER:
         return None
     if pa.types.is_integer(storage_of(key)):
         return VECTOR
     return MAP if class_of(key) == STRING else None
+
+
+def is_nested(kind: pa.DataType) -> bool:
+    return is_list(kind) or bool(pa.types.is_struct(kind) or pa.types.is_map(kind))
 
 
 def is_list(kind: pa.DataType) -> bool:

@@ -36,10 +36,11 @@ class ColumnPlace:
 def column_places(schema: pa.Schema, names: list[str]) -> dict[str, ColumnPlace]:
     """The places of the named columns, for batches without view data (see `without_view_data`)."""
     places: dict[str, ColumnPlace] = {}
+    wanted = set(names)
     node = buffer = 0
     for field in schema:
         place, node, buffer = _place(field.type, node, buffer)
-        if field.name in names:
+        if field.name in wanted:
             places[field.name] = place
     return places
 

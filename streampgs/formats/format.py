@@ -5,10 +5,11 @@ A format sees a shard as bytes at positions (`ShardFile`), on this disk or in an
 
 from __future__ import annotations
 
+import os
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.errors import DataError, Unfinished
+from streampgs.errors import DataError, StreampgsError, Unfinished, Unreadable
 from streampgs.expressions.bounds import Bounds
 from streampgs.stores.access import RemoteObject
 
@@ -79,12 +80,50 @@ class ShardFile(ABC):
     def announce(self, offset: int, size: int) -> None:
         """Let the system read these bytes ahead."""
 
-    @abstractmethod
-    def native(self) -> AbstractContextManager[Any]:
-        """The file for pyarrow's decoders."""
+    def known_as(self, is_same: Callable[[ShardFile], bool]) -> None:  # noqa: B027 -- only some files need it
+        """How to recognise the content, if the file must be opened again."""
+
+    @contextmanager
+    def native(self) -> Iterator[Any]:
+        """The file for pyarrow's decoders. They read through this object, which repeats reads that fail, and never through
+        the name, which another file may have by now."""
+        with pa.PythonFile(_Seekable(self), mode="r") as native:
+            yield native
 
     @abstractmethod
     def close(self) -> None: ...
+
+
+class _Seekable:
+    """A shard as a file that has a position."""
+
+    closed = False
+
+    def __init__(self, source: ShardFile) -> None:
+        self._source = source
+        self._place = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._place
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._source.size}[whence]
+        return self._place
+
+    def read(self, size: int) -> Bytes:
+        data = np.empty(max(0, min(size, self._source.size - self._place)), np.uint8)
+        self._source.read_into(data, self._place)
+        self._place += len(data)
+        return data
+
+    def close(self) -> None:
+        self.closed = True
 
 
 @dataclass(frozen=True)
@@ -183,8 +222,14 @@ class OpenShard(ABC):
             if name not in names:
                 raise DataError(f"shard '{self.file.path}' has no column '{name}'", "restore it, or start a new run")
 
-    def damaged(self, error: Exception, group: int | None = None) -> DataError:
+    def damaged(self, error: Exception, group: int | None = None) -> StreampgsError:
         where = "" if group is None else f", {self.format.group_name} {group}"
+        if isinstance(error, MemoryError):
+            return Unreadable(
+                f"shard '{self.file.path}'{where} cannot be read: out of memory: {error}",
+                "give the process more memory, or write smaller groups of rows; a size beyond all reason means "
+                "that the file is damaged",
+            )
         return DataError(f"shard '{self.file.path}'{where}: damaged: {error}", "write the file again")
 
 

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
+from collections.abc import Callable
+from contextlib import closing, suppress
 
 import numpy as np
-import pyarrow as pa
 
-from streampgs.errors import DataError
-from streampgs.files import open_regular, path_of
+from streampgs import faults
+from streampgs.errors import DataChanged, DataError, StreampgsError
+from streampgs.files import open_regular
 from streampgs.formats.format import Bytes, Fingerprint, ShardFile, ShardPath
 from streampgs.stores.access import RemoteObject
 
@@ -20,7 +19,9 @@ _SETTLED_NS = 1_000_000_000
 """A file that was written less than this ago may be written again without a change of its time stamp."""
 
 
-def unreadable(path: ShardPath | os.PathLike[str], error: OSError) -> DataError:
+def unreadable(path: ShardPath | os.PathLike[str], error: OSError) -> StreampgsError:
+    if faults.is_fault(error):
+        return faults.unreadable(f"shard '{path}'", error)
     return DataError(
         f"shard '{path}' cannot be read: {error.strerror or error}",
         "check that it exists and that you may read it",
@@ -28,15 +29,20 @@ def unreadable(path: ShardPath | os.PathLike[str], error: OSError) -> DataError:
 
 
 class LocalFile(ShardFile):
-    """`path` may be a remote shard: then its local copy is read."""
+    """`path` may be a remote shard: then its local copy is read.
 
-    def __init__(self, path: ShardPath) -> None:
+    Faults that may pass, as of network file systems, cost a few seconds at most: then the file is opened again, and it is
+    read on if its content is the same.
+    """
+
+    def __init__(self, path: ShardPath, what: str = "shard") -> None:
         self.path = path
-        self.fd = open_regular(path)
-        status = os.fstat(self.fd)
+        self._what = f"{what} '{path}'"
+        self._is_same: Callable[[ShardFile], bool] = lambda file: True
+        with faults.naming_faults(self._what):
+            self.fd, status = faults.repeated(lambda: _opened(path))
         self.size, self.modified_ns = status.st_size, status.st_mtime_ns
         self._stamp = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
-        os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     @property
     def stamp(self) -> tuple[object, ...] | None:
@@ -47,6 +53,9 @@ class LocalFile(ShardFile):
             return Fingerprint(self.size, 0, footer_digest, self.path.version)
         return Fingerprint(self.size, self.modified_ns, footer_digest)
 
+    def known_as(self, is_same: Callable[[ShardFile], bool]) -> None:
+        self._is_same = is_same
+
     def read(self, size: int, offset: int) -> bytes:
         target = np.empty(size, np.uint8)
         self.read_into(target, offset)
@@ -56,13 +65,28 @@ class LocalFile(ShardFile):
         view = target.data
         done = 0
         while done < len(view):
-            got = os.preadv(self.fd, [view[done:]], offset + done)
+            got = self._read_some(view[done:], offset + done)
             if got == 0:
                 raise DataError(
-                    f"shard '{self.path}' ends at byte {offset + done}, before the end of its rows or footer",
+                    f"{self._what} ends at byte {offset + done}, before the end of its rows or footer",
                     "it was shortened while in use; restore it",
                 )
             done += got
+
+    def _read_some(self, view: memoryview, offset: int) -> int:
+        with faults.naming_faults(self._what):
+            return faults.repeated(lambda: os.preadv(self.fd, [view], offset), self._open_again)
+
+    def _open_again(self) -> None:
+        """A file that was removed and written again has the same name, but the old descriptor is stale for ever."""
+        try:
+            fresh = LocalFile(self.path, self._what.partition(" '")[0])
+        except OSError as error:
+            raise unreadable(self.path, error) from error
+        with closing(fresh):
+            if (fresh.size, fresh.modified_ns) != (self.size, self.modified_ns) or not self._is_same(fresh):
+                raise DataChanged(f"{self._what} was replaced while in use", "restore it, or start a new run")
+            os.dup2(fresh.fd, self.fd, inheritable=False)  # other threads may be reading
 
     def announce(self, offset: int, size: int) -> None:
         """Bytes that are in memory already are not asked for: that would cost as much as copying them. Two bytes inside
@@ -76,10 +100,17 @@ class LocalFile(ShardFile):
             pass  # not in memory, or a file system that cannot tell
         os.posix_fadvise(self.fd, offset, size, os.POSIX_FADV_WILLNEED)
 
-    @contextmanager
-    def native(self) -> Iterator[Any]:
-        with pa.OSFile(path_of(self.fd)) as file:
-            yield file
-
     def close(self) -> None:
-        os.close(self.fd)
+        with suppress(OSError):  # it has been read all the same
+            os.close(self.fd)
+
+
+def _opened(path: ShardPath) -> tuple[int, os.stat_result]:
+    fd = open_regular(path)
+    try:
+        with suppress(OSError):  # only a hint
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+        return fd, os.fstat(fd)
+    except OSError:
+        os.close(fd)
+        raise

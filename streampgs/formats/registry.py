@@ -96,6 +96,7 @@ def open_shard(path: ShardPath, expected: Fingerprint | None = None) -> OpenShar
         known = _known(file)
         if expected is not None and known.fingerprint != expected:
             raise _changed(path, known.fingerprint, expected)
+        file.known_as(lambda again: _present_fingerprint(again) == known.fingerprint)
         return known.format.open(file, known.footer, known.fingerprint)
     except BaseException as error:
         if file is not None:

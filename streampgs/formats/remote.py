@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext
-from typing import Any
+from contextlib import ExitStack, nullcontext
 
 import numpy as np
-import pyarrow as pa
 
 from streampgs.formats.format import Bytes, Fingerprint, ShardFile
 from streampgs.stores.access import ASKERS, RemoteFile, RemoteObject, looked_up, opened
@@ -77,40 +73,8 @@ class RemoteShardFile(ShardFile):
     def announce(self, offset: int, size: int) -> None:
         """Stores do not read ahead."""
 
-    @contextmanager
-    def native(self) -> Iterator[Any]:
-        with _Seekable(self) as file, pa.PythonFile(file, mode="r") as native:
-            yield native
-
     def close(self) -> None:
         self._closing.close()
-
-
-class _Seekable(io.RawIOBase):
-    """An object for decoders that need a file. Each read is retried on its own where the store fails."""
-
-    def __init__(self, source: RemoteShardFile) -> None:
-        self._source = source
-        self._place = 0
-
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def tell(self) -> int:
-        return self._place
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        self._place = offset + {os.SEEK_SET: 0, os.SEEK_CUR: self._place, os.SEEK_END: self._source.size}[whence]
-        return self._place
-
-    def readinto(self, target: Any) -> int:
-        data = self._source.read(min(len(target), self._source.size - self._place), self._place)
-        target[: len(data)] = data
-        self._place += len(data)
-        return len(data)
 
 
 def what_changed(remote: RemoteObject) -> str | None:

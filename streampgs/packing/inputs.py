@@ -13,6 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
+from streampgs.faults import exists
+from streampgs.globs import is_folder, matches, refuse_unreadable
 from streampgs.packing.kinds import FILE_KINDS, KINDS
 from streampgs.packing.source import COMPRESSIONS, Shape, Source, compression_of, first_bytes
 
@@ -54,7 +56,7 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
     out = Path(os.path.realpath(out))
     for source in sources:
         name, sets = _with_sets(source)
-        found = [name] if os.path.exists(name) else sorted(glob.glob(name, recursive=True))
+        found = [name] if exists(name) else matches(name)
         paths = [Path(os.path.abspath(match)) for match in found]
         if not paths:
             raise DataError(
@@ -65,7 +67,7 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
         if not paths:
             raise OptionError(f"'{name}' is the output folder, or in it", "name another folder for the shards")
         for path in paths:
-            if not path.is_dir():
+            if not is_folder(path):
                 inputs.append(Input(path, _checked(path, kind or _kind(path)), sets))
                 continue
             for file in _files_below(path, out):
@@ -82,7 +84,7 @@ def find_inputs(sources: Iterable[str], out: Path, kind: str | None) -> tuple[li
 
 def _with_sets(source: str) -> tuple[str, tuple[tuple[str, Value], ...]]:
     """'FILE::name=value,…': the file and the columns."""
-    match = None if os.path.exists(source) else _SETS.match(source)
+    match = None if exists(source) else _SETS.match(source)
     if match is None:
         return source, ()
     pairs = [part.partition("=") for part in match.group(2).split(",")]
@@ -106,7 +108,7 @@ def _files_below(folder: Path, out: Path) -> list[Path]:
     """All files except hidden ones, markers, and the output folder. Links are followed."""
     found: list[Path] = []
     seen: set[str] = set()
-    for here, folders, names in os.walk(folder, followlinks=True, onerror=_refuse_unreadable):
+    for here, folders, names in os.walk(folder, followlinks=True, onerror=refuse_unreadable):
         real = os.path.realpath(here)
         if real in seen or Path(real) == out:
             folders.clear()
@@ -115,13 +117,6 @@ def _files_below(folder: Path, out: Path) -> list[Path]:
         folders[:] = sorted(name for name in folders if not name.startswith((".", "_")))
         found += [Path(here) / name for name in names if not name.startswith((".", "_"))]
     return sorted(found)
-
-
-def _refuse_unreadable(error: OSError) -> None:
-    raise DataError(
-        f"folder '{error.filename}' cannot be read: {error.strerror}",
-        "allow this user to read it, or name the files to pack",
-    ) from error
 
 
 def _kind_by_name(path: Path) -> str | None:

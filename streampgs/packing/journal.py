@@ -15,9 +15,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.checks import Count, decode, parsed_json
+from streampgs.checks import Count, decode, parsed_json, refuse_other_format
 from streampgs.errors import DataError, OptionError
-from streampgs.files import new_file, read_whole, remove_leftovers, sync_folder
+from streampgs.faults import exists, naming_faults, repeated
+from streampgs.files import explaining, new_file, read_whole, remove_leftovers, sync_folder
 from streampgs.formats.registry import is_shard_name
 from streampgs.packing.options import FORMATS
 from streampgs.packing.shards import Shard, shard_name
@@ -28,7 +29,7 @@ from streampgs.table.locate_objects import is_ignored
 NAME = "_pack.json"
 QUERY = "_query.sql"
 RUNS = ".shuffle"
-_VERSION = 5
+FORMAT = 5
 _SHARD_NAME = re.compile(rf"part-\d{{5,}}\.({'|'.join(FORMATS)})")
 _MOST_BYTES = 64 << 20
 _SUM = "sha256"
@@ -50,7 +51,7 @@ class Journal:
     options: dict[str, Any]
     memory: int
     """With which a shuffle began: it decides the bounds of its batches."""
-    version: int = _VERSION
+    version: int = FORMAT
     schema: str | None = None
     """The schema of all rows, once it is known, as base64 of Arrow's own form."""
     read: list[ReadInput] = field(default_factory=list)
@@ -95,12 +96,13 @@ class Journal:
     def save(self, out: Path) -> None:
         temporary = out / f".{NAME}.writing"
         record = asdict(self)
-        with open(new_file(temporary), "wb") as file:
-            file.write(json.dumps({_SUM: _sum_of(record), **record}, indent=1).encode())
-            file.flush()
-            os.fsync(file.fileno())
-            os.replace(temporary, out / NAME)
-        sync_folder(out)
+        with explaining(out / NAME):
+            with open(new_file(temporary), "wb") as file:
+                file.write(json.dumps({_SUM: _sum_of(record), **record}, indent=1).encode())
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(temporary, out / NAME)
+            sync_folder(out)
 
     def check_files(self, out: Path) -> None:
         """Refuse if a recorded file is missing or has another size."""
@@ -109,7 +111,7 @@ class Journal:
         sizes = {out / shard.name: shard.file_bytes for shard in self.shards}
         sizes |= {out / RUNS / run.name: run.file_bytes for run in self.runs}
         for file, wanted in sizes.items():
-            size = file.stat().st_size if file.is_file() else None
+            size = file.stat().st_size if exists(file) and file.is_file() else None
             if size != wanted:
                 found = "is missing" if size is None else f"has {size:,} bytes instead of {wanted:,}"
                 raise DataError(f"'{file}' {found}", "restore it, or start over with --overwrite")
@@ -139,30 +141,26 @@ def shard_names_in(out: Path) -> list[str]:
 
 
 def load(out: Path) -> Journal | None:
+    path = out / NAME
     try:
-        text = read_whole(out / NAME, _MOST_BYTES)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError) as error:
-        raise _unreadable(out, error) from error
-    try:
+        with naming_faults(path):
+            text = repeated(lambda: read_whole(path, _MOST_BYTES))
         record = parsed_json(text, _MOST_BYTES)
-        if record["version"] != _VERSION:
-            raise ValueError(f"it is of version {record['version']}")
         if record.pop(_SUM) != _sum_of(record):
             raise ValueError("its SHA-256 does not match")
+        refuse_other_format(path, record["version"], FORMAT)
         journal = decode(Journal, record)
         shards, runs = ([part.name for part in parts] for parts in (journal.shards, journal.runs))
         for name in (*journal.replaced, *shards, *runs):
             if Path(name).name != name:
                 raise ValueError(f"'{name}' is not the name of a file in it")
         return journal
-    except (ValueError, TypeError, LookupError, AttributeError) as error:
-        raise _unreadable(out, error) from error
-
-
-def _unreadable(out: Path, error: Exception) -> DataError:
-    return DataError(f"'{out / NAME}' cannot be read: {error}", "start over with --overwrite, or name another folder")
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, TypeError, LookupError, AttributeError) as error:
+        raise DataError(
+            f"'{path}' is damaged: {error}", "start over with --overwrite, or name another folder"
+        ) from error
 
 
 def _sum_of(record: dict[str, Any]) -> str:

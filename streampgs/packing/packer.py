@@ -18,7 +18,9 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
+from streampgs.faults import exists
 from streampgs.files import make_folder, read_whole, sole_writer, writing
+from streampgs.globs import is_folder
 from streampgs.option_fields import build
 from streampgs.packing import journal as journals
 from streampgs.packing.inputs import Input, Value, find_inputs
@@ -30,6 +32,7 @@ from streampgs.packing.schemas import conformed, joined_schema
 from streampgs.packing.shards import written
 from streampgs.packing.shuffle import merged, share_of, write_runs
 from streampgs.packing.source import Shape, Source, ahead
+from streampgs.printable import without_secrets
 from streampgs.run.memory import peak_rss_bytes
 from streampgs.run.report import StopRequest
 
@@ -98,7 +101,13 @@ def pack(
     elif chosen.get("kind") == "sql":
         raise OptionError("--from sql without a query", "give it with --sql QUERY")
     (options,) = build("pack", chosen, PackOptions)
-    if target.exists() and not target.is_dir():
+    for name, text in (("--sql", sql), ("--labels", str(options.labels))):
+        if text is not None and without_secrets(text) != text:
+            raise OptionError(
+                f"{name} has an address with a password or a query, and it is recorded in the output",
+                "give credentials in the environment, or fetch the file first",
+            )
+    if exists(target) and not is_folder(target):
         raise OptionError(f"'{target}' is a file", "name a new or empty folder")
     found: list[Input] = []
     passed: list[Path] = []
@@ -156,7 +165,7 @@ def _refuse_other_files(out: Path, overwrite: bool) -> None:
 def _open_journal(out: Path, inputs: list[Input], options: PackOptions, overwrite: bool) -> Journal:
     facts = [input.to_json() for input in inputs]
     if options.labels is not None:
-        facts.append(Input(Path(options.labels), "labels").to_json() if os.path.exists(options.labels) else {})
+        facts.append(Input(Path(options.labels), "labels").to_json() if exists(options.labels) else {})
     journal = None if overwrite else journals.load(out)
     if journal is not None and (journal.shards or journal.runs):
         journals.check_same(journal, facts, options.to_json(), out)
@@ -233,12 +242,14 @@ class _Packing:
             source, start = Source(input.path, self.options), before
             self._reading = sum(self._sizes[:number]), source
             for batch in input.batches(source, self._shape):
+                if before == start:
+                    self._refuse_other_columns(batch.schema.names, input)
                 batch = self._with_columns(batch, input, before)
                 self._include(batch.schema, input, surveying or before == 0)
                 skipped = min(max(0, first_row - before), batch.num_rows)
                 before += batch.num_rows
                 if not surveying:
-                    batch = conformed(batch, self._shape.schema).slice(skipped)
+                    batch = conformed(batch, self._shape.schema, f"'{input.path}'").slice(skipped)
                 yield batch
             self._check_unchanged(number)
             if known is None and not surveying:
@@ -256,6 +267,15 @@ class _Packing:
                 )
             batch = batch.append_column(name, column)
         return batch
+
+    def _refuse_other_columns(self, names: list[str], input: Input) -> None:
+        """A file whose first row is taken for the names of its columns has none of the others' columns."""
+        known = set(self._shape.schema.names) - {"label", *(name for name, _ in input.sets)}
+        if known and names and not known & set(names) and not {"label", "indices", "features"} & {*names, *known}:
+            raise DataError(
+                f"'{input.path}' has none of the columns of the files before, but {', '.join(names[:6])}",
+                "name its columns with --names A,B,… and --no-header if its first line is a row; or pack it separately",
+            )
 
     def _include(self, schema: pa.Schema, input: Input, grow: bool) -> None:
         known = self._shape.schema

@@ -59,6 +59,7 @@ def joined_type(one: pa.DataType, other: pa.DataType, as_text: bool = False) -> 
     """The narrowest type for the values of both; with `as_text`, strings hold any plain values."""
     if pa.uint64() in (one, other) and _SIGNED & {one, other}:
         return pa.float64()
+    one, other = _widened(one, other), _widened(other, one)
     try:
         both = [pa.schema([("", kind)]) for kind in (one, other)]
         return pa.unify_schemas(both, promote_options="permissive").field(0).type
@@ -74,6 +75,14 @@ def joined_type(one: pa.DataType, other: pa.DataType, as_text: bool = False) -> 
     if as_text and not (pa.types.is_nested(one) or pa.types.is_nested(other)):
         return pa.string()
     raise DoNotFit
+
+
+def _widened(kind: pa.DataType, other: pa.DataType) -> pa.DataType:
+    """Integers and decimals with a type that has room for all of them next to decimals and floats."""
+    is_integer = pa.types.is_integer(kind)
+    if (is_integer or pa.types.is_decimal(kind)) and pa.types.is_floating(other):
+        return pa.float64()
+    return pa.decimal128(len(str(2**kind.bit_width)), 0) if is_integer and pa.types.is_decimal(other) else kind
 
 
 def joined_schema(one: pa.Schema, other: pa.Schema, as_text: bool, where: str) -> pa.Schema:
@@ -113,16 +122,19 @@ def _is_list(kind: pa.DataType) -> bool:
     return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
 
 
-def conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def conformed(batch: pa.RecordBatch, schema: pa.Schema, where: str) -> pa.RecordBatch:
     """The same rows under a wider schema; missing columns are null."""
     columns: list[Any] = []
     for field in schema:
         place = batch.schema.get_field_index(field.name)
-        if place < 0:
-            columns.append(pa.nulls(batch.num_rows, field.type))
-        else:
-            column = batch.column(place)
+        column = pa.nulls(batch.num_rows, field.type) if place < 0 else batch.column(place)
+        try:
             columns.append(column if column.type == field.type else column.cast(field.type))
+        except pa.ArrowInvalid as error:
+            raise DataError(
+                f"{where}: column '{field.name}' is {column.type}, and {field.type} in other rows: {error}",
+                f"give it one type everywhere: in text by --types {field.name}=string or =double",
+            ) from error
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 

@@ -15,7 +15,15 @@ import pyarrow.parquet as pq
 
 from streampgs.checks import Count
 from streampgs.errors import DataError, OptionError
-from streampgs.files import make_folder, new_file, publish_new, refuse_unless_empty, sole_writer, sync_folder
+from streampgs.files import (
+    explaining,
+    make_folder,
+    new_file,
+    publish_new,
+    refuse_unless_empty,
+    sole_writer,
+    sync_folder,
+)
 from streampgs.packing.options import DEFAULT_BLOCK_BYTES, DEFAULT_SHARD_BYTES
 from streampgs.packing.schemas import plain_batch, plain_schema
 
@@ -47,8 +55,9 @@ class _OpenShard:
         self._waiting: list[pa.RecordBatch] = []
         self._waiting_bytes = 0
         self.rows = self.bytes = 0
-        self._file = open(new_file(self._hidden), "wb")  # noqa: SIM115 -- closed by seal and abandon
-        self._writer = _new_writer(self._file, schema, format)
+        with explaining(self._path):
+            self._file = open(new_file(self._hidden), "wb")  # noqa: SIM115 -- closed by seal and abandon
+            self._writer = _new_writer(self._file, schema, format)
         self._is_whole = False
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -67,7 +76,8 @@ class _OpenShard:
         rows = max(1, int(self._block_bytes * joined.num_rows / max(1, self._waiting_bytes)))
         start = 0
         while start < joined.num_rows and (not keep_rest or start + rows <= joined.num_rows):
-            self._writer.write_batch(joined.slice(start, rows))
+            with explaining(self._path):
+                self._writer.write_batch(joined.slice(start, rows))
             start += rows
         rest = joined.slice(start)
         self._waiting = [rest] if rest.num_rows else []
@@ -75,27 +85,31 @@ class _OpenShard:
 
     def seal(self) -> Shard:
         self._write_blocks(keep_rest=False)
-        self._writer.close()
-        self._is_whole = True  # closing the writer again would write to a file that may have its name by then
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        shard = Shard(self._path.name, self.rows, self._file.tell())
-        if not publish_new(self._hidden, self._path) and not _are_equal(self._hidden, self._path):
-            raise OptionError(
-                f"'{self._path}' exists already, and is not of this pack",
-                "move it to another folder, or remove it if an interrupted pack has left it; then give the same command again",
-            )
-        self._hidden.unlink(missing_ok=True)
-        self._file.close()
-        sync_folder(self._path.parent)
+        with explaining(self._path):
+            self._writer.close()
+            self._is_whole = True  # closing the writer again would write to a file that may have its name by then
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            shard = Shard(self._path.name, self.rows, self._file.tell())
+            if not publish_new(self._hidden, self._path) and not _are_equal(self._hidden, self._path):
+                raise OptionError(
+                    f"'{self._path}' exists already, and is not of this pack",
+                    "move it to another folder, or remove it if an interrupted pack has left it; then give the same "
+                    "command again",
+                )
+            self._hidden.unlink(missing_ok=True)
+            self._file.close()
+            sync_folder(self._path.parent)
         return shard
 
     def abandon(self) -> None:
         with suppress(OSError, ValueError, pa.ArrowException):
             if not self._is_whole:
                 self._writer.close()
-        self._file.close()
-        self._hidden.unlink(missing_ok=True)
+        with suppress(OSError):  # the first error matters more; the next pack removes the file
+            self._file.close()
+        with suppress(OSError):
+            self._hidden.unlink(missing_ok=True)
 
 
 def _new_writer(file: BinaryIO, schema: pa.Schema, format: str) -> Any:

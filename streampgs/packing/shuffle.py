@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 
 from streampgs.checks import Count
 from streampgs.errors import DataError
-from streampgs.files import OWN, native_path, new_file, sync_folder
+from streampgs.faults import naming_faults
+from streampgs.files import OWN, explaining, native_path, new_file, sync_folder
 from streampgs.kernels.randomness import key_of, random_words
 from streampgs.reading.array_slices import rows_a_slice
 
@@ -76,7 +77,7 @@ def _write_run(path: Path, batches: list[pa.RecordBatch], keys: Keys, size: int)
     keys = keys[order]
     bounds = np.arange(1, 1 << _RANGE_BITS, dtype=np.uint64) << np.uint64(_KEY_BITS - _RANGE_BITS)
     schema = pa.schema([_KEYS, *table.schema])
-    with open(new_file(path), "wb") as file:
+    with explaining(path), open(new_file(path), "wb") as file:
         with pa.ipc.new_file(file, schema) as writer:
             for start, stop in pairwise([0, *np.searchsorted(keys, bounds).tolist(), len(keys)]):
                 part = table.take(pa.array(order[start:stop]))
@@ -107,14 +108,16 @@ def merged(paths: list[Path], total_bytes: int, share: int) -> Iterator[pa.Recor
                 yield table.take(pa.array(order[start : start + rows]))
             del table
             pa.default_memory_pool().release_unused()
-    except (pa.ArrowInvalid, OSError) as error:
+    except MemoryError:
+        raise
+    except (pa.ArrowException, OSError) as error:
         raise DataError(f"a run of the shuffle is damaged: {error}", "start over with --overwrite") from error
 
 
 def _interval(paths: list[Path], number: int, low: int, high: int) -> pa.RecordBatch:
     parts = []
     for path in paths:
-        with native_path(path, OWN) as name, pa.OSFile(name) as file:
+        with naming_faults(path), native_path(path, OWN) as name, pa.OSFile(name) as file:
             batch = pa.ipc.open_file(file).get_batch(number)
         keys = batch.column(0).to_numpy()
         start = int(np.searchsorted(keys, np.uint64(low)))

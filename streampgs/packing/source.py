@@ -6,7 +6,7 @@ import threading
 from collections import Counter
 from collections.abc import Generator, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -14,7 +14,8 @@ from typing import Any, NoReturn, TypeVar
 import pyarrow as pa
 
 from streampgs.errors import DataError
-from streampgs.files import native_path, reading
+from streampgs.faults import naming_faults
+from streampgs.files import ends_early, native_path, reading
 from streampgs.packing.options import PackOptions
 
 Item = TypeVar("Item")
@@ -63,11 +64,11 @@ class Source:
 def compression_of(path: Path) -> str | None:
     """Detected by the first bytes: a name may be wrong."""
     try:
-        with reading(path) as file:
+        with naming_faults(path), reading(path) as file:
             head = file.read(4)
     except OSError as error:
         raise DataError(
-            f"'{path}' cannot be read: {error.strerror or error}", "fix its permissions, or leave it out"
+            f"'{path}' cannot be read: {error.strerror or error}", "check that it exists, or leave it out"
         ) from error
     return next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
 
@@ -78,8 +79,9 @@ class ByteStream:
     def __init__(self, source: Source) -> None:
         self._source = source
         self._codec = compression_of(source.path)
-        with native_path(source.path) as path:
+        with naming_faults(source.path), native_path(source.path) as path:
             self._raw = pa.OSFile(path)
+            self._size = self._raw.size()
         self._stream = pa.CompressedInputStream(self._raw, self._codec) if self._codec else self._raw
         self._lock = threading.Lock()  # the thread in which pyarrow reads CSV ahead may outlast the reading
         self.closed = False
@@ -89,9 +91,12 @@ class ByteStream:
             if self.closed:
                 return b""
             try:
-                data: bytes = self._stream.read(count)
+                with naming_faults(self._source.path):
+                    data: bytes = self._stream.read(count)
+                    if count and not data and self._raw.tell() < self._size:
+                        raise ends_early()
             except OSError as error:
-                if error.errno and not self._codec:
+                if not self._codec:
                     raise
                 raise DataError(
                     f"'{self._source.path}' is damaged or cut off: it cannot be decompressed beyond byte "
@@ -104,7 +109,8 @@ class ByteStream:
     def close(self) -> None:
         with self._lock:
             self.closed = True
-            self._raw.close()
+            with suppress(OSError):  # that it cannot be closed says nothing about what was read
+                self._raw.close()
 
 
 @contextmanager

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 
 from streampgs.packing.source import Chunk, Source, ahead, text_chunks
 
-NEWLINE, BLANK, COLON, BAR = (ord(letter) for letter in "\n :|")
+NEWLINE, BLANK, COLON, BAR, COMMA = (ord(letter) for letter in "\n :|,")
 _CHUNK_BYTES = 1 << 20
+_LONELY_RETURN = re.compile(rb"\r(?!\n)")
 _BLANKS = bytes.maketrans(b"\t\v\f\r", b"    ")
 _NUMBER = re.compile(rb"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?|[-+]?(nan|inf|infinity)", re.IGNORECASE)
 
@@ -96,6 +97,8 @@ class Tokens:
 
 def tokens_of(data: bytes, separators: bytes) -> Tokens:
     """Of text that ends with a line break."""
+    if b"\r" in data:
+        _refuse_lonely_returns(data)
     letters = np.frombuffer(data.translate(_BLANKS), np.uint8)
     is_separator = np.zeros(256, bool)
     is_separator[list(separators)] = True
@@ -109,6 +112,14 @@ def tokens_of(data: bytes, separators: bytes) -> Tokens:
     offsets = np.append(0, (ends - np.arange(len(ends)))[kept]).astype(np.int32)
     texts = pa.StringArray.from_buffers(len(kept), pa.py_buffer(offsets), pa.py_buffer(letters[~separating]))
     return Tokens(letters, texts, before[kept], starts[kept], ends[kept], lines[kept])
+
+
+def _refuse_lonely_returns(data: bytes) -> None:
+    """A carriage return alone ends lines in some old files. Taken for a blank, it would join two rows."""
+    places = [found.start() for found in _LONELY_RETURN.finditer(data)]
+    if places:
+        lines = np.searchsorted(np.flatnonzero(np.frombuffer(data, np.uint8) == NEWLINE), places)
+        raise BadTokens("a carriage return without a line feed: tr '\\r' '\\n' converts it", lines, places[0])
 
 
 def lists(counts: Ints, child: Any) -> pa.Array:

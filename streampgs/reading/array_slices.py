@@ -52,7 +52,10 @@ def dense_column(rows: NDArray[Any], what: str) -> pa.Array:
 def plain_column(values: NDArray[Any], what: str) -> pa.Array:
     """Numbers, strings or truth values, one for each row."""
     if values.dtype.kind in "US":
-        return pa.array(values.astype(str).tolist(), pa.string())
+        try:
+            return pa.array(values.astype(str).tolist(), pa.string())
+        except UnicodeError as error:
+            raise DataError(f"{what} holds bytes that are not ASCII: {error}", "save strings") from error
     if values.dtype.kind == "O":
         try:
             return pa.array(values)

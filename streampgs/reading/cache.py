@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,8 +18,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.checks import refuse_other_format
 from streampgs.encoding.rows import INDICES, RowBlock
-from streampgs.errors import DataError, RunError
+from streampgs.errors import DataError, RunError, Unreadable
+from streampgs.faults import remedy
 from streampgs.files import new_file, remove_leftovers
 from streampgs.formats.arrow_columns import ColumnPlace, check_places, column_places, list_offsets, read_column
 from streampgs.formats.arrow_metadata import metadata_length, read_batch_metadata
@@ -29,8 +31,11 @@ from streampgs.kernels.randomness import checksum
 from streampgs.reading.decode import Group
 from streampgs.reading.scratch import Scratch
 
-_MAGIC = b"spgcach2"
-_TAIL = np.dtype([("messages", "<u8"), ("index_checksum", "<u8"), ("magic", "S8")])
+_MAGIC = b"spgcach"
+_DIGITS = 32  # of the digest of a shard, in the name of its file
+FORMAT = 3
+_FORMAT = b"%d" % FORMAT
+_TAIL = np.dtype([("messages", "<u8"), ("index_checksum", "<u8"), ("magic", "S7"), ("format", "S1")])
 _INDEX = np.dtype([("offset", "<i8"), ("bytes", "<i8"), ("rows", "<i8"), ("checksum", "<u8")])
 _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
@@ -80,13 +85,25 @@ class CacheFile:
     def _read(self, offset: int, size: int, scratch: Scratch) -> Bytes:
         target = scratch.take(size)
         try:
-            self.file.read_into(target, offset)
-        except (OSError, DataError) as error:
+            with _may_be_deleted():
+                self.file.read_into(target, offset)
+        except DataError as error:
             raise Damaged(str(error)) from error
         return target
 
     def close(self) -> None:
-        self.file.close()
+        with suppress(OSError):  # it has been read all the same
+            self.file.close()
+
+
+@contextmanager
+def _may_be_deleted() -> Iterator[None]:
+    """A file that cannot be read may be sound, so it is not deleted here; but a user may do it."""
+    try:
+        yield
+    except Unreadable as error:
+        error.say(error.found, f"{error.remedy}; if the file is deleted, its rows are decoded again")
+        raise
 
 
 class BlockCache:
@@ -94,25 +111,33 @@ class BlockCache:
         self.folder = folder
         self.rebuilt = 0
         """How many damaged files were decoded again."""
-        remove_leftovers(folder, ".*.arrows-*-*")
+        remove_leftovers(folder, f".{'[0-9a-f]' * _DIGITS}-*-*.arrows-*-*")
 
     def path(self, group: Group) -> Path:
         facts = group.shard.identity.encode() + os.fsencode(str(group.shard.path))
-        return self.folder / f"{hashlib.sha256(facts).hexdigest()[:32]}-{group.in_file}-{group.slice_rows}.arrows"
+        return self.folder / f"{hashlib.sha256(facts).hexdigest()[:_DIGITS]}-{group.in_file}-{group.slice_rows}.arrows"
 
     def open(self, group: Group) -> CacheFile | None:
         """The group's cache file; None if it is missing or damaged."""
         path = self.path(group)
+        with _may_be_deleted():
+            try:
+                file = LocalFile(path, "cache file")
+            except FileNotFoundError:
+                return None
+            except OSError:  # not a file
+                self.discard(path)
+                return None
         try:
-            file = LocalFile(path)
-        except FileNotFoundError:
-            return None
-        try:
-            return _open(path, file, group)
-        except (Damaged, OSError, DataError, pa.ArrowInvalid):
+            with _may_be_deleted():
+                return _open(path, file, group)
+        except (Damaged, DataError, pa.ArrowInvalid):
             file.close()
             self.discard(path)
             return None
+        except BaseException:
+            file.close()
+            raise
 
     def discard(self, path: Path) -> None:
         path.unlink(missing_ok=True)
@@ -139,21 +164,21 @@ class BlockCache:
                 file.write(_END_OF_STREAM)
                 index = np.array(entries, _INDEX)
                 file.write(index.tobytes())
-                file.write(np.array([(len(index), _of(index), _MAGIC)], _TAIL).tobytes())
+                file.write(np.array([(len(index), _of(index, _FORMAT), _MAGIC, _FORMAT)], _TAIL).tobytes())
                 file.flush()
                 temporary.rename(path)
         except OSError as error:
             raise RunError(
                 f"the cache in '{self.folder}' cannot be written: {error.strerror or error}",
-                "free some space there, or name another place with --cache DIR; then resume",
+                f"{remedy(error)}, or name another place with --cache DIR; then resume",
             ) from error
         finally:
             with suppress(OSError):  # it usually has its final name by now
                 temporary.unlink()
 
 
-def _of(index: NDArray[np.void]) -> int:
-    return int(checksum(np.frombuffer(index.tobytes(), np.uint8)))
+def _of(index: NDArray[np.void], written_as: bytes) -> int:
+    return int(checksum(np.frombuffer(index.tobytes() + written_as, np.uint8)))
 
 
 def _open(path: Path, file: LocalFile, group: Group) -> CacheFile:
@@ -161,14 +186,19 @@ def _open(path: Path, file: LocalFile, group: Group) -> CacheFile:
     if size < _TAIL.itemsize:
         raise Damaged("too short")
     tail = np.frombuffer(file.read(_TAIL.itemsize, size - _TAIL.itemsize), np.uint8)
-    (messages, index_checksum, magic) = tail.view(_TAIL)[0]
+    (messages, index_checksum, magic, written_as) = tail.view(_TAIL)[0]
     index_bytes = int(messages) * _INDEX.itemsize
     if magic != _MAGIC or index_bytes + _TAIL.itemsize > size:
         raise Damaged("no index at its end")
     raw = file.read(index_bytes, size - _TAIL.itemsize - index_bytes)
     index = np.frombuffer(raw, _INDEX)
+    if _of(index, written_as) != int(index_checksum):
+        raise Damaged("an index that does not match")
+    if not written_as.isdigit() or int(written_as) < FORMAT:
+        raise Damaged("an old format")
+    refuse_other_format(path, int(written_as), FORMAT)
     expected = [min(group.slice_rows, group.rows - start) for start in range(0, group.rows, group.slice_rows)]
-    if _of(index) != int(index_checksum) or index["rows"][1:].tolist() != expected:
+    if index["rows"][1:].tolist() != expected:
         raise Damaged("an index that does not match")
     schema_bytes = file.read(int(index["bytes"][0]), int(index["offset"][0]))
     if checksum(np.frombuffer(schema_bytes, np.uint8)) != index["checksum"][0]:

@@ -119,6 +119,8 @@ def _ready(shard: Shard, group: int, rows: int, columns: Columns) -> Iterator[Ro
 def _naming_rows(shard: Shard, group: int, first: int) -> Iterator[None]:
     try:
         yield
+    except MemoryError:
+        raise
     except pa.ArrowException as fault:
         raise DataError(
             f"shard '{shard.path}', {shard.group_name} {group}, rows from {first} on: {fault}",

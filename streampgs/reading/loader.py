@@ -280,6 +280,8 @@ class WindowFiller:
         """Turn faults of reading into errors that name the group."""
         try:
             yield
+        except MemoryError:
+            raise
         except (Damaged, pa.ArrowException, OSError) as fault:
             if isinstance(block.source, CachedSlice) and not isinstance(fault, OSError):
                 raise _GroupDamaged(block.source.file) from fault

@@ -15,7 +15,8 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.encoding.types import BINARY, STRING, bytes_of, class_of, is_list, lists_of, plain
-from streampgs.errors import DataError
+from streampgs.errors import DataError, Unreadable
+from streampgs.faults import is_fault, repeated
 from streampgs.reading.blocks import Stopped
 
 _POLL_MILLISECONDS = 100
@@ -83,16 +84,19 @@ class _PipeBytes:
         self._buffer = b""
         while reached < size:
             self._wait()
-            got = os.readv(self._fd, [target.data[reached:]])
+            got = self._into(target.data[reached:])
             if not got:
                 self.ended = True
                 break
             reached += got
         return target.data[:reached]
 
+    def _into(self, target: memoryview) -> int:
+        return repeated(lambda: os.readv(self._fd, [target]))
+
     def _some(self) -> bytes:
         self._wait()
-        return os.read(self._fd, _BUFFERED)
+        return repeated(lambda: os.read(self._fd, _BUFFERED))
 
     def _wait(self) -> None:
         while not self.stopping():
@@ -229,6 +233,11 @@ class StreamInput:
             if self._bytes.ended:
                 found = f"the stream was interrupted in the middle of a record batch, after row {self._reached:,}"
                 remedy = "check the producer; all complete batches are trained on and saved"
+            elif is_fault(fault) or isinstance(fault, MemoryError):
+                found, remedy = (
+                    f"the stream cannot be read after row {self._reached:,}: {_reason(fault)}",
+                    "fix the cause",
+                )
             else:
                 found, remedy = f"the stream is damaged after row {self._reached:,}: {fault}", "fix the producer"
             self.fault = DataError(found, f"{remedy}; continue from that row with: producer | streampgs resume RUN -")
@@ -257,7 +266,13 @@ class StreamInput:
         try:
             return pa.ipc.open_stream(pa.PythonFile(self._bytes, mode="r"))
         except (pa.ArrowException, OSError, MemoryError) as fault:
+            if is_fault(fault) or isinstance(fault, MemoryError):
+                raise Unreadable(f"{what} cannot be read: {_reason(fault)}", "fix the cause, then try again") from fault
             raise DataError(f"{what} is not a complete Arrow stream: {fault}", _WRITE_A_STREAM) from fault
+
+
+def _reason(fault: Exception) -> str:
+    return f"out of memory: {fault}" if isinstance(fault, MemoryError) else str(fault)
 
 
 def _has_dictionary(kind: pa.DataType) -> bool:

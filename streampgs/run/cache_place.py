@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from streampgs.errors import RunError
+from streampgs.faults import is_fault, naming_faults
 from streampgs.files import read_whole
 
 OWN = "cache"
@@ -36,6 +37,11 @@ def mark(folder: Path) -> None:
 
 def place(run: Path, recorded: str) -> tuple[Path, str | None]:
     """The folder of the cache, given the one in the run's record; and a note for the user."""
+    with naming_faults(f"the place of the cache of run '{run}'"):
+        return _place(run, recorded)
+
+
+def _place(run: Path, recorded: str) -> tuple[Path, str | None]:
     own = run / OWN
     for folder in (own, own / "shards"):
         if folder.is_symlink() and not _is_marked(folder):
@@ -57,5 +63,9 @@ def place(run: Path, recorded: str) -> tuple[Path, str | None]:
 def _is_marked(folder: Path) -> bool:
     try:
         return read_whole(folder / _TAG, len(_TAG_TEXT)) == _TAG_TEXT
-    except (OSError, ValueError):
-        return False
+    except OSError as error:
+        if is_fault(error):
+            raise
+    except ValueError:
+        pass
+    return False

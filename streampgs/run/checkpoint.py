@@ -19,8 +19,9 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.checks import require, understanding
-from streampgs.errors import RunError
-from streampgs.run.seal import FORMAT, SealBroken, read_sealed, refuse_other_format, write_sealed
+from streampgs.errors import RunError, Unreadable
+from streampgs.faults import names_in
+from streampgs.run.seal import SealBroken, read_sealed, write_sealed
 from streampgs.stage import Bundle, Stage
 
 _KEPT = 3
@@ -46,12 +47,12 @@ class Checkpoint:
 
 def checkpoints_in(folder: Path) -> list[Path]:
     """Oldest first. Other files may have similar names: copies, and what editors leave behind."""
-    return sorted((path for path in folder.glob(f"{_PREFIX}*") if _NAME.fullmatch(path.name)), key=_rows_in_name)
+    return sorted((folder / name for name in names_in(folder) if _NAME.fullmatch(name)), key=_rows_in_name)
 
 
 def lookalikes_in(folder: Path) -> list[str]:
     """The names of files that are no checkpoints, but might be taken for some."""
-    return sorted(path.name for path in folder.glob(f"{_PREFIX}*") if not _NAME.fullmatch(path.name))
+    return [name for name in names_in(folder) if name.startswith(_PREFIX) and not _NAME.fullmatch(name)]
 
 
 def _rows_in_name(path: Path) -> int:
@@ -61,7 +62,7 @@ def _rows_in_name(path: Path) -> int:
 def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int) -> Path:
     path = folder / f"{_PREFIX}{rows:015d}.arrows"
     record = {name: {"values": bundle.values, "arrays": _types_of(bundle)} for name, bundle in sections.items()}
-    write_sealed(path, _batches(sections), _SCHEMA, {"format": FORMAT, "rows": rows, "sections": record})
+    write_sealed(path, _batches(sections), _SCHEMA, {"rows": rows, "sections": record})
     # A file named after more rows is damaged, otherwise training would have continued from it: it does not count.
     until_now = [old for old in checkpoints_in(folder) if _rows_in_name(old) <= rows]
     for old in until_now[:-_KEPT]:
@@ -71,20 +72,20 @@ def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int) ->
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """The newest undamaged one; None if there is none at all. If all are damaged, an error."""
-    damaged: list[tuple[Path, str]] = []
-    for path in reversed(checkpoints_in(folder)):
-        try:
-            table, record = read_sealed(path)
-        except (SealBroken, OSError, pa.ArrowInvalid) as error:
-            damaged.append((path, str(error)))
-            continue
-        refuse_other_format(path, record)
-        if record.get("rows") != _rows_in_name(path):
-            damaged.append((path, f"its name is wrong: it was written after {record.get('rows')!r:.20} rows"))
-            continue
-        with understanding(path):
-            return Checkpoint(_sections(record["sections"], table), path, damaged)
+    """The newest undamaged one; None if there is none at all. If all are damaged, an error.
+
+    One that cannot be read for another reason is an error as well: the model must not depend on passing faults.
+    """
+    paths = checkpoints_in(folder)
+    while True:
+        damaged: list[tuple[Path, str]] = []
+        for path in reversed(paths):
+            found = _sound(path, damaged)
+            if found is not None:
+                return found
+        before, paths = paths, checkpoints_in(folder)
+        if paths == before:  # else a trainer has written new ones and removed the old ones meanwhile
+            break
     if damaged:
         listed = "; ".join(f"{path.name}: {why}" for path, why in damaged)
         raise RunError(
@@ -92,6 +93,23 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
             "restore one from a copy, or start a new run",
         )
     return None
+
+
+def _sound(path: Path, damaged: list[tuple[Path, str]]) -> Checkpoint | None:
+    """The checkpoint in this file; None if it is damaged, which is noted."""
+    try:
+        table, record = read_sealed(path)
+    except Unreadable as error:
+        error.say(error.found, f"{error.remedy}; to use the checkpoint before it, move this one to another folder")
+        raise
+    except (SealBroken, FileNotFoundError) as error:
+        damaged.append((path, str(error)))
+        return None
+    if record.get("rows") != _rows_in_name(path):
+        damaged.append((path, f"its name is wrong: it was written after {record.get('rows')!r:.20} rows"))
+        return None
+    with understanding(path):
+        return Checkpoint(_sections(record["sections"], table), path, damaged)
 
 
 def _arrays_of(bundle: Bundle) -> dict[str, list[NDArray[Any]]]:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
+from fnmatch import fnmatch
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -16,13 +17,14 @@ import pyarrow as pa
 from streampgs.checks import decode, require, understanding
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import RunError
+from streampgs.faults import exists, names_in, remedy
 from streampgs.files import append_line, make_folder, sync_folder
 from streampgs.run import checkpoint as checkpoints
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.history import append_event, read_events
 from streampgs.run.lock import UNFINISHED
 from streampgs.run.record import RunRecord
-from streampgs.run.seal import FORMAT, SealBroken, read_sealed, refuse_other_format, write_sealed
+from streampgs.run.seal import SealBroken, read_sealed, write_sealed
 from streampgs.run.validate import check_catalog, check_columns
 from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
@@ -47,12 +49,12 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        return self._record_path.exists()
+        return exists(self._record_path)
 
     @property
     def was_started(self) -> bool:
         """Whether a trainer has ever locked it: then its contents are ours."""
-        return (self.path / "lock").exists()
+        return exists(self.path / "lock")
 
     @property
     def data(self) -> Path:
@@ -83,14 +85,13 @@ class RunFolder:
                 f"run '{self.path}' exists already",
                 f"continue it with: streampgs resume {quote(str(self.path))}   or choose another --run",
             )
-        if self.path.is_dir():
-            unfinished = {entry.name for entry in self.path.glob(UNFINISHED)}
-            others = sorted({entry.name for entry in self.path.iterdir()} - _OWN_NAMES - unfinished)
-            if others and not self.exists:
-                raise RunError(
-                    f"--run '{self.path}' is a folder with other files in it ('{others[0]}')",
-                    "name a new folder for the run, separate from the data",
-                )
+        found = names_in(self.path)
+        others = [name for name in found if name not in _OWN_NAMES and not fnmatch(name, UNFINISHED)]
+        if others and not self.exists:
+            raise RunError(
+                f"--run '{self.path}' is a folder with other files in it ('{others[0]}')",
+                "name a new folder for the run, separate from the data",
+            )
 
     def make(self) -> None:
         try:
@@ -108,17 +109,15 @@ class RunFolder:
             self.write_encoding(encoding)
         if catalog is not None:
             self.write_catalog(catalog)
-        write_sealed(self._record_path, iter(()), pa.schema({}), {"format": FORMAT, **record})
+        write_sealed(self._record_path, iter(()), pa.schema({}), record)
 
     def record(self) -> dict[str, Any]:
-        if not self.path.is_dir():
+        if not exists(self.path):
             raise RunError(
                 f"there is no run '{self.path}'",
                 "start one with: streampgs train DATA --run " + quote(str(self.path)),
             )
-        _, record = self._verified(self._record_path)
-        refuse_other_format(self.path, record)
-        return record
+        return self._verified(self._record_path)[1]
 
     def run_record(self) -> RunRecord:
         record = self.record()
@@ -127,7 +126,7 @@ class RunFolder:
 
     def write_catalog(self, catalog: Catalog) -> None:
         table = catalog.to_table()
-        write_sealed(self._catalog_path, iter(table.to_batches()), table.schema, {"format": FORMAT})
+        write_sealed(self._catalog_path, iter(table.to_batches()), table.schema, {})
 
     def catalog(self) -> Catalog:
         table, _ = self._verified(self._catalog_path)
@@ -142,7 +141,7 @@ class RunFolder:
 
     def _encoding_path(self, digest: str) -> Path:
         own = self.path / f"encoding-{digest}.arrows"
-        return own if own.exists() else self.path / "encoding.arrows"
+        return own if exists(own) else self.path / "encoding.arrows"
 
     def write_encoding(self, encoding: Encoding) -> None:
         path = self.path / ("encoding.arrows" if encoding.before is None else f"encoding-{encoding.digest}.arrows")
@@ -151,7 +150,7 @@ class RunFolder:
         batch = pa.record_batch(
             [pa.array(c, f.type) for c, f in zip(columns, _ENCODING_SCHEMA, strict=True)], schema=_ENCODING_SCHEMA
         )
-        write_sealed(path, iter([batch]), _ENCODING_SCHEMA, {"format": FORMAT, "encoding": record})
+        write_sealed(path, iter([batch]), _ENCODING_SCHEMA, {"encoding": record})
 
     def encoding(self, digest: str | None) -> Encoding | None:
         """The run's encoding with this digest; None where rows are used as they are."""
@@ -176,7 +175,7 @@ class RunFolder:
             raise RunError(
                 f"'{self.path}' is not a run: it has no {path.name}", "name the folder that was given as --run"
             ) from error
-        except (SealBroken, OSError, pa.ArrowInvalid) as error:
+        except SealBroken as error:
             raise RunError(f"'{path}' is damaged: {error}", "restore it from a copy, or start a new run") from error
 
     # Checkpoints.
@@ -228,8 +227,8 @@ class RunFolder:
 
 def _unwritable(path: Path, error: OSError) -> RunError:
     return RunError(
-        f"'{path}' cannot be written: {error.strerror or error}",
-        "free some space or fix the permissions, then resume: the checkpoint is intact",
+        f"'{path}' cannot be written: {error.strerror or error}; training continues, but this file is not complete",
+        remedy(error),
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 from streampgs.checks import parsed_json
 from streampgs.errors import RunError
-from streampgs.files import OWN, append_line, reading
+from streampgs.files import OWN, append_line, read_at, reading
 
 STARTED, RESUMED, STOPPED, FAILED = "started", "resumed", "stopped", "failed"
 APPENDED, CHANGED, CHOSEN, SIGMA = "appended", "changed", "chosen", "sigma"
@@ -72,7 +72,7 @@ def _lines_from_the_end(file: BinaryIO) -> Iterator[bytes]:
     rest, too_long = b"", False
     while end > max(0, size - _MOST_BYTES):
         start = max(0, end - _BLOCK_BYTES)
-        first, *others = os.pread(file.fileno(), end - start, start).split(b"\n")
+        first, *others = read_at(file.fileno(), end - start, start).split(b"\n")
         for part in reversed(others):
             if not too_long:
                 yield part + rest

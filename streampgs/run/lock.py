@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 
 from streampgs.errors import RunError
+from streampgs.faults import repeated
 from streampgs.files import open_regular, remove_leftovers
 
 UNFINISHED = ".*.arrows.writing"
@@ -28,8 +29,9 @@ class RunLock:
 
     def __enter__(self) -> RunLock:
         try:
-            self._held.append(open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW))
-            self._held.append(os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+            self._held.append(repeated(lambda: open_regular(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)))
+            folder = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+            self._held.append(repeated(lambda: os.open(self.path.parent, folder)))
             fcntl.flock(self._held[0], fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._lock_folder(self._held[1])
         except BlockingIOError as error:
@@ -67,4 +69,5 @@ class RunLock:
 
     def _release(self) -> None:
         while self._held:
-            os.close(self._held.pop())
+            with suppress(OSError):  # the system releases the lock all the same
+                os.close(self._held.pop())

@@ -18,8 +18,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from streampgs.errors import RunError
-from streampgs.files import OWN, new_file, open_regular, sync_folder
+from streampgs.checks import refuse_other_format
+from streampgs.errors import RunError, Unreadable
+from streampgs.faults import is_fault, naming_faults, remedy, repeated
+from streampgs.files import OWN, closed_after_reading, ends_early, new_file, open_regular, sync_folder
 from streampgs.formats.arrow_metadata import read_batch_metadata
 from streampgs.formats.format import Damaged
 from streampgs.run.memory import available_bytes
@@ -29,19 +31,12 @@ FORMAT = 2
 _MAGIC = b"spgseal1"
 _TRAILER_BYTES = len(_MAGIC) + hashlib.sha256().digest_size
 _JSON_KEY = b"streampgs"
-_HASH_BYTES = 1 << 22
+_FORMAT_KEY = "format"
+_HASH_BYTES, _LONGEST_RECORD = 1 << 22, 1 << 26
 
 
 class SealBroken(Exception):
     """The file is damaged or invalid."""
-
-
-def refuse_other_format(path: Path, record: dict[str, Any]) -> None:
-    if record.get("format") != FORMAT:
-        raise RunError(
-            f"'{path}' is of format {record.get('format')}; this version reads format {FORMAT}",
-            "start a new run, or use the version of streampgs that wrote this one",
-        )
 
 
 class _HashingFile:
@@ -63,6 +58,7 @@ class _HashingFile:
 
 def write_sealed(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schema, record: dict[str, Any]) -> None:
     """Write batches and a JSON record to `path`. If that fails, the file that was there before is unchanged."""
+    record = {_FORMAT_KEY: FORMAT, **record}
     schema = schema.with_metadata({_JSON_KEY: json.dumps(record, allow_nan=False).encode()})
     temporary = path.with_name(f".{path.name}.writing")
     try:
@@ -81,24 +77,38 @@ def write_sealed(path: Path, batches: Iterator[pa.RecordBatch], schema: pa.Schem
             temporary.unlink()
         raise RunError(
             f"'{path}' cannot be written: {error.strerror or error}",
-            "free some space or fix the permissions, then resume: the file that was there before is intact",
+            f"{remedy(error)}, then resume: the file that was there before is intact",
         ) from error
 
 
 def read_sealed(path: Path) -> tuple[pa.Table, dict[str, Any]]:
-    """The table and the record, from the bytes that were verified: the file is read once."""
-    data = _verified_bytes(path)
+    """The table and the record, from the bytes that were verified: the file is read once.
+
+    SealBroken: the file is damaged. FileNotFoundError: there is none. Unreadable: the system could not read it.
+    """
+    with naming_faults(path):
+        data = repeated(lambda: _verified_bytes(path))
     try:
         table = _table_in(data)
         table.validate(full=True)
-        record = json.loads(table.schema.metadata[_JSON_KEY], parse_constant=_finite, parse_float=_finite)
+        record = _record_in(table.schema.metadata[_JSON_KEY])
+    except MemoryError:
+        raise
     except (
         pa.ArrowException, Damaged, OSError, StopIteration, TypeError, KeyError, ValueError, RecursionError,
     ) as error:  # fmt: skip
         raise SealBroken(f"its seal is intact, but its contents are not: {error!r}") from error
     if not isinstance(record, dict):
         raise SealBroken("its seal is intact, but it has no record")
+    refuse_other_format(path, record.get(_FORMAT_KEY), FORMAT)
     return table, record
+
+
+def _record_in(text: bytes) -> Any:
+    most = _LONGEST_RECORD if (available := available_bytes()) is None else min(_LONGEST_RECORD, available // 30)
+    if len(text) > most:
+        raise ValueError(f"a record of {len(text):,} bytes, which may take 30 times the memory")
+    return json.loads(text, parse_constant=_finite, parse_float=_finite)
 
 
 def _finite(text: str) -> float:
@@ -111,19 +121,30 @@ def _finite(text: str) -> float:
 
 def _verified_bytes(path: Path) -> pa.Buffer:
     """Everything before the seal."""
-    with open(open_regular(path, OWN), "rb", buffering=0) as file:
+    try:
+        file = open(open_regular(path, OWN), "rb", buffering=0)  # noqa: SIM115 -- closed below
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        if is_fault(error):
+            raise
+        raise SealBroken(error.strerror or str(error)) from error
+    with closed_after_reading(file):
         size = os.fstat(file.fileno()).st_size
         available = available_bytes()
         if size < _TRAILER_BYTES:
             raise SealBroken("it is too short")
         if available is not None and size > available:
-            raise SealBroken(f"its {size:,} bytes are more than the {available:,} bytes of free memory")
+            raise Unreadable(
+                f"'{path}' cannot be read: its {size:,} bytes are more than the {available:,} bytes of free memory",
+                "free some memory, then try again; do not trust the file if it came from someone else",
+            )
         data = np.empty(size, np.uint8)
         digest, done, content = hashlib.sha256(), 0, size - _TRAILER_BYTES
         while done < size:
             got = file.readinto(data[done : done + _HASH_BYTES].data)
             if not got:
-                raise SealBroken("it was truncated while it was read")
+                raise ends_early()
             digest.update(data[done : min(done + got, content)].data)
             done += got
         if data[content:].tobytes() != _MAGIC + digest.digest():

@@ -126,6 +126,7 @@ def resume(
             if checkpoint is not None:
                 with understanding(checkpoint.path):
                     record = record.as_of(checkpoint.sections["run"])
+            has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
             record = _with_new_choices(record, limits, on_bad_row, growth)
             refreshed: Refreshed | None = None
             data: Input
@@ -143,7 +144,7 @@ def resume(
                 stop.opening = False
                 data = shards.refreshed(folder, refreshed)
             trainer = Trainer(folder, data, session, stop, resources)
-            trainer.models.changes_sigma = growth.sigma is not None
+            trainer.models.changes_sigma = growth.sigma is not None and not has_sigma
             if checkpoint is not None:
                 trainer.restore(checkpoint)
         trainer.event(RESUMED, **{**_choices(record), **facts})

@@ -20,6 +20,7 @@ from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import Fit
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import CHOSEN, SIGMA, STOPPED
+from streampgs.run.log import Log
 from streampgs.run.loop import LOOK, Loop
 from streampgs.run.memory import rss_bytes
 from streampgs.run.meter import Meter
@@ -81,6 +82,7 @@ class Trainer:
         self.models = Models(data.form)
         self.meter = Meter()
         self.saver = Saver(folder, session)
+        self._log = Log(folder, session)
         self.worker: Worker | None = None
         self.forecast: Forecast | None = None
         self._process_bytes = 0
@@ -140,11 +142,14 @@ class Trainer:
             self.observer.note(remark)
         for note in clipped_notes(clipped, worker.clipped_examples):
             self.observer.note(note)
+        if self.models.weightless:
+            weight = self.data.record.options.weight
+            self.observer.note(f"all rows have weight 0 in column '{weight}': the model has learned nothing")
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:
             self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **self._taken())
-        self.folder.append_metrics({"event": "stopped", **report.record()})
+        self._log.metrics({"event": "stopped", **report.record()})
         return report
 
     def _run(self, loop: Loop, worker: Worker, last_epoch: int | None) -> str:
@@ -205,7 +210,7 @@ class Trainer:
             self.observer.status(status)
             if now - self._due[1] >= _METRICS_SECONDS:
                 self._due[1] = now
-                self.folder.append_metrics({"event": "status", **asdict(status)})
+                self._log.metrics({"event": "status", **asdict(status)})
         if now - self._due[2] >= self.resources.checkpoint_seconds:
             self._save()
             self._due[2] = time.perf_counter()
@@ -217,7 +222,7 @@ class Trainer:
         self.forecast = self._fit.checked(models.lanes, models.features, racing)
         choices = announced(models, data.form.encoding, data.choices(window, models.features), self.forecast)
         self.observer.choices(choices)
-        self.folder.append_metrics({"event": "started", "rows": self.meter.rows, "choices": choices})
+        self._log.metrics({"event": "started", "rows": self.meter.rows, "choices": choices})
         note = large_model_note(self.forecast, self.resources.budget, data.form.encoding)
         for hint in [*([] if note is None else [note]), *data.hints(window)]:
             self.observer.note(hint)
@@ -247,7 +252,7 @@ class Trainer:
         return self.meter.rows, self.models.lanes.steps
 
     def event(self, kind: str, **facts: Any) -> None:
-        self.folder.append_event(kind, *self.place(), **{**self.data.facts(), **facts})
+        self._log.event(kind, *self.place(), **{**self.data.facts(), **facts})
 
     def _taken(self) -> dict[str, int]:
         taken = self.worker.source.rows_taken if self.worker is not None else None

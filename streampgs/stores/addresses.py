@@ -44,6 +44,10 @@ def parse(source: str) -> Address:
     found = _ADDRESS.match(source)
     if found is None:
         raise OptionError(f"'{source}' is not an address", "write it like s3://bucket/folder")
+    try:
+        source.encode()
+    except UnicodeEncodeError:
+        raise OptionError(f"the address '{source}' is not UTF-8", "give the object another name") from None
     scheme, place, key = found[1].lower(), found[2], found[3]
     user, at, _ = place.rpartition("@")
     if (at and (scheme not in AZURE or ":" in user)) or _QUERY.search(source):

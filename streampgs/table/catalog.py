@@ -16,6 +16,7 @@ from functools import cached_property
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +25,7 @@ from numpy.typing import NDArray
 from streampgs.checks import decode, encode
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, Unfinished, counted
+from streampgs.faults import exists
 from streampgs.formats.format import Fingerprint, ShardPath
 from streampgs.formats.local import unreadable
 from streampgs.formats.registry import FORMATS, fingerprint_of, open_shard, present_version, suffixes
@@ -178,7 +180,7 @@ class Catalog:
         def fault(shard: Shard) -> str | None:
             if isinstance(shard.path, RemoteObject):
                 return what_changed(shard.path)
-            if not os.path.exists(shard.path):
+            if not exists(shard.path):
                 return f"'{shard.path}' is missing"
             try:
                 now = fingerprint_of(shard.path)
@@ -245,7 +247,7 @@ class Catalog:
     def to_table(self) -> pa.Table:
         records: list[dict[str, Any]] = [
             {
-                "path": str(s.path),
+                "path": _recorded(s.path),
                 "format": s.format,
                 **asdict(s.fingerprint),
                 "layout": json.dumps(encode(s.layout)),
@@ -265,7 +267,7 @@ class Catalog:
         def shard(record: dict[str, Any]) -> Shard:
             path, size, version = record["path"], record["size"], record["version"]
             return Shard(
-                RemoteObject(path, size, version) if is_address(path) else Path(path),
+                RemoteObject(path, size, version) if is_address(path) else _recorded_path(path),
                 record["format"],
                 Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
                 decode(Layout, json.loads(record["layout"])),
@@ -278,6 +280,20 @@ class Catalog:
             )
 
         return Catalog([shard(record) for record in table.to_pylist()])
+
+
+def _recorded(path: ShardPath) -> str:
+    """Of a path that is not UTF-8 `%` and its quoted bytes: other paths begin with a slash or a scheme."""
+    text = str(path)
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return "%" + quote_from_bytes(os.fsencode(text))
+    return text
+
+
+def _recorded_path(text: str) -> Path:
+    return Path(os.fsdecode(unquote_to_bytes(text[1:])) if text.startswith("%") else text)
 
 
 _SCHEMA = pa.schema(
@@ -375,13 +391,20 @@ def located_shards(sources: Sequence[str]) -> Located:
     return located
 
 
+def check_whole(path: ShardPath) -> None:
+    """Raises Unfinished for a shard without a footer."""
+    if isinstance(path, Path):
+        fingerprint_of(path)
+    else:
+        open_shard(present_version(path)).close()
+
+
 def whole_shards(paths: Sequence[ShardPath]) -> list[ShardPath]:
     """The complete shards: the others are still being written."""
 
     def is_whole(path: ShardPath) -> bool:
         try:
-            if isinstance(path, Path):
-                fingerprint_of(path)
+            check_whole(path)
         except Unfinished:
             return False
         return True

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from streampgs.errors import DataError, Unfinished
 from streampgs.formats.format import Fingerprint, ShardPath
 from streampgs.formats.registry import fingerprint_of
-from streampgs.table.catalog import Catalog
+from streampgs.stores.access import ASKERS, RemoteObject, looked_up
+from streampgs.stores.patience import Absent
+from streampgs.table.catalog import Catalog, check_whole
 from streampgs.table.content import content_digest, same_content, stamp_of
 
 Stamp = tuple[int, int, int]
@@ -36,7 +39,7 @@ class Changes:
     """Numbers of shards that the next look will decide about."""
     unfinished: list[DataError] = field(default_factory=list)
     """Why files are not used yet."""
-    incomplete: list[Path] = field(default_factory=list)
+    incomplete: list[ShardPath] = field(default_factory=list)
     """Files without an end."""
 
     @property
@@ -65,10 +68,11 @@ class Watch:
             alike[_likeness(catalog.shards[number].fingerprint, catalog.shards[number].content)].append(number)
         named = set(paths)
         lost: dict[int, Path] = {}
+        unlisted: dict[int, RemoteObject] = {}
         for path, number in live.items():
             if not isinstance(path, Path):
                 if path not in named:
-                    changes.gone.append(number)
+                    unlisted[number] = path
                 continue
             stamp = stamp_of(path)
             shard = catalog.shards[number].fingerprint
@@ -80,7 +84,7 @@ class Watch:
                 changes.doubtful.append(number)
         remote = [path for path in paths if not isinstance(path, Path) and path not in live]
         files = [path for path in paths if isinstance(path, Path) and (path not in live or live[path] in lost)]
-        changes.new += remote
+        self._place_objects(remote, unlisted, changes)
         self._new.clear()
         for path in files:
             self._place(path, catalog, live, alike, lost, changes)
@@ -97,6 +101,34 @@ class Watch:
                 changes.doubtful.append(number)
         self._missing = missing
         return changes
+
+    @staticmethod
+    def _place_objects(new: Sequence[RemoteObject], unlisted: dict[int, RemoteObject], changes: Changes) -> None:
+        """Objects that were not known, and known ones that a listing lacks. Listings may be late: the store is asked."""
+
+        def gone(remote: RemoteObject) -> bool:
+            try:
+                looked_up(remote.address)
+            except Absent:
+                return True
+            return False
+
+        def unfinished(remote: RemoteObject) -> Unfinished | None:
+            try:
+                check_whole(remote)
+            except Unfinished as error:
+                return error
+            return None
+
+        with ThreadPoolExecutor(ASKERS, "streampgs-looks") as pool:
+            are_gone, faults = pool.map(gone, unlisted.values()), pool.map(unfinished, new)
+            changes.gone += (number for number, is_gone in zip(unlisted, are_gone, strict=True) if is_gone)
+            for remote, fault in zip(new, faults, strict=True):
+                if fault is None:
+                    changes.new.append(remote)
+                else:
+                    changes.unfinished.append(fault)
+                    changes.incomplete.append(remote)
 
     def _has_gone(self, number: int, changes: Changes) -> bool:
         """With settling, a shard must be missing twice: while it is moved it may be at neither place."""

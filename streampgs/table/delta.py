@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
@@ -37,6 +37,7 @@ _KNOWN_FEATURES = frozenset(
     }
 )
 _ELSEWHERE = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:|/")
+_UNOPENABLE = re.compile(r"[%\\\x00-\x1f\x7f\ud800-\udfff]")
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 _TRACE = re.compile(r"\n\s*0: .*", re.DOTALL)
 
@@ -85,9 +86,10 @@ def list_table(source: str) -> DeltaListing:
 
 
 def _opened(deltalake: Any, source: str) -> Any:
-    if set("%\\") & set(source):
+    if _UNOPENABLE.search(source):
         raise DataError(
-            f"Delta table '{source}': the package deltalake cannot open a path with '%' or '\\' in it",
+            f"Delta table '{source}': the package deltalake cannot open a path with '%', '\\', control characters or bytes "
+            "that are not UTF-8",
             "give the folder another name, or a link to it",
         )
     options = settings_for_rust(parse(source)) if is_address(source) else None
@@ -113,7 +115,7 @@ def _refuse_elsewhere(source: str, paths: Iterable[str]) -> None:
     """Refuse a path of the log that leads out of the table's folder, by itself or by a link."""
     inside = Inside(source)
     for path in paths:
-        plain = unquote(path)
+        plain = _plain(path)
         if _ELSEWHERE.match(path) or _ELSEWHERE.match(plain) or ".." in plain.split("/") or "\0" in plain:
             raise DataError(
                 f"Delta table '{source}' lists files outside its folder, '{plain}' first (is it a shallow clone?)",
@@ -126,9 +128,13 @@ def _refuse_elsewhere(source: str, paths: Iterable[str]) -> None:
             )
 
 
-def _at(source: str, path: str) -> Path | RemoteObject:
+def _plain(path: str) -> str:
     """A path of the log, which is quoted as in a URL."""
-    return RemoteObject(f"{source.rstrip('/')}/{unquote(path)}") if is_address(source) else Path(source, unquote(path))
+    return os.fsdecode(unquote_to_bytes(path))
+
+
+def _at(source: str, path: str) -> Path | RemoteObject:
+    return RemoteObject(f"{source.rstrip('/')}/{_plain(path)}") if is_address(source) else Path(source, _plain(path))
 
 
 def _constants(actions: pa.Table, names: list[str]) -> Iterator[tuple[Constant, ...]]:
@@ -165,7 +171,7 @@ def _refuse_more_than_files(table: Any, source: str) -> None:
         for batch in pa.RecordBatchReader.from_stream(table.deletion_vectors()):
             raise DataError(
                 f"Delta table '{source}' has deleted rows that its files still hold (deletion vectors), first in "
-                f"'{unquote(batch.column(0)[0].as_py())}'",
+                f"'{_plain(batch.column(0)[0].as_py())}'",
                 "have them purged (REORG TABLE … APPLY (PURGE)), and set delta.enableDeletionVectors = false",
             )
 

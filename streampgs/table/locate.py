@@ -11,6 +11,7 @@ from pathlib import Path
 from streampgs.errors import DataError
 from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import is_shard_name
+from streampgs.globs import is_folder, matches, refuse_unreadable
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.delta import LOG, DeltaListing, list_table, part_of_table
@@ -40,8 +41,8 @@ def locate(sources: Iterable[str]) -> Located:
     for source in sources:
         try:
             search.add(source)
-        except PermissionError as error:
-            _refuse_unreadable(error)
+        except OSError as error:
+            raise DataError(f"'{source}' cannot be read: {error.strerror or error}", "check the name") from error
     return search.found
 
 
@@ -54,9 +55,9 @@ class _Search:
         path = Path(source)
         if is_address(source):
             self._add_address(source)
-        elif os.path.isdir(path / LOG):
+        elif is_folder(path / LOG):
             self._add_table(list_table(source))
-        elif path.is_dir():
+        elif is_folder(path):
             self._add_folder(source)
         elif path.is_file():
             self._add_file(path)
@@ -104,12 +105,12 @@ class _Search:
                 self.found.ignored.append(file)
 
     def _add_matches(self, source: str) -> None:
-        matches = sorted(glob.glob(source, recursive=True))
-        if not matches:
+        found = matches(source)
+        if not found:
             raise DataError(
                 f"nothing matches '{source}'", "check the pattern; quote it so that the shell does not expand it"
             )
-        named = [match for match in matches if not is_hidden(Path(match).parts, Path(source).parts)]
+        named = [match for match in found if not is_hidden(Path(match).parts, Path(source).parts)]
         _refuse_parts_of_tables(source, map(Path, named))
         for match in named:
             self.add(match)
@@ -118,7 +119,7 @@ class _Search:
 def _files_below(folder: Path) -> list[Path]:
     files: list[Path] = []
     seen: set[str] = set()
-    for here, folders, names in os.walk(folder, onerror=_refuse_unreadable, followlinks=True):
+    for here, folders, names in os.walk(folder, onerror=refuse_unreadable, followlinks=True):
         if os.path.realpath(here) in seen:  # a link back to a folder above
             folders.clear()
             continue
@@ -128,14 +129,6 @@ def _files_below(folder: Path) -> list[Path]:
     return sorted(files)
 
 
-def _refuse_unreadable(error: OSError) -> None:
-    """A folder that is left out would train a model on a part of the data."""
-    raise DataError(
-        f"folder '{error.filename}' cannot be read: {error.strerror}",
-        "allow this user to read it, move it out of the data, or name the folders to use",
-    ) from error
-
-
 def _refuse_parts_of_tables(source: str, files: Iterable[Path]) -> None:
     """Only the log of a Delta table tells which files in its folder count."""
     tables: dict[Path, Path | None] = {}
@@ -143,7 +136,7 @@ def _refuse_parts_of_tables(source: str, files: Iterable[Path]) -> None:
     def table_above(folder: Path) -> Path | None:
         if folder not in tables:
             above = table_above(folder.parent) if folder.parent != folder else None
-            tables[folder] = folder if above is None and os.path.isdir(folder / LOG) else above
+            tables[folder] = folder if above is None and is_folder(folder / LOG) else above
         return tables[folder]
 
     for file in files:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
-from urllib.parse import unquote
+from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
@@ -44,8 +45,13 @@ def partitions_of(shard: str, schema: pa.Schema) -> tuple[Constant, ...]:
     for part in Path(shard).parts[:-1]:
         name, equals, value = part.partition("=")
         if equals and name.isidentifier() and name not in schema.names:
-            found[name] = None if value == _HIVE_NULL else unquote(value)
+            found[name] = None if value == _HIVE_NULL else _text(value)
     return tuple(Constant(name, value) for name, value in found.items())
+
+
+def _text(value: str) -> str:
+    """Bytes that are not UTF-8 are written as `\\xff`, so that different names are different values."""
+    return unquote_to_bytes(os.fsencode(value)).decode(errors="backslashreplace")
 
 
 def with_partitions(schema: pa.Schema, partitions: tuple[Constant, ...]) -> pa.Schema:

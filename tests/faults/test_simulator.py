@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from scripts.simulator_parts.disk import Disk, File, Folder, Killed
+from scripts.simulator_parts.disk import Disk, Killed
+from scripts.simulator_parts.nodes import File, Folder
 from scripts.simulator_parts.runner import simulate
 from streampgs import files
 from streampgs.engine.worker import Worker
@@ -24,6 +25,7 @@ SEED = 20_000_000
 SHORT, WHOLE = 10_000, 150
 
 
+@pytest.mark.slow
 def test_the_last_checkpoint_is_used_and_no_row_is_lost() -> None:
     tally = simulate("short", range(SEED, SEED + SHORT))
     assert tally.failures == []
@@ -32,6 +34,7 @@ def test_the_last_checkpoint_is_used_and_no_row_is_lost() -> None:
         assert tally.counts[what] > SHORT // 10, what
 
 
+@pytest.mark.slow
 def test_runs_end_with_the_bits_of_undisturbed_ones_or_are_refused() -> None:
     tally = simulate("whole", range(SEED, SEED + WHOLE))
     assert tally.failures == []

@@ -16,11 +16,14 @@ from scripts.torture_parts.kinds import KINDS, Torturer, kinds_of, named
 from scripts.torture_parts.tally import LOST, REFUSED, SURVIVED, Tally
 
 Torturers = Callable[[str], Torturer]
-NAMES = [case.name for case in CASES]
-QUICK = ("sparse-arrow", "sparse-parquet", "encoded", "growing", "bucket-encoded", "stream-encoded")
-"""Cases that get one attempt of each kind that fits."""
+NAMES = [case.name for case in CASES if "kills" in {kind.name for kind in kinds_of(case)}]
 TRIALS = [
-    (case.name, kind.name) for case in CASES if case.name in QUICK for kind in kinds_of(case) if kind.option == "trials"
+    (case.name, kind.name)
+    for case in CASES
+    for kind in kinds_of(case)
+    if (kind.option == "trials" and case.name in ("sparse-parquet", "encoded", "growing"))
+    or (kind.option == "trials" and case.name in ("bucket-encoded", "stream-encoded") and len(kind.places) == 1)
+    or kind.option == "follows"
 ]
 
 

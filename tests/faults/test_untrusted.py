@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import shlex
@@ -13,24 +14,27 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import streampgs
 from scripts.torture_parts.forgery import changed, seal
 from scripts.torture_parts.subjects import Subject
+from streampgs.encoding import types
 from streampgs.errors import RunError, StreampgsError
 from streampgs.inspection import inspect_run
 from streampgs.model import Model
 from streampgs.run.cache_place import mark
 from streampgs.run.folder import RunFolder
-from streampgs.run.seal import read_sealed
+from streampgs.run.memory import peak_rss_bytes
+from streampgs.run.seal import SealBroken, read_sealed
 
 Subjects = Callable[[str], Subject]
 
 
 def paused(subject: Subject, **more: object) -> Path:
     run = subject.new_run()
-    subject.case.train(subject.data, run, rows=subject.case.rows, **more)
+    subject.start_or_resume(run, rows=subject.case.rows, **more)
     return run
 
 
@@ -59,11 +63,11 @@ def test_a_cache_elsewhere_is_not_used_because_a_record_names_it(subject: Subjec
     home.mkdir()
     forge(run / "run.arrows", cache=str(home))
     notes = Notes()
-    assert parquet.case.resume(run, observer=notes).dual_sha256 == parquet.expected
+    assert parquet.start_or_resume(run, observer=notes).dual_sha256 == parquet.expected
     assert os.listdir(home) == []
     assert any("is not marked as one: now it is in the run's folder" in note for note in notes.notes)
     forge(run / "run.arrows", cache="../../home")
-    parquet.case.resume(run)
+    parquet.start_or_resume(run)
     assert os.listdir(home) == []
 
 
@@ -73,7 +77,7 @@ def test_a_cache_that_a_user_has_chosen_is_used_again(subject: Subjects, tmp_pat
     files = {path.name for path in cache.iterdir()}
     assert len(files) > 1
     assert not (run / "cache").exists()
-    assert parquet.case.resume(run).dual_sha256 == parquet.expected
+    assert parquet.start_or_resume(run).dual_sha256 == parquet.expected
     assert {path.name for path in cache.iterdir()} == files
     assert not (run / "cache").exists()
 
@@ -83,7 +87,7 @@ def test_the_cache_in_a_run_folder_moves_with_it(subject: Subjects, tmp_path: Pa
     run = paused(parquet)
     shutil.move(run, tmp_path / "moved")
     notes = Notes()
-    assert parquet.case.resume(tmp_path / "moved", observer=notes).dual_sha256 == parquet.expected
+    assert parquet.start_or_resume(tmp_path / "moved", observer=notes).dual_sha256 == parquet.expected
     assert not run.exists()
     assert not any("cache" in note for note in notes.notes)
 
@@ -99,10 +103,10 @@ def test_a_cache_that_is_a_link_is_refused_unless_its_target_is_marked(
         shutil.rmtree(run / "cache")
     (run / link).symlink_to(home)
     with pytest.raises(RunError, match=r"is a link to .*, which is not marked as a cache"):
-        parquet.case.resume(run)
+        parquet.start_or_resume(run)
     assert os.listdir(home) == []
     mark(home)
-    assert parquet.case.resume(run).dual_sha256 == parquet.expected
+    assert parquet.start_or_resume(run).dual_sha256 == parquet.expected
 
 
 # Folders that rows from memory may replace.
@@ -157,7 +161,7 @@ def test_nan_never_enters_the_model(subject: Subjects, number: float) -> None:
     checkpoint.sections["lanes"].arrays["0.dual"][3] = number
     RunFolder(run).write_checkpoint(checkpoint.sections, int(newest.stem.split("-")[1]))
     with pytest.raises(RunError, match=rf"{newest.name}' is intact, but .*a number that is not finite"):
-        sparse.case.resume(run)
+        sparse.start_or_resume(run)
 
 
 def test_more_steps_than_any_run_can_take_are_refused(subject: Subjects) -> None:
@@ -169,7 +173,7 @@ def test_more_steps_than_any_run_can_take_are_refused(subject: Subjects) -> None
     checkpoint.sections["lanes"].arrays["0.steps"][...] = 1 << 62
     RunFolder(run).write_checkpoint(checkpoint.sections, int(newest.stem.split("-")[1]))
     with pytest.raises(RunError, match=rf"{newest.name}' is intact, but .*steps"):
-        sparse.case.resume(run)
+        sparse.start_or_resume(run)
 
 
 # The rest.
@@ -196,6 +200,61 @@ def test_out_of_memory_is_an_error(subject: Subjects, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(
+    "around", [pa.list_, lambda kind: pa.list_(pa.struct({"indices": pa.list_(pa.int8()), "values": pa.list_(kind)}))]
+)
+def test_the_work_on_a_type_does_not_grow_with_a_power_of_its_depth(
+    around: Callable[[pa.DataType], pa.DataType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, calls, storage_of = pa.int32(), [0], types.storage_of
+
+    def counting(kind: pa.DataType) -> pa.DataType:
+        calls[0] += 1
+        assert calls[0] < 10_000
+        return storage_of(kind)
+
+    monkeypatch.setattr(types, "storage_of", counting)
+    for _ in range(60):
+        kind = around(kind)
+    assert types.class_of(kind) is None
+    assert types.class_of(pa.list_(kind)) is None
+
+
+@pytest.mark.parametrize(
+    "record",
+    [b"[" * 200_000, b'{"a":' * 200_000, b"9" * 5000, b'{"a": [' + b"[]," * 23_000_000 + b"[]]}"],
+    ids=range(4),
+)
+def test_a_record_that_would_crash_or_fill_the_memory_is_damage(record: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "run.arrows"
+    schema = pa.schema({}).with_metadata({b"streampgs": record})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, schema):
+        pass
+    data = sink.getvalue().to_pybytes()
+    path.write_bytes(data + b"spgseal1" + hashlib.sha256(data).digest())
+    before = peak_rss_bytes()
+    with pytest.raises(SealBroken, match="its contents are not"):
+        read_sealed(path)
+    assert peak_rss_bytes() - before < 600 * 10**6
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "link"])
+def test_odd_files_in_a_cache_are_replaced(subject: Subjects, kind: str) -> None:
+    parquet = subject("sparse-parquet")
+    run = paused(parquet)
+    for file in (run / "cache").rglob("*.arrows"):
+        copy = file.with_suffix(".copy")
+        file.rename(copy)
+        make = {
+            "pipe": os.mkfifo,
+            "device": lambda p: p.symlink_to("/dev/zero"),
+            "link": lambda p, c=copy: p.symlink_to(c),
+        }
+        make[kind](file)
+    assert parquet.start_or_resume(run).dual_sha256 == parquet.expected
+
+
 def test_no_source_executes_data() -> None:
     forbidden = {"eval", "exec", "pickle", "marshal", "shelve", "__import__", "popen"}
     for source in Path(streampgs.__file__).parent.rglob("*.py"):
@@ -214,7 +273,7 @@ def test_a_shard_with_an_impossible_path_is_named(subject: Subjects) -> None:
     place = table.schema.get_field_index("path")
     seal(run / "catalog.arrows", table.set_column(place, "path", [paths]), record)
     with pytest.raises(StreampgsError, match=r"x{300}"):
-        sparse.case.resume(run)
+        sparse.start_or_resume(run)
 
 
 FORGED_BEFORE = [
@@ -232,11 +291,11 @@ def test_values_that_once_ended_in_a_traceback_are_refused_or_harmless(
 ) -> None:
     growing = subject("growing")
     run = growing.new_run()
-    growing.case.resume(run, rows=growing.case.rows * 3 // 2)
+    growing.start_or_resume(run, rows=growing.case.rows * 3 // 2)
     path = RunFolder(run).checkpoints()[-1] if name == "checkpoint" else run / name
     table, record = read_sealed(path)
     seal(path, table, changed(record, place, value))
     try:
-        growing.case.resume(run)
+        growing.start_or_resume(run)
     except RunError as refused:
         assert refused.remedy

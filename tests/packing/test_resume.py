@@ -265,7 +265,7 @@ def test_a_damaged_journal_is_reported(tmp_path):
     (tmp_path / "rows.svm").write_text("1 2:3\n")
     pack(tmp_path / "rows.svm", tmp_path / "out")
     (tmp_path / "out" / NAME).write_text("{")
-    with pytest.raises(DataError, match="cannot be read"):
+    with pytest.raises(DataError, match="is damaged"):
         pack(tmp_path / "rows.svm", tmp_path / "out")
     pack(tmp_path / "rows.svm", tmp_path / "out", overwrite=True)
 

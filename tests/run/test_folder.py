@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streampgs.errors import RunError
-from streampgs.run import checkpoint, seal
+from streampgs.errors import RunError, Unreadable
+from streampgs.run import cache_place, checkpoint, seal
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.lock import RunLock
@@ -88,7 +88,7 @@ def test_a_missing_run_is_an_error(folder, tmp_path):
 
 def test_a_run_of_another_format_is_refused(folder, catalog):
     folder.create({"format": 1}, catalog)
-    with pytest.raises(RunError, match=r"is of format 1; this version reads format 2\n  → start a new run"):
+    with pytest.raises(RunError, match=r"is of format 1; this version reads format 2\n  → start again"):
         folder.record()
 
 
@@ -458,6 +458,31 @@ def test_a_lock_that_is_a_link_is_not_written_through(folder, tmp_path):
     with pytest.raises(RunError, match="cannot be locked"), RunLock(folder.path):
         pass
     assert (tmp_path / "treasure").read_text() == "gold"
+
+
+def test_a_fault_while_leftovers_are_removed_leaves_no_lock_behind(folder, monkeypatch):
+    def fail(path):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    with monkeypatch.context() as only_here:
+        only_here.setattr(os, "scandir", fail)
+        with RunLock(folder.path):
+            pass
+    with RunLock(folder.path):
+        pass
+
+
+def test_a_cache_whose_mark_cannot_be_read_now_is_not_given_up(folder, tmp_path, monkeypatch):
+    elsewhere = tmp_path / "cache"
+    cache_place.mark(elsewhere)
+    assert cache_place.place(folder.path, str(elsewhere)) == (elsewhere, None)
+
+    def fail(path, *_):
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr(cache_place, "read_whole", fail)
+    with pytest.raises(Unreadable, match="cannot be read: Input/output error\n  → "):
+        cache_place.place(folder.path, str(elsewhere))
 
 
 def test_the_lock_of_a_missing_folder_is_an_error(tmp_path):

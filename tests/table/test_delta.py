@@ -334,8 +334,11 @@ def test_a_path_that_deltalake_would_decode_to_another_is_refused(table: Path, t
     append(tmp_path / "other", 0)
     (tmp_path / "other").rename(tmp_path / "a%20b")
     assert len(listed(tmp_path / "a b")) == 3
-    with pytest.raises(DataError, match=r"cannot open a path with '%'"):
-        locate([str(tmp_path / "a%20b")])
+    for name in ("a%20b", "a\nb", "a\udcff"):
+        (tmp_path / "a%20b").rename(tmp_path / name)
+        with pytest.raises(DataError, match=r"cannot open a path with '%'"):
+            locate([str(tmp_path / name)])
+        (tmp_path / name).rename(tmp_path / "a%20b")
 
 
 # Columns from the log.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
@@ -19,7 +20,10 @@ from streampgs.packing.source import ByteStream, Shape, Source, opened
 
 _USUAL_NULLS = ("", "NA", "N/A", "n/a", "null", "NULL", "None", "#N/A", "\\N")
 _TRUE, _FALSE = pa.array(["true", "True", "TRUE"]), pa.array(["false", "False", "FALSE"])
-_TRIED = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"))
+_TRIED = (pa.int64(), pa.float64(), pa.bool_(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC"))
+_WHOLE_NUMBER = r"^[+-]?[0-9]+$"
+_NUMBER_WITH_COMMA = r"^\s*[+-]?[0-9]+,[0-9]+\s*$"
+_ORDER_MARK = "\ufeff"
 _WIDTH_DIFFERS = "another number of columns than in the rows before"
 _END = "\x1e"
 """Every cell of a row that is added at the end: an open quote would swallow it."""
@@ -33,13 +37,14 @@ def _read(delimiter: str, source: Source, shape: Shape) -> Iterator[pa.RecordBat
         return
     if options.skips_bad_rows:
         parsing["invalid_row_handler"] = partial(_skip_row, source)
+    has_header = options.names is None and not options.no_header
     types = {name: TYPES[kind] for name, kind in options.types}
     end_row = parsing["delimiter"].join([_END] * len(names)).encode() + b"\n"
     row, waiting = 1 + options.skip_lines + (not options.no_header), None  # as pyarrow counts
     with opened(source) as stream:
         for batch in _texts(source, stream, parsing, end_row, names):
             if waiting is not None:
-                yield _typed(source, waiting, types, shape, row)
+                yield _typed(source, _of_one_file(source, waiting, has_header, row), types, shape, row)
                 row += waiting.num_rows
             waiting = batch
         if waiting is None or not waiting.num_rows or waiting.column(0)[-1].as_py() != _END:
@@ -50,7 +55,8 @@ def _read(delimiter: str, source: Source, shape: Shape) -> Iterator[pa.RecordBat
                 text.partition(_END)[0].encode(),
                 "close it, or write a quote inside a value twice",
             )
-        yield _typed(source, waiting.slice(0, waiting.num_rows - 1), types, shape, row)
+        last = _of_one_file(source, waiting.slice(0, waiting.num_rows - 1), has_header, row)
+        yield _typed(source, last, types, shape, row)
 
 
 read_csv = partial(_read, ",")
@@ -68,6 +74,14 @@ class _Utf8:
 
     def read(self, count: int) -> bytes:
         data = self._stream.read(count)
+        if b"\0" in data:
+            before = data[: data.index(b"\0")]
+            self._source.refuse(
+                "a NUL byte",
+                f"line {self._line + _breaks(before):,}",
+                before.rpartition(b"\n")[2] + b"\0",
+                "fetch or write the file again; if they are meant, remove them with tr -d '\\000'",
+            )
         try:
             self._decoder.decode(data, final=not data)
         except UnicodeDecodeError as error:
@@ -138,7 +152,11 @@ def _names(source: Source, parsing: dict[str, Any]) -> list[str]:
             raise _refused(source, str(error)) from error
         names: list[str] = list(source.options.names or reader.schema.names)
         reader.close()
-    twice = next((name for name in names if names.count(name) > 1), None)
+    if len(names) == 1 and re.fullmatch("sep=.", names[0]):
+        raise DataError(
+            f"'{source.path}' begins with the line '{names[0]}'", f"give --skip-lines 1 --delimiter '{names[0][-1]}'"
+        )
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise DataError(f"'{source.path}': two columns are called '{twice}'", "name the columns with --names A,B,…")
     unknown = next((name for name, _ in source.options.types if name not in names), None)
@@ -147,6 +165,28 @@ def _names(source: Source, parsing: dict[str, Any]) -> list[str]:
             f"'{source.path}' has no column '{unknown}'; its columns are {', '.join(names[:20])}", "correct --types"
         )
     return names
+
+
+def _of_one_file(source: Source, texts: pa.RecordBatch, has_header: bool, first_row: int) -> pa.RecordBatch:
+    """Without the traces of several files that were joined: byte order marks and repeated headers."""
+    marked = pc.starts_with(texts.column(0), _ORDER_MARK)
+    texts = _without(source, texts, marked, "a byte order mark, as where two files were joined", first_row)
+    if has_header and texts.num_columns > 1:
+        repeated = pc.equal(texts.column(0), texts.schema.names[0])
+        for name, cells in zip(texts.schema.names[1:], texts.columns[1:], strict=True):
+            if not pc.any(repeated).as_py():
+                return texts
+            repeated = pc.and_(repeated, pc.equal(cells, name))
+        texts = _without(source, texts, repeated, "the header again, as where two files were joined", first_row)
+    return texts
+
+
+def _without(source: Source, texts: pa.RecordBatch, bad: pa.Array, reason: str, first_row: int) -> pa.RecordBatch:
+    if not pc.any(bad).as_py():
+        return texts
+    place = pc.index(bad, True).as_py()
+    source.bad_rows(reason, f"row {first_row + place:,}", texts.column(0)[place].as_py().encode(), pc.sum(bad).as_py())
+    return texts.filter(pc.invert(bad))
 
 
 def _skip_row(source: Source, row: Any) -> str:
@@ -172,9 +212,20 @@ def _typed(
     for name, cells in zip(texts.schema.names, texts.columns, strict=True):
         column = _column(cells, types.get(name) or shape.type_of(name), nulls)
         if column is None:
+            if (types.get(name) or shape.type_of(name)) is None:
+                _refuse_decimal_commas(source, name, _with_nulls(cells, nulls))
             column = _with_nulls(cells, nulls) if strings_have_nulls else cells
         columns.append(column)
     return pa.RecordBatch.from_arrays(columns, names=texts.schema.names)
+
+
+def _refuse_decimal_commas(source: Source, name: str, cells: pa.Array) -> None:
+    """A column of such numbers would silently be one of categories."""
+    if pc.all(pc.match_substring_regex(cells, _NUMBER_WITH_COMMA)).as_py():
+        raise DataError(
+            f"'{source.path}': column '{name}' holds numbers with commas, like {cells.drop_null()[0].as_py()!r}",
+            f"write decimal points and no separators of thousands; or keep them as text with --types {name}=string",
+        )
 
 
 def _name_of(kind: pa.DataType) -> str:
@@ -211,7 +262,8 @@ def _cast(cells: pa.Array, kind: pa.DataType, nulls: pa.Array) -> pa.Array | Non
         texts = form()
         try:
             if not pa.types.is_boolean(kind):
-                return texts.cast(kind)
+                found = texts.cast(kind)
+                return None if kind == pa.float64() and _are_large_integers(found, texts) else found
             yes = pc.is_in(texts, value_set=_TRUE)
             known = pc.or_(yes, pc.or_(pc.is_in(texts, value_set=_FALSE), texts.is_null()))
             if pc.all(known).as_py() is not False:
@@ -219,6 +271,13 @@ def _cast(cells: pa.Array, kind: pa.DataType, nulls: pa.Array) -> pa.Array | Non
         except pa.ArrowInvalid:
             continue
     return None
+
+
+def _are_large_integers(numbers: pa.Array, texts: pa.Array) -> bool:
+    """Whether these are whole numbers that int64 does not hold: as doubles, different ones would become equal."""
+    if not pc.any(pc.greater_equal(pc.abs(numbers), 2.0**63)).as_py():
+        return False
+    return bool(pc.all(pc.match_substring_regex(texts, _WHOLE_NUMBER)).as_py())
 
 
 def _fits(cells: pa.Array, kind: pa.DataType, nulls: pa.Array) -> pa.Array:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import lzma
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,13 +18,35 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
+from streampgs.faults import is_fault, naming_faults, unreadable
 from streampgs.files import reading
 from streampgs.packing.source import Shape, Source
 from streampgs.reading.array_slices import csr_slices, dense_column, plain_column, rows_a_slice
 
 _MATRIX_NAMES = ("X", "x", "features")
 _LABEL_NAMES = ("y", "label", "labels")
+_SMALL_BYTES = 1 << 12
 _AGAIN = "fetch or write it again"
+
+
+# What zipfile and the parser of headers raise for damage. RuntimeError: the archive needs a password.
+_OF_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError, SyntaxError, EOFError, KeyError, OverflowError,
+    NotImplementedError, RuntimeError, UnicodeDecodeError,
+)  # fmt: skip
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (*_OF_DAMAGE, OSError) as error:
+        if isinstance(error.__context__, OSError) and is_fault(error.__context__):
+            raise unreadable(f"'{path}'", error.__context__) from error
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a negative offset in the file
+            raise
+        words = error.args[0] if error.args else type(error).__name__
+        raise DataError(f"'{path}' is damaged: {words}", _AGAIN) from error
 
 
 class ArrayStream:
@@ -64,10 +90,16 @@ class ArrayStream:
             return self._whole[self._next - rows : self._next]
         return self._read(rows * self._row_items).reshape(rows, *self.shape[1:])
 
+    def check_end(self) -> None:
+        """A file with more numbers than its shape says was damaged, or its shape is wrong."""
+        if self._file.read(1):
+            raise DataError(f"{self.what} has more bytes than an array of the shape {self.shape}", _AGAIN)
+
     def _read(self, items: int) -> NDArray[Any]:
         size = items * self.dtype.itemsize
         try:
-            data = self._file.read(size)
+            with naming_faults(self.what):
+                data = self._file.read(size)
         except (zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
             raise DataError(f"{self.what} is damaged: {error}", _AGAIN) from error
         if len(data) < size:
@@ -77,35 +109,55 @@ class ArrayStream:
 
 def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     """A matrix: dense rows."""
-    with reading(source.path) as file:
+    with damage_named(source.path), naming_faults(source.path), reading(source.path) as file:
         array = ArrayStream(file, f"'{source.path}'", source.options.memory)
         for batch in _dense_slices({"features": array}):
             yield batch
             source.place = file.tell()
+        array.check_end()
 
 
 def read_npz(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
-    try:
-        with reading(source.path) as file, zipfile.ZipFile(file) as archive, ExitStack() as stack:
-            names = [name.removesuffix(".npy") for name in archive.namelist()]
-            is_sparse = "indptr" in names
-            if is_sparse:
-                names = _sparse_names(source, archive, names)
-            streams = {}
-            for name in names:
-                member = stack.enter_context(archive.open(name + ".npy"))
-                streams[name] = ArrayStream(member, f"'{source.path}', array '{name}'", source.options.memory)
-            for batch in _sparse_slices(source, streams) if is_sparse else _dense_slices(_columns(source, streams)):
-                yield batch
-                source.place = file.tell()
-    except zipfile.BadZipFile as error:
-        raise DataError(f"'{source.path}' is damaged: {error}", _AGAIN) from error
+    with (
+        damage_named(source.path),
+        naming_faults(source.path),
+        reading(source.path) as file,
+        zipfile.ZipFile(file) as archive,
+        ExitStack() as stack,
+    ):
+        names = _array_names(source, archive)
+        is_sparse = "indptr" in names
+        if is_sparse:
+            names = _sparse_names(source, archive, names)
+        streams = {}
+        for name in names:
+            member = stack.enter_context(archive.open(name + ".npy"))
+            streams[name] = ArrayStream(member, f"'{source.path}', array '{name}'", source.options.memory)
+        sparse_shape = _shape_of(source, archive) if is_sparse else None
+        for batch in (
+            _sparse_slices(source, streams, sparse_shape) if is_sparse else _dense_slices(_columns(source, streams))
+        ):
+            yield batch
+            source.place = file.tell()
+        for stream in streams.values():
+            stream.check_end()
+
+
+def _array_names(source: Source, archive: zipfile.ZipFile) -> list[str]:
+    members = archive.namelist()
+    seen: set[str] = set()
+    for member in members:
+        if not member.endswith(".npy") or member == ".npy":
+            raise DataError(f"'{source.path}' holds '{member}', which is not an array", "save it with numpy.savez")
+        if member in seen:
+            raise DataError(f"'{source.path}' holds two arrays '{member}'", "save it with numpy.savez")
+        seen.add(member)
+    return [member.removesuffix(".npy") for member in members]
 
 
 def _sparse_names(source: Source, archive: zipfile.ZipFile, names: list[str]) -> list[str]:
     if "format" in names:
-        with archive.open("format.npy") as member:
-            kind = np.lib.format.read_array(member).item()
+        kind = _small_array(source, archive, "format").item()
         if kind not in (b"csr", "csr"):
             raise DataError(f"'{source.path}' holds a sparse matrix of format {kind!r}", "save it with .tocsr()")
     missing = [name for name in ("indices", "data") if name not in names]
@@ -116,27 +168,77 @@ def _sparse_names(source: Source, archive: zipfile.ZipFile, names: list[str]) ->
     return ["indptr", "indices", "data", *[name for name in _LABEL_NAMES if name in names][:1]]
 
 
-def _sparse_slices(source: Source, streams: dict[str, ArrayStream]) -> Iterator[pa.RecordBatch]:
+def _small_array(source: Source, archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    """A member that describes the others."""
+    what = f"'{source.path}', array '{name}'"
+    if archive.getinfo(name + ".npy").file_size > _SMALL_BYTES:
+        raise DataError(f"{what} is not small", "save it with scipy.sparse.save_npz")
+    try:
+        with archive.open(name + ".npy") as member:
+            found: NDArray[Any] = np.lib.format.read_array(member)
+    except (ValueError, EOFError) as error:
+        raise DataError(f"{what} cannot be read: {error}", "save it with scipy.sparse.save_npz") from error
+    if name == "format" and found.size != 1:
+        raise DataError(f"{what} holds {found.size} values", "save it with scipy.sparse.save_npz")
+    return found
+
+
+def _shape_of(source: Source, archive: zipfile.ZipFile) -> tuple[int, int] | None:
+    """The shape of a sparse matrix, if it is stored."""
+    if "shape.npy" not in archive.namelist():
+        return None
+    shape = _small_array(source, archive, "shape")
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or (shape < 0).any():
+        raise DataError(f"'{source.path}': its shape is {shape.tolist()!r:.100}", "save it with scipy.sparse.save_npz")
+    return int(shape[0]), int(shape[1])
+
+
+def _check_sparse(source: Source, streams: dict[str, ArrayStream], shape: tuple[int, int] | None) -> None:
+    for name in ("indptr", "indices"):
+        if streams[name].dtype.kind not in "iu":
+            raise DataError(f"{streams[name].what} is of type {streams[name].dtype}", "it must hold integers")
+    indptr, indices, data = (streams[name].shape[0] for name in ("indptr", "indices", "data"))
+    if any(len(stream.shape) > 1 for stream in streams.values()) or not indptr or indices != data:
+        raise DataError(
+            f"'{source.path}': {indptr:,} row pointers, {indices:,} column numbers and {data:,} values are not a matrix",
+            _AGAIN,
+        )
+    if shape is not None and shape[0] != indptr - 1:
+        raise DataError(f"'{source.path}' has {indptr - 1:,} rows, and its shape says {shape[0]:,}", _AGAIN)
+
+
+def _sparse_slices(
+    source: Source, streams: dict[str, ArrayStream], shape: tuple[int, int] | None
+) -> Iterator[pa.RecordBatch]:
+    _check_sparse(source, streams, shape)
     label = next((stream for name, stream in streams.items() if name in _LABEL_NAMES), None)
     indptr, indices, data = (streams[name] for name in ("indptr", "indices", "data"))
-    rows, entries = indptr.shape[0] - 1, data.shape[0]
+    rows, entries, width = indptr.shape[0] - 1, data.shape[0], None if shape is None else shape[1]
     if label is not None:
         _check_lengths(source, {"indptr": rows, "label": label.shape[0]})
+
+    def taken(first: int, stop: int) -> tuple[NDArray[Any], NDArray[Any]]:
+        numbers = indices.take(stop - first)
+        wrong = np.flatnonzero((numbers < 0) | (numbers >= (width if width is not None else np.inf)))
+        if wrong.size:
+            columns = "columns are counted from 0" if width is None else f"the matrix has {width:,} columns"
+            entry = first + int(wrong[0])
+            raise DataError(f"'{source.path}', entry {entry:,}: column {numbers[wrong[0]]}, but {columns}", _AGAIN)
+        return numbers, data.take(stop - first)
+
     pointers = indptr.take(1)
     if pointers.any():
         raise DataError(f"'{source.path}': its row pointers begin at {pointers[0]}", "write it again: they begin at 0")
     for start in range(0, rows, at_once := rows_a_slice(16)):
         pointers = np.append(pointers[-1:], indptr.take(min(at_once, rows - start)))
-        for batch in csr_slices(
-            pointers,
-            lambda first, stop: (indices.take(stop - first), data.take(stop - first)),
-            entries,
-            indices.row_bytes + data.row_bytes,
-            f"'{source.path}'",
-        ):
+        for batch in csr_slices(pointers, taken, entries, indices.row_bytes + data.row_bytes, f"'{source.path}'"):
             if label is not None:
                 batch = batch.add_column(0, "label", plain_column(label.take(batch.num_rows), label.what))
             yield batch
+    if int(pointers[-1]) != entries:
+        raise DataError(
+            f"'{source.path}': its row pointers end at {pointers[-1]:,}, and it has {entries:,} entries", _AGAIN
+        )
 
 
 def _columns(source: Source, streams: dict[str, ArrayStream]) -> dict[str, ArrayStream]:

@@ -9,6 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from streampgs.errors import DataError
+from streampgs.faults import naming_faults
 from streampgs.files import native_path
 from streampgs.packing.schemas import plain_batch, plain_schema
 from streampgs.packing.source import Shape, Source
@@ -20,9 +21,12 @@ _ARROW_FILE_MAGIC = b"ARROW1"
 @contextmanager
 def _damage_named(source: Source) -> Iterator[None]:
     try:
-        yield
+        with naming_faults(source.path):
+            yield
+    except MemoryError:
+        raise
     except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
-        if isinstance(error, OSError) and error.errno:  # the system's fault, not the file's
+        if isinstance(error, OSError) and error.errno:  # the file was removed
             raise
         raise DataError(f"'{source.path}' is damaged: {error}", "fetch or write it again") from error
 

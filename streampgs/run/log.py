@@ -1,0 +1,35 @@
+"""The lines that a run in training writes for people and platforms: its history and its metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from streampgs.errors import RunError
+from streampgs.run.folder import RunFolder
+from streampgs.run.report import Session
+
+
+class Log:
+    """A line that cannot be written does not end training: it is noted, once for each reason."""
+
+    def __init__(self, folder: RunFolder, session: Session) -> None:
+        self._folder = folder
+        self._session = session
+
+    def event(self, kind: str, rows: int, steps: int, **facts: Any) -> None:
+        with self._noting_faults():
+            self._folder.append_event(kind, rows, steps, **facts)
+
+    def metrics(self, record: dict[str, Any]) -> None:
+        with self._noting_faults():
+            self._folder.append_metrics(record)
+
+    @contextmanager
+    def _noting_faults(self) -> Iterator[None]:
+        try:
+            yield
+        except RunError as error:
+            if error.found not in self._session.notes:
+                self._session.note(error.found)
