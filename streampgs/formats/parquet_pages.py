@@ -108,7 +108,8 @@ def group_work(
 
 def _chunk_work(read: Read | None, chunk: Any, rows: int, slice_rows: int) -> ChunkWork:
     size, values, is_text = chunk.total_uncompressed_size, max(0, chunk.num_values), chunk.physical_type in _STRINGS
-    stored = size / rows if is_text else max(size, values * _WIDTHS.get(chunk.physical_type, 1)) / rows
+    width = _WIDTHS.get(chunk.physical_type, 0)  # the decoder refuses an unknown type
+    stored = size / rows if is_text else max(size, values * width) / rows
     expands = is_text and chunk.has_dictionary_page and size * min(values, slice_rows) > SLICE_BYTES
     if read is None or (size <= _SMALL_PAGES and not expands):
         return ChunkWork(chunk.path_in_schema, min(size, _SMALL_PAGES), 0, 0, stored)
