@@ -107,7 +107,7 @@ class RemoteFile:
 
 def _complete(handle: Any, size: int, offset: int) -> bytearray:
     """The bytes of a range. pyarrow does not notice a reply that breaks off in its head or is shorter than the range: it
-    leaves the rest of the memory as it was. So the last byte is set beforehand, and must be another one afterwards; if it is the
+    leaves the rest of the memory as it was. So the last byte is set before, and must be another one afterwards; if it is the
     same by chance, the range is read again with another byte."""
     target = bytearray(size)
     for mark in random.sample(range(256), 2):
@@ -163,7 +163,7 @@ def _asked(filesystem: Any, path: str) -> tuple[Any, int, str]:
 
 
 def _confirm(filesystem: Any, path: str, facts: tuple[int, str]) -> None:
-    """Facts that contradict the catalog must come in two replies: one of them may have broken off in a number."""
+    """Facts that contradict the catalog must be in two replies: one of them may have broken off in a number."""
     file, size, version = _asked(filesystem, path)
     file.close()
     if (size, version) != facts:

@@ -70,7 +70,7 @@ def test_temporary_faults_do_not_change_a_bit(
 
 @pytest.mark.parametrize("fault", ["shorten", "cut head", "portal", "truncate"])
 def test_an_incomplete_range_is_never_returned(fault: str, proxied: Proxy, moto: Moto) -> None:
-    """pyarrow returns what was in the memory before. Nothing else would notice it where ETags are not checksums."""
+    """pyarrow returns the earlier content of its memory. Nothing else would notice it where ETags are not checksums."""
     data = np.random.default_rng(7).bytes(50_000)
     moto.put("ranges/object", data)
     remote = looked_up(f"s3://{BUCKET}/ranges/object")
