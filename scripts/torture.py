@@ -1,6 +1,6 @@
 """Kill trainers, damage their files, break their disks, stores and streams, and forge their records; count the results.
 
-    python scripts/torture.py [--kills 1000] [--corruptions 2000] [--forgeries 1000] [--trials 20] [--seed 1]
+    python scripts/torture.py [--kills 600] [--corruptions 800] [--forgeries 400] [--trials 6] [--follows 6] [--seed 1]
 
 After each attempt the run is resumed. It must end with the same bits of λ as the undisturbed run, or refuse with an error
 that names the damaged file. Exits with 1 if a run was lost; each lost run is printed with the command that repeats it.
@@ -34,11 +34,11 @@ def shares(total: int, parts: int) -> list[int]:
 
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--kills", type=int, default=1000)
-    parser.add_argument("--corruptions", type=int, default=2000)
-    parser.add_argument("--forgeries", type=int, default=1000)
-    parser.add_argument("--trials", type=int, default=20, help="attempts of each other kind, for each case")
-    parser.add_argument("--follows", type=int, default=8, help="attempts of --follow, for each place")
+    parser.add_argument("--kills", type=int, default=600)
+    parser.add_argument("--corruptions", type=int, default=800)
+    parser.add_argument("--forgeries", type=int, default=400)
+    parser.add_argument("--trials", type=int, default=6, help="attempts of each other kind, for each case")
+    parser.add_argument("--follows", type=int, default=6, help="attempts of --follow, for each place")
     parser.add_argument("--cases", default="", help="only these cases, separated by commas")
     parser.add_argument("--kinds", default="", help="only these kinds of attempts, separated by commas")
     parser.add_argument("--replay", default="", metavar="CASE/KIND/NUMBER", help="repeat one attempt")

@@ -97,7 +97,7 @@ def repeated(ask: Callable[[], T], again: Callable[[], None] = lambda: None) -> 
 
 def exists(path: str | os.PathLike[str]) -> bool:
     """Whether there is a file or folder of that name. Path.exists() also says no if the system cannot tell."""
-    with naming_faults(path):
+    with naming_faults(Path(path)):
         try:
             os.stat(path)
         except OSError as error:

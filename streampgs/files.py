@@ -177,7 +177,8 @@ def sole_writer(folder: Path) -> Iterator[None]:
             pass  # over a network folders may not be lockable
         yield
     finally:
-        os.close(fd)
+        with suppress(OSError):  # the system releases the lock all the same
+            os.close(fd)
 
 
 def sync_folder(folder: Path) -> None:
@@ -185,8 +186,11 @@ def sync_folder(folder: Path) -> None:
     fd = repeated(lambda: os.open(folder, os.O_RDONLY | os.O_CLOEXEC))
     try:
         os.fsync(fd)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, os.fspath(folder)) from error
     finally:
-        os.close(fd)
+        with suppress(OSError):
+            os.close(fd)
 
 
 def make_folder(folder: Path) -> None:

@@ -87,7 +87,7 @@ class _PredictedRows:
     ) -> None:
         columns = columns_of(replace(model.options, where=where), model.encoding).unlabelled
         self._model, self._where = model, where
-        self._scores = ShardScores(model, sources, columns, skip_bad_rows, keep)
+        self._scores = ShardScores(model, sources, columns, skip_bad_rows, keep, may_be_empty=True)
         example = self._predicted(np.zeros((1, len(model.targets))[: 1 + (model.coef_.ndim > 1)]))
         predicted = [pa.field(name, pa.array(values).type) for name, values in example.items()]
         for field in predicted:
@@ -106,9 +106,14 @@ class _PredictedRows:
 
     def write(self, writer: Any) -> None:
         for block in self._scores.blocks():
-            arrays = [] if block.others is None else list(block.others.columns)
-            arrays += [_in_place(part, block.window.kept) for part in self._predicted(block.scores).values()]
-            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+            predicted = [_in_place(part, block.window.kept) for part in self._predicted(block.scores).values()]
+            first = 0
+            for others in block.others if len(self._scores.others) else [None]:
+                rows = block.all_rows if others is None else others.num_rows
+                arrays = [] if others is None else list(others.columns)
+                arrays += [part.slice(first, rows) for part in predicted]
+                writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+                first += rows
             self._rows += block.all_rows
             self._skipped.update(block.window.skipped)
 

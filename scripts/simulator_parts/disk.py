@@ -11,104 +11,20 @@ import fcntl
 import io
 import itertools
 import os
-import stat
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from random import Random
 from typing import Any
 
+from scripts.simulator_parts.handles import Entries, RawFile
+from scripts.simulator_parts.nodes import File, Folder, Node, status_of
+
 FIRST_DESCRIPTOR = 1 << 24
-_BLOCK_BYTES = 512
-"""A write is torn between two of these."""
-_numbers = itertools.count(1)
 
 
 class Killed(BaseException):
     """The process ends here; nothing that it would still do has an effect."""
-
-
-@dataclass(eq=False)
-class File:
-    data: bytearray = field(default_factory=bytearray)
-    durable: bytes = b""
-    unsynced: list[tuple[int, bytes | None]] = field(default_factory=list)
-    """(position, bytes) of each write since the last fsync; None: the file was cut there."""
-    number: int = field(default_factory=lambda: next(_numbers))
-    modified_ns: int = 0
-    links: int = 0
-
-    def write(self, position: int, content: bytes) -> None:
-        if len(self.data) < position:
-            self.data.extend(bytes(position - len(self.data)))
-        self.data[position : position + len(content)] = content
-        self.unsynced.append((position, content))
-
-    def cut(self, size: int) -> None:
-        del self.data[size:]
-        self.unsynced.append((size, None))
-
-    def sync(self) -> None:
-        self.durable = bytes(self.data)
-        self.unsynced.clear()
-
-    def lose_power(self, random: Random) -> None:
-        if not self.unsynced:
-            return
-        survivor = File(bytearray(self.durable))
-        for position, content in self.unsynced:
-            fate = random.random()
-            if fate < 0.4:
-                continue
-            if content is None:
-                survivor.cut(position)
-            else:
-                torn = fate < 0.7
-                blocks = -(-len(content) // _BLOCK_BYTES)
-                kept = random.randrange(blocks + 1) * _BLOCK_BYTES if torn else len(content)
-                survivor.write(position, content[:kept])
-        self.data = survivor.data
-        self.sync()
-
-
-@dataclass(eq=False)
-class Folder:
-    names: dict[str, Node] = field(default_factory=dict)
-    durable: dict[str, Node] = field(default_factory=dict)
-    unsynced: list[tuple[tuple[str, Node | None], ...]] = field(default_factory=list)
-    """Changes since the last fsync; each happens as a whole."""
-    number: int = field(default_factory=lambda: next(_numbers))
-    modified_ns: int = 0
-    links: int = 1
-
-    def change(self, *changes: tuple[str, Node | None]) -> None:
-        _apply(self.names, changes)
-        self.unsynced.append(changes)
-
-    def sync(self) -> None:
-        self.durable = dict(self.names)
-        self.unsynced.clear()
-
-    def lose_power(self, random: Random) -> None:
-        if self.unsynced:
-            for changes in self.unsynced:
-                if random.random() < 0.5:
-                    _apply(self.durable, changes)
-            self.unsynced.clear()
-            self.names = dict(self.durable)
-        for node in self.names.values():
-            node.lose_power(random)
-
-
-Node = File | Folder
-
-
-def _apply(names: dict[str, Node], changes: tuple[tuple[str, Node | None], ...]) -> None:
-    for name, node in changes:
-        if node is None:
-            names.pop(name, None)
-        else:
-            names[name] = node
 
 
 @dataclass(eq=False)
@@ -118,9 +34,9 @@ class _Open:
     position: int = 0
 
 
-class Disk:
-    """The calls of `os` that a run makes. Every call that changes something is an operation; `before` is called with its
-    number and name, and may kill the process or raise an OSError."""
+class Tree:
+    """Files and folders, and what may happen to them. Every call that changes something is an operation; `before` is called
+    with its number and name, and may kill the process or raise an OSError."""
 
     def __init__(self) -> None:
         self.root = Folder()
@@ -215,7 +131,9 @@ class Disk:
         self.clock_ns += 1
         return self.clock_ns
 
-    # Calls of os.
+
+class Disk(Tree):
+    """The calls of `os` that a run makes."""
 
     def open(self, path: Any, flags: int, mode: int = 0o777, **_: Any) -> int:
         self._alive()
@@ -366,12 +284,12 @@ class Disk:
 
     def stat(self, path: Any, **_: Any) -> os.stat_result:
         self._look("stat", path)
-        return _status(self._node(path))
+        return status_of(self._node(path))
 
     lstat = stat
 
     def fstat(self, descriptor: int) -> os.stat_result:
-        return _status(self._opened(descriptor).node)
+        return status_of(self._opened(descriptor).node)
 
     def listdir(self, path: Any) -> list[str]:
         self._look("list", path)
@@ -380,9 +298,9 @@ class Disk:
             raise _error(errno.ENOTDIR, path)
         return list(node.names)
 
-    def scandir(self, path: Any) -> _Entries:
+    def scandir(self, path: Any) -> Entries:
         self._look("list", path)
-        return _Entries(os.fspath(path), self.folder(path))
+        return Entries(os.fspath(path), self.folder(path))
 
     def access(self, path: Any, mode: int, **_: Any) -> bool:
         return self._find(path) is not None
@@ -402,105 +320,13 @@ class Disk:
 
     def file(self, descriptor: int, mode: str, buffering: int = -1) -> Any:
         """As `open(descriptor, mode)`."""
-        raw = _Raw(self, descriptor)
+        raw = RawFile(self, descriptor)
         if buffering == 0:
             return raw
         if "+" in mode:
             return io.BufferedRandom(raw)
         binary = io.BufferedReader(raw) if mode.startswith("r") else io.BufferedWriter(raw)
         return binary if "b" in mode else io.TextIOWrapper(binary, "utf-8", line_buffering=False)
-
-
-class _Raw(io.RawIOBase):
-    def __init__(self, disk: Disk, descriptor: int) -> None:
-        self._disk, self._descriptor = disk, descriptor
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def readable(self) -> bool:
-        return True
-
-    def writable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, position: int, whence: int = os.SEEK_SET) -> int:
-        return self._disk.lseek(self._descriptor, position, whence)
-
-    def readinto(self, buffer: Any) -> int:
-        view = memoryview(buffer).cast("B")
-        got = self._disk.read(self._descriptor, len(view))
-        view[: len(got)] = got
-        return len(got)
-
-    def write(self, content: Any) -> int:
-        return self._disk.write(self._descriptor, content)
-
-    def truncate(self, size: int | None = None) -> int:
-        size = self.tell() if size is None else size
-        self._disk.ftruncate(self._descriptor, size)
-        return size
-
-    def close(self) -> None:
-        if not self.closed:
-            super().close()
-            self._disk.close(self._descriptor)
-
-
-class _Entry:
-    def __init__(self, folder: str, name: str, node: Node) -> None:
-        self.name, self.path, self._node = name, f"{folder.rstrip('/')}/{name}", node
-
-    def is_dir(self, **_: Any) -> bool:
-        return isinstance(self._node, Folder)
-
-    def is_file(self, **_: Any) -> bool:
-        return isinstance(self._node, File)
-
-    def is_symlink(self) -> bool:
-        return False
-
-    def stat(self, **_: Any) -> os.stat_result:
-        return _status(self._node)
-
-    def __fspath__(self) -> str:
-        return self.path
-
-
-class _Entries:
-    def __init__(self, path: str, folder: Folder) -> None:
-        self._entries = iter([_Entry(path, name, node) for name, node in folder.names.items()])
-
-    def __iter__(self) -> _Entries:
-        return self
-
-    def __next__(self) -> _Entry:
-        return next(self._entries)
-
-    def __enter__(self) -> _Entries:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-
-def _status(node: Node) -> os.stat_result:
-    kind = stat.S_IFDIR | 0o755 if isinstance(node, Folder) else stat.S_IFREG | 0o644
-    size = 0 if isinstance(node, Folder) else len(node.data)
-    seconds, times = node.modified_ns // 10**9, node.modified_ns
-    return os.stat_result(
-        (kind, node.number, 1, node.links, 0, 0, size, seconds, seconds, seconds),
-        {
-            "st_mtime_ns": times, "st_ctime_ns": times, "st_atime_ns": times,
-            "st_mtime": times / 1e9, "st_ctime": times / 1e9, "st_atime": times / 1e9, "st_blksize": 4096,
-        },
-    )  # fmt: skip
 
 
 @lru_cache(maxsize=1 << 12)

@@ -6,9 +6,10 @@ import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 
 from scripts.simulator_parts.machine import simulated
+from scripts.simulator_parts.observing import observed
 from scripts.simulator_parts.short_history import ShortHistory, unobserved
 from scripts.simulator_parts.tally import Tally
-from scripts.simulator_parts.whole_history import WholeHistory, observed
+from scripts.simulator_parts.whole_history import WholeHistory
 
 KINDS = {"short": ShortHistory, "whole": WholeHistory}
 WATCHES = {"short": unobserved, "whole": observed}

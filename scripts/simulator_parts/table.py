@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
-from scripts.simulator_parts.disk import Disk, File, Node
+from scripts.simulator_parts.disk import Disk
+from scripts.simulator_parts.nodes import File, Node
 from scripts.simulator_parts.shards import SUFFIX, Content
 
 MOST_SHARDS = 9

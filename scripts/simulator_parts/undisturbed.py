@@ -24,7 +24,8 @@ from streampgs.run.shard_input import ShardInput
 from streampgs.run.trainer import Trainer
 
 if TYPE_CHECKING:
-    from scripts.simulator_parts.whole_history import Placed, WholeHistory
+    from scripts.simulator_parts.lineage import Placed
+    from scripts.simulator_parts.whole_history import WholeHistory
 
 
 def compare(history: WholeHistory) -> None:

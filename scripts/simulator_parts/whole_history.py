@@ -4,30 +4,28 @@ the run must be the one that an undisturbed history with the same arrivals at th
 from __future__ import annotations
 
 import errno
-import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from scripts.simulator_parts import undisturbed
-from scripts.simulator_parts.disk import File, Killed, Node
+from scripts.simulator_parts.disk import Killed
 from scripts.simulator_parts.laws import LawBroken
-from scripts.simulator_parts.learner import MOST_EPOCHS, Visits
+from scripts.simulator_parts.lineage import Checkpoints, Lineage, Placed, rows_of
 from scripts.simulator_parts.machine import ROOT, Machine
-from scripts.simulator_parts.source import SimulatedSource
+from scripts.simulator_parts.nodes import File
+from scripts.simulator_parts.plans import Plan, disturbed, undisturbed_tries
 from scripts.simulator_parts.table import TableFolder
 from scripts.simulator_parts.tally import Tally
-from streampgs.data.refresh import Refreshed, Refresher, Table
+from streampgs.data.refresh import Refreshed, Table
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import RunError, StreampgsError
-from streampgs.options import Growth, Limits, ModelOptions, Resources
+from streampgs.options import Growth, ModelOptions
 from streampgs.run import start
 from streampgs.run.checkpoint import Checkpoint, newest_checkpoint
-from streampgs.run.folder import RunFolder
 from streampgs.run.report import StopRequest
 from streampgs.run.saved import saved_run
 from streampgs.run.shard_input import ShardInput
@@ -35,59 +33,12 @@ from streampgs.run.trainer import Trainer
 from streampgs.stage import Bundle
 
 RUN, DATA = Path(ROOT, "runs", "first", "run"), f"{ROOT}/data"
-_FAULTS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EACCES)
 _FAULTS_OF_LOOKS = {
     "open": (errno.EIO, errno.ESTALE, errno.EMFILE, errno.EACCES),
     "read": (errno.EIO, errno.ESTALE),
     "stat": (errno.EIO, errno.ESTALE, errno.EACCES),
     "list": (errno.EIO, errno.EACCES, errno.EMFILE),
 }
-
-
-@dataclass(frozen=True)
-class Placed:
-    """Shards were given a place in the order of rows."""
-
-    rows: int
-    """Trained on before."""
-    arguments: tuple[Any, ...]
-    """Of Refresher: the look, the lost shards, and whether the epoch begins again."""
-    growth: Growth
-    epochs: int | None
-    sources: tuple[str, ...]
-    files: Mapping[str, Node]
-
-
-@dataclass(frozen=True)
-class Lineage:
-    """How the state of a checkpoint came about."""
-
-    base: ShardInput
-    placed: tuple[Placed, ...] = ()
-
-
-@dataclass
-class Plan:
-    """The events of a session. Numbers count from its start; 0: it does not happen."""
-
-    kill_at: int = 0
-    """Before this operation of the disk."""
-    loses_power: bool = False
-    fault_at: int = 0
-    fault: int = 0
-    fault_lasts: bool = False
-    """All later operations fail, too."""
-    look_fault_at: int = 0
-    """At this call that only looks at the disk."""
-    stop_at: int = 0
-    """After this stretch of rows SIGTERM arrives."""
-    change_at: int = 0
-    """After this stretch the table changes."""
-    limits: Limits = field(default_factory=Limits)
-    growth: Growth = field(default_factory=Growth)
-    resources: Resources = field(default_factory=Resources)
-    sleeps: int = 3
-    """After so many looks for shards SIGTERM arrives."""
 
 
 class WholeHistory:
@@ -120,20 +71,14 @@ class WholeHistory:
         """Whether a fault was injected in this session."""
         self.rows = 0
         self.epoch = 0
-        self._known: dict[str, tuple[int, Lineage]] = {}
-        """By what they hold: the number and the lineage of the checkpoints that were begun."""
-        self._begun = 0
-        self._reported = 0
-        """The number of the newest checkpoint that was said to be written."""
-        self._spoiled: set[str] = set()
-        """Names of checkpoints that were damaged by us."""
+        self.checkpoints = Checkpoints()
 
     def run(self) -> None:
         for _ in range(self.random.choice((1, 1, 2, 2, 3, 5))):
-            self._session(self._plan())
+            self._session(disturbed(self.random, self.rows, self.epoch))
             for _ in range(self.random.choice((0, 0, 1, 1, 2))):
                 self._change_table()
-            if self.random.random() < 0.03:
+            if self.random.random() < 0.05:
                 self._spoil()
         reason = self._finish()
         if reason is None:
@@ -150,42 +95,6 @@ class WholeHistory:
         self.tally.counts[what] += 1
 
     # Sessions.
-
-    def _plan(self) -> Plan:
-        random, plan = self.random, Plan(limits=self._limits())
-        fate = random.random()
-        most = random.choice((8, 15, 40, 90))
-        if fate < 0.55:
-            plan.kill_at, plan.loses_power = random.randint(1, most), fate < 0.35
-        elif fate < 0.65:
-            plan.fault_at, plan.fault = random.randint(1, most), random.choice(_FAULTS)
-            plan.fault_lasts = random.random() < 0.3
-        elif fate < 0.75:
-            plan.look_fault_at = random.randint(1, random.choice((20, 100, 300)))
-        if random.random() < 0.2:
-            plan.stop_at = random.randint(1, 12)
-        if random.random() < 0.2:
-            plan.change_at = random.randint(1, 12)
-        plan.growth = Growth(
-            on_growth=random.choice((None, None, "union", "catch-up")),
-            follow=random.random() < 0.15,
-            accept_rewrite=random.random() < 0.2,
-            accept_touched=random.random() < 0.2,
-        )
-        plan.resources = self._resources()
-        plan.sleeps = random.randint(1, 8)
-        return plan
-
-    def _limits(self) -> Limits:
-        if self.random.random() < 0.5:
-            return Limits(rows=self.rows + self.random.randint(1, 60), epochs=MOST_EPOCHS - 2)
-        return Limits(epochs=min(MOST_EPOCHS - 2, self.epoch + self.random.randint(1, 2)))
-
-    def _resources(self) -> Resources:
-        return Resources(
-            memory=self.random.choice((100, 200, 800)) * 10**6,
-            checkpoint_seconds=self.random.choice((0.0, 0.05, 30.0)),
-        )
 
     def _session(self, plan: Plan) -> str | None:
         """Train or resume; the reason of a refusal, or None."""
@@ -210,7 +119,7 @@ class WholeHistory:
             self.say(f"refused: {error.found} → {error.remedy}")
             if not error.remedy:
                 raise LawBroken(f"an error without a remedy: {error.found}") from error
-            if isinstance(error, RunError) and not (self.faulted or self._spoiled):
+            if isinstance(error, RunError) and not (self.faulted or self.checkpoints.spoiled):
                 raise LawBroken(f"an undamaged run is refused: {error.found}") from error
             return _reason(error)
         finally:
@@ -227,7 +136,7 @@ class WholeHistory:
             found.catalog()
             found.folder.encoding(found.record.encoding)
         except RunError as error:
-            if self._reported and not self._spoiled:
+            if self.checkpoints.reported and not self.checkpoints.spoiled:
                 raise LawBroken(f"a run with a checkpoint cannot be read: {error.found}") from error
         finally:
             self.is_reading = False
@@ -255,7 +164,7 @@ class WholeHistory:
         if self.disk.has(RUN / "run.arrows"):
             start.resume(RUN, plan.limits, plan.resources, stop=self.stop, growth=growth)
             return
-        if self._reported:
+        if self.checkpoints.reported:
             raise LawBroken("a run with a checkpoint has disappeared")
         resources = replace(
             plan.resources, window=self.window, cache_limit=self.cached or None, no_cache=self.cached == 0
@@ -266,9 +175,7 @@ class WholeHistory:
     def _finish(self) -> str | None:
         """Without disturbances; the reason of a refusal for good, or None."""
         reason = None
-        limits = Limits(epochs=min(MOST_EPOCHS - 1, self.epoch + self.random.randint(1, 2)))
-        for more in ({}, {"accept_touched": True}, {"accept_rewrite": True}):
-            plan = Plan(limits=limits, growth=Growth(**more), resources=self._resources())  # type: ignore[arg-type]
+        for plan in undisturbed_tries(self.random, self.epoch):
             reason = self._session(plan)
             if reason is None:
                 return None
@@ -283,19 +190,31 @@ class WholeHistory:
         self.count(f"table: {what.split(maxsplit=1)[0]}")
 
     def _spoil(self) -> None:
-        names = sorted(
-            name for name in (self.disk._find(RUN) or self.disk.root).names if name.startswith("checkpoint-")
-        )
-        if names:
-            name = self.random.choice(names)
-            node = self.disk.folder(str(RUN)).names[name]
-            assert isinstance(node, File)
-            if node.data:
-                node.data[self.random.randrange(len(node.data))] ^= 1 << self.random.randrange(8)
-                node.sync()
-                self.say(f"spoil {name}")
-                self.count("damaged checkpoints")
-                self._spoiled.add(name)
+        """Flip a bit of a checkpoint; or of a file that the run cannot do without, and restore it after a try to resume."""
+        files = self.disk.folder(str(RUN)).names if self.disk.has(RUN) else {}
+        names = sorted(name for name in files if name.startswith("checkpoint-"))
+        if "run.arrows" in files:
+            names += ["run.arrows", "catalog.arrows"]
+        if not names:
+            return
+        name = self.random.choice(names)
+        node = files[name]
+        assert isinstance(node, File)
+        if not node.data:
+            return
+        place, bit = self.random.randrange(len(node.data)), 1 << self.random.randrange(8)
+        node.data[place] ^= bit
+        node.sync()
+        self.say(f"damage {name}")
+        self.checkpoints.spoiled.add(name)
+        self.count("damaged checkpoints" if name.startswith("checkpoint") else "other damaged files")
+        if name.startswith("checkpoint"):
+            return
+        if self._session(undisturbed_tries(self.random, self.epoch)[0]) is None:
+            raise LawBroken(f"damage of {name} is not noticed")
+        node.data[place] ^= bit
+        node.sync()
+        self.checkpoints.spoiled.discard(name)
 
     # Called from within a session.
 
@@ -328,41 +247,21 @@ class WholeHistory:
 
     def writes(self, sections: Mapping[str, Bundle], rows: int) -> int:
         assert self.lineage is not None
-        self._begun += 1
-        self._known[identity(sections, rows)] = self._begun, self.lineage
-        self.say(f"checkpoint {self._begun} after {rows} rows")
-        return self._begun
+        number = self.checkpoints.begin(sections, rows, self.lineage)
+        self.say(f"checkpoint {number} after {rows} rows")
+        return number
 
     def wrote(self, number: int, name: str) -> None:
-        self._reported = number
-        self._spoiled.discard(name)
+        self.checkpoints.wrote(number, name)
         self.count("checkpoints")
 
     def loaded(self, checkpoint: Checkpoint | None) -> None:
-        if checkpoint is None:
-            if self._reported:
-                raise LawBroken(f"checkpoint {self._reported} was written, and there is none")
+        found = self.checkpoints.found(checkpoint)
+        if checkpoint is None or found is None or self.is_reading:
             return
-        rows = checkpoint.sections["meter"].values["rows"]
-        number, lineage = self._known.get(identity(checkpoint.sections, rows), (0, None))
-        self.say(f"loaded checkpoint {number} after {rows} rows")
-        if lineage is None:
-            raise LawBroken(f"'{checkpoint.path.name}' was never written")
-        spoiled = any(path.name in self._spoiled for path, _ in checkpoint.damaged)
-        if checkpoint.damaged and not spoiled:
-            raise LawBroken(f"a crash has damaged {[path.name for path, _ in checkpoint.damaged]}")
-        if number < self._reported and not spoiled:
-            raise LawBroken(f"checkpoint {self._reported} was written, and {number} is used")
-        if self.is_reading:
-            return
-        self._reported = number
-        self.lineage, self.rows = lineage, rows
-        self.epoch = cursor_in(checkpoint.sections["worker"]).epoch
-
-    def refused_all(self, error: RunError) -> None:
-        """All checkpoints are damaged."""
-        if not self._spoiled:
-            raise LawBroken(f"a crash has damaged all checkpoints: {error.found}") from error
+        self.checkpoints.reported, self.lineage = found
+        self.rows, self.epoch = rows_of(checkpoint), cursor_in(checkpoint.sections["worker"]).epoch
+        self.say(f"loaded checkpoint {found[0]} after {self.rows} rows")
 
     def last(self) -> Checkpoint:
         found = newest_checkpoint(RUN)
@@ -370,76 +269,7 @@ class WholeHistory:
         return found
 
 
-def identity(sections: Mapping[str, Bundle], rows: int) -> str:
-    """What a checkpoint holds besides arrays and times."""
-    values = {name: bundle.values for name, bundle in sections.items() if name != "meter"}
-    return json.dumps([rows, values], sort_keys=True)
-
-
 def _reason(error: StreampgsError) -> str:
     """An error without its names and numbers."""
     words = (word for word in error.found.split("\n")[0].split() if not any(c.isdigit() or c in "'/" for c in word))
     return " ".join(list(words)[:8])
-
-
-@contextmanager
-def observed(machine: Machine) -> Iterator[Callable[[WholeHistory], None]]:
-    """Within, runs tell the present history what they do. Yields a function that sets it."""
-    now: list[WholeHistory] = []
-
-    class Recorded(Refresher):
-        def _placed(self, table: Table, look: Any, lost: set[int], restart: bool) -> Refreshed:
-            refreshed = super()._placed(table, look, lost, restart)
-            now[0].placed(table, (look, set(lost), restart), self.growth, refreshed)
-            return refreshed
-
-    class Watched(Trainer):
-        def __init__(self, *arguments: Any) -> None:
-            super().__init__(*arguments)
-            now[0].trainer = self
-
-    def starting(*arguments: Any) -> ShardInput:
-        base = start_on_shards(*arguments)
-        now[0].begins(base)
-        return base
-
-    def resuming(folder: RunFolder, record: Any, checkpoint: Checkpoint | None, *others: Any) -> ShardInput:
-        base = resume_on_shards(folder, record, checkpoint, *others)
-        if checkpoint is None:
-            now[0].begins(base)
-        return base
-
-    def write(self: RunFolder, sections: Mapping[str, Bundle], rows: int) -> Path:
-        number = now[0].writes(sections, rows)
-        path = write_checkpoint(self, sections, rows)
-        now[0].wrote(number, path.name)
-        return path
-
-    def newest(self: RunFolder) -> Checkpoint | None:
-        try:
-            found = newest_of_folder(self)
-        except RunError as error:
-            now[0].refused_all(error)
-            raise
-        now[0].loaded(found)
-        return found
-
-    start_on_shards, resume_on_shards = start.start_on_shards, start.resume_on_shards
-    write_checkpoint, newest_of_folder = RunFolder.write_checkpoint, RunFolder.newest_checkpoint
-    start.Refresher, start.Trainer = Recorded, Watched  # type: ignore[misc]
-    start.start_on_shards, start.resume_on_shards = starting, resuming
-    RunFolder.write_checkpoint, RunFolder.newest_checkpoint = write, newest  # type: ignore[method-assign]
-
-    def watch(history: WholeHistory) -> None:
-        now[:] = [history]
-        Visits.watcher = staticmethod(history.stretch)  # type: ignore[assignment]
-        SimulatedSource.reads_files = True
-        SimulatedSource.known.clear()
-        machine.clock.asleep = history.asleep
-
-    try:
-        yield watch
-    finally:
-        start.Refresher, start.Trainer = Refresher, Trainer  # type: ignore[misc]
-        start.start_on_shards, start.resume_on_shards = start_on_shards, resume_on_shards
-        RunFolder.write_checkpoint, RunFolder.newest_checkpoint = write_checkpoint, newest_of_folder  # type: ignore[method-assign]

@@ -62,7 +62,9 @@ class Failpoints:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        before = {name: getattr(os, name) for name in ("fsync", "replace", "rename", "unlink", "preadv", "pread")}
+        before = {
+            name: getattr(os, name) for name in ("fsync", "replace", "rename", "unlink", "preadv", "pread", "pwrite")
+        }
         before_open = builtins.open
         os.fsync = self._around_fd("sync", os.fsync)
         os.replace = self._around_rename(os.replace)
@@ -70,6 +72,7 @@ class Failpoints:
         os.unlink = self._around_unlink(os.unlink)
         os.preadv = self._reading(os.preadv, _shortened_buffers)
         os.pread = self._reading(os.pread, lambda size, *rest: (max(1, size // 2), *rest))
+        os.pwrite = self._writing(os.pwrite)
         builtins.open = self._around_open(builtins.open)
         try:
             yield
@@ -110,6 +113,18 @@ class Failpoints:
             if self.passed("read", path) == SHORT:
                 rest = shortened(*rest)
             return call(fd, *rest)
+
+        return wrapped
+
+    def _writing(self, call: Callable[..., int]) -> Callable[..., int]:
+        """Parts of a copy of a remote shard: the caller writes the rest of a short write."""
+
+        def wrapped(fd: int, data: Any, place: int) -> int:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+            self.passed("before write", path)
+            written = call(fd, memoryview(data)[: max(1, len(data) // 2)], place)
+            self.passed("amid write", path)
+            return written
 
         return wrapped
 
@@ -174,5 +189,7 @@ def _kind(path: str) -> str:
         return name if name == "lock" else "folder"
     if re.match(r"[0-9a-f]{32}-\d", name):
         return "cache"
+    if re.match(r"[0-9a-f]{32}\.shard", name):
+        return "copy"
     known = next((kind for kind in _KINDS if name.startswith(kind)), None)
     return known or ("shard" if name.endswith((".arrow", ".parquet")) else "other")

@@ -14,6 +14,7 @@ from streampgs.errors import DataError
 from streampgs.files import native_path, reading
 from streampgs.packing.options import PackOptions
 from streampgs.packing.readers import matrix
+from streampgs.packing.readers.numpy_files import damage_named
 from streampgs.packing.source import Shape, Source, first_bytes
 
 
@@ -33,9 +34,9 @@ class Labels:
 
     def _open_npy(self) -> None:
         try:
-            with native_path(self._path) as path:
+            with damage_named(self._path), native_path(self._path) as path:
                 mapped: Any = np.load(path, mmap_mode="r")
-        except (ValueError, EOFError) as error:
+        except ValueError as error:
             raise DataError(f"'{self._path}' cannot be read: {error}", "save a plain array of numbers") from error
         if mapped.ndim != 1 or mapped.dtype.kind not in "biuf":
             raise DataError(

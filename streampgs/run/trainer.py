@@ -142,6 +142,9 @@ class Trainer:
             self.observer.note(remark)
         for note in clipped_notes(clipped, worker.clipped_examples):
             self.observer.note(note)
+        if self.models.weightless:
+            weight = self.data.record.options.weight
+            self.observer.note(f"all rows have weight 0 in column '{weight}': the model has learned nothing")
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:

@@ -7,6 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,45 @@ def test_dates_and_timestamps_are_instants(types: tuple[pa.DataType, pa.DataType
     tables = [pa.table({"t": days.cast(kind), "label": LABELS}) for kind in types]
     model, _ = train(tmp_path, *tables)
     assert model.decision_function(tables[0]).tolist() == model.decision_function(tables[1]).tolist()
+
+
+LARGE = {
+    "int64": pa.array([2**53, 2**53 + 1] * (ROWS // 2)),
+    "uint64": pa.array([2**64 - 1, 2**64 - 2] * (ROWS // 2), pa.uint64()),
+    "decimal": pa.array([Decimal(10**30), Decimal(10**30 + 1)] * (ROWS // 2), pa.decimal128(38, 0)),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_whole_numbers_beyond_doubles_are_told_apart_as_categories(kind: str, tmp_path: Path) -> None:
+    """As labels they are refused: tests/encoding/test_labels.py."""
+    table = pa.table({"x": X, "id": LARGE[kind], "label": [1, 0] * (ROWS // 2)})
+    model, _ = train(tmp_path, table, category="id")
+    scores = model.decision_function(table)
+    assert (scores[::2] > 0).all()
+    assert (scores[1::2] < 0).all()
+
+
+def test_truth_values_and_numbers_are_not_mixed_as_categories(tmp_path: Path) -> None:
+    tables = [pa.table({"x": X, "c": kind, "label": LABELS}) for kind in (np.arange(ROWS) % 2 > 0, np.arange(ROWS) % 2)]
+    with pytest.raises(DataError, match=r"truth values in shard '.*0\.parquet' and numbers in shard '.*1\.parquet'"):
+        train(tmp_path, *tables, category="c")
+    (tmp_path / "number").mkdir()
+    model, _ = train(tmp_path / "number", *tables)
+    assert columns_of(model) == [("x", "number"), ("c", "number")]
+
+
+def test_a_note_says_that_large_whole_numbers_are_rounded(tmp_path: Path) -> None:
+    _, notes = train(tmp_path, pa.table({"x": LARGE["int64"], "y": pa.array([2**53 - 1, 1] * 300), "label": LABELS}))
+    [note] = [note for note in notes.notes if "2^53" in note]
+    assert "column 'x' holds whole numbers of 2^53 or more, which are rounded" in note
+
+
+@pytest.mark.parametrize("weights", [[0.0], [0.0] * (ROWS - 1) + [1.0]], ids=["all zero", "one not zero"])
+def test_a_note_says_that_all_weights_are_zero(weights: list[float], tmp_path: Path) -> None:
+    rows = np.resize(weights, ROWS)
+    _, notes = train(tmp_path, pa.table({"x": X, "w": rows, "label": LABELS}), weight="w")
+    assert any("all rows have weight 0 in column 'w'" in note for note in notes.notes) == (not rows.any())
 
 
 @pytest.fixture

@@ -244,6 +244,23 @@ def test_json_reports_the_rows(base: Path, table: Path, tmp_path: Path) -> None:
     assert json.loads(done.out) == {"rows": 1_100, "out": str(tmp_path / "out.csv")}
 
 
+@pytest.mark.parametrize("ending", [".parquet", ".arrow", ".csv"])
+def test_a_table_without_rows_gives_a_file_without_rows(
+    model: streampgs.Model, table: Path, tmp_path: Path, ending: str
+) -> None:
+    """As a step of a pipeline may find no new rows."""
+    people(20, 1)[:0].to_parquet(tmp_path / "none.parquet")
+    whole, empty = tmp_path / f"whole{ending}", tmp_path / f"empty{ending}"
+    predict(model, [str(table / "a.parquet")], whole, keep=("id",))
+    assert predict(model, [str(tmp_path / "none.parquet")], empty, keep=("id",))["rows"] == 0
+    assert read(empty).column_names == read(whole).column_names
+    assert read(empty).num_rows == 0
+    if ending != ".csv":
+        assert read(empty).schema.types == read(whole).schema.types
+    report = predict(model, [str(table)], tmp_path / f"no{ending}", where="age > 1000")
+    assert (report["rows"], report["left_out"], read(tmp_path / f"no{ending}").num_rows) == (0, 1_100, 0)
+
+
 # Files.
 
 

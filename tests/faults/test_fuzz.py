@@ -4,6 +4,7 @@ tests/packing/test_text.py.)"""
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -13,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scripts.torture_parts.forgery import VALUES, changed, places, without
+from scripts.torture_parts.mutations import PACKED, SHARDS, read_mutations
 from streampgs.checks import decode, encode
 from streampgs.errors import StreampgsError
 from streampgs.options import EncodingOptions, Limits, ModelOptions
@@ -21,6 +23,19 @@ from streampgs.packing.journal import NAME, Journal, load
 from streampgs.packing.packer import pack
 from streampgs.run.memory import peak_rss_bytes
 from streampgs.run.seal import SealBroken, read_sealed
+
+FILES = int(os.environ.get("STREAMPGS_FUZZ", "12"))
+"""Damaged files of each kind."""
+
+
+@pytest.mark.parametrize(
+    ("name", "packed"), [*((name, False) for name in SHARDS), *((name, True) for name in PACKED)], ids=str
+)
+def test_a_real_file_with_random_damage_is_read_or_refused(name: str, packed: bool, tmp_path: Path) -> None:
+    found = read_mutations(name, {**SHARDS, **PACKED}[name], packed, range(FILES), tmp_path)
+    assert found.keys() <= {"read", "refused"}, "\n".join(found)
+    assert found.total() == FILES
+
 
 TEXTS = {
     "rows.svm": b"1 qid:3 1:0.5 7:1e-3 # a word\n-1 2:nan\n+1 3:4\n" * 3,

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from scripts.simulator_parts.disk import Disk, File, Folder, Killed
+from scripts.simulator_parts.disk import Disk, Killed
+from scripts.simulator_parts.nodes import File, Folder
 from scripts.simulator_parts.runner import simulate
 from streampgs import files
 from streampgs.engine.worker import Worker

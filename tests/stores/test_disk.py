@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 from streampgs.files import new_file, open_regular, remove_leftovers
+from streampgs.run.lock import RunLock
 
 
 def test_a_link_with_the_temporary_name_is_replaced_and_not_followed(tmp_path: Path) -> None:
@@ -42,3 +44,20 @@ def test_pipes_devices_and_folders_are_refused(tmp_path: Path) -> None:
     for path in (tmp_path / "pipe", Path("/dev/zero"), tmp_path):
         with pytest.raises(OSError, match="it is not a regular file"):
             open_regular(path)
+
+
+def test_leftovers_that_cannot_be_listed_now_do_not_stop_a_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error would leave the run locked by this process."""
+
+    def exhausted(*words: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(tmp_path))
+
+    (tmp_path / ".1.arrows.writing").write_bytes(b"half")
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", exhausted)
+        with RunLock(tmp_path):
+            pass
+    with RunLock(tmp_path):
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]

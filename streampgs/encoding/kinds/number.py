@@ -38,6 +38,14 @@ class Number(NumberKind):
     def has_values(self, column: Column, sample: Sequence[Arrays]) -> bool:
         return any(_finite(array).size for array in arrays_of(sample, column.name))
 
+    def hints(self, column: Column, sample: Sequence[Arrays]) -> list[str]:
+        if not any(_has_inexact(array) for array in arrays_of(sample, column.name)):
+            return []
+        return [
+            f"column '{column.name}' holds whole numbers of 2^53 or more, which are rounded as numbers: --category "
+            f"{column.name} takes each as a value of its own, --ignore {column.name} leaves it out"
+        ]
+
     def values_per_row(self, column: Column) -> int:
         return 1
 
@@ -82,3 +90,10 @@ def _width(cyclic: bool, null_flag: bool) -> int:
 def _finite(array: pa.Array) -> NDArray[np.float64]:
     values = types.floats_of(array)
     return values[np.isfinite(values)]
+
+
+def _has_inexact(array: pa.Array) -> bool:
+    array = types.undictionaried(array)
+    if not pa.types.is_integer(array.type) or array.type.bit_width < 64:
+        return False
+    return bool((np.abs(types.floats_of(array)) >= 2.0**53).any())  # false for null

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import lzma
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,6 +27,26 @@ _MATRIX_NAMES = ("X", "x", "features")
 _LABEL_NAMES = ("y", "label", "labels")
 _SMALL_BYTES = 1 << 12
 _AGAIN = "fetch or write it again"
+
+
+# What zipfile and the parser of headers raise for damage. RuntimeError: the archive needs a password.
+_OF_DAMAGE = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, tokenize.TokenError, SyntaxError, EOFError, KeyError, OverflowError,
+    NotImplementedError, RuntimeError, UnicodeDecodeError,
+)  # fmt: skip
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except (*_OF_DAMAGE, OSError) as error:
+        if isinstance(error.__context__, OSError) and is_fault(error.__context__):
+            raise unreadable(f"'{path}'", error.__context__) from error
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):  # a negative offset in the file
+            raise
+        words = error.args[0] if error.args else type(error).__name__
+        raise DataError(f"'{path}' is damaged: {words}", _AGAIN) from error
 
 
 class ArrayStream:
@@ -85,7 +109,7 @@ class ArrayStream:
 
 def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     """A matrix: dense rows."""
-    with naming_faults(source.path), reading(source.path) as file:
+    with damage_named(source.path), naming_faults(source.path), reading(source.path) as file:
         array = ArrayStream(file, f"'{source.path}'", source.options.memory)
         for batch in _dense_slices({"features": array}):
             yield batch
@@ -94,33 +118,29 @@ def read_npy(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
 
 
 def read_npz(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
-    try:
-        with (
-            naming_faults(source.path),
-            reading(source.path) as file,
-            zipfile.ZipFile(file) as archive,
-            ExitStack() as stack,
+    with (
+        damage_named(source.path),
+        naming_faults(source.path),
+        reading(source.path) as file,
+        zipfile.ZipFile(file) as archive,
+        ExitStack() as stack,
+    ):
+        names = _array_names(source, archive)
+        is_sparse = "indptr" in names
+        if is_sparse:
+            names = _sparse_names(source, archive, names)
+        streams = {}
+        for name in names:
+            member = stack.enter_context(archive.open(name + ".npy"))
+            streams[name] = ArrayStream(member, f"'{source.path}', array '{name}'", source.options.memory)
+        sparse_shape = _shape_of(source, archive) if is_sparse else None
+        for batch in (
+            _sparse_slices(source, streams, sparse_shape) if is_sparse else _dense_slices(_columns(source, streams))
         ):
-            names = _array_names(source, archive)
-            is_sparse = "indptr" in names
-            if is_sparse:
-                names = _sparse_names(source, archive, names)
-            streams = {}
-            for name in names:
-                member = stack.enter_context(archive.open(name + ".npy"))
-                streams[name] = ArrayStream(member, f"'{source.path}', array '{name}'", source.options.memory)
-            sparse_shape = _shape_of(source, archive) if is_sparse else None
-            for batch in (
-                _sparse_slices(source, streams, sparse_shape) if is_sparse else _dense_slices(_columns(source, streams))
-            ):
-                yield batch
-                source.place = file.tell()
-            for stream in streams.values():
-                stream.check_end()
-    except zipfile.BadZipFile as error:
-        if isinstance(error.__context__, OSError) and is_fault(error.__context__):
-            raise unreadable(f"'{source.path}'", error.__context__) from error
-        raise DataError(f"'{source.path}' is damaged: {error}", _AGAIN) from error
+            yield batch
+            source.place = file.tell()
+        for stream in streams.values():
+            stream.check_end()
 
 
 def _array_names(source: Source, archive: zipfile.ZipFile) -> list[str]:

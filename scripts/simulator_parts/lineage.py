@@ -1,0 +1,93 @@
+"""The checkpoints of a simulated run: how the state in each came about, and which of them must still be there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scripts.simulator_parts.laws import LawBroken
+from scripts.simulator_parts.nodes import Node
+from streampgs.errors import RunError
+from streampgs.options import Growth
+from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.shard_input import ShardInput
+from streampgs.stage import Bundle
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Shards were given a place in the order of rows."""
+
+    rows: int
+    """Trained on before."""
+    arguments: tuple[Any, ...]
+    """Of Refresher: the look, the lost shards, and whether the epoch begins again."""
+    growth: Growth
+    epochs: int | None
+    sources: tuple[str, ...]
+    files: Mapping[str, Node]
+
+
+@dataclass(frozen=True)
+class Lineage:
+    """How the state of a checkpoint came about."""
+
+    base: ShardInput
+    placed: tuple[Placed, ...] = ()
+
+
+class Checkpoints:
+    """Of one run, numbered in the order in which they were begun."""
+
+    def __init__(self) -> None:
+        self.reported = 0
+        """The newest one that was said to be written, or that training continued from."""
+        self.spoiled: set[str] = set()
+        """The names of those that the simulator has damaged."""
+        self._begun = 0
+        self._known: dict[str, tuple[int, Lineage]] = {}
+        """By what they hold."""
+
+    def begin(self, sections: Mapping[str, Bundle], rows: int, lineage: Lineage) -> int:
+        self._begun += 1
+        self._known[_identity(sections, rows)] = self._begun, lineage
+        return self._begun
+
+    def wrote(self, number: int, name: str) -> None:
+        self.reported = number
+        self.spoiled.discard(name)
+
+    def found(self, checkpoint: Checkpoint | None) -> tuple[int, Lineage] | None:
+        """The number and the lineage of the one that the product has chosen."""
+        if checkpoint is None:
+            if self.reported:
+                raise LawBroken(f"checkpoint {self.reported} was written, and there is none")
+            return None
+        number, lineage = self._known.get(_identity(checkpoint.sections, rows_of(checkpoint)), (0, None))
+        if lineage is None:
+            raise LawBroken(f"'{checkpoint.path.name}' was never written")
+        spoiled = any(path.name in self.spoiled for path, _ in checkpoint.damaged)
+        if checkpoint.damaged and not spoiled:
+            raise LawBroken(f"a crash has damaged {[path.name for path, _ in checkpoint.damaged]}")
+        if number < self.reported and not spoiled:
+            raise LawBroken(f"checkpoint {self.reported} was written, and {number} is used")
+        return number, lineage
+
+    def refused_all(self, error: RunError) -> None:
+        """All checkpoints are damaged."""
+        if not self.spoiled:
+            raise LawBroken(f"a crash has damaged all checkpoints: {error.found}") from error
+
+
+def rows_of(checkpoint: Checkpoint) -> int:
+    rows = checkpoint.sections["meter"].values["rows"]
+    assert isinstance(rows, int)
+    return rows
+
+
+def _identity(sections: Mapping[str, Bundle], rows: int) -> str:
+    """What a checkpoint holds besides arrays and times."""
+    values = {name: bundle.values for name, bundle in sections.items() if name != "meter"}
+    return json.dumps([rows, values], sort_keys=True)

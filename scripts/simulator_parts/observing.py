@@ -1,0 +1,84 @@
+"""Tells a simulated history what the runs in it do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from scripts.simulator_parts.learner import Visits
+from scripts.simulator_parts.machine import Machine
+from scripts.simulator_parts.source import SimulatedSource
+from scripts.simulator_parts.whole_history import WholeHistory
+from streampgs.data.refresh import Refreshed, Refresher, Table
+from streampgs.errors import RunError
+from streampgs.run import start
+from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.folder import RunFolder
+from streampgs.run.shard_input import ShardInput
+from streampgs.run.trainer import Trainer
+from streampgs.stage import Bundle
+
+
+@contextmanager
+def observed(machine: Machine) -> Iterator[Callable[[WholeHistory], None]]:
+    """Within, runs tell the present history what they do. Yields a function that sets it."""
+    now: list[WholeHistory] = []
+
+    class Recorded(Refresher):
+        def _placed(self, table: Table, look: Any, lost: set[int], restart: bool) -> Refreshed:
+            refreshed = super()._placed(table, look, lost, restart)
+            now[0].placed(table, (look, set(lost), restart), self.growth, refreshed)
+            return refreshed
+
+    class Watched(Trainer):
+        def __init__(self, *arguments: Any) -> None:
+            super().__init__(*arguments)
+            now[0].trainer = self
+
+    def starting(*arguments: Any) -> ShardInput:
+        base = start_on_shards(*arguments)
+        now[0].begins(base)
+        return base
+
+    def resuming(folder: RunFolder, record: Any, checkpoint: Checkpoint | None, *others: Any) -> ShardInput:
+        base = resume_on_shards(folder, record, checkpoint, *others)
+        if checkpoint is None:
+            now[0].begins(base)
+        return base
+
+    def write(self: RunFolder, sections: Mapping[str, Bundle], rows: int) -> Path:
+        number = now[0].writes(sections, rows)
+        path = write_checkpoint(self, sections, rows)
+        now[0].wrote(number, path.name)
+        return path
+
+    def newest(self: RunFolder) -> Checkpoint | None:
+        try:
+            found = newest_of_folder(self)
+        except RunError as error:
+            now[0].checkpoints.refused_all(error)
+            raise
+        now[0].loaded(found)
+        return found
+
+    start_on_shards, resume_on_shards = start.start_on_shards, start.resume_on_shards
+    write_checkpoint, newest_of_folder = RunFolder.write_checkpoint, RunFolder.newest_checkpoint
+    start.Refresher, start.Trainer = Recorded, Watched  # type: ignore[misc]
+    start.start_on_shards, start.resume_on_shards = starting, resuming
+    RunFolder.write_checkpoint, RunFolder.newest_checkpoint = write, newest  # type: ignore[method-assign]
+
+    def watch(history: WholeHistory) -> None:
+        now[:] = [history]
+        Visits.watcher = staticmethod(history.stretch)  # type: ignore[assignment]
+        SimulatedSource.reads_files = True
+        SimulatedSource.known.clear()
+        machine.clock.asleep = history.asleep
+
+    try:
+        yield watch
+    finally:
+        start.Refresher, start.Trainer = Refresher, Trainer  # type: ignore[misc]
+        start.start_on_shards, start.resume_on_shards = start_on_shards, resume_on_shards
+        RunFolder.write_checkpoint, RunFolder.newest_checkpoint = write_checkpoint, newest_of_folder  # type: ignore[method-assign]
