@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from streampgs.printable import printable_lines
+from streampgs.printable import printable_lines, without_secrets
 
 
 def counted(count: int, singular: str, plural: str | None = None) -> str:
@@ -44,7 +44,7 @@ class StreampgsError(Exception):
 
 
 def _lines(text: str | Sequence[str]) -> tuple[str, ...]:
-    return (text,) if isinstance(text, str) else tuple(text)
+    return tuple(map(without_secrets, (text,) if isinstance(text, str) else text))
 
 
 class OptionError(StreampgsError):

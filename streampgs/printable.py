@@ -15,7 +15,18 @@ _BIDIRECTIONAL = "\u202a-\u202e\u2066-\u2069"
 _UNPRINTABLE = re.compile(f"[{_CONTROLS}{_BIDIRECTIONAL}\ud800-\udfff]")
 _COLOUR = r"\x1b\[[0-9;]*m"
 _UNPRINTABLE_IN_LINES = re.compile(rf"{_COLOUR}|[{_CONTROLS}{_BIDIRECTIONAL}\ud800-\udfff]")
+# Of an address; a Path has only one of its two slashes.
+_SCHEME = r"[A-Za-z][A-Za-z0-9+.-]{0,20}:/{1,2}"
+_PASSWORD = re.compile(rf"({_SCHEME})[^/\s@]{{0,200}}:[^/\s@]{{1,1000}}@")
+_QUERY = re.compile(rf"({_SCHEME}[^\s'\"?]{{0,1000}}\?)[A-Za-z_][A-Za-z0-9_.%-]{{0,100}}=[^\s'\"]*")
 _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
+
+
+def without_secrets(text: str) -> str:
+    """Without the passwords and queries of the addresses in it."""
+    if ":/" not in text:
+        return text
+    return _QUERY.sub(r"\1***", _PASSWORD.sub(r"\1***@", text))
 
 
 def printable(text: str, longest: int = LONGEST_LINE) -> str:
@@ -24,7 +35,7 @@ def printable(text: str, longest: int = LONGEST_LINE) -> str:
     if len(text) > longest:
         tail = longest // 4
         text = f"{text[: longest - tail - 1]}…{text[-tail:]}"
-    return _UNPRINTABLE.sub(_escape, text)
+    return _UNPRINTABLE.sub(_escape, without_secrets(text))
 
 
 def printable_lines(lines: Iterable[str], indent: str = "  ") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from pathlib import Path
 
 import click
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from streampgs.cli.console import fail, pairs_text, say_note, table_text
-from streampgs.errors import DataError
+from streampgs.errors import DataError, OptionError
+from streampgs.packing.packer import pack
 from streampgs.printable import LONGEST_CELL, LONGEST_LINE, printable, printable_page
 from streampgs.progress import PythonObserver, _Shown
 from streampgs.python_words import say_for_python
@@ -41,6 +43,30 @@ def test_ordinary_text_of_any_language_stays() -> None:
 def test_no_control_character_is_left(text: str) -> None:
     assert not [letter for letter in printable(text) if is_obeyed(letter)]
     assert {letter for letter in printable_page(text) if is_obeyed(letter)} <= {"\n"}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("'https://user:pass@host/f.csv' is", "'https://***@host/f.csv' is"),
+        ("s3:/key:pa:ss@bucket/x", "s3:/***@bucket/x"),
+        ("https://host/f?X-Amz-Signature=abc&sv=1' → x", "https://host/f?***' → x"),
+        ("s3://bucket/part-?.parquet", "s3://bucket/part-?.parquet"),
+        ("abfs://box@account.dfs.core.windows.net/a", "abfs://box@account.dfs.core.windows.net/a"),
+        ("mail a@b.c: yes", "mail a@b.c: yes"),
+    ],
+)
+def test_passwords_in_addresses_are_masked(text: str, shown: str) -> None:
+    error = DataError(text, text)
+    assert (error.found, error.remedy, printable(text)) == (shown, shown, shown)
+
+
+def test_a_query_with_a_password_is_not_recorded(tmp_path: Path) -> None:
+    for words in ({"sql": "from 'https://u:pass@h/f.csv'"}, {"labels": "https://h/f?token=pass"}):
+        with pytest.raises(OptionError, match="a password or a query") as refused:
+            pack([] if "sql" in words else ["x.csv"], tmp_path / "out", **words)
+        assert "pass@" not in str(refused.value)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize("length", [LONGEST_LINE, LONGEST_LINE + 1, 10**7])

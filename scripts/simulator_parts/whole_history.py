@@ -78,7 +78,7 @@ class WholeHistory:
             self._session(disturbed(self.random, self.rows, self.epoch))
             for _ in range(self.random.choice((0, 0, 1, 1, 2))):
                 self._change_table()
-            if self.random.random() < 0.03:
+            if self.random.random() < 0.05:
                 self._spoil()
         reason = self._finish()
         if reason is None:
@@ -190,18 +190,31 @@ class WholeHistory:
         self.count(f"table: {what.split(maxsplit=1)[0]}")
 
     def _spoil(self) -> None:
+        """Flip a bit of a checkpoint; or of a file that the run cannot do without, and restore it after a try to resume."""
         files = self.disk.folder(str(RUN)).names if self.disk.has(RUN) else {}
         names = sorted(name for name in files if name.startswith("checkpoint-"))
-        if names:
-            name = self.random.choice(names)
-            node = files[name]
-            assert isinstance(node, File)
-            if node.data:
-                node.data[self.random.randrange(len(node.data))] ^= 1 << self.random.randrange(8)
-                node.sync()
-                self.say(f"spoil {name}")
-                self.count("damaged checkpoints")
-                self.checkpoints.spoiled.add(name)
+        if "run.arrows" in files:
+            names += ["run.arrows", "catalog.arrows"]
+        if not names:
+            return
+        name = self.random.choice(names)
+        node = files[name]
+        assert isinstance(node, File)
+        if not node.data:
+            return
+        place, bit = self.random.randrange(len(node.data)), 1 << self.random.randrange(8)
+        node.data[place] ^= bit
+        node.sync()
+        self.say(f"damage {name}")
+        self.checkpoints.spoiled.add(name)
+        self.count("damaged checkpoints" if name.startswith("checkpoint") else "other damaged files")
+        if name.startswith("checkpoint"):
+            return
+        if self._session(undisturbed_tries(self.random, self.epoch)[0]) is None:
+            raise LawBroken(f"damage of {name} is not noticed")
+        node.data[place] ^= bit
+        node.sync()
+        self.checkpoints.spoiled.discard(name)
 
     # Called from within a session.
 

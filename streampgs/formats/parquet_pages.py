@@ -18,7 +18,7 @@ _CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _STRINGS = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _SMALL_PAGES = 1 << 22  # of a column chunk, all together
-_SMALL_DICTIONARY = 1 << 21
+_SMALL_DICTIONARY, _OPENED_DICTIONARY = 1 << 21, 1 << 26
 _MOST_HEADERS = 1 << 9
 _HEADER_BYTES = 1 << 12
 _LONG_VALUE = 1 << 12  # such strings are read as a dictionary, so that each is in memory once
@@ -108,7 +108,8 @@ def group_work(
 
 def _chunk_work(read: Read | None, chunk: Any, rows: int, slice_rows: int) -> ChunkWork:
     size, values, is_text = chunk.total_uncompressed_size, max(0, chunk.num_values), chunk.physical_type in _STRINGS
-    stored = size / rows if is_text else max(size, values * _WIDTHS[chunk.physical_type]) / rows
+    width = _WIDTHS.get(chunk.physical_type, 0)  # the decoder refuses an unknown type
+    stored = size / rows if is_text else max(size, values * width) / rows
     expands = is_text and chunk.has_dictionary_page and size * min(values, slice_rows) > SLICE_BYTES
     if read is None or (size <= _SMALL_PAGES and not expands):
         return ChunkWork(chunk.path_in_schema, min(size, _SMALL_PAGES), 0, 0, stored)
@@ -120,7 +121,9 @@ def _chunk_work(read: Read | None, chunk: Any, rows: int, slice_rows: int) -> Ch
         page = _page_at(read, start, stop)
         if page is not None and page.kind == _DICTIONARY_PAGE:
             dictionary = page.uncompressed
-            longest = _longest_value(read, chunk.compression, start, page) if dictionary <= SLICE_BYTES else dictionary
+            longest = (
+                _longest_value(read, chunk.compression, start, page) if dictionary <= _OPENED_DICTIONARY else dictionary
+            )
     largest = _largest_page(read, start, stop, size) if size > _SMALL_PAGES else size
     return ChunkWork(chunk.path_in_schema, largest, dictionary, longest, stored)
 

@@ -32,6 +32,7 @@ from streampgs.packing.schemas import conformed, joined_schema
 from streampgs.packing.shards import written
 from streampgs.packing.shuffle import merged, share_of, write_runs
 from streampgs.packing.source import Shape, Source, ahead
+from streampgs.printable import without_secrets
 from streampgs.run.memory import peak_rss_bytes
 from streampgs.run.report import StopRequest
 
@@ -100,6 +101,12 @@ def pack(
     elif chosen.get("kind") == "sql":
         raise OptionError("--from sql without a query", "give it with --sql QUERY")
     (options,) = build("pack", chosen, PackOptions)
+    for name, text in (("--sql", sql), ("--labels", str(options.labels))):
+        if text is not None and without_secrets(text) != text:
+            raise OptionError(
+                f"{name} has an address with a password or a query, and it is recorded in the output",
+                "give credentials in the environment, or fetch the file first",
+            )
     if exists(target) and not is_folder(target):
         raise OptionError(f"'{target}' is a file", "name a new or empty folder")
     found: list[Input] = []
