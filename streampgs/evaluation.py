@@ -75,8 +75,12 @@ class _Evaluation:
         self._unknown_classes += int(np.count_nonzero(np.isnan(labels)))
         self._skipped.update(window.skipped)
         self._clipped.update(window.clipped)
-        if self._groups is not None and block.others is not None:
-            self._groups.add(block.kept_others().column(0), block.scores, labels, weights)
+        if self._groups is not None:
+            first = 0
+            for part in block.kept_others():
+                rows = slice(first, first + part.num_rows)
+                self._groups.add(part.column(0), block.scores[rows], labels[rows], weights[rows])
+                first += part.num_rows
 
     def result(self) -> dict[str, Any]:
         result: dict[str, Any] = {"rows": self._whole.rows}

@@ -106,9 +106,14 @@ class _PredictedRows:
 
     def write(self, writer: Any) -> None:
         for block in self._scores.blocks():
-            arrays = [] if block.others is None else list(block.others.columns)
-            arrays += [_in_place(part, block.window.kept) for part in self._predicted(block.scores).values()]
-            writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+            predicted = [_in_place(part, block.window.kept) for part in self._predicted(block.scores).values()]
+            first = 0
+            for others in block.others if len(self._scores.others) else [None]:
+                rows = block.all_rows if others is None else others.num_rows
+                arrays = [] if others is None else list(others.columns)
+                arrays += [part.slice(first, rows) for part in predicted]
+                writer.write_batch(pa.RecordBatch.from_arrays(arrays, schema=self.schema))
+                first += rows
             self._rows += block.all_rows
             self._skipped.update(block.window.skipped)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import tempfile
@@ -20,6 +21,9 @@ from streampgs.reading.in_memory import batches_of, is_matrix, plain_source, wit
 from streampgs.run.folder import RunFolder
 from streampgs.run.lock import RunLock
 from streampgs.stores.addresses import absolute
+
+_ROWS = "rows-in-memory"
+"""The name by which a folder is known to hold only rows that were written here."""
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -82,11 +86,20 @@ def write_into_run(run: Path, rows: Rows) -> str:
         if checkpoint is not None:
             record = record.as_of(checkpoint.sections["run"])
         used, number = set(record.sources), 2
-        while absolute(str(run / f"data-{number}")) in used:
+        while absolute(str(run / f"data-{number}")) in used or _is_of_others(run / f"data-{number}"):
             number += 1
         out = run / f"data-{number}"
         shutil.rmtree(out, ignore_errors=True)  # left by a call that was interrupted
-        return rows.write(out)
+        out.mkdir()
+        rows.write(out / _ROWS)
+        return str(out)
+
+
+def _is_of_others(folder: Path) -> bool:
+    """Whether there is something that an interrupted call has not left: a user's own folder may have this name."""
+    return os.path.lexists(folder) and (
+        folder.is_symlink() or not folder.is_dir() or os.listdir(folder) not in ([], [_ROWS])
+    )
 
 
 @contextmanager

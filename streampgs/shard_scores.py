@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,18 +26,20 @@ class ScoredBlock:
     scores: Vector
     """Of each row in the window; of several classes or labels a column for each."""
     window: Window
-    others: pa.RecordBatch | None
-    """Other columns of all rows of the block, also of those that were left out of the window."""
+    others: Iterable[pa.RecordBatch] = ()
+    """Other columns of all rows of the block, also of those that were left out of the window; in several batches if they
+    have many bytes. They can be read once."""
 
     @property
     def all_rows(self) -> int:
         return self.window.rows if self.window.kept is None else len(self.window.kept)
 
-    def kept_others(self) -> pa.RecordBatch:
+    def kept_others(self) -> Iterator[pa.RecordBatch]:
         """The other columns of the rows in the window."""
-        assert self.others is not None
-        kept = self.window.kept
-        return self.others if kept is None else self.others.filter(pa.array(kept))
+        kept, first = self.window.kept, 0
+        for part in self.others:
+            yield part if kept is None else part.filter(pa.array(kept[first : first + part.num_rows]))
+            first += part.num_rows
 
 
 class ShardScores:
@@ -93,5 +95,5 @@ class ShardScores:
             taker = self._others.rows(filler.catalog, self._rules.columns.where) if self._others is not None else None
             for window in filler.in_file_order(_BLOCK_BYTES):
                 self._rows += window.rows if window.kept is None else len(window.kept)
-                block = ScoredBlock(window_scores(model.coef_, model.intercept_, window, self._sparse), window, None)
+                block = ScoredBlock(window_scores(model.coef_, model.intercept_, window, self._sparse), window)
                 yield block if taker is None else replace(block, others=taker.take(block.all_rows))

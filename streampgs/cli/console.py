@@ -154,14 +154,19 @@ class TerminalObserver:
 
 
 def stop_on_signals(stop: StopRequest) -> None:
-    """The first SIGINT, SIGTERM or SIGHUP requests a stop; a second SIGINT exits at once."""
+    """The first SIGINT, SIGTERM or SIGHUP requests a stop, or ends the process while data is opened; a second SIGINT exits
+    at once."""
 
     def ask(number: int, frame: FrameType | None) -> None:
         if number == signal.SIGINT and stop.reason is not None:
             with suppress(OSError):
                 os.write(2, b"\nexited at once; the last checkpoint is intact\n")
             os._exit(130)
-        stop.ask(signal.Signals(number).name)
+        name = signal.Signals(number).name
+        if stop.opening:
+            say_note(f"stopped by {name} while the data was opened: nothing was trained")
+            raise SystemExit(EXIT_CODES[name])
+        stop.ask(name)
 
     for number in _ending():
         signal.signal(number, ask)

@@ -102,6 +102,7 @@ def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Pa
     from streampgs.run.report import StopRequest
 
     stop = StopRequest()
+    stop.opening = True
     stop_on_signals(stop)
     with TerminalObserver(quiet) as observer:
         report = work(observer, stop)

@@ -23,6 +23,7 @@ from streampgs.data.selecting import (
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
+from streampgs.encoding.kinds.category import Category
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.label_choices import extend_labels, learn_labels
 from streampgs.encoding.label_counts import LabelCounts
@@ -112,6 +113,7 @@ def open_table(
         return _open_ready(located, sources, options, judging)
     surveyed = with_selected_rows(survey(located.paths, None, located.logs), condition_of(options))
     plan = plan_columns(_all_columns(surveyed), wanted, _taken(options), str(surveyed[0].shard.path))
+    _refuse_truth_values_and_numbers(surveyed, plan)
     catalog = catalog_of(_shards(surveyed, columns_of(options, plan)), sources)
     notes = notes_of_expressions(options)
     if judging:
@@ -271,6 +273,24 @@ def _shards(surveyed: Sequence[Surveyed], columns: Columns) -> list[Shard]:
                 error.say(f"{error.found}, as shard '{one.shard.path}' has {kind}", error.remedy)
                 break
         raise
+
+
+def _refuse_truth_values_and_numbers(surveyed: Sequence[Surveyed], plan: Plan) -> None:
+    """As categories, true and 1 would be two values; as numbers they are one."""
+    for column in plan.columns:
+        if column.kind != Category.name:
+            continue
+        found: dict[bool, Surveyed] = {}
+        for one in surveyed:
+            kind = dict(types.leaves_of(one.whole_schema)).get(column.name)
+            if kind is not None and types.class_of(kind) == types.NUMBER:
+                found.setdefault(pa.types.is_boolean(types.storage_of(kind)), one)
+        if len(found) > 1:
+            raise DataError(
+                f"column '{column.name}' holds truth values in shard '{found[True].shard.path}' and numbers in shard "
+                f"'{found[False].shard.path}', which are different categories",
+                f"write it with one type, or train without it (train --ignore {column.name})",
+            )
 
 
 def _with_classes(shards: Sequence[Shard], options: ModelOptions) -> list[Shard]:

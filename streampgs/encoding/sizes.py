@@ -50,9 +50,9 @@ def _of_views(array: pa.Array) -> Ints:
 
 
 def _taken(sizes: Ints, places: pa.Array) -> Ints:
-    if not len(sizes):
-        return np.zeros(len(places), np.int64)
-    return sizes[np.asarray(places.fill_null(0).to_numpy(zero_copy_only=False), np.int64)]
+    """By the number of each row's value; null: only its place."""
+    found = np.append(sizes, _PLACE_BYTES)
+    return found[np.asarray(places.cast(pa.int64()).fill_null(len(sizes)).to_numpy(zero_copy_only=False), np.int64)]
 
 
 def _of_lists(array: pa.Array) -> Ints:
@@ -88,6 +88,8 @@ def _sums(sizes: Ints, starts: Ints, lengths: Ints) -> Ints:
 
 def _has_sizes(kind: pa.DataType) -> bool:
     """Whether values of this type have different sizes."""
+    if _is_coded(kind):
+        return True
     try:
         return int(kind.bit_width) <= 0
     except ValueError:

@@ -148,7 +148,7 @@ def _inside(array: pa.Array, parts: list[str]) -> pa.Array | None:
         return None
     for length in range(1, len(parts) + 1):
         number = array.type.get_field_index(".".join(parts[:length]))
-        found = _inside(plain(array.flatten()[number]), parts[length:]) if number >= 0 else None
+        found = _inside(plain(pc.struct_field(array, [number])), parts[length:]) if number >= 0 else None
         if found is not None:
             return found
     return None

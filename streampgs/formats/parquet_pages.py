@@ -18,7 +18,7 @@ _CODECS = {"SNAPPY": "snappy", "GZIP": "gzip", "BROTLI": "brotli", "ZSTD": "zstd
 _WIDTHS = {"BOOLEAN": 1, "INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
 _STRINGS = ("BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY")
 _SMALL_PAGES = 1 << 22  # of a column chunk, all together
-_SMALL_DICTIONARY = 1 << 21
+_SMALL_DICTIONARY, _OPENED_DICTIONARY = 1 << 21, 1 << 26
 _MOST_HEADERS = 1 << 9
 _HEADER_BYTES = 1 << 12
 _LONG_VALUE = 1 << 12  # such strings are read as a dictionary, so that each is in memory once
@@ -121,7 +121,9 @@ def _chunk_work(read: Read | None, chunk: Any, rows: int, slice_rows: int) -> Ch
         page = _page_at(read, start, stop)
         if page is not None and page.kind == _DICTIONARY_PAGE:
             dictionary = page.uncompressed
-            longest = _longest_value(read, chunk.compression, start, page) if dictionary <= SLICE_BYTES else dictionary
+            longest = (
+                _longest_value(read, chunk.compression, start, page) if dictionary <= _OPENED_DICTIONARY else dictionary
+            )
     largest = _largest_page(read, start, stop, size) if size > _SMALL_PAGES else size
     return ChunkWork(chunk.path_in_schema, largest, dictionary, longest, stored)
 

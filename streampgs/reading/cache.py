@@ -32,6 +32,7 @@ from streampgs.reading.decode import Group
 from streampgs.reading.scratch import Scratch
 
 _MAGIC = b"spgcach"
+_DIGITS = 32  # of the digest of a shard, in the name of its file
 FORMAT = 3
 _FORMAT = b"%d" % FORMAT
 _TAIL = np.dtype([("messages", "<u8"), ("index_checksum", "<u8"), ("magic", "S7"), ("format", "S1")])
@@ -110,11 +111,11 @@ class BlockCache:
         self.folder = folder
         self.rebuilt = 0
         """How many damaged files were decoded again."""
-        remove_leftovers(folder, ".*.arrows-*-*")
+        remove_leftovers(folder, f".{'[0-9a-f]' * _DIGITS}-*-*.arrows-*-*")
 
     def path(self, group: Group) -> Path:
         facts = group.shard.identity.encode() + os.fsencode(str(group.shard.path))
-        return self.folder / f"{hashlib.sha256(facts).hexdigest()[:32]}-{group.in_file}-{group.slice_rows}.arrows"
+        return self.folder / f"{hashlib.sha256(facts).hexdigest()[:_DIGITS]}-{group.in_file}-{group.slice_rows}.arrows"
 
     def open(self, group: Group) -> CacheFile | None:
         """The group's cache file; None if it is missing or damaged."""

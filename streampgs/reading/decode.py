@@ -33,7 +33,7 @@ _BATCH_BYTES = 1 << 20
 DECODER_NAME = "streampgs-decoder"
 # With hundreds of columns there are many calls.
 _ENCODED_BATCH_BYTES = 1 << 25
-_SLICE_BYTES = 1 << 24
+_LARGEST_SLICE, _SMALLEST_SLICE, _COLUMN_BYTES = 1 << 24, 1 << 22, 1 << 16
 _LONG_ROW = 1 << 16
 _READ_AGAIN_ROWS = 1 << 12
 _MOST_ENCODED_ROWS = 1 << 14
@@ -252,14 +252,15 @@ def _categories(columns: Columns) -> frozenset[str]:
 
 
 def _gathered(batches: Iterator[pa.RecordBatch], slice_rows: int, coded: Collection[str]) -> Iterator[pa.RecordBatch]:
-    """The same rows, cut after every `slice_rows` of them, as decoders may cut a batch short; earlier where they have more
-    than _SLICE_BYTES."""
+    """The same rows, cut after every `slice_rows` of them, as decoders may cut a batch short; earlier where they have many
+    bytes. More of a wide table, because each column costs a few calls."""
     waiting: list[pa.RecordBatch] = []
     count, size = 0, 0.0
     for batch in batches:
-        for part, part_bytes in parts(batch, _SLICE_BYTES, coded):
+        most = min(_LARGEST_SLICE, max(_SMALLEST_SLICE, _COLUMN_BYTES * batch.num_columns))
+        for part, part_bytes in parts(batch, most, coded):
             row_bytes = part_bytes / max(1, part.num_rows)
-            if waiting and size + part_bytes > _SLICE_BYTES:
+            if waiting and size + part_bytes > most:
                 yield _concatenated(waiting)
                 waiting, count, size = [], 0, 0.0
             while part.num_rows:

@@ -17,6 +17,7 @@ from streampgs.table.partitions import partitions_of
 
 ALL = ("all",)
 _BATCH_ROWS = 1 << 13
+_TAKEN_BYTES = 1 << 23
 _MOST_NAMES = 20
 
 
@@ -82,15 +83,26 @@ class RowTaker:
         self._batches = batches
         self._rest: pa.RecordBatch | None = None
 
-    def take(self, rows: int) -> pa.RecordBatch:
-        parts = []
+    def take(self, rows: int) -> Iterator[pa.RecordBatch]:
+        """In one batch, or in several if they have many bytes."""
+        parts: list[pa.RecordBatch] = []
+        size = 0
         while rows:
             batch = self._rest if self._rest is not None else next(self._batches)
             part = batch.slice(0, rows)
             rows -= part.num_rows
             self._rest = batch.slice(part.num_rows) if part.num_rows < batch.num_rows else None
+            if parts and size + part.nbytes > _TAKEN_BYTES:
+                yield _joined(parts)
+                parts, size = [], 0
             parts.append(part)
-        return pa.concat_batches(parts) if parts else pa.RecordBatch.from_pylist([], self._schema)
+            size += part.nbytes
+        if parts:
+            yield _joined(parts)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
 
 
 def _layout(one: Surveyed, needed: set[str]) -> Layout:

@@ -146,6 +146,8 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.reason: str | None = None
+        self.opening = False
+        """The data is being opened: there is nothing to save, and a stop need not wait."""
 
     def ask(self, reason: str) -> None:
         self.reason = self.reason or reason

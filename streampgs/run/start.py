@@ -58,6 +58,7 @@ def train(
     data: Input
     if on_stream:
         _refuse_options_of_shards(sources, growth)
+        stop.opening = False
         stream_input.refuse_options(options, limits, resources)
         stream_options = stream_options or StreamOptions()
         stream_sizes(resources, stream_options.replay, 1)  # refuses a window that does not fit
@@ -69,6 +70,7 @@ def train(
     else:
         with decoding_within(resources.budget):
             opened = open_shards(run, sources, options, resources, encoding_options, growth, session, stop)
+    stop.opening = False
     _refuse_unreachable_targets((opened_stream if on_stream else opened).options, limits)  # the loss is known now
     folder.make()
     with RunLock(run):
@@ -107,6 +109,7 @@ def resume(
     if growth.sigma is not None and "sigma" not in SOLVERS[record.options.solver].options:
         raise OptionError(f"--sigma with --solver {record.options.solver}, which has none", "leave it out")
     if record.stream is not None:
+        stop.opening = False
         _refuse_options_of_shards([STANDARD_INPUT], growth)
         if growth.sigma is not None:
             raise OptionError("--sigma when a stream is resumed", "a new run may have another one")
@@ -138,6 +141,7 @@ def resume(
                 facts = shards.facts()
                 with decoding_within(resources.budget):
                     refreshed = refresher.after_pause(shards.table, stop)
+                stop.opening = False
                 data = shards.refreshed(folder, refreshed)
             trainer = Trainer(folder, data, session, stop, resources)
             trainer.models.changes_sigma = growth.sigma is not None and not has_sigma

@@ -51,7 +51,7 @@ class Copies:
         """Least recently used first."""
         self._taken = sum(remote.size for remote in self._here)
         """Bytes of all copies, including those that are being downloaded."""
-        remove_leftovers(folder, ".*.shard-*-*")
+        remove_leftovers(folder, f".{'[0-9a-f]' * 32}.shard-*-*")
 
     @staticmethod
     def on_half_the_disk(folder: Path, expected: Iterable[RemoteObject]) -> Copies:

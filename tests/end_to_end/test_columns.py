@@ -180,6 +180,15 @@ def test_whole_numbers_beyond_doubles_are_told_apart_as_categories(kind: str, tm
     assert (scores[1::2] < 0).all()
 
 
+def test_truth_values_and_numbers_are_not_mixed_as_categories(tmp_path: Path) -> None:
+    tables = [pa.table({"x": X, "c": kind, "label": LABELS}) for kind in (np.arange(ROWS) % 2 > 0, np.arange(ROWS) % 2)]
+    with pytest.raises(DataError, match=r"truth values in shard '.*0\.parquet' and numbers in shard '.*1\.parquet'"):
+        train(tmp_path, *tables, category="c")
+    (tmp_path / "number").mkdir()
+    model, _ = train(tmp_path / "number", *tables)
+    assert columns_of(model) == [("x", "number"), ("c", "number")]
+
+
 def test_a_note_says_that_large_whole_numbers_are_rounded(tmp_path: Path) -> None:
     _, notes = train(tmp_path, pa.table({"x": LARGE["int64"], "y": pa.array([2**53 - 1, 1] * 300), "label": LABELS}))
     [note] = [note for note in notes.notes if "2^53" in note]

@@ -96,7 +96,7 @@ def test_rows_much_longer_than_the_sample_are_encoded_in_parts_or_refused(tmp_pa
 
     whole = trained("whole")
     monkeypatch.setattr(decoding, "_ENCODED_BATCH_BYTES", 1 << 14)
-    monkeypatch.setattr(decoding, "_SLICE_BYTES", 1 << 12)
+    monkeypatch.setattr(decoding, "_LARGEST_SLICE", 1 << 12)
     assert trained("parts") == whole
 
     lists = [["a"]] * 70_000 + [[f"t{i}" for i in range(400)]] * 9000

@@ -226,6 +226,17 @@ def test_rows_that_could_not_join_leave_the_run_as_it_was(tmp_path: Path) -> Non
     assert [each.name for each in (tmp_path / "run").glob("data-*")] == ["data-2"]
 
 
+def test_a_folder_of_the_user_is_not_replaced_by_rows_in_memory(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    streampgs.train(FRAME, run=run, label="late", **OPTIONS)
+    (run / "data-2").mkdir()
+    (run / "data-2" / "part-00000.arrow").write_text("precious")
+    (run / "data-3").symlink_to(tmp_path)
+    assert streampgs.resume(run, add=OTHER, progress=False).found.new_rows == ROWS
+    assert (run / "data-2" / "part-00000.arrow").read_text() == "precious"
+    assert sorted(each.name for each in run.glob("data-*")) == ["data-2", "data-3", "data-4"]
+
+
 @pytest.mark.parametrize(
     ("call", "found"),
     [

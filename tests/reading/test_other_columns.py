@@ -52,7 +52,7 @@ def read(paths: list[Path], names: tuple[str, ...], portions: list[int] | None =
     catalog = Catalog([one.shard for one in surveyed])
     columns = OtherColumns.find(surveyed, names, None)
     taker = columns.rows(catalog, None)
-    parts = [taker.take(rows) for rows in portions or [catalog.rows]]
+    parts = [part for rows in portions or [catalog.rows] for part in taker.take(rows)]
     return pa.Table.from_batches(parts, columns.schema)
 
 

@@ -133,10 +133,12 @@ def test_a_failed_download_is_raised_by_wait_and_tried_again(tmp_path: Path, dow
 
 def test_incomplete_files_of_dead_writers_are_removed(tmp_path: Path) -> None:
     """The process id is not compared: in a container, it is always the same."""
-    dead, alive = tmp_path / f".x.shard-{os.getpid()}-1", tmp_path / ".x.shard-999999999-1"
+    copy, others = f".{'5e' * 16}.shard", tmp_path / ".my.shard-1-1"
+    dead, alive = tmp_path / f"{copy}-{os.getpid()}-1", tmp_path / f"{copy}-999999999-1"
     dead.touch()
+    others.touch()
     with FileIO(new_file(alive), "r+"), closing(Copies(tmp_path, 30)):
-        assert here(tmp_path) == {alive.name}
+        assert here(tmp_path) == {alive.name, others.name}
 
 
 def test_no_download_is_left_waiting_after_close(tmp_path, monkeypatch):

@@ -1,0 +1,82 @@
+"""The peak of memory stays within the forecast and a tenth, or there is a clear refusal."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from tests.end_to_end.conftest import streampgs
+
+ROOT = Path(__file__).parents[2]
+TABLES = 33
+"""Three of each shape."""
+
+
+def test_the_peak_is_within_the_forecast_for_tables_of_all_shapes() -> None:
+    command = [sys.executable, str(ROOT / "scripts" / "forecasts.py"), "--tables", str(TABLES), "--seed", "3", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert found["tables"] == TABLES
+    assert max(found["worst"].values()) <= 1.10
+    assert found["refused"]["train"] < TABLES / 4
+
+
+@pytest.fixture
+def bomb(tmp_path: Path) -> Path:
+    """A file of a few kilobytes with a string of 100 MB in each of 60 rows."""
+    codes = pa.array(np.zeros(60, np.int32))
+    strings = pa.DictionaryArray.from_arrays(codes, pa.array(["x" * 100_000_000]))
+    path = tmp_path / "bomb.parquet"
+    table = pa.table({"label": pa.array([0, 1] * 30), "blob": strings, "x": pa.array(np.arange(60.0))})
+    options = {"dictionary_pagesize_limit": 1 << 30, "write_statistics": False}
+    pq.write_table(table, path, compression="zstd", store_schema=False, **options)
+    assert path.stat().st_size < 20_000
+    return path
+
+
+def test_a_dictionary_bomb_is_refused_before_it_is_read(bomb: Path, tmp_path: Path) -> None:
+    for more in ([], ["--text", "blob"]):
+        refused = streampgs("train", bomb, "--run", tmp_path / "run", "--memory", "128MB", *more)
+        assert refused.code == 1
+        for words in (str(bomb), "row group 0", "column 'blob'", "100 MB", "--ignore blob", "--memory"):
+            assert words in refused.err
+    assert streampgs("inspect", bomb, "--memory", "128MB").code == 1
+    trained = streampgs("train", bomb, "--run", tmp_path / "run", "--ignore", "blob", "--epochs", 1, "--quiet")
+    assert trained.code == 0, trained.err
+    assert streampgs("evaluate", tmp_path / "run", bomb).code == 0
+
+
+def test_a_signal_while_data_is_opened_ends_the_process_at_once(tmp_path: Path) -> None:
+    random = np.random.default_rng(0)
+    words = [f"w{number}" for number in range(5000)]
+    texts = [" ".join(random.choice(words, 400_000)) for _ in range(12)]
+    pq.write_table(pa.table({"label": [0, 1] * 6, "t": texts}), tmp_path / "long.parquet")
+    command = [
+        sys.executable,
+        "-m",
+        "streampgs",
+        "train",
+        str(tmp_path / "long.parquet"),
+        "--run",
+        str(tmp_path / "run"),
+    ]
+    grams = ["--text", "t", "--char-ngrams", "1-12", "--epochs", "1", "--memory", "160MB"]
+    process = subprocess.Popen([*command, *grams], stderr=subprocess.PIPE, text=True)
+    try:
+        time.sleep(5.0)
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 143
+    assert not (tmp_path / "run").exists() or "continue with" in told
