@@ -32,6 +32,7 @@ _MOST_GROUPS, _FEWEST_GROUPS = 8, 4
 _MOST_CHUNKS = 1 << 10  # columns × groups: opening each takes as long as reading a page
 _BATCH_ROWS = 1 << 11
 _FIRST_LOOK_ROWS = 8
+_SMALL_ROWS, _JOINED_BATCHES = 256, 64
 
 # Labels.
 
@@ -130,6 +131,26 @@ class TableSample:
     read_bytes: int = 0
     decoder_bytes: int = 0
     """The most memory that decoding a group took in addition to its rows."""
+    _small: int = 0
+    """Batches of few rows at the end."""
+
+    def add(self, batch: dict[str, pa.Array], rows: int, read_bytes: float) -> None:
+        self.batches.append(batch)
+        self.rows += rows
+        self.read_bytes += int(read_bytes)
+        self._small = self._small + 1 if rows < _SMALL_ROWS else 0
+        if self._small == _JOINED_BATCHES:
+            self._join_small()
+
+    def _join_small(self) -> None:
+        """An array takes some hundred bytes besides its values: too much for row groups of a few rows."""
+        small = self.batches[-_JOINED_BATCHES:]
+        self._small = 0
+        if len({tuple((name, array.type) for name, array in batch.items()) for batch in small}) > 1:
+            return
+        whole = {name: pa.concat_arrays([batch[name] for batch in small]) for name in small[0]}
+        self.batches[-_JOINED_BATCHES:] = [whole]
+        self._small = int(all(len(array) < _SMALL_ROWS for array in whole.values()))
 
 
 def sampled_rows(catalog: Catalog, columns: Columns, seed: int, most_bytes: int) -> TableSample:
@@ -156,16 +177,17 @@ def sampled_rows(catalog: Catalog, columns: Columns, seed: int, most_bytes: int)
 def _of_other_columns(catalog: Catalog, drawn: NDArray[np.int64], filled: NDArray[np.int64]) -> NDArray[np.int64]:
     """More groups, so that every column is in the sample."""
 
-    def columns_of(group: int) -> set[str]:
-        layout = catalog.shards[catalog.shard_of(group)[0]].layout
-        return {*layout.columns, *(constant.name for constant in layout.partitions)}
+    def columns_of(shard: int) -> frozenset[str]:
+        layout = catalog.shards[shard].layout
+        return frozenset([*layout.columns, *(constant.name for constant in layout.partitions)])
 
-    found = set().union(*(columns_of(group) for group in drawn.tolist()))
+    shards, firsts = np.unique(np.searchsorted(catalog.shard_starts, filled, side="right") - 1, return_index=True)
+    found = frozenset[str]().union(*(columns_of(catalog.shard_of(group)[0]) for group in drawn.tolist()))
     more = []
-    for group in filled.tolist():
-        if not columns_of(group) <= found:
-            found |= columns_of(group)
-            more.append(group)
+    for shard, first in zip(shards.tolist(), firsts.tolist(), strict=True):
+        if not columns_of(shard) <= found:
+            found |= columns_of(shard)
+            more.append(int(filled[first]))
     return np.array(more, np.int64)
 
 
@@ -194,9 +216,7 @@ def _take_first_rows(
         # Dictionaries count as often as they are used: learning writes them out.
         for part, part_bytes in parts(batch, most_bytes):
             if taken < rows and size < most_bytes:
-                sample.batches.append(columns_of_batch(part, shard))
-                sample.rows += part.num_rows
-                sample.read_bytes += int(part_bytes)
+                sample.add(columns_of_batch(part, shard), part.num_rows, part_bytes)
                 taken += part.num_rows
                 size += part_bytes
         stored += batch.nbytes

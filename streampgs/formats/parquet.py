@@ -80,6 +80,8 @@ class ParquetShard(OpenShard):
             found = pq.read_metadata(pa.BufferReader(self._groups.footer_of(self.file, group)))
             if found.num_row_groups != 1 or found.row_group(0).num_rows != self._groups.rows[group]:
                 raise Damaged("its footer has changed")
+            if found.row_group(0).num_columns != found.num_columns:
+                raise Damaged("a row group without all of the columns")
         except (Damaged, pa.ArrowException, UnicodeDecodeError, OSError) as error:
             raise self.damaged(error, group) from error
         return found

@@ -53,7 +53,10 @@ class FooterMap:
         if group is not None:
             parts.append((int(self.starts[group]), int(self.starts[group + 1])))
         head, tail, *groups = file.read_all([(stop - start, start) for start, stop in parts])
-        footer = head + (_ONE_GROUP if groups else _NO_GROUPS) + b"".join(groups) + tail
+        group_bytes = np.frombuffer(bytearray(b"".join(groups)), np.uint8)
+        if groups and (reason := footer_loop.hide_size_statistics(group_bytes)):
+            raise Damaged(footer_loop.REASONS[reason])
+        footer = head + (_ONE_GROUP if groups else _NO_GROUPS) + group_bytes.tobytes() + tail
         return MAGIC + footer + len(footer).to_bytes(_LENGTH_BYTES, "little") + MAGIC
 
 

@@ -80,7 +80,7 @@ class RemoteShardFile(ShardFile):
 def what_changed(remote: RemoteObject) -> str | None:
     """In words, if the store no longer has this version."""
     try:
-        now = looked_up(remote.address)
+        now = looked_up(remote.address, remote)
     except Absent:
         return f"'{remote.address}' is missing"
     if now.size != remote.size:

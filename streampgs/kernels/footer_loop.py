@@ -17,6 +17,7 @@ LONG_NUMBER = -4
 NOT_STRUCTS = -5
 NO_COLUMN = -6
 NO_COUNT = -7
+UNUSUAL = -8
 
 REASONS = {
     SHORT: "it ends too early",
@@ -26,6 +27,7 @@ REASONS = {
     NOT_STRUCTS: "not a list of structs where one is expected",
     NO_COLUMN: "a row group without all of the columns",
     NO_COUNT: "a row group without its number of rows, or a column without its number of values",
+    UNUSUAL: "the fields of a column in an unusual order",
 }
 
 # Types of values.
@@ -38,7 +40,7 @@ _LARGEST = np.int64(1) << 40  # no count is as large; sums of a place and a coun
 # Numbers of fields in parquet.thrift.
 _COLUMNS, _ROWS = 1, 3  # of a row group
 _META_DATA = 3  # of a column chunk
-_VALUES = 5  # of its metadata
+_VALUES, _SIZE_STATISTICS, _NO_FIELD = 5, 16, 18  # of its metadata
 
 
 @inlinable
@@ -264,3 +266,56 @@ def row_groups(data, place, leaf, ends, rows, values):  # type: ignore[no-untype
             return group, place
         ends[group] = place
     return ends.size, np.int64(0)
+
+
+@called
+def _hide_in_chunk(data, place):  # type: ignore[no-untyped-def]
+    """The place behind a column chunk."""
+    number = np.int64(0)
+    while True:
+        number, kind, place = _field(data, place, number)
+        if place < 0 or kind == 0:
+            return np.int64(place)
+        if number != _META_DATA or kind != STRUCT:
+            place = _skip(data, place, kind)
+            if place < 0:
+                return np.int64(place)
+            continue
+        inner = np.int64(0)
+        while True:
+            header, before = place, inner
+            inner, kind, place = _field(data, place, inner)
+            if place < 0:
+                return np.int64(place)
+            if kind == 0:
+                break
+            if inner <= before or (inner >= _SIZE_STATISTICS and before < _SIZE_STATISTICS and place != header + 1):
+                return np.int64(UNUSUAL)
+            if inner == _SIZE_STATISTICS:
+                if inner - before + _NO_FIELD - _SIZE_STATISTICS > 15:
+                    return np.int64(UNUSUAL)
+                data[header] += np.uint8((_NO_FIELD - _SIZE_STATISTICS) << 4)
+            place = _skip(data, place, kind)
+            if place < 0:
+                return np.int64(place)
+
+
+@compiled
+def hide_size_statistics(data):  # type: ignore[no-untyped-def]
+    """Give the histograms of a row group's columns the number of a field that does not exist, so that they are passed over:
+    pyarrow aborts the process if they contradict the schema. Returns 0, or the reason why this is not possible."""
+    place, number = np.int64(0), np.int64(0)
+    while True:
+        number, kind, place = _field(data, place, number)
+        if place < 0 or kind == 0:
+            return np.int64(min(place, 0))
+        if number == _COLUMNS and kind == LIST:
+            size, place = _structs(data, place, kind)
+            for _ in range(size if place >= 0 else 0):
+                place = _hide_in_chunk(data, place)
+                if place < 0:
+                    return np.int64(place)
+        else:
+            place = _skip(data, place, kind)
+        if place < 0:
+            return np.int64(place)

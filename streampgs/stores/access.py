@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
@@ -24,6 +25,9 @@ from streampgs.stores.patience import Absent, patiently, without_secrets
 CONNECT_SECONDS = 10.0
 STALL_SECONDS = 15.0
 """A request without a byte for so long has failed."""
+_PAGE_ENTRIES = 1000
+_CONTRADICTION = "two replies that contradict each other"
+_EMPTY_MD5 = "d41d8cd98f00b204e9800998ecf8427e"
 ASKERS = 32
 """Threads for small requests, which mostly wait."""
 
@@ -61,28 +65,60 @@ class RemoteObject:
 
 
 class RemoteFile:
-    """An object open for reading ranges."""
+    """An object open for reading ranges, by any number of threads."""
 
-    def __init__(self, address: str, file: Any, one_at_a_time: bool, stopping: threading.Event | None) -> None:
-        self.address = address
-        self.handle = file
-        self.stopping = stopping
-        self.size: int = file.size()
-        self._lock = threading.Lock() if one_at_a_time else None
+    def __init__(self, remote: RemoteObject, open_another: Callable[[], Any], stopping: threading.Event | None) -> None:
+        self.address = remote.address
+        self.size = remote.size
+        self._stopping = stopping
+        self._open_another = open_another
+        self._idle: list[Any] = []
+        self._lock = threading.Lock()
 
     def read(self, size: int, offset: int) -> bytes:
-        data: bytes = patiently(self.address, lambda: self._read(size, offset), self.stopping)
-        return data
+        return bytes(self.read_part(size, offset))
 
-    def _read(self, size: int, offset: int) -> bytes:
-        if self._lock is None:
-            data = self.handle.read_at(size, offset)
-        else:
+    def read_part(self, size: int, offset: int) -> bytearray:
+        """The same without a copy."""
+        if not size:
+            return bytearray()
+        return patiently(self.address, lambda: self._read(size, offset), self._stopping)
+
+    def _read(self, size: int, offset: int) -> bytearray:
+        with self._handle() as handle:
+            return _complete(handle, size, offset)
+
+    @contextmanager
+    def _handle(self) -> Iterator[Any]:
+        """A file that no other thread uses meanwhile: it has a position."""
+        with self._lock:
+            handle = self._idle.pop() if self._idle else None
+        handle = handle or self._open_another()
+        try:
+            yield handle
+        finally:
             with self._lock:
-                data = self.handle.read_at(size, offset)
-        if len(data) != size:
-            raise OSError(f"received {len(data):,} bytes of {size:,}")
-        return bytes(data)
+                self._idle.append(handle)
+
+    def close(self) -> None:
+        while self._idle:
+            self._idle.pop().close()
+
+
+def _complete(handle: Any, size: int, offset: int) -> bytearray:
+    """The bytes of a range. pyarrow does not notice a reply that breaks off in its head or is shorter than the range: it
+    leaves the rest of the memory as it was. So the last byte is set before, and must be another one afterwards; if it is the
+    same by chance, the range is read again with another byte."""
+    target = bytearray(size)
+    for mark in random.sample(range(256), 2):
+        target[-1] = mark
+        handle.seek(offset)
+        received = handle.readinto(target)
+        if received != size:
+            raise OSError(f"received {received:,} bytes of {size:,}")
+        if target[-1] != mark:
+            return target
+    raise OSError(f"received fewer than {size:,} bytes")
 
 
 @contextmanager
@@ -90,21 +126,48 @@ def opened(remote: RemoteObject, stopping: threading.Event | None = None) -> Ite
     """Open the object; an error if it is no longer the version in the catalog."""
     filesystem, path = _at(parse(remote.address))
 
-    def ask() -> tuple[Any, str]:
-        file = filesystem.open_input_file(path)
-        return file, _version(filesystem, path, file)
+    def ask() -> Any:
+        file, size, version = _asked(filesystem, path)
+        if (size, version) == (remote.size, remote.version):
+            return file
+        file.close()
+        _confirm(filesystem, path, (size, version))
+        raise changed(remote, size)
 
     try:
-        file, version = patiently(remote.address, ask, stopping)
+        first = patiently(remote.address, ask, stopping)
     except Absent:
         raise DataError(
             f"shard '{remote.address}' was removed while in use", "restore it, or start a new run"
         ) from None
-    with file:
-        reader = RemoteFile(remote.address, file, filesystem.type_name.startswith("py::"), stopping)
-        if (reader.size, version) != (remote.size, remote.version):
-            raise changed(remote, reader.size)
+    reader = RemoteFile(remote, ask, stopping)
+    reader._idle.append(first)
+    try:
         yield reader
+    finally:
+        reader.close()
+
+
+def _asked(filesystem: Any, path: str) -> tuple[Any, int, str]:
+    """The open file, its size and its version. OSError if the reply was not complete."""
+    file = filesystem.open_input_file(path)
+    try:
+        size, version = file.size(), _version(filesystem, path, file)
+    except BaseException:
+        file.close()
+        raise
+    if size == 0 and version != _EMPTY_MD5:  # as after a reply that broke off in its head
+        file.close()
+        raise OSError("a reply without a size")
+    return file, size, version
+
+
+def _confirm(filesystem: Any, path: str, facts: tuple[int, str]) -> None:
+    """Facts that contradict the catalog must be in two replies: one of them may have broken off in a number."""
+    file, size, version = _asked(filesystem, path)
+    file.close()
+    if (size, version) != facts:
+        raise OSError(_CONTRADICTION)
 
 
 def changed(remote: RemoteObject, size: int) -> DataError:
@@ -115,13 +178,16 @@ def changed(remote: RemoteObject, size: int) -> DataError:
     )
 
 
-def looked_up(address: str) -> RemoteObject:
-    """The present version of the object."""
+def looked_up(address: str, before: RemoteObject | None = None) -> RemoteObject:
+    """The present version of the object. `before`: the version in the catalog."""
     filesystem, path = _at(parse(address))
 
     def ask() -> RemoteObject:
-        with filesystem.open_input_file(path) as file:
-            return RemoteObject(address, file.size(), _version(filesystem, path, file))
+        file, size, version = _asked(filesystem, path)
+        file.close()
+        if before is not None and (size, version) != (before.size, before.version):
+            _confirm(filesystem, path, (size, version))
+        return RemoteObject(address, size, version)
 
     return patiently(address, ask)
 
@@ -130,6 +196,8 @@ def _version(filesystem: Any, path: str, file: Any) -> str:
     found = {_text(name).lower(): _text(value) for name, value in (file.metadata() or {}).items()}
     if found.get("etag"):
         return found["etag"].strip('"')
+    if filesystem.type_name == "s3":  # every S3 store gives one
+        raise OSError("a reply without an ETag")
     if filesystem.type_name.startswith("py::"):  # its files have no metadata
         entry = filesystem.handler.fs.info(path)
         for name in ("ETag", "etag", "md5", "mtime", "LastModified", "last_modified", "created"):
@@ -148,20 +216,40 @@ def _text(value: bytes | str) -> str:
 def is_object(address: Address) -> bool | None:
     """True: an object; False: a folder; None: neither."""
     filesystem, path = _at(address)
-    found = patiently(address, lambda: filesystem.get_file_info(path.rstrip("/"))).type.name
-    return {"File": True, "Directory": False}.get(found)
+    path = path.rstrip("/")
+    found = patiently(address, lambda: filesystem.get_file_info(path)).type.name
+    if found == "Directory":
+        return False
+    if found == "File":
+        if filesystem.type_name != "s3":
+            return True
+        with suppress(Absent):  # a reply that broke off in its head looks like an object
+            patiently(address, lambda: _asked(filesystem, path))[0].close()
+            return True
+    return False if _entries(address, filesystem, path, recursive=False) else None
 
 
 def keys_below(address: Address) -> list[str]:
     """The keys of all objects in the folder `address` and below."""
     filesystem, path = _at(address)
-    selector = import_module("pyarrow.fs").FileSelector(path.rstrip("/"), recursive=True, allow_not_found=True)
-    try:
-        entries = patiently(address, lambda: filesystem.get_file_info(selector))
-    except Absent:
-        return []
+    entries = _entries(address, filesystem, path.rstrip("/"), recursive=True)
     start = len(path) - len(address.key)  # paths begin with the bucket
     return [entry.path[start:] for entry in entries if entry.type.name == "File"]
+
+
+def _entries(address: Address, filesystem: Any, path: str, recursive: bool) -> list[Any]:
+    """pyarrow takes a page of a listing that breaks off in its head for an empty last page. So a listing that is empty, or has
+    several pages, is asked for twice; the longer reply counts."""
+    selector = import_module("pyarrow.fs").FileSelector(path, recursive=recursive, allow_not_found=True)
+
+    def ask() -> list[Any]:
+        try:
+            return list(patiently(address, lambda: filesystem.get_file_info(selector)))
+        except Absent:
+            return []
+
+    entries = ask()
+    return entries if 0 < len(entries) < _PAGE_ENTRIES else max(entries, ask(), key=len)
 
 
 # File systems of stores.

@@ -49,7 +49,7 @@ def _fetch_right(remote: RemoteObject, file: FileIO, parts: Executor, stopping: 
         file.seek(0)
         if is_md5 and _md5_of(file) == remote.version:
             return
-        now = looked_up(remote.address)
+        now = looked_up(remote.address, remote)
         if (now.size, now.version) != (remote.size, remote.version):
             raise changed(remote, now.size)
         if not is_md5:
@@ -76,7 +76,7 @@ def _fetch(source: RemoteFile, file: FileIO, parts: Executor, stopping: threadin
     def part(first: int) -> None:
         if stopping.is_set() or failed.is_set():
             raise GivenUp
-        data = memoryview(source.read(min(PART_BYTES, size - first), first))
+        data = memoryview(source.read_part(min(PART_BYTES, size - first), first))
         while data:
             written = os.pwrite(fd, data, first)
             data, first = data[written:], first + written

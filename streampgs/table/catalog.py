@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from streampgs.table.layout import DENSE, SPARSE, Columns, Layout, find_layout, 
 from streampgs.table.locate import Located, locate
 from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
+_SHARDS_AT_ONCE = 256
 _READERS = 4  # threads; for the latency of disks: on files in memory more of them only contend for the interpreter
 
 
@@ -245,12 +246,13 @@ class Catalog:
         return Catalog([placed(shard) for shard in self.shards])
 
     def to_table(self) -> pa.Table:
+        layouts = {layout: json.dumps(encode(layout)) for layout in {s.layout for s in self.shards}}
         records: list[dict[str, Any]] = [
             {
                 "path": _recorded(s.path),
                 "format": s.format,
                 **asdict(s.fingerprint),
-                "layout": json.dumps(encode(s.layout)),
+                "layout": layouts[s.layout],
                 "decoded": s.decoded,
                 "cached": s.cached,
                 "group_rows": list(s.group_rows),
@@ -264,22 +266,24 @@ class Catalog:
 
     @staticmethod
     def from_table(table: pa.Table) -> Catalog:
+        layout_of = lru_cache(maxsize=64)(lambda text: decode(Layout, json.loads(text)))
+
         def shard(record: dict[str, Any]) -> Shard:
             path, size, version = record["path"], record["size"], record["version"]
             return Shard(
                 RemoteObject(path, size, version) if is_address(path) else _recorded_path(path),
                 record["format"],
                 Fingerprint(size, record["modified_ns"], record["footer_digest"], version),
-                decode(Layout, json.loads(record["layout"])),
+                layout_of(record["layout"]),
                 record["decoded"],
                 record["cached"],
-                tuple(record["group_rows"]),
-                tuple(record["group_entries"]),
+                _alike(record["group_rows"]),
+                _alike(record["group_entries"]),
                 record["content"],
-                tuple(record["file_rows"]),
+                _alike(record["file_rows"]),
             )
 
-        return Catalog([shard(record) for record in table.to_pylist()])
+        return Catalog([shard(record) for batch in table.to_batches(_SHARDS_AT_ONCE) for record in batch.to_pylist()])
 
 
 def _recorded(path: ShardPath) -> str:
@@ -315,6 +319,18 @@ _SCHEMA = pa.schema(
 )
 
 
+@lru_cache(maxsize=64)
+def _shared(layout: Layout) -> Layout:
+    """One object for all shards of one layout."""
+    return layout
+
+
+def _alike(numbers: Iterable[int]) -> tuple[int, ...]:
+    """With one object for equal numbers: most groups of a shard have as many rows."""
+    known: dict[int, int] = {}
+    return tuple(known.setdefault(number, number) for number in numbers)
+
+
 def _joined(parts: Iterable[tuple[int, ...]], dtype: Any) -> NDArray[Any]:
     arrays = [np.asarray(part, dtype) for part in parts]
     return np.concatenate(arrays) if arrays else np.empty(0, dtype)
@@ -337,7 +353,7 @@ class Surveyed:
 
     def laid_out(self, columns: Columns) -> Shard:
         """The shard with the layout of columns that are to be encoded; nothing is read again."""
-        layout = find_layout(self.schema, columns, str(self.shard.path), self.log)
+        layout = _shared(find_layout(self.schema, columns, str(self.shard.path), self.log))
         entries = _encoded_entries(self.shard.group_rows, columns)
         return replace(self.shard, layout=layout, decoded=True, group_entries=entries)
 
@@ -346,9 +362,7 @@ def survey(paths: Sequence[ShardPath], columns: Columns | None, logs: Mapping[Sh
     """The shards at these paths, by their footers, read in parallel; `columns`: None if `laid_out` is to follow."""
     remote = any(isinstance(path, RemoteObject) for path in paths)
     with ThreadPoolExecutor(ASKERS if remote else _READERS, "streampgs-footers") as pool:
-        found = list(pool.map(lambda path: surveyed(path, columns, logs.get(path)), paths))
-    alike: dict[pa.Schema, pa.Schema] = {}  # a thousand shards of one schema hold it once
-    return [replace(one, schema=alike.setdefault(one.schema, one.schema)) for one in found]
+        return list(pool.map(lambda path: surveyed(path, columns, logs.get(path)), paths))
 
 
 def surveyed(path: ShardPath, columns: Columns | None, log: LogSchema | None = None) -> Surveyed:
@@ -359,8 +373,8 @@ def surveyed(path: ShardPath, columns: Columns | None, log: LogSchema | None = N
             if columns is None:
                 layout = Layout(SPARSE, tuple(file.schema.names[:1]))
             else:
-                layout = find_layout(file.schema, columns, str(path), log)
-            rows = file.group_rows(layout.columns)
+                layout = _shared(find_layout(file.schema, columns, str(path), log))
+            rows = _alike(file.group_rows(layout.columns))
             if columns is None or columns.encoding is not None:
                 entries, decoded = _encoded_entries(rows, columns), True
             else:
@@ -368,7 +382,7 @@ def surveyed(path: ShardPath, columns: Columns | None, log: LogSchema | None = N
                 decoded = bool(columns.expressions) or file.must_decode()
             content = content_digest(path) if isinstance(path, Path) else ""
             shard = Shard(path, file.format.name, file.fingerprint, layout, decoded, False, rows, entries, content)
-            return Surveyed(shard, file.schema.remove_metadata(), log)
+            return Surveyed(shard, file.schema, log)
     except OSError as error:
         raise unreadable(path, error) from error
 
@@ -377,7 +391,7 @@ def _encoded_entries(rows: Iterable[int], columns: Columns | None) -> tuple[int,
     """Estimates of the entries that groups of so many rows will have."""
     encoding = None if columns is None else columns.encoding
     each = encoding.entries_per_row if isinstance(encoding, Encoding) else 1.0
-    return tuple(math.ceil(count * each) for count in rows)
+    return _alike(math.ceil(count * each) for count in rows)
 
 
 def located_shards(sources: Sequence[str]) -> Located:

@@ -142,3 +142,19 @@ def end_of_struct(data: bytes) -> int:
     reader = Reader(data)
     reader.struct()
     return reader.place
+
+
+def test_only_the_size_statistics_of_columns_are_hidden() -> None:
+    """They become a field of a number that does not exist; all other fields are as before."""
+    data = footer()
+    for _, (start, stop) in plain_footer.row_groups(data):
+        group, changed = Reader(data[start:stop]).struct(), array(data[start:stop])
+        assert footer_loop.hide_size_statistics(changed) == 0
+        found = Reader(changed.tobytes()).struct()
+        for (chunk, _, _), (before, _, _) in zip(found[1][1], group[1][1], strict=True):
+            fields, fields_before = (one[3][1] for one in (chunk, before))
+            assert 16 in fields_before
+            assert {number: field[1] for number, field in fields.items() if number != 18} == {
+                number: field[1] for number, field in fields_before.items() if number != 16
+            }
+        assert footer_loop.hide_size_statistics(changed[:-1]) == footer_loop.SHORT

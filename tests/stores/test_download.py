@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain, repeat
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,7 @@ def test_an_object_that_was_replaced_during_the_download_is_refused(
 ) -> None:
     store.put("ranges/replaced", CONTENT)
     remote = RemoteObject(f"s3://{BUCKET}/ranges/replaced", len(CONTENT), version, tmp_path / "copies")
-    versions = iter([version, "another"])
+    versions = chain([version], repeat("another"))
     monkeypatch.setattr(access, "_version", lambda *_: next(versions))
     with pytest.raises(DataError, match="was replaced while in use"):
         fetched(remote)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampgs.errors import DataError
+from streampgs.errors import DataError, Unreadable
 from streampgs.formats.arrow_metadata import read_batch_metadata, read_footer
 from streampgs.formats.format import Damaged, Fingerprint, OpenShard
 from streampgs.formats.registry import open_shard
@@ -58,7 +58,7 @@ def read_all_there_is(path: Path) -> int:
             if shard.decoded:
                 try:
                     rows += sum(part.num_rows for part in file.decode(number, 2, shard.layout.columns))
-                except DataError:
+                except (DataError, Unreadable):
                     continue
             else:
                 read_group(file, number, shard.layout.columns, count, size)
@@ -103,7 +103,7 @@ def refusals(path: Path, versions: Iterator[bytes]) -> int:
         path.write_bytes(data)
         try:
             read_all_there_is(path)
-        except DataError as error:
+        except (DataError, Unreadable) as error:
             assert str(path) in error.found
             refused += 1
     return refused
