@@ -23,9 +23,12 @@ def _damage_named(source: Source) -> Iterator[None]:
     try:
         with naming_faults(source.path):
             yield
-    except MemoryError:
-        raise
-    except (pa.ArrowException, UnicodeDecodeError, OSError) as error:
+    except MemoryError as error:
+        raise DataError(
+            f"'{source.path}' has a part that does not fit into memory: {error}",
+            "write it with smaller record batches or row groups; if it is damaged, fetch it again",
+        ) from error
+    except (pa.ArrowException, ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno:  # the file was removed
             raise
         raise DataError(f"'{source.path}' is damaged: {error}", "fetch or write it again") from error
@@ -59,5 +62,6 @@ def read_arrow(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
         file.seek(0)
         reader = pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
         for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
+            batch.validate(full=True)  # lengths and offsets of a damaged file lead anywhere
             yield from plain_slices(batch)
             source.place = file.tell()
