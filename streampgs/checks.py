@@ -21,7 +21,10 @@ import numpy as np
 from streampgs.errors import RunError, StreampgsError, Unreadable
 
 _LARGEST = 1 << 62
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+# Possessive, and without need of the closing quote: otherwise each letter would take a hundred bytes, and a text full of
+# opening quotes the square of its length.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_PART_BYTES = 1 << 24
 
 T = TypeVar("T")
 Count = Annotated[int, msgspec.Meta(ge=0)]
@@ -85,10 +88,15 @@ def depth_of_json(text: bytes) -> int:
 
 def most_brackets(text: bytes) -> int:
     """At least the depth of the JSON: brackets in strings count, too."""
-    letters = np.frombuffer(text, np.uint8) | 32  # brackets and braces differ in this bit
-    steps = (letters == ord("{")).astype(np.int8) - (letters == ord("}"))
-    depths = np.cumsum(steps[steps != 0], dtype=np.int64)
-    return int(depths.max(initial=0) - depths.min(initial=0))
+    depth = highest = lowest = 0
+    for at in range(0, len(text), _PART_BYTES):
+        part = np.frombuffer(text, np.uint8, min(_PART_BYTES, len(text) - at), at)
+        letters = part | 32  # brackets and braces differ in this bit
+        steps = (letters == ord("{")).astype(np.int8) - (letters == ord("}"))
+        depths = depth + np.cumsum(steps[steps != 0], dtype=np.int64)
+        highest, lowest = max(highest, depths.max(initial=depth)), min(lowest, depths.min(initial=depth))
+        depth = depths[-1] if len(depths) else depth
+    return int(highest - lowest)
 
 
 def require(holds: bool, what: str) -> None:

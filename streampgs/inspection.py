@@ -16,7 +16,7 @@ from streampgs.data.sampling import sampled_labels
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError
-from streampgs.formats.allowance import decoding_within
+from streampgs.formats.allowance import decoding_within, in_opening
 from streampgs.formats.registry import schema_of
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES
@@ -155,7 +155,7 @@ def inspect_data(
     sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, resources: Resources
 ) -> dict[str, Any]:
     """The catalog, the columns, the windows that training would use, and whether the windows can mix the shards."""
-    with decoding_within(resources.budget):
+    with decoding_within(in_opening(resources.budget)):
         return _inspected(sources, options, encoding_options, resources)
 
 

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 from msgspec import Meta
 
+from streampgs import checks
 from streampgs.checks import MAY_BE_INFINITE, Count, decode, encode
+from streampgs.run.memory import peak_rss_bytes
 
 
 @dataclass(frozen=True)
@@ -84,3 +86,16 @@ def test_records_without_required_fields_are_refused(record: Any):
 def test_values_that_could_not_be_read_back_are_not_written(value: Outer):
     with pytest.raises(ValueError, match="Outer"):
         encode(value)
+
+
+def test_the_depth_of_json_is_found_in_bounded_memory_and_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert checks.depth_of_json(b'{"a": ["[[[[", {"b": "\\"[["}]}') == 3
+    assert checks.depth_of_json(b'["' + b'\\"a' * 100_000) == 1
+    assert checks.depth_of_json(b'"a\\' * 100_000) == 0
+    before = peak_rss_bytes()
+    assert checks.depth_of_json(b'["' + b"a" * (20 << 20) + b'"]') == 1
+    assert peak_rss_bytes() - before < 300 * 10**6
+    text = b"[[" * 9 + b"]" * 4 + b"{" * 30
+    assert checks.most_brackets(text) == 44
+    monkeypatch.setattr(checks, "_PART_BYTES", 7)
+    assert checks.most_brackets(text) == 44

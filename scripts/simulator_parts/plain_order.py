@@ -66,6 +66,11 @@ class PlainOrder:
                     f"which allows {due[row]}"
                 )
 
+    def end(self, cursor: Cursor) -> None:
+        """The history ends here."""
+        if self.by_epochs and (cursor.epoch, cursor.part) > self._now:
+            self._finish((cursor.epoch, cursor.part))
+
     def check_state(self, visits: Sequence[int], epochs: int) -> None:
         """The state counts the same visits; a row has so many places in it."""
         counted = Counter({divmod(place, epochs): count for place, count in enumerate(visits) if count})

@@ -250,7 +250,7 @@ class ShortHistory:
         cadence = random.choice((0.0, 0.1, 0.4))
         while training.worker.cursor.epoch < until:
             training.train(stretch)
-            if random.random() < 0.1:
+            if random.random() < 0.15:
                 self._change(training, until)
             if random.random() < cadence:
                 self._save(saver, training)
@@ -320,6 +320,7 @@ class ShortHistory:
                 order.placed(before, twin.worker.cursor, self.row_starts, event.known, event.begins_again)
             while twin.rows < training.rows:
                 twin.train(training.rows - twin.rows)
+            order.end(twin.worker.cursor)
             found = RunFolder(RUN).newest_checkpoint()
             assert found is not None
             order.check_state(found.sections["learner"].arrays["visits"][:, 0].tolist(), _EPOCHS)

@@ -97,6 +97,9 @@ class _Twin:
         self._order.placed(cursor, refreshed.table.cursor, row_starts, catalog.groups, begins_again)
 
     def check_visits(self, checkpoint: Checkpoint) -> None:
+        worker = self._trainer.worker
+        assert worker is not None
+        self._order.end(worker.cursor)
         visits = checkpoint.sections["lanes"].arrays["0.visits"][:, 0]
         self._order.check_state(visits.tolist(), MOST_EPOCHS)
 

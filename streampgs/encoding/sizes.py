@@ -56,7 +56,7 @@ def _taken(sizes: Ints, places: pa.Array) -> Ints:
 
 
 def _of_lists(array: pa.Array) -> Ints:
-    """Whatever the layout of the lists. The lists of a view may overlap."""
+    """Of any layout of lists. The lists of a view may overlap."""
     if pa.types.is_map(array.type):
         starts, lengths, values = _places_of_map(pa.concat_arrays([array]))
         return _sums(row_bytes(values), starts, lengths)

@@ -37,6 +37,11 @@ def allowance() -> int:
         return max(_given, default=_WITHOUT_BUDGET)
 
 
+def in_opening(memory: int) -> int:
+    """The allowance while a table is opened: with more there is no memory for windows."""
+    return max(_LEAST, memory // 2)
+
+
 def in_training(memory: int, decoder_bytes: int) -> int:
     """The allowance of a run. `decoder_bytes`: what the forecast includes for a decoder."""
     return max(_LEAST, memory // _SHARE, int(_SPARE * decoder_bytes))

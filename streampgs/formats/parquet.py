@@ -130,7 +130,7 @@ class ParquetShard(OpenShard):
     def decoding_bytes(self, group: int, slice_rows: int, columns: Sequence[str]) -> int:
         try:
             return self._work(self._metadata(group), slice_rows, columns).total
-        except (pa.ArrowException, UnicodeDecodeError, OSError):  # the decoder says what is wrong
+        except (pa.ArrowException, UnicodeDecodeError, OSError):  # the decoder raises its own error
             return 0
 
     def _work(self, metadata: Any, slice_rows: int, columns: Sequence[str]) -> GroupWork:

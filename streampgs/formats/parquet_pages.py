@@ -150,7 +150,7 @@ def _longest_value(read: Read, compression: str, start: int, page: _Page) -> int
             return page.uncompressed
         try:
             data = pa.Codec(_CODECS[compression]).decompress(data, page.uncompressed, asbytes=True)
-        except (pa.ArrowException, OSError):  # the decoder says what is wrong
+        except (pa.ArrowException, OSError):  # the decoder raises its own error
             return 0
     longest = place = 0
     lengths = np.frombuffer(data, np.uint8)

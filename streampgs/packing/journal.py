@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections import Counter
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -123,7 +124,8 @@ class Journal:
         self.replaced = []
         remove_leftovers(out, ".part-*.writing")
         for folder in (SPILL, *(() if self.runs else (RUNS,))):
-            shutil.rmtree(out / folder, ignore_errors=True)
+            with suppress(OSError):  # rmtree ignores errors, except those of closing a folder
+                shutil.rmtree(out / folder, ignore_errors=True)
 
     def foreign_shards(self, out: Path) -> list[str]:
         """Files in the folder that would be read as shards, but are not of this pack."""

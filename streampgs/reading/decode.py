@@ -33,7 +33,7 @@ _BATCH_BYTES = 1 << 20
 DECODER_NAME = "streampgs-decoder"
 # With hundreds of columns there are many calls.
 _ENCODED_BATCH_BYTES = 1 << 25
-_LARGEST_SLICE, _SMALLEST_SLICE, _COLUMN_BYTES = 1 << 24, 1 << 22, 1 << 16
+_LARGEST_SLICE, _SMALLEST_SLICE, _COLUMN_BYTES = 1 << 24, 1 << 21, 1 << 16
 _LONG_ROW = 1 << 16
 _READ_AGAIN_ROWS = 1 << 12
 _MOST_ENCODED_ROWS = 1 << 14

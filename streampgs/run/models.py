@@ -149,10 +149,11 @@ class Models:
         known = [gap for gap in gaps if gap is not None]
         return sum(known) / len(known) if known else None
 
-    @property
-    def weightless(self) -> bool:
-        """Whether there were steps, but only on rows of weight 0."""
-        return self.form.options.weight is not None and bool(self.lanes.steps) and self.progressive()[0] is None
+    def remarks(self) -> list[str]:
+        weight = self.form.options.weight
+        if weight is None or not self.lanes.steps or self.progressive()[0] is not None:
+            return []
+        return [f"all rows have weight 0 in column '{weight}': the model has learned nothing"]
 
     def progressive(self) -> Judged:
         """Loss and accuracy over the leader's steps, each row before it was trained on; the mean over targets. With more

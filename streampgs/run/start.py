@@ -13,7 +13,7 @@ from streampgs.checks import understanding
 from streampgs.data.budget import memory_needed, stream_memory_needed, stream_sizes
 from streampgs.data.refresh import Refreshed, Refresher, Table
 from streampgs.errors import BadRow, DataError, OptionError, StreampgsError
-from streampgs.formats.allowance import decoding_within, in_training
+from streampgs.formats.allowance import decoding_within, in_opening, in_training
 from streampgs.learn.learner import learner_named
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, StreamOptions
 from streampgs.printable import LONGEST_LINE
@@ -68,7 +68,7 @@ def train(
     elif stream_options is not None:
         raise OptionError("--replay without a stream", "it is for rows on standard input: streampgs train - --run RUN")
     else:
-        with decoding_within(resources.budget):
+        with decoding_within(in_opening(resources.budget)):
             opened = open_shards(run, sources, options, resources, encoding_options, growth, session, stop)
     stop.opening = False
     _refuse_unreachable_targets((opened_stream if on_stream else opened).options, limits)  # the loss is known now
@@ -139,7 +139,7 @@ def resume(
                 resources = with_default_memory(resources, session.note, needed)
                 shards = resume_on_shards(folder, record, checkpoint, resources, session)
                 facts = shards.facts()
-                with decoding_within(resources.budget):
+                with decoding_within(in_opening(resources.budget)):
                     refreshed = refresher.after_pause(shards.table, stop)
                 stop.opening = False
                 data = shards.refreshed(folder, refreshed)

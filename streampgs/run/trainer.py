@@ -138,13 +138,10 @@ class Trainer:
         clipped_before = set(worker.clipped)
         stopped_by = self._run(loop, worker, min(epochs, default=None))
         clipped = {column: count for column, count in worker.clipped.items() if column not in clipped_before}
-        for remark in self.data.remarks(worker.source):
+        for remark in (*self.data.remarks(worker.source), *self.models.remarks()):
             self.observer.note(remark)
         for note in clipped_notes(clipped, worker.clipped_examples):
             self.observer.note(note)
-        if self.models.weightless:
-            weight = self.data.record.options.weight
-            self.observer.note(f"all rows have weight 0 in column '{weight}': the model has learned nothing")
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:

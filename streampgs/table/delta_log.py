@@ -80,7 +80,9 @@ def _check_json(path: Path) -> None:
         return  # a log is cleaned up while it is read
     if _values(data) > _MOST_VALUES:
         raise _odd(path, f"has more than {_MOST_VALUES:,} values")
-    if most_brackets(data) > _DEEPEST and any(depth_of_json(line) > _DEEPEST for line in data.splitlines()):
+    if (
+        most_brackets(data) > _DEEPEST and depth_of_json(data) > _DEEPEST
+    ):  # all lines at once: a string may hold a break
         raise _odd(path, f"has JSON of more than {_DEEPEST} levels")
 
 

@@ -17,8 +17,8 @@ import pytest
 from tests.end_to_end.conftest import streampgs
 
 ROOT = Path(__file__).parents[2]
-TABLES = 33
-"""Three of each shape."""
+TABLES = 22
+"""Two of each shape."""
 
 
 def test_the_peak_is_within_the_forecast_for_tables_of_all_shapes() -> None:

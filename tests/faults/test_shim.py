@@ -123,9 +123,11 @@ def test_a_sample_has_each_kind_of_fault_for_each_kind_of_file() -> None:
 
 def test_commands_keep_the_law_under_any_fault() -> None:
     """The short form of scripts/faults.py."""
-    points: dict[str, int | list[Point]] = {"train-dense": 60, "train-encoded": 60}
+    points: dict[str, int | list[Point]] = {
+        "train-encoded": 30, "growth-encoded": 30, "pack-csv": 50, "pack-shuffle": 40, "predict-csv": 30, "evaluate": 30,
+    }  # fmt: skip
     with faults.scratch() as folder:
         tried = list(faults.try_commands(points, folder, seed=7, workers=1))
-    assert not [failure for failure in faults.failures(tried) if failure.startswith(("LOST", "WRONG", "CRASH"))]
+    assert list(faults.failures(tried)) == []
     assert all(each.count(REFUSED) and each.count(KILLED) for each in tried)
     assert "| all |" in faults.table(tried)

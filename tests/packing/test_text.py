@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bz2
 import gzip
+import os
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streampgs.errors import DataError, OptionError
+from streampgs.errors import DataError, OptionError, Unreadable
+from streampgs.packing.options import PackOptions
 from streampgs.packing.packer import pack
+from streampgs.packing.source import Source, opened
 from tests.packing.conftest import shards_of, table_of
 
 NUMBERS = np.random.default_rng(5)
@@ -327,3 +330,14 @@ def test_all_spellings_of_numbers_are_read(tmp_path, text):
     pack(tmp_path / "a.svm", tmp_path / "out")
     row = table_of(tmp_path / "out").to_pylist()[0]
     assert np.array_equal([row["label"], row["values"][0]], [float(text)] * 2, equal_nan=True)
+
+
+def test_a_text_that_ends_before_its_size_is_an_error(tmp_path):
+    """Else rows would be missing without a word."""
+    path = tmp_path / "rows.csv"
+    path.write_text("1,2\n" * 100)
+    with opened(Source(path, PackOptions())) as stream:
+        os.truncate(path, 200)
+        assert len(stream.read(300)) == 200
+        with pytest.raises(Unreadable, match=r"rows\.csv' cannot be read"):
+            stream.read(300)

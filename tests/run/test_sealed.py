@@ -9,13 +9,14 @@ import tokenize
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
 import pytest
 
 import streampgs
-from streampgs.errors import RunError
+from streampgs.errors import RunError, Unreadable
 from streampgs.run.seal import FORMAT, SealBroken, read_sealed, write_sealed
 
 SCHEMA = pa.schema({"x": pa.float64(), "name": pa.string()})
@@ -252,3 +253,18 @@ def test_no_source_uses_pickle():
         tokens = tokenize.tokenize(io.BytesIO(source.read_bytes()).readline)
         names = {token.string for token in tokens if token.type == tokenize.NAME}
         assert not names & forbidden, source
+
+
+def test_a_file_that_ends_before_its_size_is_not_called_damaged(tmp_path, monkeypatch):
+    """It is shortened in this moment, or the system failed: an older checkpoint must not be used in its place."""
+    path = tmp_path / "run.arrows"
+    write_sealed(path, iter(()), pa.schema({}), {"answer": 42})
+    fstat = os.fstat
+
+    def larger(fd: int) -> SimpleNamespace:
+        real = fstat(fd)
+        return SimpleNamespace(st_size=real.st_size + 1, st_mode=real.st_mode)
+
+    monkeypatch.setattr(os, "fstat", larger)
+    with pytest.raises(Unreadable, match=r"run\.arrows' cannot be read"):
+        read_sealed(path)

@@ -259,6 +259,7 @@ ODD_LOGS: dict[str, tuple[Callable[[Path], object], str]] = {
     "huge": (lambda log: os.truncate(log, 1 << 40), "has 1,099,511,627,776 bytes"),
     "many values": (lambda log: log.write_text("[" + "0," * (33 << 20) + "0]"), "has more than 33,554,432 values"),
     "deep lists": (lambda log: log.write_text('{"add":' + "[" * 200_000 + "]" * 200_000 + "}"), "more than 100 levels"),
+    "deep after a break": (lambda log: log.write_text('{"a\n":' + "[" * 200_000), "more than 100 levels"),
     "deep objects": (lambda log: log.write_text('{"a":' * 200_000 + "1" + "}" * 200_000), "more than 100 levels"),
 }
 
