@@ -200,7 +200,10 @@ def _quiet(events: list[dict[str, Any]], writer: FolderWriter | BucketWriter, fo
     bring([path.name for path in writer.folder.iterdir() if _plain(path.name) not in late])
     go: Callable[..., Any] = lambda **more: streampgs.train(data, run=run, **_COUNTING, **_SMALL, **more)  # noqa: E731
     for event in arrivals:
-        report = go(epochs=_EPOCHS, rows=event["rows"])
+        stop = StopRequest()
+        if not event["rows"]:  # it was killed before its first checkpoint
+            stop.ask("SIGTERM")
+        report = go(epochs=_EPOCHS, rows=event["rows"] or None, stop=stop)
         if report.rows != event["rows"]:
             raise RuntimeError(f"the quiet run is at row {report.rows} instead of {event['rows']}")
         bring(event["added_names"])
