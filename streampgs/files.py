@@ -134,7 +134,8 @@ def native_path(path: Path | os.PathLike[str], flags: int = os.O_RDONLY) -> Iter
     try:
         yield path_of(fd)
     finally:
-        os.close(fd)
+        with suppress(OSError):  # it has been read all the same
+            os.close(fd)
 
 
 def path_of(fd: int) -> str:

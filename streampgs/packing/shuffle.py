@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from streampgs.checks import Count
 from streampgs.errors import DataError
 from streampgs.faults import naming_faults
-from streampgs.files import OWN, explaining, native_path, new_file, sync_folder
+from streampgs.files import OWN, closed_after_reading, explaining, native_path, new_file, sync_folder
 from streampgs.kernels.randomness import key_of, random_words
 from streampgs.reading.array_slices import rows_a_slice
 
@@ -117,7 +117,7 @@ def merged(paths: list[Path], total_bytes: int, share: int) -> Iterator[pa.Recor
 def _interval(paths: list[Path], number: int, low: int, high: int) -> pa.RecordBatch:
     parts = []
     for path in paths:
-        with naming_faults(path), native_path(path, OWN) as name, pa.OSFile(name) as file:
+        with naming_faults(path), native_path(path, OWN) as name, closed_after_reading(pa.OSFile(name)) as file:
             batch = pa.ipc.open_file(file).get_batch(number)
         keys = batch.column(0).to_numpy()
         start = int(np.searchsorted(keys, np.uint64(low)))

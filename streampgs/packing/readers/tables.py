@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from streampgs.errors import DataError
 from streampgs.faults import naming_faults
-from streampgs.files import native_path
+from streampgs.files import closed_after_reading, native_path
 from streampgs.packing.schemas import plain_batch, plain_schema
 from streampgs.packing.source import Shape, Source
 from streampgs.reading.array_slices import rows_a_slice, sliced
@@ -46,7 +46,7 @@ def read_parquet(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
     with (
         _damage_named(source),
         native_path(source.path) as path,
-        pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False) as file,
+        closed_after_reading(pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False)) as file,
     ):
         for group in range(file.metadata.num_row_groups):
             facts = file.metadata.row_group(group)
@@ -57,7 +57,7 @@ def read_parquet(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
 
 
 def read_arrow(source: Source, shape: Shape) -> Iterator[pa.RecordBatch]:
-    with _damage_named(source), native_path(source.path) as path, pa.OSFile(path) as file:
+    with _damage_named(source), native_path(source.path) as path, closed_after_reading(pa.OSFile(path)) as file:
         is_file = file.read(len(_ARROW_FILE_MAGIC)) == _ARROW_FILE_MAGIC
         file.seek(0)
         reader = pa.ipc.open_file(file) if is_file else pa.ipc.open_stream(file)
