@@ -165,7 +165,7 @@ def stop_on_signals(stop: StopRequest) -> None:
         name = signal.Signals(number).name
         if stop.opening:
             say_note(f"stopped by {name} while the data was opened: nothing was trained")
-            raise SystemExit(EXIT_CODES[name])
+            os._exit(EXIT_CODES[name])  # an exception might come up in the middle of compiled code, which changes it
         stop.ask(name)
 
     for number in _ending():

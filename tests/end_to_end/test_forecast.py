@@ -70,7 +70,7 @@ def test_a_signal_while_data_is_opened_ends_the_process_at_once(tmp_path: Path) 
         "--run",
         str(tmp_path / "run"),
     ]
-    grams = ["--text", "t", "--char-ngrams", "1-12", "--epochs", "1", "--memory", "160MB"]
+    grams = ["--text", "t", "--char-ngrams", "1-12", "--epochs", "1", "--memory", "400MB"]
     process = subprocess.Popen([*command, *grams], stderr=subprocess.PIPE, text=True)
     try:
         time.sleep(5.0)
@@ -78,5 +78,5 @@ def test_a_signal_while_data_is_opened_ends_the_process_at_once(tmp_path: Path) 
         _, told = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 143
+    assert process.returncode == 143, told
     assert not (tmp_path / "run").exists() or "continue with" in told

@@ -244,7 +244,7 @@ def test_a_matrix_with_nulls_as_nan(trained: Model) -> None:
     ("table", "named"),
     [
         ({"age": [1.0, 2.0], "city": ["a", "b"]}, r"age \(number\), city \(string\)"),
-        ({"day": pa.array([1, 2], pa.timestamp("s")), "x": [1, 2]}, r"day \(time\), x \(number\)"),
+        ({"day": pa.array([1, 2], pa.timestamp("s")), "x": [1, 2]}, r"day \(time without a time zone\), x \(number\)"),
         ({"v": pa.array([[1.0, 2.0], [3.0, 4.0]]), "x": [1, 2]}, r"x \(number\), v \(list of numbers\)"),
         ({"x": [1, 2], "y": [1, 2], "z": [1, 2]}, r"x \(number\).*"),
     ],

@@ -148,7 +148,7 @@ def test_no_download_is_left_waiting_after_close(tmp_path, monkeypatch):
     class Source:
         size = 64 * PART_BYTES
 
-        def read(self, size: int, offset: int) -> bytes:
+        def read_part(self, size: int, offset: int) -> bytes:
             asked.set()
             answered.wait(30)
             return bytes(size)
