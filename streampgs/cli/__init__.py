@@ -28,7 +28,7 @@ def main() -> None:
 
 
 def _return_large_memory() -> None:
-    """Let malloc return large blocks to the system when they are freed. By itself it keeps blocks of up to 32 MB for each
+    """Let malloc return large blocks to the system when they are freed. Otherwise it keeps blocks of up to 32 MB for each
     thread: a gigabyte, while batches of long texts are decoded."""
     with suppress(OSError, AttributeError):  # another C library
         library = ctypes.CDLL(None)
