@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.errors import DataError, StreampgsError, Unfinished, Unreadable
+from streampgs.errors import DataError, RunError, StreampgsError, Unfinished, Unreadable
 from streampgs.expressions.bounds import Bounds
 from streampgs.stores.access import RemoteObject
 
@@ -214,7 +214,10 @@ class OpenShard(ABC):
 
     def slices(self, group: int, columns: Sequence[str]) -> Slices:
         """The rows of a group in place; only for formats and files that need no decoding."""
-        raise TypeError(f"a {self.format.group_name} has no rows that can be read in place")
+        raise RunError(
+            f"the run's catalog says that the rows of shard '{self.file.path}' are read in place, but they must be decoded",
+            "the catalog is not of this run or was changed: restore it from a copy, or start a new run",
+        )
 
     def check_columns(self, columns: Sequence[str]) -> None:
         names = set(self.schema.names)

@@ -16,7 +16,7 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from scripts.torture_parts.forks import in_child
-from streampgs.errors import DataError, Unreadable
+from streampgs.errors import DataError, RunError, Unreadable
 from streampgs.formats import parquet_footer
 from streampgs.formats.format import Damaged
 from streampgs.formats.local import LocalFile
@@ -148,3 +148,11 @@ def test_a_damaged_footer_does_not_end_the_process(tmp_path: Path) -> None:
     ended = in_child(work, seconds=120.0)
     assert ended.finished, ended.result
     assert ended.result > 500
+
+
+def test_a_catalog_that_has_rows_of_parquet_read_in_place_is_refused(tmp_path: Path) -> None:
+    with (
+        open_shard(shard(tmp_path / "a.parquet")) as file,
+        pytest.raises(RunError, match="must be decoded\n  → the catalog"),
+    ):
+        file.slices(0, ["label"])
