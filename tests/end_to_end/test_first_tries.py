@@ -82,6 +82,7 @@ def test_a_misspelt_ignore_and_a_matrix_without_labels_are_refused(prices, tmp_p
         streampgs.train(np.ones((5, 2)), run=tmp_path / "b")
 
 
+@pytest.mark.slow
 def test_rows_much_longer_than_the_sample_are_encoded_in_parts_or_refused(tmp_path, monkeypatch):
     """A batch of long texts is encoded in parts with the same bits; a window far beyond the forecast is refused."""
     texts = ["a b"] * 3000 + [" ".join(f"w{i}" for i in range(200))] * 1000

@@ -21,6 +21,7 @@ TABLES = 11
 """One of each shape."""
 
 
+@pytest.mark.slow
 def test_the_peak_is_within_the_forecast_for_tables_of_all_shapes() -> None:
     command = [sys.executable, str(ROOT / "scripts" / "forecasts.py"), "--tables", str(TABLES), "--seed", "3", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

@@ -165,6 +165,7 @@ def test_predictions_have_the_type_of_the_labels(name: str, tmp_path: Path) -> N
     assert model.predict(frame).tolist() == found.to_pylist()
 
 
+@pytest.mark.slow
 def test_predictions_of_several_labels_have_the_type_of_each(tmp_path: Path) -> None:
     frame = people(800)
     frame["old"] = np.where(frame["age"] > 50, "old", "young")
