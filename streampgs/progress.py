@@ -97,7 +97,7 @@ class LiveLine:
 
 
 def show_line(text: str) -> None:
-    """A line that cannot be written is lost: training goes on."""
+    """A line that cannot be written is lost; training continues."""
     if sys.stderr is not None:  # as print() would write to standard output
         with suppress(OSError, ValueError):
             print(printable(text), file=sys.stderr, flush=True)

@@ -109,7 +109,7 @@ def _with_nan(child: pa.Array) -> NDArray[Any]:
 
 
 def _blocks(matrices: Sequence[NDArray[Any]]) -> Iterator[NDArray[np.float64]]:
-    """Adjacent positions of all rows; what is not finite is NaN."""
+    """Adjacent positions of all rows; values that are not finite are NaN."""
     rows, width = sum(map(len, matrices)), matrices[0].shape[1]
     each = max(1, _BLOCK_VALUES // max(1, rows))
     for first in range(0, width, each):
