@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
+from scripts.simulator_parts.learner import NoOptions
 from streampgs.run.saved import saved_run
 from streampgs.solvers import SOLVERS, Solver
-from tests.conformance.visiting import NoOptions
 
 ROWS = 5000
 

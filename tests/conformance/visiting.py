@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scripts.simulator_parts.learner import NoOptions, OneCandidate
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner
-from streampgs.learn.lines import Lines, Scale
+from streampgs.learn.lines import Lines
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import Vector
-from streampgs.options import ModelOptions
 
 MOST_ROWS = 10_000
-
-
-@dataclass(frozen=True)
-class NoOptions:
-    varies: ClassVar[tuple[str, ...]] = ()
-    shared: ClassVar[tuple[str, ...]] = ()
-
-
-class OneCandidate(Candidates):
-    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, own=NoOptions())]
 
 
 class Visits(Learner):

@@ -109,6 +109,13 @@ def test_random_bytes_are_not_a_sealed_file(content: bytes) -> None:
             read_sealed(Path(file.name))
 
 
+@pytest.mark.parametrize("number", [1042, 1401])
+def test_offsets_of_a_damaged_arrow_stream_lead_nowhere(number: int, tmp_path: Path) -> None:
+    """Without a check of each batch, the process ends with a segmentation fault."""
+    found = read_mutations("rows.arrows", PACKED["rows.arrows"], True, range(number, number + 1), tmp_path)
+    assert found == {"refused": 1}
+
+
 RECORDS = [
     (ModelOptions, encode(ModelOptions(classes=("no", "yes"), sigma=(1e-3, 1e-4)))),
     (
