@@ -51,7 +51,7 @@ class _Event:
 
 @contextmanager
 def unobserved(machine: Machine) -> Iterator[Callable[[ShortHistory], None]]:
-    """Short histories call no command, so there is no run to observe."""
+    """Short histories call no command: nobody observes them."""
     yield lambda history: None
 
 

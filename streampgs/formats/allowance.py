@@ -38,7 +38,7 @@ def allowance() -> int:
 
 
 def in_opening(memory: int) -> int:
-    """The allowance while a table is opened: with more there is no memory for windows."""
+    """The allowance while a table is opened: with more, windows would have none left."""
     return max(_LEAST, memory // 2)
 
 

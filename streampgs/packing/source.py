@@ -109,7 +109,7 @@ class ByteStream:
     def close(self) -> None:
         with self._lock:
             self.closed = True
-            with suppress(OSError):  # that it cannot be closed says nothing about what was read
+            with suppress(OSError):  # the bytes that were read are right all the same
                 self._raw.close()
 
 

@@ -95,7 +95,7 @@ class Group:
         return _evened(self._encoded(rows), self.slice_rows, rows)
 
     def pieces(self) -> Iterator[RowBlock]:
-        """The same rows. A slice of very long rows comes in several pieces."""
+        """The same rows. A slice of very long rows is cut into several pieces."""
         return _evened(self._encoded(self.slice_rows), self.slice_rows, self.slice_rows, _ENCODED_BATCH_BYTES)
 
     def _encoded(self, most_rows: int) -> Iterator[RowBlock]:
@@ -281,7 +281,7 @@ def _concatenated(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 def _evened(blocks: Iterator[RowBlock], unit: int, most_rows: int, most_bytes: float = math.inf) -> Iterator[RowBlock]:
     """The same rows, a multiple of `unit` rows at a time but for the last, and at most `most_rows`; fewer of rows that
-    have more than `most_bytes`. What is left of a block is copied, because a block is valid until the next is asked for."""
+    have more than `most_bytes`. The rest of a block is copied, because a block is valid until the next is asked for."""
     waiting: list[RowBlock] = []
     count = 0
     for block in blocks:

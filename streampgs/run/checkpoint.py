@@ -51,7 +51,7 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 
 def lookalikes_in(folder: Path) -> list[str]:
-    """The names of files that are no checkpoints, but might be taken for some."""
+    """The names of files that only look like checkpoints."""
     return [name for name in names_in(folder) if name.startswith(_PREFIX) and not _NAME.fullmatch(name)]
 
 
@@ -66,7 +66,7 @@ def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int) ->
     # A file named after more rows is damaged, otherwise training would have continued from it: it does not count.
     until_now = [old for old in checkpoints_in(folder) if _rows_in_name(old) <= rows]
     for old in until_now[:-_KEPT]:
-        with suppress(OSError):  # the new one is on disk; the next one removes what is left
+        with suppress(OSError):  # the new one is on disk; the next one removes the rest
             old.unlink()
     return path
 
