@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs.errors import DataChanged, DataError, Unfinished, Unreadable
+from streampgs.errors import DataChanged, DataError, RunError, Unfinished, Unreadable
 from streampgs.formats import registry
 from streampgs.formats import remote as remote_module
 from streampgs.formats.format import OpenShard
@@ -128,7 +128,7 @@ def test_slices_read_in_place_agree_with_decoded_rows(shard: Path) -> None:
     columns = ["label", "indices", "values"]
     with open_shard(shard) as file:
         if file.must_decode():
-            with pytest.raises(TypeError):
+            with pytest.raises(RunError, match="must be decoded"):
                 file.slices(0, columns)
             return
         for start, stop in ((0, GROUP_ROWS), (0, 1), (5, 77), (GROUP_ROWS - 3, GROUP_ROWS), (9, 9)):
