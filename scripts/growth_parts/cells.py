@@ -72,22 +72,21 @@ def _more(
 ) -> tuple[dict[str, Quality], int | None]:
     """After one more epoch; and the rows visited since the append until the accuracy is that of the goal, if it is."""
     first = report.rows - report.rows_this_call
-    reached = report.rows_this_call if resumed[main][0] >= goal else None
-    done, total = round(report.epochs), _table_rows(place, name)
+    visited = [(report.rows_this_call, resumed[main][0])]
+    place.copy(name, "quarters")
     for quarter in _QUARTERS:
-        rows = report.rows + int(quarter * total)
-        if reached is None:
-            rows = place.resume(name, rows=rows, epochs=NO_END).rows
-            reached = rows - first if place.quality(name, main)[main][0] >= goal else None
-    rows = place.resume(name, epochs=done + 1).rows
+        if visited[-1][1] < goal:
+            rows = report.rows + int(quarter * _table_rows(place, name))
+            place.resume("quarters", rows=rows, epochs=NO_END)
+            visited.append((rows - first, place.quality("quarters", main)[main][0]))
+    rows = place.resume(name, epochs="+1").rows
     more = place.quality(name)
-    if reached is None and more[main][0] >= goal:
-        reached = rows - first
-    for number in range(2, _MORE_EPOCHS + 1):
-        if reached is None:
-            rows = place.resume(name, epochs=done + number).rows
-            reached = rows - first if place.quality(name, main)[main][0] >= goal else None
-    return more, reached
+    visited.append((rows - first, more[main][0]))
+    for _ in range(1, _MORE_EPOCHS):
+        if all(accuracy < goal for _, accuracy in visited):
+            rows = place.resume(name, epochs="+1").rows
+            visited.append((rows - first, place.quality(name, main)[main][0]))
+    return more, next((rows for rows, accuracy in visited if accuracy >= goal), None)
 
 
 def _table_rows(place: Place, name: str) -> int:
