@@ -40,6 +40,7 @@ _SPREAD_ROWS = 1_000_000
 ACCURACY, LOSS = 0, 1
 
 _NEVER, _PEER, _BEFORE, _RESUMED, _ALL = "never updated", "partial_fit", "before", "resume", "new run, all rows"
+_LINEAGES = ("long", "recent", "fresh")
 _TOLERANCE = 1e-4
 _WITHIN_WINDOW = 0.002
 
@@ -80,7 +81,8 @@ def lived(table: str, parts: list[pa.Table], seed: int, folders: Folders, option
             measured[name] = place.quality("fresh", following)[following]
         for name, quality in measured.items():
             found.setdefault(name, []).append(quality)
-    return {"quality": found, "resumes": reports, "rows": [part.num_rows for part in parts]}
+    rows = [part.num_rows for part in parts]
+    return {"quality": found, "resumes": reports, "rows": rows, "judgements": place.judgements("nightly")}
 
 
 def window_name(nights: int) -> str:
@@ -105,6 +107,7 @@ def summary(cells: list[Cell]) -> Iterable[str]:
         ["", *by_table],
         ([f"minus {name}", *(_worst(group, name) for group in by_table.values())] for name in (_NEVER, _PEER, _BEFORE)),
     )
+    yield from _lineages(by_table)
     yield "\nMust hold, by the mean log loss:\n"
     for name in (_PEER, _NEVER, _BEFORE):
         yield verdict(by_table, f"at most that of {name}", lambda group, name=name: _mean(group, name) + _TOLERANCE)
@@ -113,6 +116,28 @@ def summary(cells: list[Cell]) -> Iterable[str]:
         f"within {_WITHIN_WINDOW:g} of the best window of a new run",
         lambda group: min(_mean(group, window_name(window)) for window in _WINDOWS) + _WITHIN_WINDOW,
     )
+
+
+def _lineages(by_table: dict[str, list[Cell]]) -> Iterable[str]:
+    """The log losses that the updates reported, except for the first ones: there was no mixture before them."""
+    judged = {table: [j for cell in group for j in cell["judgements"][1:]] for table, group in by_table.items()}
+    judged = {table: found for table, found in judged.items() if found}
+    if not judged:
+        return
+    yield "\nLog loss on the judged rows, as the updates reported it: means over nights and seeds\n"
+    rows = [["mixture", *(f"{_average(j['before'] for j in found):.4f}" for found in judged.values())]]
+    for number, name in enumerate(_LINEAGES):
+        rows.append([name, *(f"{_average(j['lineages'][number] for j in found):.4f}" for found in judged.values())])
+    rows.append(["shares", *(_shares(found) for found in judged.values())])
+    yield from markdown(["", *judged], rows)
+
+
+def _average(results: Iterable[dict[str, float]]) -> float:
+    return statistics.fmean(result["loss"] for result in results)
+
+
+def _shares(found: list[dict[str, Any]]) -> str:
+    return " ".join(f"{statistics.fmean(j['shares'][number] for j in found):.2f}" for number in range(len(_LINEAGES)))
 
 
 def verdict(by_table: dict[str, list[Cell]], text: str, limit: Any) -> str:
