@@ -191,10 +191,11 @@ def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
     if limit == "epochs":
         assert limits.epochs is not None
         done = "1 epoch is" if limits.epochs == 1 else f"all {limits.epochs:,} epochs are"
-        return f"no new rows, and {done} done; to train longer on the same rows: {resume} --epochs {limits.epochs + 1}"
+        return f"no new rows, and {done} done; to train longer on the same rows: {resume} --epochs +1"
     value = getattr(limits, limit.replace("-", "_"), None)
-    reached = f"--{limit}" if value is None else f"--{limit} {value:g}"
-    return f"the limit {reached} of the run is already reached; to continue: {resume} with another --{limit}"
+    reached = f"--{limit}" if value is None else f"--{limit} {value:.10g}"
+    more = f"{resume} --{limit} +N" if limit in ("rows", "seconds") else f"{resume} with another --{limit}"
+    return f"the limit {reached} of the run is already reached; to continue: {more}"
 
 
 def _label_text(label: float | str) -> str:
