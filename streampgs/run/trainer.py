@@ -13,7 +13,7 @@ from streampgs.data.source import Source
 from streampgs.engine.worker import Worker, cursor_in
 from streampgs.errors import Diverged
 from streampgs.options import Resources
-from streampgs.order.cursor import Cursor
+from streampgs.order.cursor import Cursor, Place
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
@@ -104,6 +104,15 @@ class Trainer:
         key = self.meter.rows, cursor_in(sections["worker"]), before.sources, changes_sigma
         self.saver.restored(checkpoint.path, key)
 
+    @property
+    def cursor(self) -> Cursor:
+        return self.data.cursor if self.worker is None else self.worker.cursor
+
+    def save(self) -> None:
+        """Before shards join that do not belong to the run until a row of them is trained on."""
+        self.worker = self.worker or self._new_worker()
+        self._save()
+
     def continue_on(self, data: Input) -> None:
         """Train on other data from now on: shards have come or gone."""
         before, form = self.data.form, data.form
@@ -122,21 +131,22 @@ class Trainer:
         self.meter.watch(worker.source)
         return worker
 
-    def train(self, looks_for_more: bool = False) -> Report:
-        """Train until a limit or a stop; or, looking for more, to the end of the current epoch."""
+    def train(self, until: Place | None = None) -> Report:
+        """Train until a limit or a stop, or until a place where new shards may join."""
         self.worker = worker = self.worker or self._new_worker()
         limits = self.data.record.limits
-        until_epoch = worker.cursor.epoch + 1 if looks_for_more else None
-        loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until_epoch)
+        loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until)
         reached = loop.reached()
         if reached is not None and not (reached == self.stop.reason and worker.source.rows_taken is not None):
-            if reached != self.stop.reason and not looks_for_more:
+            if reached != self.stop.reason and until is None:
                 self.observer.note(nothing_to_do(reached, limits, self.folder.path))
             self._save()
             return self.report(reached)
-        epochs = [epoch for epoch in (limits.epochs, until_epoch) if epoch is not None]
+        last_epoch = limits.epochs
+        if until is not None and until[1:] == (0, 0):
+            last_epoch = until[0] if last_epoch is None else min(last_epoch, until[0])
         clipped_before = set(worker.clipped)
-        stopped_by = self._run(loop, worker, min(epochs, default=None))
+        stopped_by = self._run(loop, worker, last_epoch)
         clipped = {column: count for column, count in worker.clipped.items() if column not in clipped_before}
         for remark in (*self.data.remarks(worker.source), *self.models.remarks()):
             self.observer.note(remark)
