@@ -8,6 +8,7 @@ from streampgs.checks import Count, Positive, decode, encode
 from streampgs.data.refresh import Table
 from streampgs.encoding.encoding import Encoding
 from streampgs.options import KEEP, MOST_KEPT, Limits, ModelOptions
+from streampgs.order.arrivals import USUAL_UPDATES, UpdateSizes
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.mixed_window import StreamSizes
@@ -16,7 +17,7 @@ from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import Layout
 
-_CHANGING = ("options", "limits", "sources", "encoding", "decoder_bytes", "keep", "updates")
+_CHANGING = ("options", "limits", "sources", "encoding", "decoder_bytes", "updates", "keep", "begun")
 
 
 @dataclass(frozen=True)
@@ -53,20 +54,21 @@ class RunRecord:
     """The memory that decoding a group takes, where it was measured."""
     stream: StreamRecord | None = None
     """None: the run trains on shards."""
+    updates: UpdateSizes = USUAL_UPDATES
     keep: Positive = KEEP
     """How many checkpoints are kept, and how many before updates."""
-    updates: tuple[BegunUpdate, ...] = ()
-    """The last ones."""
+    begun: tuple[BegunUpdate, ...] = ()
+    """The last updates."""
 
     @property
     def kept(self) -> Kept:
-        return Kept(self.keep, tuple(update.rows for update in self.updates[-self.keep :]))
+        return Kept(self.keep, tuple(update.rows for update in self.begun[-self.keep :]))
 
     def with_update(self, epoch: int, part: int, rows: int) -> RunRecord:
         """In an update that begins after so many rows, or has begun already."""
-        if self.updates and (self.updates[-1].epoch, self.updates[-1].part) == (epoch, part):
+        if self.begun and (self.begun[-1].epoch, self.begun[-1].part) == (epoch, part):
             return self
-        return replace(self, updates=(*self.updates, BegunUpdate(epoch, part, rows))[-MOST_KEPT:])
+        return replace(self, begun=(*self.begun, BegunUpdate(epoch, part, rows))[-MOST_KEPT:])
 
     def changes(self) -> Bundle:
         """The section of a checkpoint: the choices that may have changed since the start."""
@@ -80,7 +82,7 @@ class RunRecord:
         limit = self.cache_limit if self.cache is not None else 0
         return Table(
             self.options, self.sources, catalog, cursor, encoding, self.sizes, limit, self.limits.epochs,
-            self.decoder_bytes,
+            self.decoder_bytes, self.updates,
         )  # fmt: skip
 
     def of_table(self, table: Table) -> RunRecord:

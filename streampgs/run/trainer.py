@@ -183,10 +183,10 @@ class Trainer:
     def _keep_before_update(self) -> None:
         """The checkpoint from before an update is kept for some time: new data may turn out to be wrong."""
         assert self.worker is not None
-        cursor, record = self.worker.cursor, self.data.record
-        if cursor.part == 0 or not self.models.started:
+        update, record = self.worker.source.update_pass(self.worker.cursor), self.data.record
+        if update is None or not self.models.started:
             return
-        begun = record.with_update(cursor.epoch, cursor.part, self.meter.rows)
+        begun = record.with_update(update.epoch, update.first_part, self.meter.rows)
         if begun is not record:
             self._save()
             self.data = self.data.with_record(begun)

@@ -32,7 +32,7 @@ class Restorable:
 
 def restorable(folder: RunFolder, record: RunRecord) -> list[Restorable]:
     """Oldest first, with the newest one, from which the run continues anyway. `record`: as of the newest checkpoint."""
-    before = {update.rows for update in record.updates}
+    before = {update.rows for update in record.begun}
     return [Restorable(rows_in_name(path), path, rows_in_name(path) in before) for path in folder.checkpoints()]
 
 
@@ -70,7 +70,7 @@ def _wanted(folder: RunFolder, record: RunRecord, wanted: str) -> Restorable:
 def _rows(record: RunRecord, wanted: str) -> int | None:
     """After how many rows the wanted checkpoint was written."""
     if wanted == BEFORE_LAST_UPDATE:
-        return record.updates[-1].rows if record.updates else None
+        return record.begun[-1].rows if record.begun else None
     number = re.fullmatch(r"(?:checkpoint-)?([0-9]{1,18})(?:\.arrows)?", Path(wanted).name.replace(",", ""))
     return int(number[1]) if number else None
 
