@@ -22,7 +22,7 @@ from streampgs.kernels.judge_loop import loss_sum_for
 from streampgs.kernels.mixing_loop import add_losses_for
 from streampgs.losses import LOSSES
 from streampgs.selection.judge import WORST
-from streampgs.selection.judged_rows import JudgedRows, LossShape, rows_to_judge, within_range
+from streampgs.selection.judged_rows import JudgedRows, LossShape, evidence, rows_to_judge, within_range
 from streampgs.selection.shares import Array, best_shares, with_prior
 from streampgs.stage import Bundle
 
@@ -32,7 +32,7 @@ PRIOR_WEIGHT = 10.0
 """The weight of the prior; that of a judged row is 1."""
 FACTORS = [(50 - step) / 50.0 for step in range(26)]
 """By which the mixture may be shrunk."""
-_LONGEST_SHRINKAGE, _SHRINKAGE_ROWS = 0.9, 10_000
+_LEAST_KEPT, _SHRINKAGE_ROWS = 0.9, 10_000
 # Drift is a difference beyond noise that is also large enough to matter.
 _ERRORS, _SHARE = 4.0, 0.05
 
@@ -175,7 +175,7 @@ class Mixture:
 
     def _choose_shrinking(self, rows: _Rows) -> None:
         now = self._now
-        kept = max(_LONGEST_SHRINKAGE, 1.0 - rows.count / _SHRINKAGE_ROWS)
+        kept = max(_LEAST_KEPT, 1.0 - float(rows.weights.sum()) / _SHRINKAGE_ROWS)
         found = [rows.loss_sum(factor / now.shrink * rows.before) for factor in FACTORS]
         sums = [min(WORST, kept * older + new) for older, new in zip(now.shrunk_losses, found, strict=True)]
         penalties = [PRIOR_WEIGHT * (1.0 - factor) ** 2 for factor in FACTORS]
@@ -206,8 +206,7 @@ class _Rows:
         counted = scored.weights > 0.0
         self.count = int(counted.sum())
         self.losses, self._one_of_classes = losses, one_of_classes
-        self.weights = scored.weights[counted]
-        self.weights = self.weights / self.weights.max(initial=0.0)  # so that no sum overflows
+        self.weights = evidence(scored.weights[counted])
         self.labels = np.ascontiguousarray(scored.labels[counted].T)
         self.fixed = within_range(np.ascontiguousarray(scored.fixed[counted].T), self.labels)
         self.before = within_range(np.ascontiguousarray(scored.before[counted].T), self.labels)
@@ -234,11 +233,11 @@ class _Rows:
         return Result(self.mean(scores).loss, self._accuracy(scores + self.fixed))
 
     def loss_sum(self, scores: Array) -> float:
-        """Over rows, each counted by its share of the weights, and targets."""
-        total, weights = 0.0, self.weights / (float(self.weights.sum()) / self.count)
+        """Over rows and targets."""
+        total = 0.0
         for target, (name, shape, _) in enumerate(self.losses):
             mixed = scores[target] + self.fixed[target]
-            total += loss_sum_for(LOSSES[name])(mixed, self.labels[target], weights, shape)
+            total += loss_sum_for(LOSSES[name])(mixed, self.labels[target], self.weights, shape)
         return _finite_or_worst(total)
 
     def _accuracy(self, scores: Array) -> float | None:

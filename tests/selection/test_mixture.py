@@ -229,6 +229,15 @@ def test_the_model_before_that_left_the_range_is_reported_as_very_bad(name):
     assert decode(Judgement, encode(judgement)) == judgement
 
 
+def test_a_lineage_without_scores_gets_no_share_even_if_all_labels_are_the_same():
+    scored = some_rows()
+    scored.scores[:, 2] = math.nan
+    for label in (-1.0, 1.0):
+        mixture = Mixture(3)
+        mixture.judge(replace(scored, labels=np.full((400, 1), label)), LOGISTIC, 400)
+        assert mixture.shares[2] < 1e-3
+
+
 def test_rows_of_one_class():
     scored, mixture = some_rows(), Mixture(3)
     judgement = mixture.judge(replace(scored, labels=np.ones((400, 1))), LOGISTIC, 400)
@@ -318,6 +327,7 @@ def test_targets_that_join_have_no_scores_of_earlier_rows():
     one.judge(first, losses_of("logistic", 2), 400)
     one.grow(3)
     assert one.targets == 3
+    assert np.all(one.state().arrays["labels"][2] == -1.0)
     more = ((0, 0), (0, 1))
     padded = Scored(
         np.pad(first.scores, ((0, 0), *more)), np.pad(first.before, more), np.pad(first.fixed, more),
@@ -377,6 +387,22 @@ def test_scores_whose_sign_alone_is_used_are_not_shrunk(name):
     assert judged_nights(Mixture(3), 5, 1.6, name).shrink == 1.0
 
 
+def test_the_factor_is_the_best_one_for_all_mixtures_that_were_returned():
+    mixture, sums, factors = Mixture(3), np.zeros(26), np.linspace(1.0, 0.5, 26)
+    for seed, (rows, times) in enumerate([(50, 1.0), (3000, 1.3), (20, 1.6), (1500, 1.1), (600, 0.6)]):
+        weights = np.random.default_rng(seed).uniform(0.0, 3.0, rows)
+        scored = some_rows("logistic", seed, rows, noise=(0.3, 0.3, 0.3), weights=weights)
+        scored = returned(mixture, replace(scored, scores=times * scored.scores))
+        if seed:
+            unshrunk = scored.before / mixture.shrink
+            margins = (factors * unshrunk + scored.fixed) * scored.labels  # (rows, factors)
+            counted = weights * weights.sum() / (weights @ weights)
+            sums = sums * max(0.9, 1.0 - counted.sum() / 10_000) + counted @ np.log1p(np.exp(-margins))
+        mixture.judge(scored, LOGISTIC, 5000)
+        assert mixture.shrink == pytest.approx(factors[np.argmin(sums + WEIGHT * (1.0 - factors) ** 2)])
+    assert mixture.shrink < 1.0
+
+
 # Drift.
 
 
@@ -404,6 +430,17 @@ def test_an_abrupt_change_is_drift_once(name):
     drifts = [judgement.drift for judgement in found]
     assert [drift is not None for drift in drifts] == [False, False, True, False, False]
     assert (drifts[2].loss, drifts[2].before) == (found[2].before.loss, found[1].before.loss)
+
+
+def test_losses_of_other_targets_are_no_reference():
+    random, mixture = np.random.default_rng(1), Mixture(3)
+    mixture.judge(nights(random, "logistic", 1000), LOGISTIC, 1000)
+    mixture.grow(2)
+    rows = nights(random, "logistic", 1000, 1.5)
+    both = Scored(
+        *(np.repeat(array, 2, axis=-1) for array in (rows.scores, rows.before, rows.fixed, rows.labels)), rows.weights
+    )
+    assert mixture.judge(both, 2 * LOGISTIC, 1000).drift is None
 
 
 def test_a_difference_that_is_certain_but_small_is_no_drift():
