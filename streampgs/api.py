@@ -202,9 +202,12 @@ def evaluate(
     (chosen,) = build("evaluate", options, EvaluateOptions)
     model, arrays = _model(run), {"label": labels, "weight": weight, "offset": offset}
     with _sources(model, data, arrays) as (sources, model):
-        return evaluation.evaluate(
+        result = evaluation.evaluate(
             model, sources, chosen.on_bad_row == "skip", chosen.by, chosen.threshold, chosen.where
         )
+    if chosen.record:
+        evaluation.record(model, paths_in(data) or ["rows in memory"], result)
+    return result
 
 
 @public("predict", PredictOptions)

@@ -508,6 +508,7 @@ class EvaluateOptions(Checked):
     where: str | None = option(None, _CONDITION, COMMON, "Measure only rows that fulfil this condition; true: all rows.",
         shown="the condition of the run")
     by: str | None = option(None, _COLUMN, COMMON, "Also measure the rows of each value of this column.")
+    record: bool = option(False, Flag(), COMMON, "Add the metrics to the history of the run.")
     threshold: float | None = option(None, _THRESHOLD, COMMON,
         "Probability from which on the positive class of two is predicted.", shown="0.5")
     # fmt: on

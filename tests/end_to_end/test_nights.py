@@ -230,3 +230,40 @@ def test_history_lists_the_checkpoints_that_a_run_can_return_to(table: tuple[Pat
     shown = printed("history", run)
     assert "returned to this checkpoint: 100 rows undone" in shown
     assert shown.count("(undone)") == 1
+
+
+# Evaluations in the history.
+
+
+def test_an_evaluation_may_be_recorded_in_the_history(
+    table: tuple[Path, list[Path]], tables: Tables, tmp_path: Path
+) -> None:
+    run, test = tmp_path / "run", tables.test_path("sparse")
+    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
+    streampgs.evaluate(run, test)
+    assert "evaluated" not in [event["event"] for event in streampgs.history(run)]
+    found = streampgs.evaluate(run, test, record=True)
+    event = streampgs.history(run)[-1]
+    assert (event["event"], event["rows"], event["data"], event["evaluated_rows"]) == (
+        "evaluated", 300, [str(test)], 1_000,
+    )  # fmt: skip
+    assert event["metrics"] == {name: found[name] for name in event["metrics"]}
+    assert {"accuracy", "log_loss", "auc", "loss"} <= event["metrics"].keys()
+    printed("evaluate", run, test, "--record")
+    line = printed("history", run).splitlines()[-1]
+    assert (
+        f"evaluated on 1,000 rows of {test}: accuracy {found['accuracy']:.4f}, log_loss {found['log_loss']:.4f}" in line
+    )
+    streampgs.evaluate(run, [{"indices": [0], "values": [1.0], "label": 1}], record=True)
+    assert streampgs.history(run)[-1]["data"] == ["rows in memory"]
+
+
+def test_a_history_that_cannot_be_written_is_an_error_of_an_evaluation(
+    table: tuple[Path, list[Path]], tables: Tables, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
+    (run / "history.jsonl").unlink()
+    (run / "history.jsonl").mkdir()
+    with pytest.raises(RunError, match=r"history\.jsonl' cannot be written"):
+        streampgs.evaluate(run, tables.test_path("sparse"), record=True)
