@@ -59,7 +59,8 @@ def _failed(event: Mapping[str, Any]) -> str:
 
 
 def _undone(event: Mapping[str, Any]) -> str:
-    return f"returned to this checkpoint: {counted(event['undone_rows'], 'row')} undone"
+    why = f", because {' and '.join(event['failed'])}" if event.get("failed") else ""
+    return f"returned to this checkpoint: {counted(event['undone_rows'], 'row')} undone{why}"
 
 
 def _evaluated(event: Mapping[str, Any]) -> str:

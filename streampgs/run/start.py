@@ -35,6 +35,7 @@ from streampgs.run.history import FAILED, RESUMED, STARTED
 from streampgs.run.lock import RunLock
 from streampgs.run.loop import LOOK
 from streampgs.run.meter import Meter
+from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
 from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, Report, Session, Silent, StopRequest
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
@@ -109,9 +110,11 @@ def resume(
     stream: str | None = None,
     skip_taken: bool = False,
     back_to: str | None = None,
+    trial: Trial | None = None,
 ) -> Report:
     """Continue a run, on its shards and those that have joined since; or on a stream, '-', which begins again at its first
-    row (`skip_taken`) or after the last one that was taken. `back_to`: an earlier checkpoint, from which to continue."""
+    row (`skip_taken`) or after the last one that was taken. `back_to`: an earlier checkpoint, from which to continue.
+    `trial`: measures the model before and after."""
     folder = RunFolder(run)
     session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
     record = folder.run_record()
@@ -126,6 +129,8 @@ def resume(
             if getattr(growth, name) is not None:
                 raise OptionError(f"--{name} when a stream is resumed", "a new run may have another one")
         stream_input.refuse_options(record.options, limits, resources)
+    if trial is not None:
+        refuse_trial(record, growth)
     with RunLock(run):
         refresher = Refresher(growth, session.note, session.found)
         with _failure_recorded(folder, folder.last_place):
@@ -140,6 +145,7 @@ def resume(
             if checkpoint is not None:
                 with understanding(checkpoint.path):
                     record = record.as_of(checkpoint.sections["run"])
+            record = begun(trial, folder, record, checkpoint)
             has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
             record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
             refreshed: Refreshed | None = None
@@ -165,7 +171,7 @@ def resume(
         if refreshed is not None:
             _report_growth(trainer, refreshed)
         with _failure_recorded(folder, trainer.place), _after_a_fix(run, record):
-            return _trained(trainer, refresher)
+            return ended(trial, trainer, _trained(trainer, refresher))
 
 
 @contextmanager
@@ -209,7 +215,7 @@ def _undo(folder: RunFolder, back_to: str, session: Session) -> None:
     undone = undo(folder, back_to)
     if undone is not None:
         session.note(
-            f"returned to the checkpoint before the last {counted(undone, 'row')}: what was learned from them is undone"
+            f"returned to the checkpoint after {undone.rows:,} rows: {counted(undone.undone_rows, 'row')} undone"
         )
 
 

@@ -252,8 +252,15 @@ class Trainer:
         if not models.started and not worker.source.rows_taken:
             return
         record = self.data.record
+        if record.trial == self.meter.rows:
+            return  # the run may have to return to the checkpoint as it is
         key = _key(self.meter.rows, worker.cursor, record, models.changes_sigma)
         self.saver.save(key, worker.source.has_unsaved, self.meter.rows, self._sections, record.kept)
+
+    def accept(self) -> None:
+        """The resume is no longer on trial."""
+        self.data = self.data.with_record(replace(self.data.record, trial=None))
+        self._save()
 
     def _sections(self) -> dict[str, Any]:
         assert self.worker is not None
@@ -294,4 +301,4 @@ def _key(rows: int, cursor: Cursor, record: RunRecord, changes_sigma: bool) -> t
     """Equal for states that need not be saved again. New shards do not belong to the run before a row of them is trained on:
     a checkpoint from before their arrival stays as it is, so that a run can return to it."""
     retired = frozenset(span for arrival in cursor.arrivals for span in arrival.retired)
-    return rows, retired, record.sources, changes_sigma
+    return rows, retired, record.sources, record.trial, changes_sigma
