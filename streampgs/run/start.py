@@ -11,7 +11,7 @@ from typing import Any
 
 from streampgs.checks import understanding
 from streampgs.data.budget import memory_needed, stream_memory_needed, stream_sizes
-from streampgs.data.refresh import Refreshed, Refresher, Table
+from streampgs.data.refresh import Look, Refreshed, Refresher, Table
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import BadRow, DataError, OptionError, StreampgsError, counted
 from streampgs.formats.allowance import decoding_within, in_opening, in_training
@@ -26,6 +26,7 @@ from streampgs.options import (
     NewLimits,
     Resources,
 )
+from streampgs.order.cursor import Place
 from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
 from streampgs.run.checkpoint import Checkpoint
@@ -149,6 +150,7 @@ def resume(
             has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
             record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
             refreshed: Refreshed | None = None
+            new: Look | None = None
             data: Input
             if record.stream is not None:
                 resources = with_default_memory(resources, session.note, stream_memory_needed(record.stream.sizes))
@@ -161,6 +163,9 @@ def resume(
                 facts = shards.facts()
                 with decoding_within(in_opening(resources.budget)):
                     refreshed = refresher.after_pause(shards.table, stop)
+                    new = refreshed.new
+                    if new is not None and checkpoint is None:
+                        refreshed, new = refresher.with_new(refreshed.table, new), None
                 stop.opening = False
                 data = shards.refreshed(folder, refreshed)
             trainer = Trainer(folder, data, session, stop, resources)
@@ -171,7 +176,7 @@ def resume(
         if refreshed is not None:
             _report_growth(trainer, refreshed)
         with _failure_recorded(folder, trainer.place), _after_a_fix(run, record):
-            return ended(trial, trainer, _trained(trainer, refresher))
+            return ended(trial, trainer, _trained(trainer, refresher, new))
 
 
 @contextmanager
@@ -284,29 +289,57 @@ def _refuse_other_source(run: Path, record: RunRecord, stream: str | None, skip_
 # Training, and following.
 
 
-def _trained(trainer: Trainer, refresher: Refresher) -> Report:
+def _trained(trainer: Trainer, refresher: Refresher, new: Look | None = None) -> Report:
+    """`new`: shards that have not joined yet."""
     with decoding_within(in_training(trainer.resources.budget, trainer.data.record.decoder_bytes)):
-        return _trained_within(trainer, refresher)
-
-
-def _trained_within(trainer: Trainer, refresher: Refresher) -> Report:
-    if not refresher.growth.follow or not isinstance(trainer.data, ShardInput):
+        if not isinstance(trainer.data, ShardInput):
+            return trainer.train()
+        if refresher.growth.follow:
+            return _followed(trainer, refresher, new)
+        if new is not None and not _has_joined(trainer, refresher, new):
+            report = trainer.train(_joining_place(trainer))
+            if report.stopped_by != LOOK:
+                return report
+            new = refresher.look_for_new(_table(trainer))
+            if new is None or not _has_joined(trainer, refresher, new):
+                _continue_on(trainer, Refreshed(_table(trainer)))
         return trainer.train()
-    return _followed(trainer, refresher)
 
 
-def _followed(trainer: Trainer, refresher: Refresher) -> Report:
+def _joining_place(trainer: Trainer) -> Place:
+    table = _table(trainer)
+    return table.schedule.joins_at(table.cursor).place
+
+
+def _has_joined(trainer: Trainer, refresher: Refresher, new: Look) -> bool:
+    """The shards join, if training is at a place where they can."""
+    table = _table(trainer)
+    if table.schedule.joins_at(table.cursor) != table.cursor:
+        return False
+    trainer.save()
+    with decoding_within(in_opening(trainer.resources.budget)):
+        grown = refresher.with_new(table, new)
+    _continue_on(trainer, grown)
+    return True
+
+
+def _followed(trainer: Trainer, refresher: Refresher, new: Look | None) -> Report:
     """Look for new shards at the end of every epoch, and wait for them when all rows are used."""
     noted = False
     while True:
+        if new is not None and trainer.stop.reason is None and _has_joined(trainer, refresher, new):
+            new = None
+        epoch, limit = trainer.cursor.epoch + 1, trainer.data.record.limits.epochs
+        until = (epoch, 0, 0) if limit is None or epoch < limit else None
         try:
-            report = trainer.train(looks_for_more=True)
+            report = trainer.train(until if new is None else _joining_place(trainer))
         except DataError:
             again = refresher.found_again(_table(trainer), trainer.stop)
             if again is None:
                 raise
             _continue_on(trainer, again)
             continue
+        new = None
         if report.stopped_by == LOOK:
             refreshed: Refreshed | None = refresher.at_epoch_end(_table(trainer))
         elif report.stopped_by == "epochs":
@@ -325,8 +358,7 @@ def _followed(trainer: Trainer, refresher: Refresher) -> Report:
 def _table(trainer: Trainer) -> Table:
     """The run's table, at the row that training has reached."""
     assert isinstance(trainer.data, ShardInput)
-    assert trainer.worker is not None
-    return replace(trainer.data.table, cursor=trainer.worker.cursor)
+    return replace(trainer.data.table, cursor=trainer.cursor)
 
 
 def _continue_on(trainer: Trainer, refreshed: Refreshed) -> None:
