@@ -11,9 +11,9 @@ from typing import Any
 
 from streampgs.checks import understanding
 from streampgs.data.budget import memory_needed, stream_memory_needed, stream_sizes
-from streampgs.data.refresh import Refreshed, Refresher, Table
+from streampgs.data.refresh import Look, Refreshed, Refresher, Table
 from streampgs.engine.worker import cursor_in
-from streampgs.errors import BadRow, DataError, OptionError, StreampgsError
+from streampgs.errors import BadRow, DataError, OptionError, StreampgsError, counted
 from streampgs.formats.allowance import decoding_within, in_opening, in_training
 from streampgs.learn.learner import learner_named
 from streampgs.options import (
@@ -26,6 +26,7 @@ from streampgs.options import (
     NewLimits,
     Resources,
 )
+from streampgs.order.cursor import Place
 from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
 from streampgs.run.checkpoint import Checkpoint
@@ -40,6 +41,7 @@ from streampgs.run.report import Observer, Report, Session, Silent, StopRequest
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
 from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resume_on_stream, start_on_stream
 from streampgs.run.trainer import Input, Trainer
+from streampgs.run.undo import undo
 from streampgs.solvers import SOLVERS
 
 _OF_SHARDS = ("add", "passes", "follow", "accept_touched", "accept_changes")
@@ -107,9 +109,10 @@ def resume(
     growth: Growth | None = None,
     stream: str | None = None,
     skip_taken: bool = False,
+    back_to: str | None = None,
 ) -> Report:
     """Continue a run, on its shards and those that have joined since; or on a stream, '-', which begins again at its first
-    row (`skip_taken`) or after the last one that was taken."""
+    row (`skip_taken`) or after the last one that was taken. `back_to`: an earlier checkpoint, from which to continue."""
     folder = RunFolder(run)
     session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
     record = folder.run_record()
@@ -128,6 +131,8 @@ def resume(
         refresher = Refresher(growth, session.note, session.found)
         with _failure_recorded(folder, folder.last_place):
             folder.sync()
+            if back_to is not None:
+                _undo(folder, back_to, session)
             checkpoint = folder.newest_checkpoint()
             for name in folder.lookalikes()[:1]:
                 session.note(f"'{name}' is ignored: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits")
@@ -137,8 +142,9 @@ def resume(
                 with understanding(checkpoint.path):
                     record = record.as_of(checkpoint.sections["run"])
             has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
-            record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth)
+            record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
             refreshed: Refreshed | None = None
+            new: Look | None = None
             data: Input
             if record.stream is not None:
                 resources = with_default_memory(resources, session.note, stream_memory_needed(record.stream.sizes))
@@ -151,6 +157,9 @@ def resume(
                 facts = shards.facts()
                 with decoding_within(in_opening(resources.budget)):
                     refreshed = refresher.after_pause(shards.table, stop)
+                    new = refreshed.new
+                    if new is not None and checkpoint is None:
+                        refreshed, new = refresher.with_new(refreshed.table, new), None
                 stop.opening = False
                 data = shards.refreshed(folder, refreshed)
             trainer = Trainer(folder, data, session, stop, resources)
@@ -161,7 +170,7 @@ def resume(
         if refreshed is not None:
             _report_growth(trainer, refreshed)
         with _failure_recorded(folder, trainer.place), _after_a_fix(run, record):
-            return _trained(trainer, refresher)
+            return _trained(trainer, refresher, new)
 
 
 @contextmanager
@@ -187,14 +196,26 @@ def _failure_recorded(folder: RunFolder, place: Callable[[], tuple[int, int]]) -
         raise
 
 
-def _with_new_choices(record: RunRecord, limits: Limits, on_bad_row: str | None, growth: Growth) -> RunRecord:
+def _with_new_choices(
+    record: RunRecord, limits: Limits, on_bad_row: str | None, growth: Growth, keep: int | None
+) -> RunRecord:
     options = record.options
     if on_bad_row is not None:
         options = replace(options, on_bad_row=on_bad_row)
     if growth.sigma is not None:
         options = replace(options, sigma=growth.sigma)
     limits = limits if limits.given else record.limits
-    return replace(record, options=options, limits=limits, updates=record.updates.changed_by(growth))
+    return replace(
+        record, options=options, limits=limits, keep=keep or record.keep, updates=record.updates.changed_by(growth)
+    )
+
+
+def _undo(folder: RunFolder, back_to: str, session: Session) -> None:
+    undone = undo(folder, back_to)
+    if undone is not None:
+        session.note(
+            f"returned to the checkpoint before the last {counted(undone, 'row')}: what was learned from them is undone"
+        )
 
 
 def _totals(limits: Limits | NewLimits, checkpoint: Checkpoint | None) -> Limits:
@@ -262,29 +283,57 @@ def _refuse_other_source(run: Path, record: RunRecord, stream: str | None, skip_
 # Training, and following.
 
 
-def _trained(trainer: Trainer, refresher: Refresher) -> Report:
+def _trained(trainer: Trainer, refresher: Refresher, new: Look | None = None) -> Report:
+    """`new`: shards that have not joined yet."""
     with decoding_within(in_training(trainer.resources.budget, trainer.data.record.decoder_bytes)):
-        return _trained_within(trainer, refresher)
-
-
-def _trained_within(trainer: Trainer, refresher: Refresher) -> Report:
-    if not refresher.growth.follow or not isinstance(trainer.data, ShardInput):
+        if not isinstance(trainer.data, ShardInput):
+            return trainer.train()
+        if refresher.growth.follow:
+            return _followed(trainer, refresher, new)
+        if new is not None and not _has_joined(trainer, refresher, new):
+            report = trainer.train(_joining_place(trainer))
+            if report.stopped_by != LOOK:
+                return report
+            new = refresher.look_for_new(_table(trainer))
+            if new is None or not _has_joined(trainer, refresher, new):
+                _continue_on(trainer, Refreshed(_table(trainer)))
         return trainer.train()
-    return _followed(trainer, refresher)
 
 
-def _followed(trainer: Trainer, refresher: Refresher) -> Report:
+def _joining_place(trainer: Trainer) -> Place:
+    table = _table(trainer)
+    return table.schedule.joins_at(table.cursor).place
+
+
+def _has_joined(trainer: Trainer, refresher: Refresher, new: Look) -> bool:
+    """The shards join, if training is at a place where they can."""
+    table = _table(trainer)
+    if table.schedule.joins_at(table.cursor) != table.cursor:
+        return False
+    trainer.save()
+    with decoding_within(in_opening(trainer.resources.budget)):
+        grown = refresher.with_new(table, new)
+    _continue_on(trainer, grown)
+    return True
+
+
+def _followed(trainer: Trainer, refresher: Refresher, new: Look | None) -> Report:
     """Look for new shards at the end of every epoch, and wait for them when all rows are used."""
     noted = False
     while True:
+        if new is not None and trainer.stop.reason is None and _has_joined(trainer, refresher, new):
+            new = None
+        epoch, limit = trainer.cursor.epoch + 1, trainer.data.record.limits.epochs
+        until = (epoch, 0, 0) if limit is None or epoch < limit else None
         try:
-            report = trainer.train(looks_for_more=True)
+            report = trainer.train(until if new is None else _joining_place(trainer))
         except DataError:
             again = refresher.found_again(_table(trainer), trainer.stop)
             if again is None:
                 raise
             _continue_on(trainer, again)
             continue
+        new = None
         if report.stopped_by == LOOK:
             refreshed: Refreshed | None = refresher.at_epoch_end(_table(trainer))
         elif report.stopped_by == "epochs":
@@ -303,8 +352,7 @@ def _followed(trainer: Trainer, refresher: Refresher) -> Report:
 def _table(trainer: Trainer) -> Table:
     """The run's table, at the row that training has reached."""
     assert isinstance(trainer.data, ShardInput)
-    assert trainer.worker is not None
-    return replace(trainer.data.table, cursor=trainer.worker.cursor)
+    return replace(trainer.data.table, cursor=trainer.cursor)
 
 
 def _continue_on(trainer: Trainer, refreshed: Refreshed) -> None:

@@ -13,7 +13,7 @@ from streampgs.data.source import Source
 from streampgs.engine.worker import Worker, cursor_in
 from streampgs.errors import Diverged
 from streampgs.options import Resources
-from streampgs.order.cursor import Cursor
+from streampgs.order.cursor import Cursor, Place
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
@@ -54,6 +54,8 @@ class Input(Protocol):
     @property
     def cursor(self) -> Cursor:
         """Where training continues."""
+
+    def with_record(self, record: RunRecord) -> Input: ...
 
     def source(self, rules: RowRules) -> Source: ...
 
@@ -101,8 +103,18 @@ class Trainer:
         checkpoint.restore(self.worker)
         before = self.data.record.as_of(sections["run"])
         changes_sigma = sections["models"].values["changes_sigma"]
-        key = self.meter.rows, cursor_in(sections["worker"]), before.sources, changes_sigma
-        self.saver.restored(checkpoint.path, key)
+        self.saver.restored(
+            checkpoint.path, _key(self.meter.rows, cursor_in(sections["worker"]), before, changes_sigma)
+        )
+
+    @property
+    def cursor(self) -> Cursor:
+        return self.data.cursor if self.worker is None else self.worker.cursor
+
+    def save(self) -> None:
+        """Before shards join that do not belong to the run until a row of them is trained on."""
+        self.worker = self.worker or self._new_worker()
+        self._save()
 
     def continue_on(self, data: Input) -> None:
         """Train on other data from now on: shards have come or gone."""
@@ -122,21 +134,22 @@ class Trainer:
         self.meter.watch(worker.source)
         return worker
 
-    def train(self, looks_for_more: bool = False) -> Report:
-        """Train until a limit or a stop; or, looking for more, to the end of the current epoch."""
+    def train(self, until: Place | None = None) -> Report:
+        """Train until a limit or a stop, or until a place where new shards may join."""
         self.worker = worker = self.worker or self._new_worker()
         limits = self.data.record.limits
-        until_epoch = worker.cursor.epoch + 1 if looks_for_more else None
-        loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until_epoch)
+        loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until)
         reached = loop.reached()
         if reached is not None and not (reached == self.stop.reason and worker.source.rows_taken is not None):
-            if reached != self.stop.reason and not looks_for_more:
+            if reached != self.stop.reason and until is None:
                 self.observer.note(nothing_to_do(reached, limits, self.folder.path))
             self._save()
             return self.report(reached)
-        epochs = [epoch for epoch in (limits.epochs, until_epoch) if epoch is not None]
+        last_epoch = limits.epochs
+        if until is not None and until[1:] == (0, 0):
+            last_epoch = until[0] if last_epoch is None else min(last_epoch, until[0])
         clipped_before = set(worker.clipped)
-        stopped_by = self._run(loop, worker, min(epochs, default=None))
+        stopped_by = self._run(loop, worker, last_epoch)
         clipped = {column: count for column, count in worker.clipped.items() if column not in clipped_before}
         for remark in (*self.data.remarks(worker.source), *self.models.remarks()):
             self.observer.note(remark)
@@ -156,8 +169,8 @@ class Trainer:
             self._process_bytes = rss_bytes() - self.models.lanes.nbytes
         self._due = [time.perf_counter()] * 3
         try:
-            if self.models.started:
-                self._save()  # new shards may have joined: their place in the order is part of the run from now on
+            if self.models.changes_sigma:
+                self._save()
             return loop.run(self._prepare, self._judge, self._after_stretch)
         except Diverged:
             raise
@@ -172,9 +185,21 @@ class Trainer:
     def _prepare(self, window: Window) -> None:
         if self.models.started:
             self.models.refuse_too_wide(window)
+        self._keep_before_update()
         # Shards that arrive before the first step on this window replace it, so nothing of it may be saved until then.
         with self.saver.step():
             self._begin(window)
+
+    def _keep_before_update(self) -> None:
+        """The checkpoint from before an update is kept for some time: new data may turn out to be wrong."""
+        assert self.worker is not None
+        update, record = self.worker.source.update_pass(self.worker.cursor), self.data.record
+        if update is None or not self.models.started:
+            return
+        begun = record.with_update(update.epoch, update.first_part, self.meter.rows)
+        if begun is not record:
+            self._save()
+            self.data = self.data.with_record(begun)
 
     def _begin(self, window: Window) -> None:
         assert self.worker is not None
@@ -236,8 +261,9 @@ class Trainer:
         assert worker is not None
         if not models.started and not worker.source.rows_taken:
             return
-        key = self.meter.rows, worker.cursor, self.data.record.sources, models.changes_sigma
-        self.saver.save(key, worker.source.has_unsaved, self.meter.rows, self._sections)
+        record = self.data.record
+        key = _key(self.meter.rows, worker.cursor, record, models.changes_sigma)
+        self.saver.save(key, worker.source.has_unsaved, self.meter.rows, self._sections, record.kept)
 
     def _sections(self) -> dict[str, Any]:
         assert self.worker is not None
@@ -272,3 +298,10 @@ class Trainer:
         found, encoding = self.observer.found, self.data.form.encoding
         unused = {**({} if encoding is None else unused_columns(encoding.left_out)), **found.ignored_columns}
         return replace(report, found=replace(found, ignored_columns=unused), notes=[*self.observer.notes])
+
+
+def _key(rows: int, cursor: Cursor, record: RunRecord, changes_sigma: bool) -> tuple[Any, ...]:
+    """Equal for states that need not be saved again. New shards do not belong to the run before a row of them is trained on:
+    a checkpoint from before their arrival stays as it is, so that a run can return to it."""
+    retired = frozenset(span for arrival in cursor.arrivals for span in arrival.retired)
+    return rows, retired, record.sources, changes_sigma
