@@ -19,7 +19,7 @@ from streampgs.selection import judged_rows
 from streampgs.selection.mixture import Judgement, LossShape, Mixture, Scored, rows_to_judge
 from streampgs.stage import Bundle
 
-PRIOR = (0.8, 0.1, 0.1)
+PRIOR = (0.9, 0.05, 0.05)
 WEIGHT = 10.0
 LOGISTIC = [LossShape("logistic", 0.0)]
 
