@@ -7,9 +7,23 @@ from typing import Any
 
 from streampgs.cli.console import table_text
 from streampgs.errors import counted
-from streampgs.run.history import APPENDED, CHANGED, CHOSEN, FAILED, RESUMED, SIGMA, STARTED, STOPPED, UNDONE
+from streampgs.run.history import (
+    APPENDED,
+    CHANGED,
+    CHOSEN,
+    EVALUATED,
+    FAILED,
+    INCOMPLETE,
+    RESUMED,
+    SIGMA,
+    STARTED,
+    STOPPED,
+    UNDONE,
+)
 
 _LISTED = 3
+_METRICS = ("accuracy", "log_loss", "auc", "macro_f1", "r2", "rmse", "mae", "pinball", "deviance", "loss")
+"""Of an evaluation; the first ones that it has are shown."""
 
 
 def history_text(events: Sequence[Mapping[str, Any]]) -> str:
@@ -57,7 +71,14 @@ def _failed(event: Mapping[str, Any]) -> str:
 
 
 def _undone(event: Mapping[str, Any]) -> str:
-    return f"returned to this checkpoint: {counted(event['undone_rows'], 'row')} undone"
+    why = f", because {' and '.join(event['failed'])}" if event.get("failed") else ""
+    return f"returned to this checkpoint: {counted(event['undone_rows'], 'row')} undone{why}"
+
+
+def _evaluated(event: Mapping[str, Any]) -> str:
+    known = {name: event["metrics"].get(name) for name in _METRICS}
+    shown = [f"{name} {value:.4f}" for name, value in known.items() if value is not None][:_LISTED]
+    return f"evaluated on {counted(event['evaluated_rows'], 'row')} of {', '.join(event['data'])}: {', '.join(shown)}"
 
 
 def _appended(event: Mapping[str, Any]) -> str:
@@ -67,7 +88,14 @@ def _appended(event: Mapping[str, Any]) -> str:
 
 
 def _changed(event: Mapping[str, Any]) -> str:
-    return f"{_shards(event, 'lost')} deleted or replaced: {_names(event, 'lost')}"
+    return f"{_shards(event, 'lost')} deleted, replaced or left out: {_names(event, 'lost')}"
+
+
+def _incomplete(event: Mapping[str, Any]) -> str:
+    count = event["incomplete_files"]
+    return f"{counted(count, 'file')} left out, because {'it is' if count == 1 else 'they are'} not complete: " + (
+        ", ".join(event["incomplete_names"][:_LISTED]) + (", …" if count > _LISTED else "")
+    )
 
 
 def _chosen(event: Mapping[str, Any]) -> str:
@@ -91,10 +119,12 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     STOPPED: _stopped,
     FAILED: _failed,
     UNDONE: _undone,
+    EVALUATED: _evaluated,
     APPENDED: _appended,
     CHANGED: _changed,
     CHOSEN: _chosen,
     SIGMA: _sigma,
+    INCOMPLETE: _incomplete,
 }
 
 

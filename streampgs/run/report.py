@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from streampgs.data.findings import Findings
 from streampgs.run.report_text import as_html, as_text
 
-TRAINED, PAUSED, NOTHING_NEW = "trained", "paused", "nothing new"
+TRAINED, PAUSED, NOTHING_NEW, REJECTED = "trained", "paused", "nothing new", "rejected"
 """What a call of train or resume did."""
 
 
@@ -69,9 +69,13 @@ class Report:
     forecast_rss_mb: float
     peak_rss_mb: float
     outcome: str
-    """'trained', 'paused' by a signal, or 'nothing new': a limit was reached before, and there were no new rows."""
+    """'trained', 'paused' by a signal, 'nothing new': a limit was reached before, and there were no new rows; or
+    'rejected': a condition of --fail-if holds, and the run was left as it was."""
     rows_this_call: int
     """Trained on since this call started or resumed the run."""
+    validation: dict[str, Any] | None = None
+    """The metrics of the model 'before' and 'after' this call, if validation rows were given for it; 'failed' has the
+    conditions that hold."""
     found: Findings = field(default_factory=Findings)
     notes: list[str] = field(default_factory=list)
 

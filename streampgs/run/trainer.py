@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
+from collections.abc import Collection
+from dataclasses import replace
 from typing import Any, Protocol
 
 from streampgs.data.budget import Forecast
 from streampgs.data.findings import unused_columns
 from streampgs.data.row_form import RowForm
 from streampgs.data.source import Source
+from streampgs.encoding.encoding import Encoding
 from streampgs.engine.worker import Worker, cursor_in
 from streampgs.errors import Diverged
 from streampgs.options import Resources
@@ -17,29 +19,23 @@ from streampgs.order.cursor import Cursor, Place
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
-from streampgs.run.fitting import Fit
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import CHOSEN, SIGMA, STOPPED
 from streampgs.run.log import Log
 from streampgs.run.loop import LOOK, Loop
-from streampgs.run.memory import rss_bytes
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
 from streampgs.run.report import NOTHING_NEW, PAUSED, TRAINED, Report, Session, StopRequest
 from streampgs.run.saver import Saver
+from streampgs.run.shown import Shown
 from streampgs.run.words import (
-    announced,
     chosen_text,
     clipped_notes,
     cross_validated_text,
-    large_model_note,
     nothing_to_do,
-    resume_command,
+    stopped_early,
 )
-
-_STATUS_SECONDS = 0.2
-_METRICS_SECONDS = 5.0
 
 
 class Input(Protocol):
@@ -86,10 +82,9 @@ class Trainer:
         self.saver = Saver(folder, session)
         self._log = Log(folder, session)
         self.worker: Worker | None = None
-        self.forecast: Forecast | None = None
-        self._process_bytes = 0
-        self._due = [0.0, 0.0, 0.0]
-        """When the last status, metrics and checkpoint were given."""
+        self.shown = Shown(self._log, session, resources)
+        self._saved_at = 0.0
+        """When a checkpoint was last due."""
 
     def restore(self, checkpoint: Checkpoint) -> None:
         sections = checkpoint.sections
@@ -150,24 +145,20 @@ class Trainer:
             last_epoch = until[0] if last_epoch is None else min(last_epoch, until[0])
         clipped_before = set(worker.clipped)
         stopped_by = self._run(loop, worker, last_epoch)
-        clipped = {column: count for column, count in worker.clipped.items() if column not in clipped_before}
-        for remark in (*self.data.remarks(worker.source), *self.models.remarks()):
+        for remark in (*self.data.remarks(worker.source), *self.models.remarks(), *_clipped(worker, clipped_before)):
             self.observer.note(remark)
-        for note in clipped_notes(clipped, worker.clipped_examples):
-            self.observer.note(note)
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:
-            self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **self._taken())
+            self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **_taken(worker))
         self._log.metrics({"event": "stopped", **report.record()})
         return report
 
     def _run(self, loop: Loop, worker: Worker, last_epoch: int | None) -> str:
         worker.source.prepare(last_epoch)
         self.models.warm_up()
-        if self.forecast is None:
-            self._process_bytes = rss_bytes() - self.models.lanes.nbytes
-        self._due = [time.perf_counter()] * 3
+        self.shown.begin(self.models)
+        self._saved_at = time.perf_counter()
         try:
             if self.models.changes_sigma:
                 self._save()
@@ -204,12 +195,15 @@ class Trainer:
     def _begin(self, window: Window) -> None:
         assert self.worker is not None
         begins = not self.models.started or self.models.changes_sigma
-        before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows, self._fit.check)
+        resumed = self.saver.checkpoint is not None
+        before = self.models.prepare(
+            window, self.worker.source.epoch_rows, self.meter.rows, self.shown.fit(self.data, resumed).check
+        )
         if before is not None:
             after = [candidate.sigma for candidate in self.models.race.candidates]
             self.event(SIGMA, before=before.sigma, after=after)
-        if self.forecast is None:
-            self._announce(window)
+        if self.shown.forecast is None:
+            self.shown.announce(self.data, self.models, window, self.meter.rows, resumed)
         if begins and self.models.race.progress.dropped:
             self.observer.note(cross_validated_text(self.models.race))
             self.event(CHOSEN, **(self.models.chosen() or {}))
@@ -224,35 +218,10 @@ class Trainer:
 
     def _after_stretch(self) -> None:
         assert self.worker is not None
-        now = time.perf_counter()
-        # The certificate needs all features: with millions of them it is computed less often.
-        if now - self._due[0] >= _STATUS_SECONDS * max(1.0, self.models.features / 1e6):
-            self._due[0] = now
-            status = self.meter.status(self.models, self.worker, self.data.record.limits)
-            self.observer.status(status)
-            if now - self._due[1] >= _METRICS_SECONDS:
-                self._due[1] = now
-                self._log.metrics({"event": "status", **asdict(status)})
-        if now - self._due[2] >= self.resources.checkpoint_seconds:
+        self.shown.status(self.meter, self.models, self.worker, self.data.record.limits)
+        if time.perf_counter() - self._saved_at >= self.resources.checkpoint_seconds:
             self._save()
-            self._due[2] = time.perf_counter()
-
-    def _announce(self, window: Window) -> None:
-        """Show every choice before the first step."""
-        models, data = self.models, self.data
-        racing = len(models.lanes) > 1 and models.race.next_mark is not None
-        self.forecast = self._fit.checked(models.lanes, models.features, racing)
-        choices = announced(models, data.form.encoding, data.choices(window, models.features), self.forecast)
-        self.observer.choices(choices)
-        self._log.metrics({"event": "started", "rows": self.meter.rows, "choices": choices})
-        note = large_model_note(self.forecast, self.resources.budget, data.form.encoding)
-        for hint in [*([] if note is None else [note]), *data.hints(window)]:
-            self.observer.note(hint)
-
-    @property
-    def _fit(self) -> Fit:
-        resumed = self.saver.checkpoint is not None
-        return Fit(self.data.form, self.resources, self.data.forecast, self._process_bytes, resumed)
+            self._saved_at = time.perf_counter()
 
     # Saving and reporting.
 
@@ -262,8 +231,15 @@ class Trainer:
         if not models.started and not worker.source.rows_taken:
             return
         record = self.data.record
+        if record.trial == self.meter.rows:
+            return  # the run may have to return to the checkpoint as it is
         key = _key(self.meter.rows, worker.cursor, record, models.changes_sigma)
         self.saver.save(key, worker.source.has_unsaved, self.meter.rows, self._sections, record.kept)
+
+    def accept(self) -> None:
+        """The resume is no longer on trial."""
+        self.data = self.data.with_record(replace(self.data.record, trial=None))
+        self._save()
 
     def _sections(self) -> dict[str, Any]:
         assert self.worker is not None
@@ -277,31 +253,41 @@ class Trainer:
     def event(self, kind: str, **facts: Any) -> None:
         self._log.event(kind, *self.place(), **{**self.data.facts(), **facts})
 
-    def _taken(self) -> dict[str, int]:
-        taken = self.worker.source.rows_taken if self.worker is not None else None
-        return {} if taken is None else {"stream_rows": taken}
-
     def report(self, stopped_by: str) -> Report:
         """Of this call, as of now."""
         assert self.worker is not None
-        total = self.forecast.total if self.forecast is not None else 0
+        total = self.shown.forecast.total if self.shown.forecast is not None else 0
         outcome = TRAINED if self.meter.rows_this_call else NOTHING_NEW
         if stopped_by == self.stop.reason:
             outcome = PAUSED
             if not self.meter.rows_this_call:
-                resume = resume_command(self.folder.path, self.data.record.stream is not None)
-                row = "next" if self.meter.rows else "first"
-                self.observer.note(f"stopped by {stopped_by} before the {row} row; continue with: {resume}")
+                on_stream = self.data.record.stream is not None
+                self.observer.note(stopped_early(stopped_by, self.meter.rows, self.folder.path, on_stream))
         report = self.meter.report(
             self.folder.path, self.models, self.worker, stopped_by, outcome, self.saver.checkpoint, total
         )  # fmt: skip
-        found, encoding = self.observer.found, self.data.form.encoding
-        unused = {**({} if encoding is None else unused_columns(encoding.left_out)), **found.ignored_columns}
-        return replace(report, found=replace(found, ignored_columns=unused), notes=[*self.observer.notes])
+        return _with_findings(report, self.observer, self.data.form.encoding)
+
+
+def _taken(worker: Worker) -> dict[str, int]:
+    taken = worker.source.rows_taken
+    return {} if taken is None else {"stream_rows": taken}
+
+
+def _clipped(worker: Worker, before: Collection[str]) -> list[str]:
+    """Notes about the columns of which values were clipped since `before` were."""
+    clipped = {column: count for column, count in worker.clipped.items() if column not in before}
+    return clipped_notes(clipped, worker.clipped_examples)
+
+
+def _with_findings(report: Report, session: Session, encoding: Encoding | None) -> Report:
+    unused = {} if encoding is None else unused_columns(encoding.left_out)
+    found = replace(session.found, ignored_columns={**unused, **session.found.ignored_columns})
+    return replace(report, found=found, notes=[*session.notes])
 
 
 def _key(rows: int, cursor: Cursor, record: RunRecord, changes_sigma: bool) -> tuple[Any, ...]:
     """Equal for states that need not be saved again. New shards do not belong to the run before a row of them is trained on:
     a checkpoint from before their arrival stays as it is, so that a run can return to it."""
     retired = frozenset(span for arrival in cursor.arrivals for span in arrival.retired)
-    return rows, retired, record.sources, changes_sigma
+    return rows, retired, record.sources, record.left_out, record.trial, changes_sigma

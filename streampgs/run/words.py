@@ -185,6 +185,11 @@ def resume_command(run: Path, on_stream: bool) -> str:
     return f"producer | {command} -" if on_stream else command
 
 
+def stopped_early(stopped_by: str, rows: int, run: Path, on_stream: bool) -> str:
+    row = "next" if rows else "first"
+    return f"stopped by {stopped_by} before the {row} row; continue with: {resume_command(run, on_stream)}"
+
+
 def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
     """Why a run does not continue, and the command with which it does."""
     resume = resume_command(run, on_stream=False)

@@ -28,6 +28,9 @@ from streampgs.stage import Bundle
 
 __all__ = ["Drift", "Judgement", "LossShape", "Mixture", "Result", "Scored", "rows_to_judge"]
 
+# Measured on tables that grew by 1 % to 900 %: with .8, .1, .1 an update by 30 judged rows of the same distribution raised
+# the loss by .5 % to 1 % in 6 cases of 32, with these shares in none. With more rows both are equally good.
+PRIOR = (0.9, 0.05, 0.05)
 PRIOR_WEIGHT = 10.0
 """The weight of the prior; that of a judged row is 1."""
 FACTORS = [(50 - step) / 50.0 for step in range(26)]
@@ -113,7 +116,7 @@ class Mixture:
 
     name = "mixture"
 
-    def __init__(self, lineages: int, prior: Sequence[float] = (0.8, 0.1, 0.1)) -> None:
+    def __init__(self, lineages: int, prior: Sequence[float] = PRIOR) -> None:
         require(len(prior) == lineages and min(prior) > 0.0, f"a prior {prior} of {lineages} lineages")
         self.lineages, self._prior = lineages, np.array(prior) / sum(prior)
         self._rows = JudgedRows(lineages)
@@ -141,9 +144,9 @@ class Mixture:
 
     def grow(self, targets: int) -> None:
         """Targets have joined, and there are so many now. Earlier rows have label -1 and score 0 there."""
-        if self._rows.batches:
+        if self._rows.batches and self._rows.targets < targets:
             self._rows.grow(targets)
-        self._now = replace(self._now, last=None)  # a mean over other targets
+            self._now = replace(self._now, last=None)  # a mean over other targets
 
     # Judging.
 
