@@ -65,6 +65,17 @@ class Stretches:
         state["earlier_steps"][...] = steps + (state["earlier_steps"] if self.whole else 0)
         state["stretch_began"][...] = state["steps"]
 
+    def halve(self, state: State) -> None:
+        """Everything that is covered counts half from now on, and the steps that follow are added to it."""
+        covered = self.steps_covered(state)
+        kept = covered // 2
+        for name in self.sums:
+            total = self.with_earlier(state, name, ..., state[name])
+            state[f"earlier_{name}"] = total * (kept / max(1, covered))
+            state[name][...] = 0.0
+        state["earlier_steps"][...] = kept
+        state["stretch_began"][...] = state["steps"]
+
     def needs_earlier(self, state: State) -> bool:
         """Whether the present stretch is too short alone (or all of training counts)."""
         return self.whole or bool(state["steps"] < 1.5 * state["stretch_began"])

@@ -15,7 +15,7 @@ from streampgs.errors import RunError
 from streampgs.files import OWN, append_line, read_at, reading
 
 STARTED, RESUMED, STOPPED, FAILED = "started", "resumed", "stopped", "failed"
-APPENDED, CHANGED, CHOSEN, SIGMA = "appended", "changed", "chosen", "sigma"
+APPENDED, CHANGED, CHOSEN, SIGMA, JUDGED = "appended", "changed", "chosen", "sigma", "judged"
 _MOST_BYTES, _LONGEST_LINE, _BLOCK_BYTES = 16 << 20, 1 << 20, 1 << 16
 """Of the end of the file that is read, of a line, of a read."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from streampgs.engine.worker import Worker
 from streampgs.options import Limits
+from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
@@ -44,6 +45,7 @@ class Loop:
         each stretch of rows, `after` after each."""
         while True:
             window = self.worker.open(self.stop)
+            self._reach()
             if window is None:
                 return self.stop.reason or self.reached() or self.worker.source.ends
             prepare(window)
@@ -58,8 +60,8 @@ class Loop:
         while row < window.rows:
             judge(window, row)
             until = min(window.rows, (row // stretch + 1) * stretch)
-            if self.models.race.next_mark is not None:
-                until = min(until, row + self.models.race.next_mark - self.meter.rows)
+            if self.models.next_mark is not None:
+                until = min(until, row + self.models.next_mark - self.meter.rows)
             at_stretch_end = True
             if self.limits.rows is not None:
                 last = row + max(1, self.limits.rows - self.meter.rows)
@@ -67,17 +69,26 @@ class Loop:
                 until = min(until, last)
             with self.guard.step():
                 began = time.perf_counter()
-                until = self.models.engine.advance(window, row, until, window.rows)
+                until = self.models.lineages.advance(window, row, until, window.rows)
                 self.meter.add(until - row, began)
+                update = self._update()
                 self.worker.advance_to(until)
                 if until == window.rows:
-                    self.models.centre(window, self.meter.rows)
+                    self.models.centre(window, self.meter.rows, update)
+                    self._reach()
             row = until
             reached = self.reached(at_stretch_end)
             after()
             if reached is not None:
                 return reached
         return self.reached()
+
+    def _update(self) -> UpdatePass | None:
+        return self.worker.source.update_pass(self.worker.cursor)
+
+    def _reach(self) -> None:
+        """An update may be over."""
+        self.models.lineages.reach(self._update())
 
     def _stretch(self, window: Window) -> int:
         """Rows of a call of the engine: whole steps."""
@@ -98,7 +109,8 @@ class Loop:
             return "seconds"
         if self.until_epoch is not None and epoch >= self.until_epoch:
             return LOOK
-        if self.models.started and at_stretch_end and rows >= _ROWS_BEFORE_TARGETS:
+        may_end = at_stretch_end and not self.models.lineages.in_update
+        if self.models.started and may_end and rows >= _ROWS_BEFORE_TARGETS:
             return self._target_reached()
         return None
 

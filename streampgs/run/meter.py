@@ -10,6 +10,7 @@ from streampgs.data.source import Source
 from streampgs.engine.worker import Worker
 from streampgs.options import Limits
 from streampgs.reading.bad_rows import counts_by_name
+from streampgs.run.lineages import summary_of
 from streampgs.run.memory import peak_rss_bytes, rss_bytes
 from streampgs.run.models import Models
 from streampgs.run.pace import Pace
@@ -134,7 +135,7 @@ class Meter:
             lanes=len(models.lanes),
             gap=models.gap(),
             sampling=models.form.options.sampling,
-            dual_sha256=models.lanes.digest() if models.started else None,
+            dual_sha256=models.lineages.digest() if models.started else None,
             checkpoint=str(checkpoint) if checkpoint else None,
             stopped_by=stopped_by,
             stream_rows=worker.source.rows_taken,
@@ -144,6 +145,7 @@ class Meter:
             peak_rss_mb=peak_rss_bytes() / 1e6,
             outcome=outcome,
             rows_this_call=self.rows_this_call,
+            update=summary_of(models.lineages),
         )
 
 

@@ -71,7 +71,9 @@ class Report:
     outcome: str
     """'trained', 'paused' by a signal, or 'nothing new': a limit was reached before, and there were no new rows."""
     rows_this_call: int
-    """Trained on since this call started or resumed the run."""
+    """Trained on since this call started or resumed the run; rows that come again count again."""
+    update: dict[str, Any] | None = None
+    """Of the present update, or of the last one: how its new rows judged the parts of the model, and the model before."""
     found: Findings = field(default_factory=Findings)
     notes: list[str] = field(default_factory=list)
 

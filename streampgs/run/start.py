@@ -285,6 +285,5 @@ def _continue_on(trainer: Trainer, refreshed: Refreshed) -> None:
 
 
 def _report_growth(trainer: Trainer, refreshed: Refreshed) -> None:
-    trainer.models.restarts_averages |= refreshed.grew_much
     for kind, facts in refreshed.events:
         trainer.event(kind, **facts)

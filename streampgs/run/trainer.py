@@ -6,6 +6,7 @@ import time
 from dataclasses import asdict, replace
 from typing import Any, Protocol
 
+from streampgs.checks import encode
 from streampgs.data.budget import Forecast
 from streampgs.data.findings import unused_columns
 from streampgs.data.row_form import RowForm
@@ -14,12 +15,14 @@ from streampgs.engine.worker import Worker, cursor_in
 from streampgs.errors import Diverged
 from streampgs.options import Resources
 from streampgs.order.cursor import Cursor
+from streampgs.order.schedule import UpdatePass
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import Fit
 from streampgs.run.folder import RunFolder
-from streampgs.run.history import CHOSEN, SIGMA, STOPPED
+from streampgs.run.history import CHOSEN, JUDGED, SIGMA, STOPPED
+from streampgs.run.lineages import bytes_besides
 from streampgs.run.log import Log
 from streampgs.run.loop import LOOK, Loop
 from streampgs.run.memory import rss_bytes
@@ -33,6 +36,7 @@ from streampgs.run.words import (
     chosen_text,
     clipped_notes,
     cross_validated_text,
+    judged_texts,
     large_model_note,
     nothing_to_do,
     resume_command,
@@ -92,8 +96,7 @@ class Trainer:
     def restore(self, checkpoint: Checkpoint) -> None:
         sections = checkpoint.sections
         if "lanes" in sections:  # of a stream there may be rows without a model
-            for stage in self.models.lanes, self.models.race:
-                checkpoint.restore(stage)
+            self.models.lineages.restore_all(checkpoint)
             self.models.take_in(self.data.form)
             checkpoint.restore(self.models)
         checkpoint.restore(self.meter)
@@ -145,7 +148,8 @@ class Trainer:
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:
-            self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **self._taken())
+            taken = {} if report.stream_rows is None else {"stream_rows": report.stream_rows}
+            self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **taken)
         self._log.metrics({"event": "stopped", **report.record()})
         return report
 
@@ -153,7 +157,7 @@ class Trainer:
         worker.source.prepare(last_epoch)
         self.models.warm_up()
         if self.forecast is None:
-            self._process_bytes = rss_bytes() - self.models.lanes.nbytes
+            self._process_bytes = rss_bytes() - self.models.nbytes
         self._due = [time.perf_counter()] * 3
         try:
             if self.models.started:
@@ -183,11 +187,20 @@ class Trainer:
         if before is not None:
             after = [candidate.sigma for candidate in self.models.race.candidates]
             self.event(SIGMA, before=before.sigma, after=after)
-        if self.forecast is None:
-            self._announce(window)
+        update = self.worker.source.update_pass(self.worker.cursor)
+        if self.forecast is None or (update is not None and not self.models.lineages.in_update):
+            self._announce(window, update)
+        judged = self.models.lineages.prepare(window, update, self.worker.cursor.row, self.meter.rows)
+        if judged is not None:
+            self._report_judgement(judged)
         if begins and self.models.race.progress.dropped:
             self.observer.note(cross_validated_text(self.models.race))
             self.event(CHOSEN, **(self.models.chosen() or {}))
+
+    def _report_judgement(self, judged: Judgement) -> None:
+        self.event(JUDGED, **encode(judged))
+        for text in judged_texts(judged):
+            self.observer.note(text)
 
     def _judge(self, window: Window, row: int) -> None:
         assert self.worker is not None
@@ -212,11 +225,12 @@ class Trainer:
             self._save()
             self._due[2] = time.perf_counter()
 
-    def _announce(self, window: Window) -> None:
-        """Show every choice before the first step."""
+    def _announce(self, window: Window, update: UpdatePass | None) -> None:
+        """Show every choice before the first step, and before the first one of an update."""
         models, data = self.models, self.data
         racing = len(models.lanes) > 1 and models.race.next_mark is not None
-        self.forecast = self._fit.checked(models.lanes, models.features, racing)
+        besides = bytes_besides(models.lineages, window, update, data.form.options.threads)
+        self.forecast = self._fit.checked(models.lanes, models.features, racing, besides)
         choices = announced(models, data.form.encoding, data.choices(window, models.features), self.forecast)
         self.observer.choices(choices)
         self._log.metrics({"event": "started", "rows": self.meter.rows, "choices": choices})
@@ -250,10 +264,6 @@ class Trainer:
 
     def event(self, kind: str, **facts: Any) -> None:
         self._log.event(kind, *self.place(), **{**self.data.facts(), **facts})
-
-    def _taken(self) -> dict[str, int]:
-        taken = self.worker.source.rows_taken if self.worker is not None else None
-        return {} if taken is None else {"stream_rows": taken}
 
     def report(self, stopped_by: str) -> Report:
         """Of this call, as of now."""

@@ -21,12 +21,15 @@ from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
 from streampgs.run.models import Models
+from streampgs.run.lineages import LINEAGES
+from streampgs.selection.mixture import Judgement, Result
 from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS
 from streampgs.table.catalog import Catalog
 
 _NAMES_SHOWN = 6
 _CLIPPED_SHOWN = 5
+_SMALL_SHARE = 0.005
 
 
 def shard_choices(
@@ -153,6 +156,25 @@ def cross_validated_text(race: Race) -> str:
     best = chosen_text(chosen) if differ else f"sigma {chosen.sigma:.3g}"
     how = "judged on the validation rows" if race.validation is not None else f"by cross-validation on {rows}"
     return f"{best} is the best of {counted(len(race.candidates), 'candidate')}, {how}"
+
+
+def judged_texts(judged: Judgement) -> list[str]:
+    """How the newest rows judged the model, and what is returned after the update."""
+    parts = [f"{share:.2f} {name}" for name, share in zip(LINEAGES, judged.shares, strict=True) if share >= _SMALL_SHARE]
+    shrunk = "" if judged.shrink == 1.0 else f", times {judged.shrink:.2f}"
+    named = zip(("model before", *LINEAGES), (judged.before, *judged.lineages), strict=True)
+    losses = ", ".join(f"{name} {_result(result)}" for name, result in named if result is not None)
+    drift = judged.drift
+    return [
+        f"{counted(judged.rows, 'new row')} judged before training on them: loss {losses}; after this update the model is "
+        f"{' + '.join(parts)}{shrunk}",
+        *([] if drift is None else [f"the newest data differ: loss {drift.loss:.4f} after {drift.before:.4f}"]),
+    ]
+
+
+def _result(result: Result) -> str:
+    accuracy = "" if result.accuracy is None else f" (accuracy {result.accuracy:.4f})"
+    return f"{result.loss:.4f}{accuracy}"
 
 
 def encoding_choices(encoding: Encoding) -> dict[str, str]:
