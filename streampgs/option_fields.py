@@ -46,7 +46,7 @@ def parse_size(text: str | int) -> int:
 
 def parse_duration(text: str | float) -> float:
     """Seconds from '30s', '5m', '1h' or a plain number."""
-    match = re.fullmatch(r"\s*([0-9]+(?:\.[0-9]*)?)\s*([smh]?)\s*", str(text))
+    match = re.fullmatch(r"\s*\+?([0-9]+(?:\.[0-9]*)?)\s*([smh]?)\s*", str(text))
     if match is None:
         raise _unreadable(text, "is not a valid duration", "write it like 30s, 5m or 1h")
     return float(match.group(1)) * {"": 1, "s": 1, "m": 60, "h": 3600}[match.group(2)]
@@ -185,6 +185,33 @@ class Duration(Number):
 
     def text(self, value: Any) -> str:
         return f"{value:g}s" if value else "0"
+
+
+@dataclass(frozen=True)
+class More:
+    """So much in addition to the amount that is reached."""
+
+    amount: float
+
+
+@dataclass(frozen=True)
+class Total(Text):
+    """A number that counts from the start of a run, or '+N': from where the run is."""
+
+    of: Number = Number()
+
+    @property
+    def metavar(self) -> str:
+        return f"[+]{self.of.metavar}"
+
+    def parse(self, text: str) -> Any:
+        return More(self.of.parse(text[1:])) if re.match(r"\+[0-9.]", text) else self.of.parse(text)  # type: ignore[arg-type]
+
+    def settle(self, flag: str, value: Any) -> Any:
+        given = self.read(flag, value) if isinstance(value, str) else value
+        if isinstance(given, More):
+            return More(self.of.settle(flag, given.amount))
+        return self.of.settle(flag, given)
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,9 @@ solvers.py, the parameters of losses in losses/.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, make_dataclass, replace
+from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from streampgs.errors import OptionError
 from streampgs.losses import CLASSIFYING, LOSSES
@@ -29,11 +29,13 @@ from streampgs.option_fields import (
     Label,
     Lengths,
     Listed,
+    More,
     Number,
     Pair,
     Repeated,
     Size,
     Text,
+    Total,
     option,
     options_of,
     size_text,
@@ -349,22 +351,39 @@ class StreamOptions(Checked):
     # fmt: on
 
 
+_EPOCHS, _ROWS, _SECONDS = Number("N", 1, whole=True), Number("N", 1, whole=True), Duration(above=True)
+
+
+def _target_accuracy() -> Any:
+    share = Number("A", 0.0, 1.0, above=True, remedy="give a share, like 0.95")
+    return option(None, share, LIMITS,
+        "Stop when the accuracy reaches A, like 0.95: on --validation, or else on rows before they are trained on."
+    )  # fmt: skip
+
+
+def _target_gap() -> Any:
+    return option(None, Number("G", 0.0, above=True), LIMITS,
+        "Stop when the certified distance from the optimal objective falls to G."
+    )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Limits(Checked):
     """When training ends: totals since the run's first row. The first limit that is reached ends it."""
 
     # fmt: off
-    epochs: int | None = option(None, Number("N", 1, whole=True), COMMON, "Passes over the data.",
+    epochs: int | None = option(None, _EPOCHS, COMMON, "Passes over the data.",
         shown=f"{_FEWEST_EPOCHS}, more for fewer than {_USUAL_VISITS // _FEWEST_EPOCHS:,} rows; {EPOCHS_FOR_A_TARGET} if "
-        "only a target is given; for a resume, as before")
-    rows: int | None = option(None, Number("N", 1, whole=True), LIMITS, "Rows to train on.")
-    seconds: float | None = option(None, Duration(above=True), LIMITS, "Time to train, like 90s, 5m or 1h.")
-    target_accuracy: float | None = option(None,
-        Number("A", 0.0, 1.0, above=True, remedy="give a share, like 0.95"), LIMITS,
-        "Stop when the accuracy reaches A, like 0.95: on --validation, or else on rows before they are trained on.")
-    target_gap: float | None = option(None, Number("G", 0.0, above=True), LIMITS,
-        "Stop when the certified distance from the optimal objective falls to G.")
+        "only a target is given")
+    rows: int | None = option(None, _ROWS, LIMITS, "Rows to train on.")
+    seconds: float | None = option(None, _SECONDS, LIMITS, "Time to train, like 90s, 5m or 1h.")
+    target_accuracy: float | None = _target_accuracy()
+    target_gap: float | None = _target_gap()
     # fmt: on
+
+    @property
+    def given(self) -> bool:
+        return self != Limits()
 
     def or_default(self, rows: int) -> Limits:
         """Without a limit, as many epochs as suit a table of so many rows; with only targets, which may be out of reach,
@@ -375,9 +394,35 @@ class Limits(Checked):
             return replace(self, epochs=max(EPOCHS_FOR_A_TARGET, default_epochs(rows)))
         return self
 
+
+@dataclass(frozen=True)
+class NewLimits(Checked):
+    """The limits of a resume. They replace those of the run."""
+
+    # fmt: off
+    epochs: int | More | None = option(None, Total(of=_EPOCHS), COMMON,
+        "Passes over the data since the start of the run. +N: N more than are done, after the one that has begun.",
+        shown="as before")
+    rows: int | More | None = option(None, Total(of=_ROWS), LIMITS,
+        "Rows to train on since the start of the run. +N: N more.")
+    seconds: float | More | None = option(None, Total(of=_SECONDS), LIMITS,
+        "Time to train since the start of the run, like 90s, 5m or 1h. +TIME: so much more.")
+    target_accuracy: float | None = _target_accuracy()
+    target_gap: float | None = _target_gap()
+    # fmt: on
+
     @property
     def given(self) -> bool:
-        return self != Limits()
+        return self != NewLimits()
+
+    def after(self, epochs: int, rows: int, seconds: float) -> Limits:
+        """As totals, for a run that has begun so many epochs and has trained on so many rows for so long."""
+        done = {"epochs": epochs, "rows": rows, "seconds": seconds}
+        found = {each.name: getattr(self, each.name) for each in fields(self)}
+        totals: dict[str, Any] = {
+            name: done[name] + value.amount if isinstance(value, More) else value for name, value in found.items()
+        }
+        return Limits(**totals)
 
 
 @dataclass(frozen=True)
@@ -543,4 +588,4 @@ class SynthOptions(Checked):
 
 
 TRAIN_OPTIONS = (ModelOptions, EncodingOptions, Limits, Resources, Growth, StreamOptions)
-RESUME_OPTIONS = (Limits, Resources, Growth, ResumeOptions)
+RESUME_OPTIONS = (NewLimits, Resources, Growth, ResumeOptions)

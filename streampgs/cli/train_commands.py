@@ -80,11 +80,12 @@ def train(
 def resume(run: Path, stream: str | None = None, json: bool = False, quiet: bool = False, **options: Any) -> int:
     """Continue RUN until its limit or a new one.
 
-    Limits count from the first row of the run: after 3 epochs, --epochs 5 trains two more. New shards in the folders and
-    globs of the run join, even if all epochs are done. A shard that was changed is refused.
+    Limits count from the first row of the run: after 3 epochs, --epochs 5 trains two more, and so does --epochs +2. New
+    shards in the folders and globs of the run join, even if all epochs are done. A shard that was changed is refused.
 
     \b
       streampgs resume my-run                       continue, with new shards
+      streampgs resume my-run --epochs +1           one more pass over all rows
       streampgs resume my-run --add more-shards/    add data from another place
       streampgs resume my-run --follow              and wait for more shards
       producer | streampgs resume my-run -          continue a run on a stream
@@ -165,4 +166,4 @@ def _next_steps(report: Report, resume: str, run: Path) -> list[str]:
         return [f"nothing was trained yet; start with: {resume}"]
     if report.stopped_by in EXIT_CODES:
         return [f"continue with: {resume}"]
-    return [f"next: streampgs evaluate {quote(str(run))} TEST-DATA, or train longer: {resume} --epochs N"]
+    return [f"next: streampgs evaluate {quote(str(run))} TEST-DATA, or train longer: {resume} --epochs +1"]

@@ -100,8 +100,8 @@ class Lineages:
 
     def restore_all(self, checkpoint: Checkpoint) -> None:
         """With the lanes of the race and the race itself."""
-        own = self._own_stages() if self.name in checkpoint.sections else []
-        for stage in self._race.lanes, self._race, *own:
+        first: list[Stage] = [self._race.lanes, self._race]
+        for stage in first + (self._own_stages() if self.name in checkpoint.sections else []):
             checkpoint.restore(stage)
 
     # Changes of the data and of the options.
@@ -253,7 +253,7 @@ class Lineages:
         """After all lanes and the mixture."""
         values = bundle.values
         self._now = decode(Progress, values["progress"])
-        self.judgement = decode(Judgement | None, values["judgement"])
+        self.judgement = None if values["judgement"] is None else decode(Judgement, values["judgement"])
         constants = decode(list[float], values["constants"])
         require(len(self._now.reached) == len(LINEAGES), f"rows of {len(self._now.reached)} lineages")
         require(len(constants) == len(bundle.arrays), f"{len(constants)} constants of {len(bundle.arrays)} models")

@@ -12,17 +12,20 @@ from typing import Any
 from streampgs.checks import understanding
 from streampgs.data.budget import memory_needed, stream_memory_needed, stream_sizes
 from streampgs.data.refresh import Refreshed, Refresher, Table
+from streampgs.engine.worker import cursor_in
 from streampgs.errors import BadRow, DataError, OptionError, StreampgsError
 from streampgs.formats.allowance import decoding_within, in_opening, in_training
 from streampgs.learn.learner import learner_named
-from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources, StreamOptions
+from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, NewLimits, Resources, StreamOptions
 from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
+from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import FAILED, RESUMED, STARTED
 from streampgs.run.lock import RunLock
 from streampgs.run.loop import LOOK
+from streampgs.run.meter import Meter
 from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, Report, Session, Silent, StopRequest
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
@@ -90,7 +93,7 @@ def train(
 
 def resume(
     run: Path,
-    limits: Limits,
+    limits: Limits | NewLimits,
     resources: Resources,
     observer: Observer | None = None,
     stop: StopRequest | None = None,
@@ -127,7 +130,7 @@ def resume(
                 with understanding(checkpoint.path):
                     record = record.as_of(checkpoint.sections["run"])
             has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
-            record = _with_new_choices(record, limits, on_bad_row, growth)
+            record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth)
             refreshed: Refreshed | None = None
             data: Input
             if record.stream is not None:
@@ -188,6 +191,19 @@ def _with_new_choices(record: RunRecord, limits: Limits, on_bad_row: str | None,
     return replace(record, options=options, limits=limits if limits.given else record.limits)
 
 
+def _totals(limits: Limits | NewLimits, checkpoint: Checkpoint | None) -> Limits:
+    """Limits that count from where the run is become totals. An epoch that has begun is completed first."""
+    if isinstance(limits, Limits):
+        return limits
+    meter, epochs = Meter(), 0
+    if checkpoint is not None:
+        checkpoint.restore(meter)
+        with understanding(checkpoint.path):
+            cursor = cursor_in(checkpoint.sections["worker"])
+        epochs = cursor.epoch + (not cursor.begins_epoch)
+    return limits.after(epochs, meter.rows, meter.seconds)
+
+
 def _choices(record: RunRecord) -> dict[str, Any]:
     """The facts of a start for the history."""
     options = record.options
@@ -196,7 +212,7 @@ def _choices(record: RunRecord) -> dict[str, Any]:
     return {**named, "limits": limits, "sources": list(record.sources)}
 
 
-def _refuse_unreachable_targets(options: ModelOptions, limits: Limits) -> None:
+def _refuse_unreachable_targets(options: ModelOptions, limits: Limits | NewLimits) -> None:
     """A target that is never known would let the run train until it is stopped."""
     if limits.target_accuracy is not None and not options.classifies:
         raise OptionError(

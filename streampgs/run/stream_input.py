@@ -19,7 +19,7 @@ from streampgs.data.stream import StreamSource
 from streampgs.encoding.encoding import Encoding
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import DataError, OptionError, RunError
-from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, StreamOptions
+from streampgs.options import EncodingOptions, Limits, ModelOptions, NewLimits, Resources, StreamOptions
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.blocks import Stopped
@@ -178,7 +178,7 @@ def standard_input(resources: Resources, stop: StopRequest, given: int = 0) -> I
         ) from None
 
 
-def refuse_options(options: ModelOptions, limits: Limits, resources: Resources) -> None:
+def refuse_options(options: ModelOptions, limits: Limits | NewLimits, resources: Resources) -> None:
     if limits.epochs is not None:
         raise OptionError(
             "--epochs with a stream, whose rows arrive once", "limit it with --rows or --seconds, or not at all"

@@ -41,6 +41,7 @@ from streampgs.run.words import (
     nothing_to_do,
     resume_command,
 )
+from streampgs.selection.mixture import Judgement
 
 _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0

@@ -20,8 +20,8 @@ from streampgs.options import Limits, ModelOptions
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
-from streampgs.run.models import Models
 from streampgs.run.lineages import LINEAGES
+from streampgs.run.models import Models
 from streampgs.selection.mixture import Judgement, Result
 from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS
@@ -160,7 +160,9 @@ def cross_validated_text(race: Race) -> str:
 
 def judged_texts(judged: Judgement) -> list[str]:
     """How the newest rows judged the model, and what is returned after the update."""
-    parts = [f"{share:.2f} {name}" for name, share in zip(LINEAGES, judged.shares, strict=True) if share >= _SMALL_SHARE]
+    parts = [
+        f"{share:.2f} {name}" for name, share in zip(LINEAGES, judged.shares, strict=True) if share >= _SMALL_SHARE
+    ]
     shrunk = "" if judged.shrink == 1.0 else f", times {judged.shrink:.2f}"
     named = zip(("model before", *LINEAGES), (judged.before, *judged.lineages), strict=True)
     losses = ", ".join(f"{name} {_result(result)}" for name, result in named if result is not None)
@@ -213,10 +215,11 @@ def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
     if limit == "epochs":
         assert limits.epochs is not None
         done = "1 epoch is" if limits.epochs == 1 else f"all {limits.epochs:,} epochs are"
-        return f"no new rows, and {done} done; to train longer on the same rows: {resume} --epochs {limits.epochs + 1}"
+        return f"no new rows, and {done} done; to train longer on the same rows: {resume} --epochs +1"
     value = getattr(limits, limit.replace("-", "_"), None)
-    reached = f"--{limit}" if value is None else f"--{limit} {value:g}"
-    return f"the limit {reached} of the run is already reached; to continue: {resume} with another --{limit}"
+    reached = f"--{limit}" if value is None else f"--{limit} {value:.10g}"
+    more = f"{resume} --{limit} +N" if limit in ("rows", "seconds") else f"{resume} with another --{limit}"
+    return f"the limit {reached} of the run is already reached; to continue: {more}"
 
 
 def _label_text(label: float | str) -> str:

@@ -42,7 +42,9 @@ class Returned:
 
     def constant(self, lane: int) -> float:
         """Added to the scores that the weights give, in the unit of scaled labels."""
-        return self.kept[lane][1] if self.kept else float(self._mixed(lambda lanes: np.float64(lanes.constants[lane])))
+        if self.kept:
+            return self.kept[lane][1]
+        return float(self._mixed(lambda lanes: np.array(lanes.constants[lane])))
 
     def _mixed(self, part: Callable[[Lanes], Vector]) -> Vector:
         parts = [

@@ -72,7 +72,12 @@ def of_resume(kind: str) -> dict[str, Any]:
 
 def bits_of(run: Path) -> tuple[Any, ...]:
     model, facts = streampgs.Model.load(run), inspect_run(run)
-    return facts["dual_sha256"], np.asarray(model.coef_).tobytes(), np.asarray(model.intercept_).tobytes(), facts["update"]
+    return (
+        facts["dual_sha256"],
+        np.asarray(model.coef_).tobytes(),
+        np.asarray(model.intercept_).tobytes(),
+        facts["update"],
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

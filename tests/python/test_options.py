@@ -13,7 +13,7 @@ import pytest
 
 import streampgs
 from streampgs.errors import StreampgsError
-from streampgs.option_fields import options_for, options_of
+from streampgs.option_fields import More, options_for, options_of
 from streampgs.options import (
     RESUME_OPTIONS,
     TRAIN_OPTIONS,
@@ -23,12 +23,22 @@ from streampgs.options import (
     InspectOptions,
     Limits,
     ModelOptions,
+    NewLimits,
     PredictOptions,
     Resources,
 )
 from streampgs.packing.options import PackOptions, PackWay
 
-KINDS = [*TRAIN_OPTIONS, RESUME_OPTIONS[-1], EvaluateOptions, InspectOptions, PredictOptions, PackOptions, PackWay]
+KINDS = [
+    *TRAIN_OPTIONS,
+    NewLimits,
+    RESUME_OPTIONS[-1],
+    EvaluateOptions,
+    InspectOptions,
+    PredictOptions,
+    PackOptions,
+    PackWay,
+]
 ODD = [
     None, 0, -1, 3, 2.5, float("nan"), float("inf"), True, "", "x", "1", "a,b", b"x", (), [], [[1]], ["a", 1], {}, {"a": 1},
     {0: 1}, {1}, range(3), object(), int, np.zeros(3), np.zeros((2, 2)), np.array(["a", "b"]), np.float32(1), np.int8(1),
@@ -51,6 +61,11 @@ def test_any_value_is_taken_or_refused(kind: Any) -> None:
     [
         (Limits, "seconds", "5m", 300.0),
         (Limits, "epochs", "3", 3),
+        (Limits, "epochs", "+3", 3),
+        (Limits, "seconds", "+5m", 300.0),
+        (NewLimits, "epochs", "3", 3),
+        (NewLimits, "epochs", "+3", More(3)),
+        (NewLimits, "seconds", "+5m", More(300.0)),
         (ModelOptions, "sigma", "1e-3,1e-4", (1e-3, 1e-4)),
         (ModelOptions, "sigma", "auto", "auto"),
         (ModelOptions, "loss", "hinge,logistic", ("hinge", "logistic")),

@@ -1,0 +1,506 @@
+"""The mixture: shares that fit judged rows, shrinking, the memory of judged rows, drift, and saved state."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from streampgs.checks import decode, encode
+from streampgs.losses import CLASSIFYING, LOSSES
+from streampgs.selection import judged_rows
+from streampgs.selection.mixture import Judgement, LossShape, Mixture, Scored, rows_to_judge
+from streampgs.stage import Bundle
+
+PRIOR = (0.8, 0.1, 0.1)
+WEIGHT = 10.0
+LOGISTIC = [LossShape("logistic", 0.0)]
+
+every_loss = pytest.mark.parametrize("name", LOSSES)
+
+
+def random_labels(name, truth, random):
+    if name in CLASSIFYING:
+        return np.where(random.random(truth.shape) < 1.0 / (1.0 + np.exp(-truth)), 1.0, -1.0)
+    return random.poisson(np.exp(truth)).astype(float) if name == "poisson" else truth + random.normal(size=truth.shape)
+
+
+def some_rows(name="logistic", seed=0, rows=400, noise=(0.5, 1.0, 2.0), targets=1, weights=None):
+    """Scores are the truth plus noise, a number for each lineage. The model before is the first lineage."""
+    random = np.random.default_rng(seed)
+    truth = random.normal(size=(rows, targets)) * 1.5
+    scores = np.stack([truth + own * random.normal(size=truth.shape) for own in noise], 1)
+    fixed = np.full(truth.shape, 0.1)
+    return Scored(
+        scores,
+        scores[:, 0, :].copy(),
+        fixed,
+        random_labels(name, truth + 0.1, random),
+        np.ones(rows) if weights is None else weights,
+    )
+
+
+def losses_of(name, targets=1):
+    return [LossShape(name, LOSSES[name].shape(np.array([1.0, 2.0])))] * targets
+
+
+def plain_objective(batches, losses, shares, prior=PRIOR):
+    """From (scored, weight of a row) pairs: the mean of the losses and the prior's part."""
+    total, weight = 0.0, 0.0
+    for scored, each in batches:
+        mixed = scored.fixed + np.einsum("rkt,k->rt", scored.scores, np.array(shares))
+        for target, (name, shape, _) in enumerate(losses):
+            total += float(each @ LOSSES[name].values(mixed[:, target], scored.labels[:, target], shape))
+        weight += float(each.sum())
+    distance = sum(share * math.log(share / likely) for share, likely in zip(shares, prior, strict=True) if share > 0.0)
+    return (total + WEIGHT * distance) / weight
+
+
+def ones(scored):
+    return np.ones(len(scored.weights))
+
+
+def slow_shares(batches, losses, prior=PRIOR):
+    """By nets around the best point so far, finer and finer."""
+    best, least = list(prior), plain_objective(batches, losses, prior, prior)
+    for level in range(12):
+        centre = best
+        for steps in itertools.product(range(-3, 4), repeat=len(prior) - 1):
+            free = [at + 0.2 * 0.5**level * step for at, step in zip(centre, steps, strict=False)]
+            shares = [*free, 1.0 - sum(free)]
+            value = plain_objective(batches, losses, shares, prior) if min(shares) > 0.0 else math.inf
+            if value < least:
+                best, least = shares, value
+    return best
+
+
+# Shares.
+
+
+@every_loss
+def test_shares_are_as_good_as_those_of_ever_finer_nets(name):
+    for seed, noise in enumerate([(0.5, 0.5, 2.0), (2.0, 1.0, 0.3)]):
+        scored, losses, mixture = some_rows(name, seed, 120, noise), losses_of(name), Mixture(3)
+        mixture.judge(scored, losses, 120)
+        slow = slow_shares([(scored, ones(scored))], losses)
+        found = plain_objective([(scored, ones(scored))], losses, mixture.shares)
+        assert found <= plain_objective([(scored, ones(scored))], losses, slow) + 1e-9
+        assert found == pytest.approx(plain_objective([(scored, ones(scored))], losses, slow), abs=1e-4)
+
+
+@hypothesis_settings(max_examples=60, deadline=None)
+@given(
+    name=st.sampled_from(list(LOSSES)), seed=st.integers(0, 10**6), rows=st.integers(1, 60), targets=st.integers(1, 3),
+    size=st.sampled_from([0.01, 1.0, 30.0]),
+)  # fmt: skip
+def test_shares_are_on_the_simplex_and_never_worse_than_the_prior(name, seed, rows, targets, size):
+    scored, losses, mixture = some_rows(name, seed, rows, targets=targets), losses_of(name, targets), Mixture(3)
+    scored = replace(scored, scores=scored.scores * size)
+    mixture.judge(scored, losses, rows)
+    assert min(mixture.shares) >= 0.0
+    assert sum(mixture.shares) == pytest.approx(1.0, abs=1e-12)
+    batches = [(scored, ones(scored))]
+    found, at_prior = (plain_objective(batches, losses, shares) for shares in (mixture.shares, PRIOR))
+    assert found <= at_prior + 1e-12 * abs(at_prior)
+
+
+@every_loss
+def test_equal_lineages_keep_the_prior(name):
+    scored, mixture = some_rows(name), Mixture(3)
+    scored = replace(scored, scores=np.repeat(scored.scores[:, :1], 3, axis=1))
+    mixture.judge(scored, losses_of(name), 400)
+    assert mixture.shares == pytest.approx(PRIOR, abs=1e-12)
+
+
+@every_loss
+def test_two_equal_lineages_share_as_in_the_prior(name):
+    scored, mixture = some_rows(name, noise=(1.0, 1.0, 1.0)), Mixture(3, (0.6, 0.3, 0.1))
+    scored = replace(scored, scores=scored.scores[:, [0, 0, 2]])
+    mixture.judge(scored, losses_of(name), 400)
+    assert mixture.shares[0] == pytest.approx(2.0 * mixture.shares[1], abs=1e-4)
+    assert abs(mixture.shares[2] - 0.1) > 0.05
+
+
+def test_before_anything_was_judged_the_first_lineage_is_alone():
+    assert Mixture(3).shares == [1.0, 0.0, 0.0]
+    assert Mixture(3).shrink == 1.0
+    assert Mixture(3).targets == 0
+
+
+@pytest.mark.parametrize("best", range(3))
+def test_a_clearly_better_lineage_gets_nearly_all(best):
+    mixture = Mixture(3)
+    mixture.judge(some_rows(rows=3000, noise=np.where(np.arange(3) == best, 0.1, 5.0)), LOGISTIC, 3000)
+    assert mixture.shares[best] > 0.9
+
+
+@pytest.mark.parametrize("lineages", [1, 2, 4])
+def test_any_number_of_lineages(lineages):
+    prior = tuple(np.full(lineages, 1.0 / lineages))
+    scored, mixture = some_rows(rows=60, noise=(0.5, 1.0, 2.0, 0.6)[:lineages]), Mixture(lineages, prior)
+    mixture.judge(scored, LOGISTIC, 60)
+    found = plain_objective([(scored, ones(scored))], LOGISTIC, mixture.shares, prior)
+    slow = slow_shares([(scored, ones(scored))], LOGISTIC, prior)
+    assert found == pytest.approx(plain_objective([(scored, ones(scored))], LOGISTIC, slow, prior), abs=1e-6)
+
+
+def test_targets_share_one_mixture():
+    scored, losses, mixture = some_rows(targets=3, rows=60), losses_of("logistic", 3), Mixture(3)
+    mixture.judge(scored, losses, 60, one_of_classes=True)
+    slow = slow_shares([(scored, ones(scored))], losses)
+    assert mixture.shares == pytest.approx(slow, abs=2e-3)
+    with pytest.raises(ValueError, match="2 losses of"):
+        mixture.judge(scored, losses[:2], 200)
+
+
+# The order of rows, weights, and scores that left the range.
+
+
+def test_the_order_of_rows_changes_rounding_only_and_the_same_rows_give_the_same_bits():
+    scored, order = some_rows(), np.random.default_rng(1).permutation(400)
+    shuffled = Scored(*(np.ascontiguousarray(array[order]) for array in vars(scored).values()))
+    one, other, again = Mixture(3), Mixture(3), Mixture(3)
+    assert one.judge(scored, LOGISTIC, 400) == again.judge(scored, LOGISTIC, 400)
+    other.judge(shuffled, LOGISTIC, 400)
+    assert one.shares == pytest.approx(other.shares, abs=1e-6)
+
+
+def test_rows_of_weight_zero_count_nothing():
+    weights = np.where(np.arange(400) < 100, 1.0, 0.0)
+    scored = some_rows(weights=weights)
+    few = Scored(*(array[:100] for array in vars(scored).values()))
+    assert Mixture(3).judge(scored, LOGISTIC, 400) == Mixture(3).judge(few, LOGISTIC, 400)
+
+
+def test_without_rows_that_count_nothing_is_judged():
+    mixture = Mixture(3)
+    for scored in (some_rows(weights=np.zeros(400)), some_rows(rows=0)):
+        assert mixture.judge(scored, LOGISTIC, 400) == Judgement(0, None, [], None, [1.0, 0.0, 0.0], 1.0, None)
+    mixture.judge(some_rows(), LOGISTIC, 400)
+    shares = mixture.shares
+    assert mixture.judge(some_rows(rows=0), LOGISTIC, 5000).shares == shares == mixture.shares
+
+
+def test_the_unit_of_weights_does_not_matter():
+    weights = np.random.default_rng(2).uniform(0.0, 2.0, 400)
+    one, other = Mixture(3), Mixture(3)
+    found = one.judge(some_rows(weights=weights), LOGISTIC, 400)
+    scaled = other.judge(some_rows(weights=1e200 * weights), LOGISTIC, 400)
+    assert found.shares == pytest.approx(scaled.shares, abs=1e-6)
+    assert found.before.loss == pytest.approx(scaled.before.loss, rel=1e-12)
+    assert found.before.accuracy == pytest.approx(scaled.before.accuracy, rel=1e-12)
+
+
+def test_a_few_heavy_rows_count_as_a_few_rows():
+    heavy = np.where(np.arange(400) < 4, 1.0, 1e-9)
+    few, all_of_them = Mixture(3), Mixture(3)
+    few.judge(some_rows(weights=np.where(np.arange(400) < 4, 1.0, 0.0)), LOGISTIC, 400)
+    all_of_them.judge(some_rows(weights=heavy), LOGISTIC, 400)
+    assert few.shares == pytest.approx(all_of_them.shares, abs=1e-6)
+
+
+@every_loss
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan, 1e300])
+def test_a_lineage_that_left_the_range_gets_no_share(name, value):
+    scored, mixture = some_rows(name), Mixture(3)
+    scored.scores[::2, 2] = value
+    scored.scores[1::2, 2] = -value
+    judgement = mixture.judge(scored, losses_of(name), 400)
+    assert json.loads(json.dumps(encode(judgement))) == encode(judgement)
+    assert mixture.shares[2] < 1e-3
+    assert mixture.shares[0] > 0.5
+    mixture.judge(scored, losses_of(name), 400)
+    assert all(map(math.isfinite, mixture.shares))
+
+
+@every_loss
+def test_the_model_before_that_left_the_range_is_reported_as_very_bad(name):
+    scored, mixture = some_rows(name), Mixture(3)
+    mixture.judge(scored, losses_of(name), 400)
+    judgement = mixture.judge(replace(scored, before=np.full((400, 1), math.nan)), losses_of(name), 400)
+    assert judgement.before.loss > 1e9
+    assert decode(Judgement, encode(judgement)) == judgement
+
+
+def test_rows_of_one_class():
+    scored, mixture = some_rows(), Mixture(3)
+    judgement = mixture.judge(replace(scored, labels=np.ones((400, 1))), LOGISTIC, 400)
+    assert sum(mixture.shares) == pytest.approx(1.0)
+    assert judgement.before.accuracy == float((scored.before + scored.fixed > 0.0).mean())
+
+
+# The report.
+
+
+def test_results_are_means_over_rows_and_targets():
+    scored = some_rows(targets=3, weights=np.random.default_rng(5).uniform(0.0, 2.0, 400))
+    judgement = Mixture(3).judge(scored, losses_of("logistic", 3), 400, one_of_classes=False)
+    models = [scored.before, *(scored.scores[:, k] for k in range(3))]
+    mixed = judgement.shrink * np.einsum("rkt,k->rt", scored.scores, judgement.shares)
+    found = [judgement.before, *judgement.lineages, judgement.mixture]
+    for scores, result in zip([*models, mixed], found, strict=True):
+        margins = (scores + scored.fixed) * scored.labels
+        losses = np.log1p(np.exp(-margins)).mean(axis=1)
+        assert result.loss == pytest.approx(np.average(losses, weights=scored.weights), rel=1e-9)
+        accuracy = np.average((margins > 0.0).mean(axis=1), weights=scored.weights)
+        assert result.accuracy == pytest.approx(accuracy, rel=1e-9)
+
+
+def test_of_one_class_per_row_the_largest_score_decides():
+    random = np.random.default_rng(3)
+    scored, classes = some_rows(targets=3), random.integers(0, 4, 400)  # 3: of no class that the model knows
+    labels = np.where(classes[:, np.newaxis] == np.arange(3), 1.0, -1.0)
+    judgement = Mixture(3).judge(replace(scored, labels=labels), losses_of("logistic", 3), 400, one_of_classes=True)
+    assert judgement.before.accuracy == float(((scored.before + scored.fixed).argmax(axis=1) == classes).mean())
+
+
+def test_labels_that_are_numbers_have_no_accuracy_and_losses_are_reported_in_their_unit():
+    scored = some_rows("squared")
+    judgement = Mixture(3).judge(scored, [LossShape("squared", 0.0, unit=25.0)], 400)
+    expected = 25.0 * float(((scored.before + scored.fixed - scored.labels) ** 2).mean())
+    assert judgement.before.loss == pytest.approx(expected, rel=1e-9)
+    assert judgement.before.accuracy is None
+    assert judgement.shares == Mixture(3).judge(scored, [LossShape("squared", 0.0)], 400).shares
+
+
+# Older rows.
+
+
+def test_older_rows_count_less_by_the_number_of_new_ones():
+    batches, mixture = [some_rows(seed=seed, rows=200, noise=(2.0, 1.0, 0.5)) for seed in range(3)], Mixture(3)
+    for scored, new_rows in zip(batches, (200, 500, 100_000), strict=True):
+        mixture.judge(scored, LOGISTIC, new_rows)
+    weighted = [(s, np.full(200, w)) for s, w in zip(batches, (0.75 / 3.0, 1.0 / 3.0, 1.0), strict=True)]
+    assert mixture.shares == pytest.approx(slow_shares(weighted, LOGISTIC), abs=2e-3)
+
+
+def test_rows_that_hardly_count_are_forgotten():
+    mixture, sizes = Mixture(3), []
+    for seed in range(6):
+        mixture.judge(some_rows(seed=seed, rows=50), LOGISTIC, 2000)
+        sizes.append(len(mixture.state().arrays["weights"]))
+    assert sizes == [50, 100, 150, 200, 200, 200]
+    mixture.judge(some_rows(rows=0), LOGISTIC, 2000)
+    assert len(mixture.state().arrays["weights"]) == 150
+
+
+def test_the_memory_of_rows_is_bounded_and_the_oldest_go_first(monkeypatch):
+    monkeypatch.setattr(judged_rows, "MOST_NUMBERS", 1 << 14)
+    targets = 3
+    most = (1 << 14) // (targets * 5 + 1)
+    mixture, losses = Mixture(3), losses_of("logistic", targets)
+    for seed in range(3):
+        mixture.judge(some_rows(seed=seed, rows=700, targets=targets), losses, 100)
+        state = mixture.state()
+        assert sum(array.size for array in state.arrays.values()) <= 1 << 14
+    assert [batch["rows"] for batch in state.values["batches"]] == [most - 700, 700]
+    newest = some_rows(seed=2, rows=700, targets=targets)
+    np.testing.assert_array_equal(state.arrays["labels"][:, -700:], newest.labels.T)
+    oldest = some_rows(seed=1, rows=700, targets=targets)
+    np.testing.assert_array_equal(state.arrays["labels"][:, : most - 700], oldest.labels[1400 - most :].T)
+
+
+@pytest.mark.parametrize(("targets", "rows"), [(1, 3000), (10, 3000), (100, 1046), (1000, 104), (10**6, 1)])
+def test_the_number_of_rows_to_judge_leaves_room_for_four_updates(targets, rows):
+    assert rows_to_judge(targets, 3) == rows
+    assert 4 * rows * (5 * targets + 1) <= 1 << 21 or rows == 1
+
+
+def test_targets_that_join_have_no_scores_of_earlier_rows():
+    one, other, first = Mixture(3), Mixture(3), some_rows(targets=2)
+    one.judge(first, losses_of("logistic", 2), 400)
+    one.grow(3)
+    assert one.targets == 3
+    more = ((0, 0), (0, 1))
+    padded = Scored(
+        np.pad(first.scores, ((0, 0), *more)), np.pad(first.before, more), np.pad(first.fixed, more),
+        np.pad(first.labels, more, constant_values=-1.0), first.weights,
+    )  # fmt: skip
+    other.judge(padded, losses_of("logistic", 3), 400)
+    second = some_rows(seed=1, targets=3)
+    assert (
+        one.judge(second, losses_of("logistic", 3), 400).shares
+        == other.judge(second, losses_of("logistic", 3), 400).shares
+    )
+
+
+def test_after_a_reset_a_mixture_is_as_at_the_beginning():
+    mixture = Mixture(3)
+    for seed in range(3):
+        mixture.judge(some_rows(seed=seed), LOGISTIC, 400)
+    mixture.reset()
+    assert saved(mixture) == saved(Mixture(3))
+    assert mixture.judge(some_rows(), LOGISTIC, 400) == Mixture(3).judge(some_rows(), LOGISTIC, 400)
+
+
+# Shrinking.
+
+
+def returned(mixture, scored):
+    """The scores of the model that the mixture returns."""
+    return replace(scored, before=mixture.shrink * np.einsum("rkt,k->rt", scored.scores, mixture.shares))
+
+
+def judged_nights(mixture, nights, times, name="logistic", rows=1000):
+    for seed in range(nights):
+        scored = some_rows(name, seed, rows, noise=(0.1, 0.1, 0.1))
+        scored = returned(mixture, replace(scored, scores=times * scored.scores))
+        judgement = mixture.judge(scored, losses_of(name), rows)
+    return judgement
+
+
+@pytest.mark.parametrize("name", ["logistic", "squared", "poisson", "huber"])
+def test_scores_that_are_too_large_are_shrunk_to_fit(name):
+    exact = judged_nights(Mixture(3), 5, 1.0, name).shrink
+    assert judged_nights(Mixture(3), 5, 1.6, name).shrink == pytest.approx(exact / 1.6, abs=0.04)
+    assert judged_nights(Mixture(3), 5, 0.7, name).shrink == 1.0
+
+
+def test_shrinking_begins_with_the_second_judgement():
+    assert judged_nights(Mixture(3), 1, 1.6).shrink == 1.0
+    assert judged_nights(Mixture(3), 2, 1.6).shrink < 0.8
+
+
+def test_a_few_rows_shrink_little():
+    assert judged_nights(Mixture(3), 2, 1.6, rows=5).shrink > 0.85
+
+
+@pytest.mark.parametrize("name", ["hinge", "squared-hinge"])
+def test_scores_whose_sign_alone_is_used_are_not_shrunk(name):
+    assert judged_nights(Mixture(3), 5, 1.6, name).shrink == 1.0
+
+
+# Drift.
+
+
+def nights(random, law, rows, shift=0.0):
+    """The model before knows the truth of a law up to `shift`."""
+    truth = random.normal(size=(rows, 1)) * 2.0
+    labels = random_labels(law, np.minimum(truth, 3.0), random)
+    scores = np.repeat((1.0 - shift) * truth[:, np.newaxis], 3, axis=1)
+    return Scored(scores, scores[:, 0], np.zeros((rows, 1)), labels, np.ones(rows))
+
+
+@pytest.mark.parametrize("rows", [30, 1000])
+def test_the_same_law_is_no_drift(rows):
+    for seed in range(200):
+        random, mixture = np.random.default_rng(seed), Mixture(3)
+        law = list(LOSSES)[seed % len(LOSSES)]
+        for _ in range(2):
+            assert mixture.judge(nights(random, law, rows), losses_of(law), rows).drift is None
+
+
+@every_loss
+def test_an_abrupt_change_is_drift_once(name):
+    random, mixture = np.random.default_rng(1), Mixture(3)
+    found = [mixture.judge(nights(random, name, 1000, s), losses_of(name), 1000) for s in (0.0, 0.0, 1.5, 1.5, 0.0)]
+    drifts = [judgement.drift for judgement in found]
+    assert [drift is not None for drift in drifts] == [False, False, True, False, False]
+    assert (drifts[2].loss, drifts[2].before) == (found[2].before.loss, found[1].before.loss)
+
+
+def test_a_difference_that_is_certain_but_small_is_no_drift():
+    random, mixture = np.random.default_rng(1), Mixture(3)
+    for loss, drifts in ((1.0, False), (1.04, False), (1.2, True)):
+        scores = np.full((1000, 3, 1), math.sqrt(loss)) + 1e-3 * random.normal(size=(1000, 1, 1))
+        rows = Scored(scores, scores[:, 0], np.zeros((1000, 1)), np.zeros((1000, 1)), np.ones(1000))
+        assert (mixture.judge(rows, losses_of("squared"), 1000).drift is not None) == drifts
+
+
+# The state.
+
+
+def saved(mixture):
+    bundle = mixture.state()
+    return json.dumps(bundle.values), {name: (a.shape, a.tobytes()) for name, a in bundle.arrays.items()}
+
+
+def copied(mixture):
+    bundle = mixture.state()
+    other = Mixture(mixture.lineages)
+    arrays = {name: array.copy() for name, array in bundle.arrays.items()}
+    other.restore(Bundle(json.loads(json.dumps(bundle.values)), arrays))
+    return other
+
+
+@every_loss
+def test_saving_and_restoring_after_any_judgement_changes_no_bit(name):
+    straight, interrupted = Mixture(3), copied(Mixture(3))
+    for seed in range(4):
+        scored = some_rows(name, seed, rows=100 + seed)
+        expected = straight.judge(scored, losses_of(name), 300)
+        assert interrupted.judge(scored, losses_of(name), 300) == expected
+        interrupted = copied(interrupted)
+        assert saved(interrupted) == saved(straight)
+
+
+def test_judgements_become_json_and_back():
+    random, mixture = np.random.default_rng(1), Mixture(3)
+    for shift in (0.0, 1.5):
+        judgement = mixture.judge(nights(random, "logistic", 1000, shift), LOGISTIC, 1000)
+    assert judgement.drift is not None
+    assert decode(Judgement, json.loads(json.dumps(encode(judgement)))) == judgement
+
+
+def replaced(values, *path, by):
+    inner = values
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = by
+
+
+DAMAGE = {
+    "shares that do not add up": lambda v, a: replaced(v, "choice", "shares", 0, by=0.99),
+    "a negative share": lambda v, a: replaced(v, "choice", "shares", by=[1.5, -0.25, -0.25]),
+    "two shares": lambda v, a: replaced(v, "choice", "shares", by=[0.5, 0.5]),
+    "a share that is not a number": lambda v, a: replaced(v, "choice", "shares", 0, by=math.nan),
+    "shrinking by an unknown factor": lambda v, a: replaced(v, "choice", "shrink", by=0.0),
+    "too few factors": lambda v, a: replaced(v, "choice", "shrunk_losses", by=[0.0]),
+    "an infinite loss": lambda v, a: replaced(v, "choice", "shrunk_losses", 3, by=math.inf),
+    "a negative variance": lambda v, a: replaced(v, "choice", "last", "variance", by=-1.0),
+    "a batch without rows": lambda v, a: replaced(v, "batches", 0, "rows", by=0),
+    "a batch of too many rows": lambda v, a: replaced(v, "batches", 0, "rows", by=41),
+    "a recency above 1": lambda v, a: replaced(v, "batches", 0, "recency", by=1.5),
+    "no batches": lambda v, a: v.pop("batches"),
+    "no scores": lambda v, a: a.pop("scores"),
+    "another array": lambda v, a: a.update(more=np.zeros(3)),
+    "scores of two lineages": lambda v, a: a.update(scores=a["scores"][:, :, :2]),
+    "labels of one row less": lambda v, a: a.update(labels=a["labels"][:, 1:]),
+    "numbers of another type": lambda v, a: a.update(fixed=a["fixed"].astype(np.float32)),
+    "a score that is not finite": lambda v, a: replaced(
+        a, "scores", by=np.where(a["scores"] > 2.0, np.inf, a["scores"])
+    ),
+    "a score out of range": lambda v, a: replaced(a, "scores", by=a["scores"] * 1e61),
+    "a weight of zero": lambda v, a: a.update(weights=0.0 * a["weights"]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_damaged_state_is_refused(damage):
+    mixture = Mixture(3)
+    mixture.judge(some_rows(rows=40), LOGISTIC, 40)
+    bundle = mixture.state()
+    values, arrays = json.loads(json.dumps(bundle.values)), {name: a.copy() for name, a in bundle.arrays.items()}
+    DAMAGE[damage](values, arrays)
+    with pytest.raises((ValueError, KeyError)):
+        Mixture(3).restore(Bundle(values, arrays))
+
+
+def test_state_of_too_many_rows_is_refused():
+    rows = 1 << 19
+    arrays = {
+        "scores": np.zeros((1, rows, 3)),
+        "fixed": np.zeros((1, rows)),
+        "labels": np.ones((1, rows)),
+        "weights": np.ones(rows),
+    }
+    values = {**Mixture(3).state().values, "batches": [{"rows": rows, "recency": 1.0}]}
+    with pytest.raises(ValueError, match="judged rows of"):
+        Mixture(3).restore(Bundle(values, arrays))

@@ -1,0 +1,48 @@
+"""The benchmarks of growth run, continue where they stopped, and report what must hold. Quality itself is not tested here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SMALL = (
+    "--rows",
+    "1500",
+    "--old-rows",
+    "1000",
+    "--test-rows",
+    "300",
+    "--shares",
+    "0.1,9",
+    "--epochs",
+    "1,2",
+    "--seeds",
+    "1",
+)
+
+
+def printed(script: str, *words: str | Path) -> str:
+    command = [sys.executable, str(ROOT / "scripts" / script), *map(str, words)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
+
+
+@pytest.mark.slow
+def test_appends_are_measured_once_and_judged(tmp_path: Path) -> None:
+    words = ("--tables", "synthetic,rotation", "--out", tmp_path, *SMALL)
+    text = printed("growth.py", *words)
+    cells = [json.loads(line) for line in (tmp_path / "growth.jsonl").read_text().splitlines()]
+    assert len(cells) == (2 + 1) * 2 * 2  # the same law and inverted labels, or drift; two sizes; two numbers of epochs
+    assert all(loss > 0.0 for cell in cells for _, loss in cell["resumed"].values())
+    assert all(cell["visits"] >= cell["new_rows"] for cell in cells)
+    assert {len(cell["before"]) for cell in cells} == {1, 2, 3}  # laws, and the next part in time
+    assert text.count("of 4 cells") == 4  # what must hold, of the cells of the same law
+    with open(tmp_path / "growth.jsonl", "a") as file:
+        file.write('{"table": "synth')  # a benchmark that was killed
+    again = printed("growth.py", *words)
+    assert [json.loads(line) for line in (tmp_path / "growth.jsonl").read_text().splitlines()] == cells
+    assert again.splitlines()[1:] == text.splitlines()[1:]  # the first line has the time
