@@ -221,7 +221,7 @@ class Lineages:
         if not len(rows):
             return None
         specs = self._race.lanes.specs
-        losses = [LossShape(spec.loss, spec.shape) for spec in specs]
+        losses = [LossShape(spec.loss, spec.shape, spec.in_label_units(1.0)) for spec in specs]
         scored = scores_of(self.lanes, self.returned, window, rows)
         self.judgement = self.mixture.judge(scored, losses, update.rows, targets[0].positive is not None)
         self._now.is_judged = True

@@ -79,6 +79,7 @@ class Meter:
 
     def status(self, models: Models, worker: Worker, limits: Limits) -> Status:
         loss, accuracy = models.shown()
+        update = worker.source.update_pass(worker.cursor)
         return Status(
             t=models.lanes.steps,
             rows=self.rows,
@@ -90,6 +91,7 @@ class Meter:
             gap=models.gap(),
             lanes=len(models.lanes),
             stream_rows=worker.source.rows_taken,
+            update=None if update is None else f"pass {update.number + 1} of {update.passes + update.holds_out}",
             seconds=self.seconds,
             seconds_left=self._seconds_left(worker, limits),
             rss_bytes=rss_bytes(),

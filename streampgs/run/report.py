@@ -29,6 +29,8 @@ class Status:
     """Models in training."""
     stream_rows: int | None
     """Rows of the stream in windows so far, including the current one; None: not a stream."""
+    update: str | None
+    """The pass of an update; None in an epoch."""
     seconds: float
     """Of training and of waiting for rows, in all sessions of the run."""
     seconds_left: float | None

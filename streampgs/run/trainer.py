@@ -144,6 +144,8 @@ class Trainer:
         clipped = {column: count for column, count in worker.clipped.items() if column not in clipped_before}
         for remark in (*self.data.remarks(worker.source), *self.models.remarks()):
             self.observer.note(remark)
+        if loop.updates and stopped_by == "epochs":
+            self.observer.note(f"to train on all rows once more: {resume_command(self.folder.path, False)} --epochs +1")
         for note in clipped_notes(clipped, worker.clipped_examples):
             self.observer.note(note)
         self._save()
