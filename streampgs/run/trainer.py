@@ -201,7 +201,7 @@ class Trainer:
             self.event(CHOSEN, **(self.models.chosen() or {}))
 
     def _report_judgement(self, judged: Judgement) -> None:
-        self.event(JUDGED, **encode(judged))
+        self.event(JUDGED, judged=encode(judged))
         for text in judged_texts(judged):
             self.observer.note(text)
 
