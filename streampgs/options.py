@@ -45,7 +45,6 @@ from streampgs.solvers import SIGMA, SOLVERS, PgsChoices, TruncatedGradientChoic
 
 LOSS_FOR_CLASSES, LOSS_FOR_NUMBERS = "logistic", "squared"
 ALL_CLASSES = ("auto",)
-CATCH_UP, UNION = "catch-up", "union"
 ON_BAD_ROW = Choice(names=("error", "skip"))
 MOST_HASH_BITS = 28
 _FEWEST_EPOCHS, _MOST_EPOCHS, _USUAL_VISITS = 3, 200, 200_000
@@ -54,7 +53,9 @@ MOST_CANDIDATES = 64
 MOST_THREADS = 256
 MOST_BATCH = 1 << 20
 MOST_SEED = (1 << 62) - 1
-MOST_REPLAY = 16.0
+STREAM_REPLAY, MOST_STREAM_REPLAY = 0.5, 16.0
+PASSES, MOST_PASSES = 3, 100
+REPLAY, MOST_REPLAY = 3.0, 100.0
 SMALLEST_MEMORY = 48 * 10**6
 DEFAULT_MEMORY = 512 * 10**6
 _MOST_SYNTHETIC_ROWS = 1 << 40
@@ -339,18 +340,6 @@ class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptio
             )
 
 
-@dataclass(frozen=True)
-class StreamOptions(Checked):
-    """How a stream on standard input is trained on."""
-
-    # fmt: off
-    replay: float = option(0.5,
-        Number("RATIO", 0.0, MOST_REPLAY, remedy="1 replays one old row per new row, 0.5 one per two, 0 none"), STREAMS,
-        "For a stream (DATA is '-': Arrow IPC on standard input): old rows to train on again per new row, drawn from a "
-        "uniform sample of all rows so far.")
-    # fmt: on
-
-
 _EPOCHS, _ROWS, _SECONDS = Number("N", 1, whole=True), Number("N", 1, whole=True), Duration(above=True)
 
 
@@ -468,18 +457,22 @@ class Growth(Checked):
     # fmt: off
     add: tuple[str, ...] = option((), Repeated(of=Text("DATA")), GROWTH,
         "Add these files, folders, globs or addresses to the run. Can be repeated.", command="resume")
-    on_growth: str | None = option(None, Choice(names=(CATCH_UP, UNION)), GROWTH,
-        "How often the rows of new shards are trained on in the current epoch: as often as old rows at its end "
-        "(catch-up), or once (union).",
-        shown="catch-up, or union after more than three epochs or if there are more new rows than old ones")
+    passes: int | None = option(None, Number("N", 1, MOST_PASSES, whole=True), GROWTH,
+        "How often an update trains on the rows of new shards. An update follows when shards arrive after the end of an "
+        "epoch.", shown=f"{PASSES}, or as before")
+    replay: float | None = option(None,
+        Number("RATIO", 0.0, MOST_REPLAY, remedy="1 replays one old row per new row, 0.5 one per two, 0 none"), GROWTH,
+        "Old rows that an update trains on again for each new row. For a stream (DATA is '-': Arrow IPC on standard input): "
+        "per new row of the stream, drawn from a uniform sample of all rows so far.",
+        shown=f"{REPLAY:g}, or as before; for a stream {STREAM_REPLAY:g}")
     follow: bool = option(False, Flag(), GROWTH,
         "Wait for more shards when all rows are used. Ctrl-C or SIGTERM ends it.")
     poll_seconds: float = option(10.0, Duration(above=True), GROWTH,
         "Time between looks for new shards, for --follow.", flag="--poll")
     accept_touched: bool = option(False, Flag(), GROWTH,
         "Accept shards of which only the time stamp changed.", command="resume")
-    accept_rewrite: bool = option(False, Flag(), GROWTH,
-        "Continue without shards that were deleted or replaced. The current epoch starts again.", command="resume")
+    accept_changes: bool = option(False, Flag(), GROWTH,
+        "Continue without shards that were deleted or replaced. Those with new content join as new rows.", command="resume")
     sigma: float | Literal["auto"] | tuple[float, ...] | None = option(None, SIGMA, MODEL,
         "Weight of the regularizer from now on: the best one shrinks as the data grow. auto: search for it again. The "
         "weights are kept; averages and the certificate start again.", command="resume")
@@ -587,5 +580,5 @@ class SynthOptions(Checked):
             raise OptionError("--features 1 with --kind sparse", "give 2 or more: with one, all rows would be the same")
 
 
-TRAIN_OPTIONS = (ModelOptions, EncodingOptions, Limits, Resources, Growth, StreamOptions)
+TRAIN_OPTIONS = (ModelOptions, EncodingOptions, Limits, Resources, Growth)
 RESUME_OPTIONS = (NewLimits, Resources, Growth, ResumeOptions)

@@ -18,7 +18,7 @@ SMALL = (
     "--test-rows",
     "300",
     "--shares",
-    "0.1,9",
+    "0.5",
     "--epochs",
     "1,2",
     "--seeds",
@@ -26,7 +26,7 @@ SMALL = (
 )
 
 
-def printed(script: str, *words: str | Path) -> str:
+def printed(script: str, *words: str | int | Path) -> str:
     command = [sys.executable, str(ROOT / "scripts" / script), *map(str, words)]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
 
@@ -36,13 +36,26 @@ def test_appends_are_measured_once_and_judged(tmp_path: Path) -> None:
     words = ("--tables", "synthetic,rotation", "--out", tmp_path, *SMALL)
     text = printed("growth.py", *words)
     cells = [json.loads(line) for line in (tmp_path / "growth.jsonl").read_text().splitlines()]
-    assert len(cells) == (2 + 1) * 2 * 2  # the same law and inverted labels, or drift; two sizes; two numbers of epochs
+    assert len(cells) == (2 + 1) * 2  # the same law and inverted labels, or drift; two numbers of epochs
     assert all(loss > 0.0 for cell in cells for _, loss in cell["resumed"].values())
     assert all(cell["visits"] >= cell["new_rows"] for cell in cells)
     assert {len(cell["before"]) for cell in cells} == {1, 2, 3}  # laws, and the next part in time
-    assert text.count("of 4 cells") == 4  # what must hold, of the cells of the same law
+    assert text.count("of 2 cells") == 4  # what must hold, of the cells of the same law
     with open(tmp_path / "growth.jsonl", "a") as file:
         file.write('{"table": "synth')  # a benchmark that was killed
     again = printed("growth.py", *words)
     assert [json.loads(line) for line in (tmp_path / "growth.jsonl").read_text().splitlines()] == cells
     assert again.splitlines()[1:] == text.splitlines()[1:]  # the first line has the time
+
+
+@pytest.mark.slow
+def test_nights_are_judged_on_the_rows_of_the_next_night(tmp_path: Path) -> None:
+    text = printed(
+        "nights.py", "--tables", "abrupt", "--nights", 4, "--night-rows", 300, "--seeds", 1, "--out", tmp_path
+    )
+    (cell,) = (json.loads(line) for line in (tmp_path / "nights.jsonl").read_text().splitlines())
+    assert {len(nights) for nights in cell["quality"].values()} == {2}  # the first is trained on, the last only judged
+    assert cell["rows"] == [300] * 4
+    assert all(resume["rows"] >= 300 for resume in cell["resumes"])
+    assert "| never updated | " in text
+    assert text.count(" of 1 tables") == 4

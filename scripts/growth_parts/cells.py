@@ -55,7 +55,7 @@ def _cell(place: Place, found: Append, epochs: int, fresh: _Fresh, options: dict
     before = place.quality(name)
     rows_before = epochs * found.old.num_rows
     report = place.resume(name, **options)
-    resumed = place.quality(name)
+    resumed, judgements = place.quality(name), place.judgements(name)
     main = next(iter(before)) if len(before) == 1 else "new"
     goal = fresh.quality[main][0] - WITHIN
     more, visits = _more(place, name, report, resumed, main, goal)
@@ -64,6 +64,7 @@ def _cell(place: Place, found: Append, epochs: int, fresh: _Fresh, options: dict
         "same_visits": fresh.after(rows_before + report.rows_this_call),
         "visits": report.rows_this_call, "visits_to_fresh": visits,
         "fresh_visits": FRESH_EPOCHS * fresh.rows, "notes": report.notes,
+        "judgement": judgements[-1] if judgements else None,
     }  # fmt: skip
 
 

@@ -59,5 +59,17 @@ class Place:
                 found[test] = [measured["accuracy"], measured["log_loss"]]
         return found
 
+    def judgements(self, name: str) -> list[dict[str, Any]]:
+        """What each update reported of the lineages and of the model before, on rows that none was trained on."""
+        return [found for event in self.events(name) for found in _with_shares(event)]
+
     def events(self, name: str) -> list[dict[str, Any]]:
         return streampgs.history(self.run(name))
+
+
+def _with_shares(record: Any) -> list[dict[str, Any]]:
+    if not isinstance(record, dict):
+        return []
+    if {"shares", "lineages"} <= record.keys():
+        return [record]
+    return [found for value in record.values() for found in _with_shares(value)]

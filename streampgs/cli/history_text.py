@@ -55,15 +55,13 @@ def _failed(event: Mapping[str, Any]) -> str:
 
 
 def _appended(event: Mapping[str, Any]) -> str:
-    how = f" ({event['on_growth']})" if event.get("on_growth") else ""
-    joined = f"{_shards(event, 'added')} with {counted(event.get('added_rows', 0), 'row')} joined{how}"
+    joined = f"{_shards(event, 'added')} with {counted(event.get('added_rows', 0), 'row')} joined"
     now = f"{counted(event.get('table_rows', 0), 'row')} in {counted(event.get('shards', 0), 'shard')}"
     return f"{joined}: {_names(event, 'added')}; now {now}"
 
 
 def _changed(event: Mapping[str, Any]) -> str:
-    again = "; the epoch starts again" if event.get("begins_again") else ""
-    return f"{_shards(event, 'lost')} deleted or replaced: {_names(event, 'lost')}{again}"
+    return f"{_shards(event, 'lost')} deleted or replaced: {_names(event, 'lost')}"
 
 
 def _chosen(event: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streampgs.kernels.randomness import key_of, shuffled
 from streampgs.order.cursor import Cursor
-from streampgs.order.schedule import WindowSpan
+from streampgs.order.schedule import UpdatePass, WindowSpan
 from streampgs.reading.prefetch import StopAsked
 from streampgs.reading.window import Window
 from streampgs.stage import Bundle
@@ -97,6 +97,9 @@ class MemorySource:
         if window is None or window.plan is None or cursor.row == 0:
             return float(cursor.epoch)
         return cursor.epoch + (window.plan.next.epoch - cursor.epoch) * cursor.row / window.rows
+
+    def update_pass(self, cursor: Cursor) -> UpdatePass | None:
+        return None
 
     def state(self) -> Bundle:
         return Bundle()

@@ -16,7 +16,8 @@ from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, OptionError, Unfinished, counted
 from streampgs.faults import exists
-from streampgs.options import CATCH_UP, UNION, Growth, ModelOptions
+from streampgs.options import Growth, ModelOptions
+from streampgs.order.arrivals import USUAL_UPDATES, UpdateSizes
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.reading.prefetch import StopAsked
@@ -30,10 +31,6 @@ from streampgs.table.locate import Located, locate
 APPENDED, CHANGED = "appended", "changed"
 """Events of a run's history."""
 _LISTED = 3
-# Averages restart when a table grows by one part in so many. It is never worse, and after a tenth more rows three times
-# nearer to the optimum (docs/growth.md); shards that trickle in must not leave averages of next to nothing.
-_FEW_EPOCHS = 3
-_MUCH = 20
 _MOST_NAMES = 100  # of shards in an event of the history
 _POLL_SECONDS = 0.1
 _TRIES = 4
@@ -54,6 +51,7 @@ class Table:
     epochs: int | None
     """The limit of the run."""
     decoder_bytes: int = 0
+    updates: UpdateSizes = USUAL_UPDATES
 
     @property
     def schedule(self) -> Schedule:
@@ -71,7 +69,6 @@ class Refreshed:
     table: Table
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """For the run's history."""
-    grew_much: bool = False
 
 
 def retired_shards(catalog: Catalog, spans: Sequence[tuple[int, int]]) -> set[int]:
@@ -146,15 +143,14 @@ class Refresher:
             look = self._look(table)  # only two looks in a row decide what happened to a shard
         table = self._with_known_again(table, look.changes)
         tolerated = self.growth.follow and table.cursor.begins_epoch
-        accepted = set(look.changes.lost) if self.growth.accept_rewrite or tolerated else set()
+        accepted = set(look.changes.lost) if self.growth.accept_changes or tolerated else set()
         retired = table.retired
         table.catalog.check_unchanged(self.growth.accept_touched, retired | accepted)
         if self.growth.accept_touched:
             # Whether a file without rows is there makes no difference, and another one may have its name by now.
             present = {number for number, shard in enumerate(table.catalog.shards) if shard.rows} - retired - accepted
             table = replace(table, catalog=table.catalog.with_present_times(present))
-        restart = bool(accepted) and (self.growth.accept_rewrite or not tolerated)
-        return self._placed(table, look, accepted, restart)
+        return self._placed(table, look, accepted)
 
     def at_epoch_end(self, table: Table) -> Refreshed:
         """No shard is half used, so a missing shard does not affect the epoch that is over. A shard may be moved during the
@@ -170,10 +166,7 @@ class Refresher:
 
     def _looked_at(self, table: Table) -> Refreshed:
         look = self._look(table)
-        lost = set(look.changes.lost)
-        table = self._with_known_again(table, look.changes)
-        half_used = bool(lost) and not table.cursor.begins_epoch  # a limit below the rows done stops anywhere
-        return self._placed(table, look, lost, restart=bool(look.rewritten) or half_used)
+        return self._placed(self._with_known_again(table, look.changes), look, set(look.changes.lost))
 
     def wait(self, table: Table, stop: StopAsked) -> Refreshed | None:
         """As soon as there are rows to train on; None on a stop."""
@@ -204,10 +197,10 @@ class Refresher:
         changes = self._watch.look(catalog, retired, located.paths)
         numbers = {shard.path: number for number, shard in enumerate(catalog.shards) if number not in retired}
         rewritten = [change for listed in located.tables if (change := change_of(listed, numbers)).gone]
-        if rewritten and not self.growth.accept_rewrite:
+        if rewritten and not self.growth.accept_changes:
             raise DataChanged(
                 [line for change in rewritten for line in change.lines],
-                "start a new run, or continue with the table as it is now, in an epoch that restarts: --accept-rewrite",
+                "start a new run, or continue with the table as it is now: --accept-changes",
             )
         for change in rewritten:
             changes.gone = sorted({*changes.gone, *(numbers[path] for path in change.gone)})
@@ -242,29 +235,24 @@ class Refresher:
 
     # Place.
 
-    def _placed(self, table: Table, look: _Look, lost: Collection[int], restart: bool) -> Refreshed:
-        """With the new shards, and without the lost ones; `restart`: the epoch begins again."""
+    def _placed(self, table: Table, look: _Look, lost: Collection[int]) -> Refreshed:
+        """With the new shards, and without the lost ones."""
         if not look.changes.new and not lost:
-            return Refreshed(_not_left_waiting(table))
+            return Refreshed(table)
         grown = table
         if look.changes.new:
             grown = self._with_new_shards(table, look)
-        refuse_impossible(grown.options, grown.catalog, self.growth.on_growth)
+        refuse_impossible(grown.options, grown.catalog)
         retired = table.retired | set(lost)
         if not any(shard.rows for number, shard in enumerate(grown.catalog.shards) if number not in retired):
             raise DataError(f"all {len(retired)} shards are gone", "restore them, or start a new run")
         starts = table.catalog.shard_starts.tolist()
         spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
-        schedule, shards, groups = grown.schedule, len(grown.catalog.shards), grown.catalog.groups
-        new_rows = grown.catalog.rows - table.catalog.rows
-        policy = None if restart else self._policy(grown.options, table, new_rows)
-        if policy is None:
-            cursor = schedule.begin_again(table.cursor, shards, groups, spans)
-        else:
-            cursor = schedule.arrive(table.cursor, shards, groups, table.epochs, policy == CATCH_UP, spans)
+        shards, groups = len(grown.catalog.shards), grown.catalog.groups
+        cursor = _before_lost_rows(table, spans)
+        cursor = grown.schedule.arrive(cursor, shards, groups, table.updates, spans)
         grown = replace(grown, cursor=cursor)
-        much = new_rows * _MUCH >= table.catalog.rows
-        return Refreshed(grown, self._report(table.catalog, grown, lost, policy), much)
+        return Refreshed(grown, self._report(table, grown, lost))
 
     def _with_new_shards(self, table: Table, look: _Look) -> Table:
         try:
@@ -287,39 +275,27 @@ class Refresher:
             decoder_bytes=max(table.decoder_bytes, opened.decoder_bytes),
         )
 
-    def _policy(self, options: ModelOptions, table: Table, new_rows: int) -> str:
-        """As measured (docs/growth.md): catching up pays until the table has more than doubled, and while there have been
-        few epochs. A row that is repeated many times pulls the model to itself."""
-        if options.sampling == "independent":
-            return UNION
-        catches_up = new_rows <= table.catalog.rows and table.cursor.epoch <= _FEW_EPOCHS
-        return self.growth.on_growth or (CATCH_UP if catches_up else UNION)
-
     # Report.
 
-    def _report(
-        self, before: Catalog, table: Table, lost: Collection[int], policy: str | None
-    ) -> list[tuple[str, dict[str, Any]]]:
-        """`policy`: how the new shards join; None where the epoch restarts."""
-        catalog, arrival = table.catalog, table.cursor.arrivals[-1]
-        new = catalog.shards[len(before.shards) :]
+    def _report(self, before: Table, table: Table, lost: Collection[int]) -> list[tuple[str, dict[str, Any]]]:
+        catalog = table.catalog
+        new = catalog.shards[len(before.catalog.shards) :]
         counts: dict[str, Any] = {"shards": len(catalog.shards), "table_rows": catalog.rows}
         events: list[tuple[str, dict[str, Any]]] = []
         if lost:
-            names = [str(before.shards[number].path) for number in sorted(lost)]
-            restarts = "; the epoch restarts" if policy is None else ""
-            self.note(f"{_listed(names)}: gone or replaced; no longer trained on{restarts}")
+            names = [str(before.catalog.shards[number].path) for number in sorted(lost)]
+            self.note(f"{_listed(names)}: gone or replaced; no longer trained on")
             self.found.lost_shards += names
-            events.append((CHANGED, {**_named("lost", names), "begins_again": policy is None, **counts}))
+            events.append((CHANGED, {**_named("lost", names), **counts}))
         if new:
             added = sum(shard.rows for shard in new)
             names = [str(shard.path) for shard in new]
             self.found.new_shards += names
             self.found.new_rows += added
             left_out = sum(shard.left_out for shard in new)
-            text = _arrival_text(before, len(new), added, arrival)
+            text = _arrival_text(before.catalog, len(new), added, table.cursor.arrivals[-1])
             self.note(text + (f"; {counted(left_out, 'row')} left out by --where" if left_out else ""))
-            events.append((APPENDED, {**_named("added", names), "added_rows": added, "on_growth": policy, **counts}))
+            events.append((APPENDED, {**_named("added", names), "added_rows": added, **counts}))
         return events
 
 
@@ -328,21 +304,21 @@ def _named(what: str, names: list[str]) -> dict[str, Any]:
     return {f"{what}_shards": len(names), f"{what}_names": names[:_MOST_NAMES]}
 
 
-def _not_left_waiting(table: Table) -> Table:
-    """Shards that wait for an epoch beyond the limit become one more part of the last epoch."""
-    catalog, epochs = table.catalog, table.epochs
-    if epochs is None or table.cursor.arrivals[-1].epoch < max(1, epochs):
-        return table
-    cursor = table.schedule.arrive(table.cursor, len(catalog.shards), catalog.groups, epochs)
-    return table if cursor.arrivals[-1].epoch >= max(1, epochs) else replace(table, cursor=cursor)
+def _before_lost_rows(table: Table, lost: Sequence[tuple[int, int]]) -> Cursor:
+    """The cursor; at the beginning of its window if that cannot be filled any more, because it has rows of lost shards."""
+    cursor = table.cursor
+    if not lost or cursor.row == 0:
+        return cursor
+    groups = table.schedule.window(cursor).pieces.group
+    return cursor.at_row(0) if any(((first <= groups) & (groups < stop)).any() for first, stop in lost) else cursor
 
 
 def _arrival_text(before: Catalog, shards: int, rows: int, arrival: Arrival) -> str:
     if not rows:
         return f"{counted(shards, 'new shard')} without rows"
     text = f"{counted(shards, 'new shard')} with {counted(rows, 'row')}"
-    if arrival.copies > 1:
-        text += f", trained on {arrival.copies} times in epoch {arrival.epoch + 1} to catch up"
+    if arrival.passes:
+        text += f", trained on {counted(arrival.passes, 'time')} in an update"
     return f"{text}; there were {counted(before.rows, 'row')} in {counted(len(before.shards), 'shard')} before"
 
 
@@ -351,15 +327,9 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(f"'{name}'" for name in names[:_LISTED]) + more
 
 
-def refuse_impossible(options: ModelOptions, catalog: Catalog, on_growth: str | None) -> None:
-    if options.sampling != "independent":
-        return
-    if any(shard.decoded and not shard.cached for shard in catalog.shards):
+def refuse_impossible(options: ModelOptions, catalog: Catalog) -> None:
+    if options.sampling == "independent" and any(shard.decoded and not shard.cached for shard in catalog.shards):
         raise OptionError(
             "--sampling independent draws single rows, and rows of Parquet or compressed Arrow need the cache for that",
             "cache all shards (no --no-cache, a larger --cache-limit), or use --sampling epoch",
-        )
-    if on_growth == CATCH_UP:
-        raise OptionError(
-            "--on-growth catch-up with --sampling independent, which draws from all rows equally", "leave it out"
         )

@@ -10,8 +10,8 @@ from streampgs.checks import require
 from streampgs.data.budget import decoders_for, group_sizes
 from streampgs.errors import RunError
 from streampgs.options import ModelOptions
-from streampgs.order.cursor import MOST_COPIES, Arrival, Cursor
-from streampgs.order.schedule import Schedule, Sizes
+from streampgs.order.cursor import Arrival, Cursor
+from streampgs.order.schedule import Schedule, Sizes, UpdatePass
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.loader import WindowFiller
 from streampgs.reading.placing import RowRules
@@ -116,6 +116,9 @@ class ShardSource:
             position += (end - position) * cursor.row / window.rows
         return cursor.epoch + self._schedule.epoch_fraction(cursor, position)
 
+    def update_pass(self, cursor: Cursor) -> UpdatePass | None:
+        return self._schedule.update_pass(cursor)
+
     def state(self) -> Bundle:
         return Bundle({"catalog_digest": self._digest})
 
@@ -145,17 +148,14 @@ def _check_cursor(cursor: Cursor, catalog: Catalog) -> None:
     """It is about shards of the catalog, in the order in which they joined."""
     require(len(cursor.arrivals) > 0, "no arrival of shards")
     places = [arrival.place for arrival in cursor.arrivals]
-    # They need not be in order: shards that came when an epoch was over may belong to it, and earlier ones to the next.
-    require(min(map(min, places)) >= 0, "arrivals at a negative place")
+    require(places == sorted(places), "arrivals in another order than their places")
     require(places[0] <= cursor.place, "a place before the first arrival")
     known = 0
     for arrival in cursor.arrivals:
         require(known <= arrival.shards <= len(catalog.shards), f"an arrival of shards up to {arrival.shards}")
         require(arrival.groups == int(catalog.shard_starts[arrival.shards]), f"an arrival of {arrival.groups} groups")
-        require(
-            1 <= arrival.copies <= MOST_COPIES and 0 <= arrival.since <= arrival.groups,
-            "an arrival with invalid counts",
-        )
+        require(arrival.since <= arrival.groups, "an arrival with invalid counts")
+        require(arrival.part > 0 or not arrival.passes, "an update in an epoch")
         for first, stop in arrival.retired:
             require(0 <= first <= stop <= arrival.groups, f"retired groups {first} to {stop}")
         known = arrival.shards

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Literal, Protocol
 
 from streampgs.order.cursor import Cursor
+from streampgs.order.schedule import UpdatePass
 from streampgs.reading.prefetch import StopAsked
 from streampgs.reading.window import Window
 from streampgs.stage import Bundle
@@ -32,6 +33,9 @@ class Source(Protocol):
 
     def epochs(self, cursor: Cursor, window: Window | None) -> float:
         """Epochs done, with the fraction of the current one; `window` is the one that contains the cursor."""
+
+    def update_pass(self, cursor: Cursor) -> UpdatePass | None:
+        """None in an epoch, and for sources that do not grow."""
 
     @property
     def seconds_waiting(self) -> float:

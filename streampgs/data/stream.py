@@ -6,6 +6,7 @@ from typing import Literal
 
 from streampgs.errors import DataError
 from streampgs.order.cursor import Cursor
+from streampgs.order.schedule import UpdatePass
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.placing import RowRules
 from streampgs.reading.prefetch import StopAsked
@@ -65,6 +66,9 @@ class StreamSource:
     @property
     def has_unsaved(self) -> bool:
         return self._windows.closed and self.rows_taken != self._saved
+
+    def update_pass(self, cursor: Cursor) -> UpdatePass | None:
+        return None
 
     def state(self) -> Bundle:
         bundle = self._windows.state()

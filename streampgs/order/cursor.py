@@ -8,13 +8,12 @@ from typing import Annotated
 from msgspec import Meta
 
 from streampgs.checks import Count
+from streampgs.options import MOST_PASSES, MOST_REPLAY
 
 Place = tuple[int, int, int]
 """(epoch, part, position)"""
 Span = tuple[int, int]
 """Groups [first, stop)"""
-
-MOST_COPIES = 10_000
 
 
 @dataclass(frozen=True)
@@ -26,10 +25,14 @@ class Arrival:
     shards: Count
     groups: Count
     part: Count = 0
-    copies: Annotated[int, Meta(ge=1, le=MOST_COPIES)] = 1
-    """How often the new groups are visited in the epoch in which they arrive."""
+    passes: Annotated[int, Meta(ge=0, le=MOST_PASSES)] = 0
+    """Of the update that has the new groups: parts `part`, `part` + 1, … of the epoch; 0: they join an epoch."""
+    replay: Annotated[float, Meta(ge=0.0, le=MOST_REPLAY)] = 0.0
+    """How many old rows the update visits for each new one."""
+    holds_out: bool = False
+    """Whether the update has one more pass, for the rows that were held out from the others."""
     since: Count = 0
-    """The first group of the part, if the arrival begins one."""
+    """The first group of the update."""
     retired: tuple[Span, ...] = ()
     """Groups that are no longer used."""
 
@@ -37,13 +40,23 @@ class Arrival:
     def place(self) -> Place:
         return self.epoch, self.part, self.position
 
+    @property
+    def parts(self) -> int:
+        """Of an update: its passes and the one for rows held out."""
+        return self.passes + self.holds_out
+
+    @property
+    def next_part(self) -> int:
+        """The first part of the epoch that is free for another update."""
+        return self.part + self.parts if self.passes else self.part + 1
+
 
 @dataclass(frozen=True)
 class Cursor:
     """The first row not yet used: row `row` of the window that starts at `position` of `part` of `epoch`.
 
-    An epoch has one part, unless shards arrive after all others have been used in the last epoch: the new ones form
-    another part. `position` counts the blocks used in the part (rows, with independent draws). `slice` counts the
+    Part 0 has the rows of an epoch. Each pass of an update, by shards that arrive when all rows of the epoch were used,
+    is another part. `position` counts the blocks used in the part (rows, with independent draws). `slice` counts the
     blocks used of a group that is too large for one window.
     """
 
@@ -62,5 +75,13 @@ class Cursor:
         return self.epoch, self.part, self.position
 
     @property
+    def is_between_blocks(self) -> bool:
+        return self.slice == self.row == 0
+
+    @property
+    def begins_part(self) -> bool:
+        return self.position == 0 and self.is_between_blocks
+
+    @property
     def begins_epoch(self) -> bool:
-        return (self.part, self.position, self.slice, self.row) == (0, 0, 0, 0)
+        return self.part == 0 and self.begins_part

@@ -207,7 +207,8 @@ class WindowFiller:
         self._lay_out(parts, window)
         groups = [(part.source, part.slots) for part in parts if isinstance(part.source, Group)]
         blocks = [(part.source, part) for part in parts if isinstance(part.source, Block)]
-        keep = self.last_epoch is None or plan.start.epoch + 1 < self.last_epoch
+        is_update = plan.start.part > 0  # its rows are read again, in its next pass or as old rows of a later update
+        keep = is_update or self.last_epoch is None or plan.start.epoch + 1 < self.last_epoch
         return _Filling(self._decoders.begin(window, groups, self._placer.width, keep), blocks)
 
     def _lay_out(self, parts: list[_Part], window: Window) -> None:

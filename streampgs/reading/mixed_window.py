@@ -15,7 +15,7 @@ from streampgs.checks import Count, Positive, require
 from streampgs.errors import DataError
 from streampgs.kernels.randomness import key_of, permuted, shuffled
 from streampgs.kernels.reservoir_loop import copy_rows
-from streampgs.options import MOST_REPLAY
+from streampgs.options import MOST_STREAM_REPLAY
 from streampgs.order.schedule import WindowSpan
 from streampgs.reading.reservoir import Reservoir
 from streampgs.reading.stream_rows import StreamRows
@@ -33,7 +33,7 @@ class StreamSizes:
 
     window_bytes: Positive
     """Of new rows."""
-    replay: Annotated[float, Meta(ge=0, le=MOST_REPLAY)]
+    replay: Annotated[float, Meta(ge=0, le=MOST_STREAM_REPLAY)]
     """Rows from the reservoir for each new one."""
     reservoir_bytes: Count
     horizon: Positive

@@ -121,7 +121,8 @@ class Pipeline:
                 self._filler.start(*self._begun)
 
     def _ends_at(self, cursor: Cursor) -> bool:
-        return self._last_epoch is not None and cursor.epoch >= self._last_epoch
+        """An update is completed, even if the limit is a lower one by now."""
+        return self._last_epoch is not None and cursor.epoch >= self._last_epoch and not cursor.part
 
     def _take(self, cursor: Cursor, wait: bool) -> tuple[WindowPlan, Window] | None:
         """The plan at the cursor and a free window for it; None without a free window, or at the end."""

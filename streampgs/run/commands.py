@@ -17,21 +17,10 @@ from streampgs.stores.addresses import absolute
 def train(
     sources: Sequence[str], run: Path, options: Mapping[str, Any], observer: Observer, stop: StopRequest
 ) -> Report:
-    model, encoding, limits, resources, growth, stream = build("train", options, *TRAIN_OPTIONS)
+    model, encoding, limits, resources, growth = build("train", options, *TRAIN_OPTIONS)
     # Absolute, as a resume may start in another folder.
     model = replace(model, validation=tuple(absolute(source) for source in model.validation))
-    return start.train(
-        sources,
-        run,
-        model,
-        limits,
-        resources,
-        observer,
-        stop,
-        encoding,
-        growth,
-        stream if "replay" in options else None,
-    )
+    return start.train(sources, run, model, limits, resources, observer, stop, encoding, growth)
 
 
 def resume(run: Path, stream: str | None, options: Mapping[str, Any], observer: Observer, stop: StopRequest) -> Report:

@@ -103,7 +103,7 @@ class Loop:
         limits, rows, epoch = self.limits, self.meter.rows, self.worker.cursor.epoch
         if self.stop.reason is not None:
             return self.stop.reason
-        if limits.epochs is not None and epoch >= limits.epochs:
+        if limits.epochs is not None and epoch >= limits.epochs and not self.worker.cursor.part:
             return "epochs"
         if limits.rows is not None and rows >= limits.rows:
             return "rows"

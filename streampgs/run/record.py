@@ -8,6 +8,7 @@ from streampgs.checks import Count, decode, encode
 from streampgs.data.refresh import Table
 from streampgs.encoding.encoding import Encoding
 from streampgs.options import Limits, ModelOptions
+from streampgs.order.arrivals import USUAL_UPDATES, UpdateSizes
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.mixed_window import StreamSizes
@@ -15,7 +16,7 @@ from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import Layout
 
-_CHANGING = ("options", "limits", "sources", "encoding", "decoder_bytes")
+_CHANGING = ("options", "limits", "sources", "encoding", "decoder_bytes", "updates")
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,7 @@ class RunRecord:
     """The memory that decoding a group takes, where it was measured."""
     stream: StreamRecord | None = None
     """None: the run trains on shards."""
+    updates: UpdateSizes = USUAL_UPDATES
 
     def changes(self) -> Bundle:
         """The section of a checkpoint: the choices that may have changed since the start."""
@@ -55,7 +57,7 @@ class RunRecord:
         limit = self.cache_limit if self.cache is not None else 0
         return Table(
             self.options, self.sources, catalog, cursor, encoding, self.sizes, limit, self.limits.epochs,
-            self.decoder_bytes,
+            self.decoder_bytes, self.updates,
         )  # fmt: skip
 
     def of_table(self, table: Table) -> RunRecord:

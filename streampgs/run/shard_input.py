@@ -18,6 +18,7 @@ from streampgs.data.source import Source
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import RunError
 from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources
+from streampgs.order.arrivals import USUAL_UPDATES
 from streampgs.order.cursor import Cursor
 from streampgs.reading.loader import refuse_unreadable
 from streampgs.reading.placing import RowRules
@@ -141,9 +142,10 @@ def start_on_shards(
         limits,
         None if opened.encoding is None else opened.encoding.digest,
         opened.decoder_bytes,
+        updates=USUAL_UPDATES.changed_by(growth),
     )
     table = record.table(catalog, beginning(catalog), opened.encoding)
-    refuse_impossible(options, catalog, growth.on_growth)
+    refuse_impossible(options, catalog)
     refuse_unreadable(catalog, table.schedule)
     folder.create(encode(record), catalog, opened.encoding)
     return ShardInput(_with_cache_in_place(record, folder.path, observer), table, resources)
@@ -168,6 +170,9 @@ def resume_on_shards(
     with understanding(None if checkpoint is None else checkpoint.path):
         check_row(table.schedule, cursor)
         _require_columns(table)
+    # Shards that wait are looked at again: until rows of them are used they may change.
+    cursor = table.schedule.without_waiting(cursor)
+    table = replace(table, cursor=cursor, catalog=catalog.first(cursor.arrivals[-1].shards))
     return ShardInput(record, table, resources)
 
 

@@ -16,7 +16,16 @@ from streampgs.engine.worker import cursor_in
 from streampgs.errors import BadRow, DataError, OptionError, StreampgsError
 from streampgs.formats.allowance import decoding_within, in_opening, in_training
 from streampgs.learn.learner import learner_named
-from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, NewLimits, Resources, StreamOptions
+from streampgs.options import (
+    MOST_STREAM_REPLAY,
+    STREAM_REPLAY,
+    EncodingOptions,
+    Growth,
+    Limits,
+    ModelOptions,
+    NewLimits,
+    Resources,
+)
 from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
 from streampgs.run.checkpoint import Checkpoint
@@ -33,7 +42,7 @@ from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resu
 from streampgs.run.trainer import Input, Trainer
 from streampgs.solvers import SOLVERS
 
-_OF_SHARDS = ("add", "on_growth", "follow", "accept_touched", "accept_rewrite")
+_OF_SHARDS = ("add", "passes", "follow", "accept_touched", "accept_changes")
 """Options of growth that do not apply to a stream."""
 
 
@@ -47,7 +56,6 @@ def train(
     stop: StopRequest | None = None,
     encoding_options: EncodingOptions | None = None,
     growth: Growth | None = None,
-    stream_options: StreamOptions | None = None,
 ) -> Report:
     """Start a run on the shards that `sources` name, or on the stream on standard input, and train until a limit or a
     stop."""
@@ -63,13 +71,11 @@ def train(
         _refuse_options_of_shards(sources, growth)
         stop.opening = False
         stream_input.refuse_options(options, limits, resources)
-        stream_options = stream_options or StreamOptions()
-        stream_sizes(resources, stream_options.replay, 1)  # refuses a window that does not fit
+        replay = _stream_replay(growth)
+        stream_sizes(resources, replay, 1)  # refuses a window that does not fit
         stream, opened_stream = open_standard_input(options, encoding_options, resources, stop)
         for note in opened_stream.notes:
             session.note(note)
-    elif stream_options is not None:
-        raise OptionError("--replay without a stream", "it is for rows on standard input: streampgs train - --run RUN")
     else:
         with decoding_within(in_opening(resources.budget)):
             opened = open_shards(run, sources, options, resources, encoding_options, growth, session, stop)
@@ -79,7 +85,7 @@ def train(
     with RunLock(run):
         folder.refuse_if_taken()  # another trainer may have been faster
         if on_stream:
-            data = start_on_stream(folder, stream, opened_stream, limits, resources, stream_options or StreamOptions())
+            data = start_on_stream(folder, stream, opened_stream, limits, resources, replay)
             facts: dict[str, Any] = {"stream_rows": 0}
         else:
             limits = limits.or_default(opened.catalog.rows)
@@ -114,8 +120,9 @@ def resume(
     if record.stream is not None:
         stop.opening = False
         _refuse_options_of_shards([STANDARD_INPUT], growth)
-        if growth.sigma is not None:
-            raise OptionError("--sigma when a stream is resumed", "a new run may have another one")
+        for name in ("sigma", "replay"):
+            if getattr(growth, name) is not None:
+                raise OptionError(f"--{name} when a stream is resumed", "a new run may have another one")
         stream_input.refuse_options(record.options, limits, resources)
     with RunLock(run):
         refresher = Refresher(growth, session.note, session.found)
@@ -165,10 +172,8 @@ def _after_a_fix(run: Path, record: RunRecord) -> Iterator[None]:
     except BadRow as error:
         if record.stream is not None:
             raise
-        command = f"streampgs resume {run} --accept-rewrite"
-        raise BadRow(
-            error.found, f"{error.remedy}; once the file is fixed: {command} (the epoch starts again)"
-        ) from error
+        command = f"streampgs resume {run} --accept-changes"
+        raise BadRow(error.found, f"{error.remedy}; once the file is fixed: {command}") from error
 
 
 @contextmanager
@@ -188,7 +193,8 @@ def _with_new_choices(record: RunRecord, limits: Limits, on_bad_row: str | None,
         options = replace(options, on_bad_row=on_bad_row)
     if growth.sigma is not None:
         options = replace(options, sigma=growth.sigma)
-    return replace(record, options=options, limits=limits if limits.given else record.limits)
+    limits = limits if limits.given else record.limits
+    return replace(record, options=options, limits=limits, updates=record.updates.changed_by(growth))
 
 
 def _totals(limits: Limits | NewLimits, checkpoint: Checkpoint | None) -> Limits:
@@ -224,6 +230,13 @@ def _refuse_unreachable_targets(options: ModelOptions, limits: Limits | NewLimit
             f"--target-gap with --solver {options.solver}, which has no certificate",
             "use --epochs, --seconds or --target-accuracy",
         )
+
+
+def _stream_replay(growth: Growth) -> float:
+    replay = STREAM_REPLAY if growth.replay is None else growth.replay
+    if replay > MOST_STREAM_REPLAY:
+        raise OptionError(f"--replay {replay:g} for a stream", f"give at most {MOST_STREAM_REPLAY:g}")
+    return replay
 
 
 def _refuse_options_of_shards(sources: Sequence[str], growth: Growth) -> None:

@@ -19,7 +19,7 @@ from streampgs.data.stream import StreamSource
 from streampgs.encoding.encoding import Encoding
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import DataError, OptionError, RunError
-from streampgs.options import EncodingOptions, Limits, ModelOptions, NewLimits, Resources, StreamOptions
+from streampgs.options import EncodingOptions, Limits, ModelOptions, NewLimits, Resources
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.blocks import Stopped
@@ -101,10 +101,10 @@ def start_on_stream(
     opened: OpenStream,
     limits: Limits,
     resources: Resources,
-    stream_options: StreamOptions,
+    replay: float,
 ) -> StreamInput:
     """Decide sizes, and write them into the run's folder."""
-    sizes = stream_sizes(resources, stream_options.replay, _HORIZON)
+    sizes = stream_sizes(resources, replay, _HORIZON)
     record = RunRecord(
         opened.options,
         (STANDARD_INPUT,),

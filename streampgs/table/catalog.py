@@ -206,8 +206,8 @@ class Catalog:
                 [
                     "restore them or start a new run; or continue",
                     "with --accept-touched if files were only copied or touched: no row is trained on again",
-                    "with --accept-rewrite on the files as they are now: the epoch starts again, with up to "
-                    f"{counted(self.rows, 'row')}",
+                    "with --accept-changes on the files as they are now: rows of changed shards are no longer trained "
+                    "on, those with new content join as new rows",
                 ],
             )
 

@@ -235,8 +235,8 @@ def growth_in_the_middle_and_at_the_end(folder: Path) -> str:
 
 
 @case
-def growth_of_the_union(folder: Path) -> str:
-    return _grown(folder, "--on-growth", "union")
+def growth_in_one_pass(folder: Path) -> str:
+    return _grown(folder, "--passes", "1", "--replay", "1")
 
 
 @case
