@@ -155,15 +155,15 @@ class Lanes:
             group.state = dict(group.state)
             group.learner.restart_averages(group.state)
 
-    def halve_averages(self) -> None:
-        """The steps so far count half in the averages from now on, which are kept whole."""
+    def fade_averages(self, steps: int) -> None:
+        """The steps so far count less in the averages from now on, because so many follow; averages are kept whole."""
         for group in self.groups:
             group.state = dict(group.state)
-            group.learner.halve_averages(group.state)
+            group.learner.fade_averages(group.state, steps)
         self.keep_averages_whole()
 
     def keep_averages_whole(self) -> None:
-        """From now on averages are of all steps since they were restarted or halved."""
+        """From now on averages are of all steps since they were restarted or faded."""
         self._respecify([learner_named(spec.learner).candidates.whole(spec) for spec in self.specs])
 
     # Results.

@@ -202,10 +202,11 @@ class Learner:
         state["stretch_began"][...] = state["steps"]
         self.rebuild(state)
 
-    def halve_averages(self, state: State) -> None:
-        """The steps so far count half in averages and certificate from now on. The lane must keep its averages whole."""
+    def fade_averages(self, state: State, steps: int) -> None:
+        """The steps so far count less in averages and certificate from now on: as if so many of them were forgotten, but at
+        least half. The lane must keep its averages whole."""
         self.settle(state)
-        self.stretches.halve(state)
+        self.stretches.fade(state, steps)
         self.rebuild(state)
 
     def tallies(self, state: State, lane: int) -> Tallies:

@@ -97,12 +97,13 @@ class Pgs(Learner):
         state["stretch_start"] = state["dual"].copy()
         state["earlier_start"] = state["dual"].copy()
 
-    def halve_averages(self, state: State) -> None:
-        """The certificate is about the weighted sum of gradients: half of the change of λ so far, and all that follows."""
+    def fade_averages(self, state: State, steps: int) -> None:
+        """The certificate is about the weighted sum of gradients: a part of the change of λ so far, and all that follows."""
         start = state["earlier_start" if self.stretches.needs_earlier(state) else "stretch_start"]
         covered = self.stretches.steps_covered(state)
-        state["earlier_start"] = state["dual"] - (covered // 2 / max(1, covered)) * (state["dual"] - start)
-        super().halve_averages(state)
+        kept = self.stretches.kept_of_faded(state, steps) / max(1, covered)
+        state["earlier_start"] = state["dual"] - kept * (state["dual"] - start)
+        super().fade_averages(state, steps)
         state["stretch_start"] = state["dual"].copy()
 
     def _keep_iterate(self, state: State) -> None:

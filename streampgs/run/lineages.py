@@ -29,7 +29,7 @@ from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import NO_UPDATE, UpdateBytes
 from streampgs.run.update_rows import Part, WindowRows, part_of
-from streampgs.selection.judge import centre, centring_rows
+from streampgs.selection.judge import centre_again, centring_rows
 from streampgs.selection.mixture import Judgement, LossShape, Mixture, rows_to_judge
 from streampgs.selection.race import Race
 from streampgs.selection.returned import Returned, scores_of
@@ -54,7 +54,7 @@ class Progress:
     is_judged: bool = False
     """Whether the rows of the present update, or of the last one, were judged."""
     averaged_epoch: Count = 0
-    """The last epoch at whose beginning averages were halved."""
+    """The last epoch at whose beginning averages were faded."""
     reached: list[Count] = field(default_factory=lambda: [0] * len(LINEAGES))
     """How many of its rows of the present window each lineage has trained on."""
 
@@ -74,6 +74,8 @@ class Lineages:
         """Of the last update whose rows were judged."""
         self._now = Progress()
         self._parts: list[Part] = []
+        self._used: NDArray[np.int64] | None = None
+        """The rows of the present window that are trained on; None: all."""
 
     def renew_engines(self) -> None:
         """The threads of the present engines end."""
@@ -133,27 +135,30 @@ class Lineages:
 
     # A window.
 
-    def prepare(self, window: Window, update: UpdatePass | None, row: int, rows_done: int) -> Judgement | None:
+    def prepare(
+        self, window: Window, update: UpdatePass | None, row: int, rows_done: int, epoch_rows: int
+    ) -> Judgement | None:
         """Before the first step on a window, or on the rest of it from `row` on. The judgement, if there is a new one."""
         if row == 0:
             self._now.reached = [0] * len(LINEAGES)
-        self._parts, judged = [], None
+        self._parts, self._used, judged = [], None, None
         if update is not None and not self._race.is_searching:
             rows = WindowRows(window, update, self._seed)
             judged = self._begin_pass(update, window, rows.new, rows_done) if row == 0 else None
             long, new = part_of(window, rows.long), part_of(window, rows.new)
             self._parts = [long, new, new]
+            self._used = np.flatnonzero(rows.long | rows.new)
         elif self.begun:
-            self._begin_epoch(window)
+            self._begin_epoch(window, epoch_rows)
             self._parts = [Part(window, None)] * len(LINEAGES)
         return judged
 
-    def _begin_epoch(self, window: Window) -> None:
-        """What was learned before counts half in the average of the long lineage, in every epoch after an update."""
+    def _begin_epoch(self, window: Window, rows: int) -> None:
+        """What was learned before counts less in the average of the long lineage, in every epoch after an update."""
         assert window.plan is not None
         epoch = window.plan.start.epoch
         if window.plan.start.begins_epoch and epoch > self._now.averaged_epoch:
-            self._race.lanes.halve_averages()
+            self._race.lanes.fade_averages(rows // self._race.lanes.specs[0].batch)
             self._now.averaged_epoch = epoch
 
     def _begin_pass(
@@ -181,10 +186,11 @@ class Lineages:
         if not self.begun:
             self.recent.begin_as(long)
             self.fresh.features = long.features
-        long.halve_averages()
+        long.fade_averages(update.long_rows // long.specs[0].batch)
         self.recent.keep_averages_whole()
         self.recent.restart_averages()
         self.fresh.begin(long.specs)
+        self.fresh.constants = list(long.constants)
         self._now.update, self._now.begun_pass = (update.epoch, update.first_part), 0
 
     def reach(self, update: UpdatePass | None) -> bool:
@@ -205,13 +211,17 @@ class Lineages:
                 self._now.reached[number] = engine.advance(part.lines, self._now.reached[number], target, most)
         return until
 
+    def used(self, row: int, until: int) -> int:
+        """How many of these rows of the window are trained on."""
+        return until - row if self._used is None else int(np.diff(np.searchsorted(self._used, [row, until]))[0])
+
     def centre(self, window: Window) -> None:
         """Let the constants of all lineages move freely, each judged by its rows."""
         for lanes, part in zip(self.lanes, self._parts, strict=True):
             rows = np.arange(window.rows) if part.places is None else part.places
             rows = rows[: centring_rows(window)]
             if len(rows):
-                centre(lanes, range(len(lanes)), window, rows, False)
+                centre_again(lanes, window, rows)
 
     # Judging.
 

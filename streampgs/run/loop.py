@@ -58,7 +58,7 @@ class Loop:
 
     def _train_on(self, window: Window, judge: Callable[[Window, int], None], after: Callable[[], None]) -> str | None:
         """The reason to end, or None when the window is used up."""
-        stretch, row = self._stretch(window), self.worker.cursor.row
+        stretch, row, update = self._stretch(window), self.worker.cursor.row, self._update()
         while row < window.rows:
             judge(window, row)
             until = min(window.rows, (row // stretch + 1) * stretch)
@@ -72,8 +72,7 @@ class Loop:
             with self.guard.step():
                 began = time.perf_counter()
                 until = self.models.lineages.advance(window, row, until, window.rows)
-                self.meter.add(until - row, began)
-                update = self._update()
+                self.meter.add(self.models.lineages.used(row, until), began)
                 self.worker.advance_to(until)
                 if until == window.rows:
                     self.models.centre(window, self.meter.rows, update)

@@ -193,7 +193,8 @@ class Trainer:
         update = self.worker.source.update_pass(self.worker.cursor)
         if self.forecast is None or (update is not None and not self.models.lineages.in_update):
             self._announce(window, update)
-        judged = self.models.lineages.prepare(window, update, self.worker.cursor.row, self.meter.rows)
+        row, epoch_rows = self.worker.cursor.row, self.worker.source.epoch_rows
+        judged = self.models.lineages.prepare(window, update, row, self.meter.rows, epoch_rows)
         if judged is not None:
             self._report_judgement(judged)
         if begins and self.models.race.progress.dropped:
