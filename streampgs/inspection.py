@@ -26,6 +26,7 @@ from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes, WindowPlan
 from streampgs.run.lineages import summary_of
 from streampgs.run.saved import SavedRun, saved_run
+from streampgs.run.undo import restorable
 from streampgs.run.words import encoding_choices
 from streampgs.selection.race import Race
 from streampgs.table.catalog import Catalog, with_cache
@@ -47,6 +48,10 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
     return {
         "run": str(run),
         "checkpoint": str(checkpoint.path),
+        "checkpoints": [
+            {"rows": one.rows, "path": str(one.path), "before_update": one.before_update}
+            for one in restorable(saved.folder, record)
+        ],
         "damaged_checkpoints": [f"{path.name}: {why}" for path, why in checkpoint.damaged],
         "ignored_files": saved.folder.lookalikes(),
         "options": encode(record.options),

@@ -51,6 +51,7 @@ _FEWEST_EPOCHS, _MOST_EPOCHS, _USUAL_VISITS = 3, 200, 200_000
 EPOCHS_FOR_A_TARGET = 100
 MOST_CANDIDATES = 64
 MOST_THREADS = 256
+KEEP, MOST_KEPT = 3, 1000
 MOST_BATCH = 1 << 20
 MOST_SEED = (1 << 62) - 1
 STREAM_REPLAY, MOST_STREAM_REPLAY = 0.5, 16.0
@@ -432,6 +433,9 @@ class Resources(Checked):
     no_cache: bool = option(False, Flag(), RESOURCES, "Decode Parquet again in every epoch.", command="train")
     checkpoint_seconds: float = option(30.0, Duration(), RESOURCES,
         "Time between checkpoints. Does not change the result.", flag="--checkpoint-every")
+    keep: int | None = option(None, Number("N", 1, MOST_KEPT, whole=True), RESOURCES,
+        "Keep the newest N checkpoints, and those before the last N updates, to return to them with resume --back-to.",
+        shown=f"{KEEP}, or as before")
     # fmt: on
 
     def __post_init__(self) -> None:
@@ -484,6 +488,9 @@ class ResumeOptions(Checked):
     """What only a resume can change or needs to know."""
 
     # fmt: off
+    back_to: str | None = option(None, Text("CHECKPOINT"), COMMON,
+        "Return to an earlier checkpoint, and continue from there: its number of rows, its file name, or "
+        "'before-last-update'. Later checkpoints are removed. inspect and history list the checkpoints.")
     on_bad_row: str | None = option(None, ON_BAD_ROW, DATA, "Change what happens at a row that cannot be used.",
         shown="as before")
     skip_taken: bool = option(False, Flag(), STREAMS,

@@ -7,7 +7,7 @@ from typing import Any
 
 from streampgs.cli.console import table_text
 from streampgs.errors import counted
-from streampgs.run.history import APPENDED, CHANGED, CHOSEN, FAILED, RESUMED, SIGMA, STARTED, STOPPED
+from streampgs.run.history import APPENDED, CHANGED, CHOSEN, FAILED, RESUMED, SIGMA, STARTED, STOPPED, UNDONE
 
 _LISTED = 3
 
@@ -25,6 +25,8 @@ def _what(event: Mapping[str, Any]) -> str:
         text = _TEXTS.get(event["event"], _name)(event)
     except (TypeError, ValueError, AttributeError, KeyError):  # a line that another program wrote
         text = _name(event)
+    if event.get("undone"):
+        return f"{text} (undone)"
     return f"{text} (lost: not saved before the next start)" if event.get("lost") else text
 
 
@@ -52,6 +54,10 @@ def _stopped(event: Mapping[str, Any]) -> str:
 
 def _failed(event: Mapping[str, Any]) -> str:
     return f"failed: {' '.join(str(event['error']).split())}"
+
+
+def _undone(event: Mapping[str, Any]) -> str:
+    return f"returned to this checkpoint: {counted(event['undone_rows'], 'row')} undone"
 
 
 def _appended(event: Mapping[str, Any]) -> str:
@@ -84,6 +90,7 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     RESUMED: _started,
     STOPPED: _stopped,
     FAILED: _failed,
+    UNDONE: _undone,
     APPENDED: _appended,
     CHANGED: _changed,
     CHOSEN: _chosen,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
+from shlex import quote
 from typing import Any
 
 from streampgs.cli.console import pairs_text, table_text
@@ -44,6 +46,11 @@ def run_text(result: dict[str, Any]) -> str:
         most = sorted(result["clipped_values"].items(), key=lambda one: -one[1])
         listed = ", ".join(f"{count:,} of {column}" for column, count in most[:_FIRST_COLUMNS])
         pairs["clipped"] = f"{listed}{', …' if len(most) > _FIRST_COLUMNS else ''}"
+    if len(result["checkpoints"]) > 1:
+        earlier = result["checkpoints"][:-1]
+        pairs["undo"] = undo_text(
+            result["run"], (f"{one['rows']}{' (before an update)' * one['before_update']}" for one in earlier)
+        )
     for number, fault in enumerate(result["damaged_checkpoints"]):
         pairs[f"damaged {number + 1}"] = fault
     if result["ignored_files"]:
@@ -51,6 +58,10 @@ def run_text(result: dict[str, Any]) -> str:
             f"{', '.join(result['ignored_files'])}: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits"
         )
     return "\n\n".join([pairs_text(pairs), *_tables(result)])
+
+
+def undo_text(run: str, checkpoints: Iterable[str]) -> str:
+    return f"streampgs resume {quote(run)} --back-to ROWS returns to an earlier checkpoint: {', '.join(checkpoints)}"
 
 
 def _progress_text(result: dict[str, Any]) -> str:

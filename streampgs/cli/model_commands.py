@@ -88,6 +88,8 @@ def history(run: Path, json: bool = False, **given: Any) -> int:
       streampgs history my-run --last 10
     """
     from streampgs.cli.history_text import history_text
+    from streampgs.cli.inspection_text import undo_text
+    from streampgs.run.checkpoint import rows_in_name
     from streampgs.run.folder import RunFolder
     from streampgs.run.history import is_cut
 
@@ -98,6 +100,9 @@ def history(run: Path, json: bool = False, **given: Any) -> int:
     if options.last is None and is_cut(folder.history):
         say_note(f"older events are only in '{folder.history}'")
     print_result(history_text(events), events, json)
+    earlier = [rows_in_name(path) for path in folder.checkpoints()[:-1]]
+    if earlier and not json:
+        say_note(undo_text(str(run), map(str, earlier)))
     return 0
 
 

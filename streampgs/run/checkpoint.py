@@ -20,16 +20,25 @@ from numpy.typing import NDArray
 
 from streampgs.checks import require, understanding
 from streampgs.errors import RunError, Unreadable
-from streampgs.faults import names_in
+from streampgs.faults import names_in, remedy
+from streampgs.files import sync_folder
 from streampgs.run.seal import SealBroken, read_sealed, write_sealed
 from streampgs.stage import Bundle, Stage
 
-_KEPT = 3
 _NAME = re.compile(r"checkpoint-([0-9]{15}|[1-9][0-9]{15,})\.arrows")
 _PREFIX = "checkpoint-"
 _PART_BYTES = 1 << 20
 _TYPES = ("<f8", "<f4", "<i8", "<i4", "<u8", "<u4", "|u1", "|i1")
 _SCHEMA = pa.schema([pa.field("bytes", pa.uint8(), nullable=False)])
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Which checkpoints are not removed when a new one is written."""
+
+    newest: int = 3
+    rows: tuple[int, ...] = ()
+    """Those that were written after so many rows are kept, too."""
 
 
 @dataclass
@@ -47,7 +56,7 @@ class Checkpoint:
 
 def checkpoints_in(folder: Path) -> list[Path]:
     """Oldest first. Other files may have similar names: copies, and what editors leave behind."""
-    return sorted((folder / name for name in names_in(folder) if _NAME.fullmatch(name)), key=_rows_in_name)
+    return sorted((folder / name for name in names_in(folder) if _NAME.fullmatch(name)), key=rows_in_name)
 
 
 def lookalikes_in(folder: Path) -> list[str]:
@@ -55,20 +64,47 @@ def lookalikes_in(folder: Path) -> list[str]:
     return [name for name in names_in(folder) if name.startswith(_PREFIX) and not _NAME.fullmatch(name)]
 
 
-def _rows_in_name(path: Path) -> int:
+def rows_in_name(path: Path) -> int:
+    """How many rows were trained on when the checkpoint was written."""
     return int(path.name[len(_PREFIX) : -len(path.suffix)])
 
 
-def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int) -> Path:
+def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int, kept: Kept) -> Path:
     path = folder / f"{_PREFIX}{rows:015d}.arrows"
     record = {name: {"values": bundle.values, "arrays": _types_of(bundle)} for name, bundle in sections.items()}
     write_sealed(path, _batches(sections), _SCHEMA, {"rows": rows, "sections": record})
     # A file named after more rows is damaged, otherwise training would have continued from it: it does not count.
-    until_now = [old for old in checkpoints_in(folder) if _rows_in_name(old) <= rows]
-    for old in until_now[:-_KEPT]:
-        with suppress(OSError):  # the new one is on disk; the next one removes the rest
-            old.unlink()
+    until_now = [old for old in checkpoints_in(folder) if rows_in_name(old) <= rows]
+    for old in until_now[: -kept.newest]:
+        if rows_in_name(old) not in kept.rows:
+            with suppress(OSError):  # the new one is on disk; the next one removes the rest
+                old.unlink()
     return path
+
+
+def remove_after(folder: Path, rows: int) -> None:
+    """Remove the checkpoints that were written after more rows. The oldest is removed first: until the last one is gone, a
+    run continues from it, so a kill in between leaves the run as it was."""
+    *others, last = [path for path in checkpoints_in(folder) if rows_in_name(path) > rows]
+    try:
+        for path in others:
+            path.unlink()
+        sync_folder(folder)
+        last.unlink()
+        sync_folder(folder)
+    except OSError as error:
+        raise RunError(
+            f"'{error.filename}' cannot be removed: {error.strerror or error}", f"{remedy(error)}, then try again"
+        ) from error
+
+
+def read_checkpoint(path: Path) -> Checkpoint:
+    """This checkpoint, or an error if it is damaged."""
+    damaged: list[tuple[Path, str]] = []
+    found = _sound(path, damaged)
+    if found is None:
+        raise RunError(f"checkpoint '{path}' is damaged: {damaged[0][1]}", "choose another one, see streampgs history")
+    return found
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
@@ -105,7 +141,7 @@ def _sound(path: Path, damaged: list[tuple[Path, str]]) -> Checkpoint | None:
     except (SealBroken, FileNotFoundError) as error:
         damaged.append((path, str(error)))
         return None
-    if record.get("rows") != _rows_in_name(path):
+    if record.get("rows") != rows_in_name(path):
         damaged.append((path, f"its name is wrong: it was written after {record.get('rows')!r:.20} rows"))
         return None
     with understanding(path):

@@ -25,4 +25,7 @@ def train(
 
 def resume(run: Path, stream: str | None, options: Mapping[str, Any], observer: Observer, stop: StopRequest) -> Report:
     limits, resources, growth, changes = build("resume", options, *RESUME_OPTIONS)
-    return start.resume(run, limits, resources, observer, stop, changes.on_bad_row, growth, stream, changes.skip_taken)
+    return start.resume(
+        run, limits, resources, observer, stop, changes.on_bad_row, growth, stream, changes.skip_taken,
+        changes.back_to,
+    )  # fmt: skip

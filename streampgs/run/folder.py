@@ -20,7 +20,7 @@ from streampgs.errors import RunError
 from streampgs.faults import exists, names_in, remedy
 from streampgs.files import append_line, make_folder, sync_folder
 from streampgs.run import checkpoint as checkpoints
-from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.checkpoint import Checkpoint, Kept
 from streampgs.run.history import append_event, read_events
 from streampgs.run.lock import UNFINISHED
 from streampgs.run.record import RunRecord
@@ -40,6 +40,7 @@ _OWN_NAMES = {
     "metrics.jsonl",
     "history.jsonl",
 }
+_DEFAULT_KEPT = Kept()
 _ENCODING_SCHEMA = pa.schema({"name": pa.string(), "type": pa.string(), "data": pa.large_binary()})
 
 
@@ -190,8 +191,8 @@ class RunFolder:
     def newest_checkpoint(self) -> Checkpoint | None:
         return checkpoints.newest_checkpoint(self.path)
 
-    def write_checkpoint(self, sections: Mapping[str, Bundle], rows: int) -> Path:
-        return checkpoints.write_checkpoint(self.path, sections, rows)
+    def write_checkpoint(self, sections: Mapping[str, Bundle], rows: int, kept: Kept = _DEFAULT_KEPT) -> Path:
+        return checkpoints.write_checkpoint(self.path, sections, rows, kept)
 
     def sync(self) -> None:
         """Make the names durable that a killed trainer may have left: the checkpoint that a run continues from must not

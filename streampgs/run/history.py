@@ -14,7 +14,7 @@ from streampgs.checks import parsed_json
 from streampgs.errors import RunError
 from streampgs.files import OWN, append_line, read_at, reading
 
-STARTED, RESUMED, STOPPED, FAILED = "started", "resumed", "stopped", "failed"
+STARTED, RESUMED, STOPPED, FAILED, UNDONE = "started", "resumed", "stopped", "failed", "undone"
 APPENDED, CHANGED, CHOSEN, SIGMA, JUDGED = "appended", "changed", "chosen", "sigma", "judged"
 _MOST_BYTES, _LONGEST_LINE, _BLOCK_BYTES = 16 << 20, 1 << 20, 1 << 16
 """Of the end of the file that is read, of a line, of a read."""
@@ -31,20 +31,18 @@ def append_event(path: Path, event: str, rows: int, steps: int, **facts: Any) ->
 
 
 def read_events(path: Path, last: int | None = None) -> list[dict[str, Any]]:
-    """The events, oldest first, or the last ones; those that a later start has undone are marked as lost. Invalid lines,
-    such as the half line of a crash, are skipped. Of a huge file only the end is read."""
+    """The events, oldest first, or the last ones. Those that a kill has undone are marked as lost, those that the user has
+    undone as undone. Invalid lines, such as the half line of a crash, are skipped. Of a huge file only the end is read."""
     events: list[dict[str, Any]] = []
-    resumed: dict[str, Any] | None = None
+    back: dict[str, Any] | None = None
     try:
         with reading(path, OWN) as file:
             for event in filter(None, map(_event, _lines_from_the_end(file))):
-                if resumed is not None and event["event"] != FAILED:
-                    if event["event"] != RESUMED and _is_undone(event, resumed):
-                        event["lost"] = True
+                if event["event"] != FAILED:
+                    if back is not None and _is_beyond(event, back):
+                        event["undone" if back["event"] == UNDONE else "lost"] = True
                     else:
-                        resumed = None
-                if event["event"] == RESUMED:
-                    resumed = event
+                        back = event if event["event"] in (RESUMED, UNDONE) else None
                 events.append(event)
                 if len(events) == last:
                     break
@@ -95,6 +93,6 @@ def _event(line: bytes) -> dict[str, Any] | None:
         return None
 
 
-def _is_undone(event: dict[str, Any], resumed: dict[str, Any]) -> bool:
-    """A kill undoes rows, and new shards, that were recorded here but not in a checkpoint."""
-    return bool(event["rows"] > resumed["rows"] or event.get("shards", 0) > resumed.get("shards", 1 << 62))
+def _is_beyond(event: dict[str, Any], back: dict[str, Any]) -> bool:
+    """Whether an event is about rows or shards that the run no longer had when it was continued or set back later."""
+    return bool(event["rows"] > back["rows"] or event.get("shards", 0) > back.get("shards", 1 << 62))

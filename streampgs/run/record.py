@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from streampgs.checks import Count, decode, encode
+from streampgs.checks import Count, Positive, decode, encode
 from streampgs.data.refresh import Table
 from streampgs.encoding.encoding import Encoding
-from streampgs.options import Limits, ModelOptions
+from streampgs.options import KEEP, MOST_KEPT, Limits, ModelOptions
 from streampgs.order.arrivals import USUAL_UPDATES, UpdateSizes
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.mixed_window import StreamSizes
+from streampgs.run.checkpoint import Kept
 from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import Layout
 
-_CHANGING = ("options", "limits", "sources", "encoding", "decoder_bytes", "updates")
+_CHANGING = ("options", "limits", "sources", "encoding", "decoder_bytes", "updates", "keep", "begun")
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,16 @@ class StreamRecord:
 
     sizes: StreamSizes
     layout: Layout
+
+
+@dataclass(frozen=True)
+class BegunUpdate:
+    """An update of the run: (epoch, part) names it."""
+
+    epoch: Count
+    part: Count
+    rows: Count
+    """Trained on before it."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +55,20 @@ class RunRecord:
     stream: StreamRecord | None = None
     """None: the run trains on shards."""
     updates: UpdateSizes = USUAL_UPDATES
+    keep: Positive = KEEP
+    """How many checkpoints are kept, and how many before updates."""
+    begun: tuple[BegunUpdate, ...] = ()
+    """The last updates."""
+
+    @property
+    def kept(self) -> Kept:
+        return Kept(self.keep, tuple(update.rows for update in self.begun[-self.keep :]))
+
+    def with_update(self, epoch: int, part: int, rows: int) -> RunRecord:
+        """In an update that begins after so many rows, or has begun already."""
+        if self.begun and (self.begun[-1].epoch, self.begun[-1].part) == (epoch, part):
+            return self
+        return replace(self, begun=(*self.begun, BegunUpdate(epoch, part, rows))[-MOST_KEPT:])
 
     def changes(self) -> Bundle:
         """The section of a checkpoint: the choices that may have changed since the start."""

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
+from streampgs.run.checkpoint import Kept
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Observer
 from streampgs.stage import Bundle
@@ -46,11 +47,16 @@ class Saver:
         self.checkpoint, self._saved = checkpoint, key
 
     def save(
-        self, key: tuple[Any, ...], has_unsaved: bool, rows: int, sections: Callable[[], Mapping[str, Bundle]]
+        self,
+        key: tuple[Any, ...],
+        has_unsaved: bool,
+        rows: int,
+        sections: Callable[[], Mapping[str, Bundle]],
+        kept: Kept,
     ) -> None:
         """Write a checkpoint, unless `key` is that of the last one and there is nothing else to save."""
         if self._in_step or (self._saved == key and not has_unsaved):
             return
-        self.checkpoint = self._folder.write_checkpoint(sections(), rows)
+        self.checkpoint = self._folder.write_checkpoint(sections(), rows, kept)
         self._saved = key
         self._observer.saved(str(self.checkpoint))

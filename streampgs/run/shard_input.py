@@ -17,7 +17,7 @@ from streampgs.data.shards import Reading, ShardSource, beginning, catalog_at, c
 from streampgs.data.source import Source
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import RunError
-from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources
+from streampgs.options import KEEP, EncodingOptions, Growth, Limits, ModelOptions, Resources
 from streampgs.order.arrivals import USUAL_UPDATES
 from streampgs.order.cursor import Cursor
 from streampgs.reading.loader import refuse_unreadable
@@ -47,6 +47,9 @@ class ShardInput:
     @property
     def cursor(self) -> Cursor:
         return self.table.cursor
+
+    def with_record(self, record: RunRecord) -> ShardInput:
+        return replace(self, record=record)
 
     def source(self, rules: RowRules) -> Source:
         record, table = self.record, self.table
@@ -142,6 +145,7 @@ def start_on_shards(
         limits,
         None if opened.encoding is None else opened.encoding.digest,
         opened.decoder_bytes,
+        keep=resources.keep or KEEP,
         updates=USUAL_UPDATES.changed_by(growth),
     )
     table = record.table(catalog, beginning(catalog), opened.encoding)

@@ -13,7 +13,7 @@ from streampgs.checks import understanding
 from streampgs.data.budget import memory_needed, stream_memory_needed, stream_sizes
 from streampgs.data.refresh import Refreshed, Refresher, Table
 from streampgs.engine.worker import cursor_in
-from streampgs.errors import BadRow, DataError, OptionError, StreampgsError
+from streampgs.errors import BadRow, DataError, OptionError, StreampgsError, counted
 from streampgs.formats.allowance import decoding_within, in_opening, in_training
 from streampgs.learn.learner import learner_named
 from streampgs.options import (
@@ -40,6 +40,7 @@ from streampgs.run.report import Observer, Report, Session, Silent, StopRequest
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
 from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resume_on_stream, start_on_stream
 from streampgs.run.trainer import Input, Trainer
+from streampgs.run.undo import undo
 from streampgs.solvers import SOLVERS
 
 _OF_SHARDS = ("add", "passes", "follow", "accept_touched", "accept_changes")
@@ -107,9 +108,10 @@ def resume(
     growth: Growth | None = None,
     stream: str | None = None,
     skip_taken: bool = False,
+    back_to: str | None = None,
 ) -> Report:
     """Continue a run, on its shards and those that have joined since; or on a stream, '-', which begins again at its first
-    row (`skip_taken`) or after the last one that was taken."""
+    row (`skip_taken`) or after the last one that was taken. `back_to`: an earlier checkpoint, from which to continue."""
     folder = RunFolder(run)
     session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
     record = folder.run_record()
@@ -128,6 +130,8 @@ def resume(
         refresher = Refresher(growth, session.note, session.found)
         with _failure_recorded(folder, folder.last_place):
             folder.sync()
+            if back_to is not None:
+                _undo(folder, back_to, session)
             checkpoint = folder.newest_checkpoint()
             for name in folder.lookalikes()[:1]:
                 session.note(f"'{name}' is ignored: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits")
@@ -137,7 +141,7 @@ def resume(
                 with understanding(checkpoint.path):
                     record = record.as_of(checkpoint.sections["run"])
             has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
-            record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth)
+            record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
             refreshed: Refreshed | None = None
             data: Input
             if record.stream is not None:
@@ -187,14 +191,26 @@ def _failure_recorded(folder: RunFolder, place: Callable[[], tuple[int, int]]) -
         raise
 
 
-def _with_new_choices(record: RunRecord, limits: Limits, on_bad_row: str | None, growth: Growth) -> RunRecord:
+def _with_new_choices(
+    record: RunRecord, limits: Limits, on_bad_row: str | None, growth: Growth, keep: int | None
+) -> RunRecord:
     options = record.options
     if on_bad_row is not None:
         options = replace(options, on_bad_row=on_bad_row)
     if growth.sigma is not None:
         options = replace(options, sigma=growth.sigma)
     limits = limits if limits.given else record.limits
-    return replace(record, options=options, limits=limits, updates=record.updates.changed_by(growth))
+    return replace(
+        record, options=options, limits=limits, keep=keep or record.keep, updates=record.updates.changed_by(growth)
+    )
+
+
+def _undo(folder: RunFolder, back_to: str, session: Session) -> None:
+    undone = undo(folder, back_to)
+    if undone is not None:
+        session.note(
+            f"returned to the checkpoint before the last {counted(undone, 'row')}: what was learned from them is undone"
+        )
 
 
 def _totals(limits: Limits | NewLimits, checkpoint: Checkpoint | None) -> Limits:

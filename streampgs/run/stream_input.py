@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from streampgs.data.stream import StreamSource
 from streampgs.encoding.encoding import Encoding
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import DataError, OptionError, RunError
-from streampgs.options import EncodingOptions, Limits, ModelOptions, NewLimits, Resources
+from streampgs.options import KEEP, EncodingOptions, Limits, ModelOptions, NewLimits, Resources
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.blocks import Stopped
@@ -56,6 +56,9 @@ class StreamInput:
     @property
     def form(self) -> RowForm:
         return RowForm(self.record.options, self.encoding, self._own.layout.kind)
+
+    def with_record(self, record: RunRecord) -> StreamInput:
+        return replace(self, record=record)
 
     def source(self, rules: RowRules) -> Source:
         return StreamSource(
@@ -114,6 +117,7 @@ def start_on_stream(
         limits,
         None if opened.encoding is None else opened.encoding.digest,
         stream=StreamRecord(sizes, opened.layout),
+        keep=resources.keep or KEEP,
     )
     folder.create(encode(record), None, opened.encoding)
     return StreamInput(record, opened.encoding, Cursor(()), stream, resources)

@@ -60,6 +60,8 @@ class Input(Protocol):
     def cursor(self) -> Cursor:
         """Where training continues."""
 
+    def with_record(self, record: RunRecord) -> Input: ...
+
     def source(self, rules: RowRules) -> Source: ...
 
     def facts(self) -> dict[str, Any]:
@@ -105,8 +107,9 @@ class Trainer:
         checkpoint.restore(self.worker)
         before = self.data.record.as_of(sections["run"])
         changes_sigma = sections["models"].values["changes_sigma"]
-        key = self.meter.rows, cursor_in(sections["worker"]), before.sources, changes_sigma
-        self.saver.restored(checkpoint.path, key)
+        self.saver.restored(
+            checkpoint.path, _key(self.meter.rows, cursor_in(sections["worker"]), before, changes_sigma)
+        )
 
     def continue_on(self, data: Input) -> None:
         """Train on other data from now on: shards have come or gone."""
@@ -163,8 +166,8 @@ class Trainer:
             self._process_bytes = rss_bytes() - self.models.nbytes
         self._due = [time.perf_counter()] * 3
         try:
-            if self.models.started:
-                self._save()  # new shards may have joined: their place in the order is part of the run from now on
+            if self.models.changes_sigma:
+                self._save()
             return loop.run(self._prepare, self._judge, self._after_stretch)
         except Diverged:
             raise
@@ -179,9 +182,21 @@ class Trainer:
     def _prepare(self, window: Window) -> None:
         if self.models.started:
             self.models.refuse_too_wide(window)
+        self._keep_before_update()
         # Shards that arrive before the first step on this window replace it, so nothing of it may be saved until then.
         with self.saver.step():
             self._begin(window)
+
+    def _keep_before_update(self) -> None:
+        """The checkpoint from before an update is kept for some time: new data may turn out to be wrong."""
+        assert self.worker is not None
+        update, record = self.worker.source.update_pass(self.worker.cursor), self.data.record
+        if update is None or not self.models.started:
+            return
+        begun = record.with_update(update.epoch, update.first_part, self.meter.rows)
+        if begun is not record:
+            self._save()
+            self.data = self.data.with_record(begun)
 
     def _begin(self, window: Window) -> None:
         assert self.worker is not None
@@ -254,8 +269,9 @@ class Trainer:
         assert worker is not None
         if not models.started and not worker.source.rows_taken:
             return
-        key = self.meter.rows, worker.cursor, self.data.record.sources, models.changes_sigma
-        self.saver.save(key, worker.source.has_unsaved, self.meter.rows, self._sections)
+        record = self.data.record
+        key = _key(self.meter.rows, worker.cursor, record, models.changes_sigma)
+        self.saver.save(key, worker.source.has_unsaved, self.meter.rows, self._sections, record.kept)
 
     def _sections(self) -> dict[str, Any]:
         assert self.worker is not None
@@ -286,3 +302,10 @@ class Trainer:
         found, encoding = self.observer.found, self.data.form.encoding
         unused = {**({} if encoding is None else unused_columns(encoding.left_out)), **found.ignored_columns}
         return replace(report, found=replace(found, ignored_columns=unused), notes=[*self.observer.notes])
+
+
+def _key(rows: int, cursor: Cursor, record: RunRecord, changes_sigma: bool) -> tuple[Any, ...]:
+    """Equal for states that need not be saved again. New shards do not belong to the run before a row of them is trained on:
+    a checkpoint from before their arrival stays as it is, so that a run can return to it."""
+    retired = frozenset(span for arrival in cursor.arrivals for span in arrival.retired)
+    return rows, retired, record.sources, changes_sigma

@@ -50,6 +50,12 @@ def _numbers_of_a_row(targets: int, lineages: int) -> int:
     return targets * (lineages + 2) + 1
 
 
+def evidence(weights: Array) -> Array:
+    """The weights, scaled so that their sum is the number of rows of one weight that would tell as much."""
+    shares = weights / weights.max(initial=0.0)  # so that no square overflows
+    return np.asarray(shares * (shares.sum() / (shares * shares).sum()) if len(shares) else shares)
+
+
 def within_range(scores: Array, labels: Array) -> Array:
     """The scores, cut to a range in which no loss overflows. NaN becomes the worst score."""
     worst = np.where(labels > 0.0, -LARGEST_SCORE, LARGEST_SCORE)
@@ -86,15 +92,13 @@ class JudgedRows:
         self._drop(dropped)
 
     def add(self, scores: Array, fixed: Array, labels: Array, weights: Array) -> None:
-        """Rows as in the attributes, of weights in (0, 1]. The weights are scaled so that their sum is the number of rows
-        of one weight that would tell as much."""
+        """Rows as in the attributes."""
         if not len(weights):
             return
         if not self.batches:
             self.clear()
             self.scores, self.fixed, self.labels = scores[:, :0], fixed[:, :0], labels[:, :0]
         require(len(scores) == self.targets, f"{len(scores)} targets after {self.targets}")
-        weights = weights * (float(weights.sum()) / float((weights * weights).sum()))
         self.scores, self.fixed = np.concatenate([self.scores, scores], 1), np.concatenate([self.fixed, fixed], 1)
         self.labels, self.weights = np.concatenate([self.labels, labels], 1), np.concatenate([self.weights, weights])
         self.batches = [*self.batches, Batch(len(weights), 1.0)]
@@ -119,6 +123,13 @@ class JudgedRows:
         more = ((0, targets - self.targets), (0, 0))
         self.scores, self.fixed = np.pad(self.scores, (*more, (0, 0))), np.pad(self.fixed, more)
         self.labels = np.pad(self.labels, more, constant_values=-1.0)
+
+    def keep(self, lineages: Sequence[int]) -> None:
+        """The scores of these lineages only, in this order."""
+        self.lineages = len(lineages)
+        self.scores = np.ascontiguousarray(self.scores[:, :, list(lineages)]) if self.batches else self.scores
+        if not self.batches:
+            self.clear()
 
     def counted_weights(self) -> Array:
         recencies = [np.full(batch.rows, batch.recency) for batch in self.batches]

@@ -22,7 +22,7 @@ from streampgs.kernels.judge_loop import loss_sum_for
 from streampgs.kernels.mixing_loop import add_losses_for
 from streampgs.losses import LOSSES
 from streampgs.selection.judge import WORST
-from streampgs.selection.judged_rows import JudgedRows, LossShape, rows_to_judge, within_range
+from streampgs.selection.judged_rows import JudgedRows, LossShape, evidence, rows_to_judge, within_range
 from streampgs.selection.shares import Array, best_shares, with_prior
 from streampgs.stage import Bundle
 
@@ -30,9 +30,10 @@ __all__ = ["Drift", "Judgement", "LossShape", "Mixture", "Result", "Scored", "ro
 
 PRIOR_WEIGHT = 10.0
 """The weight of the prior; that of a judged row is 1."""
+_PRIOR_OF_OTHERS, _FEW_ROWS = 0.1, 300
 FACTORS = [(50 - step) / 50.0 for step in range(26)]
 """By which the mixture may be shrunk."""
-_LONGEST_SHRINKAGE, _SHRINKAGE_ROWS = 0.9, 10_000
+_LEAST_KEPT, _SHRINKAGE_ROWS = 0.9, 10_000
 # Drift is a difference beyond noise that is also large enough to matter.
 _ERRORS, _SHARE = 4.0, 0.05
 
@@ -108,16 +109,35 @@ class _Choice:
     """Of the model before, on the rows judged last."""
 
 
+def prior_of(lineages: int, new_rows: int) -> Array:
+    """The shares that are likely before any row was judged. Lineages other than the first learn from the new rows alone: of
+    few rows they learn little."""
+    other = _PRIOR_OF_OTHERS * new_rows / (new_rows + _FEW_ROWS)
+    return np.array([1.0 - other * (lineages - 1), *([other] * (lineages - 1))])
+
+
 class Mixture:
     """Numbers in, numbers out: of lanes and windows it knows nothing."""
 
     name = "mixture"
 
-    def __init__(self, lineages: int, prior: Sequence[float] = (0.8, 0.1, 0.1)) -> None:
-        require(len(prior) == lineages and min(prior) > 0.0, f"a prior {prior} of {lineages} lineages")
-        self.lineages, self._prior = lineages, np.array(prior) / sum(prior)
+    def __init__(self, lineages: int) -> None:
+        self.begin(lineages)
+
+    def begin(self, lineages: int) -> None:
+        """Before anything was judged."""
+        self.lineages = lineages
         self._rows = JudgedRows(lineages)
         self.reset()
+
+    def keep(self, lineages: Sequence[int]) -> None:
+        """Continue with these lineages, in this order."""
+        self.lineages = len(lineages)
+        self._rows.keep(lineages)
+        kept = [self.shares[number] for number in lineages]
+        total = sum(kept)
+        shares = [share / total for share in kept] if total > 0.0 else [1.0] + [0.0] * (len(kept) - 1)
+        self._now = replace(self._now, shares=shares)
 
     def reset(self) -> None:
         """As before the first update."""
@@ -162,20 +182,21 @@ class Mixture:
         if self._now.mixes and all(_can_shrink(loss) for loss in losses):
             self._choose_shrinking(rows)
         self._rows.add(rows.scores, rows.fixed, rows.labels, rows.weights)
-        self._now = replace(self._now, shares=self._fitted(losses), mixes=True, last=mean)
+        self._now = replace(self._now, shares=self._fitted(losses, new_rows), mixes=True, last=mean)
         mixture = rows.result(self.shrink * (rows.scores * np.array(self.shares)).sum(axis=2))
         before = rows.result(rows.before)
         return Judgement(rows.count, before, results, mixture, self.shares, self.shrink, drift)
 
-    def _fitted(self, losses: Sequence[LossShape]) -> list[float]:
+    def _fitted(self, losses: Sequence[LossShape], new_rows: int) -> list[float]:
+        prior = prior_of(self.lineages, new_rows)
         weight = PRIOR_WEIGHT / float(self._rows.counted_weights().sum())
-        objective = with_prior(self._rows.mean_loss(losses), self._prior, weight)
-        shares: list[float] = best_shares(objective, self._prior.tolist()).tolist()
+        objective = with_prior(self._rows.mean_loss(losses), prior, weight)
+        shares: list[float] = best_shares(objective, prior.tolist()).tolist()
         return shares
 
     def _choose_shrinking(self, rows: _Rows) -> None:
         now = self._now
-        kept = max(_LONGEST_SHRINKAGE, 1.0 - rows.count / _SHRINKAGE_ROWS)
+        kept = max(_LEAST_KEPT, 1.0 - float(rows.weights.sum()) / _SHRINKAGE_ROWS)
         found = [rows.loss_sum(factor / now.shrink * rows.before) for factor in FACTORS]
         sums = [min(WORST, kept * older + new) for older, new in zip(now.shrunk_losses, found, strict=True)]
         penalties = [PRIOR_WEIGHT * (1.0 - factor) ** 2 for factor in FACTORS]
@@ -206,8 +227,7 @@ class _Rows:
         counted = scored.weights > 0.0
         self.count = int(counted.sum())
         self.losses, self._one_of_classes = losses, one_of_classes
-        self.weights = scored.weights[counted]
-        self.weights = self.weights / self.weights.max(initial=0.0)  # so that no sum overflows
+        self.weights = evidence(scored.weights[counted])
         self.labels = np.ascontiguousarray(scored.labels[counted].T)
         self.fixed = within_range(np.ascontiguousarray(scored.fixed[counted].T), self.labels)
         self.before = within_range(np.ascontiguousarray(scored.before[counted].T), self.labels)
@@ -234,11 +254,11 @@ class _Rows:
         return Result(self.mean(scores).loss, self._accuracy(scores + self.fixed))
 
     def loss_sum(self, scores: Array) -> float:
-        """Over rows, each counted by its share of the weights, and targets."""
-        total, weights = 0.0, self.weights / (float(self.weights.sum()) / self.count)
+        """Over rows and targets."""
+        total = 0.0
         for target, (name, shape, _) in enumerate(self.losses):
             mixed = scores[target] + self.fixed[target]
-            total += loss_sum_for(LOSSES[name])(mixed, self.labels[target], weights, shape)
+            total += loss_sum_for(LOSSES[name])(mixed, self.labels[target], self.weights, shape)
         return _finite_or_worst(total)
 
     def _accuracy(self, scores: Array) -> float | None:

@@ -47,7 +47,7 @@ def run_tests(tests: list[str], chosen: str, environment: dict[str, str]) -> Non
 
 @pytest.mark.slow
 def test_plain_python_gives_the_same():
-    tests = [f"tests/kernels/test_{name}.py" for name in ("randomness", "rows", "scoring", *READING)]
+    tests = [f"tests/kernels/test_{name}.py" for name in ("randomness", "rows", "scoring", "mixing", *READING)]
     run_tests([*tests, "tests/learn/test_figure_1.py"], "not likely and not pattern", {"NUMBA_DISABLE_JIT": "1"})
 
 

@@ -21,22 +21,23 @@ def line(event: str, rows: int, **facts: Any) -> bytes:
 
 
 def read_forwards(path: Path) -> list[dict[str, Any]]:
-    """The plain twin of `read_events`: a start undoes the events before it that are beyond it."""
+    """The plain twin of `read_events`: a start undoes the events before it that are beyond it, unless a later one has."""
     events: list[dict[str, Any]] = [json.loads(each) for each in path.read_bytes().splitlines()]
-    for number, resumed in enumerate(events):
-        if resumed["event"] != "resumed":
+    for number, back in reversed(list(enumerate(events))):
+        if back["event"] not in ("resumed", "undone") or {"lost", "undone"} & back.keys():
             continue
         for event in reversed(events[:number]):
             if event["event"] == "failed":
                 continue
-            if event["event"] == "resumed" or event["rows"] <= resumed["rows"]:
+            if event["rows"] <= back["rows"] or {"lost", "undone"} & event.keys():
                 break
-            event["lost"] = True
+            event["undone" if back["event"] == "undone" else "lost"] = True
     return events
 
 
 EVENTS = st.lists(
-    st.tuples(st.sampled_from(["started", "resumed", "stopped", "failed", "chosen"]), st.integers(0, 5)), max_size=20
+    st.tuples(st.sampled_from(["started", "resumed", "stopped", "failed", "undone", "chosen"]), st.integers(0, 5)),
+    max_size=20,
 )
 
 

@@ -1,0 +1,90 @@
+"""Return to an earlier checkpoint of a run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from streampgs.checks import understanding
+from streampgs.engine.worker import cursor_in
+from streampgs.errors import OptionError
+from streampgs.learn.lanes import Lanes
+from streampgs.run.checkpoint import Checkpoint, read_checkpoint, remove_after, rows_in_name
+from streampgs.run.folder import RunFolder
+from streampgs.run.history import UNDONE
+from streampgs.run.record import RunRecord
+
+BEFORE_LAST_UPDATE = "before-last-update"
+
+
+@dataclass(frozen=True)
+class Restorable:
+    """A checkpoint that a run can return to."""
+
+    rows: int
+    path: Path
+    before_update: bool
+
+    def __str__(self) -> str:
+        return f"{self.rows}{' (before an update)' if self.before_update else ''}"
+
+
+def restorable(folder: RunFolder, record: RunRecord) -> list[Restorable]:
+    """Oldest first, with the newest one, from which the run continues anyway. `record`: as of the newest checkpoint."""
+    before = {update.rows for update in record.begun}
+    return [Restorable(rows_in_name(path), path, rows_in_name(path) in before) for path in folder.checkpoints()]
+
+
+def undo(folder: RunFolder, wanted: str) -> int | None:
+    """Let the run continue from the wanted checkpoint, by removing all later ones. How many rows were undone; None if the
+    run is there already."""
+    newest = folder.newest_checkpoint()
+    if newest is None:
+        raise OptionError(f"--back-to {wanted}: run '{folder.path}' has no checkpoint yet", "leave it out")
+    with understanding(newest.path):
+        record = folder.run_record().as_of(newest.sections["run"])
+    found = _wanted(folder, record, wanted)
+    if found.rows >= rows_in_name(newest.path):
+        return None
+    to_restore = read_checkpoint(found.path)
+    remove_after(folder.path, found.rows)
+    undone = rows_in_name(newest.path) - found.rows
+    folder.append_event(UNDONE, found.rows, _steps(to_restore), undone_rows=undone, **_shards(to_restore, record))
+    return undone
+
+
+def _wanted(folder: RunFolder, record: RunRecord, wanted: str) -> Restorable:
+    choices = restorable(folder, record)
+    rows = _rows(record, wanted)
+    found = [one for one in choices if one.rows == rows]
+    if not found:
+        listed = ", ".join(map(str, choices))
+        raise OptionError(
+            f"--back-to {wanted}: run '{folder.path}' has no such checkpoint",
+            f"give the rows of one of its checkpoints: {listed}; --keep N keeps more of them from now on",
+        )
+    return found[0]
+
+
+def _rows(record: RunRecord, wanted: str) -> int | None:
+    """After how many rows the wanted checkpoint was written."""
+    if wanted == BEFORE_LAST_UPDATE:
+        return record.begun[-1].rows if record.begun else None
+    number = re.fullmatch(r"(?:checkpoint-)?([0-9]{1,18})(?:\.arrows)?", Path(wanted).name.replace(",", ""))
+    return int(number[1]) if number else None
+
+
+def _steps(checkpoint: Checkpoint) -> int:
+    if "lanes" not in checkpoint.sections:  # of a stream there may be rows without a model
+        return 0
+    lanes = Lanes()
+    checkpoint.restore(lanes)
+    return lanes.steps
+
+
+def _shards(checkpoint: Checkpoint, record: RunRecord) -> dict[str, int]:
+    if record.stream is not None:
+        return {}
+    with understanding(checkpoint.path):
+        return {"shards": cursor_in(checkpoint.sections["worker"]).arrivals[-1].shards}
