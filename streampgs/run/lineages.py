@@ -122,7 +122,8 @@ class Lineages:
             lanes.relayout(layout)
             if kept is not None:
                 lanes.join(self._race.lanes.specs, kept)
-        self.mixture.grow(len(self._race.targets))
+        if kept is not None:
+            self.mixture.grow(len(self._race.targets))
         self.returned.grow()
 
     def forget(self) -> None:

@@ -122,6 +122,7 @@ class Mixture:
     name = "mixture"
 
     def __init__(self, lineages: int) -> None:
+        self._now = _Choice([])
         self.begin(lineages)
 
     def begin(self, lineages: int) -> None:

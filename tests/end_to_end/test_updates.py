@@ -91,7 +91,7 @@ def test_pauses_in_an_update_change_no_bit(kind: str, tmp_path: Path) -> None:
         for number in (1, 2):
             put(data, f"new-{number}", table(NEW, 10 + number, turned=number == 2))
             for _ in range(pauses):
-                streampgs.resume(run, rows=f"+{chance.randrange(1, 2 * NEW)}", **of_resume(kind))
+                streampgs.resume(run, epochs=2, rows=f"+{chance.randrange(1, 2 * NEW)}", **of_resume(kind))
             report = streampgs.resume(run, epochs=2, **of_resume(kind))
             assert report.stopped_by == "epochs"
         streampgs.resume(run, epochs=3)
@@ -108,7 +108,7 @@ def test_the_model_from_before_is_returned_while_an_update_is_going_on(kind: str
     before = streampgs.Model.load(run).decision_function(rows)
     put(data, "new", table(NEW, 11))
     for _ in range(3):
-        streampgs.resume(run, rows="+700")
+        streampgs.resume(run, epochs=2, rows="+700")
         assert inspect_run(run)["update"]["going_on"]
         np.testing.assert_array_equal(streampgs.Model.load(run).decision_function(rows), before)
     streampgs.resume(run, epochs=2)

@@ -131,7 +131,7 @@ def test_two_equal_lineages_share_as_in_the_prior(name):
     scored, mixture = some_rows(name, noise=(1.0, 1.0, 1.0)), Mixture(3)
     scored = replace(scored, scores=scored.scores[:, [0, 0, 2]])
     mixture.judge(scored, losses_of(name), 400)
-    assert mixture.shares[0] == pytest.approx(2.0 * mixture.shares[1], abs=1e-4)
+    assert mixture.shares[0] == pytest.approx(8.0 * mixture.shares[1], abs=1e-4)
     assert abs(mixture.shares[2] - 0.1) > 0.05
 
 
