@@ -271,10 +271,14 @@ class Lineages:
         self.returned.kept = [(bundle.arrays[f"before.{n}"], constant) for n, constant in enumerate(constants)]
         require((self._now.update is None) == (not constants), "a kept model outside an update")
         self.returned.check()
-        long = self._race.lanes
-        for lanes in self.recent, self.fresh:
-            same = len(lanes) == len(long) and lanes.features == long.features
-            require(same, f"{len(lanes)} lanes of {lanes.features} features next to {len(long)} of {long.features}")
+        _check_alike(self.lanes)
+
+
+def _check_alike(lineages: Sequence[Lanes]) -> None:
+    long, *others = lineages
+    for lanes in others:
+        same = len(lanes) == len(long) and lanes.features == long.features
+        require(same, f"{len(lanes)} lanes of {lanes.features} features next to {len(long)} of {long.features}")
 
 
 def summary_of(lineages: Lineages) -> dict[str, Any] | None:

@@ -11,6 +11,7 @@ from streampgs.data.budget import Forecast
 from streampgs.data.findings import unused_columns
 from streampgs.data.row_form import RowForm
 from streampgs.data.source import Source
+from streampgs.encoding.encoding import Encoding
 from streampgs.engine.worker import Worker, cursor_in
 from streampgs.errors import Diverged
 from streampgs.options import Resources
@@ -41,7 +42,6 @@ from streampgs.run.words import (
     nothing_to_do,
     resume_command,
 )
-from streampgs.selection.mixture import Judgement
 
 _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0
@@ -211,15 +211,12 @@ class Trainer:
         row, epoch_rows = self.worker.cursor.row, self.worker.source.epoch_rows
         judged = self.models.lineages.prepare(window, update, row, self.meter.rows, epoch_rows)
         if judged is not None:
-            self._report_judgement(judged)
+            self.event(JUDGED, judged=encode(judged))
+        for text in judged_texts(judged) if judged is not None else ():
+            self.observer.note(text)
         if begins and self.models.race.progress.dropped:
             self.observer.note(cross_validated_text(self.models.race))
             self.event(CHOSEN, **(self.models.chosen() or {}))
-
-    def _report_judgement(self, judged: Judgement) -> None:
-        self.event(JUDGED, judged=encode(judged))
-        for text in judged_texts(judged):
-            self.observer.note(text)
 
     def _judge(self, window: Window, row: int) -> None:
         assert self.worker is not None
@@ -299,9 +296,7 @@ class Trainer:
         report = self.meter.report(
             self.folder.path, self.models, self.worker, stopped_by, outcome, self.saver.checkpoint, total
         )  # fmt: skip
-        found, encoding = self.observer.found, self.data.form.encoding
-        unused = {**({} if encoding is None else unused_columns(encoding.left_out)), **found.ignored_columns}
-        return replace(report, found=replace(found, ignored_columns=unused), notes=[*self.observer.notes])
+        return _with_findings(report, self.observer, self.data.form.encoding)
 
 
 def _key(rows: int, cursor: Cursor, record: RunRecord, changes_sigma: bool) -> tuple[Any, ...]:
@@ -309,3 +304,9 @@ def _key(rows: int, cursor: Cursor, record: RunRecord, changes_sigma: bool) -> t
     a checkpoint from before their arrival stays as it is, so that a run can return to it."""
     retired = frozenset(span for arrival in cursor.arrivals for span in arrival.retired)
     return rows, retired, record.sources, changes_sigma
+
+
+def _with_findings(report: Report, session: Session, encoding: Encoding | None) -> Report:
+    left_out = {} if encoding is None else unused_columns(encoding.left_out)
+    found = replace(session.found, ignored_columns={**left_out, **session.found.ignored_columns})
+    return replace(report, found=found, notes=[*session.notes])

@@ -141,10 +141,9 @@ class Race:
 
     def end(self, rows: int) -> None:
         """Keep only the leader."""
-        now, leader = self.progress, self.leader()
+        now = self.progress
         if len(now.left) > 1:
-            merits = now.marks[-1].merits if now.marks else [WORST] * len(now.left)
-            self._drop([leader], merits, rows)
+            self._drop([self.leader()], now.marks[-1].merits if now.marks else [WORST] * len(now.left), rows)
         now.heat = len(now.heats)
         self._set_next_mark(rows)
 
