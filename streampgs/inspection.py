@@ -24,7 +24,7 @@ from streampgs.model import Model
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes, WindowPlan
-from streampgs.run.lineages import summary_of
+from streampgs.run.lineages import digest_of, summary_of
 from streampgs.run.saved import SavedRun, saved_run
 from streampgs.run.undo import restorable
 from streampgs.run.words import encoding_choices
@@ -63,7 +63,7 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
         "stream_rows": saved.rows_taken,
         "clipped_values": saved.clipped,
         "features": lanes.features,
-        "dual_sha256": saved.lineages.digest(),
+        "dual_sha256": digest_of(saved.lineages),
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
         "intercept": _mean([returned.predictor(lane)[1] for lane in leading]),
         "nonzeros": sum(int(np.count_nonzero(returned.weights(lane)[1:])) for lane in leading),

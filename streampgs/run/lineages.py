@@ -30,9 +30,9 @@ from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import NO_UPDATE, UpdateBytes
 from streampgs.run.update_rows import Part, WindowRows, part_of
 from streampgs.selection.judge import centre_again, centring_rows
-from streampgs.selection.mixture import Judgement, LossShape, Mixture, rows_to_judge
+from streampgs.selection.mixture import Judgement, Mixture, rows_to_judge
 from streampgs.selection.race import Race
-from streampgs.selection.returned import Returned, scores_of
+from streampgs.selection.returned import Returned, losses_of, scores_of
 from streampgs.stage import Bundle, Stage
 
 LINEAGES = ("long", "recent", "fresh")
@@ -172,14 +172,25 @@ class Lineages:
             self.returned.keep()
             self._now.is_judged = False
             if self.begun:
-                judged = self._judge(window, np.flatnonzero(is_new), update)
+                judged = self._judged(window, np.flatnonzero(is_new), update)
             self._begin(update)
         if update.number > self._now.begun_pass and update.number == update.passes - 1:
             self.fresh.restart_averages()
         self._now.begun_pass = max(self._now.begun_pass, update.number)
         if update.number == update.passes and not self._now.is_judged:
-            judged = self._judge(window, np.flatnonzero(is_new), update)
+            judged = self._judged(window, np.flatnonzero(is_new), update)
         return judged
+
+    def _judged(self, window: Window, rows: NDArray[np.int64], update: UpdatePass) -> Judgement | None:
+        """By averages of rows that do not include these."""
+        rows = rows[: rows_to_judge(len(self._race.targets), len(LINEAGES))]
+        if not len(rows):
+            return None
+        scored = scores_of(self.lanes, self.returned, window, rows)
+        one_of_classes = self._race.targets[0].positive is not None
+        self.judgement = self.mixture.judge(scored, losses_of(self.returned), update.rows, one_of_classes)
+        self._now.is_judged = True
+        return self.judgement
 
     def _begin(self, update: UpdatePass) -> None:
         """After the averages of the last update were used to judge its rows."""
@@ -218,34 +229,9 @@ class Lineages:
 
     def centre(self, window: Window) -> None:
         """Let the constants of all lineages move freely, each judged by its rows."""
+        most = centring_rows(window)
         for lanes, part in zip(self.lanes, self._parts, strict=True):
-            rows = np.arange(window.rows) if part.places is None else part.places
-            rows = rows[: centring_rows(window)]
-            if len(rows):
-                centre_again(lanes, window, rows)
-
-    # Judging.
-
-    def _judge(self, window: Window, rows: NDArray[np.int64], update: UpdatePass) -> Judgement | None:
-        targets = self._race.targets
-        rows = rows[: rows_to_judge(len(targets), len(LINEAGES))]
-        if not len(rows):
-            return None
-        specs = self._race.lanes.specs
-        losses = [LossShape(spec.loss, spec.shape, spec.in_label_units(1.0)) for spec in specs]
-        scored = scores_of(self.lanes, self.returned, window, rows)
-        self.judgement = self.mixture.judge(scored, losses, update.rows, targets[0].positive is not None)
-        self._now.is_judged = True
-        return self.judgement
-
-    # Results.
-
-    def digest(self) -> str:
-        """The SHA-256 of everything that was learned."""
-        own = self._race.lanes.digest()
-        if not self.begun:
-            return own
-        return hashlib.sha256("".join([own, self.recent.digest(), self.fresh.digest()]).encode()).hexdigest()
+            centre_again(lanes, window, part.rows[:most])
 
     # The section of the checkpoint.
 
@@ -279,6 +265,12 @@ def _check_alike(lineages: Sequence[Lanes]) -> None:
     for lanes in others:
         same = len(lanes) == len(long) and lanes.features == long.features
         require(same, f"{len(lanes)} lanes of {lanes.features} features next to {len(long)} of {long.features}")
+
+
+def digest_of(lineages: Lineages) -> str:
+    """The SHA-256 of everything that was learned."""
+    digests = [lanes.digest() for lanes in lineages.lanes if len(lanes)]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
 def summary_of(lineages: Lineages) -> dict[str, Any] | None:

@@ -10,7 +10,7 @@ from streampgs.data.source import Source
 from streampgs.engine.worker import Worker
 from streampgs.options import Limits
 from streampgs.reading.bad_rows import counts_by_name
-from streampgs.run.lineages import summary_of
+from streampgs.run.lineages import digest_of, summary_of
 from streampgs.run.memory import peak_rss_bytes, rss_bytes
 from streampgs.run.models import Models
 from streampgs.run.pace import Pace
@@ -137,7 +137,7 @@ class Meter:
             lanes=len(models.lanes),
             gap=models.gap(),
             sampling=models.form.options.sampling,
-            dual_sha256=models.lineages.digest() if models.started else None,
+            dual_sha256=digest_of(models.lineages) if models.started else None,
             checkpoint=str(checkpoint) if checkpoint else None,
             stopped_by=stopped_by,
             stream_rows=worker.source.rows_taken,

@@ -32,6 +32,7 @@ from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import FAILED, RESUMED, STARTED
+from streampgs.run.input import Input
 from streampgs.run.lock import RunLock
 from streampgs.run.loop import LOOK
 from streampgs.run.meter import Meter
@@ -39,7 +40,7 @@ from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, Report, Session, Silent, StopRequest
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
 from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resume_on_stream, start_on_stream
-from streampgs.run.trainer import Input, Trainer
+from streampgs.run.trainer import Trainer
 from streampgs.run.undo import undo
 from streampgs.solvers import SOLVERS
 

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, replace
-from typing import Any, Protocol
+from typing import Any
 
 from streampgs.checks import encode
 from streampgs.data.budget import Forecast
 from streampgs.data.findings import unused_columns
-from streampgs.data.row_form import RowForm
-from streampgs.data.source import Source
 from streampgs.encoding.encoding import Encoding
 from streampgs.engine.worker import Worker, cursor_in
 from streampgs.errors import Diverged
 from streampgs.options import Resources
 from streampgs.order.cursor import Cursor
-from streampgs.order.schedule import UpdatePass
-from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
+from streampgs.run.announcing import announce, tell
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import Fit
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import CHOSEN, JUDGED, SIGMA, STOPPED
-from streampgs.run.lineages import bytes_besides
+from streampgs.run.input import Input
 from streampgs.run.log import Log
 from streampgs.run.loop import LOOK, Loop
 from streampgs.run.memory import rss_bytes
@@ -33,51 +30,16 @@ from streampgs.run.record import RunRecord
 from streampgs.run.report import NOTHING_NEW, PAUSED, TRAINED, Report, Session, StopRequest
 from streampgs.run.saver import Saver
 from streampgs.run.words import (
-    announced,
     chosen_text,
     clipped_notes,
     cross_validated_text,
     judged_texts,
-    large_model_note,
     nothing_to_do,
     resume_command,
 )
 
 _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0
-
-
-class Input(Protocol):
-    """The data of a run: shards as they are catalogued, or a stream."""
-
-    @property
-    def record(self) -> RunRecord: ...
-
-    @property
-    def form(self) -> RowForm: ...
-
-    @property
-    def cursor(self) -> Cursor:
-        """Where training continues."""
-
-    def with_record(self, record: RunRecord) -> Input: ...
-
-    def source(self, rules: RowRules) -> Source: ...
-
-    def facts(self) -> dict[str, Any]:
-        """The facts about the data in every event of the history."""
-
-    def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
-        """The memory of the process at its peak."""
-
-    def choices(self, window: Window, features: int) -> dict[str, str]:
-        """In words, 'data' first."""
-
-    def hints(self, window: Window) -> list[str]:
-        """Notes for the user about the first window."""
-
-    def remarks(self, source: Source) -> list[str]:
-        """Notes for the user when training has stopped."""
 
 
 class Trainer:
@@ -119,10 +81,9 @@ class Trainer:
         if grown:
             self.models.take_in(form)
         self.models.form = form
-        before_worker = self.worker
-        self.worker = self._new_worker()
-        if before_worker is not None:
-            self.worker.continue_counts(before_worker)
+        worker, self.worker = self.worker, self._new_worker()
+        if worker is not None:
+            self.worker.continue_counts(worker)
 
     def _new_worker(self) -> Worker:
         worker = Worker(self.data.source(self.data.form.rules(self.models.features)), self.data.cursor)
@@ -142,15 +103,13 @@ class Trainer:
             self._save()
             return self.report(reached)
         epochs = [epoch for epoch in (limits.epochs, until_epoch) if epoch is not None]
-        clipped_before = set(worker.clipped)
+        known = set(worker.clipped)
         stopped_by = self._run(loop, worker, min(epochs, default=None))
-        clipped = {column: count for column, count in worker.clipped.items() if column not in clipped_before}
-        for remark in (*self.data.remarks(worker.source), *self.models.remarks()):
-            self.observer.note(remark)
+        clipped = {column: count for column, count in worker.clipped.items() if column not in known}
+        tell([*self.data.remarks(worker.source), *self.models.remarks()], self.observer)
         if loop.updates and stopped_by == "epochs":
             self.observer.note(f"to train on all rows once more: {resume_command(self.folder.path, False)} --epochs +1")
-        for note in clipped_notes(clipped, worker.clipped_examples):
-            self.observer.note(note)
+        tell(clipped_notes(clipped, worker.clipped_examples), self.observer)
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:
@@ -183,7 +142,7 @@ class Trainer:
         if self.models.started:
             self.models.refuse_too_wide(window)
         self._keep_before_update()
-        # Shards that arrive before the first step on this window replace it, so nothing of it may be saved until then.
+        # Shards that arrive before the first step replace this window: nothing of it may be saved until then.
         with self.saver.step():
             self._begin(window)
 
@@ -207,13 +166,14 @@ class Trainer:
             self.event(SIGMA, before=before.sigma, after=after)
         update = self.worker.source.update_pass(self.worker.cursor)
         if self.forecast is None or (update is not None and not self.models.lineages.in_update):
-            self._announce(window, update)
+            fit, observer = self._fit, self.observer
+            self.forecast, choices = announce(self.models, self.data, fit, self.resources, window, update, observer)
+            self._log.metrics({"event": "started", "rows": self.meter.rows, "choices": choices})
         row, epoch_rows = self.worker.cursor.row, self.worker.source.epoch_rows
         judged = self.models.lineages.prepare(window, update, row, self.meter.rows, epoch_rows)
         if judged is not None:
             self.event(JUDGED, judged=encode(judged))
-        for text in judged_texts(judged) if judged is not None else ():
-            self.observer.note(text)
+            tell(judged_texts(judged), self.observer)
         if begins and self.models.race.progress.dropped:
             self.observer.note(cross_validated_text(self.models.race))
             self.event(CHOSEN, **(self.models.chosen() or {}))
@@ -240,19 +200,6 @@ class Trainer:
         if now - self._due[2] >= self.resources.checkpoint_seconds:
             self._save()
             self._due[2] = time.perf_counter()
-
-    def _announce(self, window: Window, update: UpdatePass | None) -> None:
-        """Show every choice before the first step, and before the first one of an update."""
-        models, data = self.models, self.data
-        racing = len(models.lanes) > 1 and models.race.next_mark is not None
-        besides = bytes_besides(models.lineages, window, update, data.form.options.threads)
-        self.forecast = self._fit.checked(models.lanes, models.features, racing, besides)
-        choices = announced(models, data.form.encoding, data.choices(window, models.features), self.forecast)
-        self.observer.choices(choices)
-        self._log.metrics({"event": "started", "rows": self.meter.rows, "choices": choices})
-        note = large_model_note(self.forecast, self.resources.budget, data.form.encoding)
-        for hint in [*([] if note is None else [note]), *data.hints(window)]:
-            self.observer.note(hint)
 
     @property
     def _fit(self) -> Fit:

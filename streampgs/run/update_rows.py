@@ -24,6 +24,10 @@ class Part:
     places: NDArray[np.int64] | None
     """Their numbers in the window; None: all rows."""
 
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        return np.arange(len(self.lines.starts)) if self.places is None else self.places
+
     def before(self, row: int) -> int:
         """How many of them come before a row of the window."""
         return row if self.places is None else int(np.searchsorted(self.places, row))

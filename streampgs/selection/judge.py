@@ -164,7 +164,7 @@ def centre(lanes: Lanes, which: Iterable[int], window: Window, rows: NDArray[np.
 
 
 def centre_again(lanes: Lanes, window: Window, rows: NDArray[np.int64]) -> None:
-    """Change the constants of lanes if these rows of a window leave no doubt: there may be few rows."""
+    """Change the constants of lanes if these rows of a window leave no doubt: there may be few rows, or none."""
     judge = Judge(lanes, (), window, rows)
     for lane, spec in enumerate(lanes.specs):
         if spec.intercept != 0.0:

@@ -13,7 +13,7 @@ from streampgs.learn.lanes import Lanes
 from streampgs.losses import Vector
 from streampgs.reading.window import Window
 from streampgs.selection.judge import RowScores, labels_for
-from streampgs.selection.mixture import Mixture, Scored
+from streampgs.selection.mixture import LossShape, Mixture, Scored
 
 
 class Returned:
@@ -90,6 +90,11 @@ class Returned:
 
 def _padded(weights: Vector, size: int) -> Vector:
     return weights if len(weights) == size else np.concatenate([weights, np.zeros(size - len(weights))])
+
+
+def losses_of(returned: Returned) -> list[LossShape]:
+    """Of each target."""
+    return [LossShape(spec.loss, spec.shape, spec.in_label_units(1.0)) for spec in returned.specs]
 
 
 def scores_of(lineages: Sequence[Lanes], returned: Returned, window: Window, rows: NDArray[np.int64]) -> Scored:
