@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -47,6 +47,7 @@ from streampgs.run import commands
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Observer, Report, StopRequest
 from streampgs.table.layout import NoColumn
+from streampgs.trial import trial_for
 
 Progress = bool | Literal["auto"]
 _ARRAYS = ("weight", "offset")
@@ -117,28 +118,38 @@ def resume(
 ) -> Report:
     """Continue a run until its limit or a new one, with the shards that arrived since.
 
-    `stream` is '-' for a run on a stream. `add` may also be rows in memory: a table, or a pair (X, y). They are written
-    to the run's folder. `progress`: as for `train`.
+    `stream` is '-' for a run on a stream. `add` and `validation` may also be rows in memory: a table, or a pair (X, y).
+    Those of `add` are written to the run's folder. `progress`: as for `train`.
     """
-    folder, added = Path(run), options.get("add")
-    if added is not None and paths_in(added) is None:
-        others = {name: value for name, value in options.items() if name != "add"}
-        build("resume", others, *RESUME_OPTIONS)
-        record = RunFolder(folder).run_record()
-        if isinstance(added, tuple) and record.options.label_expressions:
-            raise OptionError(
-                f"add as a tuple, but the label of the run is the expression '{record.options.labels[0]}'",
-                "give a table that has the columns of the expression",
-            )
-        rows = labelled_rows(added, record.options.labels[0], record.options.weight or "weight", "add")
-        options = {**others, "add": (write_into_run(folder, rows),)}
-    return _supervised(
-        lambda observer, stop: commands.resume(folder, stream, options, observer, stop),
-        folder,
-        progress,
-        observer,
-        stop,
-    )
+    folder = Path(run)
+    given = {name: options[name] for name in ("add", "validation") if options.get(name) is not None}
+    in_memory = {name: rows for name, rows in given.items() if paths_in(rows) is None}
+    if in_memory:
+        build("resume", {name: value for name, value in options.items() if name not in in_memory}, *RESUME_OPTIONS)
+    if "add" in in_memory:
+        options["add"] = (write_into_run(folder, _with_labels(folder, "add", in_memory["add"])),)
+    with ExitStack() as stack:
+        if "validation" in in_memory:
+            rows = _with_labels(folder, "validation", in_memory["validation"])
+            options["validation"] = tuple(stack.enter_context(temporary_shards(rows)))
+        return _supervised(
+            lambda observer, stop: commands.resume(folder, stream, options, observer, stop, trial_for),
+            folder,
+            progress,
+            observer,
+            stop,
+        )
+
+
+def _with_labels(run: Path, keyword: str, rows: Any) -> Rows:
+    """Rows in memory for a run, with the names that its label and weight have."""
+    options = RunFolder(run).run_record().options
+    if isinstance(rows, tuple) and options.label_expressions:
+        raise OptionError(
+            f"{keyword} as a tuple, but the label of the run is the expression '{options.labels[0]}'",
+            "give a table that has the columns of the expression",
+        )
+    return labelled_rows(rows, options.labels[0], options.weight or "weight", keyword)
 
 
 def _folder(run: str | Path | None) -> Path:
@@ -202,9 +213,12 @@ def evaluate(
     (chosen,) = build("evaluate", options, EvaluateOptions)
     model, arrays = _model(run), {"label": labels, "weight": weight, "offset": offset}
     with _sources(model, data, arrays) as (sources, model):
-        return evaluation.evaluate(
+        result = evaluation.evaluate(
             model, sources, chosen.on_bad_row == "skip", chosen.by, chosen.threshold, chosen.where
         )
+    if chosen.record:
+        evaluation.record(model, paths_in(data) or ["rows in memory"], result)
+    return result
 
 
 @public("predict", PredictOptions)

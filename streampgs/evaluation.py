@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,12 +11,16 @@ import numpy as np
 
 from streampgs.data.open import columns_of
 from streampgs.errors import DataError
-from streampgs.metrics import GroupMetrics, LabelMetrics
+from streampgs.metrics import METRICS, GroupMetrics, LabelMetrics
 from streampgs.metrics.groups import WHOLE, GroupSize
 from streampgs.model import Model
 from streampgs.reading.bad_rows import counts_by_name
+from streampgs.run.folder import RunFolder, finite_or_null
+from streampgs.run.history import EVALUATED
 from streampgs.shard_scores import ScoredBlock, ShardScores
 from streampgs.table.layout import NoColumn
+
+_MOST_NAMES = 100  # of data in an event of the history
 
 
 def evaluate(
@@ -45,6 +49,19 @@ def evaluate(
     for block in scores.blocks():
         evaluation.add(block)
     return {**evaluation.result(), **scores.selection(options.where)}
+
+
+def record(model: Model, data: Sequence[str], result: Mapping[str, Any]) -> None:
+    """Add the metrics, as `evaluate` returned them, to the history of the model's run."""
+    metrics = {name: value for name, value in result.items() if name in METRICS and isinstance(value, float)}
+    RunFolder(model.checkpoint.parent).append_event(
+        EVALUATED,
+        model.rows,
+        model.steps,
+        data=list(data[:_MOST_NAMES]),
+        evaluated_rows=result["rows"],
+        metrics=finite_or_null(metrics),
+    )
 
 
 def _remedy(error: NoColumn) -> str:

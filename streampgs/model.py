@@ -158,8 +158,9 @@ class Model:
         return self.task.probabilities(scores)
 
 
-def load_model(run: Path) -> Model:
-    saved = saved_run(run)
+def load_model(run: Path, checkpoint: Path | None = None) -> Model:
+    """`checkpoint`: one of the run's; None: the newest undamaged one."""
+    saved = saved_run(run, checkpoint)
     race = saved.race
     lanes, leading = race.lanes, race.leading_lanes()
     predictors = [saved.lineages.returned.predictor(lane) for lane in leading]

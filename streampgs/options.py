@@ -491,6 +491,12 @@ class ResumeOptions(Checked):
     back_to: str | None = option(None, Text("CHECKPOINT"), COMMON,
         "Return to an earlier checkpoint, and continue from there: its number of rows, its file name, or "
         "'before-last-update'. Later checkpoints are removed. inspect and history list the checkpoints.")
+    validation: tuple[str, ...] = option((), Repeated(of=Text("DATA")), COMMON,
+        "Measure the model on these rows before and after training, and report both. Can be repeated.",
+        shown="that of the run, for --fail-if")
+    fail_if: tuple[str, ...] = option((), Repeated(of=Text("CONDITION")), COMMON,
+        "Leave the run as it was if the model is worse after training on the validation rows, for instance: "
+        "'log_loss > 1.1 * before'. Takes one metric of evaluate. Can be repeated.")
     on_bad_row: str | None = option(None, ON_BAD_ROW, DATA, "Change what happens at a row that cannot be used.",
         shown="as before")
     skip_taken: bool = option(False, Flag(), STREAMS,
@@ -508,6 +514,7 @@ class EvaluateOptions(Checked):
     where: str | None = option(None, _CONDITION, COMMON, "Measure only rows that fulfil this condition; true: all rows.",
         shown="the condition of the run")
     by: str | None = option(None, _COLUMN, COMMON, "Also measure the rows of each value of this column.")
+    record: bool = option(False, Flag(), COMMON, "Add the metrics to the history of the run.")
     threshold: float | None = option(None, _THRESHOLD, COMMON,
         "Probability from which on the positive class of two is predicted.", shown="0.5")
     # fmt: on

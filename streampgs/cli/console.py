@@ -38,6 +38,8 @@ class Output(AsJson):
 
 INCOMPLETE = 3
 """Of a run that trained on all it could, but left out a file that is not complete."""
+FAILED_VALIDATION = 4
+"""Of a resume that a condition of --fail-if has undone."""
 
 
 def say(message: str, head: str = "", colour: str | None = None) -> None:

@@ -7,9 +7,11 @@ from typing import Any
 
 from streampgs.cli.console import table_text
 from streampgs.errors import counted
-from streampgs.run.history import APPENDED, CHANGED, CHOSEN, FAILED, RESUMED, SIGMA, STARTED, STOPPED, UNDONE
+from streampgs.run.history import APPENDED, CHANGED, CHOSEN, EVALUATED, FAILED, RESUMED, SIGMA, STARTED, STOPPED, UNDONE
 
 _LISTED = 3
+_METRICS = ("accuracy", "log_loss", "auc", "macro_f1", "r2", "rmse", "mae", "pinball", "deviance", "loss")
+"""Of an evaluation; the first ones that it has are shown."""
 
 
 def history_text(events: Sequence[Mapping[str, Any]]) -> str:
@@ -57,7 +59,14 @@ def _failed(event: Mapping[str, Any]) -> str:
 
 
 def _undone(event: Mapping[str, Any]) -> str:
-    return f"returned to this checkpoint: {counted(event['undone_rows'], 'row')} undone"
+    why = f", because {' and '.join(event['failed'])}" if event.get("failed") else ""
+    return f"returned to this checkpoint: {counted(event['undone_rows'], 'row')} undone{why}"
+
+
+def _evaluated(event: Mapping[str, Any]) -> str:
+    known = {name: event["metrics"].get(name) for name in _METRICS}
+    shown = [f"{name} {value:.4f}" for name, value in known.items() if value is not None][:_LISTED]
+    return f"evaluated on {counted(event['evaluated_rows'], 'row')} of {', '.join(event['data'])}: {', '.join(shown)}"
 
 
 def _appended(event: Mapping[str, Any]) -> str:
@@ -91,6 +100,7 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     STOPPED: _stopped,
     FAILED: _failed,
     UNDONE: _undone,
+    EVALUATED: _evaluated,
     APPENDED: _appended,
     CHANGED: _changed,
     CHOSEN: _chosen,

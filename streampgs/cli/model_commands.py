@@ -116,16 +116,19 @@ def evaluate(run: Path, data: tuple[str, ...], json: bool = False, **given: Any)
     \b
       streampgs evaluate my-run test-shards/
       streampgs evaluate my-run test-shards/ --by country
+      streampgs evaluate my-run yesterday/ --record        and keep the metrics in the history
       streampgs evaluate my-run 'test/*.parquet' --on-bad-row skip --json
     """
+    from streampgs import evaluation
     from streampgs.cli.evaluation_text import evaluation_text
-    from streampgs.evaluation import evaluate as evaluate_model
     from streampgs.model import load_model
 
     [options] = build("evaluate", given, EvaluateOptions)
     model = load_model(run)
     _say_state(model)
-    result = evaluate_model(model, data, options.on_bad_row == "skip", options.by, options.threshold, options.where)
+    result = evaluation.evaluate(
+        model, data, options.on_bad_row == "skip", options.by, options.threshold, options.where
+    )
     print_result(evaluation_text(result), result, json)
     _say_left_out(result, given="where" in given)
     say_skipped(result.get("skipped_rows", {}))
@@ -135,6 +138,8 @@ def evaluate(run: Path, data: tuple[str, ...], json: bool = False, **given: Any)
         )
     if result.get("unknown_entries"):
         say_note(f"{result['unknown_entries']:,} entries belong to features that the model does not have")
+    if options.record:
+        evaluation.record(model, data, result)
     return 0
 
 

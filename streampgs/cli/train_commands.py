@@ -12,6 +12,7 @@ import click
 
 from streampgs.cli.console import (
     EXIT_CODES,
+    FAILED_VALIDATION,
     INCOMPLETE,
     Output,
     TerminalObserver,
@@ -93,14 +94,15 @@ def resume(run: Path, stream: str | None = None, json: bool = False, quiet: bool
 
     def work(observer: TerminalObserver, stop: StopRequest) -> Report:
         from streampgs.run import commands
+        from streampgs.trial import trial_for
 
-        return commands.resume(run, stream, options, observer, stop)
+        return commands.resume(run, stream, options, observer, stop, trial_for)
 
     return _supervised(work, run, json, quiet)
 
 
 def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Path, json: bool, quiet: bool) -> int:
-    from streampgs.run.report import StopRequest
+    from streampgs.run.report import REJECTED, StopRequest
 
     stop = StopRequest()
     stop.opening = True
@@ -113,6 +115,8 @@ def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Pa
         print_json(report.record())
     if report.stopped_by in EXIT_CODES:
         return EXIT_CODES[report.stopped_by]
+    if report.outcome == REJECTED:
+        return FAILED_VALIDATION
     return INCOMPLETE if report.found.incomplete_files else 0
 
 

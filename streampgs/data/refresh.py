@@ -65,10 +65,22 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Look:
+    """The shards of the sources, and how they differ from the catalog."""
+
+    located: Located
+    changes: Changes
+    rewritten: list[TableChange]
+    """Delta tables that have removed files."""
+
+
+@dataclass(frozen=True)
 class Refreshed:
     table: Table
     events: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
     """For the run's history."""
+    new: Look | None = None
+    """New shards that have not joined yet."""
 
 
 def retired_shards(catalog: Catalog, spans: Sequence[tuple[int, int]]) -> set[int]:
@@ -81,16 +93,6 @@ def retired_shards(catalog: Catalog, spans: Sequence[tuple[int, int]]) -> set[in
     starts = catalog.shard_starts
     kept = np.diff(kept_before[starts])
     return set(np.flatnonzero((kept == 0) & (np.diff(starts) > 0)).tolist())
-
-
-@dataclass(frozen=True)
-class _Look:
-    """The shards of the sources, and how they differ from the catalog."""
-
-    located: Located
-    changes: Changes
-    rewritten: list[TableChange]
-    """Delta tables that have removed files."""
 
 
 def wait_for_first_shard(
@@ -150,7 +152,7 @@ class Refresher:
             # Whether a file without rows is there makes no difference, and another one may have its name by now.
             present = {number for number, shard in enumerate(table.catalog.shards) if shard.rows} - retired - accepted
             table = replace(table, catalog=table.catalog.with_present_times(present))
-        return self._placed(table, look, accepted)
+        return self._without(table, look, accepted)
 
     def at_epoch_end(self, table: Table) -> Refreshed:
         """No shard is half used, so a missing shard does not affect the epoch that is over. A shard may be moved during the
@@ -166,7 +168,16 @@ class Refresher:
 
     def _looked_at(self, table: Table) -> Refreshed:
         look = self._look(table)
-        return self._placed(self._with_known_again(table, look.changes), look, set(look.changes.lost))
+        left = self._without(self._with_known_again(table, look.changes), look, set(look.changes.lost))
+        if left.new is None:
+            return left
+        grown = self.with_new(left.table, left.new)
+        return replace(grown, events=[*left.events, *grown.events])
+
+    def look_for_new(self, table: Table) -> Look | None:
+        """The new shards; shards that are lost matter at the next resume."""
+        look = self._look(table)
+        return look if look.changes.new else None
 
     def wait(self, table: Table, stop: StopAsked) -> Refreshed | None:
         """As soon as there are rows to train on; None on a stop."""
@@ -192,7 +203,7 @@ class Refresher:
 
     # Find.
 
-    def _look(self, table: Table) -> _Look:
+    def _look(self, table: Table) -> Look:
         located, catalog, retired = locate(table.sources), table.catalog, table.retired
         changes = self._watch.look(catalog, retired, located.paths)
         numbers = {shard.path: number for number, shard in enumerate(catalog.shards) if number not in retired}
@@ -213,7 +224,7 @@ class Refresher:
             self._note_once(f"'{copy}' is a copy of '{original}': it is left out, its rows are in the table already")
             self.found.ignored_files[str(copy)] = f"a copy of '{original}'"
         self.found.ignored_files.update(located.ignored_with_reason())
-        return _Look(located, changes, rewritten)
+        return Look(located, changes, rewritten)
 
     def _note_once(self, note: str) -> None:
         if note not in self._noted:
@@ -235,26 +246,31 @@ class Refresher:
 
     # Place.
 
-    def _placed(self, table: Table, look: _Look, lost: Collection[int]) -> Refreshed:
-        """With the new shards, and without the lost ones."""
-        if not look.changes.new and not lost:
-            return Refreshed(table)
-        grown = table
-        if look.changes.new:
-            grown = self._with_new_shards(table, look)
-        refuse_impossible(grown.options, grown.catalog)
-        retired = table.retired | set(lost)
-        if not any(shard.rows for number, shard in enumerate(grown.catalog.shards) if number not in retired):
-            raise DataError(f"all {len(retired)} shards are gone", "restore them, or start a new run")
-        starts = table.catalog.shard_starts.tolist()
+    def _without(self, table: Table, look: Look, lost: Collection[int]) -> Refreshed:
+        """The table without the lost shards."""
+        new = look if look.changes.new else None
+        if not lost:
+            return Refreshed(table, new=new)
+        catalog, starts = table.catalog, table.catalog.shard_starts.tolist()
+        if new is None:
+            _refuse_empty(catalog, table.retired | set(lost))
         spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
-        shards, groups = len(grown.catalog.shards), grown.catalog.groups
-        cursor = _before_lost_rows(table, spans)
-        cursor = grown.schedule.arrive(cursor, shards, groups, table.updates, spans)
-        grown = replace(grown, cursor=cursor)
-        return Refreshed(grown, self._report(table, grown, lost))
+        cursor = table.schedule.arrive(
+            _before_lost_rows(table, spans), len(catalog.shards), catalog.groups, retired=spans
+        )
+        left = replace(table, cursor=cursor)
+        return Refreshed(left, [self._report_lost(table, lost)], new)
 
-    def _with_new_shards(self, table: Table, look: _Look) -> Table:
+    def with_new(self, table: Table, look: Look) -> Refreshed:
+        """The table with the new shards; the cursor is at a place where they join."""
+        grown = self._with_new_shards(table, look)
+        refuse_impossible(grown.options, grown.catalog)
+        _refuse_empty(grown.catalog, grown.retired)
+        shards, groups = len(grown.catalog.shards), grown.catalog.groups
+        grown = replace(grown, cursor=grown.schedule.arrive(table.cursor, shards, groups, table.updates))
+        return Refreshed(grown, [self._report_new(table.catalog, grown)])
+
+    def _with_new_shards(self, table: Table, look: Look) -> Table:
         try:
             opened = grown_table(look.changes.new, look.located.logs, table.options, table.encoding)
         except NoColumn as error:
@@ -277,26 +293,32 @@ class Refresher:
 
     # Report.
 
-    def _report(self, before: Table, table: Table, lost: Collection[int]) -> list[tuple[str, dict[str, Any]]]:
-        catalog = table.catalog
-        new = catalog.shards[len(before.catalog.shards) :]
-        counts: dict[str, Any] = {"shards": len(catalog.shards), "table_rows": catalog.rows}
-        events: list[tuple[str, dict[str, Any]]] = []
-        if lost:
-            names = [str(before.catalog.shards[number].path) for number in sorted(lost)]
-            self.note(f"{_listed(names)}: gone or replaced; no longer trained on")
-            self.found.lost_shards += names
-            events.append((CHANGED, {**_named("lost", names), **counts}))
-        if new:
-            added = sum(shard.rows for shard in new)
-            names = [str(shard.path) for shard in new]
-            self.found.new_shards += names
-            self.found.new_rows += added
-            left_out = sum(shard.left_out for shard in new)
-            text = _arrival_text(before.catalog, len(new), added, table.cursor.arrivals[-1])
-            self.note(text + (f"; {counted(left_out, 'row')} left out by --where" if left_out else ""))
-            events.append((APPENDED, {**_named("added", names), "added_rows": added, **counts}))
-        return events
+    def _report_lost(self, table: Table, lost: Collection[int]) -> tuple[str, dict[str, Any]]:
+        names = [str(table.catalog.shards[number].path) for number in sorted(lost)]
+        rows = sum(table.catalog.shards[number].rows for number in lost)
+        self.note(f"{_listed(names)}: gone or replaced; {counted(rows, 'row')} no longer trained on")
+        self.found.lost_shards += names
+        return CHANGED, {**_named("lost", names), "lost_rows": rows, **_counts(table.catalog)}
+
+    def _report_new(self, before: Catalog, table: Table) -> tuple[str, dict[str, Any]]:
+        new = table.catalog.shards[len(before.shards) :]
+        added = sum(shard.rows for shard in new)
+        names = [str(shard.path) for shard in new]
+        self.found.new_shards += names
+        self.found.new_rows += added
+        left_out = sum(shard.left_out for shard in new)
+        text = _arrival_text(before, len(new), added, table.cursor.arrivals[-1])
+        self.note(text + (f"; {counted(left_out, 'row')} left out by --where" if left_out else ""))
+        return APPENDED, {**_named("added", names), "added_rows": added, **_counts(table.catalog)}
+
+
+def _counts(catalog: Catalog) -> dict[str, Any]:
+    return {"shards": len(catalog.shards), "table_rows": catalog.rows}
+
+
+def _refuse_empty(catalog: Catalog, retired: Collection[int]) -> None:
+    if not any(shard.rows for number, shard in enumerate(catalog.shards) if number not in retired):
+        raise DataError(f"all {len(retired)} shards are gone", "restore them, or start a new run")
 
 
 def _named(what: str, names: list[str]) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def with_retired(arrivals: tuple[Arrival, ...], place: Place, spans: tuple[Span,
         return arrivals
     found = [a for a in arrivals if a.place <= place]
     last = found[-1]
-    here = tuple(span for span in spans if span[1] <= last.groups)
+    here = _clipped(spans, 0, last.groups)
     if here and last.place == place:
         found[-1] = replace(last, retired=_united(last.retired, here))
     elif here:
@@ -107,7 +107,7 @@ def with_retired(arrivals: tuple[Arrival, ...], place: Place, spans: tuple[Span,
         found.append(Arrival(epoch, position, last.shards, last.groups, part, retired=here))
     known = last.groups
     for arrival in (a for a in arrivals if a.place > place):
-        own = tuple(span for span in spans if known <= span[0] and span[1] <= arrival.groups)
+        own = _clipped(spans, known, arrival.groups)
         found.append(replace(arrival, retired=_united(arrival.retired, own)))
         known = arrival.groups
     return tuple(found)
@@ -133,7 +133,7 @@ def without_waiting(cursor: Cursor) -> Cursor:
     if any(a.passes and a.place == cursor.place for a in waiting):
         cursor = replace(cursor, epoch=cursor.epoch + 1, part=0)
     for arrival in waiting:
-        spans = tuple(span for span in arrival.retired if span[1] <= groups)
+        spans = _clipped(arrival.retired, 0, groups)
         arrivals = with_retired(arrivals, (arrival.epoch + 1, 0, 0) if arrival.passes else arrival.place, spans)
     return replace(cursor, arrivals=arrivals)
 
@@ -151,6 +151,10 @@ def shortened(arrivals: tuple[Arrival, ...], cursor: Cursor) -> tuple[Arrival, .
                 arrival = replace(arrival, retired=_united(kept.pop().retired, arrival.retired))
         kept.append(arrival)
     return tuple(kept)
+
+
+def _clipped(spans: tuple[Span, ...], first: int, stop: int) -> tuple[Span, ...]:
+    return tuple((max(a, first), min(b, stop)) for a, b in spans if a < stop and b > first)
 
 
 def _united(*spans: tuple[Span, ...]) -> tuple[Span, ...]:

@@ -103,12 +103,23 @@ class UpdateLayout:
 
     def blocks(self, positions: Ints) -> Ints:
         """The passes go on along one random order of the old blocks, so that they draw different ones while there are any."""
-        found = permuted(self.key, self.length, positions)
+        found = self._mixed(positions)
         old = found >= self.new_blocks
         found += self.old_blocks
         places = (self.first + found[old] - self.length + self.drawn - self.old_blocks) % max(1, self.old_blocks)
         if len(places):
             found[old] = permuted(self.drawing_key, self.old_blocks, places)
+        return found
+
+    def _mixed(self, positions: Ints) -> Ints:
+        """New blocks, and then drawn ones, in random order. The first one is new: models are judged by new rows before
+        they are trained on them."""
+        found = permuted(self.key, self.length, positions)
+        first = int(permuted(self.key, self.length, np.zeros(1, np.int64))[0])
+        if first >= self.new_blocks > 0:
+            chosen = self.key % self.new_blocks
+            is_first, is_chosen = found == first, found == chosen
+            found[is_first], found[is_chosen] = chosen, first
         return found
 
 

@@ -229,6 +229,14 @@ class Schedule:
             cursor = self._settled(Cursor(arrivals, epoch, position, part=part))
         return replace(cursor, arrivals=shortened(arrivals, cursor))
 
+    def joins_at(self, cursor: Cursor) -> Cursor:
+        """Where groups that arrive now are used first: after the window that has begun, and after an update."""
+        boundary = self._boundary(cursor)
+        update = update_at(boundary)
+        if update is None or boundary.place == update.place:
+            return boundary
+        return Cursor(boundary.arrivals, boundary.epoch + 1)
+
     def without_waiting(self, cursor: Cursor) -> Cursor:
         """The cursor without groups of which no row was used. Groups that have left stay away."""
         cursor = without_waiting(cursor)

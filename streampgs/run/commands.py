@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from streampgs.option_fields import build
-from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
+from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS, ResumeOptions
 from streampgs.run import start
+from streampgs.run.on_trial import Trial
 from streampgs.run.report import Observer, Report, StopRequest
 from streampgs.stores.addresses import absolute
 
@@ -23,9 +24,17 @@ def train(
     return start.train(sources, run, model, limits, resources, observer, stop, encoding, growth)
 
 
-def resume(run: Path, stream: str | None, options: Mapping[str, Any], observer: Observer, stop: StopRequest) -> Report:
+def resume(
+    run: Path,
+    stream: str | None,
+    options: Mapping[str, Any],
+    observer: Observer,
+    stop: StopRequest,
+    trial_for: Callable[[ResumeOptions], Trial | None],
+) -> Report:
+    """`trial_for`: what measures the model before and after training."""
     limits, resources, growth, changes = build("resume", options, *RESUME_OPTIONS)
     return start.resume(
         run, limits, resources, observer, stop, changes.on_bad_row, growth, stream, changes.skip_taken,
-        changes.back_to,
+        changes.back_to, trial_for(changes),
     )  # fmt: skip

@@ -228,7 +228,7 @@ class RunFolder:
 
 def _unwritable(path: Path, error: OSError) -> RunError:
     return RunError(
-        f"'{path}' cannot be written: {error.strerror or error}; training continues, but this file is not complete",
+        f"'{path}' cannot be written: {error.strerror or error}",
         remedy(error),
     )
 

@@ -31,5 +31,6 @@ class Log:
         try:
             yield
         except RunError as error:
-            if error.found not in self._session.notes:
-                self._session.note(error.found)
+            note = f"{error.found}; training continues, but this file is not complete"
+            if note not in self._session.notes:
+                self._session.note(note)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from streampgs.engine.worker import Worker
 from streampgs.options import Limits
+from streampgs.order.cursor import Place
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.meter import Meter
@@ -15,7 +16,7 @@ from streampgs.run.report import StopRequest
 from streampgs.run.saver import Guard
 
 LOOK = "look"
-"""The reason to stop at the end of an epoch, to look for new shards."""
+"""The reason to stop at a place where new shards may join."""
 # A call of the engine is this much work: short enough for Ctrl-C, long enough to cost nothing. Targets are compared where
 # such stretches end, which are fixed rows of a window.
 _STRETCH_ROWS = 8192
@@ -32,11 +33,11 @@ class Loop:
         guard: Guard,
         limits: Limits,
         stop: StopRequest,
-        until_epoch: int | None,
+        until: Place | None,
     ) -> None:
-        """`until_epoch`: where to stop to look for new shards."""
+        """`until`: where to stop to look for new shards."""
         self.models, self.meter, self.worker, self.guard = models, meter, worker, guard
-        self.limits, self.stop, self.until_epoch = limits, stop, until_epoch
+        self.limits, self.stop, self.until = limits, stop, until
         self.updates = 0
         """How many were completed."""
 
@@ -102,14 +103,14 @@ class Loop:
         limits, rows, epoch = self.limits, self.meter.rows, self.worker.cursor.epoch
         if self.stop.reason is not None:
             return self.stop.reason
+        if self.until is not None and self.worker.cursor.place >= self.until:
+            return LOOK
         if limits.epochs is not None and epoch >= limits.epochs and not self.worker.cursor.part:
             return "epochs"
         if limits.rows is not None and rows >= limits.rows:
             return "rows"
         if limits.seconds is not None and self.meter.seconds >= limits.seconds:
             return "seconds"
-        if self.until_epoch is not None and epoch >= self.until_epoch:
-            return LOOK
         may_end = at_stretch_end and not self.models.lineages.in_update
         if self.models.started and may_end and rows >= _ROWS_BEFORE_TARGETS:
             return self._target_reached()

@@ -17,7 +17,7 @@ from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import Layout
 
-_CHANGING = ("options", "limits", "sources", "encoding", "decoder_bytes", "updates", "keep", "begun")
+_CHANGING = ("options", "limits", "sources", "encoding", "decoder_bytes", "updates", "keep", "begun", "trial")
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,13 @@ class RunRecord:
     """How many checkpoints are kept, and how many before updates."""
     begun: tuple[BegunUpdate, ...] = ()
     """The last updates."""
+    trial: Count | None = None
+    """The rows of the checkpoint to which a resume returns if it fails; None: no resume is on trial."""
 
     @property
     def kept(self) -> Kept:
-        return Kept(self.keep, tuple(update.rows for update in self.begun[-self.keep :]))
+        before = (update.rows for update in self.begun[-self.keep :])
+        return Kept(self.keep, (*before, *(() if self.trial is None else (self.trial,))))
 
     def with_update(self, epoch: int, part: int, rows: int) -> RunRecord:
         """In an update that begins after so many rows, or has begun already."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
 from streampgs.data.findings import Findings
 from streampgs.run.report_text import as_html, as_text
 
-TRAINED, PAUSED, NOTHING_NEW = "trained", "paused", "nothing new"
+TRAINED, PAUSED, NOTHING_NEW, REJECTED = "trained", "paused", "nothing new", "rejected"
 """What a call of train or resume did."""
 
 
@@ -71,11 +72,15 @@ class Report:
     forecast_rss_mb: float
     peak_rss_mb: float
     outcome: str
-    """'trained', 'paused' by a signal, or 'nothing new': a limit was reached before, and there were no new rows."""
+    """'trained', 'paused' by a signal, 'nothing new': a limit was reached before, and there were no new rows; or
+    'rejected': a condition of --fail-if holds, and the run was left as it was."""
     rows_this_call: int
     """Trained on since this call started or resumed the run; rows that come again count again."""
     update: dict[str, Any] | None = None
     """Of the present update, or of the last one: how its new rows judged the parts of the model, and the model before."""
+    validation: dict[str, Any] | None = None
+    """The metrics of the model 'before' and 'after' this call, if validation rows were given for it; 'failed' has the
+    conditions that hold."""
     found: Findings = field(default_factory=Findings)
     notes: list[str] = field(default_factory=list)
 
@@ -137,6 +142,10 @@ class Session:
     def note(self, message: str) -> None:
         self.notes.append(message)
         self._observer.note(message)
+
+    def tell(self, messages: Iterable[str]) -> None:
+        for message in messages:
+            self.note(message)
 
     def status(self, status: Status) -> None:
         self._observer.status(status)

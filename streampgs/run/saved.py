@@ -13,7 +13,7 @@ from streampgs.errors import RunError
 from streampgs.learn.lanes import Lanes
 from streampgs.order.cursor import Cursor
 from streampgs.reading.stream_state import rows_taken
-from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.checkpoint import Checkpoint, read_checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.lineages import Lineages
 from streampgs.run.meter import Meter
@@ -68,10 +68,11 @@ def _rows_taken(record: RunRecord, checkpoint: Checkpoint | None) -> str:
         return f"; {rows_taken(checkpoint.sections['worker']):,} rows of its stream were saved"
 
 
-def saved_run(run: Path) -> SavedRun:
+def saved_run(run: Path, path: Path | None = None) -> SavedRun:
+    """`path`: of a checkpoint of the run; None: the newest undamaged one."""
     folder = RunFolder(run)
     record = folder.run_record()
-    checkpoint = folder.newest_checkpoint()
+    checkpoint = folder.newest_checkpoint() if path is None else read_checkpoint(path)
     if checkpoint is None or "lanes" not in checkpoint.sections:
         resume = f"streampgs resume {quote(str(run))}"
         resume = resume if record.stream is None else f"producer | {resume} -"

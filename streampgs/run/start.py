@@ -11,7 +11,7 @@ from typing import Any
 
 from streampgs.checks import understanding
 from streampgs.data.budget import memory_needed, stream_memory_needed, stream_sizes
-from streampgs.data.refresh import Refreshed, Refresher, Table
+from streampgs.data.refresh import Look, Refreshed, Refresher, Table
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import BadRow, DataError, OptionError, StreampgsError, counted
 from streampgs.formats.allowance import decoding_within, in_opening, in_training
@@ -26,21 +26,22 @@ from streampgs.options import (
     NewLimits,
     Resources,
 )
+from streampgs.order.cursor import Place
 from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import FAILED, RESUMED, STARTED
-from streampgs.run.input import Input
 from streampgs.run.lock import RunLock
 from streampgs.run.loop import LOOK
 from streampgs.run.meter import Meter
+from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
 from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, Report, Session, Silent, StopRequest
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
 from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resume_on_stream, start_on_stream
-from streampgs.run.trainer import Trainer
+from streampgs.run.trainer import Input, Trainer
 from streampgs.run.undo import undo
 from streampgs.solvers import SOLVERS
 
@@ -110,9 +111,11 @@ def resume(
     stream: str | None = None,
     skip_taken: bool = False,
     back_to: str | None = None,
+    trial: Trial | None = None,
 ) -> Report:
     """Continue a run, on its shards and those that have joined since; or on a stream, '-', which begins again at its first
-    row (`skip_taken`) or after the last one that was taken. `back_to`: an earlier checkpoint, from which to continue."""
+    row (`skip_taken`) or after the last one that was taken. `back_to`: an earlier checkpoint, from which to continue.
+    `trial`: measures the model before and after."""
     folder = RunFolder(run)
     session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
     record = folder.run_record()
@@ -127,6 +130,8 @@ def resume(
             if getattr(growth, name) is not None:
                 raise OptionError(f"--{name} when a stream is resumed", "a new run may have another one")
         stream_input.refuse_options(record.options, limits, resources)
+    if trial is not None:
+        refuse_trial(record, growth)
     with RunLock(run):
         refresher = Refresher(growth, session.note, session.found)
         with _failure_recorded(folder, folder.last_place):
@@ -141,9 +146,11 @@ def resume(
             if checkpoint is not None:
                 with understanding(checkpoint.path):
                     record = record.as_of(checkpoint.sections["run"])
+            record = begun(trial, folder, record, checkpoint)
             has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
             record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
             refreshed: Refreshed | None = None
+            new: Look | None = None
             data: Input
             if record.stream is not None:
                 resources = with_default_memory(resources, session.note, stream_memory_needed(record.stream.sizes))
@@ -156,6 +163,9 @@ def resume(
                 facts = shards.facts()
                 with decoding_within(in_opening(resources.budget)):
                     refreshed = refresher.after_pause(shards.table, stop)
+                    new = refreshed.new
+                    if new is not None and checkpoint is None:
+                        refreshed, new = refresher.with_new(refreshed.table, new), None
                 stop.opening = False
                 data = shards.refreshed(folder, refreshed)
             trainer = Trainer(folder, data, session, stop, resources)
@@ -166,7 +176,7 @@ def resume(
         if refreshed is not None:
             _report_growth(trainer, refreshed)
         with _failure_recorded(folder, trainer.place), _after_a_fix(run, record):
-            return _trained(trainer, refresher)
+            return ended(trial, trainer, _trained(trainer, refresher, new))
 
 
 @contextmanager
@@ -210,7 +220,7 @@ def _undo(folder: RunFolder, back_to: str, session: Session) -> None:
     undone = undo(folder, back_to)
     if undone is not None:
         session.note(
-            f"returned to the checkpoint before the last {counted(undone, 'row')}: what was learned from them is undone"
+            f"returned to the checkpoint after {undone.rows:,} rows: {counted(undone.undone_rows, 'row')} undone"
         )
 
 
@@ -279,29 +289,57 @@ def _refuse_other_source(run: Path, record: RunRecord, stream: str | None, skip_
 # Training, and following.
 
 
-def _trained(trainer: Trainer, refresher: Refresher) -> Report:
+def _trained(trainer: Trainer, refresher: Refresher, new: Look | None = None) -> Report:
+    """`new`: shards that have not joined yet."""
     with decoding_within(in_training(trainer.resources.budget, trainer.data.record.decoder_bytes)):
-        return _trained_within(trainer, refresher)
-
-
-def _trained_within(trainer: Trainer, refresher: Refresher) -> Report:
-    if not refresher.growth.follow or not isinstance(trainer.data, ShardInput):
+        if not isinstance(trainer.data, ShardInput):
+            return trainer.train()
+        if refresher.growth.follow:
+            return _followed(trainer, refresher, new)
+        if new is not None and not _has_joined(trainer, refresher, new):
+            report = trainer.train(_joining_place(trainer))
+            if report.stopped_by != LOOK:
+                return report
+            new = refresher.look_for_new(_table(trainer))
+            if new is None or not _has_joined(trainer, refresher, new):
+                _continue_on(trainer, Refreshed(_table(trainer)))
         return trainer.train()
-    return _followed(trainer, refresher)
 
 
-def _followed(trainer: Trainer, refresher: Refresher) -> Report:
+def _joining_place(trainer: Trainer) -> Place:
+    table = _table(trainer)
+    return table.schedule.joins_at(table.cursor).place
+
+
+def _has_joined(trainer: Trainer, refresher: Refresher, new: Look) -> bool:
+    """The shards join, if training is at a place where they can."""
+    table = _table(trainer)
+    if table.schedule.joins_at(table.cursor) != table.cursor:
+        return False
+    trainer.save()
+    with decoding_within(in_opening(trainer.resources.budget)):
+        grown = refresher.with_new(table, new)
+    _continue_on(trainer, grown)
+    return True
+
+
+def _followed(trainer: Trainer, refresher: Refresher, new: Look | None) -> Report:
     """Look for new shards at the end of every epoch, and wait for them when all rows are used."""
     noted = False
     while True:
+        if new is not None and trainer.stop.reason is None and _has_joined(trainer, refresher, new):
+            new = None
+        epoch, limit = trainer.cursor.epoch + 1, trainer.data.record.limits.epochs
+        until = (epoch, 0, 0) if limit is None or epoch < limit else None
         try:
-            report = trainer.train(looks_for_more=True)
+            report = trainer.train(until if new is None else _joining_place(trainer))
         except DataError:
             again = refresher.found_again(_table(trainer), trainer.stop)
             if again is None:
                 raise
             _continue_on(trainer, again)
             continue
+        new = None
         if report.stopped_by == LOOK:
             refreshed: Refreshed | None = refresher.at_epoch_end(_table(trainer))
         elif report.stopped_by == "epochs":
@@ -320,8 +358,7 @@ def _followed(trainer: Trainer, refresher: Refresher) -> Report:
 def _table(trainer: Trainer) -> Table:
     """The run's table, at the row that training has reached."""
     assert isinstance(trainer.data, ShardInput)
-    assert trainer.worker is not None
-    return replace(trainer.data.table, cursor=trainer.worker.cursor)
+    return replace(trainer.data.table, cursor=trainer.cursor)
 
 
 def _continue_on(trainer: Trainer, refreshed: Refreshed) -> None:

@@ -3,43 +3,75 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, replace
-from typing import Any
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any, Protocol
 
 from streampgs.checks import encode
 from streampgs.data.budget import Forecast
 from streampgs.data.findings import unused_columns
+from streampgs.data.row_form import RowForm
+from streampgs.data.source import Source
 from streampgs.encoding.encoding import Encoding
 from streampgs.engine.worker import Worker, cursor_in
 from streampgs.errors import Diverged
 from streampgs.options import Resources
-from streampgs.order.cursor import Cursor
+from streampgs.order.cursor import Cursor, Place
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
-from streampgs.run.announcing import announce, tell
 from streampgs.run.checkpoint import Checkpoint
-from streampgs.run.fitting import Fit
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import CHOSEN, JUDGED, SIGMA, STOPPED
-from streampgs.run.input import Input
 from streampgs.run.log import Log
 from streampgs.run.loop import LOOK, Loop
-from streampgs.run.memory import rss_bytes
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
 from streampgs.run.report import NOTHING_NEW, PAUSED, TRAINED, Report, Session, StopRequest
 from streampgs.run.saver import Saver
+from streampgs.run.shown import Shown
 from streampgs.run.words import (
     chosen_text,
     clipped_notes,
     cross_validated_text,
     judged_texts,
     nothing_to_do,
-    resume_command,
+    one_epoch_more,
+    stopped_early,
 )
 
-_STATUS_SECONDS = 0.2
-_METRICS_SECONDS = 5.0
+
+class Input(Protocol):
+    """The data of a run: shards as they are catalogued, or a stream."""
+
+    @property
+    def record(self) -> RunRecord: ...
+
+    @property
+    def form(self) -> RowForm: ...
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where training continues."""
+
+    def with_record(self, record: RunRecord) -> Input: ...
+
+    def source(self, rules: RowRules) -> Source: ...
+
+    def facts(self) -> dict[str, Any]:
+        """The facts about the data in every event of the history."""
+
+    def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
+        """The memory of the process at its peak."""
+
+    def choices(self, window: Window, features: int) -> dict[str, str]:
+        """In words, 'data' first."""
+
+    def hints(self, window: Window) -> list[str]:
+        """Notes for the user about the first window."""
+
+    def remarks(self, source: Source) -> list[str]:
+        """Notes for the user when training has stopped."""
 
 
 class Trainer:
@@ -53,10 +85,9 @@ class Trainer:
         self.saver = Saver(folder, session)
         self._log = Log(folder, session)
         self.worker: Worker | None = None
-        self.forecast: Forecast | None = None
-        self._process_bytes = 0
-        self._due = [0.0, 0.0, 0.0]
-        """When the last status, metrics and checkpoint were given."""
+        self.shown = Shown(self._log, session, resources)
+        self._saved_at = 0.0
+        """When a checkpoint was last due."""
 
     def restore(self, checkpoint: Checkpoint) -> None:
         sections = checkpoint.sections
@@ -72,6 +103,15 @@ class Trainer:
         self.saver.restored(
             checkpoint.path, _key(self.meter.rows, cursor_in(sections["worker"]), before, changes_sigma)
         )
+
+    @property
+    def cursor(self) -> Cursor:
+        return self.data.cursor if self.worker is None else self.worker.cursor
+
+    def save(self) -> None:
+        """Before shards join that do not belong to the run until a row of them is trained on."""
+        self.worker = self.worker or self._new_worker()
+        self._save()
 
     def continue_on(self, data: Input) -> None:
         """Train on other data from now on: shards have come or gone."""
@@ -90,40 +130,37 @@ class Trainer:
         self.meter.watch(worker.source)
         return worker
 
-    def train(self, looks_for_more: bool = False) -> Report:
-        """Train until a limit or a stop; or, looking for more, to the end of the current epoch."""
+    def train(self, until: Place | None = None) -> Report:
+        """Train until a limit or a stop, or until a place where new shards may join."""
         self.worker = worker = self.worker or self._new_worker()
         limits = self.data.record.limits
-        until_epoch = worker.cursor.epoch + 1 if looks_for_more else None
-        loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until_epoch)
+        loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until)
         reached = loop.reached()
         if reached is not None and not (reached == self.stop.reason and worker.source.rows_taken is not None):
-            if reached != self.stop.reason and not looks_for_more:
+            if reached != self.stop.reason and until is None:
                 self.observer.note(nothing_to_do(reached, limits, self.folder.path))
             self._save()
             return self.report(reached)
-        epochs = [epoch for epoch in (limits.epochs, until_epoch) if epoch is not None]
-        known = set(worker.clipped)
-        stopped_by = self._run(loop, worker, min(epochs, default=None))
-        clipped = {column: count for column, count in worker.clipped.items() if column not in known}
-        tell([*self.data.remarks(worker.source), *self.models.remarks()], self.observer)
-        if loop.updates and stopped_by == "epochs":
-            self.observer.note(f"to train on all rows once more: {resume_command(self.folder.path, False)} --epochs +1")
-        tell(clipped_notes(clipped, worker.clipped_examples), self.observer)
+        last_epoch = limits.epochs
+        if until is not None and until[1:] == (0, 0):
+            last_epoch = until[0] if last_epoch is None else min(last_epoch, until[0])
+        clipped_before = set(worker.clipped)
+        stopped_by = self._run(loop, worker, last_epoch)
+        more = [one_epoch_more(self.folder.path)] if loop.updates and stopped_by == "epochs" else []
+        remarks = *self.data.remarks(worker.source), *self.models.remarks(), *_clipped(worker, clipped_before)
+        self.observer.tell([*remarks, *more])
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:
-            taken = {} if report.stream_rows is None else {"stream_rows": report.stream_rows}
-            self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **taken)
+            self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **_taken(worker))
         self._log.metrics({"event": "stopped", **report.record()})
         return report
 
     def _run(self, loop: Loop, worker: Worker, last_epoch: int | None) -> str:
         worker.source.prepare(last_epoch)
         self.models.warm_up()
-        if self.forecast is None:
-            self._process_bytes = rss_bytes() - self.models.nbytes
-        self._due = [time.perf_counter()] * 3
+        self.shown.begin(self.models)
+        self._saved_at = time.perf_counter()
         try:
             if self.models.changes_sigma:
                 self._save()
@@ -160,20 +197,21 @@ class Trainer:
     def _begin(self, window: Window) -> None:
         assert self.worker is not None
         begins = not self.models.started or self.models.changes_sigma
-        before = self.models.prepare(window, self.worker.source.epoch_rows, self.meter.rows, self._fit.check)
+        resumed = self.saver.checkpoint is not None
+        before = self.models.prepare(
+            window, self.worker.source.epoch_rows, self.meter.rows, self.shown.fit(self.data, resumed).check
+        )
         if before is not None:
             after = [candidate.sigma for candidate in self.models.race.candidates]
             self.event(SIGMA, before=before.sigma, after=after)
         update = self.worker.source.update_pass(self.worker.cursor)
-        if self.forecast is None or (update is not None and not self.models.lineages.in_update):
-            fit, observer = self._fit, self.observer
-            self.forecast, choices = announce(self.models, self.data, fit, self.resources, window, update, observer)
-            self._log.metrics({"event": "started", "rows": self.meter.rows, "choices": choices})
+        if self.shown.forecast is None or (update is not None and not self.models.lineages.in_update):
+            self.shown.announce(self.data, self.models, window, update, self.meter.rows, resumed)
         row, epoch_rows = self.worker.cursor.row, self.worker.source.epoch_rows
         judged = self.models.lineages.prepare(window, update, row, self.meter.rows, epoch_rows)
         if judged is not None:
             self.event(JUDGED, judged=encode(judged))
-            tell(judged_texts(judged), self.observer)
+            self.observer.tell(judged_texts(judged))
         if begins and self.models.race.progress.dropped:
             self.observer.note(cross_validated_text(self.models.race))
             self.event(CHOSEN, **(self.models.chosen() or {}))
@@ -188,23 +226,10 @@ class Trainer:
 
     def _after_stretch(self) -> None:
         assert self.worker is not None
-        now = time.perf_counter()
-        # The certificate needs all features: with millions of them it is computed less often.
-        if now - self._due[0] >= _STATUS_SECONDS * max(1.0, self.models.features / 1e6):
-            self._due[0] = now
-            status = self.meter.status(self.models, self.worker, self.data.record.limits)
-            self.observer.status(status)
-            if now - self._due[1] >= _METRICS_SECONDS:
-                self._due[1] = now
-                self._log.metrics({"event": "status", **asdict(status)})
-        if now - self._due[2] >= self.resources.checkpoint_seconds:
+        self.shown.status(self.meter, self.models, self.worker, self.data.record.limits)
+        if time.perf_counter() - self._saved_at >= self.resources.checkpoint_seconds:
             self._save()
-            self._due[2] = time.perf_counter()
-
-    @property
-    def _fit(self) -> Fit:
-        resumed = self.saver.checkpoint is not None
-        return Fit(self.data.form, self.resources, self.data.forecast, self._process_bytes, resumed)
+            self._saved_at = time.perf_counter()
 
     # Saving and reporting.
 
@@ -214,8 +239,15 @@ class Trainer:
         if not models.started and not worker.source.rows_taken:
             return
         record = self.data.record
+        if record.trial == self.meter.rows:
+            return  # the run may have to return to the checkpoint as it is
         key = _key(self.meter.rows, worker.cursor, record, models.changes_sigma)
         self.saver.save(key, worker.source.has_unsaved, self.meter.rows, self._sections, record.kept)
+
+    def accept(self) -> None:
+        """The resume is no longer on trial."""
+        self.data = self.data.with_record(replace(self.data.record, trial=None))
+        self._save()
 
     def _sections(self) -> dict[str, Any]:
         assert self.worker is not None
@@ -223,7 +255,6 @@ class Trainer:
         return {"run": self.data.record.changes(), **{stage.name: stage.state() for stage in stages}}
 
     def place(self) -> tuple[int, int]:
-        """Rows and steps."""
         return self.meter.rows, self.models.lanes.steps
 
     def event(self, kind: str, **facts: Any) -> None:
@@ -232,28 +263,38 @@ class Trainer:
     def report(self, stopped_by: str) -> Report:
         """Of this call, as of now."""
         assert self.worker is not None
-        total = self.forecast.total if self.forecast is not None else 0
+        total = self.shown.forecast.total if self.shown.forecast is not None else 0
         outcome = TRAINED if self.meter.rows_this_call else NOTHING_NEW
         if stopped_by == self.stop.reason:
             outcome = PAUSED
             if not self.meter.rows_this_call:
-                resume = resume_command(self.folder.path, self.data.record.stream is not None)
-                row = "next" if self.meter.rows else "first"
-                self.observer.note(f"stopped by {stopped_by} before the {row} row; continue with: {resume}")
+                on_stream = self.data.record.stream is not None
+                self.observer.note(stopped_early(stopped_by, self.meter.rows, self.folder.path, on_stream))
         report = self.meter.report(
             self.folder.path, self.models, self.worker, stopped_by, outcome, self.saver.checkpoint, total
         )  # fmt: skip
         return _with_findings(report, self.observer, self.data.form.encoding)
 
 
+def _taken(worker: Worker) -> dict[str, int]:
+    taken = worker.source.rows_taken
+    return {} if taken is None else {"stream_rows": taken}
+
+
+def _clipped(worker: Worker, before: Collection[str]) -> list[str]:
+    """Notes about the columns of which values were clipped since `before` were."""
+    clipped = {column: count for column, count in worker.clipped.items() if column not in before}
+    return clipped_notes(clipped, worker.clipped_examples)
+
+
+def _with_findings(report: Report, session: Session, encoding: Encoding | None) -> Report:
+    unused = {} if encoding is None else unused_columns(encoding.left_out)
+    found = replace(session.found, ignored_columns={**unused, **session.found.ignored_columns})
+    return replace(report, found=found, notes=[*session.notes])
+
+
 def _key(rows: int, cursor: Cursor, record: RunRecord, changes_sigma: bool) -> tuple[Any, ...]:
     """Equal for states that need not be saved again. New shards do not belong to the run before a row of them is trained on:
     a checkpoint from before their arrival stays as it is, so that a run can return to it."""
     retired = frozenset(span for arrival in cursor.arrivals for span in arrival.retired)
-    return rows, retired, record.sources, changes_sigma
-
-
-def _with_findings(report: Report, session: Session, encoding: Encoding | None) -> Report:
-    left_out = {} if encoding is None else unused_columns(encoding.left_out)
-    found = replace(session.found, ignored_columns={**left_out, **session.found.ignored_columns})
-    return replace(report, found=found, notes=[*session.notes])
+    return rows, retired, record.sources, record.trial, changes_sigma

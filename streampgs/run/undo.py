@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from streampgs.checks import understanding
 from streampgs.engine.worker import cursor_in
@@ -36,9 +37,17 @@ def restorable(folder: RunFolder, record: RunRecord) -> list[Restorable]:
     return [Restorable(rows_in_name(path), path, rows_in_name(path) in before) for path in folder.checkpoints()]
 
 
-def undo(folder: RunFolder, wanted: str) -> int | None:
-    """Let the run continue from the wanted checkpoint, by removing all later ones. How many rows were undone; None if the
-    run is there already."""
+@dataclass(frozen=True)
+class Undone:
+    rows: int
+    steps: int
+    """At which the run is now."""
+    undone_rows: int
+
+
+def undo(folder: RunFolder, wanted: str, **facts: Any) -> Undone | None:
+    """Let the run continue from the wanted checkpoint, by removing all later ones. None if the run is there already.
+    `facts`: for the history."""
     newest = folder.newest_checkpoint()
     if newest is None:
         raise OptionError(f"--back-to {wanted}: run '{folder.path}' has no checkpoint yet", "leave it out")
@@ -49,8 +58,9 @@ def undo(folder: RunFolder, wanted: str) -> int | None:
         return None
     to_restore = read_checkpoint(found.path)
     remove_after(folder.path, found.rows)
-    undone = rows_in_name(newest.path) - found.rows
-    folder.append_event(UNDONE, found.rows, _steps(to_restore), undone_rows=undone, **_shards(to_restore, record))
+    undone = Undone(found.rows, _steps(to_restore), rows_in_name(newest.path) - found.rows)
+    shards = _shards(to_restore, record)
+    folder.append_event(UNDONE, undone.rows, undone.steps, undone_rows=undone.undone_rows, **shards, **facts)
     return undone
 
 

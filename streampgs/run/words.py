@@ -209,6 +209,11 @@ def resume_command(run: Path, on_stream: bool) -> str:
     return f"producer | {command} -" if on_stream else command
 
 
+def stopped_early(stopped_by: str, rows: int, run: Path, on_stream: bool) -> str:
+    row = "next" if rows else "first"
+    return f"stopped by {stopped_by} before the {row} row; continue with: {resume_command(run, on_stream)}"
+
+
 def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
     """Why a run does not continue, and the command with which it does."""
     resume = resume_command(run, on_stream=False)
@@ -220,6 +225,10 @@ def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
     reached = f"--{limit}" if value is None else f"--{limit} {value:.10g}"
     more = f"{resume} --{limit} +N" if limit in ("rows", "seconds") else f"{resume} with another --{limit}"
     return f"the limit {reached} of the run is already reached; to continue: {more}"
+
+
+def one_epoch_more(run: Path) -> str:
+    return f"to train on all rows once more: {resume_command(run, on_stream=False)} --epochs +1"
 
 
 def _label_text(label: float | str) -> str:

@@ -30,7 +30,9 @@ __all__ = ["Drift", "Judgement", "LossShape", "Mixture", "Result", "Scored", "ro
 
 PRIOR_WEIGHT = 10.0
 """The weight of the prior; that of a judged row is 1."""
-_PRIOR_OF_OTHERS, _FEW_ROWS = 0.1, 300
+# Measured on tables that grew by 1 % to 900 %: with .1 an update by 30 judged rows of the same distribution raised the loss
+# by .5 % to 1 % in 6 cases of 32, with .05 in none. With more rows both are equally good.
+_PRIOR_OF_OTHERS, _FEW_ROWS = 0.05, 300
 FACTORS = [(50 - step) / 50.0 for step in range(26)]
 """By which the mixture may be shrunk."""
 _LEAST_KEPT, _SHRINKAGE_ROWS = 0.9, 10_000

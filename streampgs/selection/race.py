@@ -122,8 +122,8 @@ class Race:
         """Whether marks continue after the heats, because somebody wants to know."""
         self.validation: Window | None = None
         self.progress = Progress([], [])
-        self.returned: Weighted = lanes
-        """The model that is judged when one candidate is left."""
+        self.returned: Weighted | None = None
+        """The model that is judged instead of the last candidate that is left."""
 
     def begin(
         self,
@@ -217,7 +217,7 @@ class Race:
         return narrows
 
     def _judge(self, window: Window, rows: NDArray[np.int64]) -> Judge:
-        judged = self.returned if len(self.progress.left) == 1 else self.lanes
+        judged = self.returned if self.returned is not None and len(self.progress.left) == 1 else self.lanes
         return Judge(judged, self.targets, window, rows)
 
     def _means(self) -> tuple[list[float], list[float]]:

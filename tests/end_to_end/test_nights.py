@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import math
 import os
 import shutil
 import signal
@@ -10,13 +11,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from click.testing import CliRunner
 
 import streampgs
 from streampgs.cli.main import cli
 from streampgs.errors import OptionError, RunError
+from streampgs.run.report import Silent, StopRequest
+from streampgs.trial import Condition
 from tests.end_to_end.conftest import ROWS, Tables
+from tests.end_to_end.conftest import streampgs as command
 
 SHARD_ROWS = ROWS // 6
 SMALL = {"memory": "60MB", "window": "200kB"}
@@ -88,7 +94,8 @@ def test_a_night_that_is_undone_leaves_no_trace_in_the_model(table: tuple[Path, 
     again = streampgs.resume(run, back_to="before-last-update")
     assert again.dual_sha256 == streampgs.resume(other).dual_sha256
     assert again.dual_sha256 != wrong.dual_sha256
-    assert again.notes[0].startswith(f"returned to the checkpoint before the last {wrong.rows - 4 * SHARD_ROWS:,} rows")
+    undone = wrong.rows - 4 * SHARD_ROWS
+    assert again.notes[0] == f"returned to the checkpoint after {4 * SHARD_ROWS:,} rows: {undone:,} rows undone"
     events = streampgs.history(run)
     assert [event["event"] for event in events if event.get("undone")] == ["appended", "stopped"]
     assert [event["event"] for event in events][-4:] == ["undone", "resumed", "appended", "stopped"]
@@ -230,3 +237,188 @@ def test_history_lists_the_checkpoints_that_a_run_can_return_to(table: tuple[Pat
     shown = printed("history", run)
     assert "returned to this checkpoint: 100 rows undone" in shown
     assert shown.count("(undone)") == 1
+
+
+# Evaluations in the history.
+
+
+def test_an_evaluation_may_be_recorded_in_the_history(
+    table: tuple[Path, list[Path]], tables: Tables, tmp_path: Path
+) -> None:
+    run, test = tmp_path / "run", tables.test_path("sparse")
+    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
+    streampgs.evaluate(run, test)
+    assert "evaluated" not in [event["event"] for event in streampgs.history(run)]
+    found = streampgs.evaluate(run, test, record=True)
+    event = streampgs.history(run)[-1]
+    assert (event["event"], event["rows"], event["data"], event["evaluated_rows"]) == (
+        "evaluated", 300, [str(test)], 1_000,
+    )  # fmt: skip
+    assert event["metrics"] == {name: found[name] for name in event["metrics"]}
+    assert {"accuracy", "log_loss", "auc", "loss"} <= event["metrics"].keys()
+    printed("evaluate", run, test, "--record")
+    line = printed("history", run).splitlines()[-1]
+    assert (
+        f"evaluated on 1,000 rows of {test}: accuracy {found['accuracy']:.4f}, log_loss {found['log_loss']:.4f}" in line
+    )
+    streampgs.evaluate(run, [{"indices": [0], "values": [1.0], "label": 1}], record=True)
+    assert streampgs.history(run)[-1]["data"] == ["rows in memory"]
+
+
+def test_a_history_that_cannot_be_written_is_an_error_of_an_evaluation(
+    table: tuple[Path, list[Path]], tables: Tables, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
+    (run / "history.jsonl").unlink()
+    (run / "history.jsonl").mkdir()
+    with pytest.raises(RunError, match=r"history\.jsonl' cannot be written"):
+        streampgs.evaluate(run, tables.test_path("sparse"), record=True)
+
+
+# A resume that is undone if the model is worse after it.
+
+
+def state_of(run: Path) -> dict[str, object]:
+    """All that a resume would continue from."""
+    found = streampgs.inspect(run)
+    return {name: found[name] for name in ("rows", "t", "dual_sha256", "limits", "arrivals", "catalog", "options")}
+
+
+@pytest.fixture
+def rated(table: tuple[Path, list[Path]], tables: Tables, tmp_path: Path) -> tuple[Path, Path, Path]:
+    """The folder of shards, a run on them, and test rows."""
+    run = tmp_path / "run"
+    streampgs.train(table[0], run=run, epochs=2, sigma=1e-5, **SMALL)
+    return table[0], run, tables.test_path("sparse")
+
+
+def inverted(shard: Path, path: Path) -> None:
+    """The rows of a shard with the wrong labels."""
+    with pa.ipc.open_file(shard) as file:
+        rows = file.read_all()
+    at = rows.schema.get_field_index("label")
+    wrong = rows.set_column(at, "label", pc.negate(rows["label"]))
+    with pa.ipc.new_file(path, wrong.schema) as writer:
+        writer.write_table(wrong)
+
+
+def test_a_resume_that_makes_the_model_worse_is_undone(
+    rated: tuple[Path, Path, Path], table: tuple[Path, list[Path]]
+) -> None:
+    data, run, test = rated
+    before, accuracy = state_of(run), streampgs.evaluate(run, test)["accuracy"]
+    inverted(table[1][0], data / "night.arrow")
+    wrong = streampgs.resume(run, validation=test, fail_if="accuracy < before - 0.02", epochs="+1")
+    assert wrong.outcome == "rejected"
+    found = wrong.validation
+    assert found is not None
+    assert (found["failed"], found["rows"]) == (["accuracy < before - 0.02"], 1_000)
+    assert found["before"]["accuracy"] == accuracy
+    assert found["after"]["accuracy"] < accuracy - 0.02
+    assert state_of(run) == before
+    assert wrong.rows == before["rows"]
+    assert wrong.rows_this_call > 0
+    assert streampgs.history(run)[-1]["failed"] == ["accuracy < before - 0.02"]
+    assert "undone, because accuracy < before - 0.02" in printed("history", run)
+
+
+def test_a_resume_that_passes_is_as_one_without_a_condition(
+    rated: tuple[Path, Path, Path], table: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    data, run, test = rated
+    shutil.copytree(run, tmp_path / "plain")
+    shutil.copy(table[1][0], data)
+    plain = streampgs.resume(tmp_path / "plain")
+    passed = streampgs.resume(run, validation=test, fail_if=["log_loss > 2 * before", "accuracy < 0.1"])
+    assert (passed.outcome, passed.dual_sha256) == ("trained", plain.dual_sha256)
+    assert passed.validation is not None
+    assert passed.validation["failed"] == []
+    assert state_of(run) == state_of(tmp_path / "plain")
+    again = streampgs.resume(run, validation=test, fail_if="accuracy < 2")
+    assert (again.outcome, again.validation) == ("nothing new", None)
+    measured = streampgs.resume(run, validation=test, epochs="+1")
+    assert measured.validation is not None
+    assert (measured.outcome, measured.validation["conditions"]) == ("trained", [])
+
+
+def test_a_resume_that_was_killed_is_compared_with_the_model_from_before_it(
+    rated: tuple[Path, Path, Path], table: tuple[Path, list[Path]]
+) -> None:
+    """Many checkpoints are written in between: the one to return to is kept."""
+    data, run, test = rated
+    before = state_of(run)
+    inverted(table[1][0], data / "night.arrow")
+    options = {"validation": test, "fail_if": "accuracy < before - 0.02", "checkpoint_seconds": 0}
+    stop = StopRequest()
+    paused = streampgs.resume(run, epochs="+2", observer=StopAfter(stop, 6), stop=stop, **options)
+    assert (paused.outcome, paused.validation) == ("paused", None)
+    assert len(streampgs.inspect(run)["checkpoints"]) == 4
+    wrong = streampgs.resume(run, **options)
+    assert wrong.outcome == "rejected"
+    assert state_of(run) == before
+
+
+class StopAfter(Silent):
+    """Asks for a stop after so many checkpoints."""
+
+    def __init__(self, stop: StopRequest, checkpoints: int) -> None:
+        self.stop, self.left = stop, checkpoints
+
+    def saved(self, checkpoint: str) -> None:
+        self.left -= 1
+        if not self.left:
+            self.stop.ask("SIGTERM")
+
+
+def test_rows_in_memory_may_be_the_validation_rows(rated: tuple[Path, Path, Path]) -> None:
+    _, run, test = rated
+    with pa.ipc.open_file(next(test.glob("*.arrow"))) as file:
+        rows = file.read_all()
+    report = streampgs.resume(run, validation=rows, fail_if="loss > 100 * before", epochs="+1")
+    assert report.validation is not None
+    assert report.validation["rows"] == rows.num_rows
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("before > 1", "names no metric"),
+        ("loss > accuracy", "names several metrics"),
+        ("loss >", "the end was not expected|needs a value|a value is missing"),
+        ("loss + before", "is a number, not a condition"),
+        ("r2 < before", "'r2' is no metric of this model\n  → its metrics are accuracy, "),
+        ("misses > before", "'misses' is no metric of this model"),
+    ],
+)
+def test_a_condition_that_cannot_be_decided_is_refused_before_training(
+    condition: str, words: str, rated: tuple[Path, Path, Path]
+) -> None:
+    _, run, test = rated
+    before = state_of(run)
+    with pytest.raises(OptionError, match=words):
+        streampgs.resume(run, validation=test, fail_if=condition, epochs="+1")
+    assert state_of(run) == before
+
+
+def test_a_condition_needs_rows_and_a_model(rated: tuple[Path, Path, Path]) -> None:
+    _, run, test = rated
+    with pytest.raises(OptionError, match="fail_if without validation data"):
+        streampgs.resume(run, fail_if="loss > before", epochs="+1")
+    with pytest.raises(OptionError, match="together with follow=True"):
+        streampgs.resume(run, validation=test, follow=True)
+
+
+def test_a_metric_that_is_not_finite_fulfils_every_condition() -> None:
+    condition = Condition("loss > 1.1 * before")
+    assert not condition.holds(1.0, 1.05)
+    assert condition.holds(1.0, 1.2)
+    assert condition.holds(1.0, math.nan)
+
+
+def test_the_exit_code_tells_that_a_resume_was_undone(rated: tuple[Path, Path, Path]) -> None:
+    _, run, test = rated
+    done = command("resume", run, "--validation", test, "--fail-if", "loss > 0", "--epochs", "+1", "--json")
+    assert done.code == 4
+    assert (done.json["outcome"], done.json["validation"]["failed"]) == ("rejected", ["loss > 0"])
+    assert "loss > 0: the run was left as it was, after 8,000 rows" in done.err

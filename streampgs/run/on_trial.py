@@ -1,0 +1,77 @@
+"""A resume on trial: how a run remembers the checkpoint to which it returns if the trial fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from streampgs.errors import OptionError
+from streampgs.options import Growth
+from streampgs.run.checkpoint import Checkpoint, rows_in_name
+from streampgs.run.folder import RunFolder
+from streampgs.run.record import RunRecord
+from streampgs.run.report import PAUSED, REJECTED, Report
+from streampgs.run.trainer import Trainer
+from streampgs.run.undo import undo
+
+
+class Trial(Protocol):
+    def begin(self, run: Path, checkpoint: Path, usual: Sequence[str]) -> None:
+        """Measure the model of this checkpoint. `usual`: the validation data of the run."""
+
+    def end(self, run: Path) -> dict[str, Any]:
+        """Measure the model of the newest checkpoint; `failed` has the conditions that hold."""
+
+
+def refuse_trial(record: RunRecord, growth: Growth) -> None:
+    if record.stream is not None:
+        raise OptionError(
+            "--validation or --fail-if when a stream is resumed",
+            "leave them out: the rows of a stream cannot be given back; streampgs evaluate measures the model",
+        )
+    if growth.follow:
+        raise OptionError("--validation or --fail-if together with --follow", "give one of them")
+
+
+def begun(trial: Trial | None, folder: RunFolder, record: RunRecord, newest: Checkpoint | None) -> RunRecord:
+    """The record of a resume that is on trial. If it was killed before, the model is still compared with the one from
+    before the kill. A resume without a trial accepts what was done before."""
+    if trial is None:
+        return replace(record, trial=None)
+    if newest is None:
+        raise OptionError(
+            f"--validation or --fail-if: run '{folder.path}' has no model yet", "leave them out this time"
+        )
+    earlier = [path for path in folder.checkpoints() if rows_in_name(path) == record.trial]
+    base = earlier[0] if earlier else newest.path
+    trial.begin(folder.path, base, record.options.validation)
+    return replace(record, trial=rows_in_name(base))
+
+
+def ended(trial: Trial | None, trainer: Trainer, report: Report) -> Report:
+    """Measure the model, and undo the resume if the trial has failed. A resume that was paused stays on trial."""
+    if trial is None or report.outcome == PAUSED:
+        return report
+    base, folder = trainer.data.record.trial, trainer.folder
+    if base is None or report.rows == base:
+        trainer.accept()
+        return report
+    found = trial.end(folder.path)
+    if not found["failed"]:
+        trainer.accept()
+        return replace(report, validation=found)
+    undone = undo(folder, str(base), failed=found["failed"])
+    assert undone is not None
+    note = f"{' and '.join(found['failed'])}: the run was left as it was, after {undone.rows:,} rows"
+    trainer.observer.note(note)
+    return replace(
+        report,
+        validation=found,
+        outcome=REJECTED,
+        rows=undone.rows,
+        t=undone.steps,
+        checkpoint=str(folder.checkpoints()[-1]),
+        notes=[*report.notes, note],
+    )

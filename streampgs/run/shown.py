@@ -1,0 +1,81 @@
+"""What a run in training shows to its observer and logs: its choices before the first step, then its status."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import Any, Protocol
+
+from streampgs.data.budget import Forecast
+from streampgs.data.row_form import RowForm
+from streampgs.engine.worker import Worker
+from streampgs.options import Limits, Resources
+from streampgs.order.schedule import UpdatePass
+from streampgs.reading.window import Window
+from streampgs.run.fitting import Fit
+from streampgs.run.lineages import bytes_besides
+from streampgs.run.log import Log
+from streampgs.run.memory import rss_bytes
+from streampgs.run.meter import Meter
+from streampgs.run.models import Models
+from streampgs.run.report import Observer
+from streampgs.run.words import announced, large_model_note
+
+_STATUS_SECONDS = 0.2
+_METRICS_SECONDS = 5.0
+
+
+class _Data(Protocol):
+    @property
+    def form(self) -> RowForm: ...
+
+    def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast: ...
+
+    def choices(self, window: Window, features: int) -> dict[str, str]: ...
+
+    def hints(self, window: Window) -> list[str]: ...
+
+
+class Shown:
+    def __init__(self, log: Log, observer: Observer, resources: Resources) -> None:
+        self.forecast: Forecast | None = None
+        """Once the choices were shown."""
+        self._log, self._observer, self._resources = log, observer, resources
+        self._process_bytes = 0
+        self._due = [0.0, 0.0]
+        """When the last status and metrics were given."""
+
+    def begin(self, models: Models) -> None:
+        if self.forecast is None:
+            self._process_bytes = rss_bytes() - models.nbytes
+        self._due = [time.perf_counter()] * 2
+
+    def fit(self, data: _Data, resumed: bool) -> Fit:
+        return Fit(data.form, self._resources, data.forecast, self._process_bytes, resumed)
+
+    def announce(
+        self, data: _Data, models: Models, window: Window, update: UpdatePass | None, rows: int, resumed: bool
+    ) -> None:
+        """Show every choice before the first step, and before the first one of an update."""
+        racing = len(models.lanes) > 1 and models.race.next_mark is not None
+        besides = bytes_besides(models.lineages, window, update, data.form.options.threads)
+        self.forecast = self.fit(data, resumed).checked(models.lanes, models.features, racing, besides)
+        choices = announced(models, data.form.encoding, data.choices(window, models.features), self.forecast)
+        self._observer.choices(choices)
+        self._log.metrics({"event": "started", "rows": rows, "choices": choices})
+        note = large_model_note(self.forecast, self._resources.budget, data.form.encoding)
+        for hint in [*([] if note is None else [note]), *data.hints(window)]:
+            self._observer.note(hint)
+
+    def status(self, meter: Meter, models: Models, worker: Worker, limits: Limits) -> None:
+        """If it is time for it."""
+        now = time.perf_counter()
+        # The certificate needs all features: with millions of them it is computed less often.
+        if now - self._due[0] >= _STATUS_SECONDS * max(1.0, models.features / 1e6):
+            self._due[0] = now
+            status = meter.status(models, worker, limits)
+            self._observer.status(status)
+            if now - self._due[1] >= _METRICS_SECONDS:
+                self._due[1] = now
+                record: dict[str, Any] = {"event": "status", **asdict(status)}
+                self._log.metrics(record)
