@@ -461,6 +461,11 @@ class Growth(Checked):
     # fmt: off
     add: tuple[str, ...] = option((), Repeated(of=Text("DATA")), GROWTH,
         "Add these files, folders, globs or addresses to the run. Can be repeated.", command="resume")
+    data: tuple[str, ...] = option((), Repeated(of=Text("DATA")), GROWTH,
+        "The data of the run are here now: all shards are looked for in these places, by content. Can be repeated.",
+        command="resume")
+    leave_out: tuple[str, ...] = option((), Repeated(of=Text("SHARD")), GROWTH,
+        "Do not train on this shard from now on: its path, or a folder or glob. Can be repeated.", command="resume")
     passes: int | None = option(None, Number("N", 1, MOST_PASSES, whole=True), GROWTH,
         "How often an update trains on the rows of new shards. An update follows when shards arrive after the end of an "
         "epoch.", shown=f"{PASSES}, or as before")

@@ -7,7 +7,19 @@ from typing import Any
 
 from streampgs.cli.console import table_text
 from streampgs.errors import counted
-from streampgs.run.history import APPENDED, CHANGED, CHOSEN, EVALUATED, FAILED, RESUMED, SIGMA, STARTED, STOPPED, UNDONE
+from streampgs.run.history import (
+    APPENDED,
+    CHANGED,
+    CHOSEN,
+    EVALUATED,
+    FAILED,
+    INCOMPLETE,
+    RESUMED,
+    SIGMA,
+    STARTED,
+    STOPPED,
+    UNDONE,
+)
 
 _LISTED = 3
 _METRICS = ("accuracy", "log_loss", "auc", "macro_f1", "r2", "rmse", "mae", "pinball", "deviance", "loss")
@@ -76,7 +88,14 @@ def _appended(event: Mapping[str, Any]) -> str:
 
 
 def _changed(event: Mapping[str, Any]) -> str:
-    return f"{_shards(event, 'lost')} deleted or replaced: {_names(event, 'lost')}"
+    return f"{_shards(event, 'lost')} deleted, replaced or left out: {_names(event, 'lost')}"
+
+
+def _incomplete(event: Mapping[str, Any]) -> str:
+    count = event["incomplete_files"]
+    return f"{counted(count, 'file')} left out, because {'it is' if count == 1 else 'they are'} not complete: " + (
+        ", ".join(event["incomplete_names"][:_LISTED]) + (", …" if count > _LISTED else "")
+    )
 
 
 def _chosen(event: Mapping[str, Any]) -> str:
@@ -105,6 +124,7 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     CHANGED: _changed,
     CHOSEN: _chosen,
     SIGMA: _sigma,
+    INCOMPLETE: _incomplete,
 }
 
 

@@ -22,7 +22,7 @@ class Findings:
     new_rows: int = 0
     """In the new shards."""
     lost_shards: list[str] = field(default_factory=list)
-    """That are no longer trained on: gone or replaced."""
+    """That are no longer trained on: gone, replaced or left out."""
     ignored_columns: dict[str, str] = field(default_factory=dict)
     """Columns that are not used, with the reason."""
     missing_columns: list[str] = field(default_factory=list)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from streampgs.data.findings import Findings, unused_columns
+from streampgs.data.left_out import left_out_of, refuse_unknown, take_out, without
 from streampgs.data.open import grown_table
 from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
@@ -52,6 +53,8 @@ class Table:
     """The limit of the run."""
     decoder_bytes: int = 0
     updates: UpdateSizes = USUAL_UPDATES
+    left_out: tuple[str, ...] = ()
+    """Shards that are not used: paths, folders and globs."""
 
     @property
     def schedule(self) -> Schedule:
@@ -131,21 +134,18 @@ class Refresher:
     def after_pause(self, table: Table, stop: StopAsked) -> Refreshed:
         """A shard that is needed and missing is an error, unless that was accepted, or the run follows its sources and is
         at the beginning of an epoch."""
-        for source in table.sources:
-            if not is_address(source) and not has_magic(source) and not exists(source):
-                raise DataError(
-                    f"'{source}' does not exist, and the run trains on it",
-                    "put the data back there, or make it a link to the place where they are now",
-                )
-        sources = [absolute(source) for source in self.growth.add]
-        table = replace(table, sources=tuple(dict.fromkeys([*table.sources, *sources])))
+        table = self._with_sources(table)
         look = self._look(table)
+        left_out = set(left_out_of(table.catalog, table.retired, table.left_out))
+        refuse_unknown(self.growth.leave_out, [*(shard.path for shard in table.catalog.shards), *look.located.paths])
         unsure = self.growth.follow and bool(look.changes.doubtful)
         if unsure and not _stopped_within(self.growth.poll_seconds, stop):
             look = self._look(table)  # only two looks in a row decide what happened to a shard
         table = self._with_known_again(table, look.changes)
         tolerated = self.growth.follow and table.cursor.begins_epoch
-        accepted = set(look.changes.lost) if self.growth.accept_changes or tolerated else set()
+        accepted = left_out | set(look.changes.lost if self.growth.accept_changes or tolerated else ())
+        if self.growth.data:
+            _refuse_missing(table, set(look.changes.lost) - accepted)
         retired = table.retired
         table.catalog.check_unchanged(self.growth.accept_touched, retired | accepted)
         if self.growth.accept_touched:
@@ -153,6 +153,21 @@ class Refresher:
             present = {number for number, shard in enumerate(table.catalog.shards) if shard.rows} - retired - accepted
             table = replace(table, catalog=table.catalog.with_present_times(present))
         return self._without(table, look, accepted)
+
+    def _with_sources(self, table: Table) -> Table:
+        """With the sources and the left out shards that were given."""
+        given = self.growth
+        if given.data:
+            table = replace(table, sources=tuple(map(absolute, given.data)))
+        for source in table.sources:
+            if not is_address(source) and not has_magic(source) and not exists(source):
+                raise DataError(
+                    f"'{source}' does not exist, and the run trains on it",
+                    "put the data back there, or name the place where they are now with --data PLACE",
+                )
+        sources = dict.fromkeys([*table.sources, *map(absolute, given.add)])
+        left_out = dict.fromkeys([*table.left_out, *map(absolute, given.leave_out)])
+        return replace(table, sources=tuple(sources), left_out=tuple(left_out))
 
     def at_epoch_end(self, table: Table) -> Refreshed:
         """No shard is half used, so a missing shard does not affect the epoch that is over. A shard may be moved during the
@@ -205,7 +220,9 @@ class Refresher:
 
     def _look(self, table: Table) -> Look:
         located, catalog, retired = locate(table.sources), table.catalog, table.retired
-        changes = self._watch.look(catalog, retired, located.paths)
+        paths = without(located.paths, table.left_out)
+        changes = self._watch.look(catalog, retired, paths, only_listed=bool(self.growth.data))
+        take_out(changes, catalog, retired, table.left_out)
         numbers = {shard.path: number for number, shard in enumerate(catalog.shards) if number not in retired}
         rewritten = [change for listed in located.tables if (change := change_of(listed, numbers)).gone]
         if rewritten and not self.growth.accept_changes:
@@ -224,6 +241,7 @@ class Refresher:
             self._note_once(f"'{copy}' is a copy of '{original}': it is left out, its rows are in the table already")
             self.found.ignored_files[str(copy)] = f"a copy of '{original}'"
         self.found.ignored_files.update(located.ignored_with_reason())
+        self.found.ignored_files.update(dict.fromkeys(map(str, set(located.paths) - set(paths)), "it was left out"))
         return Look(located, changes, rewritten)
 
     def _note_once(self, note: str) -> None:
@@ -296,7 +314,10 @@ class Refresher:
     def _report_lost(self, table: Table, lost: Collection[int]) -> tuple[str, dict[str, Any]]:
         names = [str(table.catalog.shards[number].path) for number in sorted(lost)]
         rows = sum(table.catalog.shards[number].rows for number in lost)
-        self.note(f"{_listed(names)}: gone or replaced; {counted(rows, 'row')} no longer trained on")
+        self.note(
+            f"{_listed(names)}: gone, replaced or left out; {counted(rows, 'row')} no longer trained on, the model keeps "
+            "what it has learned from them"
+        )
         self.found.lost_shards += names
         return CHANGED, {**_named("lost", names), "lost_rows": rows, **_counts(table.catalog)}
 
@@ -319,6 +340,16 @@ def _counts(catalog: Catalog) -> dict[str, Any]:
 def _refuse_empty(catalog: Catalog, retired: Collection[int]) -> None:
     if not any(shard.rows for number, shard in enumerate(catalog.shards) if number not in retired):
         raise DataError(f"all {len(retired)} shards are gone", "restore them, or start a new run")
+
+
+def _refuse_missing(table: Table, lost: Collection[int]) -> None:
+    """The shards must be in the new places: those in the old ones are not read any more."""
+    if lost:
+        names = [str(table.catalog.shards[number].path) for number in sorted(lost)]
+        raise DataChanged(
+            f"{counted(len(names), 'shard')} of the run cannot be found in {', '.join(table.sources)}: {_listed(names)}",
+            "copy them there, or continue without them: --accept-changes",
+        )
 
 
 def _named(what: str, names: list[str]) -> dict[str, Any]:

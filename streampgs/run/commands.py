@@ -36,5 +36,5 @@ def resume(
     limits, resources, growth, changes = build("resume", options, *RESUME_OPTIONS)
     return start.resume(
         run, limits, resources, observer, stop, changes.on_bad_row, growth, stream, changes.skip_taken,
-        changes.back_to, trial_for(changes),
+        changes.back_to, trial_for(changes), tuple(map(absolute, changes.validation)),
     )  # fmt: skip

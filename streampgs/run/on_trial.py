@@ -62,7 +62,7 @@ def ended(trial: Trial | None, trainer: Trainer, report: Report) -> Report:
     if not found["failed"]:
         trainer.accept()
         return replace(report, validation=found)
-    undone = undo(folder, str(base), failed=found["failed"])
+    undone = undo(folder, str(base), keeps_left_out=False, failed=found["failed"])
     assert undone is not None
     note = f"{' and '.join(found['failed'])}: the run was left as it was, after {undone.rows:,} rows"
     trainer.observer.note(note)

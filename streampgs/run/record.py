@@ -17,7 +17,18 @@ from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import Layout
 
-_CHANGING = ("options", "limits", "sources", "encoding", "decoder_bytes", "updates", "keep", "begun", "trial")
+_CHANGING = (
+    "options",
+    "limits",
+    "sources",
+    "encoding",
+    "decoder_bytes",
+    "updates",
+    "keep",
+    "begun",
+    "trial",
+    "left_out",
+)
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,9 @@ class RunRecord:
     trial: Count | None = None
     """The rows of the checkpoint to which a resume returns if it fails; None: no resume is on trial."""
 
+    left_out: tuple[str, ...] = ()
+    """Shards that are not used: paths, folders and globs."""
+
     @property
     def kept(self) -> Kept:
         before = (update.rows for update in self.begun[-self.keep :])
@@ -85,12 +99,13 @@ class RunRecord:
         limit = self.cache_limit if self.cache is not None else 0
         return Table(
             self.options, self.sources, catalog, cursor, encoding, self.sizes, limit, self.limits.epochs,
-            self.decoder_bytes, self.updates,
+            self.decoder_bytes, self.updates, self.left_out,
         )  # fmt: skip
 
     def of_table(self, table: Table) -> RunRecord:
-        """With the options, sources and encoding of the table as it is now."""
+        """With the options, sources, encoding and left out shards of the table as it is now."""
         digest = None if table.encoding is None else table.encoding.digest
         return replace(
-            self, options=table.options, sources=table.sources, encoding=digest, decoder_bytes=table.decoder_bytes
-        )
+            self, options=table.options, sources=table.sources, encoding=digest, decoder_bytes=table.decoder_bytes,
+            left_out=table.left_out,
+        )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
+from glob import has_magic
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -14,6 +15,7 @@ from streampgs.data.budget import memory_needed, stream_memory_needed, stream_si
 from streampgs.data.refresh import Look, Refreshed, Refresher, Table
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import BadRow, DataError, OptionError, StreampgsError, counted
+from streampgs.faults import exists
 from streampgs.formats.allowance import decoding_within, in_opening, in_training
 from streampgs.learn.learner import learner_named
 from streampgs.options import (
@@ -32,7 +34,7 @@ from streampgs.run import stream_input
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
-from streampgs.run.history import FAILED, RESUMED, STARTED
+from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED
 from streampgs.run.lock import RunLock
 from streampgs.run.loop import LOOK
 from streampgs.run.meter import Meter
@@ -44,9 +46,11 @@ from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resu
 from streampgs.run.trainer import Input, Trainer
 from streampgs.run.undo import undo
 from streampgs.solvers import SOLVERS
+from streampgs.stores.addresses import is_address
 
-_OF_SHARDS = ("add", "passes", "follow", "accept_touched", "accept_changes")
+_OF_SHARDS = ("add", "data", "leave_out", "passes", "follow", "accept_touched", "accept_changes")
 """Options of growth that do not apply to a stream."""
+_MOST_NAMES = 100  # of files in an event of the history
 
 
 def train(
@@ -112,10 +116,11 @@ def resume(
     skip_taken: bool = False,
     back_to: str | None = None,
     trial: Trial | None = None,
+    validation: tuple[str, ...] = (),
 ) -> Report:
     """Continue a run, on its shards and those that have joined since; or on a stream, '-', which begins again at its first
     row (`skip_taken`) or after the last one that was taken. `back_to`: an earlier checkpoint, from which to continue.
-    `trial`: measures the model before and after."""
+    `trial`: measures the model before and after. `validation`: takes the place of the run's, if that is gone."""
     folder = RunFolder(run)
     session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
     record = folder.run_record()
@@ -147,6 +152,7 @@ def resume(
                 with understanding(checkpoint.path):
                     record = record.as_of(checkpoint.sections["run"])
             record = begun(trial, folder, record, checkpoint)
+            record = _with_validation(record, validation)
             has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
             record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
             refreshed: Refreshed | None = None
@@ -175,6 +181,9 @@ def resume(
         trainer.event(RESUMED, **{**_choices(record), **facts})
         if refreshed is not None:
             _report_growth(trainer, refreshed)
+        if session.found.incomplete_files:
+            names = session.found.incomplete_files
+            trainer.event(INCOMPLETE, incomplete_files=len(names), incomplete_names=names[:_MOST_NAMES])
         with _failure_recorded(folder, trainer.place), _after_a_fix(run, record):
             return ended(trial, trainer, _trained(trainer, refresher, new))
 
@@ -214,6 +223,13 @@ def _with_new_choices(
     return replace(
         record, options=options, limits=limits, keep=keep or record.keep, updates=record.updates.changed_by(growth)
     )
+
+
+def _with_validation(record: RunRecord, given: tuple[str, ...]) -> RunRecord:
+    """The validation data of a run that has moved are elsewhere, too."""
+    before = record.options.validation
+    gone = any(not (is_address(source) or has_magic(source) or exists(source)) for source in before)
+    return replace(record, options=replace(record.options, validation=given)) if gone and given else record
 
 
 def _undo(folder: RunFolder, back_to: str, session: Session) -> None:

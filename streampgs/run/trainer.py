@@ -297,4 +297,4 @@ def _key(rows: int, cursor: Cursor, record: RunRecord, changes_sigma: bool) -> t
     """Equal for states that need not be saved again. New shards do not belong to the run before a row of them is trained on:
     a checkpoint from before their arrival stays as it is, so that a run can return to it."""
     retired = frozenset(span for arrival in cursor.arrivals for span in arrival.retired)
-    return rows, retired, record.sources, record.trial, changes_sigma
+    return rows, retired, record.sources, record.left_out, record.trial, changes_sigma

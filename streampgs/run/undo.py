@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ from streampgs.checks import understanding
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import OptionError
 from streampgs.learn.lanes import Lanes
-from streampgs.run.checkpoint import Checkpoint, read_checkpoint, remove_after, rows_in_name
+from streampgs.options import MOST_KEPT
+from streampgs.run.checkpoint import Checkpoint, Kept, read_checkpoint, remove_after, rows_in_name
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import UNDONE
 from streampgs.run.record import RunRecord
@@ -45,9 +46,9 @@ class Undone:
     undone_rows: int
 
 
-def undo(folder: RunFolder, wanted: str, **facts: Any) -> Undone | None:
+def undo(folder: RunFolder, wanted: str, keeps_left_out: bool = True, **facts: Any) -> Undone | None:
     """Let the run continue from the wanted checkpoint, by removing all later ones. None if the run is there already.
-    `facts`: for the history."""
+    `keeps_left_out`: shards that were left out later stay so. `facts`: for the history."""
     newest = folder.newest_checkpoint()
     if newest is None:
         raise OptionError(f"--back-to {wanted}: run '{folder.path}' has no checkpoint yet", "leave it out")
@@ -57,11 +58,22 @@ def undo(folder: RunFolder, wanted: str, **facts: Any) -> Undone | None:
     if found.rows >= rows_in_name(newest.path):
         return None
     to_restore = read_checkpoint(found.path)
+    if keeps_left_out:
+        _leave_out(folder, to_restore, found.rows, record)
     remove_after(folder.path, found.rows)
     undone = Undone(found.rows, _steps(to_restore), rows_in_name(newest.path) - found.rows)
     shards = _shards(to_restore, record)
     folder.append_event(UNDONE, undone.rows, undone.steps, undone_rows=undone.undone_rows, **shards, **facts)
     return undone
+
+
+def _leave_out(folder: RunFolder, checkpoint: Checkpoint, rows: int, newest: RunRecord) -> None:
+    """Leave out, at an earlier checkpoint, all shards that are left out at the newest one."""
+    with understanding(checkpoint.path):
+        record = folder.run_record().as_of(checkpoint.sections["run"])
+    if set(record.left_out) < set(newest.left_out):
+        changed = replace(record, left_out=newest.left_out).changes()
+        folder.write_checkpoint({**checkpoint.sections, "run": changed}, rows, Kept(MOST_KEPT))
 
 
 def _wanted(folder: RunFolder, record: RunRecord, wanted: str) -> Restorable:

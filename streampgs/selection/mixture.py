@@ -164,9 +164,9 @@ class Mixture:
 
     def grow(self, targets: int) -> None:
         """Targets have joined, and there are so many now. Earlier rows have label -1 and score 0 there."""
-        if self._rows.batches:
+        if self._rows.batches and self._rows.targets < targets:
             self._rows.grow(targets)
-        self._now = replace(self._now, last=None)  # a mean over other targets
+            self._now = replace(self._now, last=None)  # a mean over other targets
 
     # Judging.
 

@@ -60,7 +60,10 @@ class Watch:
         self._new: defaultdict[_Likeness, list[Path]] = defaultdict(list)
         """The new shards of the present look."""
 
-    def look(self, catalog: Catalog, retired: Collection[int], paths: Sequence[ShardPath]) -> Changes:
+    def look(
+        self, catalog: Catalog, retired: Collection[int], paths: Sequence[ShardPath], only_listed: bool = False
+    ) -> Changes:
+        """`only_listed`: a shard that is not among the paths counts as missing, even if its file is still there."""
         changes = Changes()
         live = {shard.path: number for number, shard in enumerate(catalog.shards) if number not in retired}
         alike: defaultdict[_Likeness, list[int]] = defaultdict(list)
@@ -76,9 +79,10 @@ class Watch:
                 continue
             stamp = stamp_of(path)
             shard = catalog.shards[number].fingerprint
-            if stamp is not None and stamp[:2] == (shard.size, shard.modified_ns):
+            elsewhere = only_listed and path not in named
+            if stamp is not None and stamp[:2] == (shard.size, shard.modified_ns) and not elsewhere:
                 continue
-            if stamp is None or self._is_settled(path, stamp, changes):
+            if stamp is None or elsewhere or self._is_settled(path, stamp, changes):
                 lost[number] = path
             else:
                 changes.doubtful.append(number)

@@ -18,7 +18,7 @@ from click.testing import CliRunner
 
 import streampgs
 from streampgs.cli.main import cli
-from streampgs.errors import OptionError, RunError
+from streampgs.errors import DataError, OptionError, RunError
 from streampgs.run.report import Silent, StopRequest
 from streampgs.trial import Condition
 from tests.end_to_end.conftest import ROWS, Tables
@@ -422,3 +422,118 @@ def test_the_exit_code_tells_that_a_resume_was_undone(rated: tuple[Path, Path, P
     assert done.code == 4
     assert (done.json["outcome"], done.json["validation"]["failed"]) == ("rejected", ["loss > 0"])
     assert "loss > 0: the run was left as it was, after 8,000 rows" in done.err
+
+
+# Shards that are left out.
+
+
+def test_a_wrong_shard_is_left_out_of_an_undone_night_and_later_ones(
+    table: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    data, (bad, good) = table
+    run, other = tmp_path / "run", tmp_path / "other"
+    for one in run, other:
+        streampgs.train(data, run=one, epochs=1, sigma=1e-5, **SMALL)
+    shutil.copy(bad, data)
+    streampgs.resume(run)
+    again = streampgs.resume(run, back_to="before-last-update", leave_out=data / bad.name)
+    assert (again.outcome, again.found.new_shards) == ("nothing new", [])
+    assert again.found.ignored_files == {str(data / bad.name): "it was left out"}
+    shutil.copy(good, data)
+    night = streampgs.resume(run)
+    (data / bad.name).unlink()
+    assert night.found.new_shards == [str(data / good.name)]
+    assert night.dual_sha256 == streampgs.resume(other).dual_sha256
+
+
+def test_a_shard_that_was_trained_on_is_left_out_from_now_on(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    data, run = table[0], tmp_path / "run"
+    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
+    report = streampgs.resume(run, epochs="+1", leave_out=[f"{data}/part-00001.*", data / "part-00002.arrow"])
+    assert report.rows_this_call == 2 * SHARD_ROWS
+    assert report.found.lost_shards == [str(data / f"part-0000{number}.arrow") for number in (1, 2)]
+    (data / "part-00001.arrow").write_bytes(b"whatever is there now")
+    (data / "part-00002.arrow").unlink()
+    assert streampgs.resume(run, epochs="+1").rows_this_call == 2 * SHARD_ROWS
+
+
+def test_a_shard_that_was_left_out_stays_so_when_a_later_night_is_undone(
+    table: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    data, run = table[0], tmp_path / "run"
+    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
+    streampgs.resume(run, epochs="+1", leave_out=data / "part-00001.arrow")
+    report = streampgs.resume(run, back_to=4 * SHARD_ROWS, epochs=2)
+    assert report.rows_this_call == 3 * SHARD_ROWS
+
+
+def test_a_shard_that_is_unknown_cannot_be_left_out(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    data, run = table[0], tmp_path / "run"
+    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
+    with pytest.raises(OptionError, match=r"leave_out='.*part-1\.arrow' is no shard of the run"):
+        streampgs.resume(run, leave_out=data / "part-1.arrow")
+
+
+# A run that has moved.
+
+
+def test_a_run_and_its_data_may_move(table: tuple[Path, list[Path]], tables: Tables, tmp_path: Path) -> None:
+    data, (new, _) = table
+    run, validation = tmp_path / "run", tmp_path / "validation"
+    shutil.copytree(tables.test_path("sparse"), validation)
+    options = {"sigma": 1e-5, "validation": validation, **SMALL}
+    whole = streampgs.train(data, run=tmp_path / "whole", epochs=2, **options)
+    streampgs.train(data, run=run, rows=3 * SHARD_ROWS, **options)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for one in data, run, validation:
+        shutil.move(one, elsewhere / one.name)
+    moved = elsewhere / "run"
+    with pytest.raises(DataError, match=r"table' does not exist.*\n  → .* name the place .* with data='PLACE'"):
+        streampgs.resume(moved, epochs=2)
+    report = streampgs.resume(moved, epochs=2, data=elsewhere / "table", validation=elsewhere / "validation")
+    assert report.dual_sha256 == whole.dual_sha256
+    shutil.copy(new, elsewhere / "table")
+    assert streampgs.resume(moved).found.new_rows == SHARD_ROWS
+
+
+def test_the_copies_are_read_where_the_originals_are_still_there(
+    table: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    data, run = table[0], tmp_path / "run"
+    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
+    shutil.copytree(data, tmp_path / "copy")
+    report = streampgs.resume(run, data=tmp_path / "copy", epochs="+1")
+    assert (report.rows_this_call, report.found.new_rows) == (4 * SHARD_ROWS, 0)
+    shutil.rmtree(data)
+    assert streampgs.resume(run, epochs="+1").rows_this_call == 4 * SHARD_ROWS
+
+
+def test_a_shard_that_is_not_in_the_new_place_is_an_error(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    data, run = table[0], tmp_path / "run"
+    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
+    shutil.copytree(data, tmp_path / "copy")
+    (tmp_path / "copy" / "part-00001.arrow").unlink()
+    with pytest.raises(DataError, match=r"1 shard of the run cannot be found in .*copy: '.*part-00001\.arrow'"):
+        streampgs.resume(run, data=tmp_path / "copy")
+    report = streampgs.resume(run, data=tmp_path / "copy", accept_changes=True, epochs="+1")
+    assert report.rows_this_call == 3 * SHARD_ROWS
+
+
+# A file that was not written to its end.
+
+
+def test_an_incomplete_file_is_in_the_report_and_in_the_history_of_each_night(
+    table: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    data, (new, _) = table
+    run, half = tmp_path / "run", data / new.name
+    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
+    half.write_bytes(new.read_bytes()[:-1000])
+    for _night in range(2):
+        report = streampgs.resume(run)
+        assert (report.outcome, report.found.incomplete_files) == ("nothing new", [str(half)])
+        assert streampgs.history(run)[-1]["incomplete_names"] == [str(half)]
+    assert f"1 file left out, because it is not complete: {half}" in printed("history", run)
+    shutil.copy(new, half)
+    assert streampgs.resume(run).found.new_rows == SHARD_ROWS

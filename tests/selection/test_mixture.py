@@ -461,6 +461,14 @@ def test_an_abrupt_change_is_drift_once(name):
     assert (drifts[2].loss, drifts[2].before) == (found[2].before.loss, found[1].before.loss)
 
 
+def test_drift_is_found_also_after_a_pause():
+    """A run that resumes calls `grow` with the targets that there were."""
+    random, mixture = np.random.default_rng(1), Mixture(3)
+    mixture.judge(nights(random, "logistic", 1000), LOGISTIC, 1000)
+    mixture.grow(1)
+    assert mixture.judge(nights(random, "logistic", 1000, 1.5), LOGISTIC, 1000).drift is not None
+
+
 def test_losses_of_other_targets_are_no_reference():
     random, mixture = np.random.default_rng(1), Mixture(3)
     mixture.judge(nights(random, "logistic", 1000), LOGISTIC, 1000)
