@@ -120,6 +120,8 @@ class UpdatePass:
     """The share of the old rows in the planned blocks that are to be trained on: below 1 where whole groups are decoded."""
     rows: int
     """New rows of the update."""
+    long_rows: int
+    """With the old rows that are visited next to them."""
 
 
 @dataclass(frozen=True)
@@ -190,6 +192,8 @@ class Schedule:
         layout = self._layout(cursor, 0)
         assert isinstance(layout, UpdateLayout)
         rows = np.concatenate([[0], np.cumsum(self.groups.rows)])
+        live = live_rows(self.groups.rows, cursor)
+        new, old = int(live[update.since : update.groups].sum()), int(live[: update.since].sum())
         return UpdatePass(
             update.epoch,
             update.part,
@@ -199,7 +203,8 @@ class Schedule:
             int(rows[update.since]),
             int(rows[update.groups]),
             layout.old_share,
-            int(live_rows(self.groups.rows, cursor)[update.since : update.groups].sum()),
+            new,
+            new + int(min(update.replay * new, update.passes * old)),
         )
 
     # Shards arrive and leave.
