@@ -190,14 +190,20 @@ def resume(
 
 @contextmanager
 def _after_a_fix(run: Path, record: RunRecord) -> Iterator[None]:
-    """A bad row in a shard of the run: the fixed file will be another one, which the run must be told to accept."""
+    """A bad row in a shard: the fixed file will be another one. If the old one belongs to the run, this must be accepted."""
     try:
         yield
     except BadRow as error:
         if record.stream is not None:
             raise
-        command = f"streampgs resume {run} --accept-changes"
-        raise BadRow(error.found, f"{error.remedy}; once the file is fixed: {command}") from error
+        resume = f"streampgs resume {quote(str(run))}"
+        raise BadRow(
+            error.found,
+            [
+                f"{error.remedy}; once the file is fixed: {resume}",
+                "add --accept-changes if rows of the file were trained on before; or --leave-out FILE, to continue without it",
+            ],
+        ) from error
 
 
 @contextmanager
@@ -332,9 +338,9 @@ def _has_joined(trainer: Trainer, refresher: Refresher, new: Look) -> bool:
     table = _table(trainer)
     if table.schedule.joins_at(table.cursor) != table.cursor:
         return False
-    trainer.save()
     with decoding_within(in_opening(trainer.resources.budget)):
         grown = refresher.with_new(table, new)
+    trainer.save()
     _continue_on(trainer, grown)
     return True
 
