@@ -24,6 +24,7 @@ from streampgs.model import Model
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes, WindowPlan
+from streampgs.run.lineages import digest_of, summary_of
 from streampgs.run.saved import SavedRun, saved_run
 from streampgs.run.undo import restorable
 from streampgs.run.words import encoding_choices
@@ -43,7 +44,7 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
     saved = saved_run(run)
     race, record, checkpoint = saved.race, saved.record, saved.checkpoint
     lanes, progress, leading = race.lanes, race.progress, race.leading_lanes()
-    table = [_lane_summary(race, lane) for lane in range(len(lanes))]
+    table, returned = [_lane_summary(race, lane) for lane in range(len(lanes))], saved.lineages.returned
     return {
         "run": str(run),
         "checkpoint": str(checkpoint.path),
@@ -62,9 +63,11 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
         "stream_rows": saved.rows_taken,
         "clipped_values": saved.clipped,
         "features": lanes.features,
-        "dual_sha256": lanes.digest(),
+        "dual_sha256": digest_of(saved.lineages),
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
-        "nonzeros": sum(table[lane]["nonzeros"] for lane in leading),
+        "intercept": _mean([returned.predictor(lane)[1] for lane in leading]),
+        "nonzeros": sum(int(np.count_nonzero(returned.weights(lane)[1:])) for lane in leading),
+        "update": summary_of(saved.lineages),
         "lanes": table,
         **({"top": strongest(Model.load(run), top)} if top else {}),
         "dropped": [
@@ -98,7 +101,7 @@ def strongest(model: Model, count: int) -> list[dict[str, Any]]:
     return found
 
 
-_MEANS = ("intercept", "gap", "progressive_loss", "progressive_accuracy")
+_MEANS = ("gap", "progressive_loss", "progressive_accuracy")
 
 
 def _mean(values: list[float | None]) -> float | None:

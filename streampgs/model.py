@@ -163,7 +163,7 @@ def load_model(run: Path, checkpoint: Path | None = None) -> Model:
     saved = saved_run(run, checkpoint)
     race = saved.race
     lanes, leading = race.lanes, race.leading_lanes()
-    predictors = [lanes.predictor(lane) for lane in leading]
+    predictors = [saved.lineages.returned.predictor(lane) for lane in leading]
     intercepts = np.array([constant for _, constant in predictors])
     single = len(leading) == 1
     return Model(

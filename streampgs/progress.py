@@ -39,6 +39,8 @@ def duration(seconds: float) -> str:
 
 def status_text(status: Status) -> str:
     epoch = f"epoch {status.epoch + status.epoch_fraction:.2f}"
+    if status.update is not None:
+        epoch = f"update, {status.update}"
     parts = [
         epoch if status.stream_rows is None else f"{count(status.stream_rows)} of the stream",
         *([] if status.seconds_left is None else [f"{duration(status.seconds_left)} left"]),  # visible in 80 columns

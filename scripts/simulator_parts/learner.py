@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,9 +19,6 @@ from streampgs.solvers import SOLVERS, Solver
 
 MOST_ROWS, MOST_EPOCHS = 400, 12
 _PRIME = (1 << 31) - 1
-
-Watcher = Callable[[Any, NDArray[np.int64]], None]
-"""Called with each stretch: the plan of its window, and the numbers of its rows."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +35,8 @@ class OneCandidate(Candidates):
 class Visits(Learner):
     Options: ClassVar[type] = NoOptions
     candidates: ClassVar[Candidates] = OneCandidate()
-    watcher: ClassVar[Watcher] = staticmethod(lambda plan, numbers: None)
+    epoch: ClassVar[int] = 0
+    """Of the window that is trained on."""
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)
@@ -51,18 +49,15 @@ class Visits(Learner):
         }
 
     def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
-        plan = lines.plan  # type: ignore[attr-defined]
-        numbers = lines.numbers[first:stop]
-        assert plan.start.epoch < MOST_EPOCHS
+        numbers, epoch = lines.numbers[first:stop], type(self).epoch
+        assert epoch < MOST_EPOCHS
         visits, trail, weights, width = state["visits"], int(state["trail"][0]), state["weights"], len(state["weights"])
         for number in numbers.tolist():
-            visits[number * MOST_EPOCHS + plan.start.epoch] += 1
-            trail = (trail * 31 + number * MOST_EPOCHS + plan.start.epoch + 1) % _PRIME
+            visits[number * MOST_EPOCHS + epoch] += 1
+            trail = (trail * 31 + number * MOST_EPOCHS + epoch + 1) % _PRIME
             weights[number % width] += trail
         state["trail"][:] = trail
         state["steps"] += copies * (stop - first)
-        if self.spec.target.joined == 0:
-            type(self).watcher(plan, numbers)
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         return np.array(state["weights"][slice(None) if at is None else at, lane])

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from scripts.simulator_parts.laws import LawBroken
 from scripts.simulator_parts.nodes import Node
+from scripts.simulator_parts.plain_order import Coming, PlainOrder
+from streampgs.data.refresh import Look, Refreshed, Table
 from streampgs.errors import RunError
 from streampgs.options import Growth
+from streampgs.order.arrivals import UpdateSizes
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.shard_input import ShardInput
 from streampgs.stage import Bundle
@@ -22,9 +24,14 @@ class Placed:
 
     rows: int
     """Trained on before."""
-    arguments: tuple[Any, ...]
-    """Of Refresher: the look, the lost shards, and whether the epoch begins again."""
+    coming: Coming
+    widens: bool
+    """Columns or classes came with it."""
+    look: Look
+    lost: frozenset[int] | None
+    """The numbers of shards that are gone or were replaced; None: new shards join."""
     growth: Growth
+    updates: UpdateSizes
     epochs: int | None
     sources: tuple[str, ...]
     files: Mapping[str, Node]
@@ -35,7 +42,53 @@ class Lineage:
     """How the state of a checkpoint came about."""
 
     base: ShardInput
+    order: PlainOrder
+    """What is owed to each row. It changes as training goes on: each checkpoint has its own copy."""
     placed: tuple[Placed, ...] = ()
+    has_traces: bool = False
+    """Columns or classes came with shards that have vanished before they began. They stay."""
+
+    def copy(self) -> Lineage:
+        return replace(self, order=self.order.copy())
+
+    def resumed(self) -> Lineage:
+        """What has not begun has never happened."""
+        order = self.order.copy()
+        order.resume()
+        kept = [_remains_of(placed, order) for placed in self.placed]
+        traces = any(a.widens and (b is None or not b.widens) for a, b in zip(self.placed, kept, strict=True))
+        return Lineage(self.base, order, tuple(one for one in kept if one is not None), traces or self.has_traces)
+
+
+def _remains_of(placed: Placed, order: PlainOrder) -> Placed | None:
+    coming = order.remains_of(placed.coming)
+    if coming is None or coming is placed.coming:
+        return None if coming is None else placed
+    return replace(placed, coming=coming, widens=False)
+
+
+def order_of(base: ShardInput) -> PlainOrder:
+    catalog = base.table.catalog
+    return PlainOrder(catalog.row_starts.tolist(), catalog.groups, base.record.options.sampling == "epoch")
+
+
+def coming_of(table: Table, lost: frozenset[int] | None, refreshed: Refreshed) -> Coming:
+    """What a look has found, in groups."""
+    starts = table.catalog.shard_starts.tolist()
+    going = frozenset(group for shard in lost or () for group in range(starts[shard], starts[shard + 1]))
+    sizes = refreshed.table.updates
+    return Coming(refreshed.table.catalog.groups, going, sizes.passes, sizes.replay)
+
+
+def widens(table: Table, refreshed: Refreshed) -> bool:
+    """Whether columns or classes are new."""
+    grown = refreshed.table
+    return grown.encoding is not table.encoding or grown.options.classes != table.options.classes
+
+
+def rewinds(table: Table, refreshed: Refreshed) -> bool:
+    """Whether the window of the cursor begins again."""
+    return table.cursor.row > 0 and refreshed.table.cursor.row == 0
 
 
 class Checkpoints:

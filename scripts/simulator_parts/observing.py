@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from scripts.simulator_parts.learner import Visits
 from scripts.simulator_parts.machine import Machine
 from scripts.simulator_parts.source import SimulatedSource
 from scripts.simulator_parts.whole_history import WholeHistory
-from streampgs.data.refresh import Refreshed, Refresher, Table
+from streampgs.data.refresh import Look, Refreshed, Refresher, Table
+from streampgs.engine.worker import Worker
 from streampgs.errors import RunError
 from streampgs.run import start
 from streampgs.run.checkpoint import Checkpoint
@@ -27,10 +27,16 @@ def observed(machine: Machine) -> Iterator[Callable[[WholeHistory], None]]:
     now: list[WholeHistory] = []
 
     class Recorded(Refresher):
-        def _placed(self, table: Table, look: Any, lost: set[int], restart: bool) -> Refreshed:
-            refreshed = super()._placed(table, look, lost, restart)
-            now[0].placed(table, (look, set(lost), restart), self.growth, refreshed)
-            return refreshed
+        def _without(self, table: Table, look: Look, lost: Collection[int]) -> Refreshed:
+            left = super()._without(table, look, lost)
+            if lost:
+                now[0].placed(table, look, frozenset(lost), self.growth, left)
+            return left
+
+        def with_new(self, table: Table, look: Look) -> Refreshed:
+            grown = super().with_new(table, look)
+            now[0].placed(table, look, None, self.growth, grown)
+            return grown
 
     class Watched(Trainer):
         def __init__(self, *arguments: Any) -> None:
@@ -46,11 +52,13 @@ def observed(machine: Machine) -> Iterator[Callable[[WholeHistory], None]]:
         base = resume_on_shards(folder, record, checkpoint, *others)
         if checkpoint is None:
             now[0].begins(base)
+        else:
+            now[0].resumed(base)
         return base
 
-    def write(self: RunFolder, sections: Mapping[str, Bundle], rows: int) -> Path:
+    def write(self: RunFolder, sections: Mapping[str, Bundle], rows: int, *kept: Any) -> Path:
         number = now[0].writes(sections, rows)
-        path = write_checkpoint(self, sections, rows)
+        path = write_checkpoint(self, sections, rows, *kept)
         now[0].wrote(number, path.name)
         return path
 
@@ -63,15 +71,22 @@ def observed(machine: Machine) -> Iterator[Callable[[WholeHistory], None]]:
         now[0].loaded(found)
         return found
 
+    def advance(self: Worker, row: int) -> None:
+        window, first = self.window, self.cursor.row
+        assert window is not None
+        now[0].visited(window.plan, window.numbers[first:row].tolist(), self.source.update_pass(self.cursor))
+        advance_to(self, row)
+
     start_on_shards, resume_on_shards = start.start_on_shards, start.resume_on_shards
+    advance_to = Worker.advance_to
     write_checkpoint, newest_of_folder = RunFolder.write_checkpoint, RunFolder.newest_checkpoint
     start.Refresher, start.Trainer = Recorded, Watched  # type: ignore[misc]
     start.start_on_shards, start.resume_on_shards = starting, resuming
     RunFolder.write_checkpoint, RunFolder.newest_checkpoint = write, newest  # type: ignore[method-assign]
+    Worker.advance_to = advance  # type: ignore[method-assign]
 
     def watch(history: WholeHistory) -> None:
         now[:] = [history]
-        Visits.watcher = staticmethod(history.stretch)  # type: ignore[assignment]
         SimulatedSource.reads_files = True
         SimulatedSource.known.clear()
         machine.clock.asleep = history.asleep
@@ -82,3 +97,4 @@ def observed(machine: Machine) -> Iterator[Callable[[WholeHistory], None]]:
         start.Refresher, start.Trainer = Refresher, Trainer  # type: ignore[misc]
         start.start_on_shards, start.resume_on_shards = start_on_shards, resume_on_shards
         RunFolder.write_checkpoint, RunFolder.newest_checkpoint = write_checkpoint, newest_of_folder  # type: ignore[method-assign]
+        Worker.advance_to = advance_to  # type: ignore[method-assign]

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,16 +16,18 @@ import numpy as np
 from scripts.simulator_parts.disk import Killed
 from scripts.simulator_parts.laws import LawBroken
 from scripts.simulator_parts.machine import ROOT, Machine
-from scripts.simulator_parts.plain_order import PlainOrder
+from scripts.simulator_parts.plain_order import Coming, OrderBroken, PlainOrder, visits_in
 from scripts.simulator_parts.tally import Tally
 from streampgs.engine.worker import Worker, cursor_in
 from streampgs.files import remove_leftovers
 from streampgs.kernels.randomness import shuffled
 from streampgs.learn import state as states
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
+from streampgs.order.arrivals import UpdateSizes
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes, WindowPlan
 from streampgs.reading.window import Window
+from streampgs.run.checkpoint import Kept
 from streampgs.run.folder import RunFolder
 from streampgs.run.lock import UNFINISHED
 from streampgs.run.report import Silent
@@ -34,19 +36,17 @@ from streampgs.stage import Bundle
 
 RUN = Path(ROOT, "runs", "run")
 _EPOCHS, _PRIME = 6, (1 << 31) - 1
+_MOST_GROUPS, _MOST_GROUP_ROWS = 7, 8
+_MOST_PLACES = _MOST_GROUPS * _MOST_GROUP_ROWS * _EPOCHS
 
 
 @dataclass(frozen=True)
 class _Event:
-    """Groups joined or left before any further row was trained on."""
+    """Before any further row was trained on, a look found groups that come or go; or the model became wider."""
 
     rows: int
-    known: int
-    features: int
-    catching_up: bool
-    last_epoch: int | None
-    begins_again: bool
-    going: tuple[int, ...]
+    coming: Coming | None = None
+    features: int = 0
 
 
 @contextmanager
@@ -87,14 +87,14 @@ class _Training:
         self.history, self.known, self.features = history, known, features
         self.worker = Worker(_Source(history, known), cursor)  # type: ignore[arg-type]
         self.rows = 0
+        self.order = PlainOrder(history.row_starts, history.first_known)
         self.fields = {
-            "visits": Field((history.total_rows * _EPOCHS, LANE), Merge.SUM, dtype=np.uint8, low=0),
+            "visits": Field((_MOST_PLACES, LANE), Merge.SUM, dtype=np.uint8, low=0),
             "trail": counter(Merge.REFUSED),
             "weights": Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL),
         }
         self.state: State = states.fresh(self.fields, self.sizes)
         self.events: tuple[_Event, ...] = ()
-        self.visited: Callable[[WindowPlan, list[int]], None] = lambda plan, numbers: None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -106,9 +106,9 @@ class _Training:
         return {"learner": Bundle(own, arrays), "worker": self.worker.state()}
 
     @staticmethod
-    def restored(history: ShortHistory, sections: dict[str, Bundle]) -> _Training:
+    def restored(history: ShortHistory, sections: dict[str, Bundle], cursor: Cursor, known: int) -> _Training:
         own, section = sections["learner"], sections["worker"]
-        training = _Training(history, cursor_in(section), section.values["known"], own.values["features"])
+        training = _Training(history, cursor, known, own.values["features"])
         training.state = states.from_saved(training.fields, own.arrays, training.sizes)
         training.rows = own.values["rows"]
         training.worker.restore(section)
@@ -130,25 +130,33 @@ class _Training:
             visits[number * _EPOCHS + epoch] += 1
             weights[number % width] += trail
         self.state["trail"][...] = trail
-        self.visited(window.plan, numbers)
+        self._follow(window.plan.start, numbers)
         self.rows += stop - first
         worker.advance_to(stop)
         worker.release()
 
+    def _follow(self, start: Cursor, numbers: list[int]) -> None:
+        try:
+            self.order.visit(start, numbers, self.history.schedule(self.known).update_pass(start))
+        except OrderBroken as error:
+            raise LawBroken(f"the order of rows: {error}") from error
+
     def place(self, event: _Event) -> None:
-        history, cursor = self.history, self.worker.cursor
-        spans = tuple((group, group + 1) for group in event.going)
-        schedule = history.schedule(event.known)
-        if event.begins_again:
-            cursor = schedule.begin_again(cursor, event.known, event.known, spans)
+        self.events = (*self.events, event)
+        if event.coming is not None:
+            self._grow(event.coming)
         else:
-            cursor = schedule.arrive(cursor, event.known, event.known, event.last_epoch, event.catching_up, spans)
-        self.known = event.known
-        self.worker = Worker(_Source(history, event.known), cursor)  # type: ignore[arg-type]
-        if event.features > self.features:
             self.features = event.features
             self.state = states.grow(self.fields, self.state, self.sizes)
-        self.events = (*self.events, event)
+
+    def _grow(self, coming: Coming) -> None:
+        history, groups = self.history, coming.groups
+        spans = tuple((group, group + 1) for group in sorted(coming.going))
+        sizes = UpdateSizes(coming.passes, coming.replay)
+        cursor = history.schedule(groups).arrive(self.worker.cursor, groups, groups, sizes, spans)
+        self.known = groups
+        self.worker = Worker(_Source(history, groups), cursor)  # type: ignore[arg-type]
+        self.order.comes(coming, history.row_starts)
 
 
 class ShortHistory:
@@ -157,25 +165,41 @@ class ShortHistory:
         self.tally = Tally(1)
         machine.renew(seed)
         self.disk, random = machine.disk, self.random
-        count = random.randint(1, 5)
-        rows = [random.randint(1, 8), *(random.randint(0, 8) for _ in range(count - 1))]
-        self.groups = GroupSizes(
-            np.array(rows, np.int64),
-            np.array([random.choice((1.0, 10.0, 30.0)) for _ in rows]),
-            np.array([random.random() < 0.3 for _ in rows]),
-            np.array([random.random() < 0.5 for _ in rows]),
-        )
-        self.row_starts = np.concatenate([[0], np.cumsum(rows)]).tolist()
-        self.total_rows = self.row_starts[-1]
+        self.count = random.randint(1, _MOST_GROUPS)
+        self.groups = self._made_up(0)
+        self.row_starts = [0]
+        self._number_rows()
         self.sizes = Sizes(random.choice((40, 150, 1000)), random.choice((1, 30, 100)))
-        self.first_known = random.randint(1, count)
+        self.first_known = random.randint(1, min(self.count, 4))
+        self.passes, self.replay = random.choice((1, 2, 3)), random.choice((0.0, 1.0, 3.0, 3.0, 100.0))
         self.seed = seed
         self._plans: dict[tuple[Cursor, int], tuple[WindowPlan, np.ndarray]] = {}
         self._schedules: dict[int, Schedule] = {}
-        self._begun: list[tuple[_Event, ...]] = [()]
-        """By the number of a checkpoint: the arrivals before it."""
+        self._saved: list[tuple[tuple[_Event, ...], PlainOrder]] = []
+        """By the number of a checkpoint, from 1: what had come before it, and what it owes to every row."""
         self._reported = 0
-        self._gone: tuple[int, ...] = ()
+
+    def _made_up(self, first: int) -> GroupSizes:
+        """All groups of the table. Those before `first` are the ones that there were."""
+        random, count = self.random, self.count
+        rows = [random.randint(0 if group else 1, _MOST_GROUP_ROWS) for group in range(count)]
+        row_bytes = [random.choice((1.0, 10.0, 30.0)) for _ in rows]
+        decoded, cached = ([random.random() < chance for _ in rows] for chance in (0.3, 0.5))
+        if first:
+            before = self.groups
+            rows[:first], row_bytes[:first] = before.rows[:first].tolist(), before.row_bytes[:first].tolist()
+            decoded[:first], cached[:first] = before.decoded[:first].tolist(), before.cached[:first].tolist()
+        return GroupSizes(np.array(rows, np.int64), np.array(row_bytes), np.array(decoded), np.array(cached))
+
+    def _number_rows(self) -> None:
+        self.row_starts = np.concatenate([[0], np.cumsum(self.groups.rows)]).tolist()
+
+    def _replace_groups(self, first: int) -> None:
+        """Shards that have not begun are other ones now."""
+        self.groups = self._made_up(first)
+        self._number_rows()
+        self._plans = {key: value for key, value in self._plans.items() if key[1] <= first}
+        self._schedules = {known: schedule for known, schedule in self._schedules.items() if known <= first}
 
     # Pure functions of the seed.
 
@@ -205,7 +229,7 @@ class ShortHistory:
     # The history.
 
     def run(self) -> None:
-        for _ in range(self.random.choice((1, 1, 1, 2))):
+        for _ in range(self.random.choice((1, 1, 2, 3))):
             self._session(self.random.randint(1, 25), self.random.random() < 0.6)
         training = self._session(0, False)
         assert training is not None
@@ -242,16 +266,16 @@ class ShortHistory:
         training = self._loaded(folder)
         saver = Saver(folder, Silent())
         until = min(_EPOCHS - 1, training.worker.cursor.epoch + random.choice((0, 1, 1)))
-        if random.random() < 0.5:
-            self._change(training, until)
+        if random.random() < 0.7:
+            self._change(training)
         until = max(until, 1, training.worker.cursor.epoch)
         self._save(saver, training)
         stretch = random.choice((3, 10, 100))
         cadence = random.choice((0.0, 0.1, 0.4))
         while training.worker.cursor.epoch < until:
             training.train(stretch)
-            if random.random() < 0.15:
-                self._change(training, until)
+            if random.random() < 0.2:
+                self._change(training)
             if random.random() < cadence:
                 self._save(saver, training)
         self._save(saver, training)
@@ -264,68 +288,90 @@ class ShortHistory:
             raise LawBroken(f"checkpoint {self._reported} was written, and {number} is used")
         if found is not None and found.damaged:
             raise LawBroken(f"a crash has damaged {found.damaged}")
+        self._reported = number
         if found is None:
             cursor = Cursor((Arrival(0, 0, self.first_known, self.first_known),))
             training = _Training(self, cursor, self.first_known, 1)
         else:
-            training = _Training.restored(self, found.sections)
+            training = self._continued(number, found.sections)
         self.say(f"loaded checkpoint {number} after {training.rows} rows")
-        training.events, self._reported = self._begun[number], number
+        if self.random.random() < 0.5:
+            self._replace_groups(training.known)
+            training.order.row_starts = self.row_starts
+            self.say(f"rows of the groups: {self.groups.rows.tolist()}")
+        return training
+
+    def _continued(self, number: int, sections: dict[str, Bundle]) -> _Training:
+        """Of what had come before the checkpoint, only what has begun."""
+        events, order = self._saved[number - 1]
+        order = order.copy()
+        order.resume()
+        saved = cursor_in(sections["worker"])
+        cursor = self.schedule(saved.arrivals[-1].groups).without_waiting(saved)
+        known = cursor.arrivals[-1].groups
+        if self.row_starts[known] != self.row_starts[order.known]:
+            raise LawBroken(f"{known} groups have begun, and not {order.known}")
+        order.known = known  # groups without rows make no difference
+        training = _Training.restored(self, sections, cursor, known)
+        training.events, training.order = _begun(events, order), order
+        self.tally.counts["arrivals that had not begun"] += events != training.events
         return training
 
     def _save(self, saver: Saver, training: _Training) -> None:
         def sections() -> dict[str, Bundle]:
-            self._begun.append(training.events)
-            return {**training.sections(), "simulator": Bundle({"number": len(self._begun) - 1})}
+            self._saved.append((training.events, training.order.copy()))
+            return {**training.sections(), "simulator": Bundle({"number": len(self._saved)})}
 
-        before = len(self._begun)
-        saver.save((training.rows, training.worker.cursor), False, training.rows, sections)
-        if len(self._begun) > before:
-            self._reported = before
+        before = len(self._saved)
+        saver.save((training.rows, training.worker.cursor), False, training.rows, sections, Kept())
+        if len(self._saved) > before:
+            self._reported = len(self._saved)
             self.tally.counts["checkpoints"] += 1
-            self.say(f"wrote checkpoint {before} after {training.rows} rows")
+            self.say(f"wrote checkpoint {self._reported} after {training.rows} rows")
 
-    def _change(self, training: _Training, until: int) -> None:
-        random, cursor = self.random, training.worker.cursor
-        gone = {group for event in training.events for group in event.going}
-        known = min(len(self.groups), training.known + random.randint(0, 2))
-        live = [group for group in range(training.known) if group not in gone and self.groups.rows[group]]
-        going: tuple[int, ...] = ()
-        begins_again = False
-        if len(live) > 1 and random.random() < 0.2:
-            going, begins_again = (random.choice(live),), not cursor.begins_epoch or random.random() < 0.5
-        if known == training.known and not going:
-            return
-        event = _Event(
-            training.rows, known, training.features + random.randint(0, 2), random.random() < 0.5,
-            random.choice((None, until)), begins_again, going,
-        )  # fmt: skip
+    def _change(self, training: _Training) -> None:
+        random = self.random
+        if random.random() < 0.2:
+            event = _Event(training.rows, None, training.features + random.randint(1, 2))
+        else:
+            known = min(self.count, training.known + random.randint(0, 2))
+            going = frozenset[int]()
+            if random.random() < 0.2 and not training.order.waiting:
+                known, going = training.known, self._some_group(training)
+            if known == training.known and not going:
+                return
+            event = _Event(training.rows, Coming(known, going, self.passes, self.replay))
+            self.tally.counts["arrivals"] += 1
         training.place(event)
         self.say(f"placed {event}")
-        self.tally.counts["arrivals"] += 1
+
+    def _some_group(self, training: _Training) -> frozenset[int]:
+        """One with rows that may leave, because there is another one."""
+        gone = training.order.all_gone
+        live = [group for group in range(training.known) if group not in gone and self.groups.rows[group]]
+        return frozenset({self.random.choice(live)}) if len(live) > 1 else frozenset()
 
     # The law.
 
     def _compare(self, training: _Training) -> None:
         cursor = Cursor((Arrival(0, 0, self.first_known, self.first_known),))
         twin = _Training(self, cursor, self.first_known, 1)
-        order = PlainOrder(cursor, self.row_starts)
-        twin.visited = lambda plan, numbers: order.visit(plan.start.epoch, plan.start.part, numbers)
         try:
             for event in training.events:
                 while twin.rows < event.rows:
                     twin.train(event.rows - twin.rows)
-                before = twin.worker.cursor
                 twin.place(event)
-                order.placed(before, twin.worker.cursor, self.row_starts, event.known, event.begins_again)
             while twin.rows < training.rows:
                 twin.train(training.rows - twin.rows)
-            order.end(twin.worker.cursor)
+            twin.order.end(twin.worker.cursor)
             found = RunFolder(RUN).newest_checkpoint()
             assert found is not None
-            order.check_state(found.sections["learner"].arrays["visits"][:, 0].tolist(), _EPOCHS)
-        except AssertionError as error:
+            visits = visits_in(found.sections["learner"].arrays["visits"][:, 0].tolist(), _EPOCHS)
+            if visits != twin.order.visits():
+                raise LawBroken(f"the state has the visits {visits - twin.order.visits()} too many")
+        except OrderBroken as error:
             raise LawBroken(f"the order of rows: {error}") from error
+        self._count_passes(twin.order)
         for name, expected in twin.sections().items():
             section = found.sections[name]
             same = section.values == json.loads(json.dumps(expected.values))
@@ -335,3 +381,18 @@ class ShortHistory:
             )
             if not same or not arrays:
                 raise LawBroken(f"other bits than without disturbances in {name}: {section} instead of {expected}")
+
+    def _count_passes(self, order: PlainOrder) -> None:
+        counts, replayed = self.tally.counts, order.replayed
+        counts["updates"] += order.updates
+        counts["old rows wanted in passes"] += round(replayed.wanted)
+        counts["old rows trained on in passes"] += round(replayed.to_be_trained_on)
+
+
+def _begun(events: tuple[_Event, ...], order: PlainOrder) -> tuple[_Event, ...]:
+    kept = []
+    for event in events:
+        coming = None if event.coming is None else order.remains_of(event.coming)
+        if event.coming is None or coming is not None:
+            kept.append(replace(event, coming=coming))
+    return tuple(kept)

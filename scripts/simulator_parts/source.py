@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from scripts.simulator_parts.learner import Visits
 from scripts.simulator_parts.shards import Content, label_of
 from streampgs.data.shards import ShardSource
 from streampgs.encoding.encoding import Encoding
@@ -44,6 +45,7 @@ class SimulatedSource(ShardSource):
         window.values = np.ones(window.rows, np.float32)
         window.number_rows = partial(_row_numbers, plan, self._catalog)
         self._label(plan, window)
+        Visits.epoch = plan.start.epoch
         return window
 
     def _label(self, plan: WindowPlan, window: Window) -> None:

@@ -14,13 +14,14 @@ from typing import Any
 from scripts.simulator_parts import undisturbed
 from scripts.simulator_parts.disk import Killed
 from scripts.simulator_parts.laws import LawBroken
-from scripts.simulator_parts.lineage import Checkpoints, Lineage, Placed, rows_of
+from scripts.simulator_parts.lineage import Checkpoints, Lineage, Placed, coming_of, order_of, rewinds, rows_of, widens
 from scripts.simulator_parts.machine import ROOT, Machine
 from scripts.simulator_parts.nodes import File
+from scripts.simulator_parts.plain_order import OrderBroken
 from scripts.simulator_parts.plans import Plan, disturbed, undisturbed_tries
 from scripts.simulator_parts.table import TableFolder
 from scripts.simulator_parts.tally import Tally
-from streampgs.data.refresh import Refreshed, Table
+from streampgs.data.refresh import Look, Refreshed, Table
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import RunError, StreampgsError
 from streampgs.options import Growth, ModelOptions
@@ -62,6 +63,8 @@ class WholeHistory:
         self.window = self.random.choice((1000, 3000) if columns else (400_000, 600_000, 2_000_000))
         self.cached = None if self.options.sampling == "independent" else self.random.choice((None, None, 0, 200_000))
         self.lineage: Lineage | None = None
+        self.twin: undisturbed.Twin | None = None
+        """At the end: the history without disturbances that is trained now."""
         self.trainer: Trainer | None = None
         self.stop = StopRequest()
         self.plan = Plan()
@@ -169,7 +172,7 @@ class WholeHistory:
         resources = replace(
             plan.resources, window=self.window, cache_limit=self.cached or None, no_cache=self.cached == 0
         )
-        growth = replace(growth, accept_rewrite=False, accept_touched=False)
+        growth = replace(growth, accept_changes=False, accept_touched=False)
         start.train([DATA], RUN, self.options, plan.limits, resources, stop=self.stop, growth=growth)
 
     def _finish(self) -> str | None:
@@ -218,7 +221,15 @@ class WholeHistory:
 
     # Called from within a session.
 
-    def stretch(self, plan: Any, numbers: Any) -> None:
+    def visited(self, plan: Any, numbers: list[int], update: Any) -> None:
+        if self.twin is not None:
+            self.twin.order.visit(plan.start, numbers, update)
+            return
+        assert self.lineage is not None
+        try:
+            self.lineage.order.visit(plan.start, numbers, update)
+        except OrderBroken as error:
+            raise LawBroken(f"the order of rows: {error}") from error
         self.stretches += 1
         if self.stretches == self.plan.stop_at:
             self.stop.ask("SIGTERM")
@@ -233,21 +244,33 @@ class WholeHistory:
             self._change_table()
 
     def begins(self, base: ShardInput) -> None:
-        self.lineage, self.rows, self.epoch = Lineage(base), 0, 0
+        self.lineage, self.rows, self.epoch = Lineage(base, order_of(base)), 0, 0
 
-    def placed(self, table: Table, arguments: tuple[Any, ...], growth: Growth, refreshed: Refreshed) -> None:
+    def resumed(self, base: ShardInput) -> None:
+        assert self.lineage is not None
+        catalog, order = base.table.catalog, self.lineage.order
+        if catalog.rows != order.row_starts[order.known]:
+            raise LawBroken(f"{catalog.groups} groups have begun, and not {order.known}")
+
+    def placed(
+        self, table: Table, look: Look, lost: frozenset[int] | None, growth: Growth, refreshed: Refreshed
+    ) -> None:
         assert self.lineage is not None
         if self.trainer is not None:
             self.rows = self.trainer.meter.rows
-        event = Placed(self.rows, arguments, growth, table.epochs, table.sources, dict(self.table.names))
+        coming = coming_of(table, lost, refreshed)
+        self.lineage.order.comes(coming, refreshed.table.catalog.row_starts.tolist(), rewinds(table, refreshed))
+        event = Placed(
+            self.rows, coming, widens(table, refreshed), look, lost, growth, table.updates, table.epochs, table.sources,
+            dict(self.table.names),
+        )  # fmt: skip
         self.lineage = replace(self.lineage, placed=(*self.lineage.placed, event))
-        if refreshed.table.cursor != table.cursor:
-            self.count("arrivals")
-            self.say(f"placed after {self.rows} rows: {refreshed.table.cursor.arrivals[-1]}")
+        self.count("arrivals")
+        self.say(f"placed after {self.rows} rows at {table.cursor.place}: {refreshed.table.cursor.arrivals[-1]}")
 
     def writes(self, sections: Mapping[str, Bundle], rows: int) -> int:
         assert self.lineage is not None
-        number = self.checkpoints.begin(sections, rows, self.lineage)
+        number = self.checkpoints.begin(sections, rows, self.lineage.copy())
         self.say(f"checkpoint {number} after {rows} rows")
         return number
 
@@ -259,9 +282,19 @@ class WholeHistory:
         found = self.checkpoints.found(checkpoint)
         if checkpoint is None or found is None or self.is_reading:
             return
-        self.checkpoints.reported, self.lineage = found
+        self.checkpoints.reported, lineage = found
+        self.lineage = lineage.resumed()
+        dropped = len(lineage.placed) - len(self.lineage.placed)
+        self.tally.counts["arrivals that had not begun"] += dropped
         self.rows, self.epoch = rows_of(checkpoint), cursor_in(checkpoint.sections["worker"]).epoch
         self.say(f"loaded checkpoint {found[0]} after {self.rows} rows")
+
+    def ended(self, checkpoint: Checkpoint) -> Lineage:
+        """How the state of the last checkpoint came about."""
+        found = self.checkpoints.found(checkpoint)
+        assert found is not None
+        self.rows = rows_of(checkpoint)
+        return found[1]
 
     def last(self) -> Checkpoint:
         found = newest_checkpoint(RUN)

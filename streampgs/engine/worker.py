@@ -6,11 +6,12 @@ A numbering of the features seen so far and values per row will belong here too:
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields
+from dataclasses import fields, replace
 
 from streampgs.checks import Count, decode, encode, require
 from streampgs.data.source import Source
 from streampgs.errors import DataError
+from streampgs.order.arrivals import shortened
 from streampgs.order.cursor import Cursor
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.prefetch import StopAsked
@@ -76,7 +77,8 @@ class Worker:
 
     def state(self) -> Bundle:
         bundle = self.source.state()
-        bundle.values["cursor"] = encode(self.cursor)
+        # The same for all histories that lead here, also if other shards came and had vanished before they began.
+        bundle.values["cursor"] = encode(replace(self.cursor, arrivals=shortened(self.cursor.arrivals, self.cursor)))
         bundle.values["skipped"] = {str(reason): count for reason, count in self.skipped.items()}
         bundle.values["clipped"] = dict(self.clipped)
         return bundle

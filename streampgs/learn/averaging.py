@@ -65,6 +65,22 @@ class Stretches:
         state["earlier_steps"][...] = steps + (state["earlier_steps"] if self.whole else 0)
         state["stretch_began"][...] = state["steps"]
 
+    def kept_of_faded(self, state: State, steps: int) -> int:
+        """As how many steps all that is covered counts, if so many steps follow that should replace some of it: at least as
+        half."""
+        covered = self.steps_covered(state)
+        return max(covered // 2, covered - steps)
+
+    def fade(self, state: State, steps: int) -> None:
+        """Everything that is covered counts less from now on, and the steps that follow are added to it."""
+        covered, kept = self.steps_covered(state), self.kept_of_faded(state, steps)
+        for name in self.sums:
+            total = self.with_earlier(state, name, ..., state[name])
+            state[f"earlier_{name}"] = total * (kept / max(1, covered))
+            state[name][...] = 0.0
+        state["earlier_steps"][...] = kept
+        state["stretch_began"][...] = state["steps"]
+
     def needs_earlier(self, state: State) -> bool:
         """Whether the present stretch is too short alone (or all of training counts)."""
         return self.whole or bool(state["steps"] < 1.5 * state["stretch_began"])

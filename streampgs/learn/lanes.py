@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,9 +46,8 @@ class Group:
 class Lanes:
     """A lane has a number, in the order of the specs; its group is an implementation detail."""
 
-    name = "lanes"
-
-    def __init__(self, specs: Sequence[LaneSpec] = (), features: int = 0) -> None:
+    def __init__(self, specs: Sequence[LaneSpec] = (), features: int = 0, name: str = "lanes") -> None:
+        self.name = name
         self.specs: tuple[LaneSpec, ...] = ()
         self.groups: list[Group] = []
         self.features = features
@@ -98,10 +98,13 @@ class Lanes:
 
     def _gather(self, specs: Sequence[LaneSpec], lanes: Sequence[int]) -> None:
         """Lanes of these specs, each with the state of one of the present lanes."""
+        self._gather_from(self, specs, lanes)
+
+    def _gather_from(self, other: Lanes, specs: Sequence[LaneSpec], lanes: Sequence[int]) -> None:
         groups = []
         for numbers in _grouped(specs):
             groups.append(Group([specs[number] for number in numbers]))
-            groups[-1].begin_from([self._place(lanes[number]) for number in numbers], self.features + 1)
+            groups[-1].begin_from([other._place(lanes[number]) for number in numbers], self.features + 1)
         self._set(specs, groups)
 
     def _place(self, lane: int) -> tuple[State, int]:
@@ -121,10 +124,20 @@ class Lanes:
 
     def relayout(self, layout: str) -> None:
         """Continue with rows of this layout."""
-        if any(spec.layout != layout for spec in self.specs):
+        self._respecify([replace(spec, layout=layout) for spec in self.specs])
+
+    def _respecify(self, specs: Sequence[LaneSpec]) -> None:
+        """The same lanes, with specs that need the same state."""
+        if tuple(specs) != self.specs:
             constants = self.constants
-            self._gather([replace(spec, layout=layout) for spec in self.specs], range(len(self)))
+            self._gather(specs, range(len(self)))
             self.constants = constants
+
+    def begin_as(self, other: Lanes) -> None:
+        """With copies of the lanes of others."""
+        self.features = other.features
+        self._gather_from(other, other.specs, range(len(other)))
+        self.constants = list(other.constants)
 
     def continue_from(self, specs: Sequence[LaneSpec], lanes: Sequence[int]) -> None:
         """Replace the lanes by others, each with the weights and at the step of one of the present lanes; averages and
@@ -141,6 +154,17 @@ class Lanes:
         for group in self.groups:
             group.state = dict(group.state)
             group.learner.restart_averages(group.state)
+
+    def fade_averages(self, steps: int) -> None:
+        """The steps so far count less in the averages from now on, because so many follow; averages are kept whole."""
+        for group in self.groups:
+            group.state = dict(group.state)
+            group.learner.fade_averages(group.state, steps)
+        self.keep_averages_whole()
+
+    def keep_averages_whole(self) -> None:
+        """From now on averages are of all steps since they were restarted or faded."""
+        self._respecify([learner_named(spec.learner).candidates.whole(spec) for spec in self.specs])
 
     # Results.
 
@@ -207,27 +231,33 @@ class Lanes:
         specs, features = [lane_spec(record) for record in bundle.values["specs"]], bundle.values["features"]
         require(0 < len(specs) <= _MOST_LANES, f"{len(specs)} models")
         require(type(features) is int and features >= 0, f"{features!r:.50} features")
-        groups: list[Group] = []
-        taken: set[str] = set()
-        for number, lanes in enumerate(_grouped(specs)):
-            group = Group([specs[lane] for lane in lanes])
-            own = {name: f"{number}.{name}" for name in group.learner.fields}
-            require(set(own.values()) <= bundle.arrays.keys(), f"arrays of {len(groups)} groups only")
-            saved = {name: bundle.arrays[full] for name, full in own.items()}
-            sizes = {states.COORDINATE: features + 1, states.LANE: len(lanes)}
-            arrays = states.from_saved(group.learner.fields, saved, sizes)
-            require(int(arrays["steps"]) <= _MOST_STEPS, f"{arrays['steps']} steps")
-            group.begin_from([(arrays, column) for column in range(len(lanes))], features + 1)
-            group.learner.check(group.state)
-            groups.append(group)
-            taken |= set(own.values())
-        require(taken == bundle.arrays.keys(), f"arrays of no model: {sorted(bundle.arrays.keys() - taken)}")
+        groups = _restored(specs, features, bundle.arrays)
         constants = decode(list[float], bundle.values["constants"])
         require(len(constants) == len(specs), f"{len(constants)} constants of {len(specs)} models")
         require(all(map(math.isfinite, constants)), "constants that are not finite")
         self.features = features
         self._set(specs, groups)
         self.constants = constants
+
+
+def _restored(specs: Sequence[LaneSpec], features: int, arrays: Mapping[str, NDArray[Any]]) -> list[Group]:
+    """The groups of these lanes, from the arrays of a checkpoint."""
+    groups: list[Group] = []
+    taken: set[str] = set()
+    for number, lanes in enumerate(_grouped(specs)):
+        group = Group([specs[lane] for lane in lanes])
+        own = {name: f"{number}.{name}" for name in group.learner.fields}
+        require(set(own.values()) <= arrays.keys(), f"arrays of {len(groups)} groups only")
+        saved = {name: arrays[full] for name, full in own.items()}
+        sizes = {states.COORDINATE: features + 1, states.LANE: len(lanes)}
+        state = states.from_saved(group.learner.fields, saved, sizes)
+        require(int(state["steps"]) <= _MOST_STEPS, f"{state['steps']} steps")
+        group.begin_from([(state, column) for column in range(len(lanes))], features + 1)
+        group.learner.check(group.state)
+        groups.append(group)
+        taken |= set(own.values())
+    require(taken == arrays.keys(), f"arrays of no model: {sorted(arrays.keys() - taken)}")
+    return groups
 
 
 def _grouped(specs: Sequence[LaneSpec]) -> list[list[int]]:

@@ -71,6 +71,10 @@ class Candidates:
         """The options for candidates that continue from this one with another sigma."""
         return replace(options, loss=leader.loss)
 
+    def whole(self, spec: LaneSpec) -> LaneSpec:
+        """The spec of a lane whose averages are of all steps since they began, if it returns an average."""
+        return spec
+
     def continued(self, spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:
         """The spec of a lane that continues from the state of another one."""
         return spec
@@ -196,6 +200,13 @@ class Learner:
         self.settle(state)
         states.empty_averages(self.fields, state)
         state["stretch_began"][...] = state["steps"]
+        self.rebuild(state)
+
+    def fade_averages(self, state: State, steps: int) -> None:
+        """The steps so far count less in averages and certificate from now on: as if so many of them were forgotten, but at
+        least half. The lane must keep its averages whole."""
+        self.settle(state)
+        self.stretches.fade(state, steps)
         self.rebuild(state)
 
     def tallies(self, state: State, lane: int) -> Tallies:

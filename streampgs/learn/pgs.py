@@ -95,6 +95,16 @@ class Pgs(Learner):
     def restart_averages(self, state: State) -> None:
         super().restart_averages(state)
         state["stretch_start"] = state["dual"].copy()
+        state["earlier_start"] = state["dual"].copy()
+
+    def fade_averages(self, state: State, steps: int) -> None:
+        """The certificate is about the weighted sum of gradients: a part of the change of λ so far, and all that follows."""
+        start = state["earlier_start" if self.stretches.needs_earlier(state) else "stretch_start"]
+        covered = self.stretches.steps_covered(state)
+        kept = self.stretches.kept_of_faded(state, steps) / max(1, covered)
+        state["earlier_start"] = state["dual"] - kept * (state["dual"] - start)
+        super().fade_averages(state, steps)
+        state["stretch_start"] = state["dual"].copy()
 
     def _keep_iterate(self, state: State) -> None:
         """The paper's random iterate: step t's replaces the kept one with probability 1/t, so that each is as likely.

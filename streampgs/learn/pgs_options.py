@@ -82,6 +82,9 @@ class PgsCandidates(Candidates):
         ball = kept if isinstance(options.ball, tuple) else options.ball
         return replace(options, loss=leader.loss, p=leader.norm.p, ball=ball)
 
+    def whole(self, spec: LaneSpec) -> LaneSpec:
+        return replace(spec, own=replace(spec.own, returns=AVERAGE)) if spec.own.returns == SUFFIX else spec
+
     def continued(self, spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:
         """(t + t0)σ, by which λ is divided, continues from its value and grows by the new σ a step."""
         t0 = (steps + before.own.t0) * before.sigma / spec.sigma - steps

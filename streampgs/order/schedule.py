@@ -120,6 +120,8 @@ class UpdatePass:
     """The share of the old rows in the planned blocks that are to be trained on: below 1 where whole groups are decoded."""
     rows: int
     """New rows of the update."""
+    long_rows: int
+    """With the old rows that are visited next to them."""
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,8 @@ class Schedule:
         self.slice_rows: Ints = np.maximum(1, -(-groups.rows // slices))
         """Rows in each slice of a group; the last slice may have fewer."""
         self.slices: Ints = -(-groups.rows // self.slice_rows)
+        self._latest: tuple[Cursor, UpdatePass] | None = None
+        """The pass that was asked for last; the cursor is at its beginning."""
 
     def is_whole(self, cursor: Cursor, group: int) -> bool:
         """Whether the group is one block in the cursor's part."""
@@ -179,9 +183,17 @@ class Schedule:
         update = update_at(cursor)
         if update is None:
             return None
-        layout = self._layout(cursor, cursor.position)
+        start = Cursor(cursor.arrivals, cursor.epoch, part=cursor.part)
+        if self._latest is None or self._latest[0] != start:
+            self._latest = start, self._pass_of(start, update)
+        return self._latest[1]
+
+    def _pass_of(self, cursor: Cursor, update: Arrival) -> UpdatePass:
+        layout = self._layout(cursor, 0)
         assert isinstance(layout, UpdateLayout)
         rows = np.concatenate([[0], np.cumsum(self.groups.rows)])
+        live = live_rows(self.groups.rows, cursor)
+        new, old = int(live[update.since : update.groups].sum()), int(live[: update.since].sum())
         return UpdatePass(
             update.epoch,
             update.part,
@@ -191,7 +203,8 @@ class Schedule:
             int(rows[update.since]),
             int(rows[update.groups]),
             layout.old_share,
-            int(live_rows(self.groups.rows, cursor)[update.since : update.groups].sum()),
+            new,
+            new + int(min(update.replay * new, update.passes * old)),
         )
 
     # Shards arrive and leave.
@@ -271,9 +284,11 @@ class Schedule:
         """The layout of the cursor's part as known at a position."""
         whole = self._whole(cursor)
         rows = live_rows(self.groups.rows[: len(whole)], cursor)
-        blocks = np.where(rows > 0, np.where(whole, 1, self.slices[: len(whole)]), 0)
-        starts = np.concatenate([[0], np.cumsum(blocks)])
         update = update_at(cursor)
+        # A group without rows that must be decoded is a block of an epoch.
+        is_used = rows > 0 if update is not None else (rows > 0) | (self.groups.rows[: len(whole)] == 0)
+        blocks = np.where(is_used, np.where(whole, 1, self.slices[: len(whole)]), 0)
+        starts = np.concatenate([[0], np.cumsum(blocks)])
         if update is None:
             return epoch_layout(self.seed, cursor, position, whole, starts)
         return update_layout(self.seed, cursor, update, rows, whole, starts)
@@ -318,11 +333,12 @@ class Schedule:
         if len(ahead.group) == 0:
             if ahead.large_group < 0:
                 raise _no_place()
-            return self._part_of_large_group(cursor, ahead.large_group)
+            return self._part_of_large_group(cursor, ahead.large_group, layout.length)
         fits = max(1, int(np.searchsorted(ahead.reached_bytes, self._share(ahead), side="right")))
         group = ahead.group[:fits]
         pieces = Pieces(group, ahead.start[:fits], ahead.stop[:fits], repeated=~self._is_fresh(cursor)[group])
-        return self._plan(cursor, self._after(cursor, int(ahead.position[fits - 1]) + 1), pieces)
+        following = self._after(cursor, int(ahead.position[fits - 1]) + 1, layout.length)
+        return self._plan(cursor, following, pieces)
 
     def _blocks_ahead(self, cursor: Cursor, layout: Layout, stop_at: int) -> _Ahead:
         """Enough blocks from the cursor on for two windows, up to `stop_at` or to a group that exceeds a window."""
@@ -365,7 +381,7 @@ class Schedule:
         left, most = float(ahead.reached_bytes[-1]), float(self.sizes.window_bytes)
         return left / 2 if ahead.is_all and most < left <= _HALVED * most else most
 
-    def _part_of_large_group(self, cursor: Cursor, group: int) -> WindowPlan:
+    def _part_of_large_group(self, cursor: Cursor, group: int, length: int) -> WindowPlan:
         """A window of some slices of a group that exceeds a window. The slices have their own random order."""
         slices, slice_rows = int(self.slices[group]), int(self.slice_rows[group])
         fitting = max(1, int(self.sizes.window_bytes // (slice_rows * self.groups.row_bytes[group])))
@@ -382,10 +398,12 @@ class Schedule:
         )
         if stop < slices and not leaves:
             return self._plan(cursor, replace(cursor, slice=stop), pieces, blocks=1)
-        return self._plan(cursor, self._after(cursor, cursor.position + 1), pieces, blocks=1)
+        return self._plan(cursor, self._after(cursor, cursor.position + 1, length), pieces, blocks=1)
 
-    def _after(self, cursor: Cursor, position: int) -> Cursor:
-        return self._settled(replace(cursor, position=position, slice=0))
+    def _after(self, cursor: Cursor, position: int, length: int) -> Cursor:
+        """The next place that has a block, from a position on; `length`: of the part."""
+        following = replace(cursor, position=position, slice=0)
+        return following if position < length and not retired_within(following) else self._settled(following)
 
     def _independent_window(self, cursor: Cursor) -> WindowPlan:
         row_starts = self._row_starts(cursor)
@@ -404,7 +422,7 @@ class Schedule:
         stop = np.minimum(start + self.slice_rows[group[firsts]], self.groups.rows[group[firsts]])
         picks = tuple(np.split(inside - np.repeat(start, np.diff(firsts, append=len(row))), firsts[1:]))
         pieces = Pieces(group[firsts], start, stop, picks, ~self._is_fresh(cursor)[group[firsts]])
-        return self._plan(cursor, self._after(cursor, stop_at), pieces)
+        return self._plan(cursor, self._after(cursor, stop_at, length), pieces)
 
     def _row_starts(self, cursor: Cursor) -> Ints:
         """Where the rows of each group start among all rows that are drawn from at the cursor."""

@@ -41,6 +41,17 @@ def with_default_memory(
 
 
 @dataclass(frozen=True)
+class UpdateBytes:
+    """What an update takes besides the lanes that the run began with, and its windows."""
+
+    of_feature: int = 0
+    of_window: int = 0
+
+
+NO_UPDATE = UpdateBytes()
+
+
+@dataclass(frozen=True)
 class Fit:
     """Whether the models of a run fit into memory, before they get it."""
 
@@ -51,10 +62,12 @@ class Fit:
     process_bytes: int
     resumed: bool
 
-    def checked(self, lanes: Lanes, features: int, racing: bool) -> Forecast:
+    def checked(self, lanes: Lanes, features: int, racing: bool, update: UpdateBytes = NO_UPDATE) -> Forecast:
         """The forecast; an error if it is too much."""
         options = self.form.options
-        forecast = self.forecast_of(self.process_bytes, features, lanes.peak_bytes_per_feature(options.threads, racing))
+        of_feature = lanes.peak_bytes_per_feature(options.threads, racing) + update.of_feature
+        forecast = self.forecast_of(self.process_bytes, features, of_feature)
+        forecast = replace(forecast, windows=forecast.windows + update.of_window)
         refuse_too_large(forecast, self.form, self.resources, len(lanes), self.resumed, features)
         return forecast
 

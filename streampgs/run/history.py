@@ -15,8 +15,8 @@ from streampgs.errors import RunError
 from streampgs.files import OWN, append_line, read_at, reading
 
 STARTED, RESUMED, STOPPED, FAILED, UNDONE = "started", "resumed", "stopped", "failed", "undone"
-APPENDED, CHANGED, CHOSEN, SIGMA, EVALUATED = "appended", "changed", "chosen", "sigma", "evaluated"
-INCOMPLETE = "incomplete"
+APPENDED, CHANGED, CHOSEN, SIGMA, JUDGED = "appended", "changed", "chosen", "sigma", "judged"
+EVALUATED, INCOMPLETE = "evaluated", "incomplete"
 _MOST_BYTES, _LONGEST_LINE, _BLOCK_BYTES = 16 << 20, 1 << 20, 1 << 16
 """Of the end of the file that is read, of a line, of a read."""
 

@@ -6,7 +6,6 @@ import numpy as np
 
 from streampgs.data.memory import MemoryRows, MemorySource
 from streampgs.data.row_form import RowForm
-from streampgs.engine.engine import Engine
 from streampgs.engine.worker import Worker
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import Vector
@@ -52,7 +51,7 @@ class MemoryTraining:
 
         loop.run(prepare, judge, lambda: None)
         self.cursor, self._rows_done = worker.cursor, meter.rows
-        models.engine = Engine(models.lanes, options.threads)  # the threads of the other one end
+        models.lineages.renew_engines()
 
     # Results.
 
@@ -63,7 +62,8 @@ class MemoryTraining:
 
     def predictor(self) -> tuple[Vector, Vector]:
         """A row of weights for each target, and the constants."""
-        found = [self.models.lanes.predictor(lane) for lane in self.models.race.leading_lanes()]
+        returned = self.models.lineages.returned
+        found = [returned.predictor(lane) for lane in self.models.race.leading_lanes()]
         return np.stack([weights for weights, _ in found]), np.array([constant for _, constant in found])
 
     # Copies and pickles.

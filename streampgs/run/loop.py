@@ -8,6 +8,7 @@ from collections.abc import Callable
 from streampgs.engine.worker import Worker
 from streampgs.options import Limits
 from streampgs.order.cursor import Place
+from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
@@ -37,6 +38,8 @@ class Loop:
         """`until`: where to stop to look for new shards."""
         self.models, self.meter, self.worker, self.guard = models, meter, worker, guard
         self.limits, self.stop, self.until = limits, stop, until
+        self.updates = 0
+        """How many were completed."""
 
     def run(
         self, prepare: Callable[[Window], None], judge: Callable[[Window, int], None], after: Callable[[], None]
@@ -45,6 +48,7 @@ class Loop:
         each stretch of rows, `after` after each."""
         while True:
             window = self.worker.open(self.stop)
+            self._reach()
             if window is None:
                 return self.stop.reason or self.reached() or self.worker.source.ends
             prepare(window)
@@ -55,12 +59,12 @@ class Loop:
 
     def _train_on(self, window: Window, judge: Callable[[Window, int], None], after: Callable[[], None]) -> str | None:
         """The reason to end, or None when the window is used up."""
-        stretch, row = self._stretch(window), self.worker.cursor.row
+        stretch, row, update = self._stretch(window), self.worker.cursor.row, self._update()
         while row < window.rows:
             judge(window, row)
             until = min(window.rows, (row // stretch + 1) * stretch)
-            if self.models.race.next_mark is not None:
-                until = min(until, row + self.models.race.next_mark - self.meter.rows)
+            if self.models.next_mark is not None:
+                until = min(until, row + self.models.next_mark - self.meter.rows)
             at_stretch_end = True
             if self.limits.rows is not None:
                 last = row + max(1, self.limits.rows - self.meter.rows)
@@ -68,17 +72,25 @@ class Loop:
                 until = min(until, last)
             with self.guard.step():
                 began = time.perf_counter()
-                until = self.models.engine.advance(window, row, until, window.rows)
-                self.meter.add(until - row, began)
+                until = self.models.lineages.advance(window, row, until, window.rows)
+                self.meter.add(self.models.lineages.used(row, until), began)
                 self.worker.advance_to(until)
                 if until == window.rows:
-                    self.models.centre(window, self.meter.rows)
+                    self.models.centre(window, self.meter.rows, update)
+                    self._reach()
             row = until
             reached = self.reached(at_stretch_end)
             after()
             if reached is not None:
                 return reached
         return self.reached()
+
+    def _update(self) -> UpdatePass | None:
+        return self.worker.source.update_pass(self.worker.cursor)
+
+    def _reach(self) -> None:
+        """An update may be over."""
+        self.updates += self.models.lineages.reach(self._update())
 
     def _stretch(self, window: Window) -> int:
         """Rows of a call of the engine: whole steps."""
@@ -99,7 +111,8 @@ class Loop:
             return "rows"
         if limits.seconds is not None and self.meter.seconds >= limits.seconds:
             return "seconds"
-        if self.models.started and at_stretch_end and rows >= _ROWS_BEFORE_TARGETS:
+        may_end = at_stretch_end and not self.models.lineages.in_update
+        if self.models.started and may_end and rows >= _ROWS_BEFORE_TARGETS:
             return self._target_reached()
         return None
 

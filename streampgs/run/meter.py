@@ -10,6 +10,7 @@ from streampgs.data.source import Source
 from streampgs.engine.worker import Worker
 from streampgs.options import Limits
 from streampgs.reading.bad_rows import counts_by_name
+from streampgs.run.lineages import digest_of, summary_of
 from streampgs.run.memory import peak_rss_bytes, rss_bytes
 from streampgs.run.models import Models
 from streampgs.run.pace import Pace
@@ -78,6 +79,7 @@ class Meter:
 
     def status(self, models: Models, worker: Worker, limits: Limits) -> Status:
         loss, accuracy = models.shown()
+        update = worker.source.update_pass(worker.cursor)
         return Status(
             t=models.lanes.steps,
             rows=self.rows,
@@ -89,6 +91,7 @@ class Meter:
             gap=models.gap(),
             lanes=len(models.lanes),
             stream_rows=worker.source.rows_taken,
+            update=None if update is None else f"pass {update.number + 1} of {update.passes + update.holds_out}",
             seconds=self.seconds,
             seconds_left=self._seconds_left(worker, limits),
             rss_bytes=rss_bytes(),
@@ -134,7 +137,7 @@ class Meter:
             lanes=len(models.lanes),
             gap=models.gap(),
             sampling=models.form.options.sampling,
-            dual_sha256=models.lanes.digest() if models.started else None,
+            dual_sha256=digest_of(models.lineages) if models.started else None,
             checkpoint=str(checkpoint) if checkpoint else None,
             stopped_by=stopped_by,
             stream_rows=worker.source.rows_taken,
@@ -144,6 +147,7 @@ class Meter:
             peak_rss_mb=peak_rss_bytes() / 1e6,
             outcome=outcome,
             rows_this_call=self.rows_this_call,
+            update=summary_of(models.lineages),
         )
 
 

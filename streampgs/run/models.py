@@ -8,15 +8,16 @@ from typing import Any
 
 from streampgs.checks import Count, decode, require
 from streampgs.data.row_form import RowForm
-from streampgs.engine.engine import Engine
 from streampgs.errors import DataError
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
+from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
+from streampgs.run.lineages import Lineages, bytes_of_others
 from streampgs.run.memory import available_bytes
 from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up
 from streampgs.selection.race import Race
-from streampgs.stage import Bundle
+from streampgs.stage import Bundle, Stage
 
 # For --target-accuracy, validation rows are judged whenever the rows have grown by an eighth, and only when the progressive
 # accuracy is near: it is that of single iterates, and so lower.
@@ -36,11 +37,9 @@ class Models:
         self.form = form
         self.lanes = Lanes()
         self.race = Race(self.lanes)
-        self.engine = Engine(self.lanes, form.options.threads)
+        self.lineages = Lineages(self.race, form.options.seed, form.options.threads)
         self.changes_sigma = False
         """Sigma has another value from the next window on."""
-        self.restarts_averages = False
-        """Averages restart at the next window: they are of far less data than there are by now."""
         self._centred = 0
         """How many rows there were when the leader's constants were last found."""
         self._looks = 0
@@ -55,16 +54,19 @@ class Models:
     def features(self) -> int:
         return self.lanes.features
 
-    def stages(self) -> list[Lanes | Race | Models]:
-        return [self.lanes, self.race, self]
+    @property
+    def nbytes(self) -> int:
+        """Of the arrays that grow with the features."""
+        return self.lanes.nbytes + bytes_of_others(self.lineages)
+
+    def stages(self) -> list[Stage]:
+        return [self.lanes, self.race, *self.lineages.stages(), self]
 
     def state(self) -> Bundle:
-        names = "changes_sigma", "restarts_averages"
-        return Bundle({name: getattr(self, name) for name in names} | {"centred": self._centred, "looks": self._looks})
+        return Bundle({"changes_sigma": self.changes_sigma, "centred": self._centred, "looks": self._looks})
 
     def restore(self, bundle: Bundle) -> None:
         self.changes_sigma |= decode(bool, bundle.values["changes_sigma"])
-        self.restarts_averages |= decode(bool, bundle.values["restarts_averages"])
         self._centred = decode(Count, bundle.values["centred"])
         self._looks = decode(Count, bundle.values["looks"])
         for spec in self.lanes.specs:
@@ -82,9 +84,14 @@ class Models:
         if not self.started:
             return
         if form.feature_count is not None:
-            self.lanes.grow(form.feature_count)
-        take_in_growth(self.race, form.options, form.layout)
+            self._grow(form.feature_count)
+        kept = take_in_growth(self.race, form.options, form.layout)
+        self.lineages.take_in(form.layout, kept)
         self.race.validation = form.validation(self.features)
+
+    def _grow(self, features: int) -> None:
+        self.lanes.grow(features)
+        self.lineages.grow(features)
 
     # A window.
 
@@ -116,27 +123,37 @@ class Models:
             self.race.validation = form.validation(features)
             enter_first(self.race, form.options, window, form.layout, epoch_rows, features, check)
             self.refuse_too_wide(window)
-            self.lanes.grow(form.feature_count or 0)
+            self._grow(form.feature_count or 0)
         elif self.changes_sigma:
             before = enter_other_sigmas(self.race, form.options, window, form.layout, epoch_rows, rows_done)
+            self.lineages.forget()
             self._looked = None
-        elif self.restarts_averages and not self.race.is_searching:
-            self.lanes.restart_averages()
-        self.restarts_averages = self.changes_sigma = False
-        self.lanes.grow(window.largest_index + 1)
+        self.changes_sigma = False
+        self._grow(window.largest_index + 1)
         return before
+
+    @property
+    def next_mark(self) -> int | None:
+        """The row count of the next mark; None in an update, which judges by its own rows."""
+        return None if self.lineages.in_update else self.race.next_mark
 
     def judge(self, window: Window, row: int, rows_done: int, epoch_rows: int) -> LaneSpec | None:
         """At a mark of the race; the winner, if this has ended it."""
-        mark = self.race.next_mark
+        mark = self.next_mark
         if mark is None or rows_done < mark or not self.race.judge(window, row, rows_done, epoch_rows):
             return None
         return self.race.leading() if len(self.race.progress.left) == 1 else None
 
-    def centre(self, window: Window, rows_done: int) -> None:
-        """At the end of a window, if there are many more rows than at the last time."""
-        if rows_done >= _CENTRING_GROWTH * self._centred:
-            self.race.centre(window)
+    def centre(self, window: Window, rows_done: int, update: UpdatePass | None) -> None:
+        """At the end of a window, if there are many more rows than at the last time, or in the last passes of an update."""
+        if update is not None and self.lineages.in_update:
+            if update.number >= update.passes - 1:
+                self.lineages.centre(window)
+        elif rows_done >= _CENTRING_GROWTH * self._centred:
+            if self.lineages.begun:
+                self.lineages.centre(window)
+            else:
+                self.race.centre(window)
             self._centred = rows_done
 
     # How good the leader is.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
@@ -29,6 +30,8 @@ class Status:
     """Models in training."""
     stream_rows: int | None
     """Rows of the stream in windows so far, including the current one; None: not a stream."""
+    update: str | None
+    """The pass of an update; None in an epoch."""
     seconds: float
     """Of training and of waiting for rows, in all sessions of the run."""
     seconds_left: float | None
@@ -72,7 +75,9 @@ class Report:
     """'trained', 'paused' by a signal, 'nothing new': a limit was reached before, and there were no new rows; or
     'rejected': a condition of --fail-if holds, and the run was left as it was."""
     rows_this_call: int
-    """Trained on since this call started or resumed the run."""
+    """Trained on since this call started or resumed the run; rows that come again count again."""
+    update: dict[str, Any] | None = None
+    """Of the present update, or of the last one: how its new rows judged the parts of the model, and the model before."""
     validation: dict[str, Any] | None = None
     """The metrics of the model 'before' and 'after' this call, if validation rows were given for it; 'failed' has the
     conditions that hold."""
@@ -137,6 +142,10 @@ class Session:
     def note(self, message: str) -> None:
         self.notes.append(message)
         self._observer.note(message)
+
+    def tell(self, messages: Iterable[str]) -> None:
+        for message in messages:
+            self.note(message)
 
     def status(self, status: Status) -> None:
         self._observer.status(status)

@@ -15,6 +15,7 @@ from streampgs.order.cursor import Cursor
 from streampgs.reading.stream_state import rows_taken
 from streampgs.run.checkpoint import Checkpoint, read_checkpoint
 from streampgs.run.folder import RunFolder
+from streampgs.run.lineages import Lineages
 from streampgs.run.meter import Meter
 from streampgs.run.record import RunRecord
 from streampgs.selection.race import Race
@@ -28,6 +29,7 @@ class SavedRun:
     record: RunRecord
     """As of the checkpoint."""
     race: Race
+    lineages: Lineages
     meter: Meter
     cursor: Cursor
     rows_taken: int | None
@@ -79,8 +81,9 @@ def saved_run(run: Path, path: Path | None = None) -> SavedRun:
             f"run '{run}' has no model yet{_rows_taken(record, checkpoint)}{ignored}", f"train it first: {resume}"
         )
     race, meter = Race(Lanes()), Meter()
-    for stage in race.lanes, race, meter:
-        checkpoint.restore(stage)
+    lineages = Lineages(race, record.options.seed, 1)
+    lineages.restore_all(checkpoint)
+    checkpoint.restore(meter)
     with understanding(checkpoint.path):
         worker = checkpoint.sections["worker"]
         taken = rows_taken(worker) if record.stream is not None else None
@@ -89,6 +92,7 @@ def saved_run(run: Path, path: Path | None = None) -> SavedRun:
             checkpoint,
             record.as_of(checkpoint.sections["run"]),
             race,
+            lineages,
             meter,
             cursor_in(worker),
             taken,

@@ -10,8 +10,10 @@ from streampgs.data.budget import Forecast
 from streampgs.data.row_form import RowForm
 from streampgs.engine.worker import Worker
 from streampgs.options import Limits, Resources
+from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.fitting import Fit
+from streampgs.run.lineages import bytes_besides
 from streampgs.run.log import Log
 from streampgs.run.memory import rss_bytes
 from streampgs.run.meter import Meter
@@ -45,16 +47,19 @@ class Shown:
 
     def begin(self, models: Models) -> None:
         if self.forecast is None:
-            self._process_bytes = rss_bytes() - models.lanes.nbytes
+            self._process_bytes = rss_bytes() - models.nbytes
         self._due = [time.perf_counter()] * 2
 
     def fit(self, data: _Data, resumed: bool) -> Fit:
         return Fit(data.form, self._resources, data.forecast, self._process_bytes, resumed)
 
-    def announce(self, data: _Data, models: Models, window: Window, rows: int, resumed: bool) -> None:
-        """Show every choice before the first step."""
+    def announce(
+        self, data: _Data, models: Models, window: Window, update: UpdatePass | None, rows: int, resumed: bool
+    ) -> None:
+        """Show every choice before the first step, and before the first one of an update."""
         racing = len(models.lanes) > 1 and models.race.next_mark is not None
-        self.forecast = self.fit(data, resumed).checked(models.lanes, models.features, racing)
+        besides = bytes_besides(models.lineages, window, update, data.form.options.threads)
+        self.forecast = self.fit(data, resumed).checked(models.lanes, models.features, racing, besides)
         choices = announced(models, data.form.encoding, data.choices(window, models.features), self.forecast)
         self._observer.choices(choices)
         self._log.metrics({"event": "started", "rows": rows, "choices": choices})

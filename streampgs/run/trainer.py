@@ -7,6 +7,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Protocol
 
+from streampgs.checks import encode
 from streampgs.data.budget import Forecast
 from streampgs.data.findings import unused_columns
 from streampgs.data.row_form import RowForm
@@ -20,7 +21,7 @@ from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
-from streampgs.run.history import CHOSEN, SIGMA, STOPPED
+from streampgs.run.history import CHOSEN, JUDGED, SIGMA, STOPPED
 from streampgs.run.log import Log
 from streampgs.run.loop import LOOK, Loop
 from streampgs.run.meter import Meter
@@ -33,7 +34,9 @@ from streampgs.run.words import (
     chosen_text,
     clipped_notes,
     cross_validated_text,
+    judged_texts,
     nothing_to_do,
+    one_epoch_more,
     stopped_early,
 )
 
@@ -89,8 +92,7 @@ class Trainer:
     def restore(self, checkpoint: Checkpoint) -> None:
         sections = checkpoint.sections
         if "lanes" in sections:  # of a stream there may be rows without a model
-            for stage in self.models.lanes, self.models.race:
-                checkpoint.restore(stage)
+            self.models.lineages.restore_all(checkpoint)
             self.models.take_in(self.data.form)
             checkpoint.restore(self.models)
         checkpoint.restore(self.meter)
@@ -119,10 +121,9 @@ class Trainer:
         if grown:
             self.models.take_in(form)
         self.models.form = form
-        before_worker = self.worker
-        self.worker = self._new_worker()
-        if before_worker is not None:
-            self.worker.continue_counts(before_worker)
+        worker, self.worker = self.worker, self._new_worker()
+        if worker is not None:
+            self.worker.continue_counts(worker)
 
     def _new_worker(self) -> Worker:
         worker = Worker(self.data.source(self.data.form.rules(self.models.features)), self.data.cursor)
@@ -145,8 +146,9 @@ class Trainer:
             last_epoch = until[0] if last_epoch is None else min(last_epoch, until[0])
         clipped_before = set(worker.clipped)
         stopped_by = self._run(loop, worker, last_epoch)
-        for remark in (*self.data.remarks(worker.source), *self.models.remarks(), *_clipped(worker, clipped_before)):
-            self.observer.note(remark)
+        more = [one_epoch_more(self.folder.path)] if loop.updates and stopped_by == "epochs" else []
+        remarks = *self.data.remarks(worker.source), *self.models.remarks(), *_clipped(worker, clipped_before)
+        self.observer.tell([*remarks, *more])
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:
@@ -177,7 +179,7 @@ class Trainer:
         if self.models.started:
             self.models.refuse_too_wide(window)
         self._keep_before_update()
-        # Shards that arrive before the first step on this window replace it, so nothing of it may be saved until then.
+        # Shards that arrive before the first step replace this window: nothing of it may be saved until then.
         with self.saver.step():
             self._begin(window)
 
@@ -202,8 +204,14 @@ class Trainer:
         if before is not None:
             after = [candidate.sigma for candidate in self.models.race.candidates]
             self.event(SIGMA, before=before.sigma, after=after)
-        if self.shown.forecast is None:
-            self.shown.announce(self.data, self.models, window, self.meter.rows, resumed)
+        update = self.worker.source.update_pass(self.worker.cursor)
+        if self.shown.forecast is None or (update is not None and not self.models.lineages.in_update):
+            self.shown.announce(self.data, self.models, window, update, self.meter.rows, resumed)
+        row, epoch_rows = self.worker.cursor.row, self.worker.source.epoch_rows
+        judged = self.models.lineages.prepare(window, update, row, self.meter.rows, epoch_rows)
+        if judged is not None:
+            self.event(JUDGED, judged=encode(judged))
+            self.observer.tell(judged_texts(judged))
         if begins and self.models.race.progress.dropped:
             self.observer.note(cross_validated_text(self.models.race))
             self.event(CHOSEN, **(self.models.chosen() or {}))
@@ -247,7 +255,6 @@ class Trainer:
         return {"run": self.data.record.changes(), **{stage.name: stage.state() for stage in stages}}
 
     def place(self) -> tuple[int, int]:
-        """Rows and steps."""
         return self.meter.rows, self.models.lanes.steps
 
     def event(self, kind: str, **facts: Any) -> None:

@@ -20,13 +20,16 @@ from streampgs.options import Limits, ModelOptions
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
+from streampgs.run.lineages import LINEAGES
 from streampgs.run.models import Models
+from streampgs.selection.mixture import Judgement, Result
 from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS
 from streampgs.table.catalog import Catalog
 
 _NAMES_SHOWN = 6
 _CLIPPED_SHOWN = 5
+_SMALL_SHARE = 0.005
 
 
 def shard_choices(
@@ -155,6 +158,27 @@ def cross_validated_text(race: Race) -> str:
     return f"{best} is the best of {counted(len(race.candidates), 'candidate')}, {how}"
 
 
+def judged_texts(judged: Judgement) -> list[str]:
+    """How the newest rows judged the model, and what is returned after the update."""
+    parts = [
+        f"{share:.2f} {name}" for name, share in zip(LINEAGES, judged.shares, strict=True) if share >= _SMALL_SHARE
+    ]
+    shrunk = "" if judged.shrink == 1.0 else f", times {judged.shrink:.2f}"
+    named = zip(("model before", *LINEAGES), (judged.before, *judged.lineages), strict=True)
+    losses = ", ".join(f"{name} {_result(result)}" for name, result in named if result is not None)
+    drift = judged.drift
+    return [
+        f"{counted(judged.rows, 'new row')} judged before training on them: loss {losses}; after this update the model is "
+        f"{' + '.join(parts)}{shrunk}",
+        *([] if drift is None else [f"the newest data differ: loss {drift.loss:.4f} after {drift.before:.4f}"]),
+    ]
+
+
+def _result(result: Result) -> str:
+    accuracy = "" if result.accuracy is None else f" (accuracy {result.accuracy:.4f})"
+    return f"{result.loss:.4f}{accuracy}"
+
+
 def encoding_choices(encoding: Encoding) -> dict[str, str]:
     """What the columns become, and which are left out and why."""
     by_kind: dict[str, list[str]] = {}
@@ -201,6 +225,10 @@ def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
     reached = f"--{limit}" if value is None else f"--{limit} {value:.10g}"
     more = f"{resume} --{limit} +N" if limit in ("rows", "seconds") else f"{resume} with another --{limit}"
     return f"the limit {reached} of the run is already reached; to continue: {more}"
+
+
+def one_epoch_more(run: Path) -> str:
+    return f"to train on all rows once more: {resume_command(run, on_stream=False)} --epochs +1"
 
 
 def _label_text(label: float | str) -> str:

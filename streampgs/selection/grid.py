@@ -157,14 +157,15 @@ def _best_of(race: Race, search: CrossValidation, specs: Sequence[LaneSpec]) -> 
     return list(candidates[race.settle(search.judgements(candidates), search.judged)])
 
 
-def take_in_growth(race: Race, options: ModelOptions, layout: str) -> None:
+def take_in_growth(race: Race, options: ModelOptions, layout: str) -> list[int | None] | None:
     """Rows are of this layout from now on (sparse, if columns have come that rows seldom have), and there may be new
-    classes: their lanes learn from now on, for each candidate that is left."""
+    classes: their lanes learn from now on, for each candidate that is left. Then: for each lane the one that it continues,
+    or None."""
     race.lanes.relayout(layout)
     race.candidates = [replace(candidate, layout=layout) for candidate in race.candidates]
     known, targets = len(race.targets), targets_of(options)
     if len(targets) <= known:
-        return
+        return None
     joined = 1 + max(target.joined for target in race.targets)
     race.targets += [replace(target, joined=joined) for target in targets[known:]]
     left = race.progress.left
@@ -177,3 +178,4 @@ def take_in_growth(race: Race, options: ModelOptions, layout: str) -> None:
     ]
     specs = [spec if lane is None else race.lanes.specs[lane] for spec, lane in zip(new, kept, strict=True)]
     race.lanes.join(specs, kept)
+    return kept

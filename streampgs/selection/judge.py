@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,7 @@ from streampgs.kernels.judge_loop import loss_sum_for, scaled_logistic_loss, slo
 from streampgs.kernels.placing_loop import mark_features, score_rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
-from streampgs.losses import LOSSES
+from streampgs.losses import LOSSES, Vector
 from streampgs.reading.window import Window
 
 _FEWEST_ROWS, _MOST_ROWS = 512, 1 << 15
@@ -29,6 +29,7 @@ WORST = 1e300  # for scores that left the range; finite, so that it can be saved
 # A constant is searched for among numbers up to this, as if a few more rows wanted 0.
 _NEAR, _FARTHEST, _EXACT, _MOST_STEPS, _PULL = 0.25, 1024.0, 1e-6, 60, 1.0
 _CENTRING_ROWS, _MOST_CENTRING_ROWS = 1 << 13, 1 << 18
+_CAUTION = 9.0  # the square of a z-score
 _SHARE = 32  # of the rows of a heat, one in so many is judged at a mark
 
 
@@ -49,27 +50,67 @@ def is_one_of_classes(names: Iterable[str]) -> bool:
 
 def estimates_probabilities(names: Iterable[str]) -> bool:
     """Whether these losses are one, which estimates probabilities: they should be calibrated, too."""
+    names = list(names)
     return all(LOSSES[name].probability is not None for name in names) and len(set(names)) == 1
+
+
+class Weighted(Protocol):
+    """Models with weights: lanes, or the model that a run returns."""
+
+    @property
+    def specs(self) -> Sequence[LaneSpec]: ...
+
+    @property
+    def features(self) -> int: ...
+
+    def weights(self, lane: int, at: NDArray[np.int64] | None = None) -> Vector: ...
+
+
+class RowScores:
+    """Scores some rows of a window."""
+
+    def __init__(self, window: Window, rows: NDArray[np.int64], features: int, is_sparse: bool) -> None:
+        self.window, self.rows = window, rows
+        self._features, self._is_sparse = features, is_sparse
+        self._touched = self._coordinates()
+
+    def _coordinates(self) -> NDArray[np.int64]:
+        """The coordinates that scores of these rows depend on: with very many features, the weights of all of them would
+        cost more than the scores."""
+        window = self.window
+        if not self._is_sparse:
+            return np.arange(self._features + 1)
+        found = np.zeros(self._features + 1, np.bool_)
+        found[0] = True
+        mark_features(window.starts[self.rows], window.stops[self.rows], window.indices, found[1:])
+        return np.flatnonzero(found)
+
+    def of(self, models: Weighted, lane: int, into: Vector, constant: float = 0.0) -> None:
+        """In the unit of scaled labels, with the constant added, without the offset."""
+        window, vector = self.window, np.zeros(self._features + 1)
+        vector[self._touched] = models.weights(lane, self._touched)
+        score_rows(
+            vector[1:], float(vector[0]) * models.specs[lane].intercept + constant, window.starts[self.rows],
+            window.stops[self.rows], window.indices, window.values, self._is_sparse, into,
+        )  # fmt: skip
+
+    def offsets(self, spec: LaneSpec) -> Vector | None:
+        """Of the rows, in the unit of scaled labels."""
+        return self.window.offsets[self.rows] / spec.scale if self.window.offsets.size else None
+
+    @property
+    def weights(self) -> Vector:
+        """Of the rows."""
+        return self.window.weights[self.rows] if self.window.weights.size else np.ones(len(self.rows))
 
 
 class Judge:
     """Judges candidates on some rows of a window."""
 
-    def __init__(self, lanes: Lanes, targets: Sequence[Target], window: Window, rows: NDArray[np.int64]) -> None:
+    def __init__(self, lanes: Weighted, targets: Sequence[Target], window: Window, rows: NDArray[np.int64]) -> None:
         self._lanes, self._targets, self._window, self._rows = lanes, targets, window, rows
-        self._touched = self._coordinates()
-        self._weights = window.weights[rows] if window.weights.size else np.ones(len(rows))
-
-    def _coordinates(self) -> NDArray[np.int64]:
-        """The coordinates that scores of these rows depend on: with very many features, the weights of all of them would
-        cost more than the scores."""
-        size, window = self._lanes.features + 1, self._window
-        if self._lanes.specs[0].layout != "sparse":
-            return np.arange(size)
-        found = np.zeros(size, np.bool_)
-        found[0] = True
-        mark_features(window.starts[self._rows], window.stops[self._rows], window.indices, found[1:])
-        return np.flatnonzero(found)
+        self._scores = RowScores(window, rows, lanes.features, lanes.specs[0].layout == "sparse")
+        self._weights = self._scores.weights
 
     def judgement(self, place: int) -> Judgement:
         """Of the candidate whose lanes are at that place."""
@@ -91,9 +132,9 @@ class Judge:
         accuracy = correct / total if classifies else None
         return Judgement(_finite_or_worst(loss / total), _finite_or_worst(merit / total), accuracy)
 
-    def best_constant(self, lane: int, all_rows: bool) -> float:
+    def best_constant(self, lane: int, all_rows: bool, present: float = 0.0, caution: float = 1.0) -> float:
         """The number that, added to all scores of the lane, gives the smallest loss, in the unit of scaled labels. If these
-        are not all rows of the table, it is drawn to 0 the more, the less certain it is that it differs."""
+        are not all rows of the table, it is drawn to the present one the more, the less certain it is that it differs."""
         spec, scores = self._lanes.specs[lane], np.empty(len(self._rows))
         self._score(lane, spec, scores)
         meant, slope_sums = labels_for(self._window.labels[self._rows], spec), slope_sums_for(LOSSES[spec.loss])
@@ -103,19 +144,31 @@ class Judge:
 
         if all_rows:
             return _root(slope)
-        total, squares = slope_sums(scores, meant, self._weights, spec.shape, 0.0)
+        total, squares = slope_sums(scores, meant, self._weights, spec.shape, present)
         certainty = total * total / squares if squares > 0.0 else 0.0  # the square of a z-score
-        return _root(slope) * (1.0 - 1.0 / certainty) if certainty > 1.0 else 0.0
+        return present + (_root(slope) - present) * (1.0 - caution / certainty) if certainty > caution else present
 
-    def _score(self, lane: int, spec: LaneSpec, scores: NDArray[np.float64]) -> None:
-        window, vector = self._window, np.zeros(self._lanes.features + 1)
-        vector[self._touched] = self._lanes.weights(lane, self._touched)
-        score_rows(
-            vector[1:], float(vector[0]) * spec.intercept + spec.base / spec.scale, window.starts[self._rows],
-            window.stops[self._rows], window.indices, window.values, spec.layout == "sparse", scores,
-        )  # fmt: skip
-        if window.offsets.size:
-            scores += window.offsets[self._rows] / spec.scale
+    def _score(self, lane: int, spec: LaneSpec, scores: Vector) -> None:
+        self._scores.of(self._lanes, lane, scores, spec.base / spec.scale)
+        offsets = self._scores.offsets(spec)
+        if offsets is not None:
+            scores += offsets
+
+
+def centre(lanes: Lanes, which: Iterable[int], window: Window, rows: NDArray[np.int64], all_rows: bool) -> None:
+    """Set the constants of some lanes to the best ones for these rows of a window."""
+    judge = Judge(lanes, (), window, rows)
+    for lane in which:
+        if lanes.specs[lane].intercept != 0.0:
+            lanes.constants[lane] = judge.best_constant(lane, all_rows)
+
+
+def centre_again(lanes: Lanes, window: Window, rows: NDArray[np.int64]) -> None:
+    """Change the constants of lanes if these rows of a window leave no doubt: there may be few rows, or none."""
+    judge = Judge(lanes, (), window, rows)
+    for lane, spec in enumerate(lanes.specs):
+        if spec.intercept != 0.0:
+            lanes.constants[lane] = judge.best_constant(lane, False, lanes.constants[lane], _CAUTION)
 
 
 def rows_to_judge(window: Window, first: int, wanted: int) -> NDArray[np.int64]:

@@ -18,8 +18,11 @@ from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import lane_spec
 from streampgs.reading.window import Window
 from streampgs.selection.judge import (
+    WORST,
     Judge,
     Judgement,
+    Weighted,
+    centre,
     centring_rows,
     estimates_probabilities,
     is_one_of_classes,
@@ -119,6 +122,8 @@ class Race:
         """Whether marks continue after the heats, because somebody wants to know."""
         self.validation: Window | None = None
         self.progress = Progress([], [])
+        self.returned: Weighted | None = None
+        """The model that is judged instead of the last candidate that is left."""
 
     def begin(
         self,
@@ -133,6 +138,22 @@ class Race:
         later = [replace(heat, stop_rows=heat.stop_rows + rows) for heat in heats]
         self.progress = Progress(list(range(len(candidates))), later, heat_began=rows)
         self._set_next_mark(rows)
+
+    def end(self, rows: int) -> None:
+        """Keep only the leader."""
+        now = self.progress
+        if len(now.left) > 1:
+            self._drop([self.leader()], now.marks[-1].merits if now.marks else [WORST] * len(now.left), rows)
+        now.heat = len(now.heats)
+        self._set_next_mark(rows)
+
+    def _drop(self, kept: Sequence[int], merits: Sequence[float], rows: int) -> None:
+        """Keep only the candidates at these places."""
+        now, count = self.progress, len(self.targets)
+        others = ((place, number) for place, number in enumerate(now.left) if place not in kept)
+        now.dropped |= {str(number): Dropped(rows, merits[place]) for place, number in others}
+        now.left, now.marks = [now.left[place] for place in kept], [mark.of(kept) for mark in now.marks[-1:]]
+        self.lanes.keep([place * count + target for place in kept for target in range(count)])
 
     def settle(self, judgements: Sequence[Judgement], judged: int) -> int:
         """Keep only the best candidate, by judgements made before its first step. Returns its number."""
@@ -196,7 +217,8 @@ class Race:
         return narrows
 
     def _judge(self, window: Window, rows: NDArray[np.int64]) -> Judge:
-        return Judge(self.lanes, self.targets, window, rows)
+        judged = self.returned if self.returned is not None and len(self.progress.left) == 1 else self.lanes
+        return Judge(judged, self.targets, window, rows)
 
     def _means(self) -> tuple[list[float], list[float]]:
         """Merit and loss of each candidate that is left, over the later half of the marks."""
@@ -210,13 +232,8 @@ class Race:
         now, (merits, losses) = self.progress, self._means()
         order = sorted(range(len(merits)), key=lambda place: (merits[place], place))
         kept = sorted(order[: heat.survivors]) if heat.survivors > 1 else [self._preferred(merits, losses)]
-        for place, candidate in enumerate(now.left):
-            if place not in kept:
-                now.dropped[str(candidate)] = Dropped(rows, merits[place])
-        now.left = [now.left[place] for place in kept]
-        now.heat, now.heat_began, now.marks = now.heat + 1, rows, [now.marks[-1].of(kept)]
-        count = len(self.targets)
-        self.lanes.keep([place * count + target for place in kept for target in range(count)])
+        now.heat, now.heat_began = now.heat + 1, rows
+        self._drop(kept, merits, rows)
 
     def _preferred(self, merits: Sequence[float], losses: Sequence[float]) -> int:
         left = [self.candidates[number] for number in self.progress.left]
@@ -226,15 +243,11 @@ class Race:
             for place, merit in enumerate(merits)
             if merit <= merits[best] * (1.0 + _TIE) and _but_sigma(left[place]) == _but_sigma(left[best])
         ]
-        if tied and self._estimates_probabilities:
+        if tied and estimates_probabilities(candidate.loss for candidate in self.candidates):
             least = min(losses[place] for place in tied)
             calibrated = [place for place in tied if losses[place] <= least * (1.0 + _CALIBRATION_TIE)]
             return max(calibrated, key=lambda place: left[place].sigma)
         return max([best, *tied], key=lambda place: left[place].sigma)
-
-    @property
-    def _estimates_probabilities(self) -> bool:
-        return estimates_probabilities([candidate.loss for candidate in self.candidates])
 
     # The leader.
 
@@ -256,16 +269,13 @@ class Race:
         """Let the leader's constants move freely: the regularizer holds the intercept back, and averages of the scores of
         a rare class are too low. Uses the rows of the window, trained on or not."""
         rows = np.arange(min(window.different_rows, centring_rows(window)))
-        judge, all_rows = self._judge(window, rows), window.has_whole_epochs and len(rows) == window.different_rows
-        for lane in self.leading_lanes():
-            if self.lanes.specs[lane].intercept != 0.0:
-                self.lanes.constants[lane] = judge.best_constant(lane, all_rows)
+        all_rows = window.has_whole_epochs and len(rows) == window.different_rows
+        centre(self.lanes, self.leading_lanes(), window, rows, all_rows)
 
     def look(self) -> tuple[float, float | None]:
         """Loss and accuracy of the leader on all validation rows; the race does not use them."""
         assert self.validation is not None
-        judge = self._judge(self.validation, np.arange(self.validation.rows))
-        judgement = judge.judgement(self.leader())
+        judgement = self._judge(self.validation, np.arange(self.validation.rows)).judgement(self.leader())
         return judgement.loss, judgement.accuracy
 
     def latest(self) -> tuple[float, float | None] | None:
@@ -294,18 +304,21 @@ class Race:
         candidates = [lane_spec(record) for record in values["candidates"]]
         targets = [decode(Target, record) for record in values["targets"]]
         now, count = decode(Progress, values["progress"]), len(candidates)
-        require(
-            0 < len(set(now.left)) == len(now.left) and set(now.left) <= set(range(count)), f"candidates {now.left}"
-        )
+        _check(now, count)
         require(
             len(self.lanes) == len(now.left) * len(targets), f"{len(self.lanes)} lanes of {len(now.left)} candidates"
         )
-        require(now.heat <= len(now.heats) and set(map(int, now.dropped)) <= set(range(count)), f"heat {now.heat}")
-        require(all(heat.marks <= _MOST_MARKS for heat in now.heats), "heats of too many marks")
-        for mark in now.marks:
-            same = len(mark.losses) == len(mark.merits) == len(mark.accuracies) == len(now.left)
-            require(same, "a mark of other candidates")
         self.candidates, self.targets, self.judges_on, self.progress = candidates, targets, values["judges_on"], now
+
+
+def _check(now: Progress, count: int) -> None:
+    """Raise ValueError for what no race of so many candidates can have left."""
+    require(0 < len(set(now.left)) == len(now.left) and set(now.left) <= set(range(count)), f"candidates {now.left}")
+    require(now.heat <= len(now.heats) and set(map(int, now.dropped)) <= set(range(count)), f"heat {now.heat}")
+    require(all(heat.marks <= _MOST_MARKS for heat in now.heats), "heats of too many marks")
+    for mark in now.marks:
+        same = len(mark.losses) == len(mark.merits) == len(mark.accuracies) == len(now.left)
+        require(same, "a mark of other candidates")
 
 
 def _but_sigma(candidate: LaneSpec) -> tuple[object, ...]:

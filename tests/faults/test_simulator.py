@@ -16,13 +16,14 @@ from scripts.simulator_parts.runner import simulate
 from streampgs import files
 from streampgs.engine.worker import Worker
 from streampgs.learn import state as states
+from streampgs.order import schedule as schedules
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule
 from streampgs.run import checkpoint
 from streampgs.run.folder import RunFolder
 
 SEED = 20_000_000
-SHORT, WHOLE = 10_000, 150
+SHORT, WHOLE = 2_500, 150
 
 
 @pytest.mark.slow
@@ -30,8 +31,10 @@ def test_the_last_checkpoint_is_used_and_no_row_is_lost() -> None:
     tally = simulate("short", range(SEED, SEED + SHORT))
     assert tally.failures == []
     assert tally.counts["same bits"] == SHORT
-    for what in ("power failures", "kills", "arrivals"):
+    for what in ("power failures", "kills", "arrivals", "updates"):
         assert tally.counts[what] > SHORT // 10, what
+    wanted, trained = (tally.counts[f"old rows {what} in passes"] for what in ("wanted", "trained on"))
+    assert abs(trained / wanted - 1) < 0.05
 
 
 @pytest.mark.slow
@@ -41,7 +44,16 @@ def test_runs_end_with_the_bits_of_undisturbed_ones_or_are_refused() -> None:
     refused = sum(count for reason, count in tally.refusals.items() if reason.startswith("for good"))
     assert tally.counts["same bits"] + refused == WHOLE
     assert refused < WHOLE // 10
-    for what in ("power failures", "kills", "faults", "arrivals", "table: remove", "table: replace", "table: rename"):
+    for what in (
+        "power failures",
+        "kills",
+        "faults",
+        "arrivals",
+        "updates",
+        "table: remove",
+        "table: replace",
+        "table: rename",
+    ):
         assert tally.counts[what] > 0, what
 
 
@@ -96,15 +108,23 @@ def a_window_ends_one_row_early(patch: Patch) -> None:
     patch.setattr(Worker, "advance_to", early)
 
 
-def new_rows_are_visited_once_more(patch: Patch) -> None:
+def updates_have_one_more_pass(patch: Patch) -> None:
     arrive = Schedule.arrive
 
     def often(schedule: Schedule, cursor: Cursor, *arguments: Any) -> Cursor:
         found = arrive(schedule, cursor, *arguments)
         last = found.arrivals[-1]
-        return replace(found, arrivals=(*found.arrivals[:-1], replace(last, copies=last.copies + 1)))
+        return replace(found, arrivals=(*found.arrivals[:-1], replace(last, passes=last.passes + (last.passes > 0))))
 
     patch.setattr(Schedule, "arrive", often)
+
+
+def groups_that_left_are_visited_until_the_end_of_the_epoch(patch: Patch) -> None:
+    patch.setattr(schedules, "retired_within", lambda cursor: [])
+
+
+def new_groups_join_before_they_begin(patch: Patch) -> None:
+    patch.setattr(Schedule, "without_waiting", lambda schedule, cursor: cursor)
 
 
 def an_arrival_is_forgotten_in_the_middle_of_a_window(patch: Patch) -> None:
@@ -136,7 +156,9 @@ BREAKS: list[tuple[str, int, Callable[[Patch], None]]] = [
     ("short", 100, the_folder_of_the_run_is_not_synced),
     ("short", 100, the_oldest_checkpoint_is_used),
     ("short", 100, a_window_ends_one_row_early),
-    ("short", 100, new_rows_are_visited_once_more),
+    ("short", 100, updates_have_one_more_pass),
+    ("short", 200, groups_that_left_are_visited_until_the_end_of_the_epoch),
+    ("short", 200, new_groups_join_before_they_begin),
     ("short", 100, an_arrival_is_forgotten_in_the_middle_of_a_window),
     ("short", 100, grown_state_is_not_kept),
     ("whole", 60, the_catalog_is_not_written_before_a_checkpoint_needs_it),

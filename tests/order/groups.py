@@ -57,7 +57,7 @@ def windows(schedule: Schedule, cursor: Cursor, epochs: int) -> Iterator[WindowP
     """All windows until the given number of epochs has ended."""
     while cursor.epoch < epochs:
         plan = schedule.window(cursor)
-        assert (plan.next.epoch, plan.next.position, plan.next.slice) > (cursor.epoch, cursor.position, cursor.slice)
+        assert (*plan.next.place, plan.next.slice) > (*cursor.place, cursor.slice)
         yield plan
         cursor = plan.next
 

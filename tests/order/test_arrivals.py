@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from streampgs.order.arrivals import UpdateSizes
+from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, Sizes
 
 from .groups import (
@@ -31,148 +32,155 @@ HISTORIES = int(os.environ.get("STREAMPGS_HISTORIES", "1"))
 
 
 class Training(RuleBasedStateMachine):
-    """Train on windows or parts of them, restart from JSON, and add and remove groups. The model counts how often each
-    row must still be visited in the current part of the epoch."""
+    """Train on windows or parts of them, restart from JSON, and add and remove groups. The model has the rows that are due
+    in the present part, and in an update the old rows that were drawn."""
 
     @initialize(seed=st.integers(0, 1 << 40), groups=catalogs(12), sizes=sizes_of_any_kind, known=st.integers(1, 4))
     def begin(self, seed, groups, sizes, known):
         self.seed, self.groups, self.sizes = seed, groups, sizes
-        self.known = min(known, len(groups))
+        self.known = self.joined = min(known, len(groups))
         self.cursor = beginning(self.known)
-        self.gone = set()
-        self.due = self.rows(0, self.known)
-        self.before = 0
-        self.waiting = []
-        self.visits = Counter()
-        self.even = True
+        self.gone, self.going = set(), set()
+        self.due, self.drawn = self.rows(0, self.known), None
+        self.updates = 0
+        self.present, self.passes_left, self.begins = (0, 0), 0, False
 
-    def rows(self, first, stop, copies=1):
-        found = rows_among(self.groups, first, stop)
-        return Counter({row: copies for row in found if row[0] not in self.gone})
+    def rows(self, first, stop):
+        return {row for row in rows_among(self.groups, first, stop) if row[0] not in self.gone}
 
-    def plan(self):
+    @property
+    def schedule(self):
         # The catalog has only the groups that have arrived: later ones must not affect the plan.
         known = self.groups
         arrived = groups_of(
             *(values[: self.known] for values in (known.rows, known.row_bytes, known.decoded, known.cached))
         )
-        return Schedule(self.seed, arrived, self.sizes).window(self.cursor)
+        return Schedule(self.seed, arrived, self.sizes)
 
     @rule()
     def use_up_the_window(self):
-        epoch, part = self.cursor.epoch, self.cursor.part
-        plan = self.plan()
-        rows = Counter(rows_of(plan.pieces))
-        assert rows <= self.due, "rows that are not due, or are no longer due"
-        self.due -= rows
-        self.visits += rows
+        self.use_a_row()
+        plan = self.schedule.window(self.cursor)
+        rows = rows_of(plan.pieces)
+        assert len(set(rows)) == len(rows)
+        if self.drawn is None:
+            assert self.due.issuperset(rows), "rows that are not due, or not any more"
+        else:
+            old = set(rows) - self.due
+            assert not old & self.drawn, "an old row comes twice in a pass"
+            assert all(group < self.since and group not in self.gone for group, _ in old)
+            self.drawn |= old
+        self.due -= set(rows)
         self.cursor = plan.next
-        if (plan.next.epoch, plan.next.part) != (epoch, part):
+        if self.cursor.is_between_blocks:
+            self.reach()
+        else:
+            assert int(plan.pieces.group[0]) not in self.going, "slices of a group that has left"
+
+    def reach(self):
+        """A place between two blocks: groups leave, parts end and begin, and groups join."""
+        self.gone |= self.going
+        self.going = set()
+        self.due = {row for row in self.due if row[0] not in self.gone}
+        present = (self.cursor.epoch, self.cursor.part)
+        if present != self.present:
             assert not self.due, "rows that were not visited"
-        if plan.next.epoch > epoch:
-            assert (plan.next.epoch, plan.next.part) == (epoch + 1, 0)
-            if self.even:
-                # The rows of late groups have caught up.
-                assert self.visits == Counter(dict.fromkeys(self.rows(0, self.joined), epoch + 1))
-            self.before = self.joined
-            self.due = self.rows(0, self.joined)
-            self.join()
-        elif plan.next.part > part:
-            assert plan.next.part == part + 1
-            assert self.waiting, "a part has no rows"
-            self.join()
-        elif plan.next.slice == 0:
-            self.join()
+            if self.drawn is not None and not self.begins:
+                self.passes_left -= 1
+                self.check_drawn()
+            self.present, self.drawn = present, None
+            if self.cursor.part == 0:
+                assert not self.rows(self.joined, self.known), "new rows are left waiting"
+                self.joined = self.known
+                self.due = self.rows(0, self.joined)
+            else:
+                self.due, self.drawn = set(), set()
+                self.begins = True
+        elif self.cursor.part == 0:
+            self.due |= self.rows(self.joined, self.known)
+            self.joined = self.known
+
+    def use_a_row(self):
+        """Until a row of an update is used, further groups may join it, or its groups leave."""
+        if self.begins and self.cursor.part:
+            self.begin_pass()
+        self.begins = False
+
+    def begin_pass(self):
+        update = self.schedule.update_pass(self.cursor)
+        if update.number == 0:
+            assert self.passes_left <= 0 or not self.rows(self.since, self.joined)
+            self.since, self.joined = self.joined, self.known
+            self.passes_left = update.passes + update.holds_out
+            assert update.holds_out == (self.updates == 0), "only the first update holds rows out"
+            self.updates += 1
+        self.due, self.drawn = self.rows(self.since, self.joined), set()
+        starts = np.concatenate([[0], np.cumsum(self.groups.rows)])
+        assert (update.first_new_row, update.stop_row) == (starts[self.since], starts[self.joined])
+        assert update.rows == len(self.due) > 0
+        self.update = update
+
+    def check_drawn(self):
+        """All old rows come if they are not more than wanted, and at most a block more otherwise."""
+        if not self.all_stay:
+            return
+        wanted = (
+            self.update.rows * REPLAY / self.update.passes * (0.25 if self.update.number == self.update.passes else 1)
+        )
+        old = self.rows(0, self.since)
+        assert self.drawn == old or 0.0 < self.update.old_share <= 1.0
+        if len(old) <= wanted:
+            assert self.drawn == old
 
     @property
-    def joined(self):
-        """The number of groups that have joined the training."""
-        return self.waiting[0][0] if self.waiting else self.known
-
-    def join(self):
-        for first, stop, catching_up in self.waiting:
-            self.due += self.rows(first, stop, self.cursor.epoch + 1 if catching_up else 1)
-        self.waiting = []
+    def all_stay(self):
+        return not self.gone
 
     @rule(share=st.floats(0.1, 0.9))
     def stop_within_the_window(self, share):
-        rows = self.plan().pieces.rows()
+        self.use_a_row()
+        rows = self.schedule.window(self.cursor).pieces.rows()
         self.cursor = self.cursor.at_row(max(self.cursor.row, int(share * rows)))
 
     @rule()
     def restart(self):
         self.cursor = through_json(self.cursor)
 
-    @rule(count=st.integers(0, 3), catching_up=st.booleans(), is_last=st.booleans(), data=st.data())
-    def arrive(self, count, catching_up, is_last, data):
-        """`is_last`: no epoch follows those that have begun. Groups may be removed only between epochs."""
-        old, before = self.cursor, self.plan()
-        in_window = old.row > 0 or old.slice > 0
-        begun = old.epoch + (not old.begins_epoch)
-        going = self.some_that_go(data, self.known) if old.begins_epoch and old.epoch > 0 else set()
-        self.gone |= going
-        self.due = Counter({row: copies for row, copies in self.due.items() if row[0] not in going})
-        self.visits = Counter({row: times for row, times in self.visits.items() if row[0] not in going})
-        self.waiting.append((self.known, min(self.known + count, len(self.groups)), catching_up))
-        self.known = self.waiting[-1][1]
-        self.even = self.even and catching_up
-        schedule = Schedule(self.seed, self.groups, self.sizes)
-        self.cursor = schedule.arrive(
-            old, self.known, self.known, begun if is_last else None, catching_up, spans_of(going)
-        )
+    @rule(count=st.integers(0, 3), leaves=st.booleans(), data=st.data())
+    def arrive(self, count, leaves, data):
+        old, before = self.cursor, self.schedule.window(self.cursor)
+        going = self.some_that_go(data) if leaves else set()
+        self.going |= going
+        self.known = min(self.known + count, len(self.groups))
+        self.cursor = self.schedule.arrive(old, self.known, self.known, UpdateSizes(PASSES, REPLAY), spans_of(going))
         assert (self.cursor.arrivals[-1].shards, self.cursor.arrivals[-1].groups) == (self.known, self.known)
-        # The cursor keeps the arrivals of the current part, and at most three entries for all earlier arrivals.
-        own = [a for a in self.cursor.arrivals if (a.epoch, a.part) >= (self.cursor.epoch, self.cursor.part)]
-        assert len(self.cursor.arrivals) <= len(own) + 3
-        if in_window:
+        places = [arrival.place for arrival in self.cursor.arrivals]
+        assert places == sorted(places)
+        # The cursor keeps the arrivals of the current part, those that wait, and at most two for all earlier ones.
+        own = [place for place in places if place[:2] >= (self.cursor.epoch, self.cursor.part)]
+        assert len(places) <= len(own) + 3
+        if old.row > 0:
             assert replace(self.cursor, arrivals=()) == replace(old, arrivals=())
-            after = self.plan()
-            assert same_pieces(after, before), "the current window has changed"
-            if self.cursor.arrivals[-1].since:  # it begins a part, which all waiting groups join
-                self.waiting = [(self.joined, self.known, any(late for _, _, late in self.waiting))]
-        elif self.cursor.epoch < old.epoch:
-            assert is_last
-            assert any(self.groups.rows[group] for group in range(self.before, self.known) if group not in self.gone)
-            assert old.begins_epoch
-            caught_up = any(late for _, _, late in self.waiting) or any(
-                a.copies > 1 for a in old.arrivals if a.place == old.place
-            )
-            self.due, self.waiting = Counter(), [(self.before, self.known, caught_up)]
-            self.join()
-        else:
-            if going and self.known > self.waiting[-1][0]:
-                self.before = self.known
-            self.join()
+            assert same_pieces(self.schedule.window(self.cursor), before), "the current window has changed"
+        elif self.cursor.is_between_blocks:
+            if self.cursor.epoch < old.epoch:
+                assert old.begins_epoch
+                self.due = set()  # of the epoch that will begin after the update
+            self.reach()
 
-    def some_that_go(self, data, known):
+    def some_that_go(self, data):
         """Groups to remove. At least one group with rows is kept."""
-        live = [group for group in range(known) if group not in self.gone]
+        live = [group for group in range(self.joined) if group not in self.gone | self.going]
         kept = data.draw(st.sampled_from([group for group in live if self.groups.rows[group]]))
         return data.draw(st.sets(st.sampled_from(live), max_size=2)) - {kept}
-
-    @precondition(lambda self: self.known > 1)
-    @rule(count=st.integers(0, 2), data=st.data())
-    def begin_again(self, count, data):
-        going = self.some_that_go(data, self.known)
-        known = min(self.known + count, len(self.groups))
-        self.gone |= going
-        if self.cursor.begins_epoch:  # no row of it was used: it continues with the remaining and the new groups
-            self.due = Counter({row: copies for row, copies in self.due.items() if row[0] not in going})
-            self.due += self.rows(self.known, known)
-            if going and known > self.known:  # the new groups may hold the rows of removed ones
-                self.before = known
-        else:
-            self.due = self.rows(0, known)
-            self.before = 0
-        schedule = Schedule(self.seed, self.groups, self.sizes)
-        self.cursor = schedule.begin_again(self.cursor, known, known, spans_of(going))
-        self.known, self.waiting, self.even = known, [], False
 
     @invariant()
     def the_cursor_points_at_a_row(self):
         if hasattr(self, "cursor"):
-            plan = self.plan()
-            assert self.cursor.row == 0 or self.cursor.row < plan.pieces.rows()
+            assert self.cursor.row == 0 or self.cursor.row < self.schedule.window(self.cursor).pieces.rows()
+
+
+PASSES, REPLAY = 2, 1.5
 
 
 def spans_of(groups):
@@ -189,7 +197,7 @@ TestTraining.settings = settings(max_examples=100 * HISTORIES, stateful_step_cou
     sizes=sizes_of_any_kind,
     moments=st.lists(st.integers(0, 30), min_size=1, max_size=6),
 )
-def test_after_any_arrivals_an_epoch_has_every_row_once(seed, groups, sizes, moments):
+def test_after_any_arrivals_a_part_has_every_row_at_most_once(seed, groups, sizes, moments):
     """Several groups arrive in one window, at the end of an epoch, or much later."""
     schedule = Schedule(seed, groups, sizes)
     cursor, known = beginning(1), 1
@@ -200,10 +208,10 @@ def test_after_any_arrivals_an_epoch_has_every_row_once(seed, groups, sizes, mom
                 known += 1
                 cursor = schedule.arrive(cursor.at_row(window % 2), known, known)
         plan = schedule.window(cursor)
-        seen.setdefault(cursor.epoch, []).extend(rows_of(plan.pieces))
+        seen.setdefault((cursor.epoch, cursor.part), []).extend(rows_of(plan.pieces))
         cursor = plan.next
     for plan in windows(schedule, cursor, cursor.epoch + 2):
-        seen.setdefault(plan.start.epoch, []).extend(rows_of(plan.pieces))
+        seen.setdefault((plan.start.epoch, plan.start.part), []).extend(rows_of(plan.pieces))
     *_, last = seen
     for rows in seen.values():
         assert len(set(rows)) == len(rows)
@@ -241,6 +249,17 @@ def test_a_new_group_is_mixed_with_the_remaining_groups(assert_uniform):
     assert_uniform(np.bincount(places, minlength=8))
 
 
+@pytest.mark.parametrize("stop", [4, 6])
+def test_groups_that_leave_one_after_the_other_in_a_window_are_left_out_after_it(stop):
+    schedule = Schedule(0, groups_of([10] * 6), Sizes(window_bytes=100, block_bytes=100))
+    order = [int(plan.pieces.group[0]) for plan in windows(schedule, beginning(6), 1)]
+    cursor = beginning(6).at_row(1)
+    for group in order[1:stop]:
+        cursor = schedule.arrive(cursor, 6, 6, retired=((group, group + 1),))
+    left = [int(plan.pieces.group[0]) for plan in windows(schedule, cursor, 1)]
+    assert left == [order[0], *order[stop:]]
+
+
 @pytest.mark.parametrize("row", [1, 9])
 def test_groups_that_arrive_within_a_window_join_after_it(row):
     schedule = Schedule(0, groups_of([10] * 8), Sizes(window_bytes=200, block_bytes=100))
@@ -253,29 +272,29 @@ def test_groups_that_arrive_within_a_window_join_after_it(row):
     assert sorted([*first.pieces.group.tolist(), *later]) == list(range(8))
 
 
-def test_a_group_that_arrives_in_the_last_window_waits_for_the_next_epoch():
+def test_a_group_that_arrives_in_the_last_window_is_visited_in_an_update():
     schedule = Schedule(0, groups_of([10] * 5), Sizes(window_bytes=200, block_bytes=100))
     *_, last = windows(schedule, beginning(4), 1)
-    cursor = schedule.arrive(last.start.at_row(3), 5, 5)
-    assert (cursor.arrivals[-1].epoch, cursor.arrivals[-1].position) == (1, 0)
-    assert schedule.window(cursor).next.epoch == 1
-    following = [
-        int(group) for plan in windows(schedule, schedule.window(cursor).next, 2) for group in plan.pieces.group
-    ]
-    assert sorted(following) == list(range(5))
+    cursor = schedule.arrive(last.start.at_row(3), 5, 5, UpdateSizes(1, 0.0))
+    assert cursor.arrivals[-1].place == (0, 1, 0)
+    following = list(windows(schedule, schedule.window(cursor).next, 2))
+    groups = [(plan.start.epoch, plan.start.part, int(group)) for plan in following for group in plan.pieces.group]
+    assert groups[:2] == [(0, 1, 4), (0, 2, 4)]  # the pass, and the one for rows held out
+    assert sorted(groups[2:]) == [(1, 0, group) for group in range(5)]
 
 
 @pytest.mark.parametrize("cached", [True, False])
-def test_a_group_that_arrives_is_decoded_whole_in_its_first_epoch(cached):
+def test_a_group_that_arrives_is_decoded_whole_in_its_first_pass(cached):
     schedule = Schedule(0, groups_of([40] * 3, decoded=True, cached=cached), Sizes(window_bytes=800, block_bytes=100))
     cursor = beginning(2)
     while cursor.epoch < 1:
         cursor = schedule.window(cursor).next
-    cursor = schedule.arrive(cursor, 3, 3)
-    whole = {epoch: [schedule.is_whole(epoch, group, cursor.arrivals) for group in range(3)] for epoch in (1, 2)}
-    assert whole[1] == [not cached, not cached, True]
-    assert whole[2] == [not cached] * 3
-    assert schedule.part_length(cursor) == (4 + 4 + 1 if cached else 3)
+    cursor = schedule.arrive(cursor, 3, 3, UpdateSizes(2, 0.0))
+    later = replace(cursor, part=2), Cursor(cursor.arrivals, 1)
+    whole = [[schedule.is_whole(place, group) for group in range(3)] for place in (cursor, *later)]
+    assert whole == [[not cached, not cached, True], [not cached] * 3, [not cached] * 3]
+    assert schedule.part_length(cursor) == 1
+    assert schedule.part_length(later[0]) == (4 if cached else 1)
 
 
 def test_independent_draws_are_from_all_groups_after_an_arrival(assert_uniform):

@@ -92,12 +92,11 @@ def test_no_two_windows_have_the_same_shuffle_key(schedule):
 @given(schedule=schedules)
 def test_decoded_groups_are_read_whole_until_they_are_cached(schedule):
     groups = schedule.groups
-    arrivals = beginning(len(groups)).arrivals
     for plan in all_windows(schedule):
         spans = list(zip(plan.pieces.group, plan.pieces.start, plan.pieces.stop, strict=True))
         for group, start, stop in spans:
             whole = groups.decoded[group] and (plan.start.epoch == 0 or not groups.cached[group])
-            assert schedule.is_whole(plan.start.epoch, int(group), arrivals) == whole
+            assert schedule.is_whole(plan.start, int(group)) == whole
             if not whole:
                 assert stop - start <= schedule.slice_rows[group]
                 assert start % schedule.slice_rows[group] == 0

@@ -16,12 +16,19 @@ from hypothesis import strategies as st
 from streampgs.checks import decode, encode
 from streampgs.losses import CLASSIFYING, LOSSES
 from streampgs.selection import judged_rows
-from streampgs.selection.mixture import Judgement, LossShape, Mixture, Scored, rows_to_judge
+from streampgs.selection import mixture as mixture_module
+from streampgs.selection.mixture import Judgement, LossShape, Mixture, Scored, prior_of, rows_to_judge
 from streampgs.stage import Bundle
 
 PRIOR = (0.9, 0.05, 0.05)
 WEIGHT = 10.0
 LOGISTIC = [LossShape("logistic", 0.0)]
+
+
+@pytest.fixture(autouse=True)
+def same_prior_for_few_rows(monkeypatch):
+    monkeypatch.setattr(mixture_module, "_FEW_ROWS", 0)
+
 
 every_loss = pytest.mark.parametrize("name", LOSSES)
 
@@ -121,11 +128,11 @@ def test_equal_lineages_keep_the_prior(name):
 
 @every_loss
 def test_two_equal_lineages_share_as_in_the_prior(name):
-    scored, mixture = some_rows(name, noise=(1.0, 1.0, 1.0)), Mixture(3, (0.6, 0.3, 0.1))
+    scored, mixture = some_rows(name, noise=(1.0, 1.0, 1.0)), Mixture(3)
     scored = replace(scored, scores=scored.scores[:, [0, 0, 2]])
     mixture.judge(scored, losses_of(name), 400)
-    assert mixture.shares[0] == pytest.approx(2.0 * mixture.shares[1], abs=1e-4)
-    assert abs(mixture.shares[2] - 0.1) > 0.05
+    assert mixture.shares[0] == pytest.approx(18.0 * mixture.shares[1], abs=1e-4)
+    assert abs(mixture.shares[2] - 0.05) > 0.02
 
 
 def test_before_anything_was_judged_the_first_lineage_is_alone():
@@ -143,12 +150,34 @@ def test_a_clearly_better_lineage_gets_nearly_all(best):
 
 @pytest.mark.parametrize("lineages", [1, 2, 4])
 def test_any_number_of_lineages(lineages):
-    prior = tuple(np.full(lineages, 1.0 / lineages))
-    scored, mixture = some_rows(rows=60, noise=(0.5, 1.0, 2.0, 0.6)[:lineages]), Mixture(lineages, prior)
+    prior = tuple(prior_of(lineages, 60))
+    scored, mixture = some_rows(rows=60, noise=(0.5, 1.0, 2.0, 0.6)[:lineages]), Mixture(lineages)
     mixture.judge(scored, LOGISTIC, 60)
     found = plain_objective([(scored, ones(scored))], LOGISTIC, mixture.shares, prior)
     slow = slow_shares([(scored, ones(scored))], LOGISTIC, prior)
     assert found == pytest.approx(plain_objective([(scored, ones(scored))], LOGISTIC, slow, prior), abs=1e-6)
+
+
+def test_lineages_that_learn_from_few_rows_have_small_shares_before_rows_are_judged(monkeypatch):
+    monkeypatch.undo()
+    shares = [prior_of(3, rows) for rows in (1, 100, 10_000, 10**9)]
+    assert all(sum(each) == pytest.approx(1.0) for each in shares)
+    assert shares[0][1] < 0.001
+    assert shares[1][1] == pytest.approx(0.0125)
+    assert shares[3] == pytest.approx(PRIOR, abs=1e-6)
+
+
+@pytest.mark.parametrize("kept", [(0, 1, 2), (3, 1, 2), (2, 0)])
+def test_the_rest_of_the_lineages_continue_as_if_the_others_had_never_been_there(kept):
+    both, alone = Mixture(4), Mixture(len(kept))
+    first, second = (some_rows(seed=seed, noise=(1.0, 0.5, 2.0, 0.7)) for seed in (1, 2))
+    both.judge(first, LOGISTIC, 400)
+    shares = [both.shares[number] for number in kept]
+    both.keep(kept)
+    assert both.shares == pytest.approx(np.array(shares) / sum(shares))
+    for scored, mixture in ((first, alone), (second, both), (second, alone)):
+        mixture.judge(replace(scored, scores=scored.scores[:, list(kept)]), LOGISTIC, 400)
+    assert both.shares == alone.shares
 
 
 def test_targets_share_one_mixture():
@@ -430,6 +459,14 @@ def test_an_abrupt_change_is_drift_once(name):
     drifts = [judgement.drift for judgement in found]
     assert [drift is not None for drift in drifts] == [False, False, True, False, False]
     assert (drifts[2].loss, drifts[2].before) == (found[2].before.loss, found[1].before.loss)
+
+
+def test_drift_is_found_also_after_a_pause():
+    """A run that resumes calls `grow` with the targets that there were."""
+    random, mixture = np.random.default_rng(1), Mixture(3)
+    mixture.judge(nights(random, "logistic", 1000), LOGISTIC, 1000)
+    mixture.grow(1)
+    assert mixture.judge(nights(random, "logistic", 1000, 1.5), LOGISTIC, 1000).drift is not None
 
 
 def test_losses_of_other_targets_are_no_reference():

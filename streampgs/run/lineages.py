@@ -1,0 +1,300 @@
+"""How a model continues when its table grows.
+
+Three lineages learn next to each other, because no single rule is best for all tables (docs/growth.md):
+
+- `long`, the lanes that the run began with: they train on the new rows once, and on drawn old rows next to them;
+- `recent`, a copy of them that trains on the new rows alone in all passes, with averages of the present update;
+- `fresh`, which begins from zero with each update, and knows nothing but its rows.
+
+Before new rows are trained on, the lineages are judged by them. The model that a run returns is the mixture that would
+have predicted the judged rows best. In the first update there is nothing to judge yet: a quarter of its rows is held out
+until the lineages have learned from the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.checks import Count, decode, encode, require
+from streampgs.engine.engine import Engine
+from streampgs.learn.lanes import Lanes
+from streampgs.order.schedule import UpdatePass
+from streampgs.reading.window import Window
+from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.fitting import NO_UPDATE, UpdateBytes
+from streampgs.run.update_rows import Part, WindowRows, part_of
+from streampgs.selection.judge import centre_again, centring_rows
+from streampgs.selection.mixture import Judgement, Mixture, rows_to_judge
+from streampgs.selection.race import Race
+from streampgs.selection.returned import Returned, losses_of, scores_of
+from streampgs.stage import Bundle, Stage
+
+LINEAGES = ("long", "recent", "fresh")
+LONG, RECENT = 0, 1
+_BEFORE_BYTES = 8
+"""Of a feature in the model from before an update."""
+_CHOSEN_BYTES = 96
+"""Of a row of a window, for choosing the rows of each lineage."""
+
+
+@dataclass
+class Progress:
+    """Where the lineages are."""
+
+    update: tuple[Count, Count] | None = None
+    """The update that is going on: its epoch and its first part."""
+    begun_pass: Count = 0
+    """The last pass that has begun."""
+    is_judged: bool = False
+    """Whether the rows of the present update, or of the last one, were judged."""
+    averaged_epoch: Count = 0
+    """The last epoch at whose beginning averages were faded."""
+    reached: list[Count] = field(default_factory=lambda: [0] * len(LINEAGES))
+    """How many of its rows of the present window each lineage has trained on."""
+
+
+class Lineages:
+    """Its own section holds where the present update is. Of the long lineage, the lanes are those of the race."""
+
+    name = "lineages"
+
+    def __init__(self, race: Race, seed: int, workers: int) -> None:
+        self._race, self._seed, self._workers = race, seed, workers
+        self.recent, self.fresh = Lanes(name="recent"), Lanes(name="fresh")
+        self.renew_engines()
+        self.mixture = Mixture(len(LINEAGES))
+        self.returned = race.returned = Returned((race.lanes, self.recent, self.fresh), self.mixture)
+        self.judgement: Judgement | None = None
+        """Of the last update whose rows were judged."""
+        self._now = Progress()
+        self._parts: list[Part] = []
+        self._used: NDArray[np.int64] | None = None
+        """The rows of the present window that are trained on; None: all."""
+
+    def renew_engines(self) -> None:
+        """The threads of the present engines end."""
+        self._engines = [Engine(lanes, self._workers) for lanes in self.lanes]
+
+    @property
+    def begun(self) -> bool:
+        """Whether there was an update."""
+        return len(self.recent) > 0
+
+    @property
+    def in_update(self) -> bool:
+        return self._now.update is not None
+
+    @property
+    def lanes(self) -> Sequence[Lanes]:
+        return self._race.lanes, self.recent, self.fresh
+
+    def stages(self) -> list[Stage]:
+        return self._own_stages() if self.begun else []
+
+    def _own_stages(self) -> list[Stage]:
+        return [self.recent, self.fresh, self.mixture, self]
+
+    def restore_all(self, checkpoint: Checkpoint) -> None:
+        """With the lanes of the race and the race itself."""
+        first: list[Stage] = [self._race.lanes, self._race]
+        for stage in first + (self._own_stages() if self.name in checkpoint.sections else []):
+            checkpoint.restore(stage)
+
+    # Changes of the data and of the options.
+
+    def grow(self, features: int) -> None:
+        if self.begun:
+            for lanes in self.recent, self.fresh:
+                lanes.grow(features)
+            self.returned.grow()
+
+    def take_in(self, layout: str, kept: Sequence[int | None] | None) -> None:
+        """Rows have another layout; and there are new targets if `kept` says which lanes of the long lineage continued."""
+        if not self.begun:
+            return
+        for lanes in self.recent, self.fresh:
+            lanes.relayout(layout)
+            if kept is not None:
+                lanes.join(self._race.lanes.specs, kept)
+        if kept is not None:
+            self.mixture.grow(len(self._race.targets))
+        self.returned.grow()
+
+    def forget(self) -> None:
+        """Sigma has changed: only the long lineage is left."""
+        for lanes in self.recent, self.fresh:
+            lanes.begin(())
+        self.mixture.reset()
+        self.returned.release()
+        self._now = Progress(averaged_epoch=self._now.averaged_epoch)
+
+    # A window.
+
+    def prepare(
+        self, window: Window, update: UpdatePass | None, row: int, rows_done: int, epoch_rows: int
+    ) -> Judgement | None:
+        """Before the first step on a window, or on the rest of it from `row` on. The judgement, if there is a new one."""
+        if row == 0:
+            self._now.reached = [0] * len(LINEAGES)
+        self._parts, self._used, judged = [], None, None
+        if update is not None and not self._race.is_searching:
+            rows = WindowRows(window, update, self._seed)
+            judged = self._begin_pass(update, window, rows.new, rows_done) if row == 0 else None
+            long, new = part_of(window, rows.long), part_of(window, rows.new)
+            self._parts = [long, new, new]
+            self._used = np.flatnonzero(rows.long | rows.new)
+        elif self.begun:
+            self._begin_epoch(window, epoch_rows)
+            self._parts = [Part(window, None)] * len(LINEAGES)
+        return judged
+
+    def _begin_epoch(self, window: Window, rows: int) -> None:
+        """What was learned before counts less in the average of the long lineage, in every epoch after an update."""
+        assert window.plan is not None
+        epoch = window.plan.start.epoch
+        if window.plan.start.begins_epoch and epoch > self._now.averaged_epoch:
+            self._race.lanes.fade_averages(rows // self._race.lanes.specs[0].batch)
+            self._now.averaged_epoch = epoch
+
+    def _begin_pass(
+        self, update: UpdatePass, window: Window, is_new: NDArray[np.bool_], rows_done: int
+    ) -> Judgement | None:
+        judged = None
+        if self._now.update != (update.epoch, update.first_part):
+            self.reach(None)
+            self._race.end(rows_done)
+            self.returned.keep()
+            self._now.is_judged = False
+            if self.begun:
+                judged = self._judged(window, np.flatnonzero(is_new), update)
+            self._begin(update)
+        if update.number > self._now.begun_pass and update.number == update.passes - 1:
+            self.fresh.restart_averages()
+        self._now.begun_pass = max(self._now.begun_pass, update.number)
+        if update.number == update.passes and not self._now.is_judged:
+            judged = self._judged(window, np.flatnonzero(is_new), update)
+        return judged
+
+    def _judged(self, window: Window, rows: NDArray[np.int64], update: UpdatePass) -> Judgement | None:
+        """By averages of rows that do not include these."""
+        rows = rows[: rows_to_judge(len(self._race.targets), len(LINEAGES))]
+        if not len(rows):
+            return None
+        scored = scores_of(self.lanes, self.returned, window, rows)
+        one_of_classes = self._race.targets[0].positive is not None
+        self.judgement = self.mixture.judge(scored, losses_of(self.returned), update.rows, one_of_classes)
+        self._now.is_judged = True
+        return self.judgement
+
+    def _begin(self, update: UpdatePass) -> None:
+        """After the averages of the last update were used to judge its rows."""
+        long = self._race.lanes
+        if not self.begun:
+            self.recent.begin_as(long)
+            self.fresh.features = long.features
+        long.fade_averages(update.long_rows // long.specs[0].batch)
+        self.recent.keep_averages_whole()
+        self.recent.restart_averages()
+        self.fresh.begin(long.specs)
+        self.fresh.constants = list(long.constants)
+        self._now.update, self._now.begun_pass = (update.epoch, update.first_part), 0
+
+    def reach(self, update: UpdatePass | None) -> bool:
+        """The cursor is in this pass of an update, or in none. Whether an update has ended."""
+        if self._now.update is None or (update is not None and (update.epoch, update.first_part) == self._now.update):
+            return False
+        self._now.update = None
+        self.returned.release()
+        return True
+
+    def advance(self, window: Window, row: int, until: int, end: int) -> int:
+        """Train on the rows from `row` to `until`; returns the row that was reached."""
+        if not self._parts:
+            return self._engines[0].advance(window, row, until, end)
+        for number, (engine, part) in enumerate(zip(self._engines, self._parts, strict=True)):
+            target, most = part.before(until), part.before(end)
+            if self._now.reached[number] < target:
+                self._now.reached[number] = engine.advance(part.lines, self._now.reached[number], target, most)
+        return until
+
+    def used(self, row: int, until: int) -> int:
+        """How many of these rows of the window are trained on."""
+        return until - row if self._used is None else int(np.diff(np.searchsorted(self._used, [row, until]))[0])
+
+    def centre(self, window: Window) -> None:
+        """Let the constants of all lineages move freely, each judged by its rows."""
+        most = centring_rows(window)
+        for lanes, part in zip(self.lanes, self._parts, strict=True):
+            centre_again(lanes, window, part.rows[:most])
+
+    # The section of the checkpoint.
+
+    def state(self) -> Bundle:
+        kept = self.returned.kept
+        return Bundle(
+            {
+                "progress": encode(self._now),
+                "constants": [constant for _, constant in kept],
+                "judgement": None if self.judgement is None else encode(self.judgement),
+            },
+            {f"before.{number}": weights for number, (weights, _) in enumerate(kept)},
+        )
+
+    def restore(self, bundle: Bundle) -> None:
+        """After all lanes and the mixture."""
+        values = bundle.values
+        self._now = decode(Progress, values["progress"])
+        self.judgement = None if values["judgement"] is None else decode(Judgement, values["judgement"])
+        constants = decode(list[float], values["constants"])
+        require(len(self._now.reached) == len(LINEAGES), f"rows of {len(self._now.reached)} lineages")
+        require(len(constants) == len(bundle.arrays), f"{len(constants)} constants of {len(bundle.arrays)} models")
+        self.returned.kept = [(bundle.arrays[f"before.{n}"], constant) for n, constant in enumerate(constants)]
+        require((self._now.update is None) == (not constants), "a kept model outside an update")
+        self.returned.check()
+        _check_alike(self.lanes)
+
+
+def _check_alike(lineages: Sequence[Lanes]) -> None:
+    long, *others = lineages
+    for lanes in others:
+        same = len(lanes) == len(long) and lanes.features == long.features
+        require(same, f"{len(lanes)} lanes of {lanes.features} features next to {len(long)} of {long.features}")
+
+
+def digest_of(lineages: Lineages) -> str:
+    """The SHA-256 of everything that was learned."""
+    digests = [lanes.digest() for lanes in lineages.lanes if len(lanes)]
+    return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
+
+
+def summary_of(lineages: Lineages) -> dict[str, Any] | None:
+    """How the returned model is mixed, and how its parts were judged; None before the first update."""
+    if not lineages.begun:
+        return None
+    return {
+        "going_on": lineages.in_update,
+        "shares": dict(zip(LINEAGES, lineages.mixture.shares, strict=True)),
+        "shrink": lineages.mixture.shrink,
+        "judged": None if lineages.judgement is None else encode(lineages.judgement),
+    }
+
+
+def bytes_besides(lineages: Lineages, window: Window, update: UpdatePass | None, workers: int) -> UpdateBytes:
+    """What will be in memory besides the long lineage and the window."""
+    if update is None and not lineages.begun:
+        return NO_UPDATE
+    long = lineages.lanes[LONG]
+    of_feature = len(lineages.lanes[RECENT:]) * long.bytes_per_feature(workers) + _BEFORE_BYTES * len(long)
+    return UpdateBytes(of_feature, 0 if update is None else window.rows * _CHOSEN_BYTES)
+
+
+def bytes_of_others(lineages: Lineages) -> int:
+    """Of the arrays that grow with the features, without those of the long lineage."""
+    kept = sum(weights.nbytes for weights, _ in lineages.returned.kept)
+    return kept + sum(lanes.nbytes for lanes in lineages.lanes[RECENT:] if len(lanes))

@@ -1,0 +1,76 @@
+"""Which rows of a window each lineage trains on in a pass of an update."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.kernels.randomness import key_of, random_fractions
+from streampgs.learn.lines import Lines
+from streampgs.order.schedule import UpdatePass
+from streampgs.reading.window import Window
+
+_HELD_OUT = 0.25
+"""The share of the new rows that the first update holds out."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """The rows of a window that a lineage trains on, in their order."""
+
+    lines: Lines
+    places: NDArray[np.int64] | None
+    """Their numbers in the window; None: all rows."""
+
+    @property
+    def rows(self) -> NDArray[np.int64]:
+        return np.arange(len(self.lines.starts)) if self.places is None else self.places
+
+    def before(self, row: int) -> int:
+        """How many of them come before a row of the window."""
+        return row if self.places is None else int(np.searchsorted(self.places, row))
+
+
+def part_of(window: Window, chosen: NDArray[np.bool_]) -> Part:
+    places = np.flatnonzero(chosen)
+    return Part(window if len(places) == window.rows else _Chosen(window, places), places)
+
+
+class _Chosen:
+    """Some rows of a window as lines."""
+
+    def __init__(self, window: Window, places: NDArray[np.int64]) -> None:
+        self._window, self._places = window, places
+        self.starts, self.stops, self.labels = window.starts[places], window.stops[places], window.labels[places]
+        self.weights = window.weights[places] if window.weights.size else window.weights
+        self.offsets = window.offsets[places] if window.offsets.size else window.offsets
+        self.indices, self.values = window.indices, window.values
+
+    @property
+    def numbers(self) -> NDArray[np.int64]:
+        return self._window.numbers[self._places]
+
+
+class WindowRows:
+    """Which rows of a window are for whom in a pass of an update."""
+
+    def __init__(self, window: Window, update: UpdatePass, seed: int) -> None:
+        numbers = window.numbers
+        is_new = numbers >= update.first_new_row
+        held_out = np.zeros(len(numbers), np.bool_)
+        if update.holds_out:
+            held_out = is_new & _drawn(seed, "held out", update, numbers, _HELD_OUT)
+        old = ~is_new
+        if update.old_share < 1.0:
+            old &= _drawn(seed, f"old rows of pass {update.number}", update, numbers, update.old_share)
+        in_last = update.number == update.passes
+        self.new = held_out if in_last else is_new & ~held_out
+        """For the recent and the fresh lineage."""
+        self.long = old | self.new if in_last or update.number == 0 else old
+
+
+def _drawn(seed: int, purpose: str, update: UpdatePass, numbers: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+    key = key_of(seed, purpose, update.epoch, update.first_part)
+    return np.asarray(random_fractions(key, numbers.astype(np.uint64)) < share)
