@@ -40,11 +40,12 @@ from streampgs.run.loop import LOOK
 from streampgs.run.meter import Meter
 from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
 from streampgs.run.record import RunRecord
-from streampgs.run.report import Observer, Report, Session, Silent, StopRequest
+from streampgs.run.report import PAUSED, Observer, Report, Session, Silent, StopRequest
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
 from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resume_on_stream, start_on_stream
 from streampgs.run.trainer import Input, Trainer
 from streampgs.run.undo import undo
+from streampgs.run.words import waiting_text
 from streampgs.solvers import SOLVERS
 from streampgs.stores.addresses import is_address
 
@@ -321,11 +322,22 @@ def _trained(trainer: Trainer, refresher: Refresher, new: Look | None = None) ->
         if new is not None and not _has_joined(trainer, refresher, new):
             report = trainer.train(_joining_place(trainer))
             if report.stopped_by != LOOK:
-                return report
+                return _with_waiting(trainer, report, new)
             new = refresher.look_for_new(_table(trainer))
             if new is None or not _has_joined(trainer, refresher, new):
                 _continue_on(trainer, Refreshed(_table(trainer)))
         return trainer.train()
+
+
+def _with_waiting(trainer: Trainer, report: Report, new: Look) -> Report:
+    """A limit was reached before the new shards could join."""
+    names = [str(path) for path in new.changes.new]
+    if report.outcome != PAUSED:
+        trainer.observer.note(
+            waiting_text(len(names), report.stopped_by, trainer.cursor.epoch + 1, trainer.folder.path)
+        )
+    found = replace(report.found, waiting_shards=names)
+    return replace(report, found=found, notes=[*trainer.observer.notes])
 
 
 def _joining_place(trainer: Trainer) -> Place:
