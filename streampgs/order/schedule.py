@@ -34,7 +34,7 @@ from streampgs.order.arrivals import (
     without_waiting,
 )
 from streampgs.order.cursor import Arrival, Cursor, Span
-from streampgs.order.layout import Layout, UpdateLayout, epoch_layout, live_rows, update_layout
+from streampgs.order.layout import Layout, UpdateLayout, epoch_layout, live_rows, pass_rows, update_layout
 
 Ints = NDArray[np.int64]
 
@@ -206,6 +206,16 @@ class Schedule:
             new,
             new + int(min(update.replay * new, update.passes * old)),
         )
+
+    def update_rows(self, cursor: Cursor, position: float) -> tuple[float, float] | None:
+        """About how many rows of an update are done at a position of the cursor's part, and how many it has."""
+        update = update_at(cursor)
+        if update is None:
+            return None
+        rows = pass_rows(update, live_rows(self.groups.rows, cursor))
+        number = cursor.part - update.part
+        present = rows[number] * min(1.0, position / max(1, self.part_length(cursor)))
+        return sum(rows[:number]) + present, sum(rows)
 
     # Shards arrive and leave.
 
