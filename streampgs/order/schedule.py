@@ -295,9 +295,8 @@ class Schedule:
         whole = self._whole(cursor)
         rows = live_rows(self.groups.rows[: len(whole)], cursor)
         update = update_at(cursor)
-        # A group without rows that must be decoded is a block of an epoch.
-        is_used = rows > 0 if update is not None else (rows > 0) | (self.groups.rows[: len(whole)] == 0)
-        blocks = np.where(is_used, np.where(whole, 1, self.slices[: len(whole)]), 0)
+        # A group without rows is no block: its shard need not be there.
+        blocks = np.where(rows > 0, np.where(whole, 1, self.slices[: len(whole)]), 0)
         starts = np.concatenate([[0], np.cumsum(blocks)])
         if update is None:
             return epoch_layout(self.seed, cursor, position, whole, starts)
