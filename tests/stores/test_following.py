@@ -14,7 +14,7 @@ from streampgs.run.report import Silent, StopRequest
 from tests.end_to_end.test_growth import COUNTED_ROWS, COUNTING, visits, write_counted
 from tests.stores.moto import BUCKET, Moto, Proxy
 
-SMALL = {"memory": "60MB", "window": "20kB", "on_growth": "catch-up"}
+SMALL = {"memory": "60MB", "window": "20kB"}
 
 
 class StopAt(Silent):
