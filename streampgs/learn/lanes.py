@@ -162,6 +162,15 @@ class Lanes:
             group.learner.fade_averages(group.state, steps)
         self.keep_averages_whole()
 
+    def change_sigma(self, factor: float) -> None:
+        """Continue with sigma times the factor; the weights do not change."""
+        steps = [int(self._place(lane)[0]["steps"]) for lane in range(len(self))]
+        for group in self.groups:
+            group.state = dict(group.state)
+            group.learner.change_sigma(group.state, factor)
+        pairs = zip(self.specs, steps, strict=True)
+        self._respecify([learner_named(s.learner).candidates.with_sigma(s, factor, taken) for s, taken in pairs])
+
     def keep_averages_whole(self) -> None:
         """From now on averages are of all steps since they were restarted or faded."""
         self._respecify([learner_named(spec.learner).candidates.whole(spec) for spec in self.specs])
