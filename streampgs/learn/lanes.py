@@ -269,6 +269,11 @@ def _restored(specs: Sequence[LaneSpec], features: int, arrays: Mapping[str, NDA
     return groups
 
 
+def from_zero(spec: LaneSpec) -> LaneSpec:
+    """The spec of a lane that begins, like this one did."""
+    return learner_named(spec.learner).candidates.from_zero(spec)
+
+
 def _grouped(specs: Sequence[LaneSpec]) -> list[list[int]]:
     """The numbers of the lanes of each group: lanes with everything in common, as many as the widest loop takes."""
     alike: dict[tuple[object, ...], list[int]] = {}

@@ -79,8 +79,8 @@ class Candidates:
         """The spec of a lane that continues with sigma times the factor, and whose weights stay: see Learner.change_sigma."""
         return spec
 
-    def from_zero(self, spec: LaneSpec, factor: float) -> LaneSpec:
-        """The spec of a lane that begins again, with sigma times the factor."""
+    def from_zero(self, spec: LaneSpec) -> LaneSpec:
+        """The spec of a lane that begins again."""
         return spec
 
     def continued(self, spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:

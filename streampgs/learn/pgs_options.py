@@ -96,9 +96,8 @@ class PgsCandidates(Candidates):
         sigma, t0 = spec.sigma * factor, divisor(spec, factor, steps) / (spec.sigma * factor) - steps
         return replace(spec, sigma=sigma, own=replace(spec.own, t0=t0, first_divisor=_first_divisor(spec)))
 
-    def from_zero(self, spec: LaneSpec, factor: float) -> LaneSpec:
-        sigma, first = spec.sigma * factor, _first_divisor(spec)
-        return replace(spec, sigma=sigma, own=replace(spec.own, t0=first / sigma, first_divisor=None))
+    def from_zero(self, spec: LaneSpec) -> LaneSpec:
+        return replace(spec, own=replace(spec.own, t0=_first_divisor(spec) / spec.sigma, first_divisor=None))
 
 
 def _first_divisor(spec: LaneSpec) -> float:

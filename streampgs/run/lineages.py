@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from streampgs.checks import Count, decode, encode, require
 from streampgs.engine.engine import Engine
-from streampgs.learn.lanes import Lanes
+from streampgs.learn.lanes import Lanes, from_zero
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
@@ -70,6 +70,8 @@ class Lineages:
         self.renew_engines()
         self.mixture = Mixture(len(LINEAGES))
         self.returned = race.returned = Returned((race.lanes, self.recent, self.fresh), self.mixture)
+        self.sigma_rows: int | None = None
+        """For how many rows sigma was found; None: it is not to be found."""
         self.judgement: Judgement | None = None
         """Of the last update whose rows were judged."""
         self._now = Progress()
@@ -201,9 +203,19 @@ class Lineages:
         long.fade_averages(update.long_rows // long.specs[0].batch)
         self.recent.keep_averages_whole()
         self.recent.restart_averages()
-        self.fresh.begin(long.specs)
+        self._scale_sigma(update.old_rows + update.rows)
+        self.fresh.begin([from_zero(spec) for spec in long.specs])
         self.fresh.constants = list(long.constants)
         self._now.update, self._now.begun_pass = (update.epoch, update.first_part), 0
+
+    def _scale_sigma(self, rows: int) -> None:
+        """The best sigma shrinks as rows arrive."""
+        if self.sigma_rows is None or rows <= self.sigma_rows:
+            return
+        for lanes in self._race.lanes, self.recent:
+            lanes.change_sigma(self.sigma_rows / rows)
+        self.sigma_rows = rows
+        self._race.set_numbers()
 
     def reach(self, update: UpdatePass | None) -> bool:
         """The cursor is in this pass of an update, or in none. Whether an update has ended."""

@@ -17,6 +17,7 @@ from streampgs.run.lineages import Lineages, bytes_of_others
 from streampgs.run.memory import available_bytes
 from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up
 from streampgs.selection.race import Race
+from streampgs.solvers import SOLVERS
 from streampgs.stage import Bundle, Stage
 
 # For --target-accuracy, validation rows are judged whenever the rows have grown by an eighth, and only when the progressive
@@ -63,12 +64,21 @@ class Models:
         return [self.lanes, self.race, *self.lineages.stages(), self]
 
     def state(self) -> Bundle:
-        return Bundle({"changes_sigma": self.changes_sigma, "centred": self._centred, "looks": self._looks})
+        return Bundle(
+            {
+                "changes_sigma": self.changes_sigma,
+                "centred": self._centred,
+                "looks": self._looks,
+                "sigma_rows": self.lineages.sigma_rows,
+            }
+        )
 
     def restore(self, bundle: Bundle) -> None:
         self.changes_sigma |= decode(bool, bundle.values["changes_sigma"])
         self._centred = decode(Count, bundle.values["centred"])
         self._looks = decode(Count, bundle.values["looks"])
+        rows = bundle.values["sigma_rows"]
+        self.lineages.sigma_rows = None if rows is None else decode(Count, rows)
         for spec in self.lanes.specs:
             require(spec.layout == self.form.layout, f"a model of {spec.layout} rows for {self.form.layout} ones")
             require(spec.target.column < len(self.form.options.labels), f"label {spec.target.column}")
@@ -124,13 +134,20 @@ class Models:
             enter_first(self.race, form.options, window, form.layout, epoch_rows, features, check)
             self.refuse_too_wide(window)
             self._grow(form.feature_count or 0)
+            self.lineages.sigma_rows = self._rows_of_sigma(epoch_rows)
         elif self.changes_sigma:
             before = enter_other_sigmas(self.race, form.options, window, form.layout, epoch_rows, rows_done)
             self.lineages.forget()
+            self.lineages.sigma_rows = self._rows_of_sigma(epoch_rows)
             self._looked = None
         self.changes_sigma = False
         self._grow(window.largest_index + 1)
         return before
+
+    def _rows_of_sigma(self, rows: int) -> int | None:
+        """The rows for which sigma is found now; None where the user or the solver says what it is."""
+        options = self.form.options
+        return rows if options.sigma == "auto" and "sigma" in SOLVERS[options.solver].options else None
 
     @property
     def next_mark(self) -> int | None:

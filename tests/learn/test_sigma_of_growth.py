@@ -38,7 +38,7 @@ def test_no_step_is_longer_than_the_first(changes):
         spec = solver.settings
         assert (solver.steps + spec.own.t0) * spec.sigma >= 3.0 * 0.02 * (1.0 - 1e-12)
         assert divisor(spec, 1.0, solver.steps) == pytest.approx((solver.steps + spec.own.t0) * spec.sigma)
-    again = learner_named("pgs").candidates.from_zero(solver.settings, 1.0)
+    again = learner_named("pgs").candidates.from_zero(solver.settings)
     assert again.own.t0 * again.sigma == pytest.approx(3.0 * 0.02)
 
 
