@@ -261,7 +261,7 @@ COMMANDS: dict[str, Command] = {
     "growth-encoded": _growing(_mixed, "--hash-bits 8"),
     "growth-sigma": _growing(_mixed, "--hash-bits 8", "--sigma 0.002"),
     "removal": Command(
-        f"{_SECOND_EPOCH} --accept-rewrite",
+        f"{_SECOND_EPOCH} --accept-changes",
         _shrinking,
         None,
         ("run",),

@@ -37,7 +37,7 @@ class Output(AsJson):
 
 
 INCOMPLETE = 3
-"""Of a run that trained on all it could, but left out a file that is not complete."""
+"""Of a run that trained on all it could, but left out a file that is not complete, or that waits for another limit."""
 FAILED_VALIDATION = 4
 """Of a resume that a condition of --fail-if has undone."""
 

@@ -17,9 +17,9 @@ from streampgs.kernels import compiling
 
 _WIDEST = 160  # columns of help; longer lines are hard to read
 EXIT_CODES_HELP = (
-    "Exit codes: 0 done, 1 error in data or run (the message says what to do), 2 wrong option, 3 done, but an incomplete "
-    "file was left out, 4 a condition of --fail-if holds and the run was left as it was, 129, 130 or 143 paused by SIGHUP, "
-    "Ctrl-C or SIGTERM, 141 the reader of the output has gone."
+    "Exit codes: 0 done, 1 error in data or run (the message says what to do), 2 wrong option, 3 done, but a new file was "
+    "left out (incomplete, or waiting for another limit), 4 a condition of --fail-if holds and the run was left as it was, "
+    "129, 130 or 143 paused by SIGHUP, Ctrl-C or SIGTERM, 141 the reader of the output has gone."
 )
 
 

@@ -102,7 +102,7 @@ def resume(run: Path, stream: str | None = None, json: bool = False, quiet: bool
 
 
 def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Path, json: bool, quiet: bool) -> int:
-    from streampgs.run.report import REJECTED, StopRequest
+    from streampgs.run.report import NOTHING_NEW, REJECTED, StopRequest
 
     stop = StopRequest()
     stop.opening = True
@@ -117,7 +117,8 @@ def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Pa
         return EXIT_CODES[report.stopped_by]
     if report.outcome == REJECTED:
         return FAILED_VALIDATION
-    return INCOMPLETE if report.found.incomplete_files else 0
+    waits = report.outcome == NOTHING_NEW and report.found.waiting_shards
+    return INCOMPLETE if report.found.incomplete_files or waits else 0
 
 
 def _say_report(report: Report, run: Path) -> None:

@@ -19,6 +19,8 @@ class Findings:
 
     new_shards: list[str] = field(default_factory=list)
     """That joined the run in this call, after its start."""
+    waiting_shards: list[str] = field(default_factory=list)
+    """New shards that were not trained on, because a limit was reached before they could join."""
     new_rows: int = 0
     """In the new shards."""
     lost_shards: list[str] = field(default_factory=list)

@@ -152,6 +152,8 @@ class Refresher:
             # Whether a file without rows is there makes no difference, and another one may have its name by now.
             present = {number for number, shard in enumerate(table.catalog.shards) if shard.rows} - retired - accepted
             table = replace(table, catalog=table.catalog.with_present_times(present))
+        if self.growth.add and look.changes.new:
+            self._with_new_shards(table, look)  # a source that cannot be used must not be recorded with the run
         return self._without(table, look, accepted)
 
     def _with_sources(self, table: Table) -> Table:
@@ -298,7 +300,7 @@ class Refresher:
         cached = sum(decoded_bytes(shard) for shard in table.catalog.shards if shard.cached)
         shards, _ = with_cache(opened.shards, cached, table.cache_limit)
         for note in opened.notes:
-            self.note(note)
+            self._note_once(note)
         self.found.ignored_columns.update(unused_columns(opened.ignored))
         self.found.missing_columns = list(dict.fromkeys([*self.found.missing_columns, *opened.missing]))
         return replace(

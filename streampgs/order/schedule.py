@@ -150,6 +150,8 @@ class Schedule:
         self.slice_rows: Ints = np.maximum(1, -(-groups.rows // slices))
         """Rows in each slice of a group; the last slice may have fewer."""
         self.slices: Ints = -(-groups.rows // self.slice_rows)
+        self._latest: tuple[Cursor, UpdatePass] | None = None
+        """The pass that was asked for last; the cursor is at its beginning."""
 
     def is_whole(self, cursor: Cursor, group: int) -> bool:
         """Whether the group is one block in the cursor's part."""
@@ -183,7 +185,13 @@ class Schedule:
         update = update_at(cursor)
         if update is None:
             return None
-        layout = self._layout(cursor, cursor.position)
+        start = Cursor(cursor.arrivals, cursor.epoch, part=cursor.part)
+        if self._latest is None or self._latest[0] != start:
+            self._latest = start, self._pass_of(start, update)
+        return self._latest[1]
+
+    def _pass_of(self, cursor: Cursor, update: Arrival) -> UpdatePass:
+        layout = self._layout(cursor, 0)
         assert isinstance(layout, UpdateLayout)
         rows = np.concatenate([[0], np.cumsum(self.groups.rows)])
         live = live_rows(self.groups.rows, cursor)

@@ -40,11 +40,12 @@ from streampgs.run.loop import LOOK
 from streampgs.run.meter import Meter
 from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
 from streampgs.run.record import RunRecord
-from streampgs.run.report import Observer, Report, Session, Silent, StopRequest
+from streampgs.run.report import PAUSED, Observer, Report, Session, Silent, StopRequest
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
 from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resume_on_stream, start_on_stream
 from streampgs.run.trainer import Input, Trainer
 from streampgs.run.undo import undo
+from streampgs.run.words import waiting_text
 from streampgs.solvers import SOLVERS
 from streampgs.stores.addresses import is_address
 
@@ -190,14 +191,20 @@ def resume(
 
 @contextmanager
 def _after_a_fix(run: Path, record: RunRecord) -> Iterator[None]:
-    """A bad row in a shard of the run: the fixed file will be another one, which the run must be told to accept."""
+    """A bad row in a shard: the fixed file will be another one. If the old one belongs to the run, this must be accepted."""
     try:
         yield
     except BadRow as error:
         if record.stream is not None:
             raise
-        command = f"streampgs resume {run} --accept-changes"
-        raise BadRow(error.found, f"{error.remedy}; once the file is fixed: {command}") from error
+        resume = f"streampgs resume {quote(str(run))}"
+        raise BadRow(
+            error.found,
+            [
+                f"{error.remedy}; once the file is fixed: {resume}",
+                "add --accept-changes if rows of the file were trained on before; or --leave-out FILE, to continue without it",
+            ],
+        ) from error
 
 
 @contextmanager
@@ -315,11 +322,22 @@ def _trained(trainer: Trainer, refresher: Refresher, new: Look | None = None) ->
         if new is not None and not _has_joined(trainer, refresher, new):
             report = trainer.train(_joining_place(trainer))
             if report.stopped_by != LOOK:
-                return report
+                return _with_waiting(trainer, report, new)
             new = refresher.look_for_new(_table(trainer))
             if new is None or not _has_joined(trainer, refresher, new):
                 _continue_on(trainer, Refreshed(_table(trainer)))
         return trainer.train()
+
+
+def _with_waiting(trainer: Trainer, report: Report, new: Look) -> Report:
+    """A limit was reached before the new shards could join."""
+    names = [str(path) for path in new.changes.new]
+    if report.outcome != PAUSED:
+        trainer.observer.note(
+            waiting_text(len(names), report.stopped_by, trainer.cursor.epoch + 1, trainer.folder.path)
+        )
+    found = replace(report.found, waiting_shards=names)
+    return replace(report, found=found, notes=[*trainer.observer.notes])
 
 
 def _joining_place(trainer: Trainer) -> Place:
@@ -332,9 +350,9 @@ def _has_joined(trainer: Trainer, refresher: Refresher, new: Look) -> bool:
     table = _table(trainer)
     if table.schedule.joins_at(table.cursor) != table.cursor:
         return False
-    trainer.save()
     with decoding_within(in_opening(trainer.resources.budget)):
         grown = refresher.with_new(table, new)
+    trainer.save()
     _continue_on(trainer, grown)
     return True
 

@@ -209,6 +209,15 @@ def resume_command(run: Path, on_stream: bool) -> str:
     return f"producer | {command} -" if on_stream else command
 
 
+def waiting_text(shards: int, limit: str, epoch: int, run: Path) -> str:
+    """`epoch`: the number of the epoch that has begun, from 1."""
+    wait = "1 new shard waits" if shards == 1 else f"{shards:,} new shards wait"
+    return (
+        f"{wait}, because the limit of {limit} is reached in the middle of epoch {epoch}; to complete it with them: "
+        f"{resume_command(run, on_stream=False)} --epochs {epoch}"
+    )
+
+
 def stopped_early(stopped_by: str, rows: int, run: Path, on_stream: bool) -> str:
     row = "next" if rows else "first"
     return f"stopped by {stopped_by} before the {row} row; continue with: {resume_command(run, on_stream)}"

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources, StreamOptions
+from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources
 from streampgs.run import start as trainer
 from streampgs.run.report import Observer, Report, StopRequest
 
@@ -87,7 +87,7 @@ def train(
     with standard_input(data):
         return trainer.train(
             ["-"], run, ModelOptions(**options), limits or Limits(), resources, observer, stop, encoding,
-            stream_options=None if replay is None else StreamOptions(replay),
+            growth=Growth(replay=replay),
         )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import shutil
 import threading
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -47,8 +48,9 @@ def test_shards_that_join_during_an_epoch_are_trained_on_once_in_that_epoch(tabl
     assert report.rows == 6 * SHARD_ROWS
     report = streampgs.resume(run, epochs=2)
     assert report.rows == 12 * SHARD_ROWS
-    paths = [arrival["shards"] for arrival in inspect_run(run)["arrivals"]]
-    assert paths == [4, 5, 6]
+    assert inspect_run(run)["arrivals"][-1]["shards"] == 6
+    joined = [event["rows"] for event in RunFolder(run).events() if event["event"] == "appended"]
+    assert SHARD_ROWS <= joined[0] < 3 * SHARD_ROWS <= joined[1] < 5 * SHARD_ROWS
 
 
 def test_the_same_arrivals_give_the_same_bits_with_any_pauses(tables: Tables, tmp_path: Path) -> None:
@@ -146,7 +148,8 @@ def test_new_features_join_with_new_shards(tables: Tables, tmp_path: Path) -> No
 
 # Visits of each row. A row has its own feature and a label too large to reach, so each visit adds 1 to its dual variable.
 
-COUNTING = {"loss": "absolute", "sigma": 1.0, "t0": 1.0, "intercept": 0.0, "ball": "none"}
+PLAIN = {"loss": "absolute", "sigma": 1.0, "t0": 1.0, "intercept": 0.0, "ball": "none"}
+COUNTING = {**PLAIN, "passes": 1, "replay": 0.0}
 COUNTED_ROWS = 600
 
 
@@ -172,37 +175,74 @@ def visits(run: Path) -> list[int]:
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "parquet"])
-@pytest.mark.parametrize(("policy", "late"), [("catch-up", 3), ("union", 1)])
-def test_shards_that_join_after_the_last_epoch_are_trained_on(
-    policy: str, late: int, suffix: str, tmp_path: Path
+@pytest.mark.parametrize("sampling", ["epoch", "independent"])
+def test_shards_that_join_after_the_last_epoch_are_visited_in_an_update(
+    sampling: str, suffix: str, tmp_path: Path
 ) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / f"a.{suffix}", 0)
-    streampgs.train(data, run=run, epochs=3, **COUNTING, **SMALL)
+    streampgs.train(data, run=run, epochs=3, sampling=sampling, **COUNTING, **SMALL)
+    old = visits(run)
     write_counted(data / f"0.{suffix}", COUNTED_ROWS)
-    report = streampgs.resume(run, on_growth=policy)
-    assert visits(run) == [3] * COUNTED_ROWS + [late] * COUNTED_ROWS
-    assert report.rows == (3 + late) * COUNTED_ROWS
-    assert report.epochs == 3.0
+    report = streampgs.resume(run)
+    assert visits(run) == [*old, *[1] * COUNTED_ROWS]
+    assert (report.rows, report.rows_this_call, report.epochs) == (4 * COUNTED_ROWS, COUNTED_ROWS, 3.0)
     assert streampgs.resume(run).rows == report.rows, "a resume without new rows must not train"
     streampgs.resume(run, epochs=4)
-    assert visits(run) == [4] * COUNTED_ROWS + [late + 1] * COUNTED_ROWS
+    assert sum(visits(run)) == sum(old) + 3 * COUNTED_ROWS
+
+
+@pytest.mark.parametrize("suffix", ["arrow", "parquet"])
+@pytest.mark.parametrize("no_cache", [False, True])
+def test_old_rows_are_replayed_next_to_new_ones(suffix: str, no_cache: bool, tmp_path: Path) -> None:
+    """A run of one epoch has cached nothing: blocks of old row groups are decoded when they are drawn."""
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / f"a.{suffix}", 0, 6 * COUNTED_ROWS)
+    streampgs.train(data, run=run, epochs=1, no_cache=no_cache, memory="60MB", window="50kB", **PLAIN)
+    write_counted(data / f"b.{suffix}", 6 * COUNTED_ROWS, COUNTED_ROWS)
+    report = streampgs.resume(run)
+    old, new = visits(run)[: 6 * COUNTED_ROWS], visits(run)[6 * COUNTED_ROWS :]
+    assert new == [1] * COUNTED_ROWS, "of the long lineage"
+    assert set(old) <= {1, 2}, "the passes draw different old rows while there are any"
+    replayed = sum(old) - len(old)
+    assert 2.9 * COUNTED_ROWS < replayed < 3.5 * COUNTED_ROWS
+    held_out, odd = divmod(3 * COUNTED_ROWS - (report.rows_this_call - replayed), 2)
+    assert (0.2 * COUNTED_ROWS < held_out < 0.3 * COUNTED_ROWS, odd) == (True, 0)
+
+
+def test_passes_and_replay_stay_as_they_were_given(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.arrow", 0)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    rows = [streampgs.resume(run).rows]
+    for number, options in enumerate([{}, {"passes": 2}, {}, {"replay": 4.0}, {}]):
+        write_counted(data / f"{number}.arrow", COUNTED_ROWS + 100 * number, 100)
+        rows.append(streampgs.resume(run, **options).rows)
+    assert [after - before for before, after in pairwise(rows)] == [100, 200, 200, 600, 600]
 
 
 @pytest.mark.parametrize("moment", [1, 250, 601, 1_100])
-def test_late_rows_catch_up_by_the_end_of_the_epoch(moment: int, tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    write_counted(data / "a.arrow", 0)
-    streampgs.train(data, run=run, rows=moment, epochs=2, **COUNTING, **SMALL)
-    write_counted(data / "b.arrow", COUNTED_ROWS, 200)
-    streampgs.resume(run, rows=moment + 50)
-    write_counted(data / "c.parquet", COUNTED_ROWS + 200, 77)
-    streampgs.resume(run, epochs=2)
-    assert visits(run) == [2] * (COUNTED_ROWS + 277)
+def test_late_rows_join_an_epoch_in_which_there_are_more_windows(moment: int, tmp_path: Path) -> None:
+    """And are visited in an update otherwise, whatever the pauses."""
+    found = []
+    for pauses in (0, 2):
+        data, run = tmp_path / f"table-{pauses}", tmp_path / f"run-{pauses}"
+        write_counted(data / "a.arrow", 0)
+        streampgs.train(data, run=run, rows=moment, epochs=2, memory="60MB", window="5kB", **COUNTING)
+        write_counted(data / "b.arrow", COUNTED_ROWS, 200)
+        for pause in range(pauses):
+            streampgs.resume(run, rows=moment + 20 * pause)
+        streampgs.resume(run, rows=moment + 50)
+        write_counted(data / "c.parquet", COUNTED_ROWS + 200, 77)
+        report = streampgs.resume(run, epochs=2)
+        assert visits(run)[:COUNTED_ROWS] == [2] * COUNTED_ROWS
+        assert set(visits(run)[COUNTED_ROWS:]) <= {1, 2}
+        found.append((visits(run), report.dual_sha256))
+    assert found[0] == found[1]
 
 
 @pytest.mark.parametrize("moment", [100, COUNTED_ROWS])
-def test_rows_deferred_beyond_the_epoch_limit_join_the_last_epoch(moment: int, tmp_path: Path) -> None:
+def test_rows_that_arrive_in_the_last_window_are_visited_in_an_update(moment: int, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.arrow", 0)
     streampgs.train(data, run=run, rows=50, **COUNTING, **SMALL)
@@ -210,35 +250,61 @@ def test_rows_deferred_beyond_the_epoch_limit_join_the_last_epoch(moment: int, t
     streampgs.resume(run, rows=moment)
     streampgs.resume(run, epochs=1)
     streampgs.resume(run)
-    assert len(visits(run)) == COUNTED_ROWS + 70
-    assert set(visits(run)[:COUNTED_ROWS]) == {1}
-    assert visits(run)[COUNTED_ROWS:] == [1] * 70
+    assert visits(run) == [1] * (COUNTED_ROWS + 70)
     streampgs.resume(run, epochs=2)
     assert visits(run) == [2] * (COUNTED_ROWS + 70)
 
 
-def test_new_rows_catch_up_unless_they_outnumber_the_old_rows(tmp_path: Path) -> None:
-    for rows, times in ((COUNTED_ROWS, 2), (COUNTED_ROWS + 1, 1)):
-        data, run = tmp_path / f"table-{rows}", tmp_path / f"run-{rows}"
-        write_counted(data / "a.arrow", 0)
-        streampgs.train(data, run=run, epochs=2, **COUNTING, **SMALL)
-        write_counted(data / "b.arrow", COUNTED_ROWS, rows)
-        streampgs.resume(run)
-        assert visits(run)[COUNTED_ROWS:] == [times] * rows
-
-
-@pytest.mark.parametrize(("rows", "restarts"), [(COUNTED_ROWS // 20, True), (COUNTED_ROWS // 20 - 1, False)])
-def test_averages_restart_when_the_table_has_grown_by_a_twentieth(rows: int, restarts: bool, tmp_path: Path) -> None:
-    """Averages over a much smaller table are out of date. Small arrivals must not restart them each time."""
+def test_shards_that_arrive_during_an_update_wait_for_the_next_one(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     write_counted(data / "a.arrow", 0)
-    streampgs.train(data, run=run, rows=570, **COUNTING, **SMALL)
-    write_counted(data / "b.arrow", COUNTED_ROWS, rows)
-    streampgs.resume(run, rows=580)
-    [group] = saved_run(run).race.lanes.groups
-    assert int(group.state["stretch_began"]) == (570 if restarts else 512)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    write_counted(data / "b.arrow", COUNTED_ROWS, 100)
+    streampgs.resume(run, rows=COUNTED_ROWS + 30)
+    write_counted(data / "c.arrow", COUNTED_ROWS + 100, 50)
+    write_counted(data / "d.arrow", COUNTED_ROWS + 150, 50)
+    assert streampgs.resume(run, rows=COUNTED_ROWS + 90).found.new_shards == []
+    report = streampgs.resume(run, epochs=1)
+    assert len(report.found.new_shards) == 2
+    assert visits(run) == [1] * (COUNTED_ROWS + 200)
+    appended = [event for event in RunFolder(run).events() if event["event"] == "appended"]
+    assert [(event["rows"], event["added_rows"]) for event in appended] == [(COUNTED_ROWS, 100), (700, 100)]
+
+
+@pytest.mark.parametrize("then", ["removed", "replaced", "repaired"])
+def test_a_shard_of_which_no_row_was_used_may_change(then: str, tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.arrow", 0)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    table = pa.table({"label": [1e9, 1e9], "indices": [[COUNTED_ROWS], [1]], "values": [[1.0], [float("nan")]]})
+    with pa.ipc.new_file(str(data / "b.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    for _ in range(2):
+        with pytest.raises(streampgs.StreampgsError, match=r"b\.arrow.*row 1"):
+            streampgs.resume(run)
+    (data / "b.arrow").unlink()
+    if then != "removed":
+        write_counted(data / ("b.arrow" if then == "repaired" else "c.arrow"), COUNTED_ROWS, 30)
+    report = streampgs.resume(run)
+    assert report.rows == COUNTED_ROWS + (0 if then == "removed" else 30)
+    assert report.found.lost_shards == []
+    assert inspect_run(run)["arrivals"][-1]["shards"] == (1 if then == "removed" else 2)
+
+
+def test_a_sliding_window_trains_on_the_new_rows_each_night(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    for number in range(3):
+        write_counted(data / f"{number}.arrow", number * 100, 100)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    for night in range(3):
+        (data / f"{night}.arrow").unlink()
+        write_counted(data / f"{night + 3}.arrow", (night + 3) * 100, 100)
+        report = streampgs.resume(run, accept_changes=True)
+        assert report.rows_this_call == 100
+        assert [Path(name).name for name in report.found.lost_shards] == [f"{night}.arrow"]
+    assert visits(run) == [1] * 600
     streampgs.resume(run, epochs=2)
-    assert visits(run) == [2] * (COUNTED_ROWS + rows)
+    assert visits(run) == [1] * 300 + [2] * 300
 
 
 def test_a_resume_can_add_a_folder(tmp_path: Path) -> None:
@@ -321,35 +387,30 @@ class Notes(Silent):
 
 
 @pytest.mark.parametrize("moment", [500, COUNTED_ROWS * 2])
-def test_a_rewrite_is_refused_until_it_is_accepted(moment: int, tmp_path: Path) -> None:
+def test_a_change_is_refused_until_it_is_accepted(moment: int, tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
-    for number in range(2):
+    for number in range(3):
         write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
-    streampgs.train(data, run=run, rows=moment, epochs=1, **COUNTING, **SMALL)
-    before = visits(run)
+    streampgs.train(data, run=run, rows=moment, epochs=1, memory="60MB", window="5kB", **COUNTING)
+    before = [*visits(run), *[0] * COUNTED_ROWS][: 2 * COUNTED_ROWS]
     (data / "0.arrow").unlink()
-    write_counted(data / "1.arrow", 2 * COUNTED_ROWS, 100)  # replaces the old shard
+    write_counted(data / "1.arrow", 3 * COUNTED_ROWS, 100)  # replaces the old shard
     with pytest.raises(streampgs.StreampgsError, match=r"0\.arrow' is missing") as refused:
         streampgs.resume(run)
-    assert "accept_rewrite=True" in refused.value.remedy
-    streampgs.resume(run, accept_rewrite=True, epochs=1 if moment == 500 else 2)
+    assert "accept_changes=True" in refused.value.remedy
+    notes = Notes()
+    streampgs.resume(run, accept_changes=True, epochs=1, observer=notes)
+    assert any("1,200 rows no longer trained on" in note for note in notes.found), notes.found
     after = visits(run)
-    assert after[: len(before)] == before, "removed rows must not be trained on"
-    assert after[2 * COUNTED_ROWS :] == [1] * 100
-    streampgs.resume(run, epochs=3)
-    assert visits(run)[: len(before)] == before
+    assert after[: 2 * COUNTED_ROWS] == before, "removed rows must not be trained on"
+    again = after[2 * COUNTED_ROWS : 3 * COUNTED_ROWS]
+    assert set(again) <= {1, 2}, "only rows of the window that could not be completed come again"
+    assert again.count(2) <= 100
+    assert after[3 * COUNTED_ROWS :] == [1] * 100
+    streampgs.resume(run, epochs=2)
+    assert visits(run)[: 2 * COUNTED_ROWS] == before
     events = [event["event"] for event in RunFolder(run).events()]
     assert events.count("changed") == 1
-
-
-def test_catch_up_is_refused_without_epochs(tmp_path: Path) -> None:
-    data, run = tmp_path / "table", tmp_path / "run"
-    write_counted(data / "a.arrow", 0)
-    streampgs.train(data, run=run, rows=100, sampling="independent", **COUNTING, **SMALL)
-    write_counted(data / "b.arrow", COUNTED_ROWS)
-    with pytest.raises(streampgs.StreampgsError, match="on_growth='catch-up' with sampling='independent'"):
-        streampgs.resume(run, rows=200, on_growth="catch-up")
-    assert streampgs.resume(run, rows=200).rows == 200
 
 
 # Following.
@@ -374,10 +435,10 @@ def test_following_trains_on_new_shards_and_ends_when_asked(tmp_path: Path) -> N
     stop = StopRequest()
     steps = {
         2 * COUNTED_ROWS: lambda: write_counted(data / "b.arrow", COUNTED_ROWS, 100),
-        2 * COUNTED_ROWS + 200: lambda: (
+        2 * COUNTED_ROWS + 100: lambda: (
             (data / "a.arrow").rename(data / "z.arrow") and write_counted(data / "c.parquet", COUNTED_ROWS + 100, 50)
         ),
-        2 * COUNTED_ROWS + 300: lambda: stop.ask("SIGTERM"),
+        2 * COUNTED_ROWS + 150: lambda: stop.ask("SIGTERM"),
     }
 
     def act(rows: int) -> None:
@@ -399,7 +460,7 @@ def test_following_trains_on_new_shards_and_ends_when_asked(tmp_path: Path) -> N
     assert report.stopped_by == "SIGTERM"
     assert "look" not in [event.get("by") for event in RunFolder(run).events()], "a look for new shards is not a stop"
     assert not steps
-    assert visits(run) == [2] * (COUNTED_ROWS + 150)
+    assert visits(run) == [2] * COUNTED_ROWS + [1] * 150
 
 
 @pytest.mark.parametrize("suffix", ["arrow", "parquet"])
@@ -536,18 +597,19 @@ def test_following_drops_shards_removed_during_a_pause_between_epochs(tmp_path: 
     assert visits(run) == [2] * COUNTED_ROWS + [1] * COUNTED_ROWS
 
 
-def test_removing_a_shard_during_an_epoch_restarts_the_epoch(tmp_path: Path) -> None:
+def test_removing_a_shard_during_an_epoch_leaves_out_its_other_rows(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     for number in range(4):
         write_counted(data / f"{number}.arrow", number * COUNTED_ROWS)
-    streampgs.train(data, run=run, rows=4 * COUNTED_ROWS + 1_000, epochs=2, **COUNTING, **SMALL)
+    small = {"memory": "60MB", "window": "5kB"}
+    streampgs.train(data, run=run, rows=4 * COUNTED_ROWS + 1_000, epochs=2, **COUNTING, **small)
     half = visits(run)
-    going = threading.Timer(0.3, (data / "0.arrow").unlink)
-    going.start()
-    followed(run, epochs=1)  # the second epoch is begun, so it waits in the middle of it
-    going.join()
-    streampgs.resume(run, epochs=2)
-    assert visits(run) == [*half[:COUNTED_ROWS], *(visit + 1 for visit in half[COUNTED_ROWS:])]
+    (data / "0.arrow").unlink()
+    streampgs.resume(run, epochs=2, accept_changes=True)
+    after = visits(run)
+    assert after[:COUNTED_ROWS] == half[:COUNTED_ROWS]
+    assert set(after[COUNTED_ROWS:]) <= {2, 3}
+    assert after[COUNTED_ROWS:].count(3) < 200, "only rows of the window that could not be completed come again"
 
 
 def test_a_shard_that_is_slowly_overwritten_is_not_trained_on_twice(tmp_path: Path) -> None:
@@ -592,17 +654,17 @@ def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
     streampgs.train(data, run=run, rows=300, epochs=1, **COUNTING, **SMALL)
     write_counted(data / "b.arrow", COUNTED_ROWS, 40)
     streampgs.resume(run, epochs=1)
-    events = RunFolder(run).events()
+    events = [event for event in RunFolder(run).events() if event["event"] != "judged"]
     shown = [(event["event"], event["rows"], event["t"], event.get("shards")) for event in events]
     assert shown == [
         ("started", 0, 0, 1),
         ("stopped", 300, 300, 1),
         ("resumed", 300, 300, 1),
-        ("appended", 300, 300, 2),
+        ("appended", 600, 600, 2),
         ("stopped", 640, 640, 2),
     ]
     assert [Path(name).name for name in events[3]["added_names"]] == ["b.arrow"]
-    assert (events[3]["added_rows"], events[3]["table_rows"], events[3]["on_growth"]) == (40, 640, "catch-up")
+    assert (events[3]["added_rows"], events[3]["table_rows"]) == (40, 640)
     head, *lines = click.unstyle(history_text(events)).splitlines()
     assert head.split() == ["time", "rows", "steps"]
     assert [line.split(maxsplit=3)[3].split(" ")[0] for line in lines] == [
@@ -612,7 +674,7 @@ def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
         "1",
         "stopped",
     ]
-    assert "1 shard with 40 rows joined (catch-up)" in lines[3]
+    assert "1 shard with 40 rows joined" in lines[3]
 
 
 def test_an_unknown_event_is_shown_by_its_name() -> None:

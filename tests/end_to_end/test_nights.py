@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import math
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -223,6 +224,43 @@ def test_the_checkpoints_before_the_last_updates_are_kept(table: tuple[Path, lis
     report = streampgs.resume(run, back_to=before[-2])
     assert len(report.found.new_shards) == 2
     assert report.dual_sha256 is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_run_that_returns_to_a_checkpoint_is_as_a_copy_that_was_made_then(
+    seed: int, tables: Tables, tmp_path: Path
+) -> None:
+    """Random nights: shards come and go, limits change, and the run goes back again and again."""
+    chance = random.Random(seed)
+    first, *others = sorted(tables.path("sparse", "arrow").glob("*.arrow"))
+    data, run = tmp_path / "table", tmp_path / "run"
+    data.mkdir()
+    shutil.copy(first, data)
+    streampgs.train(data, run=run, rows=chance.choice([400, SHARD_ROWS, 1_700]), sigma=1e-5, keep=50, **SMALL)
+    copies: dict[int, tuple[Path, int]] = {}
+    undone = 0
+    for night in range(9):
+        state = streampgs.inspect(run)
+        if state["rows"] not in copies:
+            copies[state["rows"]] = shutil.copytree(run, tmp_path / f"copy-{night}"), state["catalog"]["shards"]
+        if others and chance.random() < 0.6:
+            shutil.copy(others.pop(0), data)
+        options = chance.choice([{}, {"epochs": "+1"}, {"rows": "+130"}, {"rows": "+700"}])
+        back = chance.choice([*copies])
+        copy, shards = copies[back]
+        if back == state["rows"]:
+            streampgs.resume(run, **options)
+            continue
+        undone += 1
+        later = sorted(data.glob("*.arrow"))[shards:]
+        if later and chance.random() < 0.5:
+            later[-1].unlink()
+        then = shutil.copytree(copy, tmp_path / f"then-{night}")
+        wanted, found = streampgs.resume(then, **options), streampgs.resume(run, back_to=back, **options)
+        assert (found.outcome, found.rows_this_call) == (wanted.outcome, wanted.rows_this_call)
+        assert state_of(run) == state_of(then)
+        copies = {rows: kept for rows, kept in copies.items() if rows <= back}
+    assert undone >= 2
 
 
 def test_history_lists_the_checkpoints_that_a_run_can_return_to(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
@@ -537,3 +575,25 @@ def test_an_incomplete_file_is_in_the_report_and_in_the_history_of_each_night(
     assert f"1 file left out, because it is not complete: {half}" in printed("history", run)
     shutil.copy(new, half)
     assert streampgs.resume(run).found.new_rows == SHARD_ROWS
+
+
+# A limit in the way of new shards.
+
+
+def test_new_shards_that_a_limit_keeps_waiting_are_reported_with_the_command_for_them(
+    table: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    data, run = table[0], tmp_path / "run"
+    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
+    streampgs.resume(run, rows="+500")
+    shutil.copy(table[1][0], data)
+    report = streampgs.resume(run)
+    assert (report.outcome, report.found.waiting_shards) == ("nothing new", [str(data / table[1][0].name)])
+    assert report.notes == [
+        "1 new shard waits, because the limit of rows is reached in the middle of epoch 2; to complete it with them: "
+        f"streampgs.resume('{run}', epochs=2)"
+    ]
+    done = command("resume", run, "--quiet")
+    assert done.code == 3
+    report = streampgs.resume(run, epochs=2)
+    assert (report.rows_this_call, report.found.new_rows) == (4_500, SHARD_ROWS)

@@ -148,4 +148,4 @@ def test_notes_use_words_of_python(tmp_path: Path) -> None:
     trained(tmp_path / "run", progress=False)
     again = streampgs.resume(tmp_path / "run", progress=False)
     assert again.outcome == "nothing new"
-    assert any("epochs=3" in note and "--" not in note for note in again.notes)
+    assert any("epochs='+1'" in note and "--" not in note for note in again.notes)
