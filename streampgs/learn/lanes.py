@@ -23,8 +23,6 @@ from streampgs.stage import Bundle
 _MOST_LANES = 1 << 20
 _MOST_STEPS = 1 << 52  # the sum over all workers must not overflow
 _PART = 1 << 18  # coordinates that are hashed together
-# Reading out the weights of one lane takes three vectors for a moment.
-_READING_BYTES = 24
 
 Places = list[tuple[State, int]]
 
@@ -218,11 +216,6 @@ class Lanes:
     def bytes_per_feature(self, workers: int = 1) -> int:
         """What one feature takes in the state of all lanes."""
         return sum(states.bytes_per_feature(g.learner.fields, g.learner.width, workers) for g in self.groups)
-
-    def peak_bytes_per_feature(self, workers: int, racing: bool) -> int:
-        """With what saving and judging take for a moment. While lanes are dropped, those that stay are there twice."""
-        own = self.bytes_per_feature(workers)
-        return own + max(_READING_BYTES, own // 2 if racing else 0)
 
     # The section of the checkpoint.
 

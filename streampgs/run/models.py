@@ -8,13 +8,12 @@ from typing import Any
 
 from streampgs.checks import Count, decode, require
 from streampgs.data.row_form import RowForm
-from streampgs.errors import DataError
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
+from streampgs.run.fitting import refuse_too_wide
 from streampgs.run.lineages import Lineages, bytes_of_others
-from streampgs.run.memory import available_bytes
 from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up
 from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS
@@ -105,18 +104,6 @@ class Models:
 
     # A window.
 
-    def refuse_too_wide(self, window: Window) -> None:
-        """A stray index must not ask for more memory than there is."""
-        features = window.largest_index + 1
-        needed = (features - self.features) * self.lanes.bytes_per_feature(self.form.options.threads)
-        available = available_bytes()
-        if available is not None and needed > available:
-            raise DataError(
-                f"a row has feature {features - 1:,}: a model that wide takes {needed / 1e9:,.1f} GB more, and "
-                f"{available / 1e9:,.1f} GB are free",
-                "give --feature-count N with the true number: rows with larger indices are then reported, or skipped",
-            )
-
     def prepare(
         self,
         window: Window,
@@ -132,7 +119,7 @@ class Models:
             features = form.feature_count or window.largest_index + 1
             self.race.validation = form.validation(features)
             enter_first(self.race, form.options, window, form.layout, epoch_rows, features, check)
-            self.refuse_too_wide(window)
+            refuse_too_wide(self.lanes, window, form.options.threads)
             self._grow(form.feature_count or 0)
             self.lineages.sigma_rows = self._rows_of_sigma(epoch_rows)
         elif self.changes_sigma:

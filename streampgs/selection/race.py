@@ -147,10 +147,6 @@ class Race:
         now.heat = len(now.heats)
         self._set_next_mark(rows)
 
-    def set_numbers(self) -> None:
-        """The lanes of the last candidate have another sigma by now."""
-        self.candidates[self.progress.left[0]] = replace(self.lanes.specs[0], target=Target(""))
-
     def _drop(self, kept: Sequence[int], merits: Sequence[float], rows: int) -> None:
         """Keep only the candidates at these places."""
         now, count = self.progress, len(self.targets)
