@@ -51,7 +51,7 @@ class Condition:
         """The value of the metric."""
         if self.metric not in metrics:
             raise OptionError(
-                f"{self._expression.source}: '{self.metric}' is no metric of this model",
+                f"{self._expression.source}: '{self.metric}' is not a metric of this model",
                 f"its metrics are {', '.join(metrics)}",
             )
         value = metrics[self.metric]

@@ -37,7 +37,7 @@ def refuse_trial(record: RunRecord, growth: Growth) -> None:
 
 def begun(trial: Trial | None, folder: RunFolder, record: RunRecord, newest: Checkpoint | None) -> RunRecord:
     """The record of a resume that is on trial. If it was killed before, the model is still compared with the one from
-    before the kill. A resume without a trial accepts what was done before."""
+    before the kill. A resume without a trial accepts the model as it is."""
     if trial is None:
         return replace(record, trial=None)
     if newest is None:

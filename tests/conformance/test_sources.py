@@ -35,7 +35,7 @@ from streampgs.reading.stream_input import StreamInput
 from streampgs.reading.stream_rows import StreamEncoder
 from streampgs.reading.stream_state import rows_taken
 from streampgs.reading.window import Window
-from streampgs.run.checkpoint import Checkpoint, newest_checkpoint, write_checkpoint
+from streampgs.run.checkpoint import Checkpoint, Kept, newest_checkpoint, write_checkpoint
 from streampgs.run.report import StopRequest
 from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog, with_cache
@@ -191,7 +191,7 @@ def content(window: Window) -> str:
 
 def through_a_file(folder: Path, bundle: Bundle) -> Checkpoint:
     folder.mkdir(exist_ok=True)
-    write_checkpoint(folder, {"worker": bundle}, 1)
+    write_checkpoint(folder, {"worker": bundle}, 1, Kept())
     checkpoint = newest_checkpoint(folder)
     assert checkpoint is not None
     return checkpoint

@@ -408,7 +408,7 @@ def test_skipped_rows_stay_skipped_when_their_class_becomes_known(tmp_path: Path
     options = {"label": "number", "classes": [0.0, 1.0, 2.0], "on_bad_row": "skip", "sigma": 1e-4}
     streampgs.train(data, run=run, rows=100, **SMALL, **options)
     write(only(("number", "age"), 2, 4), data / "part-1.parquet", "parquet", group_rows=200)
-    report = streampgs.resume(run, epochs=2, on_growth="union")
+    report = streampgs.resume(run, epochs=2)
     assert streampgs.Model.load(run).targets == ("0", "1", "2", "3")
     assert report.skipped_rows == {"label of an unknown class": unknown}
     assert report.rows == 3 * SHARD_ROWS - 2 * unknown
@@ -455,7 +455,7 @@ def test_a_positive_class_allows_new_negative_classes(labels: list[Any], positiv
     write(pa.table({"label": labels * 100, "x": x}), data / "part-0.parquet", "parquet")
     streampgs.train(data, run=run, rows=200, positive=positive, **SMALL)
     write(pa.table({"label": [type(labels[0])(9)] * 300, "x": x}), data / "part-1.parquet", "parquet")
-    assert streampgs.resume(run, epochs=2, on_growth="union").rows == 300 + 600
+    assert streampgs.resume(run, epochs=2).rows == 300 + 600
 
 
 def test_rows_of_new_classes_have_weight_one(tmp_path: Path) -> None:

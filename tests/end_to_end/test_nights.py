@@ -425,8 +425,8 @@ def test_rows_in_memory_may_be_the_validation_rows(rated: tuple[Path, Path, Path
         ("loss > accuracy", "names several metrics"),
         ("loss >", "the end was not expected|needs a value|a value is missing"),
         ("loss + before", "is a number, not a condition"),
-        ("r2 < before", "'r2' is no metric of this model\n  → its metrics are accuracy, "),
-        ("misses > before", "'misses' is no metric of this model"),
+        ("r2 < before", "'r2' is not a metric of this model\n  → its metrics are accuracy, "),
+        ("misses > before", "'misses' is not a metric of this model"),
     ],
 )
 def test_a_condition_that_cannot_be_decided_is_refused_before_training(
@@ -508,7 +508,7 @@ def test_a_shard_that_was_left_out_stays_so_when_a_later_night_is_undone(
 def test_a_shard_that_is_unknown_cannot_be_left_out(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
     data, run = table[0], tmp_path / "run"
     streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
-    with pytest.raises(OptionError, match=r"leave_out='.*part-1\.arrow' is no shard of the run"):
+    with pytest.raises(OptionError, match=r"leave_out='.*part-1\.arrow' is not a shard of the run"):
         streampgs.resume(run, leave_out=data / "part-1.arrow")
 
 

@@ -335,7 +335,7 @@ def test_options_that_do_not_apply_to_streams_are_refused(tables: Tables, tmp_pa
         ("train", "-", "--run", "new", "--sampling", "independent"): "--sampling",
         ("train", "-", "--run", "new", "--no-cache"): "cache",
         ("train", "-", data, "--run", "new"): "next to other data",
-        ("train", data, "--run", "new", "--replay", "1"): "--replay without a stream",
+        ("train", "-", "--run", "new", "--replay", "17"): "at most 16",
         ("train", "-", "--run", "new", "--replay", "-1"): "--replay",
         ("train", "-", "--run", "new", "--window", "300MB"): "--window",
         ("resume", run): "producer |",
