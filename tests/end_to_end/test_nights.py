@@ -544,6 +544,15 @@ def test_a_run_and_its_data_may_move(table: tuple[Path, list[Path]], tables: Tab
     assert streampgs.resume(moved).found.new_rows == SHARD_ROWS
 
 
+def test_the_glob_of_a_run_that_has_moved_names_the_option(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    data, run = table[0], tmp_path / "run"
+    streampgs.train(f"{data}/*.arrow", run=run, epochs=1, sigma=1e-5, **SMALL)
+    data.rename(tmp_path / "moved")
+    with pytest.raises(DataError, match=r"nothing matches '.*', and the run trains on it\n  → .* data='PLACE'"):
+        streampgs.resume(run)
+    assert streampgs.resume(run, data=f"{tmp_path}/moved/*.arrow", epochs="+1").rows_this_call == 4 * SHARD_ROWS
+
+
 def test_the_copies_are_read_where_the_originals_are_still_there(
     table: tuple[Path, list[Path]], tmp_path: Path
 ) -> None:
