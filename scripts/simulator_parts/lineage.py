@@ -13,6 +13,7 @@ from streampgs.data.refresh import Look, Refreshed, Table
 from streampgs.errors import RunError
 from streampgs.options import Growth
 from streampgs.order.arrivals import UpdateSizes
+from streampgs.order.cursor import Cursor
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.shard_input import ShardInput
 from streampgs.stage import Bundle
@@ -24,9 +25,8 @@ class Placed:
 
     rows: int
     """Trained on before."""
+    cursor: Cursor
     coming: Coming
-    widens: bool
-    """Columns or classes came with it."""
     look: Look
     lost: frozenset[int] | None
     """The numbers of shards that are gone or were replaced; None: new shards join."""
@@ -45,8 +45,6 @@ class Lineage:
     order: PlainOrder
     """What is owed to each row. It changes as training goes on: each checkpoint has its own copy."""
     placed: tuple[Placed, ...] = ()
-    has_traces: bool = False
-    """Columns or classes came with shards that have vanished before they began. They stay."""
 
     def copy(self) -> Lineage:
         return replace(self, order=self.order.copy())
@@ -55,16 +53,15 @@ class Lineage:
         """What has not begun has never happened."""
         order = self.order.copy()
         order.resume()
-        kept = [_remains_of(placed, order) for placed in self.placed]
-        traces = any(a.widens and (b is None or not b.widens) for a, b in zip(self.placed, kept, strict=True))
-        return Lineage(self.base, order, tuple(one for one in kept if one is not None), traces or self.has_traces)
+        kept = (_remains_of(placed, order) for placed in self.placed)
+        return Lineage(self.base, order, tuple(placed for placed in kept if placed is not None))
 
 
 def _remains_of(placed: Placed, order: PlainOrder) -> Placed | None:
     coming = order.remains_of(placed.coming)
     if coming is None or coming is placed.coming:
         return None if coming is None else placed
-    return replace(placed, coming=coming, widens=False)
+    return replace(placed, coming=coming)
 
 
 def order_of(base: ShardInput) -> PlainOrder:
@@ -78,12 +75,6 @@ def coming_of(table: Table, lost: frozenset[int] | None, refreshed: Refreshed) -
     going = frozenset(group for shard in lost or () for group in range(starts[shard], starts[shard + 1]))
     sizes = refreshed.table.updates
     return Coming(refreshed.table.catalog.groups, going, sizes.passes, sizes.replay)
-
-
-def widens(table: Table, refreshed: Refreshed) -> bool:
-    """Whether columns or classes are new."""
-    grown = refreshed.table
-    return grown.encoding is not table.encoding or grown.options.classes != table.options.classes
 
 
 def rewinds(table: Table, refreshed: Refreshed) -> bool:

@@ -74,7 +74,8 @@ def observed(machine: Machine) -> Iterator[Callable[[WholeHistory], None]]:
     def advance(self: Worker, row: int) -> None:
         window, first = self.window, self.cursor.row
         assert window is not None
-        now[0].visited(window.plan, window.numbers[first:row].tolist(), self.source.update_pass(self.cursor))
+        update = self.source.update_pass(self.cursor)
+        now[0].visited(window.plan, window.numbers[first:row].tolist(), row, window.rows, update)
         advance_to(self, row)
 
     start_on_shards, resume_on_shards = start.start_on_shards, start.resume_on_shards

@@ -109,6 +109,9 @@ class PlainOrder:
     """The epochs and passes before."""
     before: PlainOrder | None = None
     """As it was before the present window."""
+    has_forgotten: bool = False
+    """Rows were visited in the first window of new groups. It was left, because it had rows of groups that went away, and
+    then the new groups went away, too: nothing but the models knows of the visits."""
     in_window: Counter[int] = field(default_factory=Counter)
     """How often each row came in the present window."""
     replayed: Replayed = field(default_factory=Replayed)
@@ -153,6 +156,9 @@ class PlainOrder:
 
     def resume(self) -> None:
         """New groups that have not begun have never come. Those that have left stay away."""
+        begins_at = self.row_starts[self.known]
+        abandoned = (row for phase in self.phases if phase.is_abandoned for row in phase.planned)
+        self.has_forgotten |= any(row >= begins_at for row in abandoned)
         kept = (self.remains_of(coming) for coming in self.waiting)
         self.waiting = tuple(coming for coming in kept if coming is not None)
         self.gone = frozenset(group for group in self.gone if group < self.known)

@@ -14,7 +14,7 @@ from typing import Any
 from scripts.simulator_parts import undisturbed
 from scripts.simulator_parts.disk import Killed
 from scripts.simulator_parts.laws import LawBroken
-from scripts.simulator_parts.lineage import Checkpoints, Lineage, Placed, coming_of, order_of, rewinds, rows_of, widens
+from scripts.simulator_parts.lineage import Checkpoints, Lineage, Placed, coming_of, order_of, rewinds, rows_of
 from scripts.simulator_parts.machine import ROOT, Machine
 from scripts.simulator_parts.nodes import File
 from scripts.simulator_parts.plain_order import OrderBroken
@@ -221,9 +221,10 @@ class WholeHistory:
 
     # Called from within a session.
 
-    def visited(self, plan: Any, numbers: list[int], update: Any) -> None:
+    def visited(self, plan: Any, numbers: list[int], row: int, rows: int, update: Any) -> None:
+        """Training has reached a row of a window of so many rows; `numbers`: of the rows since then."""
         if self.twin is not None:
-            self.twin.order.visit(plan.start, numbers, update)
+            self.twin.visited(plan, numbers, row, rows, update)
             return
         assert self.lineage is not None
         try:
@@ -261,8 +262,8 @@ class WholeHistory:
         coming = coming_of(table, lost, refreshed)
         self.lineage.order.comes(coming, refreshed.table.catalog.row_starts.tolist(), rewinds(table, refreshed))
         event = Placed(
-            self.rows, coming, widens(table, refreshed), look, lost, growth, table.updates, table.epochs, table.sources,
-            dict(self.table.names),
+            self.rows, table.cursor, coming, look, lost, growth, table.updates, table.epochs,
+            table.sources, dict(self.table.names),
         )  # fmt: skip
         self.lineage = replace(self.lineage, placed=(*self.lineage.placed, event))
         self.count("arrivals")
@@ -290,11 +291,11 @@ class WholeHistory:
         self.say(f"loaded checkpoint {found[0]} after {self.rows} rows")
 
     def ended(self, checkpoint: Checkpoint) -> Lineage:
-        """How the state of the last checkpoint came about."""
+        """How the state of the last checkpoint came about: it knows no shard of which no row was trained on."""
         found = self.checkpoints.found(checkpoint)
         assert found is not None
         self.rows = rows_of(checkpoint)
-        return found[1]
+        return found[1].resumed()
 
     def last(self) -> Checkpoint:
         found = newest_checkpoint(RUN)

@@ -72,8 +72,8 @@ class Loop:
                 until = min(until, last)
             with self.guard.step():
                 began = time.perf_counter()
-                until = self.models.lineages.advance(window, row, until, window.rows)
-                self.meter.add(self.models.lineages.used(row, until), began)
+                until, rows = self.models.lineages.advance(window, row, until, window.rows)
+                self.meter.add(rows, began)
                 self.worker.advance_to(until)
                 if until == window.rows:
                     self.models.centre(window, self.meter.rows, update)

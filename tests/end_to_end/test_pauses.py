@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -223,6 +224,20 @@ def test_errors_in_the_middle_keep_the_progress(tables: Tables, tmp_path: Path) 
     assert report.rows == ROWS
     expected = streampgs.train(data, run=tmp_path / "quiet", epochs=1, **SMALL)
     assert report.dual_sha256 == expected.dual_sha256
+
+
+def test_a_shard_without_rows_may_disappear_in_the_middle_of_an_epoch(tables: Tables, tmp_path: Path) -> None:
+    data, run, quiet = tmp_path / "table", tmp_path / "run", tmp_path / "quiet"
+    shutil.copytree(tables.path("sparse", "parquet"), data)
+    without_rows = data / "part-none.parquet"
+    some = pq.read_table(next(data.iterdir()))
+    with pq.ParquetWriter(without_rows, some.schema) as writer:
+        writer.write_table(some.slice(0, 0))
+    assert pq.ParquetFile(without_rows).num_row_groups == 1
+    expected = streampgs.train(data, run=quiet, epochs=1, **SMALL)
+    streampgs.train(data, run=run, rows=10, **SMALL)
+    without_rows.unlink()
+    assert streampgs.resume(run, epochs=1).dual_sha256 == expected.dual_sha256
 
 
 def train_by_api(data: Path, run: Path, observer: Silent) -> None:
