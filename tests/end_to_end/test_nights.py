@@ -468,7 +468,9 @@ def test_the_exit_code_tells_that_a_resume_was_undone(rated: tuple[Path, Path, P
     done = command("resume", run, "--validation", test, "--fail-if", "loss > 0", "--epochs", "+1", "--json")
     assert done.code == 4
     assert (done.json["outcome"], done.json["validation"]["failed"]) == ("rejected", ["loss > 0"])
+    assert "validation on 1,000 rows: loss 0." in done.err
     assert "loss > 0: the run was left as it was, after 8,000 rows" in done.err
+    assert "done:" not in done.err
 
 
 # Shards that are left out.
