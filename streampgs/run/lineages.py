@@ -213,13 +213,11 @@ class Lineages:
         self.sigma_rows = rows
         self._race.candidates[self._race.progress.left[0]] = replace(self._race.lanes.specs[0], target=Target(""))
 
-    def reach(self, update: UpdatePass | None) -> bool:
-        """The cursor is in this pass of an update, or in none. Whether an update has ended."""
-        if self._now.update is None or (update is not None and (update.epoch, update.first_part) == self._now.update):
-            return False
-        self._now.update = None
-        self.returned.release()
-        return True
+    def reach(self, update: UpdatePass | None) -> None:
+        """The cursor is in this pass of an update, or in none: the update may be over."""
+        if self.in_update and (update is None or (update.epoch, update.first_part) != self._now.update):
+            self._now.update = None
+            self.returned.release()
 
     def advance(self, window: Window, row: int, until: int, end: int) -> tuple[int, int]:
         """Train on the rows from `row` to `until`; returns the row that was reached, and how many were trained on."""

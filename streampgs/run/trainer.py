@@ -37,7 +37,6 @@ from streampgs.run.words import (
     cross_validated_text,
     judged_texts,
     nothing_to_do,
-    one_epoch_more,
     stopped_early,
 )
 
@@ -147,9 +146,8 @@ class Trainer:
             last_epoch = until[0] if last_epoch is None else min(last_epoch, until[0])
         clipped_before = set(worker.clipped)
         stopped_by = self._run(loop, worker, last_epoch)
-        more = [one_epoch_more(self.folder.path)] if loop.updates and stopped_by == "epochs" else []
         remarks = *self.data.remarks(worker.source), *self.models.remarks(), *_clipped(worker, clipped_before)
-        self.observer.tell([*remarks, *more])
+        self.observer.tell(remarks)
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:
