@@ -149,7 +149,7 @@ class LineObserver(PythonObserver):
         self._line.show(0.0, "starting")
 
     def status(self, status: Status) -> None:
-        self._line.show(status.epoch_fraction, status_text(status))
+        self._line.show(status.fraction, status_text(status))
 
     def close(self) -> None:
         self._line.close()
@@ -174,7 +174,7 @@ class NotebookObserver(PythonObserver):
     def status(self, status: Status) -> None:
         if time.perf_counter() >= self._next:
             self._next = time.perf_counter() + _NOTEBOOK_SECONDS
-            self._show(_Shown(self._shown.notes, status_text(status), status.epoch_fraction))
+            self._show(_Shown(self._shown.notes, status_text(status), status.fraction))
 
     def close(self) -> None:
         if self._handle is not None:

@@ -152,7 +152,7 @@ class TerminalObserver:
 
     def status(self, status: Status) -> None:
         if not self.quiet:
-            self._line.show(status.epoch_fraction, status_text(status))
+            self._line.show(status.fraction, status_text(status))
 
 
 def stop_on_signals(stop: StopRequest) -> None:

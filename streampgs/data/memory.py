@@ -101,6 +101,9 @@ class MemorySource:
     def update_pass(self, cursor: Cursor) -> UpdatePass | None:
         return None
 
+    def update_rows(self, cursor: Cursor, window: Window | None) -> tuple[float, float] | None:
+        return None
+
     def state(self) -> Bundle:
         return Bundle()
 

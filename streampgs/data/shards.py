@@ -108,13 +108,19 @@ class ShardSource:
             self._pipeline = None
 
     def epochs(self, cursor: Cursor, window: Window | None) -> float:
-        position = float(cursor.position)
-        if window is not None and window.plan is not None and cursor.row > 0:
-            following = window.plan.next
-            same_part = (following.epoch, following.part) == (cursor.epoch, cursor.part)
-            end = following.position if same_part else self._schedule.part_length(cursor)
-            position += (end - position) * cursor.row / window.rows
-        return cursor.epoch + self._schedule.epoch_fraction(cursor, position)
+        return cursor.epoch + self._schedule.epoch_fraction(cursor, self._position(cursor, window))
+
+    def update_rows(self, cursor: Cursor, window: Window | None) -> tuple[float, float] | None:
+        return self._schedule.update_rows(cursor, self._position(cursor, window))
+
+    def _position(self, cursor: Cursor, window: Window | None) -> float:
+        """Of the cursor's row in its part."""
+        if window is None or window.plan is None or not cursor.row:
+            return float(cursor.position)
+        following = window.plan.next
+        same_part = (following.epoch, following.part) == (cursor.epoch, cursor.part)
+        end = following.position if same_part else self._schedule.part_length(cursor)
+        return cursor.position + (end - cursor.position) * cursor.row / window.rows
 
     def update_pass(self, cursor: Cursor) -> UpdatePass | None:
         return self._schedule.update_pass(cursor)

@@ -37,6 +37,9 @@ class Source(Protocol):
     def update_pass(self, cursor: Cursor) -> UpdatePass | None:
         """None in an epoch, and for sources that do not grow."""
 
+    def update_rows(self, cursor: Cursor, window: Window | None) -> tuple[float, float] | None:
+        """About how many rows of the update are done, and how many it has; None in an epoch."""
+
     @property
     def seconds_waiting(self) -> float:
         """Of all calls of `window`."""

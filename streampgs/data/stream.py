@@ -70,6 +70,9 @@ class StreamSource:
     def update_pass(self, cursor: Cursor) -> UpdatePass | None:
         return None
 
+    def update_rows(self, cursor: Cursor, window: Window | None) -> tuple[float, float] | None:
+        return None
+
     def state(self) -> Bundle:
         bundle = self._windows.state()
         self._saved = rows_taken(bundle)

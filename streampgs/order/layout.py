@@ -162,6 +162,15 @@ def update_layout(
     )
 
 
+def pass_rows(update: Arrival, live: Ints) -> list[float]:
+    """About how many rows each pass of an update visits."""
+    old, new = int(live[: update.since].sum()), int(live[update.since : update.groups].sum())
+    replayed = new * update.replay / update.passes
+    share = 1.0 - HELD_OUT * update.holds_out
+    found = [new * share + min(old, replayed)] * update.passes
+    return [*found, HELD_OUT * new + min(old, HELD_OUT * replayed)] if update.holds_out else found
+
+
 def _drawn(wanted: float, rows: int, blocks: int) -> tuple[int, float]:
     """How many of the blocks have the wanted number of rows on average, and the share of their rows that is wanted."""
     if not wanted or not rows:

@@ -34,7 +34,7 @@ from streampgs.order.arrivals import (
     without_waiting,
 )
 from streampgs.order.cursor import Arrival, Cursor, Span
-from streampgs.order.layout import Layout, UpdateLayout, epoch_layout, live_rows, update_layout
+from streampgs.order.layout import Layout, UpdateLayout, epoch_layout, live_rows, pass_rows, update_layout
 
 Ints = NDArray[np.int64]
 
@@ -120,8 +120,10 @@ class UpdatePass:
     """The share of the old rows in the planned blocks that are to be trained on: below 1 where whole groups are decoded."""
     rows: int
     """New rows of the update."""
+    old_rows: int
+    """Rows that were there before it."""
     long_rows: int
-    """With the old rows that are visited next to them."""
+    """New rows, with the old ones that are visited next to them."""
 
 
 @dataclass(frozen=True)
@@ -204,8 +206,19 @@ class Schedule:
             int(rows[update.groups]),
             layout.old_share,
             new,
+            old,
             new + int(min(update.replay * new, update.passes * old)),
         )
+
+    def update_rows(self, cursor: Cursor, position: float) -> tuple[float, float] | None:
+        """About how many rows of an update are done at a position of the cursor's part, and how many it has."""
+        update = update_at(cursor)
+        if update is None:
+            return None
+        rows = pass_rows(update, live_rows(self.groups.rows, cursor))
+        number = cursor.part - update.part
+        present = rows[number] * min(1.0, position / max(1, self.part_length(cursor)))
+        return sum(rows[:number]) + present, sum(rows)
 
     # Shards arrive and leave.
 

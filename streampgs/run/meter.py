@@ -80,6 +80,7 @@ class Meter:
     def status(self, models: Models, worker: Worker, limits: Limits) -> Status:
         loss, accuracy = models.shown()
         update = worker.source.update_pass(worker.cursor)
+        rows = worker.source.update_rows(worker.cursor, worker.window)
         return Status(
             t=models.lanes.steps,
             rows=self.rows,
@@ -92,6 +93,7 @@ class Meter:
             lanes=len(models.lanes),
             stream_rows=worker.source.rows_taken,
             update=None if update is None else f"pass {update.number + 1} of {update.passes + update.holds_out}",
+            fraction=worker.epochs - worker.cursor.epoch if rows is None else rows[0] / max(1.0, rows[1]),
             seconds=self.seconds,
             seconds_left=self._seconds_left(worker, limits),
             rss_bytes=rss_bytes(),
@@ -101,7 +103,9 @@ class Meter:
         speed = self._pace.rows_per_second()
         estimates = []
         if limits.epochs is not None and speed:
-            estimates.append((limits.epochs - worker.epochs) * worker.source.epoch_rows / speed)
+            done, total = worker.source.update_rows(worker.cursor, worker.window) or (0.0, 0.0)
+            epochs = max(0.0, limits.epochs - worker.epochs)
+            estimates.append((epochs * worker.source.epoch_rows + total - done) / speed)
         if limits.rows is not None and speed:
             estimates.append((limits.rows - self.rows) / speed)
         if limits.seconds is not None:

@@ -32,6 +32,8 @@ class Status:
     """Rows of the stream in windows so far, including the current one; None: not a stream."""
     update: str | None
     """The pass of an update; None in an epoch."""
+    fraction: float
+    """What is done of the epoch, or of the update."""
     seconds: float
     """Of training and of waiting for rows, in all sessions of the run."""
     seconds_left: float | None

@@ -124,3 +124,17 @@ def test_the_arrivals_in_a_cursor_stay_few():
             assert set(schedule.window(cursor).pieces.group) <= {night + 1, night + 2}
             cursor = schedule.window(cursor).next
     assert len(str(cursor)) < 1000
+
+
+@pytest.mark.parametrize("cached", [True, False])
+def test_the_rows_of_an_update_are_known_before_they_are_visited(cached):
+    """For the time that is left."""
+    groups = groups_of([300] * 43, decoded=True, cached=cached)
+    schedule = Schedule(3, groups, Sizes(window_bytes=9000, block_bytes=500))
+    assert schedule.update_rows(beginning(40), 0.0) is None
+    cursor = schedule.arrive(after_an_epoch(schedule, 40), 43, 43, UpdateSizes(2, 2.0))
+    # 675 of 900 new rows and 900 old ones in each pass, and then a quarter.
+    assert schedule.update_rows(cursor, 0.0) == (0.0, 2 * 1575 + 450)
+    done = [schedule.update_rows(plan.start, plan.start.position)[0] for plan in windows(schedule, cursor, 1)]
+    assert done == sorted(set(done))
+    assert {1575.0, 3150.0} <= set(done)
