@@ -5,9 +5,9 @@
 
 Next to it, on the same nights: a model that is never updated; scikit-learn's SGDClassifier.partial_fit; the model as it was
 before the resume of that night; a new run on all rows so far, and on those of the last 1, 2 and 5 nights. The first night has
-three epochs, and so have new runs. weather and reuters are real tables in time order, cut into equal parts and read from the
-folder --source; the others are generated, and their law changes slowly, abruptly in night 10, with a season of 8 nights, or
-only in the frequencies of features. Each finished table is a line of FOLDER/nights.jsonl.
+three epochs (--epochs), and so have new runs. weather and reuters are real tables in time order, cut into equal parts and
+read from the folder --source; the others are generated, and their law changes slowly, abruptly in night 10, with a season of
+8 nights, or only in the frequencies of features. Each finished table is a line of FOLDER/nights.jsonl.
 """
 
 from __future__ import annotations
@@ -33,8 +33,7 @@ from growth_parts.summary import markdown
 from growth_parts.tables import IN_TIME_ORDER, TABLES, Folders
 from growth_parts.training import Place
 
-_CELL = ("table", "seed", "nights", "night_rows", "options")
-_EPOCHS = 3
+_CELL = ("table", "seed", "nights", "night_rows", "epochs", "options")
 _WINDOWS = (1, 2, 5)
 _SPREAD_ROWS = 1_000_000
 ACCURACY, LOSS = 0, 1
@@ -54,13 +53,13 @@ def parts_of(table: str, nights: int, night_rows: int, seed: int, folders: Folde
     return [laws.drawn(table, times, seed, night) for night, times in enumerate(spans)]
 
 
-def lived(table: str, parts: list[pa.Table], seed: int, folders: Folders, options: dict[str, Any]) -> Cell:
+def lived(parts: list[pa.Table], seed: int, epochs: int, folders: Folders, options: dict[str, Any]) -> Cell:
     """The quality of each model on the rows of the next night, by night; and what each resume told."""
     place = Place(folders.work / "place", seed, {})
     for number, part in enumerate(parts):
         place.add_test(f"{number}", part)
     place.arrive(parts[0], "night-00")
-    place.train("nightly", epochs=_EPOCHS)
+    place.train("nightly", epochs=epochs)
     place.copy("nightly", "never")
     peer = PartialFit(parts[0], _features(parts), seed)
     found: dict[str, list[list[float]]] = {}
@@ -77,7 +76,7 @@ def lived(table: str, parts: list[pa.Table], seed: int, folders: Folders, option
         measured[_PEER] = peer.quality(parts[night + 1])
         for name, window in ((_ALL, night + 1), *((window_name(w), w) for w in _WINDOWS)):
             shards = sorted(str(path) for path in place.data.glob("*.arrow"))[-window:]
-            place.train("fresh", shards, epochs=_EPOCHS)
+            place.train("fresh", shards, epochs=epochs)
             measured[name] = place.quality("fresh", following)[following]
         for name, quality in measured.items():
             found.setdefault(name, []).append(quality)
@@ -173,6 +172,7 @@ def main() -> None:
     parser.add_argument("--tables", default=",".join((*IN_TIME_ORDER, *laws.LAWS)))
     parser.add_argument("--nights", type=int, default=20)
     parser.add_argument("--night-rows", type=int, default=3000, help="of a generated table")
+    parser.add_argument("--epochs", type=int, default=3, help="of the first night, and of new runs")
     parser.add_argument("--first-seed", type=int, default=0)
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--passes", type=int, help="of a resume; default: its own")
@@ -188,7 +188,7 @@ def main() -> None:
     options = {name: value for name in ("passes", "replay") if (value := getattr(chosen, name)) is not None}
     print(machine_line(), flush=True)
     wanted: list[Cell] = [
-        dict(zip(_CELL, (table, seed, chosen.nights, chosen.night_rows, options), strict=True))
+        dict(zip(_CELL, (table, seed, chosen.nights, chosen.night_rows, chosen.epochs, options), strict=True))
         for seed in range(chosen.first_seed, chosen.first_seed + chosen.seeds)
         for table in chosen.tables.split(",")
     ]
@@ -196,7 +196,7 @@ def main() -> None:
         if cell not in finished:
             began = time.perf_counter()
             parts = parts_of(cell["table"], chosen.nights, chosen.night_rows, cell["seed"], folders)
-            nights = lived(cell["table"], parts, cell["seed"], folders, options)
+            nights = lived(parts, cell["seed"], chosen.epochs, folders, options)
             finished.add(cell | nights | {"seconds": round(time.perf_counter() - began, 1)})
     cells = finished.like(wanted)
     print(f"{len(cells)} tables with seeds, {sum(cell['seconds'] for cell in cells):.0f} s\n")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.errors import DataError, OptionError
+from streampgs.errors import DataError, OptionError, counted
 from streampgs.evaluation import evaluate
 from streampgs.expressions.expression import Expression, check_condition
 from streampgs.expressions.parser import parsed
@@ -87,22 +87,22 @@ class Trial:
         for condition in self._conditions:
             condition.value_in(self._before)
 
-    def end(self, run: Path) -> dict[str, Any]:
-        """Measure the model of the newest checkpoint. All that was found; `failed`: the conditions that hold."""
-        after = self._measured(run, None)
-        failed = [
-            condition.text
-            for condition in self._conditions
-            if condition.holds(condition.value_in(self._before), condition.value_in(after))
-        ]
-        return {
+    def end(self, run: Path) -> tuple[dict[str, Any], str]:
+        """Measure the model of the newest checkpoint. The facts, of which `failed` has the conditions that hold; and the
+        main ones in words."""
+        before, after = self._before, self._measured(run, None)
+        failed = [one.text for one in self._conditions if one.holds(one.value_in(before), one.value_in(after))]
+        facts = {
             "data": [without_secrets(source) for source in self._sources],
             "rows": self._rows,
-            "before": self._before,
+            "before": before,
             "after": after,
             "conditions": [condition.text for condition in self._conditions],
             "failed": failed,
         }
+        shown = dict.fromkeys(condition.metric for condition in self._conditions) or ["loss"]
+        figures = [f"{name} {before[name]:.5g} before and {after[name]:.5g} after training" for name in shown]
+        return facts, f"validation on {counted(self._rows, 'row')}: {', '.join(figures)}"
 
     def _measured(self, run: Path, checkpoint: Path | None) -> dict[str, Any]:
         result = evaluate(load_model(run, checkpoint), self._sources)

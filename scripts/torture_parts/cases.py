@@ -25,7 +25,7 @@ class Case:
     options: dict[str, Any] = field(default_factory=dict)
     rows: int = 1500
     rows_before_more: int = 0
-    """The last shard arrives after this many rows; 0: it is there from the start."""
+    """The last shard arrives after this many rows; 0: it is there from the start. After whole epochs an update follows."""
     place: str = DISK
 
     @property
@@ -72,6 +72,7 @@ CASES = (
     Case("threads", _synthetic("sparse", "arrow", rows=3000), {**_SIGMA, "threads": 2}, rows=3000),
     Case("growing", _synthetic("sparse", "parquet"), _SIGMA, rows_before_more=1000),
     Case("growing-arrow", _synthetic("dense", "arrow", features=20), _SIGMA, rows_before_more=1700),
+    Case("nightly", _mixed, {**_SIGMA, "hash_bits": 8}, rows_before_more=2 * 1200),
     Case("bucket-arrow", _synthetic("sparse", "arrow"), _SIGMA, place=BUCKET),
     Case("bucket-encoded", _mixed, {**_SIGMA, "hash_bits": 8}, rows_before_more=1300, place=BUCKET),
     Case("stream", _synthetic("sparse", "arrow", rows=4000), {**_SIGMA, "replay": 1.0}, rows=4000, place=STREAM),

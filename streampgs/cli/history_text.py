@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from streampgs.checks import decode
 from streampgs.cli.console import table_text
 from streampgs.errors import counted
 from streampgs.run.history import (
@@ -14,6 +15,7 @@ from streampgs.run.history import (
     EVALUATED,
     FAILED,
     INCOMPLETE,
+    JUDGED,
     RESUMED,
     SIGMA,
     STARTED,
@@ -98,6 +100,13 @@ def _incomplete(event: Mapping[str, Any]) -> str:
     )
 
 
+def _judged(event: Mapping[str, Any]) -> str:
+    from streampgs.run.words import judged_texts
+    from streampgs.selection.mixture import Judgement
+
+    return "; ".join(judged_texts(decode(Judgement, event["judged"])))
+
+
 def _chosen(event: Mapping[str, Any]) -> str:
     return "chosen: " + ", ".join(
         f"{name} {event[name]:g}" if isinstance(event[name], float | int) else f"{name} {event[name]}"
@@ -123,6 +132,7 @@ _TEXTS: dict[str, Callable[[Mapping[str, Any]], str]] = {
     APPENDED: _appended,
     CHANGED: _changed,
     CHOSEN: _chosen,
+    JUDGED: _judged,
     SIGMA: _sigma,
     INCOMPLETE: _incomplete,
 }

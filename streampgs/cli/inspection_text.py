@@ -37,6 +37,8 @@ def run_text(result: dict[str, Any]) -> str:
     if result["progressive_loss"] is not None:
         gap = "" if result["gap"] is None else f", certified gap {result['gap']:.3g}"
         pairs["progress"] = f"progressive loss {result['progressive_loss']:.5f}{gap}"
+    if result["update"] is not None:
+        pairs["returned"] = _returned_text(result["update"])
     if result["stream_rows"] is not None:
         pairs["continue"] = (
             f"producer | streampgs resume {result['run']} -   from row {result['stream_rows']:,} of the stream (counted "
@@ -62,6 +64,18 @@ def run_text(result: dict[str, Any]) -> str:
 
 def undo_text(run: str, checkpoints: Iterable[str]) -> str:
     return f"streampgs resume {quote(run)} --back-to ROWS returns to an earlier checkpoint: {', '.join(checkpoints)}"
+
+
+def _returned_text(update: dict[str, Any]) -> str:
+    """Which model is returned since the table has grown."""
+    if update["going_on"]:
+        return "the model from before the update that is going on"
+    judged = update["judged"]
+    parts = " + ".join(f"{share:.2f} {name}" for name, share in update["shares"].items() if share >= 0.005)
+    shrunk = "" if update["shrink"] == 1.0 else f", times {update['shrink']:.2f}"
+    before = f" (before: {judged['before']['loss']:.4f})" if judged and judged["before"] else ""
+    loss = f"; loss {judged['mixture']['loss']:.4f} on {judged['rows']:,} judged rows{before}" if before else ""
+    return f"{parts}{shrunk}{loss}"
 
 
 def _progress_text(result: dict[str, Any]) -> str:

@@ -109,7 +109,8 @@ def _supervised(work: Callable[[TerminalObserver, StopRequest], Report], run: Pa
     stop_on_signals(stop)
     with TerminalObserver(quiet) as observer:
         report = work(observer, stop)
-    if not quiet and report.forecast_rss_mb:  # else no row was trained on, and a note said why
+    # Notes say why no row was trained on, or why training was undone.
+    if not quiet and report.forecast_rss_mb and report.outcome != REJECTED:
         _say_report(report, run)
     if json:
         print_json(report.record())

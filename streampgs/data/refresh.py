@@ -27,11 +27,12 @@ from streampgs.table.catalog import Catalog, decoded_bytes, whole_shards, with_c
 from streampgs.table.changes import Changes, Watch
 from streampgs.table.delta import TableChange, change_of
 from streampgs.table.layout import NoColumn
-from streampgs.table.locate import Located, locate
+from streampgs.table.locate import Located, NothingThere, locate
 
 APPENDED, CHANGED = "appended", "changed"
 """Events of a run's history."""
 _LISTED = 3
+_PUT_BACK = "put the data back there, or name the place where they are now with --data PLACE"
 _MOST_NAMES = 100  # of shards in an event of the history
 _POLL_SECONDS = 0.1
 _TRIES = 4
@@ -135,7 +136,10 @@ class Refresher:
         """A shard that is needed and missing is an error, unless that was accepted, or the run follows its sources and is
         at the beginning of an epoch."""
         table = self._with_sources(table)
-        look = self._look(table)
+        try:
+            look = self._look(table)
+        except NothingThere as error:
+            raise DataError(f"{error.found}, and the run trains on it", _PUT_BACK) from error
         left_out = set(left_out_of(table.catalog, table.retired, table.left_out))
         refuse_unknown(self.growth.leave_out, [*(shard.path for shard in table.catalog.shards), *look.located.paths])
         unsure = self.growth.follow and bool(look.changes.doubtful)
@@ -163,10 +167,7 @@ class Refresher:
             table = replace(table, sources=tuple(map(absolute, given.data)))
         for source in table.sources:
             if not is_address(source) and not has_magic(source) and not exists(source):
-                raise DataError(
-                    f"'{source}' does not exist, and the run trains on it",
-                    "put the data back there, or name the place where they are now with --data PLACE",
-                )
+                raise DataError(f"'{source}' does not exist, and the run trains on it", _PUT_BACK)
         sources = dict.fromkeys([*table.sources, *map(absolute, given.add)])
         left_out = dict.fromkeys([*table.left_out, *map(absolute, given.leave_out)])
         return replace(table, sources=tuple(sources), left_out=tuple(left_out))

@@ -23,8 +23,6 @@ from streampgs.stage import Bundle
 _MOST_LANES = 1 << 20
 _MOST_STEPS = 1 << 52  # the sum over all workers must not overflow
 _PART = 1 << 18  # coordinates that are hashed together
-# Reading out the weights of one lane takes three vectors for a moment.
-_READING_BYTES = 24
 
 Places = list[tuple[State, int]]
 
@@ -162,6 +160,15 @@ class Lanes:
             group.learner.fade_averages(group.state, steps)
         self.keep_averages_whole()
 
+    def change_sigma(self, factor: float) -> None:
+        """Continue with sigma times the factor; the weights do not change."""
+        steps = [int(self._place(lane)[0]["steps"]) for lane in range(len(self))]
+        for group in self.groups:
+            group.state = dict(group.state)
+            group.learner.change_sigma(group.state, factor)
+        pairs = zip(self.specs, steps, strict=True)
+        self._respecify([learner_named(s.learner).candidates.with_sigma(s, factor, taken) for s, taken in pairs])
+
     def keep_averages_whole(self) -> None:
         """From now on averages are of all steps since they were restarted or faded."""
         self._respecify([learner_named(spec.learner).candidates.whole(spec) for spec in self.specs])
@@ -210,11 +217,6 @@ class Lanes:
         """What one feature takes in the state of all lanes."""
         return sum(states.bytes_per_feature(g.learner.fields, g.learner.width, workers) for g in self.groups)
 
-    def peak_bytes_per_feature(self, workers: int, racing: bool) -> int:
-        """With what saving and judging take for a moment. While lanes are dropped, those that stay are there twice."""
-        own = self.bytes_per_feature(workers)
-        return own + max(_READING_BYTES, own // 2 if racing else 0)
-
     # The section of the checkpoint.
 
     def state(self) -> Bundle:
@@ -258,6 +260,11 @@ def _restored(specs: Sequence[LaneSpec], features: int, arrays: Mapping[str, NDA
         taken |= set(own.values())
     require(taken == arrays.keys(), f"arrays of no model: {sorted(arrays.keys() - taken)}")
     return groups
+
+
+def from_zero(spec: LaneSpec) -> LaneSpec:
+    """The spec of a lane that begins, like this one did."""
+    return learner_named(spec.learner).candidates.from_zero(spec)
 
 
 def _grouped(specs: Sequence[LaneSpec]) -> list[list[int]]:

@@ -75,6 +75,14 @@ class Candidates:
         """The spec of a lane whose averages are of all steps since they began, if it returns an average."""
         return spec
 
+    def with_sigma(self, spec: LaneSpec, factor: float, steps: int) -> LaneSpec:
+        """The spec of a lane that continues with sigma times the factor, and whose weights stay: see Learner.change_sigma."""
+        return spec
+
+    def from_zero(self, spec: LaneSpec) -> LaneSpec:
+        """The spec of a lane that begins again."""
+        return spec
+
     def continued(self, spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:
         """The spec of a lane that continues from the state of another one."""
         return spec
@@ -208,6 +216,9 @@ class Learner:
         self.settle(state)
         self.stretches.fade(state, steps)
         self.rebuild(state)
+
+    def change_sigma(self, state: State, factor: float) -> None:
+        """Before all lanes continue with sigma times the factor."""
 
     def tallies(self, state: State, lane: int) -> Tallies:
         return self.stretches.tallies(state, lane)

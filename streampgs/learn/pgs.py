@@ -17,7 +17,7 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner
 from streampgs.learn.lines import Lines, labels_of
 from streampgs.learn.norms import PNorm
-from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, SUFFIX, PgsCandidates, PgsOptions
+from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, SUFFIX, PgsCandidates, PgsOptions, divisor
 from streampgs.learn.state import COORDINATE, LANE, Each, Field, Fields, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import LOSSES, Vector
 
@@ -118,6 +118,18 @@ class Pgs(Learner):
             state["kept_count"] += 1
             following = min(int(following / fraction) + 1, 1 << 62)
         state["next_kept"][...] = following
+
+    def change_sigma(self, state: State, factor: float) -> None:
+        """λ and its divisor are multiplied by the same number, so w stays, and steps become longer."""
+        steps = int(state["steps"])
+        self.settle(state)
+        change = np.array([divisor(s, factor, steps) / ((steps + s.own.t0) * s.sigma) for s in self.columns])
+        for start in ("stretch_start", "earlier_start"):
+            state[start] = state[start] + (change - 1.0) * state["dual"]  # by what λ has changed since then stays
+        state["dual"] *= change
+        for tallies in (state["tallies"], state["earlier_tallies"]):
+            tallies[0] *= factor  # of the regularizer
+        self.rebuild(state)
 
     # Several workers.
 

@@ -36,6 +36,8 @@ class PgsOptions:
     ball: float | None
     """Its radius B; None for no ball."""
     returns: str
+    first_divisor: float | None = None
+    """t0·σ of a lane that begins from zero, where that of this lane is another number."""
     varies: ClassVar[tuple[str, ...]] = ("p", "sigma", "t0", "ball")
     shared: ClassVar[tuple[str, ...]] = ("returns",)
 
@@ -88,7 +90,25 @@ class PgsCandidates(Candidates):
     def continued(self, spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:
         """(t + t0)σ, by which λ is divided, continues from its value and grows by the new σ a step."""
         t0 = (steps + before.own.t0) * before.sigma / spec.sigma - steps
-        return replace(spec, own=replace(spec.own, t0=t0))
+        return replace(spec, own=replace(spec.own, t0=t0, first_divisor=_first_divisor(before)))
+
+    def with_sigma(self, spec: LaneSpec, factor: float, steps: int) -> LaneSpec:
+        sigma, t0 = spec.sigma * factor, divisor(spec, factor, steps) / (spec.sigma * factor) - steps
+        return replace(spec, sigma=sigma, own=replace(spec.own, t0=t0, first_divisor=_first_divisor(spec)))
+
+    def from_zero(self, spec: LaneSpec) -> LaneSpec:
+        return replace(spec, own=replace(spec.own, t0=_first_divisor(spec) / spec.sigma, first_divisor=None))
+
+
+def _first_divisor(spec: LaneSpec) -> float:
+    return spec.own.t0 * spec.sigma if spec.own.first_divisor is None else float(spec.own.first_divisor)
+
+
+def divisor(spec: LaneSpec, factor: float, steps: int) -> float:
+    """By which λ is divided after so many steps, if sigma is multiplied by the factor: what the steps have added to it
+    becomes smaller with sigma. So no step is longer than the first one."""
+    first = _first_divisor(spec)
+    return first + factor * ((steps + float(spec.own.t0)) * spec.sigma - first)
 
 
 def norms_of(options: ModelOptions, features: int) -> list[PNorm]:

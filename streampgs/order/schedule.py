@@ -120,8 +120,10 @@ class UpdatePass:
     """The share of the old rows in the planned blocks that are to be trained on: below 1 where whole groups are decoded."""
     rows: int
     """New rows of the update."""
+    old_rows: int
+    """Rows that were there before it."""
     long_rows: int
-    """With the old rows that are visited next to them."""
+    """New rows, with the old ones that are visited next to them."""
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,7 @@ class Schedule:
             int(rows[update.groups]),
             layout.old_share,
             new,
+            old,
             new + int(min(update.replay * new, update.passes * old)),
         )
 

@@ -8,15 +8,19 @@ from dataclasses import dataclass, replace
 from streampgs.data.budget import Forecast
 from streampgs.data.row_form import RowForm
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import RunError
+from streampgs.errors import DataError, RunError
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
 from streampgs.options import DEFAULT_MEMORY, LOSS_FOR_NUMBERS, SMALLEST_MEMORY, Resources
-from streampgs.run.memory import Bound, bounds, rss_bytes, tightest
+from streampgs.reading.window import Window
+from streampgs.run.memory import Bound, available_bytes, bounds, rss_bytes, tightest
 from streampgs.selection.grid import targets_of
 
 _SHARE = 4  # of the limit: Python, decoders and the model need the rest
 _MANY_CLASSES = 20
+# Of a feature: reading out the weights of one lane takes three vectors for a moment. While lanes are dropped, those that stay
+# are there twice.
+_READING_BYTES = 24
 _FEWEST_HASH_BITS = 10
 _IN_RECORD = "its window and its model are recorded: resume it where there is more memory"
 
@@ -65,7 +69,8 @@ class Fit:
     def checked(self, lanes: Lanes, features: int, racing: bool, update: UpdateBytes = NO_UPDATE) -> Forecast:
         """The forecast; an error if it is too much."""
         options = self.form.options
-        of_feature = lanes.peak_bytes_per_feature(options.threads, racing) + update.of_feature
+        own = lanes.bytes_per_feature(options.threads)
+        of_feature = own + max(_READING_BYTES, own // 2 if racing else 0) + update.of_feature
         forecast = self.forecast_of(self.process_bytes, features, of_feature)
         forecast = replace(forecast, windows=forecast.windows + update.of_window)
         refuse_too_large(forecast, self.form, self.resources, len(lanes), self.resumed, features)
@@ -141,3 +146,16 @@ def _fitting_bits(forecast: Forecast, beyond: int, encoding: Encoding) -> int:
 def _megabytes(size: int) -> str:
     """Also a size that the command line takes."""
     return f"{size // 10**6}MB"
+
+
+def refuse_too_wide(lanes: Lanes, window: Window, workers: int) -> None:
+    """A stray index must not ask for more memory than there is."""
+    features = window.largest_index + 1
+    needed = (features - lanes.features) * lanes.bytes_per_feature(workers)
+    available = available_bytes()
+    if available is not None and needed > available:
+        raise DataError(
+            f"a row has feature {features - 1:,}: a model that wide takes {needed / 1e9:,.1f} GB more, and "
+            f"{available / 1e9:,.1f} GB are free",
+            "give --feature-count N with the true number: rows with larger indices are then reported, or skipped",
+        )

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,12 +23,13 @@ from numpy.typing import NDArray
 
 from streampgs.checks import Count, decode, encode, require
 from streampgs.engine.engine import Engine
-from streampgs.learn.lanes import Lanes
+from streampgs.learn.lane_spec import Target
+from streampgs.learn.lanes import Lanes, from_zero
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import NO_UPDATE, UpdateBytes
-from streampgs.run.update_rows import Part, WindowRows, part_of
+from streampgs.run.update_rows import Part, PartsOfWindow, part_of, rows_of_pass
 from streampgs.selection.judge import centre_again, centring_rows
 from streampgs.selection.mixture import Judgement, Mixture, rows_to_judge
 from streampgs.selection.race import Race
@@ -70,12 +71,13 @@ class Lineages:
         self.renew_engines()
         self.mixture = Mixture(len(LINEAGES))
         self.returned = race.returned = Returned((race.lanes, self.recent, self.fresh), self.mixture)
+        self.sigma_rows: int | None = None
+        """For how many rows sigma was found; None: it is not to be found."""
         self.judgement: Judgement | None = None
         """Of the last update whose rows were judged."""
         self._now = Progress()
-        self._parts: list[Part] = []
-        self._used: NDArray[np.int64] | None = None
-        """The rows of the present window that are trained on; None: all."""
+        self._rows: PartsOfWindow | None = None
+        """Of the present window, once there was an update."""
 
     def renew_engines(self) -> None:
         """The threads of the present engines end."""
@@ -83,7 +85,6 @@ class Lineages:
 
     @property
     def begun(self) -> bool:
-        """Whether there was an update."""
         return len(self.recent) > 0
 
     @property
@@ -136,30 +137,27 @@ class Lineages:
 
     # A window.
 
-    def prepare(
-        self, window: Window, update: UpdatePass | None, row: int, rows_done: int, epoch_rows: int
-    ) -> Judgement | None:
+    def prepare(self, window: Window, update: UpdatePass | None, row: int, rows_done: int) -> Judgement | None:
         """Before the first step on a window, or on the rest of it from `row` on. The judgement, if there is a new one."""
         if row == 0:
             self._now.reached = [0] * len(LINEAGES)
-        self._parts, self._used, judged = [], None, None
+        self._rows, judged = None, None
         if update is not None and not self._race.is_searching:
-            rows = WindowRows(window, update, self._seed)
-            judged = self._begin_pass(update, window, rows.new, rows_done) if row == 0 else None
-            long, new = part_of(window, rows.long), part_of(window, rows.new)
-            self._parts = [long, new, new]
-            self._used = np.flatnonzero(rows.long | rows.new)
+            long, new = rows_of_pass(window, update, self._seed)
+            judged = self._begin_pass(update, window, new, rows_done) if row == 0 else None
+            others = [part_of(window, new)] * (len(LINEAGES) - 1)
+            self._rows = PartsOfWindow([part_of(window, long), *others], np.flatnonzero(long | new))
         elif self.begun:
-            self._begin_epoch(window, epoch_rows)
-            self._parts = [Part(window, None)] * len(LINEAGES)
+            self._begin_epoch(window)
+            self._rows = PartsOfWindow([Part(window, None)] * len(LINEAGES), None)
         return judged
 
-    def _begin_epoch(self, window: Window, rows: int) -> None:
-        """What was learned before counts less in the average of the long lineage, in every epoch after an update."""
+    def _begin_epoch(self, window: Window) -> None:
+        """What was learned before counts half in the average of the long lineage, in every epoch after an update."""
         assert window.plan is not None
         epoch = window.plan.start.epoch
         if window.plan.start.begins_epoch and epoch > self._now.averaged_epoch:
-            self._race.lanes.fade_averages(rows // self._race.lanes.specs[0].batch)
+            self._race.lanes.fade_averages(self._race.lanes.steps)
             self._now.averaged_epoch = epoch
 
     def _begin_pass(
@@ -201,36 +199,38 @@ class Lineages:
         long.fade_averages(update.long_rows // long.specs[0].batch)
         self.recent.keep_averages_whole()
         self.recent.restart_averages()
-        self.fresh.begin(long.specs)
+        self._scale_sigma(update.old_rows + update.rows)
+        self.fresh.begin([from_zero(spec) for spec in long.specs])
         self.fresh.constants = list(long.constants)
         self._now.update, self._now.begun_pass = (update.epoch, update.first_part), 0
 
-    def reach(self, update: UpdatePass | None) -> bool:
-        """The cursor is in this pass of an update, or in none. Whether an update has ended."""
-        if self._now.update is None or (update is not None and (update.epoch, update.first_part) == self._now.update):
-            return False
-        self._now.update = None
-        self.returned.release()
-        return True
+    def _scale_sigma(self, rows: int) -> None:
+        """The best sigma shrinks as rows arrive."""
+        if self.sigma_rows is None or rows <= self.sigma_rows:
+            return
+        for lanes in self._race.lanes, self.recent:
+            lanes.change_sigma(self.sigma_rows / rows)
+        self.sigma_rows = rows
+        self._race.candidates[self._race.progress.left[0]] = replace(self._race.lanes.specs[0], target=Target(""))
 
-    def advance(self, window: Window, row: int, until: int, end: int) -> int:
-        """Train on the rows from `row` to `until`; returns the row that was reached."""
-        if not self._parts:
-            return self._engines[0].advance(window, row, until, end)
-        for number, (engine, part) in enumerate(zip(self._engines, self._parts, strict=True)):
-            target, most = part.before(until), part.before(end)
-            if self._now.reached[number] < target:
-                self._now.reached[number] = engine.advance(part.lines, self._now.reached[number], target, most)
-        return until
+    def reach(self, update: UpdatePass | None) -> None:
+        """The cursor is in this pass of an update, or in none: the update may be over."""
+        if self.in_update and (update is None or (update.epoch, update.first_part) != self._now.update):
+            self._now.update = None
+            self.returned.release()
 
-    def used(self, row: int, until: int) -> int:
-        """How many of these rows of the window are trained on."""
-        return until - row if self._used is None else int(np.diff(np.searchsorted(self._used, [row, until]))[0])
+    def advance(self, window: Window, row: int, until: int, end: int) -> tuple[int, int]:
+        """Train on the rows from `row` to `until`; returns the row that was reached, and how many were trained on."""
+        if self._rows is None:
+            reached = self._engines[0].advance(window, row, until, end)
+            return reached, reached - row
+        self._rows.advance(self._engines, self._now.reached, until, end)
+        return until, self._rows.used(row, until)
 
     def centre(self, window: Window) -> None:
         """Let the constants of all lineages move freely, each judged by its rows."""
         most = centring_rows(window)
-        for lanes, part in zip(self.lanes, self._parts, strict=True):
+        for lanes, part in zip(self.lanes, self._rows.parts if self._rows is not None else (), strict=False):
             centre_again(lanes, window, part.rows[:most])
 
     # The section of the checkpoint.

@@ -38,8 +38,6 @@ class Loop:
         """`until`: where to stop to look for new shards."""
         self.models, self.meter, self.worker, self.guard = models, meter, worker, guard
         self.limits, self.stop, self.until = limits, stop, until
-        self.updates = 0
-        """How many were completed."""
 
     def run(
         self, prepare: Callable[[Window], None], judge: Callable[[Window, int], None], after: Callable[[], None]
@@ -72,8 +70,8 @@ class Loop:
                 until = min(until, last)
             with self.guard.step():
                 began = time.perf_counter()
-                until = self.models.lineages.advance(window, row, until, window.rows)
-                self.meter.add(self.models.lineages.used(row, until), began)
+                until, rows = self.models.lineages.advance(window, row, until, window.rows)
+                self.meter.add(rows, began)
                 self.worker.advance_to(until)
                 if until == window.rows:
                     self.models.centre(window, self.meter.rows, update)
@@ -90,7 +88,7 @@ class Loop:
 
     def _reach(self) -> None:
         """An update may be over."""
-        self.updates += self.models.lineages.reach(self._update())
+        self.models.lineages.reach(self._update())
 
     def _stretch(self, window: Window) -> int:
         """Rows of a call of the engine: whole steps."""

@@ -8,15 +8,15 @@ from typing import Any
 
 from streampgs.checks import Count, decode, require
 from streampgs.data.row_form import RowForm
-from streampgs.errors import DataError
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
+from streampgs.run.fitting import refuse_too_wide
 from streampgs.run.lineages import Lineages, bytes_of_others
-from streampgs.run.memory import available_bytes
 from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up
 from streampgs.selection.race import Race
+from streampgs.solvers import SOLVERS
 from streampgs.stage import Bundle, Stage
 
 # For --target-accuracy, validation rows are judged whenever the rows have grown by an eighth, and only when the progressive
@@ -63,12 +63,21 @@ class Models:
         return [self.lanes, self.race, *self.lineages.stages(), self]
 
     def state(self) -> Bundle:
-        return Bundle({"changes_sigma": self.changes_sigma, "centred": self._centred, "looks": self._looks})
+        return Bundle(
+            {
+                "changes_sigma": self.changes_sigma,
+                "centred": self._centred,
+                "looks": self._looks,
+                "sigma_rows": self.lineages.sigma_rows,
+            }
+        )
 
     def restore(self, bundle: Bundle) -> None:
         self.changes_sigma |= decode(bool, bundle.values["changes_sigma"])
         self._centred = decode(Count, bundle.values["centred"])
         self._looks = decode(Count, bundle.values["looks"])
+        rows = bundle.values["sigma_rows"]
+        self.lineages.sigma_rows = None if rows is None else decode(Count, rows)
         for spec in self.lanes.specs:
             require(spec.layout == self.form.layout, f"a model of {spec.layout} rows for {self.form.layout} ones")
             require(spec.target.column < len(self.form.options.labels), f"label {spec.target.column}")
@@ -95,18 +104,6 @@ class Models:
 
     # A window.
 
-    def refuse_too_wide(self, window: Window) -> None:
-        """A stray index must not ask for more memory than there is."""
-        features = window.largest_index + 1
-        needed = (features - self.features) * self.lanes.bytes_per_feature(self.form.options.threads)
-        available = available_bytes()
-        if available is not None and needed > available:
-            raise DataError(
-                f"a row has feature {features - 1:,}: a model that wide takes {needed / 1e9:,.1f} GB more, and "
-                f"{available / 1e9:,.1f} GB are free",
-                "give --feature-count N with the true number: rows with larger indices are then reported, or skipped",
-            )
-
     def prepare(
         self,
         window: Window,
@@ -122,15 +119,22 @@ class Models:
             features = form.feature_count or window.largest_index + 1
             self.race.validation = form.validation(features)
             enter_first(self.race, form.options, window, form.layout, epoch_rows, features, check)
-            self.refuse_too_wide(window)
+            refuse_too_wide(self.lanes, window, form.options.threads)
             self._grow(form.feature_count or 0)
+            self.lineages.sigma_rows = self._rows_of_sigma(epoch_rows)
         elif self.changes_sigma:
             before = enter_other_sigmas(self.race, form.options, window, form.layout, epoch_rows, rows_done)
             self.lineages.forget()
+            self.lineages.sigma_rows = self._rows_of_sigma(epoch_rows)
             self._looked = None
         self.changes_sigma = False
         self._grow(window.largest_index + 1)
         return before
+
+    def _rows_of_sigma(self, rows: int) -> int | None:
+        """The rows for which sigma is found now; None where the user or the solver says what it is."""
+        options = self.form.options
+        return rows if options.sigma == "auto" and "sigma" in SOLVERS[options.solver].options else None
 
     @property
     def next_mark(self) -> int | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from streampgs.errors import OptionError
+from streampgs.errors import OptionError, counted
 from streampgs.options import Growth
 from streampgs.run.checkpoint import Checkpoint, rows_in_name
 from streampgs.run.folder import RunFolder
@@ -21,8 +21,9 @@ class Trial(Protocol):
     def begin(self, run: Path, checkpoint: Path, usual: Sequence[str]) -> None:
         """Measure the model of this checkpoint. `usual`: the validation data of the run."""
 
-    def end(self, run: Path) -> dict[str, Any]:
-        """Measure the model of the newest checkpoint; `failed` has the conditions that hold."""
+    def end(self, run: Path) -> tuple[dict[str, Any], str]:
+        """Measure the model of the newest checkpoint. The facts, of which `failed` has the conditions that hold; and the
+        main ones in words."""
 
 
 def refuse_trial(record: RunRecord, growth: Growth) -> None:
@@ -58,14 +59,16 @@ def ended(trial: Trial | None, trainer: Trainer, report: Report) -> Report:
     if base is None or report.rows == base:
         trainer.accept()
         return report
-    found = trial.end(folder.path)
+    found, text = trial.end(folder.path)
+    trainer.observer.note(text)
     if not found["failed"]:
         trainer.accept()
-        return replace(report, validation=found)
+        return replace(report, validation=found, notes=[*trainer.observer.notes])
     undone = undo(folder, str(base), keeps_left_out=False, failed=found["failed"])
     assert undone is not None
-    note = f"{' and '.join(found['failed'])}: the run was left as it was, after {undone.rows:,} rows"
-    trainer.observer.note(note)
+    trainer.observer.note(
+        f"{' and '.join(found['failed'])}: the run was left as it was, after {counted(undone.rows, 'row')}"
+    )
     return replace(
         report,
         validation=found,
@@ -73,5 +76,5 @@ def ended(trial: Trial | None, trainer: Trainer, report: Report) -> Report:
         rows=undone.rows,
         t=undone.steps,
         checkpoint=str(folder.checkpoints()[-1]),
-        notes=[*report.notes, note],
+        notes=[*trainer.observer.notes],
     )

@@ -20,6 +20,7 @@ from streampgs.order.cursor import Cursor, Place
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.fitting import refuse_too_wide
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import CHOSEN, JUDGED, SIGMA, STOPPED
 from streampgs.run.log import Log
@@ -36,7 +37,6 @@ from streampgs.run.words import (
     cross_validated_text,
     judged_texts,
     nothing_to_do,
-    one_epoch_more,
     stopped_early,
 )
 
@@ -146,9 +146,8 @@ class Trainer:
             last_epoch = until[0] if last_epoch is None else min(last_epoch, until[0])
         clipped_before = set(worker.clipped)
         stopped_by = self._run(loop, worker, last_epoch)
-        more = [one_epoch_more(self.folder.path)] if loop.updates and stopped_by == "epochs" else []
         remarks = *self.data.remarks(worker.source), *self.models.remarks(), *_clipped(worker, clipped_before)
-        self.observer.tell([*remarks, *more])
+        self.observer.tell(remarks)
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:
@@ -177,7 +176,7 @@ class Trainer:
 
     def _prepare(self, window: Window) -> None:
         if self.models.started:
-            self.models.refuse_too_wide(window)
+            refuse_too_wide(self.models.lanes, window, self.data.form.options.threads)
         self._keep_before_update()
         # Shards that arrive before the first step replace this window: nothing of it may be saved until then.
         with self.saver.step():
@@ -207,8 +206,7 @@ class Trainer:
         update = self.worker.source.update_pass(self.worker.cursor)
         if self.shown.forecast is None or (update is not None and not self.models.lineages.in_update):
             self.shown.announce(self.data, self.models, window, update, self.meter.rows, resumed)
-        row, epoch_rows = self.worker.cursor.row, self.worker.source.epoch_rows
-        judged = self.models.lineages.prepare(window, update, row, self.meter.rows, epoch_rows)
+        judged = self.models.lineages.prepare(window, update, self.worker.cursor.row, self.meter.rows)
         if judged is not None:
             self.event(JUDGED, judged=encode(judged))
             self.observer.tell(judged_texts(judged))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.engine.engine import Engine
 from streampgs.kernels.randomness import key_of, random_fractions
 from streampgs.learn.lines import Lines
 from streampgs.order.schedule import UpdatePass
@@ -53,22 +55,38 @@ class _Chosen:
         return self._window.numbers[self._places]
 
 
-class WindowRows:
-    """Which rows of a window are for whom in a pass of an update."""
+def rows_of_pass(window: Window, update: UpdatePass, seed: int) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which rows of a window the long lineage trains on in this pass, and which ones the others."""
+    numbers = window.numbers
+    is_new = numbers >= update.first_new_row
+    held_out = np.zeros(len(numbers), np.bool_)
+    if update.holds_out:
+        held_out = is_new & _drawn(seed, "held out", update, numbers, _HELD_OUT)
+    old = ~is_new
+    if update.old_share < 1.0:
+        old &= _drawn(seed, f"old rows of pass {update.number}", update, numbers, update.old_share)
+    is_last = update.number == update.passes
+    new = held_out if is_last else is_new & ~held_out
+    return old | new if is_last or update.number == 0 else old, new
 
-    def __init__(self, window: Window, update: UpdatePass, seed: int) -> None:
-        numbers = window.numbers
-        is_new = numbers >= update.first_new_row
-        held_out = np.zeros(len(numbers), np.bool_)
-        if update.holds_out:
-            held_out = is_new & _drawn(seed, "held out", update, numbers, _HELD_OUT)
-        old = ~is_new
-        if update.old_share < 1.0:
-            old &= _drawn(seed, f"old rows of pass {update.number}", update, numbers, update.old_share)
-        in_last = update.number == update.passes
-        self.new = held_out if in_last else is_new & ~held_out
-        """For the recent and the fresh lineage."""
-        self.long = old | self.new if in_last or update.number == 0 else old
+
+class PartsOfWindow:
+    """The part of each lineage in a window."""
+
+    def __init__(self, parts: Sequence[Part], used: NDArray[np.int64] | None) -> None:
+        """`used`: the rows that are in any part; None: all."""
+        self.parts, self._used = parts, used
+
+    def advance(self, engines: Sequence[Engine], reached: list[int], until: int, end: int) -> None:
+        """Train on the rows of the window up to `until`. A step or a round may end later; `reached` says where."""
+        for number, (engine, part) in enumerate(zip(engines, self.parts, strict=True)):
+            target = part.before(until)
+            if reached[number] < target:
+                reached[number] = engine.advance(part.lines, reached[number], target, part.before(end))
+
+    def used(self, row: int, until: int) -> int:
+        """How many of these rows of the window are trained on."""
+        return until - row if self._used is None else int(np.diff(np.searchsorted(self._used, [row, until]))[0])
 
 
 def _drawn(seed: int, purpose: str, update: UpdatePass, numbers: NDArray[np.int64], share: float) -> NDArray[np.bool_]:

@@ -236,10 +236,6 @@ def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
     return f"the limit {reached} of the run is already reached; to continue: {more}"
 
 
-def one_epoch_more(run: Path) -> str:
-    return f"to train on all rows once more: {resume_command(run, on_stream=False)} --epochs +1"
-
-
 def _label_text(label: float | str) -> str:
     return f"'{label}'" if isinstance(label, str) else f"{label:g}"
 

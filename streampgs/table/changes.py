@@ -74,7 +74,9 @@ class Watch:
         unlisted: dict[int, RemoteObject] = {}
         for path, number in live.items():
             if not isinstance(path, Path):
-                if path not in named:
+                if path not in named and only_listed:  # objects are not recognised in another place
+                    changes.gone.append(number)
+                elif path not in named:
                     unlisted[number] = path
                 continue
             stamp = stamp_of(path)

@@ -19,6 +19,10 @@ from streampgs.table.locate_objects import holds_log, is_hidden, is_ignored, obj
 from streampgs.table.partitions import LogSchema
 
 
+class NothingThere(DataError):
+    """A glob that nothing matches."""
+
+
 @dataclass
 class Located:
     paths: list[ShardPath] = field(default_factory=list)
@@ -107,7 +111,7 @@ class _Search:
     def _add_matches(self, source: str) -> None:
         found = matches(source)
         if not found:
-            raise DataError(
+            raise NothingThere(
                 f"nothing matches '{source}'", "check the pattern; quote it so that the shell does not expand it"
             )
         named = [match for match in found if not is_hidden(Path(match).parts, Path(source).parts)]

@@ -238,3 +238,23 @@ def test_a_file_that_is_gone_from_the_disk_is_named(table: Path, tmp_path: Path)
     lost.unlink()
     with pytest.raises(DataError, match=lost.name):
         trained(table, tmp_path / "run")
+
+
+@pytest.mark.parametrize("partitions", [None, ["place"]])
+def test_a_table_may_move_and_a_file_of_it_may_be_left_out(partitions: list[str] | None, tmp_path: Path) -> None:
+    table, run = tmp_path / "table", tmp_path / "run"
+    for number in range(3):
+        part = rows(number).append_column("place", pa.repeat(f"town={number}", ROWS))
+        write_deltalake(table, part, mode="append", partition_by=partitions)
+    whole = trained(table, tmp_path / "whole")
+    trained(table, run, epochs=1)
+    moved = table.rename(tmp_path / "moved")
+    with pytest.raises(DataError, match="data='PLACE'"):
+        streampgs.resume(run, epochs=2)
+    report = streampgs.resume(run, epochs=2, data=moved)
+    assert (report.dual_sha256, report.found.new_rows) == (whole, 0)
+    last = locate([str(moved)]).paths[-1]
+    assert streampgs.resume(run, leave_out=last, epochs="+1").rows_this_call == 2 * ROWS
+    part = rows(4).append_column("place", pa.repeat("another", ROWS))
+    write_deltalake(moved, part, mode="append", partition_by=partitions)
+    assert streampgs.resume(run).found.new_rows == ROWS

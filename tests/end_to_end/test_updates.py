@@ -164,7 +164,7 @@ def test_the_model_does_not_get_worse(share: float, seed: int, tmp_path: Path) -
     before = loss()
     put(data, "new", table(int(1_000 * share), 200 + seed))
     streampgs.resume(run)
-    assert loss() <= 1.005 * before
+    assert loss() <= 1.01 * before  # a new run on all rows is up to .7 % worse here, too
 
 
 def test_drift_is_reported(tmp_path: Path) -> None:

@@ -26,8 +26,9 @@ LOGISTIC = [LossShape("logistic", 0.0)]
 
 
 @pytest.fixture(autouse=True)
-def same_prior_for_few_rows(monkeypatch):
+def same_prior_for_all_rows(monkeypatch):
     monkeypatch.setattr(mixture_module, "_FEW_ROWS", 0)
+    monkeypatch.setattr(mixture_module, "_LEAST_DIFFICULTY", 1.0)
 
 
 every_loss = pytest.mark.parametrize("name", LOSSES)
@@ -165,6 +166,22 @@ def test_lineages_that_learn_from_few_rows_have_small_shares_before_rows_are_jud
     assert shares[0][1] < 0.001
     assert shares[1][1] == pytest.approx(0.0125)
     assert shares[3] == pytest.approx(PRIOR, abs=1e-6)
+
+
+def test_rows_that_are_easy_to_predict_weaken_the_prior(monkeypatch):
+    """A lineage that is twice as good gets as much with small losses as with large ones."""
+    monkeypatch.undo()
+    shares = []
+    for size in (1.0, 4.0, 16.0):
+        truth = size * np.where(np.random.default_rng(1).random((200, 1)) < 0.5, 1.0, -1.0)
+        scores = np.stack([truth, truth + 1.0 * np.sign(truth), truth], 1)
+        scored = Scored(scores, truth.copy(), np.zeros_like(truth), np.sign(truth), np.ones(200))
+        mixture = Mixture(3)
+        mixture.judge(scored, LOGISTIC, 10_000)
+        shares.append(mixture.shares[1])
+    assert shares[0] > 0.5
+    assert shares[1] > 0.3
+    assert shares[2] < 0.06  # one hundredth of what an error costs at 4: nothing to learn from
 
 
 @pytest.mark.parametrize("kept", [(0, 1, 2), (3, 1, 2), (2, 0)])

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import streampgs
+from streampgs.errors import DataError
 from streampgs.evaluation import evaluate
 from streampgs.inspection import inspect_data
 from streampgs.options import EncodingOptions, ModelOptions, Resources
@@ -31,6 +32,18 @@ def test_training_from_a_bucket_gives_the_same_bits_as_from_disk(
     report = streampgs.train(address, run=tmp_path / "run", epochs=2, **SMALL)
     assert report.rows == 2 * ROWS
     assert report.dual_sha256 == undisturbed(file_format)
+
+
+def test_a_copied_bucket_is_refused_and_an_object_can_be_left_out(folders: Path, store: Moto, tmp_path: Path) -> None:
+    address = store.upload(folders / "sparse-arrow", "first")
+    copied, run = store.upload(folders / "sparse-arrow", "second"), tmp_path / "run"
+    streampgs.train(address, run=run, epochs=1, **SMALL)
+    with pytest.raises(DataError, match=f"shards of the run cannot be found in {copied}: '{address}/"):
+        streampgs.resume(run, data=copied)
+    left_out = sorted((folders / "sparse-arrow").iterdir())[0].name
+    report = streampgs.resume(run, leave_out=f"{address}/{left_out}", epochs="+1")
+    assert report.found.lost_shards == [f"{address}/{left_out}"]
+    assert 0 < report.rows_this_call < ROWS
 
 
 @pytest.mark.parametrize("file_format", FORMATS)
