@@ -288,13 +288,13 @@ class Refresher:
     def _without(self, table: Table, look: Look, lost: Collection[int]) -> Refreshed:
         """The table without the lost shards."""
         new = look if look.changes.new else None
-        if not lost:
-            return Refreshed(table, new=new)
         catalog, starts = table.catalog, table.catalog.shard_starts.tolist()
         if look.keeps_rows:
             return self._compacted(table, look, lost)
         if new is None:
             _refuse_empty(catalog, table.retired | set(lost))
+        if not lost:
+            return Refreshed(table, new=new)
         spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
         cursor = table.schedule.arrive(
             _before_lost_rows(table, spans), len(catalog.shards), catalog.groups, retired=spans
