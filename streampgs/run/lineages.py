@@ -16,21 +16,23 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from streampgs.checks import Count, decode, encode, require
 from streampgs.engine.engine import Engine
 from streampgs.learn.lane_spec import Target
 from streampgs.learn.lanes import Lanes, from_zero
+from streampgs.learn.learner import StepChange
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import NO_UPDATE, UpdateBytes
-from streampgs.run.update_rows import Part, PartsOfWindow, part_of, rows_of_pass
-from streampgs.selection.judge import centre_again, centring_rows
+from streampgs.run.update_rows import Part, PartsOfWindow, mean_squared_norm, part_of, rows_of_pass
+from streampgs.selection.judge import centre, centring_rows
 from streampgs.selection.mixture import Judgement, Mixture, rows_to_judge
 from streampgs.selection.race import Race
 from streampgs.selection.returned import Returned, losses_of, scores_of
@@ -56,6 +58,10 @@ class Progress:
     """Whether the rows of the present update, or of the last one, were judged."""
     averaged_epoch: Count = 0
     """The last epoch at whose beginning averages were faded."""
+    first_length: float | None = None
+    """The mean ‖x‖² of the rows before the first update."""
+    length: Annotated[float, Meta(ge=1.0)] = 1.0
+    """That of the newest rows, as a multiple of it."""
     reached: list[Count] = field(default_factory=lambda: [0] * len(LINEAGES))
     """How many of its rows of the present window each lineage has trained on."""
 
@@ -171,7 +177,7 @@ class Lineages:
             self._now.is_judged = False
             if self.begun:
                 judged = self._judged(window, np.flatnonzero(is_new), update)
-            self._begin(update)
+            self._begin(update, window, is_new)
         if update.number > self._now.begun_pass and update.number == update.passes - 1:
             self.fresh.restart_averages()
         self._now.begun_pass = max(self._now.begun_pass, update.number)
@@ -190,7 +196,7 @@ class Lineages:
         self._now.is_judged = True
         return self.judgement
 
-    def _begin(self, update: UpdatePass) -> None:
+    def _begin(self, update: UpdatePass, window: Window, is_new: NDArray[np.bool_]) -> None:
         """After the averages of the last update were used to judge its rows."""
         long = self._race.lanes
         if not self.begun:
@@ -199,19 +205,26 @@ class Lineages:
         long.fade_averages(update.long_rows // long.specs[0].batch)
         self.recent.keep_averages_whole()
         self.recent.restart_averages()
-        self._scale_sigma(update.old_rows + update.rows)
-        self.fresh.begin([from_zero(spec) for spec in long.specs])
+        self._change_steps(update.old_rows + update.rows, window, is_new)
+        self.fresh.begin([from_zero(spec, self._now.length) for spec in long.specs])
         self.fresh.constants = list(long.constants)
         self._now.update, self._now.begun_pass = (update.epoch, update.first_part), 0
 
-    def _scale_sigma(self, rows: int) -> None:
-        """The best sigma shrinks as rows arrive."""
-        if self.sigma_rows is None or rows <= self.sigma_rows:
-            return
-        for lanes in self._race.lanes, self.recent:
-            lanes.change_sigma(self.sigma_rows / rows)
-        self.sigma_rows = rows
-        self._race.candidates[self._race.progress.left[0]] = replace(self._race.lanes.specs[0], target=Target(""))
+    def _change_steps(self, rows: int, window: Window, is_new: NDArray[np.bool_]) -> None:
+        """The best sigma shrinks as rows arrive. If the new rows are longer, because a number leaves its range, steps of the
+        same size would overshoot."""
+        long, now = self._race.lanes, self._now
+        before, factor = now.length, 1.0
+        if self.sigma_rows is not None and rows > self.sigma_rows:
+            factor, self.sigma_rows = self.sigma_rows / rows, rows
+        new = mean_squared_norm(window, is_new, long.specs[0])
+        if new is not None:
+            if now.first_length is None:
+                now.first_length = mean_squared_norm(window, ~is_new, long.specs[0]) or new
+            now.length = max(1.0, new / now.first_length)
+        for lanes in long, self.recent:
+            lanes.change_steps(StepChange(factor, before, now.length))
+        self._race.candidates[self._race.progress.left[0]] = replace(long.specs[0], target=Target(""))
 
     def reach(self, update: UpdatePass | None) -> None:
         """The cursor is in this pass of an update, or in none: the update may be over."""
@@ -228,10 +241,10 @@ class Lineages:
         return until, self._rows.used(row, until)
 
     def centre(self, window: Window) -> None:
-        """Let the constants of all lineages move freely, each judged by its rows."""
-        most = centring_rows(window)
-        for lanes, part in zip(self.lanes, self._rows.parts if self._rows is not None else (), strict=False):
-            centre_again(lanes, window, part.rows[:most])
+        """Let the constants of all lineages move freely, in an epoch."""
+        rows = np.arange(min(window.different_rows, centring_rows(window)))
+        for lanes in self.lanes:
+            centre(lanes, range(len(lanes)), window, rows, False)
 
     # The section of the checkpoint.
 
