@@ -132,6 +132,13 @@ class Refresher:
 
     # When.
 
+    def check_left_out(self, sources: Sequence[str], catalog: Catalog | None) -> None:
+        """The names that were given to --leave-out are those of shards."""
+        given = self.growth
+        if given.leave_out and catalog is not None:
+            located = locate([*map(absolute, given.data or sources), *map(absolute, given.add)])
+            refuse_unknown(given.leave_out, [*(shard.path for shard in catalog.shards), *located.paths])
+
     def after_pause(self, table: Table, stop: StopAsked) -> Refreshed:
         """A shard that is needed and missing is an error, unless that was accepted, or the run follows its sources and is
         at the beginning of an epoch."""
@@ -141,7 +148,6 @@ class Refresher:
         except NothingThere as error:
             raise DataError(f"{error.found}, and the run trains on it", _PUT_BACK) from error
         left_out = set(left_out_of(table.catalog, table.retired, table.left_out))
-        refuse_unknown(self.growth.leave_out, [*(shard.path for shard in table.catalog.shards), *look.located.paths])
         unsure = self.growth.follow and bool(look.changes.doubtful)
         if unsure and not _stopped_within(self.growth.poll_seconds, stop):
             look = self._look(table)  # only two looks in a row decide what happened to a shard

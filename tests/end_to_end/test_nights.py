@@ -523,6 +523,29 @@ def test_a_shard_that_is_unknown_cannot_be_left_out(table: tuple[Path, list[Path
         streampgs.resume(run, leave_out=data / "part-1.arrow")
 
 
+def test_nothing_is_undone_if_the_shard_to_leave_out_is_unknown(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    data, run = table[0], tmp_path / "run"
+    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
+    shutil.copy(table[1][0], data)
+    streampgs.resume(run)
+    checkpoints = sorted(run.glob("checkpoint-*"))
+    with pytest.raises(OptionError, match="is not a shard of the run"):
+        streampgs.resume(run, back_to="before-last-update", leave_out=data / "part-1.arrow")
+    assert sorted(run.glob("checkpoint-*")) == checkpoints
+
+
+def test_a_new_shard_is_left_out_by_a_relative_path(
+    table: tuple[Path, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data, run = table[0], tmp_path / "run"
+    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
+    new = table[1][0]
+    shutil.copy(new, data)
+    monkeypatch.chdir(data.parent)
+    report = streampgs.resume(run, leave_out=f"{data.name}/{new.name}")
+    assert (report.outcome, report.found.new_shards) == ("nothing new", [])
+
+
 # A run that has moved.
 
 
