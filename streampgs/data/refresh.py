@@ -67,6 +67,14 @@ class Table:
         spans = [span for arrival in self.cursor.arrivals for span in arrival.retired]
         return retired_shards(self.catalog, spans)
 
+    @property
+    def used(self) -> Catalog:
+        """The shards that are trained on."""
+        retired = self.retired
+        if not retired:
+            return self.catalog
+        return Catalog([shard for number, shard in enumerate(self.catalog.shards) if number not in retired])
+
 
 @dataclass(frozen=True)
 class Look:
@@ -286,7 +294,7 @@ class Refresher:
             _before_lost_rows(table, spans), len(catalog.shards), catalog.groups, retired=spans
         )
         left = replace(table, cursor=cursor)
-        return Refreshed(left, [self._report_lost(table, lost)], new)
+        return Refreshed(left, [self._report_lost(left, lost)], new)
 
     def with_new(self, table: Table, look: Look) -> Refreshed:
         """The table with the new shards; the cursor is at a place where they join."""
@@ -295,7 +303,7 @@ class Refresher:
         _refuse_empty(grown.catalog, grown.retired)
         shards, groups = len(grown.catalog.shards), grown.catalog.groups
         grown = replace(grown, cursor=grown.schedule.arrive(table.cursor, shards, groups, table.updates))
-        return Refreshed(grown, [self._report_new(table.catalog, grown)])
+        return Refreshed(grown, [self._report_new(table, grown)])
 
     def _with_new_shards(self, table: Table, look: Look) -> Table:
         try:
@@ -328,18 +336,18 @@ class Refresher:
             "what it has learned from them"
         )
         self.found.lost_shards += names
-        return CHANGED, {**_named("lost", names), "lost_rows": rows, **_counts(table.catalog)}
+        return CHANGED, {**_named("lost", names), "lost_rows": rows, **_counts(table.used)}
 
-    def _report_new(self, before: Catalog, table: Table) -> tuple[str, dict[str, Any]]:
-        new = table.catalog.shards[len(before.shards) :]
+    def _report_new(self, before: Table, table: Table) -> tuple[str, dict[str, Any]]:
+        new = table.catalog.shards[len(before.catalog.shards) :]
         added = sum(shard.rows for shard in new)
         names = [str(shard.path) for shard in new]
         self.found.new_shards += names
         self.found.new_rows += added
         left_out = sum(shard.left_out for shard in new)
-        text = _arrival_text(before, len(new), added, table.cursor.arrivals[-1])
+        text = _arrival_text(before.used, len(new), added, table.cursor.arrivals[-1])
         self.note(text + (f"; {counted(left_out, 'row')} left out by --where" if left_out else ""))
-        return APPENDED, {**_named("added", names), "added_rows": added, **_counts(table.catalog)}
+        return APPENDED, {**_named("added", names), "added_rows": added, **_counts(table.used)}
 
 
 def _counts(catalog: Catalog) -> dict[str, Any]:
