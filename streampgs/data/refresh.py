@@ -17,6 +17,7 @@ from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, OptionError, Unfinished, counted
 from streampgs.faults import exists
+from streampgs.formats.format import ShardPath
 from streampgs.options import Growth, ModelOptions
 from streampgs.order.arrivals import USUAL_UPDATES, UpdateSizes
 from streampgs.order.cursor import Arrival, Cursor
@@ -84,6 +85,16 @@ class Look:
     changes: Changes
     rewritten: list[TableChange]
     """Delta tables that have removed files."""
+    keeps_rows: bool = False
+    """The rows of these files are in other files now, as after OPTIMIZE, which need not be visited as new rows."""
+
+    @property
+    def paths_of_kept_rows(self) -> set[ShardPath]:
+        return {path for change in self.rewritten for path in change.rewritten} if self.keeps_rows else set()
+
+    def with_new(self, paths: Sequence[ShardPath]) -> Look:
+        """With these paths as the new ones."""
+        return replace(self, changes=replace(self.changes, new=list(paths)))
 
 
 @dataclass(frozen=True)
@@ -162,6 +173,9 @@ class Refresher:
         table = self._with_known_again(table, look.changes)
         tolerated = self.growth.follow and table.cursor.begins_epoch
         accepted = left_out | set(look.changes.lost if self.growth.accept_changes or tolerated else ())
+        if look.keeps_rows:
+            gone = {path for change in look.rewritten for path in change.gone}
+            accepted |= {number for number in look.changes.gone if table.catalog.shards[number].path in gone}
         if self.growth.data:
             _refuse_missing(table, set(look.changes.lost) - accepted)
         retired = table.retired
@@ -242,7 +256,11 @@ class Refresher:
         take_out(changes, catalog, retired, table.left_out)
         numbers = {shard.path: number for number, shard in enumerate(catalog.shards) if number not in retired}
         rewritten = [change for listed in located.tables if (change := change_of(listed, numbers)).gone]
-        if rewritten and not self.growth.accept_changes:
+        is_between = table.cursor.begins_epoch and table.cursor.epoch > 0
+        keeps_rows = is_between and all(
+            change.rewritten and set(change.rewritten) <= set(changes.new) for change in rewritten
+        )
+        if rewritten and not self.growth.accept_changes and not keeps_rows:
             raise DataChanged(
                 [line for change in rewritten for line in change.lines],
                 "start a new run, or continue with the table as it is now: --accept-changes",
@@ -259,7 +277,7 @@ class Refresher:
             self.found.ignored_files[str(copy)] = f"a copy of '{original}'"
         self.found.ignored_files.update(located.ignored_with_reason())
         self.found.ignored_files.update(dict.fromkeys(map(str, set(located.paths) - set(paths)), "it was left out"))
-        return Look(located, changes, rewritten)
+        return Look(located, changes, rewritten, keeps_rows and bool(rewritten))
 
     def _note_once(self, note: str) -> None:
         if note not in self._noted:
@@ -284,17 +302,35 @@ class Refresher:
     def _without(self, table: Table, look: Look, lost: Collection[int]) -> Refreshed:
         """The table without the lost shards."""
         new = look if look.changes.new else None
-        if not lost:
-            return Refreshed(table, new=new)
         catalog, starts = table.catalog, table.catalog.shard_starts.tolist()
+        if look.keeps_rows:
+            return self._compacted(table, look, lost)
         if new is None:
             _refuse_empty(catalog, table.retired | set(lost))
+        if not lost:
+            return Refreshed(table, new=new)
         spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
         cursor = table.schedule.arrive(
             _before_lost_rows(table, spans), len(catalog.shards), catalog.groups, retired=spans
         )
         left = replace(table, cursor=cursor)
         return Refreshed(left, [self._report_lost(left, lost)], new)
+
+    def _compacted(self, table: Table, look: Look, lost: Collection[int]) -> Refreshed:
+        """The table with the shards that have the rows of lost ones."""
+        moved = [path for path in look.changes.new if path in look.paths_of_kept_rows]
+        rest = [path for path in look.changes.new if path not in look.paths_of_kept_rows]
+        grown = self._with_new_shards(table, look.with_new(moved))
+        starts = table.catalog.shard_starts.tolist()
+        spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
+        shards, groups = len(grown.catalog.shards), grown.catalog.groups
+        cursor = grown.schedule.arrive(table.cursor, shards, groups, retired=spans, are_old=True)
+        names = [str(table.catalog.shards[number].path) for number in sorted(lost)]
+        self.note(
+            f"the rows of {counted(len(lost), 'shard')} are in {counted(len(moved), 'other shard')} now: none is new"
+        )
+        event = CHANGED, {**_named("lost", names), "lost_rows": 0, **_counts(grown.catalog)}
+        return Refreshed(replace(grown, cursor=cursor), [event], look.with_new(rest) if rest else None)
 
     def with_new(self, table: Table, look: Look) -> Refreshed:
         """The table with the new shards; the cursor is at a place where they join."""

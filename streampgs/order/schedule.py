@@ -229,16 +229,20 @@ class Schedule:
         groups: int,
         sizes: UpdateSizes = USUAL_UPDATES,
         retired: tuple[Span, ...] = (),
+        are_old: bool = False,
     ) -> Cursor:
         """The cursor after the catalog has grown to `groups` groups, and the groups `retired` have left. In the middle of an
         epoch the new groups join it at the next window. At its end they are visited in an update, and so are groups that
-        arrive during an update, in the next one. Groups leave at the next window."""
+        arrive during an update, in the next one. Groups leave at the next window. `are_old`: the rows of the new groups were
+        visited in groups that leave; the cursor is at the end of an epoch, and no update follows."""
         boundary = self._boundary(cursor)
         leaves = cursor.row == 0 and cursor.slice > 0 and self._is_leaving(cursor, retired)
         arrivals = with_retired(cursor.arrivals, boundary.place, retired)
         grows = (shards, groups) != (arrivals[-1].shards, arrivals[-1].groups)
         if grows:
             new = _placed(replace(boundary, arrivals=arrivals), shards, groups, sizes)
+            if are_old:
+                new = replace(new, passes=0, replay=0.0)
             arrivals = with_new(arrivals, new)
         last = arrivals[-1]
         waits = last.passes > 0 and (grows or last.place >= boundary.place)

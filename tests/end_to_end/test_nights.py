@@ -20,9 +20,11 @@ from click.testing import CliRunner
 import streampgs
 from streampgs.cli.main import cli
 from streampgs.errors import DataError, OptionError, RunError
+from streampgs.options import Limits
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
 from streampgs.trial import Condition
+from tests.end_to_end import streaming
 from tests.end_to_end.conftest import ROWS, Tables
 from tests.end_to_end.conftest import streampgs as command
 
@@ -264,6 +266,19 @@ def test_a_run_that_returns_to_a_checkpoint_is_as_a_copy_that_was_made_then(
         assert state_of(run) == state_of(then)
         copies = {rows: kept for rows, kept in copies.items() if rows <= back}
     assert undone >= 2
+
+
+def test_a_run_on_a_stream_returns_to_a_checkpoint(tables: Tables, tmp_path: Path) -> None:
+    """The stream starts again after the rows that were taken then."""
+    shards = sorted(tables.path("sparse", "arrow").glob("*.arrow"))
+    rows = pa.concat_tables(pa.ipc.open_file(shard).read_all() for shard in shards)
+    data, run = streaming.written(rows, [500]), tmp_path / "run"
+    whole = streaming.train(data, tmp_path / "whole", sigma=1e-5)
+    streaming.train(data, run, Limits(rows=1_000), sigma=1e-5)
+    streaming.resume(data, run, Limits(rows=3_000), skip_taken=True)
+    earlier = streampgs.inspect(run)["checkpoints"][0]["rows"]
+    report = streaming.resume(data, run, skip_taken=True, back_to=str(earlier))
+    assert (report.rows_this_call, report.dual_sha256) == (whole.rows - earlier, whole.dual_sha256)
 
 
 def test_history_lists_the_checkpoints_that_a_run_can_return_to(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
