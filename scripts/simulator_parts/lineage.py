@@ -119,6 +119,13 @@ class Checkpoints:
             raise LawBroken(f"checkpoint {self.reported} was written, and {number} is used")
         return number, lineage
 
+    def returns_to(self, checkpoint: Checkpoint) -> None:
+        """Training continues from this one at the next start; if the command is killed, perhaps from a later one."""
+        number, lineage = self._known.get(_identity(checkpoint.sections, rows_of(checkpoint)), (0, None))
+        if lineage is None:
+            raise LawBroken(f"'{checkpoint.path.name}' was never written")
+        self.reported = min(self.reported, number)
+
     def refused_all(self, error: RunError) -> None:
         """All checkpoints are damaged."""
         if not self.spoiled:

@@ -329,7 +329,7 @@ class PlainOrder:
         first, waiting = self.known, self.waiting
         new = self._all_begin()
         if new:
-            last = waiting[-1]
+            last = max(waiting, key=lambda coming: coming.groups)
             self.part += 1
             self.update = _Update(
                 self.part, first, self.known, last.passes, last.replay, not self.had_updates, len(new)

@@ -29,6 +29,8 @@ class Plan:
     """After this stretch of rows SIGTERM arrives."""
     change_at: int = 0
     """After this stretch the table changes."""
+    undoes: bool = False
+    """The session begins by returning to an earlier checkpoint."""
     limits: Limits = field(default_factory=Limits)
     growth: Growth = field(default_factory=Growth)
     resources: Resources = field(default_factory=Resources)
@@ -59,6 +61,7 @@ def disturbed(random: Random, rows: int, epoch: int) -> Plan:
         accept_changes=random.random() < 0.2,
         accept_touched=random.random() < 0.2,
     )
+    plan.undoes = random.random() < 0.3
     plan.resources = _resources(random)
     plan.sleeps = random.randint(1, 8)
     return plan

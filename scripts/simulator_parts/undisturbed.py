@@ -12,7 +12,7 @@ from scripts.simulator_parts.disk import Disk
 from scripts.simulator_parts.laws import LawBroken
 from scripts.simulator_parts.learner import MOST_EPOCHS
 from scripts.simulator_parts.lineage import order_of, rewinds
-from scripts.simulator_parts.plain_order import FRESH, LINEAGES, visits_in
+from scripts.simulator_parts.plain_order import LINEAGES, LONG, visits_in
 from scripts.simulator_parts.source import SimulatedSource
 from streampgs.data.findings import Findings
 from streampgs.data.refresh import Refresher
@@ -112,8 +112,8 @@ class Twin:
         assert worker is not None
         self.order.end(worker.cursor)
         self._history.tally.counts["updates"] += self.order.updates
-        for name in LINEAGES if self.order.updates == 0 or FRESH in checkpoint.sections else ():
-            if name in checkpoint.sections:
+        for name in LINEAGES:
+            if name == LONG or self.order.updates:
                 visits = checkpoint.sections[name].arrays["0.visits"][:, 0].tolist()
                 self.order.check_lineage(name, visits_in(visits, MOST_EPOCHS))
 

@@ -26,11 +26,12 @@ from streampgs.engine.worker import cursor_in
 from streampgs.errors import RunError, StreampgsError
 from streampgs.options import Growth, ModelOptions
 from streampgs.run import start
-from streampgs.run.checkpoint import Checkpoint, newest_checkpoint
+from streampgs.run.checkpoint import Checkpoint, checkpoints_in, newest_checkpoint, rows_in_name
 from streampgs.run.report import StopRequest
 from streampgs.run.saved import saved_run
 from streampgs.run.shard_input import ShardInput
 from streampgs.run.trainer import Trainer
+from streampgs.run.undo import BEFORE_LAST_UPDATE, Undone
 from streampgs.stage import Bundle
 
 RUN, DATA = Path(ROOT, "runs", "first", "run"), f"{ROOT}/data"
@@ -165,7 +166,7 @@ class WholeHistory:
     def _command(self, plan: Plan) -> None:
         growth = plan.growth
         if self.disk.has(RUN / "run.arrows"):
-            start.resume(RUN, plan.limits, plan.resources, stop=self.stop, growth=growth)
+            start.resume(RUN, plan.limits, plan.resources, stop=self.stop, growth=growth, back_to=self._back_to(plan))
             return
         if self.checkpoints.reported:
             raise LawBroken("a run with a checkpoint has disappeared")
@@ -174,6 +175,15 @@ class WholeHistory:
         )
         growth = replace(growth, accept_changes=False, accept_touched=False)
         start.train([DATA], RUN, self.options, plan.limits, resources, stop=self.stop, growth=growth)
+
+    def _back_to(self, plan: Plan) -> str | None:
+        """An earlier checkpoint, if there is one."""
+        rows = [rows_in_name(path) for path in checkpoints_in(RUN)][:-1]
+        if not plan.undoes or not rows:
+            return None
+        wanted = self.random.choice([BEFORE_LAST_UPDATE, *map(str, rows)])
+        self.say(f"back to {wanted} of {rows}")
+        return wanted
 
     def _finish(self) -> str | None:
         """Without disturbances; the reason of a refusal for good, or None."""
@@ -296,6 +306,12 @@ class WholeHistory:
         assert found is not None
         self.rows = rows_of(checkpoint)
         return found[1].resumed()
+
+    def undone(self, undone: Undone | None) -> None:
+        """Within a session: it has returned to a checkpoint; None: the run was there already."""
+        if undone is not None:
+            self.say(f"{undone.undone_rows} rows were undone")
+            self.count("undone")
 
     def last(self) -> Checkpoint:
         found = newest_checkpoint(RUN)

@@ -17,6 +17,7 @@ from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataChanged, DataError, OptionError, Unfinished, counted
 from streampgs.faults import exists
+from streampgs.formats.format import ShardPath
 from streampgs.options import Growth, ModelOptions
 from streampgs.order.arrivals import USUAL_UPDATES, UpdateSizes
 from streampgs.order.cursor import Arrival, Cursor
@@ -67,6 +68,14 @@ class Table:
         spans = [span for arrival in self.cursor.arrivals for span in arrival.retired]
         return retired_shards(self.catalog, spans)
 
+    @property
+    def used(self) -> Catalog:
+        """The shards that are trained on."""
+        retired = self.retired
+        if not retired:
+            return self.catalog
+        return Catalog([shard for number, shard in enumerate(self.catalog.shards) if number not in retired])
+
 
 @dataclass(frozen=True)
 class Look:
@@ -76,6 +85,16 @@ class Look:
     changes: Changes
     rewritten: list[TableChange]
     """Delta tables that have removed files."""
+    keeps_rows: bool = False
+    """The rows of these files are in other files now, as after OPTIMIZE, which need not be visited as new rows."""
+
+    @property
+    def paths_of_kept_rows(self) -> set[ShardPath]:
+        return {path for change in self.rewritten for path in change.rewritten} if self.keeps_rows else set()
+
+    def with_new(self, paths: Sequence[ShardPath]) -> Look:
+        """With these paths as the new ones."""
+        return replace(self, changes=replace(self.changes, new=list(paths)))
 
 
 @dataclass(frozen=True)
@@ -132,6 +151,13 @@ class Refresher:
 
     # When.
 
+    def check_left_out(self, sources: Sequence[str], catalog: Catalog | None) -> None:
+        """The names that were given to --leave-out are those of shards."""
+        given = self.growth
+        if given.leave_out and catalog is not None:
+            located = locate([*map(absolute, given.data or sources), *map(absolute, given.add)])
+            refuse_unknown(given.leave_out, [*(shard.path for shard in catalog.shards), *located.paths])
+
     def after_pause(self, table: Table, stop: StopAsked) -> Refreshed:
         """A shard that is needed and missing is an error, unless that was accepted, or the run follows its sources and is
         at the beginning of an epoch."""
@@ -141,13 +167,15 @@ class Refresher:
         except NothingThere as error:
             raise DataError(f"{error.found}, and the run trains on it", _PUT_BACK) from error
         left_out = set(left_out_of(table.catalog, table.retired, table.left_out))
-        refuse_unknown(self.growth.leave_out, [*(shard.path for shard in table.catalog.shards), *look.located.paths])
         unsure = self.growth.follow and bool(look.changes.doubtful)
         if unsure and not _stopped_within(self.growth.poll_seconds, stop):
             look = self._look(table)  # only two looks in a row decide what happened to a shard
         table = self._with_known_again(table, look.changes)
         tolerated = self.growth.follow and table.cursor.begins_epoch
         accepted = left_out | set(look.changes.lost if self.growth.accept_changes or tolerated else ())
+        if look.keeps_rows:
+            gone = {path for change in look.rewritten for path in change.gone}
+            accepted |= {number for number in look.changes.gone if table.catalog.shards[number].path in gone}
         if self.growth.data:
             _refuse_missing(table, set(look.changes.lost) - accepted)
         retired = table.retired
@@ -228,7 +256,11 @@ class Refresher:
         take_out(changes, catalog, retired, table.left_out)
         numbers = {shard.path: number for number, shard in enumerate(catalog.shards) if number not in retired}
         rewritten = [change for listed in located.tables if (change := change_of(listed, numbers)).gone]
-        if rewritten and not self.growth.accept_changes:
+        is_between = table.cursor.begins_epoch and table.cursor.epoch > 0
+        keeps_rows = is_between and all(
+            change.rewritten and set(change.rewritten) <= set(changes.new) for change in rewritten
+        )
+        if rewritten and not self.growth.accept_changes and not keeps_rows:
             raise DataChanged(
                 [line for change in rewritten for line in change.lines],
                 "start a new run, or continue with the table as it is now: --accept-changes",
@@ -245,7 +277,7 @@ class Refresher:
             self.found.ignored_files[str(copy)] = f"a copy of '{original}'"
         self.found.ignored_files.update(located.ignored_with_reason())
         self.found.ignored_files.update(dict.fromkeys(map(str, set(located.paths) - set(paths)), "it was left out"))
-        return Look(located, changes, rewritten)
+        return Look(located, changes, rewritten, keeps_rows and bool(rewritten))
 
     def _note_once(self, note: str) -> None:
         if note not in self._noted:
@@ -270,17 +302,37 @@ class Refresher:
     def _without(self, table: Table, look: Look, lost: Collection[int]) -> Refreshed:
         """The table without the lost shards."""
         new = look if look.changes.new else None
-        if not lost:
-            return Refreshed(table, new=new)
         catalog, starts = table.catalog, table.catalog.shard_starts.tolist()
+        if look.keeps_rows:
+            return self._compacted(table, look, lost)
         if new is None:
             _refuse_empty(catalog, table.retired | set(lost))
+        if not lost:
+            return Refreshed(table, new=new)
         spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
-        cursor = table.schedule.arrive(
-            _before_lost_rows(table, spans), len(catalog.shards), catalog.groups, retired=spans
-        )
+        before = _before_lost_rows(table, spans)
+        if before != table.cursor:
+            again = counted(table.cursor.row, "row")
+            self.note(f"the window in use has rows of these shards: it starts again without them, after {again} of it")
+        cursor = table.schedule.arrive(before, len(catalog.shards), catalog.groups, retired=spans)
         left = replace(table, cursor=cursor)
-        return Refreshed(left, [self._report_lost(table, lost)], new)
+        return Refreshed(left, [self._report_lost(left, lost)], new)
+
+    def _compacted(self, table: Table, look: Look, lost: Collection[int]) -> Refreshed:
+        """The table with the shards that have the rows of lost ones."""
+        moved = [path for path in look.changes.new if path in look.paths_of_kept_rows]
+        rest = [path for path in look.changes.new if path not in look.paths_of_kept_rows]
+        grown = self._with_new_shards(table, look.with_new(moved))
+        starts = table.catalog.shard_starts.tolist()
+        spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
+        shards, groups = len(grown.catalog.shards), grown.catalog.groups
+        cursor = grown.schedule.arrive(table.cursor, shards, groups, retired=spans, are_old=True)
+        names = [str(table.catalog.shards[number].path) for number in sorted(lost)]
+        self.note(
+            f"the rows of {counted(len(lost), 'shard')} are in {counted(len(moved), 'other shard')} now: none is new"
+        )
+        event = CHANGED, {**_named("lost", names), "lost_rows": 0, **_counts(grown.catalog)}
+        return Refreshed(replace(grown, cursor=cursor), [event], look.with_new(rest) if rest else None)
 
     def with_new(self, table: Table, look: Look) -> Refreshed:
         """The table with the new shards; the cursor is at a place where they join."""
@@ -289,7 +341,7 @@ class Refresher:
         _refuse_empty(grown.catalog, grown.retired)
         shards, groups = len(grown.catalog.shards), grown.catalog.groups
         grown = replace(grown, cursor=grown.schedule.arrive(table.cursor, shards, groups, table.updates))
-        return Refreshed(grown, [self._report_new(table.catalog, grown)])
+        return Refreshed(grown, [self._report_new(table, grown)])
 
     def _with_new_shards(self, table: Table, look: Look) -> Table:
         try:
@@ -322,18 +374,18 @@ class Refresher:
             "what it has learned from them"
         )
         self.found.lost_shards += names
-        return CHANGED, {**_named("lost", names), "lost_rows": rows, **_counts(table.catalog)}
+        return CHANGED, {**_named("lost", names), "lost_rows": rows, **_counts(table.used)}
 
-    def _report_new(self, before: Catalog, table: Table) -> tuple[str, dict[str, Any]]:
-        new = table.catalog.shards[len(before.shards) :]
+    def _report_new(self, before: Table, table: Table) -> tuple[str, dict[str, Any]]:
+        new = table.catalog.shards[len(before.catalog.shards) :]
         added = sum(shard.rows for shard in new)
         names = [str(shard.path) for shard in new]
         self.found.new_shards += names
         self.found.new_rows += added
         left_out = sum(shard.left_out for shard in new)
-        text = _arrival_text(before, len(new), added, table.cursor.arrivals[-1])
+        text = _arrival_text(before.used, len(new), added, table.cursor.arrivals[-1])
         self.note(text + (f"; {counted(left_out, 'row')} left out by --where" if left_out else ""))
-        return APPENDED, {**_named("added", names), "added_rows": added, **_counts(table.catalog)}
+        return APPENDED, {**_named("added", names), "added_rows": added, **_counts(table.used)}
 
 
 def _counts(catalog: Catalog) -> dict[str, Any]:

@@ -216,6 +216,9 @@ class TableChange:
     gone: tuple[Path | RemoteObject, ...]
     removals: tuple[Removal, ...]
     """Oldest first; they explain all files in `gone`."""
+    rewritten: tuple[Path | RemoteObject, ...] = ()
+    """Those of the added files that have rows of the known files and no others, if this holds for all rows of the files in
+    `gone`; in the listing's order."""
 
     @property
     def lines(self) -> list[str]:
@@ -236,23 +239,28 @@ def change_of(listing: DeltaListing, catalogued: Iterable[Path | RemoteObject]) 
     known = {path: None for path in catalogued if str(path).startswith(start)}
     active = set(listing.files)
     gone = {path for path in known if path not in active}
-    removals = _removals(listing, gone) if gone else []
+    removals, rewritten = _removals(listing, gone, set(known)) if gone else ([], set())
     return TableChange(
         listing,
         len(known),
         tuple(path for path in listing.files if path not in known),
         tuple(path for path in known if path in gone),
         tuple(removals),
+        tuple(path for path in listing.files if path in rewritten and path not in known),
     )
 
 
-def _removals(listing: DeltaListing, gone: set[Path | RemoteObject]) -> list[Removal]:
-    found = []
+def _removals(
+    listing: DeltaListing, gone: set[Path | RemoteObject], known: set[Path | RemoteObject]
+) -> tuple[list[Removal], set[Path | RemoteObject]]:
+    """And the files to which versions have moved all rows of the files in `gone`; none, if other rows are with them."""
+    found, commits = [], []
     sought = set(gone)
     for version in range(listing.version, -1, -1):
         commit = _commit(listing.source, version) if sought else None
         if commit is None:
             break
+        commits.append(commit)
         removed = [action["remove"] for action in commit if "remove" in action]
         removed = [removal for removal in removed if isinstance(removal.get("path"), str)]
         ours = [removal for removal in removed if _at(listing.source, removal["path"]) in sought]
@@ -262,7 +270,25 @@ def _removals(listing: DeltaListing, gone: set[Path | RemoteObject]) -> list[Rem
             found.append(Removal(version, _operation(commit), len(ours), keeps_rows))
     if sought:
         found.append(Removal(None, "", len(sought), keeps_rows=False))
-    return found[::-1]
+    moved, holders = _moved(listing.source, commits[::-1], known)
+    return found[::-1], holders if gone <= moved else set()
+
+
+def _moved(
+    source: str, commits: list[list[dict[str, Any]]], known: set[Path | RemoteObject]
+) -> tuple[set[Path | RemoteObject], set[Path | RemoteObject]]:
+    """The files whose rows were only rewritten, together with rows of the known files alone; and the files that have them
+    now. `commits`: oldest first."""
+    moved: set[Path | RemoteObject] = set()
+    holders: set[Path | RemoteObject] = set()
+    for commit in commits:
+        removed = [action["remove"] for action in commit if "remove" in action]
+        paths = {_at(source, removal["path"]) for removal in removed if isinstance(removal.get("path"), str)}
+        if removed and not any(removal.get("dataChange", True) for removal in removed) and paths <= known | holders:
+            added = [action["add"]["path"] for action in commit if "add" in action]
+            moved |= paths
+            holders = (holders - paths) | {_at(source, path) for path in added if isinstance(path, str)}
+    return moved, holders
 
 
 def _commit(source: str, version: int) -> list[dict[str, Any]] | None:

@@ -104,4 +104,7 @@ def needed_actions(commit: BinaryIO) -> list[dict[str, Any]]:
         if not isinstance(action, dict):
             raise ValueError("an action that is not a JSON object")
         found += [{name: action[name]} for name in ("remove", "commitInfo") if isinstance(action.get(name), dict)]
+        added = action.get("add")
+        if isinstance(added, dict) and added.get("dataChange") is False:
+            found.append({"add": added})
     return found

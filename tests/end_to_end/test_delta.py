@@ -179,6 +179,26 @@ def test_appended_files_join_at_a_resume(table: Path, tmp_path: Path) -> None:
     assert reports[0].rows > 2 * 3 * ROWS
 
 
+def test_a_compacted_table_has_no_new_rows(table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    streampgs.train(table, run=run, epochs=2, passes=1, replay=0.0, **SMALL)
+    before = streampgs.resume(run)
+    DeltaTable(str(table)).optimize.compact()
+    report = streampgs.resume(run)
+    assert (report.rows_this_call, report.dual_sha256, report.found.new_shards) == (0, before.dual_sha256, [])
+    assert any("the rows of 3 shards are in 1 other shard now" in note for note in report.notes)
+    assert streampgs.resume(run).rows_this_call == 0
+    write_deltalake(str(table), rows(3), mode="append")
+    assert streampgs.resume(run).rows_this_call == ROWS
+    DeltaTable(str(table)).optimize.compact()
+    assert streampgs.resume(run, epochs=3).rows_this_call == 4 * ROWS
+    write_deltalake(str(table), rows(4), mode="append")
+    DeltaTable(str(table)).optimize.compact()  # new rows are in the same file
+    with pytest.raises(streampgs.StreampgsError, match="its rows are in other files"):
+        streampgs.resume(run)
+    assert streampgs.resume(run, accept_changes=True).rows_this_call == 5 * ROWS
+
+
 def test_a_new_partition_joins_with_its_values(tmp_path: Path) -> None:
     table, files = tmp_path / "table", tmp_path / "files"
     files.mkdir()

@@ -291,6 +291,26 @@ def test_a_shard_of_which_no_row_was_used_may_change(then: str, tmp_path: Path) 
     assert inspect_run(run)["arrivals"][-1]["shards"] == (1 if then == "removed" else 2)
 
 
+def test_a_table_of_one_file_may_be_replaced_by_a_file_that_must_be_repaired(tmp_path: Path) -> None:
+    """Meanwhile no shard of the run is left."""
+    data, run = tmp_path / "table", tmp_path / "run"
+    write_counted(data / "a.arrow", 0)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    (data / "a.arrow").unlink()
+    table = pa.table({"label": [1e9, 1e9], "indices": [[COUNTED_ROWS], [1]], "values": [[1.0], [float("nan")]]})
+    with pa.ipc.new_file(str(data / "b.arrow"), table.schema) as writer:
+        writer.write_table(table)
+    for accept_changes in (True, False):
+        with pytest.raises(streampgs.StreampgsError, match=r"b\.arrow.*row 1"):
+            streampgs.resume(run, accept_changes=accept_changes)
+    (data / "b.arrow").unlink()
+    with pytest.raises(streampgs.StreampgsError, match="all 1 shards are gone"):
+        streampgs.resume(run)
+    write_counted(data / "b.arrow", COUNTED_ROWS, 30)
+    assert streampgs.resume(run).rows_this_call == 30
+    assert visits(run) == [1] * (COUNTED_ROWS + 30)
+
+
 def test_a_sliding_window_trains_on_the_new_rows_each_night(tmp_path: Path) -> None:
     data, run = tmp_path / "table", tmp_path / "run"
     for number in range(3):

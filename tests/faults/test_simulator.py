@@ -18,8 +18,8 @@ from streampgs.engine.worker import Worker
 from streampgs.learn import state as states
 from streampgs.order import schedule as schedules
 from streampgs.order.cursor import Cursor
-from streampgs.order.schedule import Schedule
-from streampgs.run import checkpoint
+from streampgs.order.schedule import Schedule, UpdatePass
+from streampgs.run import checkpoint, lineages, update_rows
 from streampgs.run.folder import RunFolder
 
 SEED = 20_000_000
@@ -149,6 +149,25 @@ def the_catalog_is_not_written_before_a_checkpoint_needs_it(patch: Patch) -> Non
     patch.setattr(RunFolder, "write_catalog", lambda folder, catalog: None)
 
 
+def each_pass_holds_out_other_rows(patch: Patch) -> None:
+    draw = update_rows._drawn
+
+    def other(seed: int, purpose: str, update: UpdatePass, *arguments: Any) -> Any:
+        return draw(seed, f"{purpose} in pass {update.number}", update, *arguments)
+
+    patch.setattr(update_rows, "_drawn", other)
+
+
+def the_recent_lineage_trains_on_old_rows(patch: Patch) -> None:
+    choose = update_rows.rows_of_pass
+
+    def all_rows(*arguments: Any) -> Any:
+        long, new = choose(*arguments)
+        return long, long | new
+
+    patch.setattr(lineages, "rows_of_pass", all_rows)
+
+
 BREAKS: list[tuple[str, int, Callable[[Patch], None]]] = [
     ("short", 100, files_are_not_synced),
     ("short", 100, folders_are_not_synced),
@@ -161,6 +180,8 @@ BREAKS: list[tuple[str, int, Callable[[Patch], None]]] = [
     ("short", 200, new_groups_join_before_they_begin),
     ("short", 100, an_arrival_is_forgotten_in_the_middle_of_a_window),
     ("short", 100, grown_state_is_not_kept),
+    ("whole", 100, each_pass_holds_out_other_rows),
+    ("whole", 100, the_recent_lineage_trains_on_old_rows),
     ("whole", 60, the_catalog_is_not_written_before_a_checkpoint_needs_it),
 ]
 

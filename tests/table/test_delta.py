@@ -415,9 +415,22 @@ def test_compaction_is_distinguished_from_deletion(table: Path) -> None:
     assert str(removal) == "version 4, OPTIMIZE, removed 3 files: its rows are in other files"
     assert str(removal) in str(change)
     assert change.added == list_table(str(table)).files
+    assert change.rewritten == (), "the file has the rows of the append, too"
     DeltaTable(str(table)).delete("x = 4")
     later = change_of(list_table(str(table)), change.added)
     assert str(later.removals[0]) == "version 5, DELETE, removed 1 file: rows were changed or deleted"
+
+
+def test_files_that_have_only_known_rows_are_told(table: Path) -> None:
+    known = list_table(str(table)).files
+    DeltaTable(str(table)).optimize.compact()
+    append(table, 9)
+    change = change_of(list_table(str(table)), known)
+    assert len(change.added) == 2
+    assert len(change.rewritten) == 1
+    append(table, 10)
+    DeltaTable(str(table)).optimize.compact()  # twice: with rows that are not known
+    assert change_of(list_table(str(table)), known).rewritten == ()
 
 
 def test_each_version_that_removed_known_files_is_reported(table: Path) -> None:
