@@ -12,6 +12,7 @@ import numpy as np
 from streampgs.checks import encode
 from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.data.open import OpenTable, columns_of, open_table
+from streampgs.data.refresh import retired_shards
 from streampgs.data.sampling import sampled_labels
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
@@ -78,6 +79,7 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
         "seconds_training": saved.meter.seconds_training,
         "sizes": asdict(record.sizes),
         "catalog": _saved_summary(saved),
+        "retired": _retired(saved),
         "arrivals": [asdict(arrival) for arrival in saved.cursor.arrivals],
     }
 
@@ -141,6 +143,15 @@ def _saved_summary(saved: SavedRun) -> dict[str, Any]:
     layout = saved.record.stream.layout
     counts = dict.fromkeys(("shards", "rows", "left_out", "groups", "entries", "bytes"), 0)
     return {**counts, "formats": [], "layout": layout.kind, "columns": list(layout.columns), "digest": None}
+
+
+def _retired(saved: SavedRun) -> dict[str, int]:
+    """The shards of the catalog that are not trained on any more."""
+    catalog = saved.catalog()
+    if catalog is None:
+        return {"shards": 0, "rows": 0}
+    numbers = retired_shards(catalog, [span for arrival in saved.cursor.arrivals for span in arrival.retired])
+    return {"shards": len(numbers), "rows": sum(catalog.shards[number].rows for number in numbers)}
 
 
 def summary(catalog: Catalog) -> dict[str, Any]:

@@ -99,7 +99,9 @@ def _weights_text(result: dict[str, Any]) -> str:
 
 def _source_text(result: dict[str, Any]) -> str:
     if result["stream_rows"] is None:
-        return _catalog_text(result["catalog"])
+        retired = result["retired"]
+        gone = f"{counted(retired['rows'], 'row')} of {counted(retired['shards'], 'shard')} no longer trained on"
+        return _catalog_text(result["catalog"]) + (f"; {gone}" if retired["shards"] else "")
     return f"a stream of {result['catalog']['layout']} rows on standard input"
 
 

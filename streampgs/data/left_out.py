@@ -8,6 +8,7 @@ from fnmatch import fnmatchcase
 
 from streampgs.errors import OptionError
 from streampgs.formats.format import ShardPath
+from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog
 from streampgs.table.changes import Changes
 
@@ -50,7 +51,7 @@ def refuse_unknown(patterns: Iterable[str], known: Iterable[ShardPath]) -> None:
     """A misspelt name would let the run train on the shard."""
     names = list(known)
     for pattern in patterns:
-        if not any(matches(path, [pattern]) for path in names):
+        if not any(matches(path, [absolute(pattern)]) for path in names):
             raise OptionError(
                 f"--leave-out '{pattern}' is not a shard of the run or its sources",
                 "give a path, a folder or a glob; streampgs history lists the shards that joined",

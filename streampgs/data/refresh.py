@@ -68,6 +68,14 @@ class Table:
         spans = [span for arrival in self.cursor.arrivals for span in arrival.retired]
         return retired_shards(self.catalog, spans)
 
+    @property
+    def used(self) -> Catalog:
+        """The shards that are trained on."""
+        retired = self.retired
+        if not retired:
+            return self.catalog
+        return Catalog([shard for number, shard in enumerate(self.catalog.shards) if number not in retired])
+
 
 @dataclass(frozen=True)
 class Look:
@@ -143,6 +151,13 @@ class Refresher:
 
     # When.
 
+    def check_left_out(self, sources: Sequence[str], catalog: Catalog | None) -> None:
+        """The names that were given to --leave-out are those of shards."""
+        given = self.growth
+        if given.leave_out and catalog is not None:
+            located = locate([*map(absolute, given.data or sources), *map(absolute, given.add)])
+            refuse_unknown(given.leave_out, [*(shard.path for shard in catalog.shards), *located.paths])
+
     def after_pause(self, table: Table, stop: StopAsked) -> Refreshed:
         """A shard that is needed and missing is an error, unless that was accepted, or the run follows its sources and is
         at the beginning of an epoch."""
@@ -152,7 +167,6 @@ class Refresher:
         except NothingThere as error:
             raise DataError(f"{error.found}, and the run trains on it", _PUT_BACK) from error
         left_out = set(left_out_of(table.catalog, table.retired, table.left_out))
-        refuse_unknown(self.growth.leave_out, [*(shard.path for shard in table.catalog.shards), *look.located.paths])
         unsure = self.growth.follow and bool(look.changes.doubtful)
         if unsure and not _stopped_within(self.growth.poll_seconds, stop):
             look = self._look(table)  # only two looks in a row decide what happened to a shard
@@ -296,11 +310,13 @@ class Refresher:
         if not lost:
             return Refreshed(table, new=new)
         spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
-        cursor = table.schedule.arrive(
-            _before_lost_rows(table, spans), len(catalog.shards), catalog.groups, retired=spans
-        )
+        before = _before_lost_rows(table, spans)
+        if before != table.cursor:
+            again = counted(table.cursor.row, "row")
+            self.note(f"the window in use has rows of these shards: it starts again without them, after {again} of it")
+        cursor = table.schedule.arrive(before, len(catalog.shards), catalog.groups, retired=spans)
         left = replace(table, cursor=cursor)
-        return Refreshed(left, [self._report_lost(table, lost)], new)
+        return Refreshed(left, [self._report_lost(left, lost)], new)
 
     def _compacted(self, table: Table, look: Look, lost: Collection[int]) -> Refreshed:
         """The table with the shards that have the rows of lost ones."""
@@ -325,7 +341,7 @@ class Refresher:
         _refuse_empty(grown.catalog, grown.retired)
         shards, groups = len(grown.catalog.shards), grown.catalog.groups
         grown = replace(grown, cursor=grown.schedule.arrive(table.cursor, shards, groups, table.updates))
-        return Refreshed(grown, [self._report_new(table.catalog, grown)])
+        return Refreshed(grown, [self._report_new(table, grown)])
 
     def _with_new_shards(self, table: Table, look: Look) -> Table:
         try:
@@ -358,18 +374,18 @@ class Refresher:
             "what it has learned from them"
         )
         self.found.lost_shards += names
-        return CHANGED, {**_named("lost", names), "lost_rows": rows, **_counts(table.catalog)}
+        return CHANGED, {**_named("lost", names), "lost_rows": rows, **_counts(table.used)}
 
-    def _report_new(self, before: Catalog, table: Table) -> tuple[str, dict[str, Any]]:
-        new = table.catalog.shards[len(before.shards) :]
+    def _report_new(self, before: Table, table: Table) -> tuple[str, dict[str, Any]]:
+        new = table.catalog.shards[len(before.catalog.shards) :]
         added = sum(shard.rows for shard in new)
         names = [str(shard.path) for shard in new]
         self.found.new_shards += names
         self.found.new_rows += added
         left_out = sum(shard.left_out for shard in new)
-        text = _arrival_text(before, len(new), added, table.cursor.arrivals[-1])
+        text = _arrival_text(before.used, len(new), added, table.cursor.arrivals[-1])
         self.note(text + (f"; {counted(left_out, 'row')} left out by --where" if left_out else ""))
-        return APPENDED, {**_named("added", names), "added_rows": added, **_counts(table.catalog)}
+        return APPENDED, {**_named("added", names), "added_rows": added, **_counts(table.used)}
 
 
 def _counts(catalog: Catalog) -> dict[str, Any]:

@@ -60,7 +60,7 @@ class ShardInput:
         return ShardSource(table.catalog, table.schedule, rules, table.cursor, reading)
 
     def facts(self) -> dict[str, Any]:
-        return {"shards": len(self.table.catalog.shards)}
+        return {"shards": len(self.table.used.shards)}
 
     def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
         return shard_forecast(
@@ -71,7 +71,7 @@ class ShardInput:
     def choices(self, window: Window, features: int) -> dict[str, str]:
         record, table = self.record, self.table
         left = None if record.limits.epochs is None else record.limits.epochs - table.cursor.epoch
-        return shard_choices(table.catalog, table.schedule, record.cache, window, features, left)
+        return shard_choices(table.used, table.schedule, record.cache, window, features, left)
 
     def hints(self, window: Window) -> list[str]:
         hint = few_blocks_hint(self.table.schedule, window)

@@ -142,6 +142,10 @@ def resume(
         refresher = Refresher(growth, session.note, session.found)
         with _failure_recorded(folder, folder.last_place):
             folder.sync()
+            if growth.leave_out:  # before anything is undone
+                newest = folder.newest_checkpoint()
+                now = record.as_of(newest.sections["run"]) if newest else record
+                refresher.check_left_out(now.sources, folder.catalog())
             if back_to is not None:
                 _undo(folder, back_to, session)
             checkpoint = folder.newest_checkpoint()
