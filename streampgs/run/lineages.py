@@ -68,6 +68,12 @@ class Progress:
     reached: list[Count] = field(default_factory=lambda: [0] * TRAINED)
     """How many of its rows of the present window each lineage has trained on."""
 
+    def measure(self, old: float | None, new: float | None) -> None:
+        """The mean ‖x‖² of old and new rows, if there are any."""
+        if new is not None:
+            self.first_length = self.first_length or old or new
+            self.length = max(1.0, new / self.first_length)
+
 
 class Lineages:
     """Its own section holds where the present update is. Of the long lineage, the lanes are those of the race."""
@@ -227,11 +233,7 @@ class Lineages:
         before, factor = now.length, 1.0
         if self.sigma_rows is not None and rows > self.sigma_rows:
             factor, self.sigma_rows = self.sigma_rows / rows, rows
-        new = mean_squared_norm(window, is_new, long.specs[0])
-        if new is not None:
-            if now.first_length is None:
-                now.first_length = mean_squared_norm(window, ~is_new, long.specs[0]) or new
-            now.length = max(1.0, new / now.first_length)
+        now.measure(mean_squared_norm(window, ~is_new, long.specs[0]), mean_squared_norm(window, is_new, long.specs[0]))
         for lanes in long, self.recent:
             lanes.change_steps(StepChange(factor, before, now.length))
         self._race.candidates[self._race.progress.left[0]] = replace(long.specs[0], target=Target(""))

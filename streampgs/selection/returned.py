@@ -44,7 +44,8 @@ class Returned:
     def constants(self) -> list[float]:
         if len(self._before):
             return self._before.constants
-        return np.atleast_1d(self._mixed(lambda one: np.array(one.constants))).tolist()
+        constants: list[float] = self._mixed(lambda one: np.array(one.constants)).tolist()
+        return constants
 
     def _mixed(self, part: Callable[[Lineage], Vector]) -> Vector:
         shares = zip(self._mixture.shares, self._lineages, strict=True)
