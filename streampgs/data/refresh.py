@@ -312,9 +312,11 @@ class Refresher:
         if not lost:
             return Refreshed(table, new=new)
         spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
-        cursor = table.schedule.arrive(
-            _before_lost_rows(table, spans), len(catalog.shards), catalog.groups, retired=spans
-        )
+        before = _before_lost_rows(table, spans)
+        if before != table.cursor:
+            again = counted(table.cursor.row, "row")
+            self.note(f"the window in use has rows of these shards: it starts again without them, after {again} of it")
+        cursor = table.schedule.arrive(before, len(catalog.shards), catalog.groups, retired=spans)
         left = replace(table, cursor=cursor)
         return Refreshed(left, [self._report_lost(left, lost)], new)
 

@@ -139,7 +139,9 @@ class _Ahead:
     """The next group, if it exceeds a window; else -1."""
 
 
-class Schedule:
+class _Windows:
+    """The blocks of each window."""
+
     def __init__(self, seed: int, groups: GroupSizes, sizes: Sizes, sampling: str = "epoch") -> None:
         self.seed = seed
         self.groups = groups
@@ -150,8 +152,6 @@ class Schedule:
         self.slice_rows: Ints = np.maximum(1, -(-groups.rows // slices))
         """Rows in each slice of a group; the last slice may have fewer."""
         self.slices: Ints = -(-groups.rows // self.slice_rows)
-        self._latest: tuple[Cursor, UpdatePass] | None = None
-        """The pass that was asked for last; the cursor is at its beginning."""
 
     def is_whole(self, cursor: Cursor, group: int) -> bool:
         """Whether the group is one block in the cursor's part."""
@@ -171,119 +171,6 @@ class Schedule:
         if self._draws(cursor):
             return int(live_rows(self.groups.rows, cursor)[: known_in(cursor)].sum())
         return self._layout(cursor, _FAR).length
-
-    def rows_in_epoch(self, cursor: Cursor) -> int:
-        """How many different rows the cursor's epoch has at its end."""
-        return int(live_rows(self.groups.rows, cursor)[: known_in(cursor)].sum())
-
-    def epoch_fraction(self, cursor: Cursor, position: float) -> float:
-        """The fraction of the epoch that is done at a position of the cursor's part."""
-        return 1.0 if cursor.part else min(1.0, position / max(1, self.part_length(cursor)))
-
-    def update_pass(self, cursor: Cursor) -> UpdatePass | None:
-        """None in an epoch."""
-        update = update_at(cursor)
-        if update is None:
-            return None
-        start = Cursor(cursor.arrivals, cursor.epoch, part=cursor.part)
-        if self._latest is None or self._latest[0] != start:
-            self._latest = start, self._pass_of(start, update)
-        return self._latest[1]
-
-    def _pass_of(self, cursor: Cursor, update: Arrival) -> UpdatePass:
-        layout = self._layout(cursor, 0)
-        assert isinstance(layout, UpdateLayout)
-        rows = np.concatenate([[0], np.cumsum(self.groups.rows)])
-        live = live_rows(self.groups.rows, cursor)
-        new, old = int(live[update.since : update.groups].sum()), int(live[: update.since].sum())
-        return UpdatePass(
-            update.epoch,
-            update.part,
-            cursor.part - update.part,
-            update.passes,
-            update.holds_out,
-            int(rows[update.since]),
-            int(rows[update.groups]),
-            layout.old_share,
-            new,
-            old,
-            new + int(min(update.replay * new, update.passes * old)),
-        )
-
-    def update_rows(self, cursor: Cursor, position: float) -> tuple[float, float] | None:
-        """About how many rows of an update are done at a position of the cursor's part, and how many it has."""
-        update = update_at(cursor)
-        if update is None:
-            return None
-        rows = pass_rows(update, live_rows(self.groups.rows, cursor))
-        number = cursor.part - update.part
-        present = rows[number] * min(1.0, position / max(1, self.part_length(cursor)))
-        return sum(rows[:number]) + present, sum(rows)
-
-    # Shards arrive and leave.
-
-    def arrive(
-        self,
-        cursor: Cursor,
-        shards: int,
-        groups: int,
-        sizes: UpdateSizes = USUAL_UPDATES,
-        retired: tuple[Span, ...] = (),
-        are_old: bool = False,
-    ) -> Cursor:
-        """The cursor after the catalog has grown to `groups` groups, and the groups `retired` have left. In the middle of an
-        epoch the new groups join it at the next window. At its end they are visited in an update, and so are groups that
-        arrive during an update, in the next one. Groups leave at the next window. `are_old`: the rows of the new groups were
-        visited in groups that leave; the cursor is at the end of an epoch, and no update follows."""
-        boundary = self._boundary(cursor)
-        leaves = cursor.row == 0 and cursor.slice > 0 and self._is_leaving(cursor, retired)
-        arrivals = with_retired(cursor.arrivals, boundary.place, retired)
-        grows = (shards, groups) != (arrivals[-1].shards, arrivals[-1].groups)
-        if grows:
-            new = _placed(replace(boundary, arrivals=arrivals), shards, groups, sizes)
-            if are_old:
-                new = replace(new, passes=0, replay=0.0)
-            arrivals = with_new(arrivals, new)
-        last = arrivals[-1]
-        waits = last.passes > 0 and (grows or last.place >= boundary.place)
-        if waits and not self._has_rows(arrivals, last):
-            last, waits = Arrival(last.epoch + 1, 0, shards, groups, retired=last.retired), False
-            arrivals = (*arrivals[:-1], last)
-        if cursor.is_between_blocks or leaves:
-            epoch, part, position = min(last.place, boundary.place) if waits else boundary.place
-            cursor = self._settled(Cursor(arrivals, epoch, position, part=part))
-        return replace(cursor, arrivals=shortened(arrivals, cursor))
-
-    def joins_at(self, cursor: Cursor) -> Cursor:
-        """Where groups that arrive now are used first: after the window that has begun, and after an update."""
-        boundary = self._boundary(cursor)
-        update = update_at(boundary)
-        if update is None or boundary.place == update.place:
-            return boundary
-        return Cursor(boundary.arrivals, boundary.epoch + 1)
-
-    def without_waiting(self, cursor: Cursor) -> Cursor:
-        """The cursor without groups of which no row was used. Groups that have left stay away."""
-        cursor = without_waiting(cursor)
-        return self._settled(cursor) if cursor.is_between_blocks else cursor
-
-    def _boundary(self, cursor: Cursor) -> Cursor:
-        """The end of the window that has been begun, and of a group that is too large for a window."""
-        while not cursor.is_between_blocks:
-            cursor = self.window(cursor).next
-        return cursor
-
-    def _is_leaving(self, cursor: Cursor, retired: tuple[Span, ...]) -> bool:
-        group = int(self.window(cursor).pieces.group[0])
-        return any(first <= group < stop for first, stop in retired)
-
-    def _has_rows(self, arrivals: tuple[Arrival, ...], update: Arrival) -> bool:
-        rows = self.groups.rows[: update.groups].copy()
-        for first, stop in (span for arrival in arrivals for span in arrival.retired):
-            rows[first:stop] = 0
-        return bool(rows[update.since :].any())
-
-    # The order of a part.
 
     def _whole(self, cursor: Cursor) -> NDArray[np.bool_]:
         fresh = self._is_fresh(cursor)
@@ -450,6 +337,126 @@ class Schedule:
     def _plan(self, start: Cursor, following: Cursor, pieces: Pieces, blocks: int | None = None) -> WindowPlan:
         key = _key(self.seed, "rows", start, start.position, start.slice)
         return WindowPlan(start, following, key, pieces, len(pieces.group) if blocks is None else blocks)
+
+
+class Schedule(_Windows):
+    """The windows, and where shards come and go between them."""
+
+    def __init__(self, seed: int, groups: GroupSizes, sizes: Sizes, sampling: str = "epoch") -> None:
+        super().__init__(seed, groups, sizes, sampling)
+        self._latest: tuple[Cursor, UpdatePass] | None = None
+        """The pass that was asked for last; the cursor is at its beginning."""
+
+    def rows_in_epoch(self, cursor: Cursor) -> int:
+        """How many different rows the cursor's epoch has at its end."""
+        return int(live_rows(self.groups.rows, cursor)[: known_in(cursor)].sum())
+
+    def epoch_fraction(self, cursor: Cursor, position: float) -> float:
+        """The fraction of the epoch that is done at a position of the cursor's part."""
+        return 1.0 if cursor.part else min(1.0, position / max(1, self.part_length(cursor)))
+
+    def update_pass(self, cursor: Cursor) -> UpdatePass | None:
+        """None in an epoch."""
+        update = update_at(cursor)
+        if update is None:
+            return None
+        start = Cursor(cursor.arrivals, cursor.epoch, part=cursor.part)
+        if self._latest is None or self._latest[0] != start:
+            self._latest = start, self._pass_of(start, update)
+        return self._latest[1]
+
+    def _pass_of(self, cursor: Cursor, update: Arrival) -> UpdatePass:
+        layout = self._layout(cursor, 0)
+        assert isinstance(layout, UpdateLayout)
+        rows = np.concatenate([[0], np.cumsum(self.groups.rows)])
+        live = live_rows(self.groups.rows, cursor)
+        new, old = int(live[update.since : update.groups].sum()), int(live[: update.since].sum())
+        return UpdatePass(
+            update.epoch,
+            update.part,
+            cursor.part - update.part,
+            update.passes,
+            update.holds_out,
+            int(rows[update.since]),
+            int(rows[update.groups]),
+            layout.old_share,
+            new,
+            old,
+            new + int(min(update.replay * new, update.passes * old)),
+        )
+
+    def update_rows(self, cursor: Cursor, position: float) -> tuple[float, float] | None:
+        """About how many rows of an update are done at a position of the cursor's part, and how many it has."""
+        update = update_at(cursor)
+        if update is None:
+            return None
+        rows = pass_rows(update, live_rows(self.groups.rows, cursor))
+        number = cursor.part - update.part
+        present = rows[number] * min(1.0, position / max(1, self.part_length(cursor)))
+        return sum(rows[:number]) + present, sum(rows)
+
+    # Shards arrive and leave.
+
+    def arrive(
+        self,
+        cursor: Cursor,
+        shards: int,
+        groups: int,
+        sizes: UpdateSizes = USUAL_UPDATES,
+        retired: tuple[Span, ...] = (),
+        are_old: bool = False,
+    ) -> Cursor:
+        """The cursor after the catalog has grown to `groups` groups, and the groups `retired` have left. In the middle of an
+        epoch the new groups join it at the next window. At its end they are visited in an update, and so are groups that
+        arrive during an update, in the next one. Groups leave at the next window. `are_old`: the rows of the new groups were
+        visited in groups that leave; the cursor is at the end of an epoch, and no update follows."""
+        boundary = self._boundary(cursor)
+        leaves = cursor.row == 0 and cursor.slice > 0 and self._is_leaving(cursor, retired)
+        arrivals = with_retired(cursor.arrivals, boundary.place, retired)
+        grows = (shards, groups) != (arrivals[-1].shards, arrivals[-1].groups)
+        if grows:
+            new = _placed(replace(boundary, arrivals=arrivals), shards, groups, sizes)
+            if are_old:
+                new = replace(new, passes=0, replay=0.0)
+            arrivals = with_new(arrivals, new)
+        last = arrivals[-1]
+        waits = last.passes > 0 and (grows or last.place >= boundary.place)
+        if waits and not self._has_rows(arrivals, last):
+            last, waits = Arrival(last.epoch + 1, 0, shards, groups, retired=last.retired), False
+            arrivals = (*arrivals[:-1], last)
+        if cursor.is_between_blocks or leaves:
+            epoch, part, position = min(last.place, boundary.place) if waits else boundary.place
+            cursor = self._settled(Cursor(arrivals, epoch, position, part=part))
+        return replace(cursor, arrivals=shortened(arrivals, cursor))
+
+    def joins_at(self, cursor: Cursor) -> Cursor:
+        """Where groups that arrive now are used first: after the window that has begun, and after an update."""
+        boundary = self._boundary(cursor)
+        update = update_at(boundary)
+        if update is None or boundary.place == update.place:
+            return boundary
+        return Cursor(boundary.arrivals, boundary.epoch + 1)
+
+    def without_waiting(self, cursor: Cursor) -> Cursor:
+        """The cursor without groups of which no row was used. Groups that have left stay away."""
+        cursor = without_waiting(cursor)
+        return self._settled(cursor) if cursor.is_between_blocks else cursor
+
+    def _boundary(self, cursor: Cursor) -> Cursor:
+        """The end of the window that has been begun, and of a group that is too large for a window."""
+        while not cursor.is_between_blocks:
+            cursor = self.window(cursor).next
+        return cursor
+
+    def _is_leaving(self, cursor: Cursor, retired: tuple[Span, ...]) -> bool:
+        group = int(self.window(cursor).pieces.group[0])
+        return any(first <= group < stop for first, stop in retired)
+
+    def _has_rows(self, arrivals: tuple[Arrival, ...], update: Arrival) -> bool:
+        rows = self.groups.rows[: update.groups].copy()
+        for first, stop in (span for arrival in arrivals for span in arrival.retired):
+            rows[first:stop] = 0
+        return bool(rows[update.since :].any())
 
 
 def _no_place() -> RunError:
