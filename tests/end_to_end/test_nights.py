@@ -663,3 +663,13 @@ def test_shards_that_are_gone_are_not_counted(table: tuple[Path, list[Path]], tm
     joined = [event for event in streampgs.history(run) if event["event"] == "appended"]
     assert (joined[-1]["shards"], joined[-1]["table_rows"]) == (4, 3 * SHARD_ROWS + report.found.new_rows)
     assert streampgs.inspect(run)["retired"] == {"shards": 1, "rows": SHARD_ROWS}
+
+
+def test_of_many_moved_shards_only_the_first_are_named(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    data, run = table[0], tmp_path / "run"
+    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
+    shutil.copytree(data, tmp_path / "copy")
+    shutil.rmtree(data)
+    notes = streampgs.resume(run, data=tmp_path / "copy").notes
+    assert sum("has moved to" in note for note in notes) == 3
+    assert "1 other shard moved, too" in notes
