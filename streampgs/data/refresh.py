@@ -288,8 +288,10 @@ class Refresher:
         """With moved shards at their new paths, and, when following, rewritten shards of the same content."""
         catalog = table.catalog
         if changes.moved:
-            for number, path in changes.moved.items():
+            for number, path in list(changes.moved.items())[:_LISTED]:
                 self._note_once(f"shard '{catalog.shards[number].path}' has moved to '{path}'")
+            if len(changes.moved) > _LISTED:
+                self._note_once(f"{counted(len(changes.moved) - _LISTED, 'other shard')} moved, too")
             catalog = catalog.with_moved(changes.moved)
         if changes.touched and self.growth.follow:
             for number in changes.touched:
@@ -426,7 +428,8 @@ def _arrival_text(before: Catalog, shards: int, rows: int, arrival: Arrival) -> 
         return f"{counted(shards, 'new shard')} without rows"
     text = f"{counted(shards, 'new shard')} with {counted(rows, 'row')}"
     if arrival.passes:
-        text += f", trained on {counted(arrival.passes, 'time')} in an update"
+        times = "once" if arrival.passes == 1 else f"{arrival.passes} times"
+        text += f", trained on {times} in an update"
     return f"{text}; there were {counted(before.rows, 'row')} in {counted(len(before.shards), 'shard')} before"
 
 

@@ -282,7 +282,8 @@ def extend_labels(
             raise DataError(
                 f"new shards have labels in column '{labels.column}' that the run does not know (it knows {known}): "
                 f"{listed(unknown)}; the first is in {place_of(number, unknown)}",
-                "start a new run on all the data, or remove the new shards; resume --on-bad-row skip leaves such rows out",
+                "start a new run on all the data, or continue without the shards: --leave-out FILE; resume --on-bad-row skip "
+                "leaves only such rows out",
             )
     return options, []
 

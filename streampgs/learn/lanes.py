@@ -15,7 +15,7 @@ from streampgs.checks import decode, encode, require
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import lane_spec, learner_named
+from streampgs.learn.learner import StepChange, lane_spec, learner_named
 from streampgs.learn.state import State
 from streampgs.losses import Vector
 from streampgs.stage import Bundle
@@ -160,14 +160,14 @@ class Lanes:
             group.learner.fade_averages(group.state, steps)
         self.keep_averages_whole()
 
-    def change_sigma(self, factor: float) -> None:
-        """Continue with sigma times the factor; the weights do not change."""
+    def change_steps(self, change: StepChange) -> None:
+        """Continue with other steps; the weights do not change."""
         steps = [int(self._place(lane)[0]["steps"]) for lane in range(len(self))]
         for group in self.groups:
             group.state = dict(group.state)
-            group.learner.change_sigma(group.state, factor)
+            group.learner.change_steps(group.state, change)
         pairs = zip(self.specs, steps, strict=True)
-        self._respecify([learner_named(s.learner).candidates.with_sigma(s, factor, taken) for s, taken in pairs])
+        self._respecify([learner_named(s.learner).candidates.with_steps(s, change, taken) for s, taken in pairs])
 
     def keep_averages_whole(self) -> None:
         """From now on averages are of all steps since they were restarted or faded."""
@@ -262,9 +262,9 @@ def _restored(specs: Sequence[LaneSpec], features: int, arrays: Mapping[str, NDA
     return groups
 
 
-def from_zero(spec: LaneSpec) -> LaneSpec:
-    """The spec of a lane that begins, like this one did."""
-    return learner_named(spec.learner).candidates.from_zero(spec)
+def from_zero(spec: LaneSpec, length: float) -> LaneSpec:
+    """The spec of a lane that begins, like this one did, on rows whose mean ‖x‖² is `length` times as large."""
+    return learner_named(spec.learner).candidates.from_zero(spec, length)
 
 
 def _grouped(specs: Sequence[LaneSpec]) -> list[list[int]]:

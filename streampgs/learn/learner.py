@@ -47,6 +47,18 @@ class Needs:
     """A value per row and lane between visits; it starts at zero, or at the row's score."""
 
 
+@dataclass(frozen=True)
+class StepChange:
+    """Other steps for a table that has grown."""
+
+    sigma: float
+    """By which sigma is multiplied."""
+    length_before: float = 1.0
+    """The mean ‖x‖² of the rows so far, as a multiple of that of the first ones, and at least 1."""
+    length: float = 1.0
+    """That of the rows to come: if they are longer, steps must be shorter."""
+
+
 class Candidates:
     """The specs of a learner's lanes before their first step, and how lanes continue with another sigma. The defaults are
     those of a learner without a race."""
@@ -75,12 +87,12 @@ class Candidates:
         """The spec of a lane whose averages are of all steps since they began, if it returns an average."""
         return spec
 
-    def with_sigma(self, spec: LaneSpec, factor: float, steps: int) -> LaneSpec:
-        """The spec of a lane that continues with sigma times the factor, and whose weights stay: see Learner.change_sigma."""
+    def with_steps(self, spec: LaneSpec, change: StepChange, steps: int) -> LaneSpec:
+        """The spec of a lane that continues with other steps, and whose weights stay: see Learner.change_steps."""
         return spec
 
-    def from_zero(self, spec: LaneSpec) -> LaneSpec:
-        """The spec of a lane that begins again."""
+    def from_zero(self, spec: LaneSpec, length: float) -> LaneSpec:
+        """The spec of a lane that begins again, on rows whose mean ‖x‖² is `length` times that of the first ones."""
         return spec
 
     def continued(self, spec: LaneSpec, before: LaneSpec, steps: int) -> LaneSpec:
@@ -217,8 +229,8 @@ class Learner:
         self.stretches.fade(state, steps)
         self.rebuild(state)
 
-    def change_sigma(self, state: State, factor: float) -> None:
-        """Before all lanes continue with sigma times the factor."""
+    def change_steps(self, state: State, change: StepChange) -> None:
+        """Before all lanes continue with other steps."""
 
     def tallies(self, state: State, lane: int) -> Tallies:
         return self.stretches.tallies(state, lane)

@@ -14,7 +14,7 @@ from streampgs.kernels import pgs_loop as loops
 from streampgs.kernels.randomness import key_of, random_fractions
 from streampgs.learn.averaging import TALLIES, Stretches
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, Learner
+from streampgs.learn.learner import Candidates, Learner, StepChange
 from streampgs.learn.lines import Lines, labels_of
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, SUFFIX, PgsCandidates, PgsOptions, divisor
@@ -119,16 +119,16 @@ class Pgs(Learner):
             following = min(int(following / fraction) + 1, 1 << 62)
         state["next_kept"][...] = following
 
-    def change_sigma(self, state: State, factor: float) -> None:
-        """λ and its divisor are multiplied by the same number, so w stays, and steps become longer."""
+    def change_steps(self, state: State, change: StepChange) -> None:
+        """λ and its divisor are multiplied by the same number, so w stays."""
         steps = int(state["steps"])
         self.settle(state)
-        change = np.array([divisor(s, factor, steps) / ((steps + s.own.t0) * s.sigma) for s in self.columns])
+        scale = np.array([divisor(s, change, steps) / ((steps + s.own.t0) * s.sigma) for s in self.columns])
         for start in ("stretch_start", "earlier_start"):
-            state[start] = state[start] + (change - 1.0) * state["dual"]  # by what λ has changed since then stays
-        state["dual"] *= change
+            state[start] = state[start] + (scale - 1.0) * state["dual"]  # by what λ has changed since then stays
+        state["dual"] *= scale
         for tallies in (state["tallies"], state["earlier_tallies"]):
-            tallies[0] *= factor  # of the regularizer
+            tallies[0] *= change.sigma  # of the regularizer
         self.rebuild(state)
 
     # Several workers.

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from streampgs.checks import require
 from streampgs.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates
+from streampgs.learn.learner import Candidates, StepChange
 from streampgs.learn.lines import Scale
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.losses import Loss
@@ -92,23 +92,26 @@ class PgsCandidates(Candidates):
         t0 = (steps + before.own.t0) * before.sigma / spec.sigma - steps
         return replace(spec, own=replace(spec.own, t0=t0, first_divisor=_first_divisor(before)))
 
-    def with_sigma(self, spec: LaneSpec, factor: float, steps: int) -> LaneSpec:
-        sigma, t0 = spec.sigma * factor, divisor(spec, factor, steps) / (spec.sigma * factor) - steps
+    def with_steps(self, spec: LaneSpec, change: StepChange, steps: int) -> LaneSpec:
+        sigma = spec.sigma * change.sigma
+        t0 = divisor(spec, change, steps) / sigma - steps
         return replace(spec, sigma=sigma, own=replace(spec.own, t0=t0, first_divisor=_first_divisor(spec)))
 
-    def from_zero(self, spec: LaneSpec) -> LaneSpec:
-        return replace(spec, own=replace(spec.own, t0=_first_divisor(spec) / spec.sigma, first_divisor=None))
+    def from_zero(self, spec: LaneSpec, length: float) -> LaneSpec:
+        first = _first_divisor(spec)
+        return replace(spec, own=replace(spec.own, t0=length * first / spec.sigma, first_divisor=first))
 
 
 def _first_divisor(spec: LaneSpec) -> float:
     return spec.own.t0 * spec.sigma if spec.own.first_divisor is None else float(spec.own.first_divisor)
 
 
-def divisor(spec: LaneSpec, factor: float, steps: int) -> float:
-    """By which λ is divided after so many steps, if sigma is multiplied by the factor: what the steps have added to it
-    becomes smaller with sigma. So no step is longer than the first one."""
+def divisor(spec: LaneSpec, change: StepChange, steps: int) -> float:
+    """By which λ is divided after so many steps and the change: that of the first step, and what steps have added to it,
+    which becomes smaller with sigma. So no step is longer than the first one."""
     first = _first_divisor(spec)
-    return first + factor * ((steps + float(spec.own.t0)) * spec.sigma - first)
+    added = (steps + float(spec.own.t0)) * spec.sigma - first * change.length_before
+    return first * change.length + change.sigma * max(0.0, added)
 
 
 def norms_of(options: ModelOptions, features: int) -> list[PNorm]:

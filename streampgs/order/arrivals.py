@@ -28,7 +28,7 @@ class UpdateSizes:
     """Old rows visited for each new one."""
 
     def changed_by(self, growth: Growth) -> UpdateSizes:
-        """With what was given, and otherwise as before."""
+        """With the given numbers instead of those before."""
         given = {name: getattr(growth, name) for name in ("passes", "replay")}
         return replace(self, **{name: value for name, value in given.items() if value is not None})
 
@@ -140,7 +140,7 @@ def without_waiting(cursor: Cursor) -> Cursor:
 
 def shortened(arrivals: tuple[Arrival, ...], cursor: Cursor) -> tuple[Arrival, ...]:
     """The arrivals, merged where they need not be told apart: two entries are enough for all parts that are over, the last
-    update and what came after it."""
+    update and the latest arrival after it."""
     update = update_at(replace(cursor, arrivals=arrivals))
     present = (cursor.epoch, cursor.part if update is None else update.part)
     kept: list[Arrival] = []

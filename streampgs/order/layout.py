@@ -102,7 +102,7 @@ class UpdateLayout:
         return self.new_blocks + self.drawn
 
     def blocks(self, positions: Ints) -> Ints:
-        """The passes go on along one random order of the old blocks, so that they draw different ones while there are any."""
+        """The passes continue along one random order of the old blocks, so that they draw different ones while there are any."""
         found = self._mixed(positions)
         old = found >= self.new_blocks
         found += self.old_blocks

@@ -1,10 +1,11 @@
 """How a model continues when its table grows.
 
-Three lineages learn next to each other, because no single rule is best for all tables (docs/growth.md):
+Several lineages go on next to each other, because no single rule is best for all tables (docs/growth.md):
 
 - `long`, the lanes that the run began with: they train on the new rows once, and on drawn old rows next to them;
 - `recent`, a copy of them that trains on the new rows alone in all passes, with averages of the present update;
-- `fresh`, which begins from zero with each update, and knows nothing but its rows.
+- `fresh`, which begins from zero with each update, and knows nothing but its rows;
+- `first`, the model from before the first update. It is not trained: where updates do harm, it is the best one.
 
 Before new rows are trained on, the lineages are judged by them. The model that a run returns is the mixture that would
 have predicted the judged rows best. In the first update there is nothing to judge yet: a quarter of its rows is held out
@@ -16,30 +17,34 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from streampgs.checks import Count, decode, encode, require
 from streampgs.engine.engine import Engine
 from streampgs.learn.lane_spec import Target
 from streampgs.learn.lanes import Lanes, from_zero
+from streampgs.learn.learner import StepChange
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.fitting import NO_UPDATE, UpdateBytes
-from streampgs.run.update_rows import Part, PartsOfWindow, part_of, rows_of_pass
-from streampgs.selection.judge import centre_again, centring_rows
+from streampgs.run.update_rows import Part, PartsOfWindow, mean_squared_norm, part_of, rows_of_pass
+from streampgs.selection.frozen import Frozen
+from streampgs.selection.judge import centre, centring_rows
 from streampgs.selection.mixture import Judgement, Mixture, rows_to_judge
 from streampgs.selection.race import Race
 from streampgs.selection.returned import Returned, losses_of, scores_of
 from streampgs.stage import Bundle, Stage
 
-LINEAGES = ("long", "recent", "fresh")
-LONG, RECENT = 0, 1
-_BEFORE_BYTES = 8
-"""Of a feature in the model from before an update."""
+LINEAGES = ("long", "recent", "fresh", "first")
+TRAINED = 3
+"""So many of them are trained."""
+_FROZEN_BYTES = 16
+"""Of a feature in the models from before the first update and from before the present one."""
 _CHOSEN_BYTES = 96
 """Of a row of a window, for choosing the rows of each lineage."""
 
@@ -56,8 +61,18 @@ class Progress:
     """Whether the rows of the present update, or of the last one, were judged."""
     averaged_epoch: Count = 0
     """The last epoch at whose beginning averages were faded."""
-    reached: list[Count] = field(default_factory=lambda: [0] * len(LINEAGES))
+    first_length: float | None = None
+    """The mean ‖x‖² of the rows before the first update."""
+    length: Annotated[float, Meta(ge=1.0)] = 1.0
+    """That of the newest rows, as a multiple of it."""
+    reached: list[Count] = field(default_factory=lambda: [0] * TRAINED)
     """How many of its rows of the present window each lineage has trained on."""
+
+    def measure(self, old: float | None, new: float | None) -> None:
+        """The mean ‖x‖² of old and new rows, if there are any."""
+        if new is not None:
+            self.first_length = self.first_length or old or new
+            self.length = max(1.0, new / self.first_length)
 
 
 class Lineages:
@@ -68,9 +83,10 @@ class Lineages:
     def __init__(self, race: Race, seed: int, workers: int) -> None:
         self._race, self._seed, self._workers = race, seed, workers
         self.recent, self.fresh = Lanes(name="recent"), Lanes(name="fresh")
+        self.first, self._before = Frozen("first", race.lanes), Frozen("before", race.lanes)
         self.renew_engines()
         self.mixture = Mixture(len(LINEAGES))
-        self.returned = race.returned = Returned((race.lanes, self.recent, self.fresh), self.mixture)
+        self.returned = race.returned = Returned((*self.trained, self.first), self.mixture, self._before)
         self.sigma_rows: int | None = None
         """For how many rows sigma was found; None: it is not to be found."""
         self.judgement: Judgement | None = None
@@ -81,7 +97,7 @@ class Lineages:
 
     def renew_engines(self) -> None:
         """The threads of the present engines end."""
-        self._engines = [Engine(lanes, self._workers) for lanes in self.lanes]
+        self._engines = [Engine(lanes, self._workers) for lanes in self.trained]
 
     @property
     def begun(self) -> bool:
@@ -92,14 +108,14 @@ class Lineages:
         return self._now.update is not None
 
     @property
-    def lanes(self) -> Sequence[Lanes]:
+    def trained(self) -> Sequence[Lanes]:
         return self._race.lanes, self.recent, self.fresh
 
     def stages(self) -> list[Stage]:
         return self._own_stages() if self.begun else []
 
     def _own_stages(self) -> list[Stage]:
-        return [self.recent, self.fresh, self.mixture, self]
+        return [self.recent, self.fresh, self.first, self._before, self.mixture, self]
 
     def restore_all(self, checkpoint: Checkpoint) -> None:
         """With the lanes of the race and the race itself."""
@@ -113,7 +129,7 @@ class Lineages:
         if self.begun:
             for lanes in self.recent, self.fresh:
                 lanes.grow(features)
-            self.returned.grow()
+            self._grow_frozen()
 
     def take_in(self, layout: str, kept: Sequence[int | None] | None) -> None:
         """Rows have another layout; and there are new targets if `kept` says which lanes of the long lineage continued."""
@@ -125,14 +141,19 @@ class Lineages:
                 lanes.join(self._race.lanes.specs, kept)
         if kept is not None:
             self.mixture.grow(len(self._race.targets))
-        self.returned.grow()
+        self._grow_frozen()
+
+    def _grow_frozen(self) -> None:
+        for models in self.first, self._before:
+            models.grow()
 
     def forget(self) -> None:
         """Sigma has changed: only the long lineage is left."""
         for lanes in self.recent, self.fresh:
             lanes.begin(())
+        for models in self.first, self._before:
+            models.clear()
         self.mixture.reset()
-        self.returned.release()
         self._now = Progress(averaged_epoch=self._now.averaged_epoch)
 
     # A window.
@@ -140,16 +161,16 @@ class Lineages:
     def prepare(self, window: Window, update: UpdatePass | None, row: int, rows_done: int) -> Judgement | None:
         """Before the first step on a window, or on the rest of it from `row` on. The judgement, if there is a new one."""
         if row == 0:
-            self._now.reached = [0] * len(LINEAGES)
+            self._now.reached = [0] * TRAINED
         self._rows, judged = None, None
         if update is not None and not self._race.is_searching:
             long, new = rows_of_pass(window, update, self._seed)
             judged = self._begin_pass(update, window, new, rows_done) if row == 0 else None
-            others = [part_of(window, new)] * (len(LINEAGES) - 1)
+            others = [part_of(window, new)] * (TRAINED - 1)
             self._rows = PartsOfWindow([part_of(window, long), *others], np.flatnonzero(long | new))
         elif self.begun:
             self._begin_epoch(window)
-            self._rows = PartsOfWindow([Part(window, None)] * len(LINEAGES), None)
+            self._rows = PartsOfWindow([Part(window, None)] * TRAINED, None)
         return judged
 
     def _begin_epoch(self, window: Window) -> None:
@@ -167,11 +188,11 @@ class Lineages:
         if self._now.update != (update.epoch, update.first_part):
             self.reach(None)
             self._race.end(rows_done)
-            self.returned.keep()
+            self._before.keep(self.returned, self.returned.constants)
             self._now.is_judged = False
             if self.begun:
                 judged = self._judged(window, np.flatnonzero(is_new), update)
-            self._begin(update)
+            self._begin(update, window, is_new)
         if update.number > self._now.begun_pass and update.number == update.passes - 1:
             self.fresh.restart_averages()
         self._now.begun_pass = max(self._now.begun_pass, update.number)
@@ -184,40 +205,44 @@ class Lineages:
         rows = rows[: rows_to_judge(len(self._race.targets), len(LINEAGES))]
         if not len(rows):
             return None
-        scored = scores_of(self.lanes, self.returned, window, rows)
+        scored = scores_of((*self.trained, self.first), self.returned, window, rows)
         one_of_classes = self._race.targets[0].positive is not None
         self.judgement = self.mixture.judge(scored, losses_of(self.returned), update.rows, one_of_classes)
         self._now.is_judged = True
         return self.judgement
 
-    def _begin(self, update: UpdatePass) -> None:
+    def _begin(self, update: UpdatePass, window: Window, is_new: NDArray[np.bool_]) -> None:
         """After the averages of the last update were used to judge its rows."""
         long = self._race.lanes
         if not self.begun:
+            self.first.keep(self._before, self._before.constants)
             self.recent.begin_as(long)
             self.fresh.features = long.features
         long.fade_averages(update.long_rows // long.specs[0].batch)
         self.recent.keep_averages_whole()
         self.recent.restart_averages()
-        self._scale_sigma(update.old_rows + update.rows)
-        self.fresh.begin([from_zero(spec) for spec in long.specs])
+        self._change_steps(update.old_rows + update.rows, window, is_new)
+        self.fresh.begin([from_zero(spec, self._now.length) for spec in long.specs])
         self.fresh.constants = list(long.constants)
         self._now.update, self._now.begun_pass = (update.epoch, update.first_part), 0
 
-    def _scale_sigma(self, rows: int) -> None:
-        """The best sigma shrinks as rows arrive."""
-        if self.sigma_rows is None or rows <= self.sigma_rows:
-            return
-        for lanes in self._race.lanes, self.recent:
-            lanes.change_sigma(self.sigma_rows / rows)
-        self.sigma_rows = rows
-        self._race.candidates[self._race.progress.left[0]] = replace(self._race.lanes.specs[0], target=Target(""))
+    def _change_steps(self, rows: int, window: Window, is_new: NDArray[np.bool_]) -> None:
+        """The best sigma shrinks as rows arrive. If the new rows are longer, because a number leaves its range, steps of the
+        same size would overshoot."""
+        long, now = self._race.lanes, self._now
+        before, factor = now.length, 1.0
+        if self.sigma_rows is not None and rows > self.sigma_rows:
+            factor, self.sigma_rows = self.sigma_rows / rows, rows
+        now.measure(mean_squared_norm(window, ~is_new, long.specs[0]), mean_squared_norm(window, is_new, long.specs[0]))
+        for lanes in long, self.recent:
+            lanes.change_steps(StepChange(factor, before, now.length))
+        self._race.candidates[self._race.progress.left[0]] = replace(long.specs[0], target=Target(""))
 
     def reach(self, update: UpdatePass | None) -> None:
         """The cursor is in this pass of an update, or in none: the update may be over."""
         if self.in_update and (update is None or (update.epoch, update.first_part) != self._now.update):
             self._now.update = None
-            self.returned.release()
+            self._before.clear()
 
     def advance(self, window: Window, row: int, until: int, end: int) -> tuple[int, int]:
         """Train on the rows from `row` to `until`; returns the row that was reached, and how many were trained on."""
@@ -228,36 +253,26 @@ class Lineages:
         return until, self._rows.used(row, until)
 
     def centre(self, window: Window) -> None:
-        """Let the constants of all lineages move freely, each judged by its rows."""
-        most = centring_rows(window)
-        for lanes, part in zip(self.lanes, self._rows.parts if self._rows is not None else (), strict=False):
-            centre_again(lanes, window, part.rows[:most])
+        """Let the constants of all lineages move freely, in an epoch."""
+        rows = np.arange(min(window.different_rows, centring_rows(window)))
+        for lanes in self.trained:
+            centre(lanes, range(len(lanes)), window, rows, False)
 
     # The section of the checkpoint.
 
     def state(self) -> Bundle:
-        kept = self.returned.kept
-        return Bundle(
-            {
-                "progress": encode(self._now),
-                "constants": [constant for _, constant in kept],
-                "judgement": None if self.judgement is None else encode(self.judgement),
-            },
-            {f"before.{number}": weights for number, (weights, _) in enumerate(kept)},
-        )
+        judgement = None if self.judgement is None else encode(self.judgement)
+        return Bundle({"progress": encode(self._now), "judgement": judgement})
 
     def restore(self, bundle: Bundle) -> None:
-        """After all lanes and the mixture."""
+        """After all others."""
         values = bundle.values
         self._now = decode(Progress, values["progress"])
         self.judgement = None if values["judgement"] is None else decode(Judgement, values["judgement"])
-        constants = decode(list[float], values["constants"])
-        require(len(self._now.reached) == len(LINEAGES), f"rows of {len(self._now.reached)} lineages")
-        require(len(constants) == len(bundle.arrays), f"{len(constants)} constants of {len(bundle.arrays)} models")
-        self.returned.kept = [(bundle.arrays[f"before.{n}"], constant) for n, constant in enumerate(constants)]
-        require((self._now.update is None) == (not constants), "a kept model outside an update")
-        self.returned.check()
-        _check_alike(self.lanes)
+        require(len(self._now.reached) == TRAINED, f"rows of {len(self._now.reached)} lineages")
+        require((self._now.update is None) == (not len(self._before)), "a kept model outside an update")
+        require(len(self.first) > 0, "no model from before the first update")
+        _check_alike(self.trained)
 
 
 def _check_alike(lineages: Sequence[Lanes]) -> None:
@@ -269,7 +284,7 @@ def _check_alike(lineages: Sequence[Lanes]) -> None:
 
 def digest_of(lineages: Lineages) -> str:
     """The SHA-256 of everything that was learned."""
-    digests = [lanes.digest() for lanes in lineages.lanes if len(lanes)]
+    digests = [lanes.digest() for lanes in lineages.trained if len(lanes)]
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
@@ -289,12 +304,12 @@ def bytes_besides(lineages: Lineages, window: Window, update: UpdatePass | None,
     """What will be in memory besides the long lineage and the window."""
     if update is None and not lineages.begun:
         return NO_UPDATE
-    long = lineages.lanes[LONG]
-    of_feature = len(lineages.lanes[RECENT:]) * long.bytes_per_feature(workers) + _BEFORE_BYTES * len(long)
+    long = lineages.trained[0]
+    of_feature = (TRAINED - 1) * long.bytes_per_feature(workers) + _FROZEN_BYTES * len(long)
     return UpdateBytes(of_feature, 0 if update is None else window.rows * _CHOSEN_BYTES)
 
 
 def bytes_of_others(lineages: Lineages) -> int:
     """Of the arrays that grow with the features, without those of the long lineage."""
-    kept = sum(weights.nbytes for weights, _ in lineages.returned.kept)
-    return kept + sum(lanes.nbytes for lanes in lineages.lanes[RECENT:] if len(lanes))
+    frozen = lineages.first.nbytes * (1 + lineages.in_update)
+    return frozen + sum(lanes.nbytes for lanes in lineages.trained[1:] if len(lanes))

@@ -57,7 +57,7 @@ class Loop:
 
     def _train_on(self, window: Window, judge: Callable[[Window, int], None], after: Callable[[], None]) -> str | None:
         """The reason to end, or None when the window is used up."""
-        stretch, row, update = self._stretch(window), self.worker.cursor.row, self._update()
+        stretch, row = self._stretch(window), self.worker.cursor.row
         while row < window.rows:
             judge(window, row)
             until = min(window.rows, (row // stretch + 1) * stretch)
@@ -74,7 +74,7 @@ class Loop:
                 self.meter.add(rows, began)
                 self.worker.advance_to(until)
                 if until == window.rows:
-                    self.models.centre(window, self.meter.rows, update)
+                    self.models.centre(window, self.meter.rows)
                     self._reach()
             row = until
             reached = self.reached(at_stretch_end)

@@ -10,7 +10,6 @@ from streampgs.checks import Count, decode, require
 from streampgs.data.row_form import RowForm
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
-from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.fitting import refuse_too_wide
 from streampgs.run.lineages import Lineages, bytes_of_others
@@ -148,17 +147,16 @@ class Models:
             return None
         return self.race.leading() if len(self.race.progress.left) == 1 else None
 
-    def centre(self, window: Window, rows_done: int, update: UpdatePass | None) -> None:
-        """At the end of a window, if there are many more rows than at the last time, or in the last passes of an update."""
-        if update is not None and self.lineages.in_update:
-            if update.number >= update.passes - 1:
-                self.lineages.centre(window)
-        elif rows_done >= _CENTRING_GROWTH * self._centred:
-            if self.lineages.begun:
-                self.lineages.centre(window)
-            else:
-                self.race.centre(window)
-            self._centred = rows_done
+    def centre(self, window: Window, rows_done: int) -> None:
+        """At the end of a window, if there are many more rows than at the last time. In an update constants stay: its rows
+        may be few, or of another kind than the next ones."""
+        if self.lineages.in_update or rows_done < _CENTRING_GROWTH * self._centred:
+            return
+        if self.lineages.begun:
+            self.lineages.centre(window)
+        else:
+            self.race.centre(window)
+        self._centred = rows_done
 
     # How good the leader is.
 

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.engine.engine import Engine
+from streampgs.kernels.placing_loop import squared_norms
 from streampgs.kernels.randomness import key_of, random_fractions
-from streampgs.learn.lines import Lines
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.lines import SAMPLE_ROWS, Lines
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 
@@ -25,10 +27,6 @@ class Part:
     lines: Lines
     places: NDArray[np.int64] | None
     """Their numbers in the window; None: all rows."""
-
-    @property
-    def rows(self) -> NDArray[np.int64]:
-        return np.arange(len(self.lines.starts)) if self.places is None else self.places
 
     def before(self, row: int) -> int:
         """How many of them come before a row of the window."""
@@ -68,6 +66,14 @@ def rows_of_pass(window: Window, update: UpdatePass, seed: int) -> tuple[NDArray
     is_last = update.number == update.passes
     new = held_out if is_last else is_new & ~held_out
     return old | new if is_last or update.number == 0 else old, new
+
+
+def mean_squared_norm(window: Window, chosen: NDArray[np.bool_], spec: LaneSpec) -> float | None:
+    """‖x‖² as steps see it, of the first of these rows; None without any."""
+    rows = np.flatnonzero(chosen)[:SAMPLE_ROWS]
+    norms = np.empty(len(rows))
+    squared_norms(window.starts[rows], window.stops[rows], window.values, spec.norm.q, norms)
+    return float(np.mean(norms)) + spec.intercept**2 if len(rows) else None
 
 
 class PartsOfWindow:

@@ -29,7 +29,6 @@ WORST = 1e300  # for scores that left the range; finite, so that it can be saved
 # A constant is searched for among numbers up to this, as if a few more rows wanted 0.
 _NEAR, _FARTHEST, _EXACT, _MOST_STEPS, _PULL = 0.25, 1024.0, 1e-6, 60, 1.0
 _CENTRING_ROWS, _MOST_CENTRING_ROWS = 1 << 13, 1 << 18
-_CAUTION = 9.0  # the square of a z-score
 _SHARE = 32  # of the rows of a heat, one in so many is judged at a mark
 
 
@@ -132,9 +131,9 @@ class Judge:
         accuracy = correct / total if classifies else None
         return Judgement(_finite_or_worst(loss / total), _finite_or_worst(merit / total), accuracy)
 
-    def best_constant(self, lane: int, all_rows: bool, present: float = 0.0, caution: float = 1.0) -> float:
+    def best_constant(self, lane: int, all_rows: bool) -> float:
         """The number that, added to all scores of the lane, gives the smallest loss, in the unit of scaled labels. If these
-        are not all rows of the table, it is drawn to the present one the more, the less certain it is that it differs."""
+        are not all rows of the table, it is drawn to 0 the more, the less certain it is that it differs."""
         spec, scores = self._lanes.specs[lane], np.empty(len(self._rows))
         self._score(lane, spec, scores)
         meant, slope_sums = labels_for(self._window.labels[self._rows], spec), slope_sums_for(LOSSES[spec.loss])
@@ -144,9 +143,9 @@ class Judge:
 
         if all_rows:
             return _root(slope)
-        total, squares = slope_sums(scores, meant, self._weights, spec.shape, present)
+        total, squares = slope_sums(scores, meant, self._weights, spec.shape, 0.0)
         certainty = total * total / squares if squares > 0.0 else 0.0  # the square of a z-score
-        return present + (_root(slope) - present) * (1.0 - caution / certainty) if certainty > caution else present
+        return _root(slope) * (1.0 - 1.0 / certainty) if certainty > 1.0 else 0.0
 
     def _score(self, lane: int, spec: LaneSpec, scores: Vector) -> None:
         self._scores.of(self._lanes, lane, scores, spec.base / spec.scale)
@@ -161,14 +160,6 @@ def centre(lanes: Lanes, which: Iterable[int], window: Window, rows: NDArray[np.
     for lane in which:
         if lanes.specs[lane].intercept != 0.0:
             lanes.constants[lane] = judge.best_constant(lane, all_rows)
-
-
-def centre_again(lanes: Lanes, window: Window, rows: NDArray[np.int64]) -> None:
-    """Change the constants of lanes if these rows of a window leave no doubt: there may be few rows, or none."""
-    judge = Judge(lanes, (), window, rows)
-    for lane, spec in enumerate(lanes.specs):
-        if spec.intercept != 0.0:
-            lanes.constants[lane] = judge.best_constant(lane, False, lanes.constants[lane], _CAUTION)
 
 
 def rows_to_judge(window: Window, first: int, wanted: int) -> NDArray[np.int64]:

@@ -184,7 +184,8 @@ class Mixture:
         mean = rows.mean(rows.before)
         results = [rows.result(np.ascontiguousarray(rows.scores[:, :, k])) for k in range(self.lineages)]
         drift = _drift(mean, self._now.last)
-        if self._now.mixes and all(_can_shrink(loss) for loss in losses):
+        # After a sudden change the model before is wrong, not too certain.
+        if self._now.mixes and drift is None and all(_can_shrink(loss) for loss in losses):
             self._choose_shrinking(rows)
         self._rows.add(rows.scores, rows.fixed, rows.labels, rows.weights)
         self._now = replace(self._now, shares=self._fitted(losses, new_rows, rows.difficulty()), mixes=True, last=mean)

@@ -38,6 +38,7 @@ from streampgs.table.locate import Located, locate
 from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
 _SHARDS_AT_ONCE = 256
+_TOUCHED = "was modified (same size and footer, different time stamp)"
 _READERS = 4  # threads; for the latency of disks: on files in memory more of them only contend for the interpreter
 
 
@@ -193,19 +194,21 @@ class Catalog:
             if now.footer_digest != was.footer_digest:
                 return f"'{shard.path}' was replaced: its footer has changed"
             if now.modified_ns != was.modified_ns and not accept_touched:
-                return f"'{shard.path}' was modified (same size and footer, different time stamp)"
+                return f"'{shard.path}' {_TOUCHED}"
             return None
 
         with ThreadPoolExecutor(ASKERS if self.remote else _READERS) as pool:
             faults = [found for found in pool.map(fault, live) if found]
         if faults:
-            head = f"{len(faults)} of {len(self.shards)} shards have changed:"
+            used = len(self.shards) - len(set(retired))
+            head = f"{len(faults)} of {used} shards have changed:"
             more = [f"… and {len(faults) - 10} more"] if len(faults) > 10 else []
+            touched = "with --accept-touched if files were only copied or touched: no row is trained on again"
             raise DataChanged(
                 [head, *faults[:10], *more],
                 [
                     "restore them or start a new run; or continue",
-                    "with --accept-touched if files were only copied or touched: no row is trained on again",
+                    *([touched] if any(found.endswith(_TOUCHED) for found in faults) else []),
                     "with --accept-changes on the files as they are now: rows of changed shards are no longer trained "
                     "on, those with new content join as new rows",
                 ],

@@ -126,8 +126,8 @@ def test_the_returned_model_is_the_mixture_of_the_lineages(tmp_path: Path) -> No
     saved, model = saved_run(run), streampgs.Model.load(run)
     update = inspect_run(run)["update"]
     expected = np.zeros(6)
-    for name, lanes in zip(LINEAGES, saved.lineages.lanes, strict=True):
-        expected += update["shrink"] * update["shares"][name] * lanes.predictor(0)[0]
+    for name, models in zip(LINEAGES, [*saved.lineages.trained, saved.lineages.first], strict=True):
+        expected += update["shrink"] * update["shares"][name] * models.weights(0)[1:]
     np.testing.assert_allclose(model.coef_, expected, rtol=1e-12)
     assert sum(update["shares"].values()) == pytest.approx(1.0)
     assert update["shares"]["long"] < 0.5  # the newest rows follow another law
@@ -140,7 +140,7 @@ def test_each_lineage_trains_on_its_rows(tmp_path: Path) -> None:
     before = streampgs.train(data, run=run, **options_of("plain"))
     put(data, "new", table(NEW, 11))
     report = streampgs.resume(run)
-    steps = [lanes.steps for lanes in saved_run(run).lineages.lanes]
+    steps = [lanes.steps for lanes in saved_run(run).lineages.trained]
     long, recent, fresh = steps[0] - before.t, steps[1] - before.t, steps[2]
     assert recent == fresh
     assert 2.3 * NEW < fresh < 2.7 * NEW  # 3·¾ + ¼
