@@ -139,7 +139,7 @@ class PlainOrder:
         if rewinds:
             self._rewind()
         self.waiting = (*self.waiting, coming)
-        if self.window is None:  # the run begins with them
+        if self.window is None and not self.phases:  # the run begins with them
             self._retire()
             self._join()
 

@@ -180,7 +180,9 @@ class Watch:
             before = catalog.shards[number].path
             if before == path:
                 changes.touched.append(number)
-                lost.pop(number)
+                lost.pop(number, None)
+                if number in changes.moved:  # that file is a copy: the shard is still here
+                    changes.copies.append((changes.moved.pop(number), path))
                 return
             if not isinstance(before, Path) or _folder_columns(path) != _folder_columns(before):
                 continue

@@ -98,6 +98,12 @@ def test_a_file_in_the_folder_of_another_partition_holds_other_rows(table: Table
     assert table.look() == Changes(new=[other], gone=[1])
 
 
+def test_a_shard_that_was_rewritten_and_copied_is_the_same(table: Table) -> None:
+    shutil.copy(table.path(1), table.path("0-copy"))  # its name comes first
+    os.utime(table.path(1), ns=(1, 1))
+    assert table.look() == Changes(touched=[1], copies=[(table.path("0-copy"), table.path(1))])
+
+
 def test_a_shard_rewritten_with_the_same_content_is_the_same(table: Table) -> None:
     written_later(table.path(1), 10, 1.0)
     assert table.look() == Changes(touched=[1])
