@@ -163,7 +163,8 @@ class Lineages:
         if row == 0:
             self._now.reached = [0] * TRAINED
         self._rows, judged = None, None
-        if update is not None and not self._race.is_searching:
+        begins = row == 0 and not self._race.is_searching
+        if update is not None and (self.in_update or begins):
             long, new = rows_of_pass(window, update, self._seed)
             judged = self._begin_pass(update, window, new, rows_done) if row == 0 else None
             others = [part_of(window, new)] * (TRAINED - 1)
