@@ -1,6 +1,6 @@
 """How a model continues when its table grows.
 
-Several lineages go on next to each other, because no single rule is best for all tables (docs/growth.md):
+There are several lineages, because no single rule is best for all tables (docs/growth.md):
 
 - `long`, the lanes that the run began with: they train on the new rows once, and on drawn old rows next to them;
 - `recent`, a copy of them that trains on the new rows alone in all passes, with averages of the present update;
