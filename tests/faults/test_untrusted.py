@@ -278,7 +278,7 @@ def test_a_shard_with_an_impossible_path_is_named(subject: Subjects) -> None:
 
 FORGED_BEFORE = [
     ("run.arrows", ("sizes", "block_bytes"), 1 << 31),
-    ("checkpoint", ("sections", "models", "values", "restarts_averages"), 0.5),
+    ("checkpoint", ("sections", "models", "values", "sigma_rows"), 0.5),
     ("checkpoint", ("sections", "lanes", "values", "specs", 0, "batch"), 1 << 32),
     ("checkpoint", ("sections", "race", "values", "judges_on"), float("inf")),
     ("checkpoint", ("sections", "run", "values", "options", "weight"), "x"),
