@@ -69,8 +69,8 @@ class Progress:
     """How many of its rows of the present window each lineage has trained on."""
 
     def measure(self, old: float | None, new: float | None) -> None:
-        """The mean ‖x‖² of old and new rows, if there are any."""
-        if new is not None:
+        """The mean ‖x‖² of old and new rows, if there are any. Rows without features tell nothing."""
+        if new:
             self.first_length = self.first_length or old or new
             self.length = max(1.0, new / self.first_length)
 
