@@ -268,7 +268,7 @@ def inspect(target: Any, **options: Any) -> dict[str, Any]:
     chosen, encoding = build("inspect", options, InspectOptions, EncodingOptions)
     sources = paths_in(target)
     if sources is not None and len(sources) == 1 and RunFolder(Path(sources[0])).exists:
-        return inspect_run(Path(sources[0]), chosen.top)
+        return inspect_run(Path(sources[0]), chosen.top, chosen.path)
     model, resources = build(
         "train", {name: getattr(chosen, name) for name in ("label", "memory", "where")}, ModelOptions, Resources
     )

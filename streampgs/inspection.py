@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -19,6 +20,7 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError
 from streampgs.formats.allowance import decoding_within, in_opening
 from streampgs.formats.registry import schema_of
+from streampgs.l1_path import draw_path, path_of
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES
 from streampgs.model import Model
@@ -29,7 +31,10 @@ from streampgs.run.lineages import digest_of, summary_of
 from streampgs.run.saved import SavedRun, saved_run
 from streampgs.run.undo import restorable
 from streampgs.run.words import encoding_choices
+from streampgs.selection.judge import WORST
 from streampgs.selection.race import Race
+from streampgs.selection.returned import nonzeros_and_zeros
+from streampgs.solvers import solver_of
 from streampgs.table.catalog import Catalog, with_cache
 from streampgs.table.layout import Columns
 from streampgs.table.partitions import partitions_of, with_partitions
@@ -40,12 +45,16 @@ _INDEPENDENT_BLOCKS_NEEDED = 32
 _WHOLE_CACHE = 1 << 62  # bytes: no limit
 
 
-def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
-    """The state of a run at its newest checkpoint. `top`: also that many features with the largest weights."""
+def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, Any]:
+    """The state of a run at its newest checkpoint. `top`: also that many features with the largest weights. `path`: also a
+    picture of the weights against l1, in this file."""
     saved = saved_run(run)
+    if path is not None:
+        draw_path(saved.race, Model.load(run), path)
     race, record, checkpoint = saved.race, saved.record, saved.checkpoint
     lanes, progress, leading = race.lanes, race.progress, race.leading_lanes()
     table, returned = [_lane_summary(race, lane) for lane in range(len(lanes))], saved.lineages.returned
+    nonzeros, zeros = nonzeros_and_zeros(returned, leading)
     return {
         "run": str(run),
         "checkpoint": str(checkpoint.path),
@@ -57,6 +66,7 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
         "ignored_files": saved.folder.lookalikes(),
         "options": encode(record.options),
         "settings": _settings(lanes.specs[leading.start]),
+        "kernel": None if saved.map is None else {**encode(saved.map.record), "features": saved.map.width},
         "limits": asdict(record.limits),
         "t": lanes.steps,
         "rows": saved.meter.rows,
@@ -67,12 +77,19 @@ def inspect_run(run: Path, top: int = 0) -> dict[str, Any]:
         "dual_sha256": digest_of(saved.lineages),
         **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
         "intercept": _mean([returned.predictor(lane)[1] for lane in leading]),
-        "nonzeros": sum(int(np.count_nonzero(returned.weights(lane)[1:])) for lane in leading),
+        "nonzeros": nonzeros,
+        "zeros": zeros,
         "update": summary_of(saved.lineages),
         "lanes": table,
+        "path": path_of(race),
         **({"top": strongest(Model.load(run), top)} if top else {}),
         "dropped": [
-            {"loss": race.candidates[int(number)].loss, **race.candidates[int(number)].choices, **asdict(dropped)}
+            {
+                "loss": race.candidates[int(number)].loss,
+                **race.candidates[int(number)].choices,
+                "rows": dropped.rows,
+                "merit": _merit(dropped.merit),
+            }
             for number, dropped in progress.dropped.items()
         ],
         "judged": asdict(progress.marks[-1]) if progress.marks else None,
@@ -115,11 +132,19 @@ def _settings(spec: LaneSpec) -> dict[str, Any]:
     shared = {name: getattr(spec.own, name) for name in spec.own.shared}
     parameter = LOSSES[spec.loss].parameter
     of_loss = {parameter.name: spec.label_shape} if parameter is not None and parameter.help else {}
-    return {"solver": spec.learner, "loss": spec.loss, **of_loss, **spec.choices, "batch": spec.batch, **shared}
+    return {
+        "solver": solver_of(spec.learner),
+        "loss": spec.loss,
+        **of_loss,
+        **spec.choices,
+        "batch": spec.batch,
+        **shared,
+    }
 
 
 def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
-    spec, tallies, weights = race.lanes.specs[lane], race.lanes.tallies(lane), race.lanes.weights(lane)
+    spec, tallies = race.lanes.specs[lane], race.lanes.tallies(lane)
+    nonzeros, zeros = nonzeros_and_zeros(race.lanes, [lane])
     place, marks, known = lane // len(race.targets), race.progress.marks, tallies.weight > 0.0
     return {
         "target": spec.target.name,
@@ -128,11 +153,22 @@ def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
         "leads": place == race.leader(),
         "progressive_loss": spec.in_label_units(tallies.loss) / tallies.weight if known else None,
         "progressive_accuracy": tallies.correct / tallies.weight if known else None,
-        "merit": marks[-1].merits[place] if marks else None,
+        "merit": _merit(marks[-1].merits[place]) if marks else None,
         "gap": race.lanes.certificate(lane) if race.lanes.steps else None,
-        "nonzeros": int(np.count_nonzero(weights[1:])),
-        "intercept": race.lanes.predictor(lane)[1],
+        "nonzeros": nonzeros,
+        "zeros": zeros,
+        "intercept": _finite(race.lanes.predictor(lane)[1]),
     }
+
+
+def _merit(merit: float) -> float | None:
+    """None for a candidate that has diverged."""
+    return merit if merit < WORST else None
+
+
+def _finite(number: float) -> float | None:
+    """None for a lane that has diverged; JSON has no NaN."""
+    return number if math.isfinite(number) else None
 
 
 def _saved_summary(saved: SavedRun) -> dict[str, Any]:

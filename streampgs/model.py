@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import OptionError
+from streampgs.feature_maps import FeatureMap
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import LOSSES, Vector
 from streampgs.metrics import Task
@@ -41,6 +42,8 @@ class Model:
     """How columns of tables become features; None: rows hold features."""
     threshold: float | None = None
     """The probability from which on the positive class of two is predicted; None: a score above 0."""
+    kernel: FeatureMap | None = None
+    """It maps the features of rows to the kernel features that have the weights; None: the weights are theirs."""
 
     @staticmethod
     @python_errors
@@ -54,19 +57,25 @@ class Model:
 
     @property
     def layout(self) -> str:
-        return self.settings.layout
+        """Of the rows."""
+        return self.settings.layout if self.kernel is None else self.kernel.record.layout
 
-    def name_of(self, feature: int) -> str:
-        """The name of a feature, or its number if it has no name."""
+    def name_of(self, weight: int) -> str:
+        """The name of the feature, or of the kernel feature, that has this weight."""
+        return self._feature_name(weight) if self.kernel is None else self.kernel.name_of(weight, self._feature_name)
+
+    def _feature_name(self, feature: int) -> str:
+        """Its number if it has no name."""
         return self.encoding.name_of(feature) if self.encoding is not None else str(feature)
 
     def sign_of(self, feature: int) -> int:
         """The sign that hashing gave the feature: of its value in a row that has it."""
-        return self.encoding.sign_of(feature) if self.encoding is not None else 1
+        return self.encoding.sign_of(feature) if self.encoding is not None and self.kernel is None else 1
 
     @property
     def features(self) -> int:
-        return int(self.coef_.shape[-1])
+        """Of the rows."""
+        return int(self.coef_.shape[-1]) if self.kernel is None else self.kernel.record.inputs
 
     @property
     def classifies(self) -> bool:
@@ -123,7 +132,10 @@ class Model:
         every column is a number: the columns are expected in the order of the training data. A model with offsets adds
         them: `offset`, or the offset column of the table.
         """
-        return Scorer(self.coef_, self.intercept_, self.encoding, self.options.offset, self.layout).scores(rows, offset)
+        scorer = Scorer(
+            self.coef_, self.intercept_, self.encoding, self.options.offset, self.layout, self.features, self.kernel
+        )
+        return scorer.scores(rows, offset)
 
     def predict(self, rows: Any, offset: Any = None) -> NDArray[Any]:
         """Classes, or numbers (of a Poisson model the expected count); with several labels a column for each."""
@@ -178,4 +190,5 @@ def load_model(run: Path, checkpoint: Path | None = None) -> Model:
         tuple(f"{path.name} ({why})" for path, why in saved.checkpoint.damaged),
         saved.paused,
         saved.folder.encoding(saved.record.encoding),
+        kernel=saved.map,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from streampgs.errors import OptionError
+from streampgs.kernel_options import KernelOptions
 from streampgs.losses import CLASSIFYING, LOSSES
 from streampgs.option_fields import (
     COMMON,
@@ -41,14 +42,28 @@ from streampgs.option_fields import (
     size_text,
     values_of,
 )
-from streampgs.solvers import SIGMA, SOLVERS, PgsChoices, TruncatedGradientChoices
+from streampgs.solvers import (
+    SIGMA,
+    SOLVERS,
+    BallChoices,
+    BetaChoices,
+    L1Choices,
+    Needs,
+    PgsChoices,
+    SigmaChoices,
+    SmidasChoices,
+    StepChoices,
+    SupportChoices,
+    solvers_with,
+)
 
 LOSS_FOR_CLASSES, LOSS_FOR_NUMBERS = "logistic", "squared"
 ALL_CLASSES = ("auto",)
 ON_BAD_ROW = Choice(names=("error", "skip"))
 MOST_HASH_BITS = 28
 _FEWEST_EPOCHS, _MOST_EPOCHS, _USUAL_VISITS = 3, 200, 200_000
-EPOCHS_FOR_A_TARGET = 100
+EPOCHS_FOR_A_TARGET = MOST_PASSES_OF_A_SOLVER = 100
+RELATIVE_GAP, MOST_EPOCHS_OF_COLUMNS = 1e-4, 1000
 MOST_CANDIDATES = 64
 MOST_THREADS = 256
 KEEP, MOST_KEPT = 3, 1000
@@ -241,8 +256,8 @@ class LossOptions(_LossParameters):
 
     # fmt: off
     loss: str | tuple[str, ...] | None = option(None, Listed(of=Choice("LOSS", LOSSES)), COMMON,
-        f"Loss to minimize: {', '.join(LOSSES)}. With several values here or in --p, --sigma and --ball, a model is "
-        "trained for each combination in the same pass, and the best one is kept.",
+        f"Loss to minimize: {', '.join(LOSSES)}. With several values here or for numbers of the solver, such as "
+        "--sigma, a model is trained for each combination in the same pass, and the best one is kept.",
         shown=f"{LOSS_FOR_CLASSES} for classes, {LOSS_FOR_NUMBERS} for numbers; docs/labels.md has the rule")
     # fmt: on
 
@@ -280,7 +295,20 @@ class LossOptions(_LossParameters):
 
 
 @dataclass(frozen=True)
-class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptions, Checked):
+class ModelOptions(
+    KernelOptions,
+    BetaChoices,
+    SmidasChoices,
+    SupportChoices,
+    StepChoices,
+    L1Choices,
+    BallChoices,
+    PgsChoices,
+    SigmaChoices,
+    LossOptions,
+    LabelOptions,
+    Checked,
+):
     """What defines the model, given the data: recorded in the run, and changed by a resume only where it says so."""
 
     # fmt: off
@@ -311,10 +339,31 @@ class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptio
         "Threads that train at the same time. The result depends on N, not on the machine.")
     # fmt: on
 
+    def without_kernel(self) -> ModelOptions:
+        """For rows that have kernel features already."""
+        defaults: dict[str, Any] = {each.name: each.default for each in fields(KernelOptions)}
+        return replace(self, **defaults)
+
+    @property
+    def row_values(self) -> int:
+        return super().row_values + self.kernel_bytes // 8
+
+    @property
+    def mapped_features(self) -> int:
+        """Kernel features at most: of the solver `kernel`, one for each support."""
+        return self.supports if self.solver == "kernel" else self.kernel_features
+
+    @property
+    def kernel_bytes(self) -> int:
+        """What a row in memory takes in addition."""
+        return 0 if self.kernel is None else 4 * self.mapped_features
+
     def __post_init__(self) -> None:
         super().__post_init__()
         self._check_losses()
         self._check_solver()
+        self.check_kernel(self.solver)
+        self._check_columns()
         self._check_candidates()
         if self.classes is not None:
             self._check_classes(self.classifies)
@@ -323,12 +372,43 @@ class ModelOptions(TruncatedGradientChoices, PgsChoices, LossOptions, LabelOptio
 
     def _check_solver(self) -> None:
         taken = SOLVERS[self.solver].options
-        for name, solver in SOLVERS.items():
-            for field, declared in solver.options.items():
-                if field not in taken and getattr(self, field) != getattr(type(self), field):
-                    raise OptionError(
-                        f"{declared.flag} with --solver {self.solver}", f"use it with --solver {name}, or leave it out"
-                    )
+        others = {name: declared for solver in SOLVERS.values() for name, declared in solver.options.items()}
+        self._check_needs(SOLVERS[self.solver].needs)
+        for name, declared in others.items():
+            if name not in taken and getattr(self, name) != getattr(type(self), name):
+                raise OptionError(
+                    f"{declared.flag} with --solver {self.solver}",
+                    f"use it with --solver {solvers_with(name)}, or leave it out",
+                )
+        SOLVERS[self.solver].refuse(self)
+
+    def _check_columns(self) -> None:
+        if not SOLVERS[self.solver].by_columns:
+            return
+        for name, only in (("batch", 1), ("threads", 1), ("sampling", "epoch")):
+            if getattr(self, name) != only:
+                flag = options_of(type(self))[name].flag
+                raise OptionError(
+                    f"{flag} {getattr(self, name)} with --solver {self.solver}, which visits columns one by one",
+                    "leave it out, or use another solver",
+                )
+
+    def _check_needs(self, needs: Needs) -> None:
+        if needs.smooth and not all(LOSSES[loss].smooth for loss in self.losses):
+            smooth = ", ".join(name for name, loss in LOSSES.items() if loss.smooth)
+            raise OptionError(
+                f"--loss {','.join(self.losses)} with --solver {self.solver}, which needs a loss without kinks",
+                f"use --loss {smooth}, or --solver pgs",
+            )
+        if needs.passes and self.sampling != "epoch":
+            raise OptionError(
+                f"--sampling {self.sampling} with --solver {self.solver}, which needs each row once per epoch",
+                "use --sampling epoch, or --solver pgs",
+            )
+        if needs.passes and self.batch > 1:
+            raise OptionError(
+                f"--batch {self.batch} with --solver {self.solver}, whose steps use all rows", "leave --batch out"
+            )
 
     def _check_candidates(self) -> None:
         listed = [name for name, declared in options_of(type(self)).items() if type(declared.value) is Listed]
@@ -353,7 +433,7 @@ def _target_accuracy() -> Any:
 
 def _target_gap() -> Any:
     return option(None, Number("G", 0.0, above=True), LIMITS,
-        "Stop when the certified distance from the optimal objective falls to G."
+        "Stop when the certified distance from the optimal objective falls to G. docs/solvers.md says which solvers know it."
     )  # fmt: skip
 
 
@@ -364,20 +444,28 @@ class Limits(Checked):
     # fmt: off
     epochs: int | None = option(None, _EPOCHS, COMMON, "Passes over the data.",
         shown=f"{_FEWEST_EPOCHS}, more for fewer than {_USUAL_VISITS // _FEWEST_EPOCHS:,} rows; {EPOCHS_FOR_A_TARGET} if "
-        "only a target is given")
-    rows: int | None = option(None, _ROWS, LIMITS, "Rows to train on.")
+        f"only a target is given. Solvers of columns or of whole passes end when they have converged, "
+        f"after {MOST_EPOCHS_OF_COLUMNS:,} or {MOST_PASSES_OF_A_SOLVER} at most")
+    rows: int | None = option(None, _ROWS, LIMITS, "Rows to train on. Solvers of columns also count visits of columns.")
     seconds: float | None = option(None, _SECONDS, LIMITS, "Time to train, like 90s, 5m or 1h.")
     target_accuracy: float | None = _target_accuracy()
     target_gap: float | None = _target_gap()
     # fmt: on
+    relative_gap: float | None = None
+    """The certified distance at the end of an epoch, as a share of the objective of weights 0: the default of solvers of
+    columns."""
 
     @property
     def given(self) -> bool:
         return self != Limits()
 
-    def or_default(self, rows: int) -> Limits:
+    def or_default(self, rows: int, needs: Needs | None = None) -> Limits:
         """Without a limit, as many epochs as suit a table of so many rows; with only targets, which may be out of reach,
-        more."""
+        more. A solver of columns trains until its certificate is small, one of whole passes until it has converged."""
+        if not self.given and needs is not None and needs.lines == "columns":
+            return Limits(epochs=MOST_EPOCHS_OF_COLUMNS, relative_gap=RELATIVE_GAP)
+        if not self.given and needs is not None and needs.passes:
+            return Limits(epochs=MOST_PASSES_OF_A_SOLVER)
         if not self.given:
             return Limits(epochs=default_epochs(rows))
         if self.epochs is None and self.rows is None and self.seconds is None:
@@ -549,6 +637,9 @@ class InspectOptions(Checked):
 
     # fmt: off
     top: int = option(0, Number("N", 0, whole=True), COMMON, "For a run: show the N features with the largest weights.")
+    path: Path | None = option(None, FilePath("FILE"), COMMON,
+        "For a run with several values of --l1: draw the weights and the accuracy against l1 in FILE, a .png, .svg or .pdf. "
+        "Needs matplotlib.")
     label: str = option("label", _COLUMN, COMMON, "For data: column to predict.")
     where: str | None = option(None, _CONDITION, COMMON, "For data: leave out rows that do not fulfil this condition.")
     memory: int = option(DEFAULT_MEMORY, Size(), COMMON, "For data: memory that training would have.")

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from streampgs.encoding.encoding import Encoding
 from streampgs.errors import DataError, OptionError
+from streampgs.feature_maps import FeatureMap
 from streampgs.kernels.placing_loop import score_rows
 from streampgs.losses import Vector
 from streampgs.reading.expected_rows import ExpectedRows
@@ -36,8 +37,13 @@ def check_layout(layout: Layout, expected: str, features: int, rows: str) -> Non
         )
 
 
-def window_scores(weights: Vector, intercept: float | Vector, window: Window, sparse: bool) -> Vector:
+def window_scores(
+    weights: Vector, intercept: float | Vector, window: Window, sparse: bool, kernel: FeatureMap | None = None
+) -> Vector:
     """The score of each row of a window; with several classes or labels a column for each."""
+    if kernel is not None:
+        pieces = [window_scores(weights, intercept, piece, False) for piece in kernel.pieces(window)]
+        return np.concatenate([np.empty((0, *weights.shape[:-1])), *pieces])
     vectors, intercepts = np.atleast_2d(weights), np.atleast_1d(intercept)
     scores = np.empty((len(vectors), window.rows))
     for vector, constant, into in zip(vectors, intercepts, scores, strict=True):
@@ -58,10 +64,9 @@ class Scorer:
     offset_column: str | None
     layout: str
     """Of the rows that the model was trained on."""
-
-    @property
-    def features(self) -> int:
-        return int(self.weights.shape[-1])
+    features: int
+    """Of such rows."""
+    kernel: FeatureMap | None = None
 
     def scores(self, rows: Any, offset: Any = None) -> Vector:
         """A score for each row; with several classes or labels a column for each. Features that the model does not know
@@ -84,7 +89,11 @@ class Scorer:
             for start in range(0, batch.num_rows, encoder.batch_rows):
                 part = batch.slice(start, encoder.batch_rows)
                 yield window_scores(
-                    self.weights, self.intercept, encoder.window(part, first + start), self.layout == SPARSE
+                    self.weights,
+                    self.intercept,
+                    encoder.window(part, first + start),
+                    self.layout == SPARSE,
+                    self.kernel,
                 )
             first += batch.num_rows
 

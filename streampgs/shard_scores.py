@@ -95,5 +95,6 @@ class ShardScores:
             taker = self._others.rows(filler.catalog, self._rules.columns.where) if self._others is not None else None
             for window in filler.in_file_order(_BLOCK_BYTES):
                 self._rows += window.rows if window.kept is None else len(window.kept)
-                block = ScoredBlock(window_scores(model.coef_, model.intercept_, window, self._sparse), window)
+                scores = window_scores(model.coef_, model.intercept_, window, self._sparse, model.kernel)
+                block = ScoredBlock(scores, window)
                 yield block if taker is None else replace(block, others=taker.take(block.all_rows))

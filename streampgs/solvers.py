@@ -1,18 +1,21 @@
-"""Which solvers are there, and which options belong to which? One dataclass and one line below per solver.
+"""Which solvers are there, and which options belong to which? A dataclass for options that solvers share,
+and one line below per solver.
 
 Nothing here imports Numba: the classes compile loops and are imported when they are used.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+from streampgs.errors import OptionError
 from streampgs.losses import LOSSES
 from streampgs.option_fields import COMMON, MODEL, Choice, Listed, Number, Option, option, options_of
 
 SMALLEST_P = 1.001
+MOST_SHRINK_EVERY = 1 << 16
 SIGMA = Listed(of=Number("S", 0.0, above=True, words=("auto",)), alone=("auto",))
 _P = Number("P", SMALLEST_P, 2.0, words=("auto",),
     remedy="2 is the Euclidean norm; values near 1, like 1.1, give sparse models; 'auto' tries some")  # fmt: skip
@@ -21,51 +24,218 @@ _STEEP = ", ".join(name for name, loss in LOSSES.items() if not loss.lipschitz)
 
 
 @dataclass(frozen=True)
+class SigmaChoices:
+    """The option of solvers whose regularizer is squared."""
+
+    # fmt: off
+    sigma: float | Literal["auto"] | tuple[float, ...] = option("auto", SIGMA, COMMON,
+        "Weight of the regularizer. auto: found from the rows (docs/sigma.md); 0 for solvers of columns, which have --l1.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
 class PgsChoices:
     """Options of the Primal Gradient Solver."""
 
     # fmt: off
     p: float | Literal["auto"] | tuple[float, ...] = option(2.0, Listed(of=_P, alone=("auto",)), MODEL,
-        "Norm of the regularizer, in (1, 2]. Smaller is sparser. auto: the best of 2, 1.8, 1.5, 1.2 and one near 1.")
-    sigma: float | Literal["auto"] | tuple[float, ...] = option("auto", SIGMA, COMMON,
-        "Weight of the regularizer. auto: found during the first half epoch.")
-    ball: float | Literal["auto", "none"] | tuple[float, ...] | None = option(None, Listed(of=_BALL, alone=("auto",)),
-        MODEL, "Keep the p-norm of the weights below B. The default is nearly always right.",
-        shown=f"auto for losses that need it ({_STEEP}), else none")
+        "For --solver pgs: norm of the regularizer, in (1, 2]. Smaller is sparser. "
+        "auto: the best of 2, 1.8, 1.5, 1.2 and one near 1.")
     t0: float | Literal["auto"] = option("auto", Number("T0", 0.0, above=True, words=("auto",)), MODEL,
-        "Offset of the step count: larger means smaller first steps. The paper uses 1. auto: from the norms of the rows.")
+        "For --solver pgs: offset of the step count; larger means smaller first steps. The paper uses 1. "
+        "auto: from the norms of the rows.")
     returns: str = option("suffix", Choice(names=("suffix", "average", "last", "random")), MODEL,
-        "Weights to return: the average of the later steps (suffix), of all steps (average), the last ones (last), or "
+        "For --solver pgs: the weights to return, which are the average of the later steps (suffix), of all steps (average), "
+        "the last ones (last), or "
         "those of a random step as in the paper (random).", flag="--return")
     # fmt: on
 
 
 @dataclass(frozen=True)
-class TruncatedGradientChoices:
-    """Options of the truncated gradient."""
+class BallChoices:
+    """The option of solvers that can keep the weights in a ball."""
+
+    # fmt: off
+    ball: float | Literal["auto", "none"] | tuple[float, ...] | None = option(None, Listed(of=_BALL, alone=("auto",)),
+        MODEL, "For --solver pgs and ogd: keep the p-norm of the weights below B; the default is nearly always "
+        "right. For entropic: keep the sum of all |w| below B, which must be given.",
+        shown=f"auto for losses that need it ({_STEEP}), else none")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class L1Choices:
+    """The option of solvers whose weights can be exactly zero."""
 
     # fmt: off
     l1: float | tuple[float, ...] | None = option(None,
         Listed(of=Number("X", 0.0, remedy="1e-5 is a start; larger values set more weights to zero")), MODEL,
-        "For --solver truncated-gradient: weight of the sum of all |w|. With several values the best one is returned.")
+        "Weight of the sum of all |w|: larger values set more weights to zero. With several values the best one is returned. "
+        "docs/solvers.md says which solvers take it.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class StepChoices:
+    """The option of solvers with steps of a fixed size."""
+
+    # fmt: off
     step: float | Literal["auto"] | tuple[float, ...] = option("auto",
         Listed(of=Number("ETA", 0.0, above=True, words=("auto",)), alone=("auto",)), MODEL,
-        "For --solver truncated-gradient: size of the steps. auto: from the norms of the rows.")
+        "Size of the steps. auto: the best one of several is found during the first half epoch (for gradient-descent, it follows "
+        "from the lengths of the rows). docs/solvers.md says which solvers take it.")
     # fmt: on
+
+
+@dataclass(frozen=True)
+class BetaChoices:
+    """The option of coordinate descent."""
+
+    # fmt: off
+    beta: str = option("column", Choice(names=("column", "global")), MODEL,
+        "For solvers of columns: the bound of the second derivatives. column: one for each column. global: the "
+        "largest one for all, and a single step for each column in turn, as in the paper.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class SmidasChoices:
+    """Options of SMIDAS."""
+
+    # fmt: off
+    shrink_every: int | Literal["auto"] = option("auto",
+        Number("K", 1, MOST_SHRINK_EVERY, whole=True, words=("auto",), remedy="1 shrinks the weights in every step"), MODEL,
+        "For --solver smidas: shrink the weights every K steps, by as much as in K steps. auto: so that shrinking takes as "
+        "long as the steps; 1 for dense rows.")
+    # fmt: on
+
+
+MOST_SUPPORTS = 1 << 16
+
+
+@dataclass(frozen=True)
+class SupportChoices:
+    """The option of the solver `kernel`."""
+
+    # fmt: off
+    supports: int = option(4096,
+        Number("N", 1, MOST_SUPPORTS, whole=True, remedy="4096 is a start; more are slower and more accurate"), MODEL,
+        "For --solver kernel: keep at most N different rows, with which others are compared.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class Needs:
+    """What a solver needs of its loss, its source and its engine."""
+
+    lines: Literal["rows", "columns"] = "rows"
+    keeps: Literal["none", "zero", "score"] = "none"
+    """A value per row and lane between visits; it starts at zero, or at the row's score."""
+    passes: bool = False
+    """Its weights change when every row has come once, and not before. New rows belong to its next epoch, without an update,
+    and it cannot train on a stream."""
+    smooth: bool = False
+    """A loss with a continuous slope."""
+    all_weights: bool = False
+    """A step takes time in proportion to the features, not to the numbers in its rows."""
 
 
 class Solver(NamedTuple):
     path: str
     """module:class of the learner"""
-    choices: type
-    """The options that it takes and other solvers may not; ModelOptions inherits them."""
+    choices: tuple[type, ...]
+    """The options that it takes and some other solvers do not; ModelOptions inherits them."""
+    needs: Needs = Needs()
+    """The learner has the same."""
+    with_l1: str = ""
+    """Likewise, of the learner that takes its place if --l1 is given"""
+    refuse: Callable[[Any], None] = lambda options: None
+    """Raises OptionError for options that it takes, but not together."""
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether it trains on columns."""
+        return self.needs.lines == "columns"
 
     @property
     def options(self) -> Mapping[str, Option]:
-        return options_of(self.choices)
+        return {name: declared for choices in self.choices for name, declared in options_of(choices).items()}
+
+
+def _refuse_with_l1(options: Any) -> None:
+    if options.l1 is None:
+        return
+    no_zeros = "leave --l1 out: --p 1.1 alone makes most weights small"
+    if options.p != 2.0:
+        raise OptionError(
+            "--l1 with another --p than 2: then a step depends on all weights, not only on those of its rows",
+            f"leave --p out, or {no_zeros}",
+        )
+    if options.ball not in (None, "none"):
+        raise OptionError(
+            "--l1 with --ball: the norm of the weights changes with all of them in every step",
+            "leave --ball out; a larger --l1 or --sigma keeps weights small, too",
+        )
+    if options.returns == "random":
+        raise OptionError("--l1 with --return random", "use --return last, or leave --return out")
+
+
+_COORDINATE = SigmaChoices, L1Choices, BetaChoices
+_OF_COLUMNS, _OF_PASSES = Needs(lines="columns"), Needs(passes=True, smooth=True)
+
+
+def _refuse_without_ball(options: Any) -> None:
+    if options.ball in (None, "none", "auto"):
+        raise OptionError(
+            f"--solver {options.solver} without the radius of a ball",
+            "give the largest sum of all |w|, like --ball 10, or several values to compare",
+        )
 
 
 SOLVERS = {
-    "pgs": Solver("streampgs.learn.pgs:Pgs", PgsChoices),
-    "truncated-gradient": Solver("streampgs.learn.truncated:TruncatedGradient", TruncatedGradientChoices),
+    "pgs": Solver(
+        "streampgs.learn.pgs:Pgs",
+        (SigmaChoices, PgsChoices, BallChoices, L1Choices),
+        with_l1="streampgs.learn.composite:Composite",
+        refuse=_refuse_with_l1,
+    ),
+    "entropic": Solver(
+        "streampgs.learn.entropic:Entropic",
+        (SigmaChoices, BallChoices),
+        Needs(all_weights=True),
+        refuse=_refuse_without_ball,
+    ),
+    "truncated-gradient": Solver("streampgs.learn.truncated:TruncatedGradient", (L1Choices, StepChoices)),
+    "coordinate": Solver("streampgs.learn.coordinate:Coordinate", _COORDINATE, _OF_COLUMNS),
+    "greedy-coordinate": Solver("streampgs.learn.greedy_coordinate:GreedyCoordinate", _COORDINATE, _OF_COLUMNS),
+    "kernel": Solver("streampgs.learn.kernel:KernelSolver", (SigmaChoices, SupportChoices)),
+    "smidas": Solver("streampgs.learn.smidas:Smidas", (L1Choices, StepChoices, SmidasChoices)),
+    "gradient-descent": Solver(
+        "streampgs.learn.gradient_descent:GradientDescent", (SigmaChoices, StepChoices), _OF_PASSES
+    ),
+    "l-bfgs": Solver("streampgs.learn.lbfgs:Lbfgs", (SigmaChoices,), _OF_PASSES),
+    "ogd": Solver("streampgs.learn.ogd:Ogd", (SigmaChoices, BallChoices)),
+    "sgd": Solver("streampgs.learn.sgd:Sgd", (SigmaChoices, StepChoices)),
 }
+
+
+LEARNERS = {name: solver.path for name, solver in SOLVERS.items()} | {
+    f"{name}-l1": solver.with_l1 for name, solver in SOLVERS.items() if solver.with_l1
+}
+"""module:class of each learner, by the name that a run records"""
+
+
+def learner_for(options: Any) -> str:
+    """The learner that these options need."""
+    changed = bool(SOLVERS[options.solver].with_l1) and options.l1 is not None
+    return f"{options.solver}-l1" if changed else str(options.solver)
+
+
+def solver_of(learner: str) -> str:
+    return learner if learner in SOLVERS else learner.removesuffix("-l1")
+
+
+def solvers_with(option: str) -> str:
+    """The solvers that take this option, as a text."""
+    *others, last = (name for name, solver in SOLVERS.items() if option in solver.options)
+    return f"{', '.join(others)} or {last}" if others else last

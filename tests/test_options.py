@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from streampgs.checks import decode, encode
 from streampgs.errors import OptionError
 from streampgs.losses import LOSSES
-from streampgs.option_fields import Number, build, options_of, parse_duration, parse_size, size_text
+from streampgs.option_fields import Choice, Number, build, options_of, parse_duration, parse_size, size_text
 from streampgs.options import (
     EPOCHS_FOR_A_TARGET,
     SMALLEST_MEMORY,
@@ -272,11 +272,18 @@ def test_model_options_have_the_options_of_every_solver(name):
     assert set(SOLVERS[name].options) <= set(options_of(ModelOptions))
 
 
+def another_value(kind):
+    """A value that is valid and not the default of any option of a solver."""
+    if isinstance(kind, Choice):
+        return next(name for name in reversed(kind.names) if name != "none")
+    return 3 if getattr(kind, "whole", False) else 1.5
+
+
 @pytest.mark.parametrize("name", SOLVERS)
 def test_options_of_another_solver_are_refused(name):
     others = {field for solver in SOLVERS.values() for field in solver.options} - set(SOLVERS[name].options)
     for field in others:
-        value = "last" if field == "returns" else 1.5
+        value = another_value(options_of(ModelOptions)[field].value)
         with pytest.raises(OptionError, match=f"{options_of(ModelOptions)[field].flag} with --solver {name}"):
             ModelOptions(solver=name, **{field: value})
 

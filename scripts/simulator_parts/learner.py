@@ -15,7 +15,7 @@ from streampgs.learn.lines import Lines, Scale
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import Vector
 from streampgs.options import ModelOptions
-from streampgs.solvers import SOLVERS, Solver
+from streampgs.solvers import LEARNERS, SOLVERS, Solver
 
 MOST_ROWS, MOST_EPOCHS = 400, 12
 _PRIME = (1 << 31) - 1
@@ -67,4 +67,5 @@ class Visits(Learner):
 
 
 def register() -> None:
-    SOLVERS["visits"] = Solver(f"{__name__}:Visits", NoOptions)
+    SOLVERS["visits"] = Solver(f"{__name__}:Visits", ())
+    LEARNERS["visits"] = SOLVERS["visits"].path

@@ -9,6 +9,8 @@ from typing import Any
 
 from streampgs.cli.console import pairs_text, table_text
 from streampgs.errors import counted
+from streampgs.run.report_text import weights_text
+from streampgs.solvers import SOLVERS, solver_of
 
 _MOST_COLUMNS, _FIRST_COLUMNS = 20, 6
 
@@ -23,10 +25,12 @@ def _catalog_text(catalog: dict[str, Any]) -> str:
 
 
 def run_text(result: dict[str, Any]) -> str:
+    by_columns = SOLVERS[solver_of(result["settings"]["solver"])].by_columns
     pairs = {
         "run": f"{result['run']} (checkpoint {result['checkpoint']})",
-        "trained": f"{result['rows']:,} rows, {result['t']:,} steps, {_progress_text(result)}",
+        "trained": f"{result['rows']:,} {'visits' if by_columns else 'rows'}, {result['t']:,} steps, {_progress_text(result)}",
         "model": _model_text(result["settings"]),
+        **({"kernel": _kernel_text(result["kernel"])} if result["kernel"] else {}),
         **({"where": result["options"]["where"]} if result["options"]["where"] else {}),
         "weights": _weights_text(result),
         "dual": f"sha256 {result['dual_sha256']}",
@@ -36,7 +40,7 @@ def run_text(result: dict[str, Any]) -> str:
         pairs["models"] = f"{len(result['lanes'])} in training; * marks the best"
     if result["progressive_loss"] is not None:
         gap = "" if result["gap"] is None else f", certified gap {result['gap']:.3g}"
-        pairs["progress"] = f"progressive loss {result['progressive_loss']:.5f}{gap}"
+        pairs["progress"] = f"{'training' if by_columns else 'progressive'} loss {result['progressive_loss']:.5f}{gap}"
     if result["update"] is not None:
         pairs["returned"] = _returned_text(result["update"])
     if result["stream_rows"] is not None:
@@ -91,10 +95,17 @@ def _model_text(settings: dict[str, Any]) -> str:
     return ", ".join([settings["solver"], settings["loss"], *numbers])
 
 
+def _kernel_text(kernel: dict[str, Any]) -> str:
+    degree = f" of degree {kernel['degree']}" if kernel["kernel"] == "polynomial" else ""
+    features = f"{kernel['features']:,} kernel features of {kernel['inputs']:,} features"
+    return f"{kernel['kernel']}{degree}, gamma {_short(kernel['gamma'])}, {features}"
+
+
 def _weights_text(result: dict[str, Any]) -> str:
     several = len({lane["target"] for lane in result["lanes"]}) > 1
     intercept = "" if several else f", intercept {result['intercept']:.6g}"
-    return f"{counted(result['nonzeros'], 'nonzero')}, {counted(result['features'], 'feature')}{intercept}"
+    features = f" ({counted(result['features'], 'feature')})" if several else ""
+    return f"{weights_text(result['nonzeros'], result['zeros'])}{features}{intercept}"
 
 
 def _source_text(result: dict[str, Any]) -> str:
@@ -112,7 +123,10 @@ def _label_text(options: dict[str, Any]) -> str:
 
 
 def _tables(result: dict[str, Any]) -> list[str]:
-    tables = [_lane_table(result["lanes"])] if len(result["lanes"]) > 1 else []
+    kind = "training" if SOLVERS[solver_of(result["settings"]["solver"])].by_columns else "prog."
+    tables = [_lane_table(result["lanes"], kind)] if len(result["lanes"]) > 1 else []
+    if result["path"]:
+        tables.append(_path_table(result["path"]))
     if result.get("top"):
         tables.append(_top_table(result["top"]))
     if result["dropped"]:
@@ -120,9 +134,10 @@ def _tables(result: dict[str, Any]) -> list[str]:
     return tables
 
 
-def _lane_table(lanes: list[dict[str, Any]]) -> str:
+def _lane_table(lanes: list[dict[str, Any]], kind: str) -> str:
+    """`kind`: which loss is shown."""
     choices = _choices(lanes[0])
-    head = ["", "target", "loss", *choices, "prog. loss", "accuracy", "merit", "gap", "nonzeros"]
+    head = ["", "target", "loss", *choices, f"{kind} loss", "accuracy", "merit", "gap", "nonzeros", "zeros"]
     rows = [
         [
             "*" if lane["leads"] else "",
@@ -134,8 +149,26 @@ def _lane_table(lanes: list[dict[str, Any]]) -> str:
             _number(lane["merit"], ".5f"),
             _number(lane["gap"]),
             f"{lane['nonzeros']:,}",
+            f"{lane['zeros']:,}",
         ]
         for lane in lanes
+    ]
+    return table_text(head, rows)
+
+
+def _path_table(path: list[dict[str, Any]]) -> str:
+    kinds = {"judged": "judged", "held out": "held-out", "training": "training", "progressive": "prog."}
+    head = ["path", "l1", f"{kinds[path[0]['judged_on']]} loss", "accuracy", "nonzeros", "zeros"]
+    rows = [
+        [
+            "*" if point["leads"] else "",
+            _number(point["l1"]),
+            _number(point["loss"], ".5f"),
+            _number(point["accuracy"], ".5f"),
+            f"{point['nonzeros']:,}",
+            f"{point['zeros']:,}",
+        ]
+        for point in path
     ]
     return table_text(head, rows)
 

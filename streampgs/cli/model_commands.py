@@ -48,11 +48,19 @@ class _Shown:
     kinds=(InspectOptions, _Shown, EncodingOptions, AsJson),
 )
 @click.argument("target", nargs=-1, required=True)
-def inspect(target: tuple[str, ...], top: int = 0, columns: str = "few", json: bool = False, **options: Any) -> int:
+def inspect(
+    target: tuple[str, ...],
+    top: int = 0,
+    path: Path | None = None,
+    columns: str = "few",
+    json: bool = False,
+    **options: Any,
+) -> int:
     """Summarize a run, or profile data: TARGET is a run's folder, or files, folders and globs of shards.
 
     \b
       streampgs inspect my-run --top 30           the model and its largest weights
+      streampgs inspect my-run --path path.png    weights against l1, of a run with several values
       streampgs inspect people/                   the columns, and the features made from them
       streampgs inspect people/ --label income    also how the labels are mixed
 
@@ -64,7 +72,7 @@ def inspect(target: tuple[str, ...], top: int = 0, columns: str = "few", json: b
     from streampgs.run.folder import RunFolder
 
     if len(target) == 1 and RunFolder(Path(target[0])).exists:
-        result = inspect_run(Path(target[0]), top)
+        result = inspect_run(Path(target[0]), top, path)
         print_result(run_text(result), result, json)
     else:
         data_options: dict[str, Any] = {

@@ -25,6 +25,8 @@ from streampgs.cli.options import Command
 from streampgs.option_fields import COMMON, MODEL, FilePath, Flag, option
 from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
 from streampgs.progress import count, duration
+from streampgs.run.report_text import weights_text
+from streampgs.solvers import SOLVERS
 
 if TYPE_CHECKING:
     from streampgs.run.report import Report, StopRequest
@@ -128,9 +130,10 @@ def _say_report(report: Report, run: Path) -> None:
     )
     seconds = report.seconds_training + report.seconds_reading_wait
     took = duration(seconds) if seconds >= 60 else f"{seconds:.1f} s"
+    rows = "visits" if SOLVERS[report.solver].by_columns else "rows"
     say(
-        f" after {report.rows:,} rows ({done}, {report.t:,} steps) "
-        f"in {took}; now {count(report.rows_per_second)} rows/s",
+        f" after {report.rows:,} {rows} ({done}, {report.t:,} steps) "
+        f"in {took}; now {count(report.rows_per_second)} {rows}/s",
         _end_text(report),
     )
     say(", ".join(_figures(report)))
@@ -143,20 +146,27 @@ def _end_text(report: Report) -> str:
     if report.stopped_by in EXIT_CODES:
         return f"paused by {report.stopped_by}"
     at_end = report.stopped_by == "end of stream"
+    if report.stopped_by == "converged":
+        return "done: converged"
     return "done: end of the stream" if at_end else f"done: reached the limit of {report.stopped_by}"
 
 
 def _figures(report: Report) -> list[str]:
+    by_columns = SOLVERS[report.solver].by_columns
+    when = "training" if by_columns else "progressive"
     measured = {
-        "progressive loss": report.progressive_loss,
-        "progressive accuracy": report.progressive_accuracy,
+        f"{when} loss": report.progressive_loss,
+        f"{when} accuracy": report.progressive_accuracy,
         "accuracy at the last comparison": report.judged_accuracy,
     }
     figures = [f"{name} {value:.5f}" for name, value in measured.items() if value is not None]
     if report.gap is not None:
         order = "whole epochs" if report.stream_rows is None else "the order of the stream"
         proof = "in expectation" if report.sampling == "independent" else f"an estimate: rows came in {order}"
-        figures.append(f"certified gap {report.gap:.3g} ({proof})")
+        is_proven = by_columns or SOLVERS[report.solver].needs.passes
+        figures.append(f"certified gap {report.gap:.3g}{'' if is_proven else f' ({proof})'}")
+    if report.zeros:
+        figures.append(weights_text(report.nonzeros, report.zeros))
     figures.append(f"peak memory {report.peak_rss_mb:,.0f} MB (forecast {report.forecast_rss_mb:,.0f})")
     return figures
 

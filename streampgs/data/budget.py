@@ -8,7 +8,7 @@ import numpy as np
 
 from streampgs.errors import OptionError
 from streampgs.formats.registry import FORMATS
-from streampgs.options import SMALLEST_MEMORY, Resources
+from streampgs.options import SMALLEST_MEMORY, ModelOptions, Resources
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.stores.copies import DOWNLOAD_BYTES
@@ -18,11 +18,12 @@ from streampgs.table.layout import SPARSE
 SMALLEST_BLOCK, LARGEST_BLOCK = 1 << 16, 1 << 21
 BLOCKS_WANTED = 128
 BLOCKS_NEEDED = 64
+_FEWEST_KERNEL_ROWS = 1024
 _LARGEST_WINDOW = 256 << 20
 _ROW_BYTES = 24  # start, stop and label
 _ROW_VALUE_BYTES = 8
 _INDEX_BYTES, _VALUE_BYTES = 4, 4
-_READING_BYTES = 24 << 20  # scratch for a block, buffers of the decoders, the rows' order
+READING_BYTES = 24 << 20  # scratch for a block, buffers of the decoders, the rows' order
 _DECODING_BYTES = 48 << 20  # pages, dictionaries and slices in the hands of the decoders, as measured
 MOST_DECODERS = 2
 _FRAGMENTED = 1.15  # the allocator keeps more memory than is in use
@@ -61,13 +62,13 @@ def decoders_for(decoder_bytes: int, memory: int) -> int:
     return MOST_DECODERS if MOST_DECODERS * decoder_bytes <= memory // 2 else 1
 
 
-def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 0) -> Sizes:
+def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 0, kept: int | None = None) -> Sizes:
     """Two windows (three if groups are decoded into memory) fill the budget that decoders leave, but no more than mixes
-    well."""
+    well. `kept`: of all rows the solver keeps so many bytes, and windows are transposed; None: it does not."""
     uncached = groups.decoded & ~groups.cached
-    windows = 3 if uncached.any() else 2
+    windows = 3 if uncached.any() or kept is not None else 2
     share = max(0, decoders_for(decoder_bytes, resources.budget) * decoder_bytes - _DECODING_BYTES)
-    fitting = int((resources.budget - _READING_BYTES - share) / (windows * _SPARE))
+    fitting = int((resources.budget - READING_BYTES - share - (kept or 0)) / (windows * _SPARE))
     if fitting < SMALLEST_BLOCK:
         raise OptionError(
             f"a decoder takes {decoder_bytes / 1e6:,.0f} MB for the table's many columns or long values; --memory "
@@ -78,7 +79,7 @@ def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 
         if resources.window > fitting:
             raise OptionError(
                 f"--window {resources.window / 1e6:,.0f}MB is more than --memory {resources.budget / 1e6:,.0f}MB can hold "
-                f"{windows} times, with {_READING_BYTES >> 20} MiB for reading",
+                f"{windows} times, with {READING_BYTES >> 20} MiB for reading",
                 f"give a window of at most {fitting / 1e6:,.0f}MB",
             )
         window = resources.window
@@ -93,9 +94,21 @@ def choose_sizes(groups: GroupSizes, resources: Resources, decoder_bytes: int = 
     return Sizes(window, block)
 
 
+def refuse_too_many_supports(options: ModelOptions, resources: Resources) -> None:
+    """Windows of few rows mix badly: each row has a kernel with each support."""
+    most = (resources.budget - READING_BYTES) // (2 * _VALUE_BYTES * _FEWEST_KERNEL_ROWS)
+    if options.solver == "kernel" and options.supports > most:
+        needed = 2 * _VALUE_BYTES * _FEWEST_KERNEL_ROWS * options.supports + READING_BYTES
+        raise OptionError(
+            f"--supports {options.supports:,}: the kernels of {_FEWEST_KERNEL_ROWS:,} rows with them, twice, take more than "
+            f"--memory {resources.budget / 1e6:,.0f}MB",
+            f"give at most --supports {most}, or at least --memory {-(-needed // 10**6)}MB",
+        )
+
+
 def memory_needed(sizes: Sizes, decoder_bytes: int = 0) -> int:
     """By the recorded window of a run."""
-    return int(2 * _SPARE * sizes.window_bytes) + _READING_BYTES + max(0, decoder_bytes - _DECODING_BYTES)
+    return int(2 * _SPARE * sizes.window_bytes) + READING_BYTES + max(0, decoder_bytes - _DECODING_BYTES)
 
 
 def check_fits(sizes: Sizes, resources: Resources, decoder_bytes: int = 0) -> None:
@@ -123,10 +136,12 @@ class Forecast:
     """Parts of remote shards that are being written to disk."""
     reservoir: int = 0
     """Rows of a stream that are replayed."""
+    columns: int = 0
+    """Of columns, what exceeds the memory of the windows that come before them."""
 
     @property
     def total(self) -> int:
-        held = self.windows + self.reading + self.decoding + self.downloads + self.reservoir
+        held = self.windows + self.reading + self.decoding + self.downloads + self.reservoir + self.columns
         return self.process + held + self.model
 
 
@@ -157,7 +172,7 @@ def stream_sizes(resources: Resources, replay: float, horizon: int) -> StreamSiz
     """A quarter of the budget for the reservoir; two windows in the rest, but no larger than needed to mix well: training
     waits until a window is full."""
     reservoir = resources.budget // 4 if replay else 0
-    left = resources.budget - _READING_BYTES - stream_batch_bytes(resources) - reservoir
+    left = resources.budget - READING_BYTES - stream_batch_bytes(resources) - reservoir
     fitting = int(min(left / (2 * (1.0 + replay)), reservoir / 2 if replay else left))
     window = min(fitting, _STREAM_WINDOW) if resources.window is None else resources.window
     if window > fitting:
@@ -170,7 +185,7 @@ def stream_sizes(resources: Resources, replay: float, horizon: int) -> StreamSiz
 
 
 def stream_memory_needed(sizes: StreamSizes) -> int:
-    return _stream_windows(sizes) + sizes.reservoir_bytes + _READING_BYTES + _FEWEST_BATCH_BYTES
+    return _stream_windows(sizes) + sizes.reservoir_bytes + READING_BYTES + _FEWEST_BATCH_BYTES
 
 
 def check_stream_fits(sizes: StreamSizes, resources: Resources) -> None:
@@ -191,7 +206,7 @@ def stream_forecast(sizes: StreamSizes, resources: Resources, process: int, mode
     return Forecast(
         process,
         _stream_windows(sizes),
-        stream_batch_bytes(resources) + _READING_BYTES,
+        stream_batch_bytes(resources) + READING_BYTES,
         _DECODING_BYTES if encoded else 0,
         model,
         reservoir=sizes.reservoir_bytes,
@@ -212,3 +227,11 @@ def shard_forecast(
         model,
         min(DOWNLOAD_BYTES, sum(remote.size for remote in catalog.remote)),
     )
+
+
+def with_columns(forecast: Forecast, catalog: Catalog, most: int) -> Forecast:
+    """The forecast for a solver of columns, whose blocks take at most `most` bytes: each window is transposed, and the
+    blocks take the place of the windows."""
+    all_columns = int(catalog.group_entries.sum()) * (_VALUE_BYTES + _INDEX_BYTES * (catalog.kind == SPARSE))
+    transposed = min(all_columns, int(forecast.windows / (2 * _SPARE)))
+    return replace(forecast, columns=max(transposed, min(all_columns, most) - forecast.windows))

@@ -98,6 +98,9 @@ class MemorySource:
             return float(cursor.epoch)
         return cursor.epoch + (window.plan.next.epoch - cursor.epoch) * cursor.row / window.rows
 
+    def has_done(self, cursor: Cursor, epochs: int) -> bool:
+        return cursor.epoch >= epochs and not cursor.part
+
     def update_pass(self, cursor: Cursor) -> UpdatePass | None:
         return None
 

@@ -23,6 +23,7 @@ from streampgs.order.arrivals import USUAL_UPDATES, UpdateSizes
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.reading.prefetch import StopAsked
+from streampgs.solvers import SOLVERS
 from streampgs.stores.addresses import absolute, is_address
 from streampgs.table.catalog import Catalog, decoded_bytes, whole_shards, with_cache
 from streampgs.table.changes import Changes, Watch
@@ -311,6 +312,7 @@ class Refresher:
             _refuse_empty(catalog, table.retired | set(lost))
         if not lost:
             return Refreshed(table, new=new)
+        _refuse_lost_columns(table, lost)
         spans = tuple((starts[number], starts[number + 1]) for number in sorted(lost))
         before = _before_lost_rows(table, spans)
         if before != table.cursor:
@@ -342,7 +344,13 @@ class Refresher:
         refuse_impossible(grown.options, grown.catalog)
         _refuse_empty(grown.catalog, grown.retired)
         shards, groups = len(grown.catalog.shards), grown.catalog.groups
-        grown = replace(grown, cursor=grown.schedule.arrive(table.cursor, shards, groups, table.updates))
+        sizes: UpdateSizes | None = table.updates
+        epochs = table.epochs
+        if SOLVERS[table.options.solver].needs.passes:
+            sizes = None
+            epochs = None if epochs is None else max(epochs, table.cursor.epoch + table.updates.passes)
+        cursor = grown.schedule.arrive(table.cursor, shards, groups, sizes)
+        grown = replace(grown, cursor=cursor, epochs=epochs)
         return Refreshed(grown, [self._report_new(table, grown)])
 
     def _with_new_shards(self, table: Table, look: Look) -> Table:
@@ -397,6 +405,17 @@ def _counts(catalog: Catalog) -> dict[str, Any]:
 def _refuse_empty(catalog: Catalog, retired: Collection[int]) -> None:
     if not any(shard.rows for number, shard in enumerate(catalog.shards) if number not in retired):
         raise DataError(f"all {len(retired)} shards are gone", "restore them, or start a new run")
+
+
+def _refuse_lost_columns(table: Table, lost: Collection[int]) -> None:
+    """Their rows are parts of the columns."""
+    if SOLVERS[table.options.solver].by_columns:
+        names = [str(table.catalog.shards[number].path) for number in sorted(lost)]
+        raise DataChanged(
+            f"{_listed(names)}: gone, replaced or left out, and --solver {table.options.solver} cannot take their rows out of "
+            "its columns",
+            "restore the files, or start a new run",
+        )
 
 
 def _refuse_missing(table: Table, lost: Collection[int]) -> None:

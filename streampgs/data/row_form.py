@@ -22,7 +22,12 @@ class RowForm:
     options: ModelOptions
     encoding: Encoding | None
     layout: str
-    """'sparse' or 'dense'."""
+    """'sparse' or 'dense': of the rows as they are read."""
+
+    @property
+    def model_layout(self) -> str:
+        """Of the rows that a solver takes: kernel features are dense."""
+        return self.layout if self.options.kernel is None else "dense"
 
     @property
     def columns(self) -> Columns:
@@ -39,7 +44,10 @@ class RowForm:
     def rules(self, features: int = 0) -> RowRules:
         """`features` of the model, if it is in training already: dense rows must have as many."""
         fixed = features if self.layout == "dense" and features else self.feature_count
-        return RowRules(self.columns, self.options.classifies, self.options.on_bad_row == "skip", fixed)
+        options = self.options
+        return RowRules(
+            self.columns, options.classifies, options.on_bad_row == "skip", fixed, mapped_bytes=options.kernel_bytes
+        )
 
     def validation(self, features: int) -> Window | None:
         """Rows of the validation data, evenly from all of them, as many as are needed to judge models of so many
@@ -56,7 +64,7 @@ class RowForm:
         if catalog.kind == "dense":
             rules = replace(rules, features=features)
         with one_pass(catalog, rules) as filler:
-            window = filler.sample(_VALIDATION_BYTES)
+            window = filler.sample(_VALIDATION_BYTES, self.options.kernel_bytes)
         if window.rows == 0:
             raise DataError(
                 "the validation data have no usable row",

@@ -10,6 +10,8 @@ from streampgs.checks import require
 from streampgs.data.budget import decoders_for, group_sizes
 from streampgs.errors import RunError
 from streampgs.options import ModelOptions
+from streampgs.order.column_schedule import ColumnSchedule
+from streampgs.order.columns import of_columns
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes, UpdatePass
 from streampgs.reading.cache import BlockCache
@@ -18,6 +20,7 @@ from streampgs.reading.placing import RowRules
 from streampgs.reading.prefetch import Pipeline, StopAsked
 from streampgs.reading.remote import copies_folder, copies_of
 from streampgs.reading.window import Window
+from streampgs.solvers import SOLVERS
 from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 
@@ -107,6 +110,15 @@ class ShardSource:
             self._pipeline.close()
             self._pipeline = None
 
+    def read_again(self, cursor: Cursor) -> Window:
+        """The window that starts at this cursor, which was read before."""
+        filler, window = self._new_filler(), Window()
+        try:
+            filler.fill(self._schedule.window(cursor), window)
+        finally:
+            filler.close()
+        return window
+
     def epochs(self, cursor: Cursor, window: Window | None) -> float:
         return cursor.epoch + self._schedule.epoch_fraction(cursor, self._position(cursor, window))
 
@@ -122,6 +134,9 @@ class ShardSource:
         end = following.position if same_part else self._schedule.part_length(cursor)
         return cursor.position + (end - cursor.position) * cursor.row / window.rows
 
+    def has_done(self, cursor: Cursor, epochs: int) -> bool:
+        return cursor.epoch >= epochs and not cursor.part
+
     def update_pass(self, cursor: Cursor) -> UpdatePass | None:
         return self._schedule.update_pass(cursor)
 
@@ -133,7 +148,8 @@ class ShardSource:
 
 
 def schedule_of(catalog: Catalog, options: ModelOptions, sizes: Sizes) -> Schedule:
-    return Schedule(options.seed, group_sizes(catalog, options.row_values), sizes, options.sampling)
+    kind = ColumnSchedule if SOLVERS[options.solver].by_columns else Schedule
+    return kind(options.seed, group_sizes(catalog, options.row_values), sizes, options.sampling)
 
 
 def beginning(catalog: Catalog) -> Cursor:
@@ -168,7 +184,10 @@ def _check_cursor(cursor: Cursor, catalog: Catalog) -> None:
 
 
 def check_row(schedule: Schedule, cursor: Cursor) -> None:
-    """The cursor's row is a row of its window. There is none if all shards are gone, and others have not joined yet."""
+    """The cursor's row is a row of its window. There is none if all shards are gone, and others have not joined yet.
+    Columns are checked when they are read."""
+    if isinstance(schedule, ColumnSchedule) and of_columns(cursor):
+        return
     if cursor.begins_epoch and schedule.rows_in_epoch(cursor) == 0:
         return
     rows = schedule.window(cursor).pieces.rows()

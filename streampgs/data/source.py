@@ -18,8 +18,10 @@ class Source(Protocol):
     """What the lines of a window are."""
     ends: str
     """Why training stopped when there are no more windows."""
-    epoch_rows: int
-    """Rows of an epoch; of a stream, the number that replaces it where sigma is searched for."""
+
+    @property
+    def epoch_rows(self) -> int:
+        """Rows of an epoch; of a stream, the number that replaces it where sigma is searched for."""
 
     def prepare(self, last_epoch: int | None) -> None:
         """Load, or compile, the loops that windows need; reading will end before the last epoch."""
@@ -33,6 +35,9 @@ class Source(Protocol):
 
     def epochs(self, cursor: Cursor, window: Window | None) -> float:
         """Epochs done, with the fraction of the current one; `window` is the one that contains the cursor."""
+
+    def has_done(self, cursor: Cursor, epochs: int) -> bool:
+        """Whether so many epochs are done, and the updates after them."""
 
     def update_pass(self, cursor: Cursor) -> UpdatePass | None:
         """None in an epoch, and for sources that do not grow."""

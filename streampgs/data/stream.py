@@ -67,6 +67,9 @@ class StreamSource:
     def has_unsaved(self) -> bool:
         return self._windows.closed and self.rows_taken != self._saved
 
+    def has_done(self, cursor: Cursor, epochs: int) -> bool:
+        return cursor.epoch >= epochs and not cursor.part
+
     def update_pass(self, cursor: Cursor) -> UpdatePass | None:
         return None
 

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from streampgs.errors import OptionError
-from streampgs.learn.lanes import Group, Lanes
+from streampgs.learn.lanes import Group, Lanes, refuse_stopped
 from streampgs.learn.lines import Lines
 from streampgs.learn.state import Merge, State
 
@@ -87,7 +87,14 @@ class Engine:
         for group in groups:
             if _joined_later(group):
                 group.learner.step(group.state, lines, first, row)
+        refuse_stopped(self.lanes)
         return row
+
+    def reach_epoch(self, epoch: int) -> bool:
+        """Every row of the epochs before this one has come. Whether weights have changed that change only then, and more
+        epochs over the same rows would hardly change any lane."""
+        moved = [group.learner.reach_epoch(group.state, epoch) for group in self.lanes.groups]
+        return any(moved) and all(group.learner.has_converged(group.state) for group in self.lanes.groups)
 
     def _round(self, lines: Lines, first: int, rows: int) -> int:
         """Worker k steps over rows [first + k·rows, first + (k+1)·rows)."""

@@ -83,8 +83,9 @@ class Worker:
         bundle.values["clipped"] = dict(self.clipped)
         return bundle
 
-    def continue_counts(self, other: Worker) -> None:
-        """With the counts of the worker that was replaced."""
+    def continue_from(self, other: Worker) -> None:
+        """With the counts and the columns of the worker that was replaced."""
+        self.source.restore(other.source.state())
         self.skipped, self.clipped, self.clipped_examples = other.skipped, other.clipped, other.clipped_examples
 
     def restore(self, bundle: Bundle) -> None:

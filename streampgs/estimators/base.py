@@ -29,9 +29,12 @@ from streampgs.model import Model
 from streampgs.option_fields import build
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
 from streampgs.python_words import say_for_python
+from streampgs.solvers import SOLVERS
 
 _ENCODING = ("text", "category", "cross", "ignore")
-_KEYWORDS = ("loss", "sigma", "p", "epochs", "standardize", "threads", "memory", *_ENCODING)
+_SOLVER = ("solver", "sigma", "p", "l1", "ball", "step")
+_KERNEL = ("kernel", "gamma", "degree", "kernel_features", "supports")
+_KEYWORDS = ("loss", "epochs", "standardize", "threads", "memory", *_SOLVER, *_KERNEL, *_ENCODING)
 
 
 @contextmanager
@@ -122,7 +125,8 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _train(self, given: Given, classes: int, label_options: dict[str, Any]) -> None:
         options, encoding_options, limits, resources = self._options(**label_options)
-        if bytes_in_memory(given) > resources.budget:
+        of_kernel = options.kernel_bytes * int(given.rows.shape[0])
+        if options.solver == "kernel" or bytes_in_memory(given) + of_kernel > resources.budget:
             dense = not (is_arrow(given.rows) or is_sparse(given.rows))
             chosen = {"standardize": "off" if self.standardize == "off" else "on"} if dense else {}
             self._fitted = fitted_from_files(given, {**self._keywords(), **label_options, **chosen})
@@ -132,6 +136,9 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _train_more(self, given: Given, classes: int, label_options: dict[str, Any]) -> None:
         options, encoding_options, _, _ = self._options(**label_options)
+        needs = SOLVERS[options.solver].needs
+        if options.solver == "kernel" or needs.passes or needs.lines == "columns":
+            raise InvalidInput(f"partial_fit with solver='{options.solver}'", "use fit, or a solver such as 'pgs'")
         before = self._fitted if self.__sklearn_is_fitted__() else None
         self._fitted = continued(before, given, classes, options, encoding_options)
         self.run_ = None

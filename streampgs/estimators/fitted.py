@@ -11,12 +11,14 @@ from streampgs.data.distinct import Floats
 from streampgs.data.row_form import RowForm
 from streampgs.errors import InvalidInput
 from streampgs.estimators.features import Features, MatrixFeatures, is_table
+from streampgs.estimators.kernel import KernelFeatures, with_kernel
 from streampgs.estimators.runs import trained_from_files
 from streampgs.estimators.training import Given, Ordered, features_of
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.model import Model
 from streampgs.options import EncodingOptions, Limits, ModelOptions
 from streampgs.run.in_memory import MemoryTraining
+from streampgs.solvers import SOLVERS
 
 _HORIZON = 100_000
 """The number of rows for which partial_fit chooses sigma: how many will come is not known."""
@@ -60,11 +62,11 @@ def fitted_in_memory(
 ) -> Fitted:
     """`classes`: 0 for numbers."""
     ordered = Ordered.of(given)
-    features = ordered.learned_features(encoding_options)
+    features = with_kernel(ordered.learned_features(encoding_options), ordered, options)
     training = MemoryTraining(_form(options, features))
     rows = ordered.rows(features)
     visited = ordered.memory_rows(rows, classes)
-    training.train(visited, limits.or_default(len(visited)))
+    training.train(visited, limits.or_default(len(visited), SOLVERS[options.solver].needs))
     return _of_training(training, features, rows.clipped)
 
 
@@ -74,7 +76,7 @@ def continued(
     """After one pass over more rows."""
     ordered = Ordered.of(given)
     if before is None:
-        features = ordered.learned_features(encoding_options)
+        features = with_kernel(ordered.learned_features(encoding_options), ordered, options)
         training = MemoryTraining(_form(options, features))
     elif before.features is None or before.training is None:
         raise InvalidInput(
@@ -92,7 +94,8 @@ def continued(
 def fitted_from_files(given: Given, options: dict[str, Any]) -> Fitted:
     """From rows that are more than the memory budget holds."""
     model = trained_from_files(given, options)
-    return _of_model(model, features_of(given, model.encoding, model.features), None)
+    features = features_of(given, model.encoding, model.features)
+    return _of_model(model, features if model.kernel is None else KernelFeatures(features, model.kernel), None)
 
 
 def fitted_to_run(model: Model) -> Fitted:
@@ -100,7 +103,7 @@ def fitted_to_run(model: Model) -> Fitted:
 
 
 def _form(options: ModelOptions, features: Features) -> RowForm:
-    return RowForm(options, features.encoding, features.layout)
+    return RowForm(options.without_kernel(), features.encoding, features.layout)
 
 
 def _of_training(training: MemoryTraining, features: Features, clipped: int) -> Fitted:

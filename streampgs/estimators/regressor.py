@@ -26,10 +26,13 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
     loss : 'squared', 'huber', 'absolute', 'quantile' or 'poisson'
     sigma : weight of the regularizer, or 'auto' to find it
     p : exponent of the regularizer's norm, in (1, 2], or 'auto'
+    solver : how the model is trained, as for `streampgs.train`; l1, ball, step are options of some solvers
     epochs : passes over the rows; None chooses by the number of rows
     quantile : for the loss 'quantile'
     huber_width : for the loss 'huber'
     standardize : 'auto', 'on' or 'off', for columns of numbers
+    kernel : None, 'rbf' or 'polynomial': a model that is not linear; gamma, degree, kernel_features and (with
+        solver='kernel') supports as for `streampgs.train`
     text, category, cross, ignore : columns of a table, as for `streampgs.train`
     random_state : seed of the order of rows; None counts as 0
     threads : threads that train at the same time
@@ -44,10 +47,19 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
         *,
         sigma: Any = "auto",
         p: Any = 2.0,
+        solver: str = "pgs",
+        l1: Any = None,
+        ball: Any = None,
+        step: Any = "auto",
         epochs: int | None = None,
         quantile: float | None = None,
         huber_width: float | None = None,
         standardize: str = "auto",
+        kernel: str | None = None,
+        gamma: Any = "auto",
+        degree: int = 2,
+        kernel_features: int = 1024,
+        supports: int = 4096,
         text: Any = (),
         category: Any = (),
         cross: Any = (),
@@ -59,10 +71,19 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
         self.loss = loss
         self.sigma = sigma
         self.p = p
+        self.solver = solver
+        self.l1 = l1
+        self.ball = ball
+        self.step = step
         self.epochs = epochs
         self.quantile = quantile
         self.huber_width = huber_width
         self.standardize = standardize
+        self.kernel = kernel
+        self.gamma = gamma
+        self.degree = degree
+        self.kernel_features = kernel_features
+        self.supports = supports
         self.text = text
         self.category = category
         self.cross = cross

@@ -13,6 +13,7 @@ from functools import cache
 
 import numpy as np
 
+from streampgs.kernels.divergence import is_beyond
 from streampgs.kernels.jit import compiled, inlinable
 from streampgs.kernels.losses import LossFormulas, value_and_slope
 from streampgs.kernels.targets import BASE, SHAPE, TARGET_ROWS, UNIT, label_of
@@ -51,8 +52,8 @@ def advance_for(loss: LossFormulas, layout: str) -> Callable[..., int]:
 
     @compiled
     def advance(  # type: ignore[no-untyped-def]
-        weights, caught, tallies, parameters, starts, stops, indices, values, labels, row_weights, offsets, first, stop,
-        batch, t, copies, intercept,
+        weights, caught, stopped, tallies, parameters, starts, stops, indices, values, labels, row_weights, offsets, first,
+        stop, batch, t, copies, intercept,
     ):  # fmt: skip
         lanes = weights.shape[1]
         scores = np.empty(lanes)
@@ -76,7 +77,12 @@ def advance_for(loss: LossFormulas, layout: str) -> Callable[..., int]:
                     score = scores[lane] + parameters[BASE, lane] + offset * parameters[UNIT, lane]
                     label = label_of(labels, r, lane, parameters)
                     slope = weight * slope_of(score, label, parameters[SHAPE, lane])
-                    changes[r - batch_first, lane] = -share * parameters[STEP, lane] * slope
+                    change = -share * parameters[STEP, lane] * slope
+                    if stopped[lane] > 0.0 or is_beyond(score, change):
+                        stopped[lane] += 1.0
+                        changes[r - batch_first, lane] = 0.0
+                        continue
+                    changes[r - batch_first, lane] = change
                     tallies[LOSS_TALLY, lane] += weight * value_of(score, label, parameters[SHAPE, lane])
                     tallies[CORRECT_TALLY, lane] += weight if (score > 0.0) == (label > 0.0) else 0.0
                     tallies[WEIGHT_TALLY, lane] += weight

@@ -62,6 +62,11 @@ class LaneSpec:
         return loss * self.scale ** LOSSES[self.loss].degree
 
     @property
+    def scaled_l1(self) -> float:
+        """The learner's own l1, which is for the labels of the table, for scaled labels."""
+        return float(self.own.l1) * self.scale ** (1 - LOSSES[self.loss].degree)
+
+    @property
     def group(self) -> tuple[object, ...]:
         """What the lanes of one group have in common."""
         shared = tuple(getattr(self.own, name) for name in self.own.shared)

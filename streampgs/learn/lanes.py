@@ -12,12 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.checks import decode, encode, require
+from streampgs.errors import DataError, Diverged
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import StepChange, lane_spec, learner_named
 from streampgs.learn.state import State
 from streampgs.losses import Vector
+from streampgs.solvers import SOLVERS, solver_of
 from streampgs.stage import Bundle
 
 _MOST_LANES = 1 << 20
@@ -92,13 +94,10 @@ class Lanes:
 
     def keep(self, lanes: Sequence[int]) -> None:
         """Drop all lanes but these, which stay the same to the last bit."""
-        self._gather([self.specs[lane] for lane in lanes], lanes)
-
-    def _gather(self, specs: Sequence[LaneSpec], lanes: Sequence[int]) -> None:
-        """Lanes of these specs, each with the state of one of the present lanes."""
-        self._gather_from(self, specs, lanes)
+        self._gather_from(self, [self.specs[lane] for lane in lanes], lanes)
 
     def _gather_from(self, other: Lanes, specs: Sequence[LaneSpec], lanes: Sequence[int]) -> None:
+        """Lanes of these specs, each with the state of one of the other lanes, which may be these."""
         groups = []
         for numbers in _grouped(specs):
             groups.append(Group([specs[number] for number in numbers]))
@@ -112,6 +111,11 @@ class Lanes:
     def join(self, specs: Sequence[LaneSpec], kept: Sequence[int | None]) -> None:
         """Add lanes that begin now; `kept`: for each spec the present lane that continues, or None. The new lanes' targets
         have joined later, and so are in groups of their own."""
+        if SOLVERS[solver_of(specs[0].learner)].by_columns:
+            raise DataError(
+                f"there are labels that no earlier row has, and --solver {specs[0].learner} does not read earlier rows again",
+                "start another run, or name all classes at the start with --classes",
+            )
         groups = []
         for numbers in _grouped(specs):
             lane = kept[numbers[0]]
@@ -128,7 +132,7 @@ class Lanes:
         """The same lanes, with specs that need the same state."""
         if tuple(specs) != self.specs:
             constants = self.constants
-            self._gather(specs, range(len(self)))
+            self._gather_from(self, specs, range(len(self)))
             self.constants = constants
 
     def begin_as(self, other: Lanes) -> None:
@@ -145,7 +149,7 @@ class Lanes:
             steps = int(self._place(lane)[0]["steps"])
             before = self.specs[lane]
             continued.append(learner_named(spec.learner).candidates.continued(spec, before, steps))
-        self._gather(continued, lanes)
+        self._gather_from(self, continued, lanes)
         self.restart_averages()
 
     def restart_averages(self) -> None:
@@ -176,9 +180,11 @@ class Lanes:
     # Results.
 
     def weights(self, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
-        """All weights, the intercept's coordinate first, or those of some coordinates."""
+        """All weights, the intercept's coordinate first, or those of some coordinates. NaN if the lane has diverged."""
         group, column = self._places[lane]
-        return self.groups[group].learner.weights(self.groups[group].state, column, at)
+        learner, state = self.groups[group].learner, self.groups[group].state
+        found = learner.weights(state, column, at)
+        return np.full(len(found), math.nan) if learner.stopped(state)[column] else found
 
     def predictor(self, lane: int) -> tuple[Vector, float]:
         """The weights of the features and the constant that predict in the unit of the labels."""
@@ -188,10 +194,10 @@ class Lanes:
         return weights[1:], constant
 
     def certificate(self, lane: int) -> float | None:
-        """In the unit of the labels."""
+        """In the unit of the labels; None if there is none, or none yet."""
         group, column = self._places[lane]
         found = self.groups[group].learner.certificate(self.groups[group].state, column)
-        return None if found is None else self.specs[lane].in_label_units(found)
+        return self.specs[lane].in_label_units(found) if found is not None and math.isfinite(found) else None
 
     def tallies(self, lane: int) -> Tallies:
         group, column = self._places[lane]
@@ -234,12 +240,16 @@ class Lanes:
         require(0 < len(specs) <= _MOST_LANES, f"{len(specs)} models")
         require(type(features) is int and features >= 0, f"{features!r:.50} features")
         groups = _restored(specs, features, bundle.arrays)
-        constants = decode(list[float], bundle.values["constants"])
-        require(len(constants) == len(specs), f"{len(constants)} constants of {len(specs)} models")
-        require(all(map(math.isfinite, constants)), "constants that are not finite")
         self.features = features
         self._set(specs, groups)
-        self.constants = constants
+        self.constants = _constants(bundle, len(specs))
+
+
+def _constants(bundle: Bundle, count: int) -> list[float]:
+    constants = decode(list[float], bundle.values["constants"])
+    require(len(constants) == count, f"{len(constants)} constants of {count} models")
+    require(all(map(math.isfinite, constants)), "constants that are not finite")
+    return constants
 
 
 def _restored(specs: Sequence[LaneSpec], features: int, arrays: Mapping[str, NDArray[Any]]) -> list[Group]:
@@ -260,6 +270,55 @@ def _restored(specs: Sequence[LaneSpec], features: int, arrays: Mapping[str, NDA
         taken |= set(own.values())
     require(taken == arrays.keys(), f"arrays of no model: {sorted(arrays.keys() - taken)}")
     return groups
+
+
+def diverged_places(lanes: Lanes) -> set[int]:
+    """The places of the candidates with a lane that has diverged."""
+    stopped = [group.learner.stopped(group.state) for group in lanes.groups]
+    targets = _targets(lanes)
+    return {lane // targets for lane, (group, column) in enumerate(lanes._places) if stopped[group][column]}
+
+
+def _targets(lanes: Lanes) -> int:
+    return len({spec.target for spec in lanes.specs}) or 1
+
+
+def refuse_stopped(lanes: Lanes) -> None:
+    """If all candidates have diverged."""
+    if len(lanes) and len(diverged_places(lanes)) * _targets(lanes) == len(lanes):
+        raise Diverged(
+            f"the numbers left the range of training before step {lanes.steps:,}",
+            lanes.groups[0].learner.remedy_of_divergence,
+        )
+
+
+def relative_gap(lanes: Lanes) -> float | None:
+    """The largest of all lanes; None if one is not known."""
+    gaps = [
+        group.learner.relative_gap(group.state, lane)
+        for group in lanes.groups
+        for lane in range(len(group.learner.specs))
+    ]
+    known = [gap for gap in gaps if gap is not None]
+    return max(known) if known and len(known) == len(gaps) else None
+
+
+def held_out_loss(lanes: Lanes, lane: int) -> float | None:
+    """In the unit of the labels, on rows that the learner holds out."""
+    group, column = lanes._places[lane]
+    found = lanes.groups[group].learner.held_out_loss(lanes.groups[group].state, column)
+    return None if found is None else lanes.specs[lane].in_label_units(found)
+
+
+def holds_out(lanes: Lanes) -> bool:
+    """Whether rows are held out now."""
+    return any(group.learner.holds_out(group.state) for group in lanes.groups)
+
+
+def release_rows(lanes: Lanes) -> None:
+    """Train on the rows that were held out, too."""
+    for group in lanes.groups:
+        group.learner.release_rows(group.state)
 
 
 def from_zero(spec: LaneSpec, length: float) -> LaneSpec:

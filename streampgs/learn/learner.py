@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,26 +25,17 @@ from streampgs.learn.averaging import Stretches, Tallies
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lines import EmptyRow, Lines, Scale
 from streampgs.learn.norms import PNorm
-from streampgs.learn.state import COORDINATE, LANE, Each, Fields, Role, Sizes, State
+from streampgs.learn.state import COORDINATE, LANE, ROW, Each, Fields, Role, Sizes, State
 from streampgs.losses import Vector
 from streampgs.options import ModelOptions
-from streampgs.solvers import SOLVERS
+from streampgs.solvers import LEARNERS, Needs
 
 
 def learner_named(name: str) -> type[Learner]:
-    if name not in SOLVERS:
+    if name not in LEARNERS:
         raise ValueError(f"solver {name!r:.50}")
-    module, _, own = SOLVERS[name].path.partition(":")
+    module, _, own = LEARNERS[name].partition(":")
     return getattr(import_module(module), own)  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True)
-class Needs:
-    """What a learner needs of its source and its engine."""
-
-    lines: Literal["rows", "columns"] = "rows"
-    keeps: Literal["none", "zero", "score"] = "none"
-    """A value per row and lane between visits; it starts at zero, or at the row's score."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +53,13 @@ class StepChange:
 class Candidates:
     """The specs of a learner's lanes before their first step, and how lanes continue with another sigma. The defaults are
     those of a learner without a race."""
+
+    searched: ClassVar[tuple[str, ...]] = ("sigma",)
+    """The names of the numbers that a race finds."""
+    others: ClassVar[tuple[str, ...]] = ()
+    """Its other numbers that may have several values. Candidates that differ in them are never tied."""
+    judged_by_loss: ClassVar[bool] = False
+    """Whether a race of classifiers compares losses, and not the logistic losses at the best scale of the scores."""
 
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         """Every combination of its options, for one loss. `base` has everything but norm, sigma and own options."""
@@ -155,6 +153,11 @@ class Learner:
         return lanes
 
     @classmethod
+    def bytes_per_row(cls, lanes: int) -> int:
+        """What so many lanes keep of each row, all rows at once."""
+        return 0
+
+    @classmethod
     def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
         """Compile, or load from the cache, what the first step needs."""
         learner = cls([spec] * lanes)
@@ -177,7 +180,7 @@ class Learner:
         return self.stretches.steps_left(state)
 
     def sizes(self, coordinates: int) -> Sizes:
-        return {COORDINATE: coordinates, LANE: self.width}
+        return {COORDINATE: coordinates, LANE: self.width, ROW: 0}
 
     def init(self, coordinates: int) -> State:
         return states.fresh(self.fields, self.sizes(coordinates))
@@ -232,11 +235,35 @@ class Learner:
     def change_steps(self, state: State, change: StepChange) -> None:
         """Before all lanes continue with other steps."""
 
+    def reach_epoch(self, state: State, epoch: int) -> bool:
+        """Every row of the epochs before this one has come. Whether the weights have changed; for learners that need
+        passes."""
+        return False
+
+    def has_converged(self, state: State) -> bool:
+        """Whether more epochs over the same rows would hardly change any lane."""
+        return False
+
     def tallies(self, state: State, lane: int) -> Tallies:
         return self.stretches.tallies(state, lane)
 
     def certificate(self, state: State, lane: int) -> float | None:
         """A bound on the distance from the optimum; None if the learner has none."""
+        return None
+
+    def held_out_loss(self, state: State, lane: int) -> float | None:
+        """The mean loss on rows that the learner holds out to compare candidates, or held out; None if there are none."""
+        return None
+
+    def holds_out(self, state: State) -> bool:
+        """Whether it holds rows out now."""
+        return False
+
+    def release_rows(self, state: State) -> None:
+        """The best candidate is known: train on the rows that were held out, too."""
+
+    def relative_gap(self, state: State, lane: int) -> float | None:
+        """The certificate as a share of the objective of weights 0; None if it is not known for the present rows."""
         return None
 
     @classmethod
@@ -253,7 +280,9 @@ class Learner:
     def _few_numbers(self) -> list[str]:
         """The arrays of each lane that do not grow with the features; fields of a pack are one array."""
         fields = self.fields.items()
-        few = [(name, field) for name, field in fields if LANE in field.axes and COORDINATE not in field.axes]
+        few = [
+            (name, field) for name, field in fields if LANE in field.axes and not {COORDINATE, ROW} & set(field.axes)
+        ]
         return list(dict.fromkeys(field.pack.name if field.pack else name for name, field in few))
 
     def refuse_divergence(self, state: State) -> None:
@@ -261,6 +290,10 @@ class Learner:
             raise Diverged(
                 f"the numbers left the finite range before step {int(state['steps']):,}", self.remedy_of_divergence
             )
+
+    def stopped(self, state: State) -> NDArray[np.bool_]:
+        """The lanes that have diverged and do not learn any more, although their numbers are finite."""
+        return np.zeros(self.width, np.bool_)
 
     remedy_of_divergence: ClassVar[str] = "scale the features down"
 

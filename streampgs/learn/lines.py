@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,15 +12,21 @@ from streampgs.kernels.placing_loop import squared_norms
 from streampgs.learn.norms import PNorm
 from streampgs.losses import LOSSES, Loss, Vector
 from streampgs.options import ModelOptions
+from streampgs.order.columns import ColumnVisit
 
 SAMPLE_ROWS = 1 << 14
+# For the largest eigenvalue: it is found from below.
+_POWER_ROWS, _POWER_STEPS, _POWER_SPARE = 1 << 11, 30, 1.1
 # The constant of the intercept, as a share of the rows' root mean square norm. With many epochs over few rows the average
 # evens out the moves of single rows, and the regularizer is larger.
 _INTERCEPT, _INTERCEPT_OF_WHOLE = 0.3, 1.0
 
 
 class Lines(Protocol):
-    """A window: rows in visiting order."""
+    """A window: rows, or columns, in visiting order.
+
+    Indices of a row are features, and indices of a column are rows: places among all rows that were visited before the
+    first column, in the order of their visits. They ascend. A dense column has a value for each of these rows."""
 
     starts: NDArray[np.int64]
     stops: NDArray[np.int64]
@@ -32,13 +38,28 @@ class Lines(Protocol):
     """Empty: all rows count once."""
     offsets: NDArray[np.float64]
     """Added to the rows' scores; empty: nothing is added."""
+    columns: NDArray[np.int64]
+    """The feature of each line, if lines are columns. These have no labels, weights and offsets."""
+    visit: ColumnVisit | None
+    """Where columns are in their epoch; None: lines are rows."""
+
+    @property
+    def access(self) -> Literal["rows", "columns"]: ...
 
     @property
     def numbers(self) -> NDArray[np.int64]:
         """The number of each row in the table. Computed when asked for."""
 
 
-class EmptyRow:
+class OnlyRows:
+    """What lines that are rows always say of columns."""
+
+    access: Literal["rows", "columns"] = "rows"
+    columns = np.empty(0, np.int64)
+    visit: ColumnVisit | None = None
+
+
+class EmptyRow(OnlyRows):
     """A window with one row without entries, to compile loops with."""
 
     starts = stops = np.zeros(1, np.int64)
@@ -47,6 +68,12 @@ class EmptyRow:
     labels = np.ones(1)
     weights = offsets = np.empty(0)
     numbers = np.zeros(1, np.int64)
+
+
+class EmptyColumn(EmptyRow):
+    """The same as a column of feature 0."""
+
+    columns = np.zeros(1, np.int64)
 
 
 def labels_of(lines: Lines) -> NDArray[np.float64]:
@@ -69,17 +96,56 @@ class Scale:
         self.shape = self.loss.shape(self.sample.labels, options.loss_parameter(loss))
         """The parameter of the loss, in the unit of the labels."""
 
-    def mean_squared_norm(self, norm: PNorm) -> float:
+    def mean_squared_norm(self, norm: PNorm, averaged: bool = True) -> float:
         """‖x‖_q², the constant of the intercept included."""
-        return self._mean_squared_norm(norm) + self.intercept(norm) ** 2
+        return self._mean_squared_norm(norm) + self.intercept(norm, averaged) ** 2
 
-    def intercept(self, norm: PNorm) -> float:
+    def intercept(self, norm: PNorm, averaged: bool = True) -> float:
         """The constant feature of the intercept: large enough that the regularizer hardly holds the intercept, small
-        enough that single rows hardly move it."""
+        enough that single rows hardly move it. `averaged`: whether the model is an average of iterates."""
+        return self.share_for_intercept(self._mean_squared_norm(norm), averaged)
+
+    def share_for_intercept(self, square: float, averaged: bool = True) -> float:
+        """The same for rows of this mean squared length."""
         if self._options.intercept != "auto":
             return float(self._options.intercept)
-        share = _INTERCEPT_OF_WHOLE if self.whole else _INTERCEPT
-        return share * math.sqrt(self._mean_squared_norm(norm)) or share
+        share = _INTERCEPT_OF_WHOLE if self.whole and averaged else _INTERCEPT
+        return share * math.sqrt(square) or share
+
+    def mean_largest_square(self) -> float:
+        """The mean square of the largest entry of a row."""
+        starts, stops = self._lines.starts[:SAMPLE_ROWS], self._lines.stops[:SAMPLE_ROWS]
+        squares = np.empty(len(starts))
+        squared_norms(starts, stops, self._lines.values, math.inf, squares)
+        return float(np.mean(squares))
+
+    @property
+    def mean_entries(self) -> float:
+        """The numbers of a row."""
+        starts, stops = self._lines.starts[:SAMPLE_ROWS], self._lines.stops[:SAMPLE_ROWS]
+        return float(np.mean(stops - starts))
+
+    def largest_square(self, norm: PNorm) -> float:
+        """The largest eigenvalue of the mean of x·xᵀ, the constant of the intercept included, by the power method on some
+        rows: a little more than it finds."""
+        lines, constant = self._lines, self.intercept(norm)
+        starts, lengths = lines.starts[:_POWER_ROWS], (lines.stops - lines.starts)[:_POWER_ROWS]
+        weights = lines.weights[:_POWER_ROWS] if lines.weights.size else np.ones(len(starts))
+        rows = np.repeat(np.arange(len(starts)), lengths)
+        entries = np.arange(len(rows)) + np.repeat(starts - np.cumsum(lengths) + lengths, lengths)
+        values = lines.values[entries].astype(np.float64)
+        names, features = np.unique(
+            lines.indices[entries] if lines.indices.size else entries - starts[rows], return_inverse=True
+        )
+        direction, largest = np.ones(len(names) + 1), 0.0
+        for _ in range(_POWER_STEPS):
+            direction /= max(float(np.linalg.norm(direction)), 1e-300)
+            scores = np.bincount(rows, values * direction[1:][features], len(starts)) + constant * direction[0]
+            scores *= weights / len(starts)
+            sums = np.bincount(features, values * scores[rows], len(names))
+            direction = np.concatenate([[constant * scores.sum()], sums])
+            largest = float(np.linalg.norm(direction))
+        return _POWER_SPARE * largest
 
     def _mean_squared_norm(self, norm: PNorm) -> float:
         starts, stops = self._lines.starts[:SAMPLE_ROWS], self._lines.stops[:SAMPLE_ROWS]

@@ -59,9 +59,12 @@ class Pgs(Learner):
     # Steps.
 
     def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+        self._run_with(self.parameters, state, lines, first, stop, copies)
+
+    def _run_with(self, parameters: Vector, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
         s = self.spec
         state["steps"][...] = self._advance(
-            state["coordinates"], state["scalars"], self.parameters, lines.starts, lines.stops, lines.indices,
+            state["coordinates"], state["scalars"], parameters, lines.starts, lines.stops, lines.indices,
             lines.values, labels_of(lines), lines.weights, lines.offsets, first, stop, s.batch, int(state["steps"]), copies,
             s.intercept,
         )  # fmt: skip

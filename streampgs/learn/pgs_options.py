@@ -24,7 +24,7 @@ RETURNS = (SUFFIX, AVERAGE, LAST, RANDOM)
 SIGMA_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-2, 6))
 # Many passes over few rows: smaller values have an effect, too.
 WHOLE_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-8, 6))
-_USUAL_SIGMA = SIGMA_LADDER[1]
+USUAL_SIGMA = SIGMA_LADDER[1]
 _WIDEST_RACE = 1 << 21  # features; with more, the lanes of a race would take gigabytes
 P_LADDER = (2.0, 1.8, 1.5, 1.2)
 
@@ -61,7 +61,7 @@ class PgsCandidates(Candidates):
         found = []
         for norm in norms_of(options, scale.features):
             norms = scale.mean_squared_norm(norm)
-            for sigma in _sigmas(options, scale, norms):
+            for sigma in sigmas_of(options, scale, norms):
                 for ball in values_of(options.ball):
                     own = _own(options, scale, norm, sigma, ball, norms)
                     found.append(replace(base, norm=norm, sigma=sigma, intercept=scale.intercept(norm), own=own))
@@ -127,19 +127,29 @@ def _ladder(options: ModelOptions, targets: int) -> tuple[float, ...]:
     powers = len(P_LADDER) + 1 if options.p == "auto" else len(values_of(options.p))
     fitting = MOST_CANDIDATES // (targets * len(options.losses) * powers * len(values_of(options.ball)))
     if fitting < 2:
-        return (_USUAL_SIGMA,)
+        return (USUAL_SIGMA,)
     return SIGMA_LADDER if fitting >= len(SIGMA_LADDER) else SIGMA_LADDER[1::2][:fitting]
 
 
-def _sigmas(options: ModelOptions, scale: Scale, mean_squared_norm: float) -> list[float]:
+def sigmas_of(options: ModelOptions, scale: Scale, mean_squared_norm: float) -> list[float]:
     if options.sigma != "auto":
         return [float(sigma) for sigma in values_of(options.sigma)]
     if scale.features > _WIDEST_RACE:
-        ladder: tuple[float, ...] = (_USUAL_SIGMA,)
+        ladder: tuple[float, ...] = (USUAL_SIGMA,)
     else:
         ladder = WHOLE_LADDER if scale.whole else _ladder(options, scale.targets)
-    unit = scale.loss.curvature * max(mean_squared_norm, 1e-300) / max(1, scale.rows) / scale.unit
-    return [step * unit for step in reversed(ladder)]
+    return [step * _unit(scale, mean_squared_norm) for step in reversed(ladder)]
+
+
+def _unit(scale: Scale, mean_squared_norm: float) -> float:
+    unit: float = scale.loss.curvature * max(mean_squared_norm, 1e-300) / max(1, scale.rows) / scale.unit
+    return unit
+
+
+def usual_sigma(scale: Scale, mean_squared_norm: float) -> float:
+    """Where there is no race: small enough to have little effect."""
+    sigma: float = USUAL_SIGMA * _unit(scale, mean_squared_norm)
+    return sigma
 
 
 def _own(

@@ -7,65 +7,34 @@ Minimization, §4; Langford, Li & Zhang 2009).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.checks import require
-from streampgs.errors import OptionError
 from streampgs.kernels import truncated_loop as loops
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.learner import Candidates, Learner
-from streampgs.learn.lines import Lines, Scale, labels_of
-from streampgs.learn.norms import EUCLID
+from streampgs.learn.learner import Candidates
+from streampgs.learn.lines import Lines, labels_of
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
+from streampgs.learn.step_sizes import STOPPED, L1StepCandidates, L1StepOptions, StepLearner
 from streampgs.losses import LOSSES, Vector
-from streampgs.option_fields import values_of
 from streampgs.options import ModelOptions
 
-_AUTOMATIC_STEP = 0.1  # of the largest step that does not diverge on a row of mean norm
 
-
-@dataclass(frozen=True)
-class TruncatedOptions:
-    l1: float
-    step: float
-    varies: ClassVar[tuple[str, ...]] = ("l1", "step")
-    shared: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        require(self.l1 >= 0.0 and self.step > 0.0, f"l1 {self.l1}, step {self.step}")
-
-
-class TruncatedCandidates(Candidates):
-    """Grids of l1 and step; all candidates train to the end."""
-
-    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
-        if options.l1 is None:
-            raise OptionError(
-                "--solver truncated-gradient without --l1", "give --l1 1e-5, or several values to compare"
-            )
-        longest = scale.unit / (scale.loss.curvature * max(scale.mean_squared_norm(EUCLID), 1e-300))
-        steps = [_AUTOMATIC_STEP * longest if step == "auto" else float(step) for step in values_of(options.step)]
-        base = replace(base, intercept=scale.intercept(EUCLID))
-        return [replace(base, own=TruncatedOptions(float(l1), step)) for l1 in values_of(options.l1) for step in steps]
-
-    def count(self, options: ModelOptions, targets: int) -> int:
-        return len(values_of(options.l1)) * len(values_of(options.step))
-
+class TruncatedCandidates(L1StepCandidates):
     def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, own=TruncatedOptions(0.0, 1.0))]
+        return [replace(base, own=L1StepOptions(0.0, 1.0))]
 
 
-class TruncatedGradient(Learner):
+class TruncatedGradient(StepLearner):
     """Lanes that differ in l1, the step, the target and the parameter of the loss."""
 
-    Options: ClassVar[type] = TruncatedOptions
+    Options: ClassVar[type] = L1StepOptions
     candidates: ClassVar[Candidates] = TruncatedCandidates()
-    remedy_of_divergence = "give a smaller --step, or scale the features down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)
@@ -74,11 +43,12 @@ class TruncatedGradient(Learner):
             "weights": Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL),
             "caught": Field((COORDINATE,), Merge.MEAN, dtype=np.int64, low=0),
             "steps": counter(Merge.MEAN),
+            "stopped": STOPPED,
             **self.stretches.fields,
         }
         self.parameters = self.target_parameters(loops.PARAMETERS)
         self.parameters[loops.STEP] = [s.own.step for s in specs]
-        self.parameters[loops.SHRINK] = [s.own.step * s.own.l1 for s in specs]
+        self.parameters[loops.SHRINK] = [s.own.step * s.scaled_l1 for s in specs]
         self._advance = loops.advance_for(LOSSES[self.spec.loss], self.spec.layout)
 
     def check(self, state: State) -> None:
@@ -86,9 +56,9 @@ class TruncatedGradient(Learner):
 
     def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
         state["steps"][...] = self._advance(
-            state["weights"], state["caught"], state["tallies"], self.parameters, lines.starts, lines.stops, lines.indices,
-            lines.values, labels_of(lines), lines.weights, lines.offsets, first, stop, self.spec.batch, int(state["steps"]),
-            copies, self.spec.intercept,
+            state["weights"], state["caught"], state["stopped"], state["tallies"], self.parameters, lines.starts,
+            lines.stops, lines.indices, lines.values, labels_of(lines), lines.weights, lines.offsets, first, stop,
+            self.spec.batch, int(state["steps"]), copies, self.spec.intercept,
         )  # fmt: skip
 
     def settle(self, state: State) -> None:

@@ -26,7 +26,10 @@ def _larger_class(labels: Vector, weights: Vector, offsets: Vector, shape: float
     return float(np.sign(mean_label(labels, weights, offsets, shape)))
 
 
-HINGE = Loss("hinge", hinge_value, hinge_slope, classifies=True, curvature=1.0, lipschitz=True, minimizer=_larger_class)
+HINGE = Loss(
+    "hinge", hinge_value, hinge_slope, classifies=True, curvature=1.0, lipschitz=True, minimizer=_larger_class,
+    smooth=False,
+)  # fmt: skip
 
 
 def squared_hinge_value(s: float, y: float, shape: float) -> float:

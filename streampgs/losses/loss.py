@@ -67,6 +67,8 @@ class Loss:
     minimizer: Callable[[Vector, Vector, Vector, float], float]
     """The constant score with the smallest mean loss, from labels, weights, offsets and shape. Losses of classes ignore
     the offsets: with offsets their constant has no closed form."""
+    smooth: bool = True
+    """Whether the slope is continuous."""
     parameter: Parameter | None = None
     scale: Callable[[Vector, Vector], float] = _unscaled
     """The unit in which models see labels, from a sample of labels and weights, so that steps suit labels of any size."""

@@ -86,7 +86,7 @@ def _median(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> f
 
 ABSOLUTE = Loss(
     "absolute", absolute_value, absolute_slope, classifies=False, curvature=1.0, lipschitz=True, minimizer=_median,
-    scale=weighted_spread, degree=1,
+    smooth=False, scale=weighted_spread, degree=1,
 )  # fmt: skip
 
 
@@ -110,7 +110,7 @@ def _one_half(labels: Vector) -> float:
 
 QUANTILE = Loss(
     "quantile", quantile_value, quantile_slope, classifies=False, curvature=1.0, lipschitz=True,
-    minimizer=_quantile, scale=weighted_spread, degree=1,
+    minimizer=_quantile, smooth=False, scale=weighted_spread, degree=1,
     parameter=Parameter(
         "quantile", default=_one_half, below=1.0, help="Quantile that --loss quantile estimates, in (0, 1).", shown="0.5",
     ),

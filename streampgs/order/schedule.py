@@ -402,14 +402,15 @@ class Schedule(_Windows):
         cursor: Cursor,
         shards: int,
         groups: int,
-        sizes: UpdateSizes = USUAL_UPDATES,
+        sizes: UpdateSizes | None = USUAL_UPDATES,
         retired: tuple[Span, ...] = (),
         are_old: bool = False,
     ) -> Cursor:
         """The cursor after the catalog has grown to `groups` groups, and the groups `retired` have left. In the middle of an
         epoch the new groups join it at the next window. At its end they are visited in an update, and so are groups that
         arrive during an update, in the next one. Groups leave at the next window. `are_old`: the rows of the new groups were
-        visited in groups that leave; the cursor is at the end of an epoch, and no update follows."""
+        visited in groups that leave; the cursor is at the end of an epoch, and no update follows. No `sizes`: the groups join
+        the next epoch instead of an update."""
         boundary = self._boundary(cursor)
         leaves = cursor.row == 0 and cursor.slice > 0 and self._is_leaving(cursor, retired)
         arrivals = with_retired(cursor.arrivals, boundary.place, retired)
@@ -478,8 +479,10 @@ def _within(groups: Ints, spans: Iterable[Span]) -> NDArray[np.bool_]:
     return found
 
 
-def _placed(boundary: Cursor, shards: int, groups: int, sizes: UpdateSizes) -> Arrival:
+def _placed(boundary: Cursor, shards: int, groups: int, sizes: UpdateSizes | None) -> Arrival:
     """Where new groups are visited that arrive when the window up to the boundary is used."""
+    if sizes is None:
+        return Arrival(boundary.epoch, boundary.position, shards, groups)
     update = update_at(boundary)
     if update is not None:
         epoch, part = update.epoch, update.part if boundary.place == update.place else update.next_part

@@ -168,9 +168,10 @@ class WindowFiller:
         window.clipped = found.clipped_values(None if repeated is None else ~repeated)
         window.clipped_examples = found.examples
 
-    def sample(self, most_bytes: int) -> Window:
-        """About so many bytes of rows, in blocks evenly spread over the catalog; all rows if there are fewer."""
-        total = int((8 * self.catalog.group_entries + 24 * self.catalog.group_rows).sum())
+    def sample(self, most_bytes: int, more_bytes: int = 0) -> Window:
+        """About so many bytes of rows, in blocks evenly spread over the catalog; all rows if there are fewer. `more_bytes`:
+        what a row takes in addition."""
+        total = int((8 * self.catalog.group_entries + (24 + more_bytes) * self.catalog.group_rows).sum())
         every = max(1, -(-total // most_bytes))
         return joined(self.in_file_order(_SAMPLED_BLOCK_BYTES, every))
 

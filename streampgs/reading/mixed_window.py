@@ -45,7 +45,7 @@ class StreamSizes:
 
     def row_bytes(self, shape: RowShape) -> int:
         """The size of a row of a window without its entries."""
-        return _ROW_BYTES + 2 * shape.cell_bytes
+        return _ROW_BYTES + 2 * shape.cell_bytes + shape.mapped_bytes
 
 
 class MixedWindow:

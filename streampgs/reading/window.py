@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.errors import DataError
+from streampgs.order.columns import ColumnVisit
 from streampgs.order.schedule import WindowSpan
 
 _GROWTH = 1.25
@@ -27,6 +29,8 @@ class RowShape:
     labels: int
     weighted: bool
     offset: bool = False
+    mapped_bytes: int = 0
+    """Of the row's kernel features, which are computed when it is trained on."""
 
     @property
     def cells(self) -> int:
@@ -81,6 +85,10 @@ class Window:
         self.weights: NDArray[np.float64] = np.empty(0)
         self.offsets: NDArray[np.float64] = np.empty(0)
         """Added to the rows' scores; empty: none."""
+        self.columns: NDArray[np.int64] = np.empty(0, np.int64)
+        """The feature of each line, if lines are columns."""
+        self.visit: ColumnVisit | None = None
+        """Where columns are in their epoch; None: lines are rows."""
         self.number_rows: Callable[[], NDArray[np.int64]] | None = None
         """Computes the numbers of all requested rows, in their order."""
         self.indices: NDArray[np.uint32] = np.empty(0, np.uint32)
@@ -91,6 +99,10 @@ class Window:
         """Entries given to rows so far, if rows get them one block after the other."""
         self._turns = threading.Condition()
         self._copying = 0
+
+    @property
+    def access(self) -> Literal["rows", "columns"]:
+        return "rows" if self.visit is None else "columns"
 
     @property
     def is_whole_table(self) -> bool:
@@ -111,6 +123,16 @@ class Window:
         """How many rows come before the first one that comes again: a window may hold several epochs."""
         span = self.plan
         return self.rows if span is None else self.rows // max(1, span.next.epoch - span.start.epoch)
+
+    def epoch_at(self, row: int) -> int:
+        """The epoch that training is in when the rows before this one were trained on."""
+        span = self.plan
+        assert span is not None
+        return span.next.epoch if row == self.rows else span.start.epoch + row // self.different_rows
+
+    def end_of_epoch(self, row: int) -> int:
+        """The first row after this one that is of another epoch, or the end of the window."""
+        return min(self.rows, (row // self.different_rows + 1) * self.different_rows)
 
     def reserve(self, name: str, size: int) -> NDArray[Any]:
         """The array of that name with `size` entries of undefined content."""
@@ -216,6 +238,15 @@ class Window:
             if array.size:
                 array[: self.rows] = array[keep]
                 setattr(self, name, array[: self.rows])
+
+    def part(self, first: int, stop: int) -> Window:
+        """Some of the rows, in the same memory."""
+        found = copy.copy(self)
+        found.rows = stop - first
+        for name in ("starts", "stops", "labels", "weights", "offsets"):
+            array = getattr(self, name)
+            setattr(found, name, array[first:stop] if array.size else array)
+        return found
 
     @property
     def nbytes(self) -> int:

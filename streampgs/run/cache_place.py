@@ -43,7 +43,7 @@ def place(run: Path, recorded: str) -> tuple[Path, str | None]:
 
 def _place(run: Path, recorded: str) -> tuple[Path, str | None]:
     own = run / OWN
-    for folder in (own, own / "shards"):
+    for folder in (own, own / "shards", own / "columns"):
         if folder.is_symlink() and not _is_marked(folder):
             raise RunError(
                 f"'{folder}' is a link to '{os.readlink(folder)}', which is not marked as a cache",

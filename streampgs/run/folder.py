@@ -237,6 +237,8 @@ def finite_or_null(value: Any) -> Any:
     """JSON has no infinity and no NaN."""
     if isinstance(value, dict):
         return {key: finite_or_null(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite_or_null(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     return value

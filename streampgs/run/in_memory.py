@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
+from streampgs.data.columns import ColumnSource, MemoryStore
 from streampgs.data.memory import MemoryRows, MemorySource
 from streampgs.data.row_form import RowForm
+from streampgs.data.source import Source
 from streampgs.engine.worker import Worker
+from streampgs.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import Vector
 from streampgs.options import Limits
@@ -17,8 +20,11 @@ from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.report import StopRequest
 from streampgs.run.saver import NothingSaved
+from streampgs.solvers import SOLVERS
 from streampgs.stage import Bundle
+from streampgs.table.layout import SPARSE
 
+_NO_LIMIT = 1 << 62
 Sections = dict[str, Bundle]
 """As of a checkpoint."""
 
@@ -35,16 +41,24 @@ class MemoryTraining:
         """`epoch_rows`: the number of rows for which sigma is chosen, if more tables follow."""
         models, meter = self.models, Meter()
         options = models.form.options
-        source = MemorySource(rows, options.seed, whole_table=epoch_rows is None)
-        source.epoch_rows = len(rows) if epoch_rows is None else epoch_rows
+        in_memory = MemorySource(rows, options.seed, whole_table=epoch_rows is None)
+        in_memory.epoch_rows = len(rows) if epoch_rows is None else epoch_rows
+        source: Source = in_memory
+        if SOLVERS[options.solver].by_columns:
+            if self.models.started:
+                raise OptionError(
+                    f"--solver {options.solver} keeps no columns between calls", "train on all rows in one call"
+                )
+            source = ColumnSource(in_memory, MemoryStore(), options.seed, models.form.layout != SPARSE, _NO_LIMIT)
         worker = Worker(source, self.cursor)
         meter.rows = self._rows_done
         loop = Loop(models, meter, worker, NothingSaved(), limits, StopRequest(), None)
         source.prepare(limits.epochs)
 
-        def prepare(window: Window) -> None:
+        def prepare(window: Window) -> Window:
             models.prepare(window, source.epoch_rows, meter.rows)
             models.race.judge_only_to_choose()
+            return window
 
         def judge(window: Window, row: int) -> None:
             models.judge(window, row, meter.rows, source.epoch_rows)

@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from msgspec import Meta
@@ -80,8 +80,9 @@ class Lineages:
 
     name = "lineages"
 
-    def __init__(self, race: Race, seed: int, workers: int) -> None:
-        self._race, self._seed, self._workers = race, seed, workers
+    def __init__(self, race: Race, seed: int, workers: int, access: Literal["rows", "columns"] = "rows") -> None:
+        """`access`: what lines of the source are."""
+        self._race, self._seed, self._workers, self._access = race, seed, workers, access
         self.recent, self.fresh = Lanes(name="recent"), Lanes(name="fresh")
         self.first, self._before = Frozen("first", race.lanes), Frozen("before", race.lanes)
         self.renew_engines()
@@ -97,7 +98,7 @@ class Lineages:
 
     def renew_engines(self) -> None:
         """The threads of the present engines end."""
-        self._engines = [Engine(lanes, self._workers) for lanes in self.trained]
+        self.engines = [Engine(lanes, self._workers, self._access) for lanes in self.trained]
 
     @property
     def begun(self) -> bool:
@@ -248,9 +249,9 @@ class Lineages:
     def advance(self, window: Window, row: int, until: int, end: int) -> tuple[int, int]:
         """Train on the rows from `row` to `until`; returns the row that was reached, and how many were trained on."""
         if self._rows is None:
-            reached = self._engines[0].advance(window, row, until, end)
+            reached = self.engines[0].advance(window, row, until, end)
             return reached, reached - row
-        self._rows.advance(self._engines, self._now.reached, until, end)
+        self._rows.advance(self.engines, self._now.reached, until, end)
         return until, self._rows.used(row, until)
 
     def centre(self, window: Window) -> None:

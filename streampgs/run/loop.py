@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from streampgs.engine.engine import Engine
 from streampgs.engine.worker import Worker
+from streampgs.learn.lanes import holds_out
 from streampgs.options import Limits
 from streampgs.order.cursor import Place
 from streampgs.order.schedule import UpdatePass
@@ -14,9 +16,10 @@ from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.report import StopRequest
 from streampgs.run.saver import Guard
+from streampgs.solvers import SOLVERS
 
-LOOK = "look"
-"""The reason to stop at a place where new shards may join."""
+LOOK, CONVERGED = "look", "converged"
+"""The reasons to stop at a place where new shards may join, and where more epochs would hardly change the model."""
 # A call of the engine is this much work: short enough for Ctrl-C, long enough to cost nothing. Targets are compared where
 # such stretches end, which are fixed rows of a window.
 _STRETCH_ROWS = 8192
@@ -40,17 +43,18 @@ class Loop:
         self.limits, self.stop, self.until = limits, stop, until
 
     def run(
-        self, prepare: Callable[[Window], None], judge: Callable[[Window, int], None], after: Callable[[], None]
+        self, prepare: Callable[[Window], Window], judge: Callable[[Window, int], None], after: Callable[[], None]
     ) -> str:
-        """Train until a limit or a stop, and return the reason. `prepare` is called with each new window, `judge` before
-        each stretch of rows, `after` after each."""
+        """Train until a limit or a stop, and return the reason. `prepare` is called with each new window and
+        returns its rows as the solver takes them; `judge` is called before each stretch of rows, `after` after each."""
         while True:
             window = self.worker.open(self.stop)
+            with self.guard.step():
+                self._engine.reach_epoch(self.worker.cursor.epoch)  # the last rows of an epoch may all be bad
             self._reach()
             if window is None:
                 return self.stop.reason or self.reached() or self.worker.source.ends
-            prepare(window)
-            reached = self._train_on(window, judge, after)
+            reached = self._train_on(prepare(window), judge, after)
             if reached is not None:
                 return reached
             self.worker.release()
@@ -58,9 +62,11 @@ class Loop:
     def _train_on(self, window: Window, judge: Callable[[Window, int], None], after: Callable[[], None]) -> str | None:
         """The reason to end, or None when the window is used up."""
         stretch, row = self._stretch(window), self.worker.cursor.row
+        by_epochs = SOLVERS[self.models.form.options.solver].needs.passes
         while row < window.rows:
             judge(window, row)
-            until = min(window.rows, (row // stretch + 1) * stretch)
+            end = window.end_of_epoch(row) if by_epochs else window.rows
+            until = min(end, (row // stretch + 1) * stretch)
             if self.models.next_mark is not None:
                 until = min(until, row + self.models.next_mark - self.meter.rows)
             at_stretch_end = True
@@ -70,7 +76,8 @@ class Loop:
                 until = min(until, last)
             with self.guard.step():
                 began = time.perf_counter()
-                until, rows = self.models.lineages.advance(window, row, until, window.rows)
+                until, rows = self.models.lineages.advance(window, row, until, end)
+                converged = by_epochs and self._engine.reach_epoch(window.epoch_at(until))
                 self.meter.add(rows, began)
                 self.worker.advance_to(until)
                 if until == window.rows:
@@ -78,10 +85,17 @@ class Loop:
                     self._reach()
             row = until
             reached = self.reached(at_stretch_end)
+            if reached in (None, LOOK) and converged and not self.models.race.is_searching:
+                reached = CONVERGED
             after()
             if reached is not None:
                 return reached
         return self.reached()
+
+    @property
+    def _engine(self) -> Engine:
+        """Of the lanes that the run began with: a solver that needs whole epochs has no updates, and so no others."""
+        return self.models.lineages.engines[0]
 
     def _update(self) -> UpdatePass | None:
         return self.worker.source.update_pass(self.worker.cursor)
@@ -98,17 +112,21 @@ class Loop:
 
     def reached(self, at_stretch_end: bool = False) -> str | None:
         """The limit that is reached, or the stop that was asked for."""
-        limits, rows, epoch = self.limits, self.meter.rows, self.worker.cursor.epoch
+        limits, rows, cursor = self.limits, self.meter.rows, self.worker.cursor
         if self.stop.reason is not None:
             return self.stop.reason
-        if self.until is not None and self.worker.cursor.place >= self.until:
+        if self.until is not None and cursor.place >= self.until:
             return LOOK
-        if limits.epochs is not None and epoch >= limits.epochs and not self.worker.cursor.part:
+        if limits.epochs is not None and self.worker.source.has_done(cursor, limits.epochs):
             return "epochs"
         if limits.rows is not None and rows >= limits.rows:
             return "rows"
         if limits.seconds is not None and self.meter.seconds >= limits.seconds:
             return "seconds"
+        if limits.relative_gap is not None and cursor.begins_epoch and not holds_out(self.models.lanes):
+            gap = self.models.relative_gap()
+            if gap is not None and gap <= limits.relative_gap:
+                return CONVERGED
         may_end = at_stretch_end and not self.models.lineages.in_update
         if self.models.started and may_end and rows >= _ROWS_BEFORE_TARGETS:
             return self._target_reached()

@@ -97,12 +97,13 @@ class Meter:
             seconds=self.seconds,
             seconds_left=self._seconds_left(worker, limits),
             rss_bytes=rss_bytes(),
+            sweep=_sweep(worker),
         )
 
     def _seconds_left(self, worker: Worker, limits: Limits) -> float | None:
         speed = self._pace.rows_per_second()
         estimates = []
-        if limits.epochs is not None and speed:
+        if limits.epochs is not None and limits.relative_gap is None and speed:
             done, total = worker.source.update_rows(worker.cursor, worker.window) or (0.0, 0.0)
             epochs = max(0.0, limits.epochs - worker.epochs)
             estimates.append((epochs * worker.source.epoch_rows + total - done) / speed)
@@ -125,6 +126,7 @@ class Meter:
         progressive_loss, progressive_accuracy = models.progressive()
         models.look()
         judged_loss, judged_accuracy = models.judged()
+        nonzeros, zeros = models.nonzeros_and_zeros()
         return Report(
             run=str(run),
             t=models.lanes.steps,
@@ -139,8 +141,11 @@ class Meter:
             judged_accuracy=judged_accuracy,
             chosen=models.chosen(),
             lanes=len(models.lanes),
+            nonzeros=nonzeros,
+            zeros=zeros,
             gap=models.gap(),
             sampling=models.form.options.sampling,
+            solver=models.form.options.solver,
             dual_sha256=digest_of(models.lineages) if models.started else None,
             checkpoint=str(checkpoint) if checkpoint else None,
             stopped_by=stopped_by,
@@ -153,6 +158,14 @@ class Meter:
             rows_this_call=self.rows_this_call,
             update=summary_of(models.lineages),
         )
+
+
+def _sweep(worker: Worker) -> str | None:
+    visit = None if worker.window is None else worker.window.visit
+    if visit is None:
+        return None
+    block = f" over block {visit.position + 1} of {visit.blocks}" if visit.blocks > 1 else ""
+    return f"sweep {visit.sweep + 1} of {visit.sweeps}{block}"
 
 
 def rows_in(bundle: Bundle) -> int:

@@ -2,56 +2,53 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Literal
 
 from streampgs.checks import Count, decode, require
 from streampgs.data.row_form import RowForm
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
+from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.fitting import refuse_too_wide
 from streampgs.run.lineages import Lineages, bytes_of_others
+from streampgs.run.mapping import Mapping
+from streampgs.run.quality import Quality
 from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up
+from streampgs.selection.held_out import best_at_optimum
 from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS
 from streampgs.stage import Bundle, Stage
 
-# For --target-accuracy, validation rows are judged whenever the rows have grown by an eighth, and only when the progressive
-# accuracy is near: it is that of single iterates, and so lower.
-_FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
 _CENTRING_GROWTH = 1.125
 
-Judged = tuple[float | None, float | None]
-"""Loss and accuracy."""
 
-
-class Models:
+class Models(Quality):
     """Its own section holds the changes that are due when the next window is opened."""
 
     name = "models"
 
     def __init__(self, form: RowForm) -> None:
-        self.form = form
-        self.lanes = Lanes()
-        self.race = Race(self.lanes)
-        self.lineages = Lineages(self.race, form.options.seed, form.options.threads)
+        super().__init__(form, Race(Lanes()))
+        self.maps = Mapping()
+        self.is_by_columns = SOLVERS[form.options.solver].by_columns
+        access: Literal["rows", "columns"] = "columns" if self.is_by_columns else "rows"
+        self.lineages = Lineages(self.race, form.options.seed, form.options.threads, access)
         self.changes_sigma = False
         """Sigma has another value from the next window on."""
         self._centred = 0
         """How many rows there were when the leader's constants were last found."""
-        self._looks = 0
-        """How often validation rows were due to be judged."""
-        self._looked: Judged | None = None
-
-    @property
-    def started(self) -> bool:
-        return len(self.lanes) > 0
+        self._is_on_columns = False
+        """Whether the present window has columns."""
 
     @property
     def features(self) -> int:
         return self.lanes.features
+
+    def rules_for(self, form: RowForm) -> RowRules:
+        """For reading rows."""
+        return form.rules(self.maps.inputs(self.features))
 
     @property
     def nbytes(self) -> int:
@@ -59,7 +56,7 @@ class Models:
         return self.lanes.nbytes + bytes_of_others(self.lineages)
 
     def stages(self) -> list[Stage]:
-        return [self.lanes, self.race, *self.lineages.stages(), self]
+        return [*self.maps.stages(), self.lanes, self.race, *self.lineages.stages(), self]
 
     def state(self) -> Bundle:
         return Bundle(
@@ -78,24 +75,26 @@ class Models:
         rows = bundle.values["sigma_rows"]
         self.lineages.sigma_rows = None if rows is None else decode(Count, rows)
         for spec in self.lanes.specs:
-            require(spec.layout == self.form.layout, f"a model of {spec.layout} rows for {self.form.layout} ones")
+            layout = self.form.model_layout
+            require(spec.layout == layout, f"a model of {spec.layout} rows for {layout} ones")
             require(spec.target.column < len(self.form.options.labels), f"label {spec.target.column}")
 
     def warm_up(self) -> None:
         """Load, or compile, the loops of the first step, as far as they are known without any rows."""
         if not self.started:
-            warm_up(self.form.options, self.form.layout)
+            warm_up(self.form.options, self.form.model_layout)
 
     def take_in(self, form: RowForm) -> None:
         """Continue with rows of another form: there may be new columns and new classes."""
         self.form = form
         if not self.started:
             return
-        if form.feature_count is not None:
-            self._grow(form.feature_count)
-        kept = take_in_growth(self.race, form.options, form.layout)
-        self.lineages.take_in(form.layout, kept)
-        self.race.validation = form.validation(self.features)
+        features = self.maps.features_of(form)
+        if features is not None:
+            self._grow(features)
+        kept = take_in_growth(self.race, form.options, form.model_layout)
+        self.lineages.take_in(form.model_layout, kept)
+        self.race.validation = self.maps.validation(form, self.features)
 
     def _grow(self, features: int) -> None:
         self.lanes.grow(features)
@@ -114,15 +113,17 @@ class Models:
 
         `check`: called with the first lanes and the number of features, before they get memory."""
         form, before = self.form, None
+        self._is_on_columns = window.visit is not None
         if not self.started:
-            features = form.feature_count or window.largest_index + 1
-            self.race.validation = form.validation(features)
-            enter_first(self.race, form.options, window, form.layout, epoch_rows, features, check)
+            known = form.feature_count if self.maps.map is None else None
+            features = known or window.largest_index + 1
+            self.race.validation = self.maps.validation(form, features)
+            enter_first(self.race, form.options, window, form.model_layout, epoch_rows, features, check)
             refuse_too_wide(self.lanes, window, form.options.threads)
-            self._grow(form.feature_count or 0)
+            self._grow(known or 0)
             self.lineages.sigma_rows = self._rows_of_sigma(epoch_rows)
         elif self.changes_sigma:
-            before = enter_other_sigmas(self.race, form.options, window, form.layout, epoch_rows, rows_done)
+            before = enter_other_sigmas(self.race, form.options, window, form.model_layout, epoch_rows, rows_done)
             self.lineages.forget()
             self.lineages.sigma_rows = self._rows_of_sigma(epoch_rows)
             self._looked = None
@@ -137,11 +138,17 @@ class Models:
 
     @property
     def next_mark(self) -> int | None:
-        """The row count of the next mark; None in an update, which judges by its own rows."""
+        """The row count of the next mark; None in an update, which judges by its own rows, and where there are no rows to
+        judge, or no weights yet."""
+        if self.is_by_columns and (self.race.validation is None or not self._is_on_columns):
+            return None
         return None if self.lineages.in_update else self.race.next_mark
 
     def judge(self, window: Window, row: int, rows_done: int, epoch_rows: int) -> LaneSpec | None:
         """At a mark of the race; the winner, if this has ended it."""
+        best = best_at_optimum(self.race, window, row, rows_done, epoch_rows)
+        if best is not None:
+            return best
         mark = self.next_mark
         if mark is None or rows_done < mark or not self.race.judge(window, row, rows_done, epoch_rows):
             return None
@@ -149,79 +156,11 @@ class Models:
 
     def centre(self, window: Window, rows_done: int) -> None:
         """At the end of a window, if there are many more rows than at the last time. In an update constants stay: its rows
-        may be few, or of another kind than the next ones."""
-        if self.lineages.in_update or rows_done < _CENTRING_GROWTH * self._centred:
+        may be few, or of another kind than the next ones. Solvers of columns find the constants themselves."""
+        if self.is_by_columns or self.lineages.in_update or rows_done < _CENTRING_GROWTH * self._centred:
             return
         if self.lineages.begun:
             self.lineages.centre(window)
         else:
             self.race.centre(window)
         self._centred = rows_done
-
-    # How good the leader is.
-
-    def gap(self) -> float | None:
-        """The mean certificate over targets; None if the solver has none, or before the first step."""
-        if not self.started or not self.lanes.steps:
-            return None
-        gaps = [self.lanes.certificate(lane) for lane in self.race.leading_lanes()]
-        known = [gap for gap in gaps if gap is not None]
-        return sum(known) / len(known) if known else None
-
-    def remarks(self) -> list[str]:
-        weight = self.form.options.weight
-        if weight is None or not self.lanes.steps or self.progressive()[0] is not None:
-            return []
-        return [f"all rows have weight 0 in column '{weight}': the model has learned nothing"]
-
-    def progressive(self) -> Judged:
-        """Loss and accuracy over the leader's steps, each row before it was trained on; the mean over targets. With more
-        than two classes there is no accuracy."""
-        if not self.started:
-            return None, None
-        lanes = self.race.leading_lanes()
-        tallies = [self.lanes.tallies(lane) for lane in lanes]
-        weight = sum(tally.weight for tally in tallies)
-        if not weight:
-            return None, None
-        accuracy = sum(tally.correct for tally in tallies) / weight
-        options = self.form.options
-        known = options.classifies and not options.multiclass
-        losses = (self.lanes.specs[lane].in_label_units(tally.loss) for lane, tally in zip(lanes, tallies, strict=True))
-        return sum(losses) / weight, accuracy if known else None
-
-    def judged(self) -> Judged:
-        """Of the weights that would be returned, when they were last judged."""
-        # A judgement of the winner when a race ended is out of date later.
-        latest = self.race.latest() if self.race.next_mark is not None else None
-        return self._looked or latest or (None, None)
-
-    def shown(self) -> Judged:
-        """Loss and accuracy for the status line."""
-        return self.judged() if self._looked or self.form.options.multiclass else self.progressive()
-
-    def look(self) -> None:
-        """Judge the leader on all validation rows."""
-        if self.race.validation is not None and self.started:
-            self._looked = self.race.look()
-
-    def accuracy_for(self, target: float, rows_done: int) -> float | None:
-        """The accuracy that --target-accuracy is compared with; None: nothing new is known."""
-        progressive = self.progressive()[1]
-        if not self.form.options.validation:
-            return self.judged()[1] if self.form.options.multiclass else progressive
-        looks = int(math.log(max(rows_done / _FIRST_LOOK, 1.0), _LOOK_GROWTH))
-        if looks == self._looks:
-            return None
-        self._looks = looks
-        if progressive is not None and progressive < target - _NEAR_TARGET:
-            return None
-        self.look()
-        return self.judged()[1]
-
-    def chosen(self) -> dict[str, Any] | None:
-        """The leading candidate."""
-        if not self.started:
-            return None
-        leading = self.race.leading()
-        return {"loss": leading.loss, **leading.choices}

@@ -73,6 +73,8 @@ class RunRecord:
     trial: Count | None = None
     """The rows of the checkpoint to which a resume returns if it fails; None: no resume is on trial."""
 
+    column_bytes: Count = 0
+    """The most that blocks of columns take in memory, for a solver that trains on columns."""
     left_out: tuple[str, ...] = ()
     """Shards that are not used: paths, folders and globs."""
 
@@ -103,9 +105,10 @@ class RunRecord:
         )  # fmt: skip
 
     def of_table(self, table: Table) -> RunRecord:
-        """With the options, sources, encoding and left out shards of the table as it is now."""
+        """With the options, sources, encoding and left out shards of the table as it is now. Rows that have come may
+        need more epochs."""
         digest = None if table.encoding is None else table.encoding.digest
         return replace(
             self, options=table.options, sources=table.sources, encoding=digest, decoder_bytes=table.decoder_bytes,
-            left_out=table.left_out,
+            left_out=table.left_out, limits=replace(self.limits, epochs=table.epochs),
         )  # fmt: skip

@@ -38,6 +38,8 @@ class Status:
     """Of training and of waiting for rows, in all sessions of the run."""
     seconds_left: float | None
     rss_bytes: int
+    sweep: str | None = None
+    """Over which block of columns; None: rows are visited. Each column counts as a row."""
 
 
 @dataclass(repr=False)
@@ -59,9 +61,15 @@ class Report:
     chosen: dict[str, Any] | None
     """Loss of the model, and the numbers by which the candidates of its solver differ: p, sigma, t0 and ball for pgs."""
     lanes: int
+    nonzeros: int
+    """How many weights of the model are not exactly zero. Those of all classes or labels count, intercepts do not."""
+    zeros: int
+    """How many are."""
     gap: float | None
     sampling: str
-    """For 'independent' the gap is a bound in expectation, for 'epoch' an estimate of one."""
+    """For 'independent' the gap is a bound in expectation, for 'epoch' an estimate of one; for solvers of columns and of whole
+    passes it is a bound. Each visit of a column counts as a row."""
+    solver: str
     dual_sha256: str | None
     checkpoint: str | None
     stopped_by: str

@@ -6,6 +6,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from streampgs.printable import printable
+from streampgs.solvers import SOLVERS
 
 if TYPE_CHECKING:
     from streampgs.run.report import Report
@@ -25,6 +26,10 @@ def as_html(report: Report) -> str:
     return f"<table><caption>{escape(_title(report))}</caption>{''.join(rows)}</table>"
 
 
+def weights_text(nonzeros: int, zeros: int) -> str:
+    return f"{nonzeros:,} of {nonzeros + zeros:,} weights are not zero"
+
+
 def _title(report: Report) -> str:
     return f"Report of run '{printable(report.run)}'"
 
@@ -37,8 +42,9 @@ def _facts(report: Report) -> dict[str, str]:
         "rows": _rows(report),
         "time": f"{report.seconds_training + report.seconds_reading_wait:.1f} s",
         "model": _model(report),
-        "loss": _measured(report.judged_loss, report.progressive_loss),
-        "accuracy": _measured(report.judged_accuracy, report.progressive_accuracy),
+        "loss": _measured(report, report.judged_loss, report.progressive_loss),
+        "accuracy": _measured(report, report.judged_accuracy, report.progressive_accuracy),
+        "weights": weights_text(report.nonzeros, report.zeros) if report.zeros else "",
         "skipped": f"{skipped:,} rows that cannot be used" if skipped else "",
         "notes": " | ".join([*shown, *([f"and {more} more in .notes"] if more > 0 else [])]),
         "checkpoint": report.checkpoint or "none yet",
@@ -48,7 +54,8 @@ def _facts(report: Report) -> dict[str, str]:
 
 def _rows(report: Report) -> str:
     passes = f"{report.epochs:.2f} epochs" if report.stream_rows is None else f"{report.stream_rows:,} of the stream"
-    return f"{report.rows:,} ({passes}), {report.rows_this_call:,} in this call"
+    visits = " visits" * SOLVERS[report.solver].by_columns
+    return f"{report.rows:,}{visits} ({passes}), {report.rows_this_call:,} in this call"
 
 
 def _model(report: Report) -> str:
@@ -58,7 +65,11 @@ def _model(report: Report) -> str:
     return ", ".join([str(report.chosen.get("loss", "")), *numbers])
 
 
-def _measured(judged: float | None, progressive: float | None) -> str:
-    """On rows that the model was not trained on: at the last comparison, and before each step."""
-    found = {"when last compared": judged, "before training on each row": progressive}
+def _measured(report: Report, judged: float | None, progressive: float | None) -> str:
+    """At the last comparison, and before each step; or, of a solver of columns, on the rows that it trains on."""
+    by_columns = SOLVERS[report.solver].by_columns
+    found = {
+        "when last compared": judged,
+        "on the training rows" if by_columns else "before training on each row": progressive,
+    }
     return ", ".join(f"{value:.5f} {when}" for when, value in found.items() if value is not None)

@@ -10,7 +10,8 @@ from streampgs.checks import understanding
 from streampgs.data.shards import catalog_at
 from streampgs.engine.worker import clipped_in, cursor_in
 from streampgs.errors import RunError
-from streampgs.learn.lanes import Lanes
+from streampgs.feature_maps import FeatureMap, MapStage
+from streampgs.learn.lanes import Lanes, relative_gap
 from streampgs.order.cursor import Cursor
 from streampgs.reading.stream_state import rows_taken
 from streampgs.run.checkpoint import Checkpoint, read_checkpoint
@@ -36,18 +37,28 @@ class SavedRun:
     """Of a stream."""
     clipped: dict[str, int]
     """How many values of each column were clipped."""
+    map: FeatureMap | None
+    """None: the model takes the features of the rows."""
 
     @property
     def paused(self) -> str | None:
         """Where training was paused, if an epoch is the only limit and is not reached."""
         limits, epoch = self.record.limits, self.cursor.epoch
         others = (limits.rows, limits.seconds, limits.target_accuracy, limits.target_gap)
-        if limits.epochs is None or any(others) or epoch >= limits.epochs:
+        converged = all(group.learner.has_converged(group.state) for group in self.race.lanes.groups)
+        if limits.epochs is None or any(others) or epoch >= limits.epochs or converged or self._is_near_the_optimum:
             return None
+        of_epochs = f" of {limits.epochs}" if limits.relative_gap is None else ""
         return (
-            f"training was paused in epoch {epoch + 1} of {limits.epochs}; continue with: streampgs resume "
+            f"training was paused in epoch {epoch + 1}{of_epochs}; continue with: streampgs resume "
             f"{quote(str(self.folder.path))}"
         )
+
+    @property
+    def _is_near_the_optimum(self) -> bool:
+        """As near as a solver of columns comes without any limit."""
+        limit, gap = self.record.limits.relative_gap, relative_gap(self.race.lanes)
+        return limit is not None and gap is not None and gap <= limit and self.cursor.begins_epoch
 
     def catalog(self) -> Catalog | None:
         """The shards that were known; None for a stream."""
@@ -80,7 +91,9 @@ def saved_run(run: Path, path: Path | None = None) -> SavedRun:
         raise RunError(
             f"run '{run}' has no model yet{_rows_taken(record, checkpoint)}{ignored}", f"train it first: {resume}"
         )
-    race, meter = Race(Lanes()), Meter()
+    race, meter, maps = Race(Lanes()), Meter(), MapStage()
+    if maps.name in checkpoint.sections:
+        checkpoint.restore(maps)
     lineages = Lineages(race, record.options.seed, 1)
     lineages.restore_all(checkpoint)
     checkpoint.restore(meter)
@@ -97,4 +110,5 @@ def saved_run(run: Path, path: Path | None = None) -> SavedRun:
             cursor_in(worker),
             taken,
             clipped_in(worker),
+            maps.map,
         )

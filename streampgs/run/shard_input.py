@@ -9,14 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from streampgs.checks import encode, require, understanding
-from streampgs.data.budget import Forecast, as_laid_out, check_fits, choose_sizes, group_sizes, shard_forecast
+from streampgs.data.budget import (
+    Forecast,
+    as_laid_out,
+    check_fits,
+    choose_sizes,
+    group_sizes,
+    shard_forecast,
+    with_columns,
+)
+from streampgs.data.columns import ColumnSource
 from streampgs.data.open import OpenTable, columns_of, open_table
 from streampgs.data.refresh import Refreshed, Table, refuse_impossible, wait_for_first_shard
 from streampgs.data.row_form import RowForm
 from streampgs.data.shards import Reading, ShardSource, beginning, catalog_at, check_row
 from streampgs.data.source import Source
 from streampgs.engine.worker import cursor_in
-from streampgs.errors import RunError
+from streampgs.errors import RunError, counted
 from streampgs.options import KEEP, EncodingOptions, Growth, Limits, ModelOptions, Resources
 from streampgs.order.arrivals import USUAL_UPDATES
 from streampgs.order.cursor import Cursor
@@ -26,12 +35,22 @@ from streampgs.reading.remote import refuse_remote
 from streampgs.reading.window import Window
 from streampgs.run import cache_place
 from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.columns import (
+    check_columns_fit,
+    column_bytes_for,
+    column_source,
+    is_by_columns,
+    refuse_full_disk,
+    refuse_no_cache,
+    rows_bytes,
+)
 from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord
 from streampgs.run.report import Observer, Session, StopRequest
-from streampgs.run.words import few_blocks_hint, shard_choices
+from streampgs.run.words import column_choices, few_blocks_hint, shard_choices
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog, with_cache
+from streampgs.table.layout import SPARSE
 
 
 @dataclass(frozen=True)
@@ -57,29 +76,45 @@ class ShardInput:
         check_fits(sizes, self.resources, record.decoder_bytes)
         refuse_unreadable(table.catalog, table.schedule)
         reading = Reading(record.cache, record.cache_limit, record.decoder_bytes, self.resources.budget)
-        return ShardSource(table.catalog, table.schedule, rules, table.cursor, reading)
+        rows = ShardSource(table.catalog, table.schedule, rules, table.cursor, reading)
+        if not is_by_columns(record.options):
+            return rows
+        check_columns_fit(record, table.catalog.rows, self.resources)
+        return column_source(rows, record, self.form.layout != SPARSE)
 
     def facts(self) -> dict[str, Any]:
         return {"shards": len(self.table.used.shards)}
 
     def forecast(self, process: int, features: int, feature_bytes: int) -> Forecast:
-        return shard_forecast(
-            self.table.catalog, self.table.schedule, self.record.decoder_bytes, self.resources.budget, process,
-            features * feature_bytes,
+        catalog = self.table.catalog
+        forecast = shard_forecast(
+            catalog, self.table.schedule, self.record.decoder_bytes, self.resources.budget, process,
+            features * feature_bytes + rows_bytes(self.record.options, catalog.rows),
         )  # fmt: skip
+        return with_columns(forecast, catalog, self.record.column_bytes) if self.record.column_bytes else forecast
 
     def choices(self, window: Window, features: int) -> dict[str, str]:
         record, table = self.record, self.table
-        left = None if record.limits.epochs is None else record.limits.epochs - table.cursor.epoch
+        if record.column_bytes:
+            return column_choices(table.used, features, record.column_bytes, record.cache or "")
+        in_update = table.cursor.part > 0  # its passes visit the same rows again
+        left = None if record.limits.epochs is None or in_update else record.limits.epochs - table.cursor.epoch
         return shard_choices(table.used, table.schedule, record.cache, window, features, left)
 
     def hints(self, window: Window) -> list[str]:
+        if self.record.column_bytes:  # the order of rows does not matter
+            return []
         hint = few_blocks_hint(self.table.schedule, window)
         return [] if hint is None else [hint]
 
     def remarks(self, source: Source) -> list[str]:
-        rebuilt = source.rebuilt_cache_files if isinstance(source, ShardSource) else 0
-        return [f"{rebuilt} damaged cache files were decoded again"] if rebuilt else []
+        rows = source.rows if isinstance(source, ColumnSource) else source
+        again = source.made_again if isinstance(source, ColumnSource) else 0
+        rebuilt = rows.rebuilt_cache_files if isinstance(rows, ShardSource) else 0
+        return [
+            *([f"{rebuilt} damaged cache files were decoded again"] if rebuilt else []),
+            *([f"{counted(again, 'file')} of columns made again, because missing or damaged"] if again else []),
+        ]
 
     def refreshed(self, folder: RunFolder, refreshed: Refreshed) -> ShardInput:
         """With the table as it is now, which is written into the run's folder."""
@@ -129,6 +164,7 @@ def start_on_shards(
 ) -> ShardInput:
     """Decide sizes and cache, and write them into the run's folder."""
     options = opened.options
+    refuse_no_cache(options, resources)
     if resources.cache is not None:
         cache_place.mark(resources.cache)
     cache = None if resources.no_cache else str(resources.cache.absolute()) if resources.cache else cache_place.OWN
@@ -136,10 +172,15 @@ def start_on_shards(
     if cache is not None and limits.epochs != 1:
         _refuse_full_disk(cached_bytes, resources.cache or folder.path)
     catalog = Catalog(shards)
+    by_columns, groups = is_by_columns(options), group_sizes(catalog, options.row_values)
+    column_bytes = column_bytes_for(options, catalog.rows, resources) if by_columns else 0
+    if by_columns:
+        refuse_full_disk(catalog, catalog.kind != SPARSE, resources.cache or folder.path)
+    kept = rows_bytes(options, catalog.rows) if by_columns else None
     record = RunRecord(
         options,
         tuple(absolute(source) for source in sources),
-        choose_sizes(group_sizes(catalog, options.row_values), resources, opened.decoder_bytes),
+        choose_sizes(groups, resources, opened.decoder_bytes, kept),
         cache,
         resources.cache_limit,
         limits,
@@ -147,6 +188,7 @@ def start_on_shards(
         opened.decoder_bytes,
         keep=resources.keep or KEEP,
         updates=USUAL_UPDATES.changed_by(growth),
+        column_bytes=column_bytes,
     )
     table = record.table(catalog, beginning(catalog), opened.encoding)
     refuse_impossible(options, catalog)

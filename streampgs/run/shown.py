@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Protocol
 
 from streampgs.data.budget import Forecast
@@ -19,7 +19,7 @@ from streampgs.run.memory import rss_bytes
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.report import Observer
-from streampgs.run.words import announced, large_model_note
+from streampgs.run.words import announced, large_model_note, solver_notes
 
 _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0
@@ -59,12 +59,16 @@ class Shown:
         """Show every choice before the first step, and before the first one of an update."""
         racing = len(models.lanes) > 1 and models.race.next_mark is not None
         besides = bytes_besides(models.lineages, window, update, data.form.options.threads)
+        if models.maps.map is not None:
+            besides = replace(besides, of_window=besides.of_window + models.maps.map.table_bytes)
         self.forecast = self.fit(data, resumed).checked(models.lanes, models.features, racing, besides)
-        choices = announced(models, data.form.encoding, data.choices(window, models.features), self.forecast)
+        choices = announced(
+            models, data.form.encoding, data.choices(window, models.maps.inputs(models.features)), self.forecast
+        )
         self._observer.choices(choices)
         self._log.metrics({"event": "started", "rows": rows, "choices": choices})
         note = large_model_note(self.forecast, self._resources.budget, data.form.encoding)
-        for hint in [*([] if note is None else [note]), *data.hints(window)]:
+        for hint in [*([] if note is None else [note]), *data.hints(window), *solver_notes(models, window)]:
             self._observer.note(hint)
 
     def status(self, meter: Meter, models: Models, worker: Worker, limits: Limits) -> None:

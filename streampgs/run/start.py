@@ -11,7 +11,7 @@ from shlex import quote
 from typing import Any
 
 from streampgs.checks import understanding
-from streampgs.data.budget import memory_needed, stream_memory_needed, stream_sizes
+from streampgs.data.budget import memory_needed, refuse_too_many_supports, stream_memory_needed, stream_sizes
 from streampgs.data.refresh import Look, Refreshed, Refresher, Table
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import BadRow, DataError, OptionError, StreampgsError, counted
@@ -32,11 +32,12 @@ from streampgs.order.cursor import Place
 from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
 from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.columns import refuse_growth_options, refuse_stream
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED
 from streampgs.run.lock import RunLock
-from streampgs.run.loop import LOOK
+from streampgs.run.loop import CONVERGED, LOOK
 from streampgs.run.meter import Meter
 from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
 from streampgs.run.record import RunRecord
@@ -46,7 +47,7 @@ from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resu
 from streampgs.run.trainer import Input, Trainer
 from streampgs.run.undo import undo
 from streampgs.run.words import waiting_text
-from streampgs.solvers import SOLVERS
+from streampgs.solvers import SOLVERS, learner_for
 from streampgs.stores.addresses import is_address
 
 _OF_SHARDS = ("add", "data", "leave_out", "passes", "follow", "accept_touched", "accept_changes")
@@ -71,13 +72,17 @@ def train(
     folder.refuse_if_taken()
     session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
     encoding_options = encoding_options or EncodingOptions()
+    refuse_growth_options(options, growth)
     resources = with_default_memory(resources, session.note)
+    refuse_too_many_supports(options, resources)
     _refuse_unreachable_targets(options, limits)
+    _refuse_updates(options, growth)
     on_stream = STANDARD_INPUT in sources
     data: Input
     if on_stream:
         _refuse_options_of_shards(sources, growth)
         stop.opening = False
+        refuse_stream(options)
         stream_input.refuse_options(options, limits, resources)
         replay = _stream_replay(growth)
         stream_sizes(resources, replay, 1)  # refuses a window that does not fit
@@ -96,7 +101,7 @@ def train(
             data = start_on_stream(folder, stream, opened_stream, limits, resources, replay)
             facts: dict[str, Any] = {"stream_rows": 0}
         else:
-            limits = limits.or_default(opened.catalog.rows)
+            limits = limits.or_default(opened.catalog.rows, SOLVERS[opened.options.solver].needs)
             data = start_on_shards(folder, sources, opened, limits, resources, growth, session)
             facts = {"table_rows": data.table.catalog.rows}
         trainer = Trainer(folder, data, session, stop, resources)
@@ -127,6 +132,8 @@ def resume(
     record = folder.run_record()
     _refuse_other_source(run, record, stream, skip_taken)
     _refuse_unreachable_targets(record.options, limits)
+    _refuse_updates(record.options, growth)
+    refuse_growth_options(record.options, growth)
     if growth.sigma is not None and "sigma" not in SOLVERS[record.options.solver].options:
         raise OptionError(f"--sigma with --solver {record.options.solver}, which has none", "leave it out")
     if record.stream is not None:
@@ -272,6 +279,14 @@ def _choices(record: RunRecord) -> dict[str, Any]:
     return {**named, "limits": limits, "sources": list(record.sources)}
 
 
+def _refuse_updates(options: ModelOptions, growth: Growth) -> None:
+    if growth.replay is not None and SOLVERS[options.solver].needs.passes:
+        raise OptionError(
+            f"--replay with --solver {options.solver}, which trains on all rows in each epoch",
+            "leave it out; --passes sets how many epochs follow when rows arrive",
+        )
+
+
 def _refuse_unreachable_targets(options: ModelOptions, limits: Limits | NewLimits) -> None:
     """A target that is never known would let the run train until it is stopped."""
     if limits.target_accuracy is not None and not options.classifies:
@@ -279,9 +294,10 @@ def _refuse_unreachable_targets(options: ModelOptions, limits: Limits | NewLimit
             f"--target-accuracy with --loss {options.losses[0]}, which does not classify",
             "use --target-gap, --epochs or --seconds",
         )
-    if limits.target_gap is not None and not learner_named(options.solver).is_certified():
+    if limits.target_gap is not None and not learner_named(learner_for(options)).is_certified():
+        with_l1 = " and --l1" * bool(SOLVERS[options.solver].with_l1)
         raise OptionError(
-            f"--target-gap with --solver {options.solver}, which has no certificate",
+            f"--target-gap with --solver {options.solver}{with_l1}: there is no certificate",
             "use --epochs, --seconds or --target-accuracy",
         )
 
@@ -380,7 +396,7 @@ def _followed(trainer: Trainer, refresher: Refresher, new: Look | None) -> Repor
         new = None
         if report.stopped_by == LOOK:
             refreshed: Refreshed | None = refresher.at_epoch_end(_table(trainer))
-        elif report.stopped_by == "epochs":
+        elif report.stopped_by in ("epochs", CONVERGED):
             if not noted:
                 trainer.observer.note("all rows are used: waiting for new shards (Ctrl-C or SIGTERM stops)")
                 noted = True

@@ -32,6 +32,7 @@ from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord, StreamRecord
 from streampgs.run.report import Observer, StopRequest
 from streampgs.run.words import stream_choices
+from streampgs.solvers import SOLVERS
 from streampgs.table.layout import find_layout
 
 STANDARD_INPUT = "-"
@@ -183,6 +184,10 @@ def standard_input(resources: Resources, stop: StopRequest, given: int = 0) -> I
 
 
 def refuse_options(options: ModelOptions, limits: Limits | NewLimits, resources: Resources) -> None:
+    if SOLVERS[options.solver].needs.passes:
+        raise OptionError(
+            f"--solver {options.solver} with a stream: it needs every row several times", "use --solver pgs"
+        )
     if limits.epochs is not None:
         raise OptionError(
             "--epochs with a stream, whose rows arrive once", "limit it with --rows or --seconds, or not at all"

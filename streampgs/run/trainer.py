@@ -92,6 +92,7 @@ class Trainer:
     def restore(self, checkpoint: Checkpoint) -> None:
         sections = checkpoint.sections
         if "lanes" in sections:  # of a stream there may be rows without a model
+            self.models.maps.restore_from(checkpoint)
             self.models.lineages.restore_all(checkpoint)
             self.models.take_in(self.data.form)
             checkpoint.restore(self.models)
@@ -123,10 +124,10 @@ class Trainer:
         self.models.form = form
         worker, self.worker = self.worker, self._new_worker()
         if worker is not None:
-            self.worker.continue_counts(worker)
+            self.worker.continue_from(worker)
 
     def _new_worker(self) -> Worker:
-        worker = Worker(self.data.source(self.data.form.rules(self.models.features)), self.data.cursor)
+        worker = Worker(self.data.source(self.models.rules_for(self.data.form)), self.data.cursor)
         self.meter.watch(worker.source)
         return worker
 
@@ -174,13 +175,15 @@ class Trainer:
 
     # Called by the loop.
 
-    def _prepare(self, window: Window) -> None:
-        if self.models.started:
+    def _prepare(self, window: Window) -> Window:
+        if self.models.started and self.models.maps.map is None:
             refuse_too_wide(self.models.lanes, window, self.data.form.options.threads)
         self._keep_before_update()
         # Shards that arrive before the first step replace this window: nothing of it may be saved until then.
         with self.saver.step():
+            window = self.models.maps.of(self.data.form, window, self.models.race, self.meter.add)
             self._begin(window)
+        return window
 
     def _keep_before_update(self) -> None:
         """The checkpoint from before an update is kept for some time: new data may turn out to be wrong."""
@@ -201,8 +204,7 @@ class Trainer:
             window, self.worker.source.epoch_rows, self.meter.rows, self.shown.fit(self.data, resumed).check
         )
         if before is not None:
-            after = [candidate.sigma for candidate in self.models.race.candidates]
-            self.event(SIGMA, before=before.sigma, after=after)
+            self.event(SIGMA, before=before.sigma, after=[one.sigma for one in self.models.race.candidates])
         update = self.worker.source.update_pass(self.worker.cursor)
         if self.shown.forecast is None or (update is not None and not self.models.lineages.in_update):
             self.shown.announce(self.data, self.models, window, update, self.meter.rows, resumed)
@@ -219,7 +221,7 @@ class Trainer:
         with self.saver.step():
             winner = self.models.judge(window, row, self.meter.rows, self.worker.source.epoch_rows)
         if winner is not None:
-            self.observer.note(f"after {self.meter.rows:,} rows {chosen_text(winner)} is the best of the candidates")
+            self.observer.note(chosen_text(winner, self.meter.rows))
             self.event(CHOSEN, **(self.models.chosen() or {}))
 
     def _after_stretch(self) -> None:

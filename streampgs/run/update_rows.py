@@ -12,7 +12,7 @@ from streampgs.engine.engine import Engine
 from streampgs.kernels.placing_loop import squared_norms
 from streampgs.kernels.randomness import key_of, random_fractions
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.lines import SAMPLE_ROWS, Lines
+from streampgs.learn.lines import SAMPLE_ROWS, Lines, OnlyRows
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 
@@ -38,7 +38,7 @@ def part_of(window: Window, chosen: NDArray[np.bool_]) -> Part:
     return Part(window if len(places) == window.rows else _Chosen(window, places), places)
 
 
-class _Chosen:
+class _Chosen(OnlyRows):
     """Some rows of a window as lines."""
 
     def __init__(self, window: Window, places: NDArray[np.int64]) -> None:

@@ -17,6 +17,7 @@ from streampgs.errors import counted
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import learner_named
 from streampgs.options import Limits, ModelOptions
+from streampgs.order.columns import SWEEPS
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
@@ -24,12 +25,14 @@ from streampgs.run.lineages import LINEAGES
 from streampgs.run.models import Models
 from streampgs.selection.mixture import Judgement, Result
 from streampgs.selection.race import Race
-from streampgs.solvers import SOLVERS
+from streampgs.solvers import SOLVERS, learner_for, solver_of
 from streampgs.table.catalog import Catalog
 
 _NAMES_SHOWN = 6
 _CLIPPED_SHOWN = 5
 _SMALL_SHARE = 0.005
+# Steps that compute all weights take long if these are so many in a window, and far more than the numbers of its rows.
+_LONG_SUMS, _MUCH_WIDER = 1e9, 20
 
 
 def shard_choices(
@@ -39,6 +42,14 @@ def shard_choices(
         "data": f"{_size(catalog)}, {catalog.kind}, {counted(features, 'feature')}",
         "window": _window_choice(schedule, window),
         "cache": _cache_choice(catalog, cache, epochs_left),
+    }
+
+
+def column_choices(catalog: Catalog, features: int, most: int, folder: str) -> dict[str, str]:
+    return {
+        "data": f"{_size(catalog)}, {catalog.kind}, {counted(features, 'feature')}",
+        "columns": f"written once to {folder}; in memory together if they take up to {most / 1e6:,.0f} MB, else in blocks "
+        f"of up to {most / 2e6:,.0f} MB; {SWEEPS} sweeps over a block",
     }
 
 
@@ -82,6 +93,7 @@ def announced(models: Models, encoding: Encoding | None, data: dict[str, str], f
     return {
         "data": rest.pop("data"),
         **({} if encoding is None else encoding_choices(encoding)),
+        **({} if models.maps.map is None else {"kernel": models.maps.map.text}),
         "model": model_choice(models.lanes.specs, models.form.options, len(models.race.targets)),
         "solver": solver_choice(models.lanes.specs, len(models.race.targets)),
         **rest,
@@ -98,6 +110,32 @@ def large_model_note(forecast: Forecast, memory: int, encoding: Encoding | None)
     )
 
 
+def solver_notes(models: Models, window: Window) -> list[str]:
+    """What the choice of the solver means for this table."""
+    solver, batch, race = models.form.options.solver, models.form.options.batch, models.race
+    notes = []
+    if SOLVERS[solver].needs.passes and len(race.progress.left) > 1 and race.validation is None:
+        notes.append(
+            "the candidates are compared on the rows that they are trained on, where the smallest sigma is nearly always the "
+            "best: give --validation DATA to compare them on other rows"
+        )
+    sums = models.features * window.rows * len(models.lanes) / batch
+    if (
+        SOLVERS[solver].needs.all_weights
+        and sums > _LONG_SUMS
+        and models.features > batch * _MUCH_WIDER * _width(window)
+    ):
+        notes.append(
+            f"each step of --solver {solver} computes all {models.features:,} weights of {counted(len(models.lanes), 'model')}: "
+            "with a larger --batch there are fewer steps, and with a given --sigma fewer models"
+        )
+    return notes
+
+
+def _width(window: Window) -> float:
+    return window.entries / max(1, window.rows)
+
+
 def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int) -> str:
     """What is predicted, and what is still to be chosen."""
     candidates = lanes[::targets]
@@ -109,7 +147,9 @@ def model_choice(lanes: Sequence[LaneSpec], options: ModelOptions, targets: int)
     elif targets > 1:
         parts.append(f"{targets} labels ({_shortened(options.labels)})")
     if len(candidates) > 1:
-        search = " (the worse ones are dropped)" if learner_named(options.solver).candidates.searches(options) else ""
+        search = (
+            " (the worse ones are dropped)" if learner_named(learner_for(options)).candidates.searches(options) else ""
+        )
         parts.append(f"{len(candidates)} candidates{search}")
     return ", ".join([*parts, *_varied(candidates, ("sigma",))])
 
@@ -118,9 +158,10 @@ def solver_choice(lanes: Sequence[LaneSpec], targets: int) -> str:
     """The other numbers of the candidates, and what they share."""
     first = lanes[0]
     others = [name for name in first.choices if name != "sigma"]
-    shared = [f"{_flag(first, name)} {getattr(first.own, name)}" for name in first.own.shared]
+    given = SOLVERS[solver_of(first.learner)].options
+    shared = [f"{_flag(first, name)} {getattr(first.own, name)}" for name in first.own.shared if name in given]
     numbers = [f"batch {first.batch}", f"intercept {first.intercept:g}", *shared, f"seed {first.seed}"]
-    return ", ".join([first.learner, *_varied(lanes[::targets], others), *numbers])
+    return ", ".join([solver_of(first.learner), *_varied(lanes[::targets], others), *numbers])
 
 
 def _varied(candidates: Sequence[LaneSpec], names: Iterable[str]) -> list[str]:
@@ -129,8 +170,9 @@ def _varied(candidates: Sequence[LaneSpec], names: Iterable[str]) -> list[str]:
 
 
 def _flag(spec: LaneSpec, name: str) -> str:
-    """The name of a solver's option on the command line."""
-    return SOLVERS[spec.learner].options[name].flag.removeprefix("--")
+    """The name of a solver's option on the command line; or of a number that has no option."""
+    options = SOLVERS[solver_of(spec.learner)].options
+    return options[name].flag.removeprefix("--") if name in options else name
 
 
 def clipped_notes(counts: Mapping[str, int], examples: Mapping[str, tuple[str, float]]) -> list[str]:
@@ -146,14 +188,20 @@ def clipped_notes(counts: Mapping[str, int], examples: Mapping[str, tuple[str, f
     return notes
 
 
-def chosen_text(spec: LaneSpec) -> str:
+def chosen_text(winner: LaneSpec, rows: int) -> str:
+    visits = "visits" if SOLVERS[solver_of(winner.learner)].by_columns else "rows"
+    return f"after {rows:,} {visits} {_choices_text(winner)} is the best of the candidates"
+
+
+def _choices_text(spec: LaneSpec) -> str:
     return ", ".join([spec.loss, *(f"{name} {value:.4g}" for name, value in spec.choices.items() if value is not None)])
 
 
 def cross_validated_text(race: Race) -> str:
     rows, chosen = counted(race.progress.marks[-1].judged, "row"), race.leading()
     differ = len({replace(each, sigma=1.0, own=None) for each in race.candidates}) > 1
-    best = chosen_text(chosen) if differ else f"sigma {chosen.sigma:.3g}"
+    searched = learner_named(chosen.learner).candidates.searched
+    best = _choices_text(chosen) if differ else ", ".join(f"{name} {chosen.choices[name]:.3g}" for name in searched)
     how = "judged on the validation rows" if race.validation is not None else f"by cross-validation on {rows}"
     return f"{best} is the best of {counted(len(race.candidates), 'candidate')}, {how}"
 
@@ -230,6 +278,8 @@ def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
         assert limits.epochs is not None
         done = "1 epoch is" if limits.epochs == 1 else f"all {limits.epochs:,} epochs are"
         return f"no new rows, and {done} done; to train longer on the same rows: {resume} --epochs +1"
+    if limit == "converged":
+        return f"no new rows, and the certified gap is small; to train longer on the same rows: {resume} --epochs +1"
     value = getattr(limits, limit.replace("-", "_"), None)
     reached = f"--{limit}" if value is None else f"--{limit} {value:.10g}"
     more = f"{resume} --{limit} +N" if limit in ("rows", "seconds") else f"{resume} with another --{limit}"
@@ -299,6 +349,7 @@ def memory_choice(forecast: Forecast) -> str:
     parts = {
         "process": forecast.process,
         "two windows": forecast.windows,
+        "columns": forecast.columns,
         "reservoir": forecast.reservoir,
         "reading": forecast.reading,
         "decoding": forecast.decoding,

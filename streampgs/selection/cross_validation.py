@@ -17,6 +17,7 @@ from streampgs.errors import Diverged
 from streampgs.kernels.randomness import key_of, random_words
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
+from streampgs.learn.lines import OnlyRows
 from streampgs.options import default_epochs
 from streampgs.reading.window import Window
 from streampgs.selection.judge import WORST, Judge, Judgement
@@ -25,14 +26,14 @@ _MOST_ROWS = 50_000
 # Entries times lanes times epochs: about a second of work, with all folds. Where the fewest epochs are more, it is left to
 # a race.
 _USUAL_WORK, _MOST_WORK = 1 << 28, 1 << 31
-_FEWEST_EPOCHS = 3
+_FEWEST_EPOCHS, _PASSES = 3, 30
 _FOLDS = 5
 # Trained together.
-_MOST_LANES, _MOST_NUMBERS = 64, 1 << 20
+_MOST_LANES, _MOST_BYTES = 64, 48 << 20
 _CALL_ROWS = 1 << 16
 
 
-class _Visits:
+class _Visits(OnlyRows):
     """Rows of a window in an order of their own."""
 
     def __init__(self, window: Window, rows: NDArray[np.int64]) -> None:
@@ -58,6 +59,8 @@ class CrossValidation:
     features: int
     epochs: int
     seed: int
+    lane_bytes: int = 48
+    """What a feature takes in the state of a lane; about as much for most solvers."""
 
     @property
     def judged(self) -> int:
@@ -67,7 +70,7 @@ class CrossValidation:
     @property
     def at_once(self) -> int:
         """How many candidates are trained together."""
-        most = min(_MOST_LANES, _MOST_NUMBERS // (self.features + 1))
+        most = min(_MOST_LANES, _MOST_BYTES // ((self.features + 1) * self.lane_bytes))
         return max(1, most // len(self.targets))
 
     def judgements(self, candidates: Sequence[Sequence[LaneSpec]]) -> list[Judgement]:
@@ -119,16 +122,23 @@ class CrossValidation:
             words = random_words(key_of(self.seed, "fold", fold, first), counters).reshape(len(epochs), len(rows))
             visits = _Visits(self.window, rows[words.argsort(axis=1, kind="stable").ravel()])
             for group in lanes.groups:
-                group.learner.step(group.state, visits, 0, len(visits.starts))
+                if group.learner.needs.passes:
+                    for place, epoch in enumerate(epochs):
+                        group.learner.step(group.state, visits, place * len(rows), (place + 1) * len(rows))
+                        group.learner.reach_epoch(group.state, epoch + 1)
+                else:
+                    group.learner.step(group.state, visits, 0, len(visits.starts))
 
 
-def epochs_for(window: Window, lanes: int) -> int | None:
+def epochs_for(window: Window, lanes: int, by_passes: bool = False, touched: float = 0.0) -> int | None:
     """How many epochs each fold is trained for; None where cross-validation would take too long, or there is no table to
-    divide. Half of the epochs of a run are enough to tell candidates apart."""
-    work = max(1, window.entries * lanes)
-    if not (window.is_whole_table and 2 <= window.rows <= _MOST_ROWS and work * _FEWEST_EPOCHS <= _MOST_WORK):
+    divide. Half of the epochs of a run are enough to tell candidates apart. `by_passes`: weights change once per epoch,
+    so the number of epochs does not depend on that of rows. `touched`: weights that each row touches besides those of its
+    own features."""
+    work, fewest = max(1, int(window.entries + touched * window.rows) * lanes), _PASSES if by_passes else _FEWEST_EPOCHS
+    if not (window.is_whole_table and 2 <= window.rows <= _MOST_ROWS and work * fewest <= _MOST_WORK):
         return None
-    return max(_FEWEST_EPOCHS, min(default_epochs(window.rows) // 2, _USUAL_WORK // work))
+    return fewest if by_passes else max(fewest, min(default_epochs(window.rows) // 2, _USUAL_WORK // work))
 
 
 def _mean(judgements: Sequence[Judgement], weights: Sequence[float]) -> Judgement:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from streampgs.learn.lane_spec import LaneSpec, Target
+from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import learner_named
 from streampgs.learn.lines import LabelSample, Scale
 from streampgs.learn.norms import EUCLID
@@ -16,7 +17,8 @@ from streampgs.options import ModelOptions
 from streampgs.reading.window import Window
 from streampgs.selection.cross_validation import CrossValidation, epochs_for
 from streampgs.selection.judge import labels_for
-from streampgs.selection.race import Race, heats_for
+from streampgs.selection.race import Race, heats_for, heats_of_epochs
+from streampgs.solvers import SOLVERS, learner_for
 
 
 def targets_of(options: ModelOptions) -> list[Target]:
@@ -36,7 +38,7 @@ def candidates_of(
     options: ModelOptions, window: Window, layout: str, rows: int, features: int, targets: int, whole: bool = False
 ) -> list[LaneSpec]:
     """One for each combination, in the order of the user's lists. `whole`: the window has all rows."""
-    found, learner = [], learner_named(options.solver)
+    found, learner = [], learner_named(learner_for(options))
     for loss in options.losses:
         scale = Scale(options, window, loss, rows, features, targets, whole)
         found += learner.candidates.of(options, scale, _plain(options, loss, scale.shape, layout))
@@ -47,7 +49,7 @@ def _plain(options: ModelOptions, loss: str, shape: float, layout: str) -> LaneS
     """Without the numbers that the solver chooses."""
     constant = 0.0 if options.intercept == "auto" else options.intercept
     return LaneSpec(
-        options.solver, loss, shape, EUCLID, 0.0, Target(""), options.seed, options.batch, constant, layout, None
+        learner_for(options), loss, shape, EUCLID, 0.0, Target(""), options.seed, options.batch, constant, layout, None
     )
 
 
@@ -68,7 +70,7 @@ def adapted(lanes: Sequence[LaneSpec], window: Window) -> list[LaneSpec]:
 
 def warm_up(options: ModelOptions, layout: str) -> None:
     """Load, or compile, the loops of the first step, as far as they are known without any rows."""
-    learner, targets = learner_named(options.solver), len(targets_of(options))
+    learner, targets = learner_named(learner_for(options)), len(targets_of(options))
     for loss in options.losses:
         for spec in learner.candidates.known_loops(options, _plain(options, loss, 0.0, layout)):
             lanes = learner.candidates.count(options, targets) * targets
@@ -131,9 +133,12 @@ def _begin(
     race: Race, options: ModelOptions, candidates: Sequence[LaneSpec], targets: Sequence[Target], rows: int,
     features: int, rows_done: int, races: bool,
 ) -> None:  # fmt: skip
-    searching = learner_named(options.solver).candidates.searches(options)
+    searching = learner_named(learner_for(options)).candidates.searches(options)
     judges_on = options.multiclass or (len(candidates) > 1 and not searching)
-    heats = heats_for(len(candidates), rows, searching and races, features)
+    if SOLVERS[options.solver].needs.passes:
+        heats = heats_of_epochs(len(candidates), rows, searching and races)
+    else:
+        heats = heats_for(len(candidates), rows, searching and races, features)
     race.begin(candidates, targets, heats, judges_on, rows_done)
 
 
@@ -141,13 +146,24 @@ def _cross_validation(
     race: Race, options: ModelOptions, window: Window, features: int, targets: Sequence[Target]
 ) -> CrossValidation | None:
     """None where sigma is not searched for, or a race is quicker."""
-    candidates = learner_named(options.solver).candidates
+    candidates = learner_named(learner_for(options)).candidates
     if not candidates.searches(options):
         return None
-    epochs = epochs_for(window, len(targets) * candidates.count(options, len(targets)))
+    lanes = len(targets) * candidates.count(options, len(targets))
+    needs = SOLVERS[options.solver].needs
+    touched = max(features, window.largest_index + 1) / options.batch if needs.all_weights else 0.0
+    epochs = epochs_for(window, lanes, needs.passes, touched)
     if epochs is None:
         return None
-    return CrossValidation(window, race.validation, targets, features, epochs, options.seed)
+    search = CrossValidation(window, race.validation, targets, features, epochs, options.seed)
+    return replace(search, lane_bytes=_lane_bytes(options)) if SOLVERS[options.solver].needs.passes else search
+
+
+def _lane_bytes(options: ModelOptions) -> int:
+    """What a feature takes in the state of a lane."""
+    candidates = learner_named(learner_for(options)).candidates
+    (spec,) = candidates.known_loops(options, _plain(options, options.losses[0], 0.0, "sparse"))
+    return Lanes([spec]).bytes_per_feature()
 
 
 def _best_of(race: Race, search: CrossValidation, specs: Sequence[LaneSpec]) -> list[LaneSpec]:

@@ -6,6 +6,8 @@ falls with it, as σ shrinks all scores. So classifiers are compared by the logi
 scale: it ranks candidates as their accuracy after some epochs does, with far less noise. In the middle of the first epoch
 the loss itself would prefer values of σ that are too small after several epochs. It decides between candidates that are
 equally good by this measure, if it estimates probabilities.
+
+Solvers whose last iterate is returned are compared by the loss itself: it need not wait for an average.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from streampgs.kernels.judge_loop import loss_sum_for, scaled_logistic_loss, slo
 from streampgs.kernels.placing_loop import mark_features, score_rows
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
+from streampgs.learn.learner import learner_named
 from streampgs.losses import LOSSES, Vector
 from streampgs.reading.window import Window
 
@@ -110,6 +113,8 @@ class Judge:
         self._lanes, self._targets, self._window, self._rows = lanes, targets, window, rows
         self._scores = RowScores(window, rows, lanes.features, lanes.specs[0].layout == "sparse")
         self._weights = self._scores.weights
+        learner = learner_named(lanes.specs[0].learner)
+        self._by_loss = learner.candidates.judged_by_loss and len({spec.loss for spec in lanes.specs}) == 1
 
     def judgement(self, place: int) -> Judgement:
         """Of the candidate whose lanes are at that place."""
@@ -124,7 +129,8 @@ class Judge:
             meant = labels_for(labels, spec)
             own = loss_sum_for(LOSSES[spec.loss])(scores[number], meant, self._weights, spec.shape)
             loss += spec.in_label_units(own)
-            merit += scaled_logistic_loss(scores[number], meant, self._weights) if classifies else own
+            by_loss = not classifies or self._by_loss
+            merit += own if by_loss else scaled_logistic_loss(scores[number], meant, self._weights)
             correct += float(self._weights[(scores[number] > 0.0) == (meant > 0.0)].sum())
         if self._targets[0].positive is not None:
             correct = count * float(self._weights[scores.argmax(axis=0) == labels].sum())

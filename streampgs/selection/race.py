@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from streampgs.checks import Count, Positive, decode, encode, require
 from streampgs.learn.lane_spec import LaneSpec, Target
-from streampgs.learn.lanes import Lanes
-from streampgs.learn.learner import lane_spec
+from streampgs.learn.lanes import Lanes, diverged_places, held_out_loss
+from streampgs.learn.learner import lane_spec, learner_named
 from streampgs.reading.window import Window
 from streampgs.selection.judge import (
     WORST,
@@ -34,6 +34,7 @@ from streampgs.stage import Bundle
 _FIRST_HEAT_ROWS = 1 << 17
 # With more, lanes wait for memory rather than for each other, and a long last heat would cost more than it finds out.
 _FEATURES_IN_CACHE = 1 << 18
+_FIRST_EPOCHS, _LAST_EPOCHS = 8, 16
 _FIRST_HEAT_MARKS, _LAST_HEAT_MARKS = 4, 8
 _FEWEST_ROWS = 512
 _MARK_GROWTH = 8  # after the heats, marks come whenever the rows have grown by this fraction
@@ -109,6 +110,15 @@ def heats_for(candidates: int, rows: int, searching: bool, features: int = 0) ->
     return [Heat(max(1, min(_FIRST_HEAT_ROWS, rows // 8)), _FIRST_HEAT_MARKS, survivors), last]
 
 
+def heats_of_epochs(candidates: int, rows: int, searching: bool) -> list[Heat]:
+    """How a field is narrowed whose weights change at the ends of epochs only."""
+    if candidates == 1 or not searching:
+        return []
+    last = Heat(_LAST_EPOCHS * rows, 1, 1)
+    survivors = max(2, candidates // 2)
+    return [last] if candidates <= survivors else [Heat(_FIRST_EPOCHS * rows, 1, survivors), last]
+
+
 class Race:
     """The lanes are those of the candidates that are left: candidate by candidate, a lane for each target."""
 
@@ -161,7 +171,7 @@ class Race:
         mark = Mark(now.heat_began, judged, *(list(column) for column in zip(*judgements, strict=True)))
         # After as many epochs as here, the loss itself tells which scale of the scores is right.
         merits = mark.losses if is_one_of_classes(candidate.loss for candidate in self.candidates) else mark.merits
-        best = self._preferred(merits, merits)
+        best = self._preferred((merits, merits))
         now.marks, now.left = [mark.of([best])], [best]
         now.dropped = {str(n): Dropped(now.heat_began, merit) for n, merit in enumerate(merits) if n != best}
         self._set_next_mark(now.heat_began)
@@ -226,36 +236,30 @@ class Race:
         later = marks[len(marks) // 2 :]
         weights = [mark.judged for mark in later]
         merits = np.average([mark.merits for mark in later], axis=0, weights=weights)
+        merits[list(diverged_places(self.lanes))] = WORST
         return merits.tolist(), np.average([mark.losses for mark in later], axis=0, weights=weights).tolist()
 
     def _narrow(self, heat: Heat, rows: int) -> None:
         now, (merits, losses) = self.progress, self._means()
         order = sorted(range(len(merits)), key=lambda place: (merits[place], place))
-        kept = sorted(order[: heat.survivors]) if heat.survivors > 1 else [self._preferred(merits, losses)]
+        kept = sorted(order[: heat.survivors]) if heat.survivors > 1 else [self._preferred((merits, losses))]
         now.heat, now.heat_began = now.heat + 1, rows
         self._drop(kept, merits, rows)
 
-    def _preferred(self, merits: Sequence[float], losses: Sequence[float]) -> int:
-        left = [self.candidates[number] for number in self.progress.left]
-        best = min(range(len(merits)), key=lambda place: (merits[place], place))
-        tied = [
-            place
-            for place, merit in enumerate(merits)
-            if merit <= merits[best] * (1.0 + _TIE) and _but_sigma(left[place]) == _but_sigma(left[best])
-        ]
-        if tied and estimates_probabilities(candidate.loss for candidate in self.candidates):
-            least = min(losses[place] for place in tied)
-            calibrated = [place for place in tied if losses[place] <= least * (1.0 + _CALIBRATION_TIE)]
-            return max(calibrated, key=lambda place: left[place].sigma)
-        return max([best, *tied], key=lambda place: left[place].sigma)
+    def _preferred(self, means: tuple[Sequence[float], Sequence[float]]) -> int:
+        """The place of the best of those left, by merits and losses."""
+        calibrates = estimates_probabilities(candidate.loss for candidate in self.candidates)
+        return _preferred([self.candidates[number] for number in self.progress.left], *means, calibrates)
 
     # The leader.
 
     def leader(self) -> int:
         """The place, among those left, of the best so far."""
-        if len(self.progress.left) == 1 or not self.progress.marks:
-            return len(self.progress.left) // 2
-        return self._preferred(*self._means())
+        if len(self.progress.left) == 1:
+            return 0
+        if not self.progress.marks:
+            return _before_marks(self.lanes, len(self.progress.left), len(self.targets))
+        return self._preferred(self._means())
 
     def leading(self) -> LaneSpec:
         return self.candidates[self.progress.left[self.leader()]]
@@ -321,5 +325,31 @@ def _check(now: Progress, count: int) -> None:
         require(same, "a mark of other candidates")
 
 
+def _preferred(left: Sequence[LaneSpec], merits: Sequence[float], losses: Sequence[float], calibrates: bool) -> int:
+    best = min(range(len(merits)), key=lambda place: (merits[place], place))
+    tied = [
+        place
+        for place, merit in enumerate(merits)
+        if merit <= merits[best] * (1.0 + _TIE) and _but_sigma(left[place]) == _but_sigma(left[best])
+    ]
+    if tied and calibrates:
+        least = min(losses[place] for place in tied)
+        calibrated = [place for place in tied if losses[place] <= least * (1.0 + _CALIBRATION_TIE)]
+        return max(calibrated, key=lambda place: left[place].sigma)
+    return max([best, *tied], key=lambda place: left[place].sigma)
+
+
+def _before_marks(lanes: Lanes, candidates: int, targets: int) -> int:
+    """The best on the rows that the learner holds out; otherwise the one in the middle of those that have not diverged."""
+    losses = [[held_out_loss(lanes, place * targets + k) for k in range(targets)] for place in range(candidates)]
+    if any(loss is None for own in losses for loss in own):
+        diverged = diverged_places(lanes)
+        learn = [place for place in range(candidates) if place not in diverged] or [0]
+        return learn[len(learn) // 2]
+    sums = [sum(loss for loss in own if loss is not None) for own in losses]
+    return min(range(candidates), key=lambda place: (sums[place], place))
+
+
 def _but_sigma(candidate: LaneSpec) -> tuple[object, ...]:
-    return candidate.loss, candidate.norm, candidate.shape
+    others = (getattr(candidate.own, name) for name in learner_named(candidate.learner).candidates.others)
+    return candidate.loss, candidate.norm, candidate.shape, *others

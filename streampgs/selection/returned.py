@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -59,6 +59,13 @@ class Returned:
         weights, spec = self.weights(lane), self.specs[lane]
         weights = weights if spec.scale == 1.0 else weights * spec.scale
         return weights[1:], float(weights[0]) * spec.intercept + spec.base + self.constants[lane] * spec.scale
+
+
+def nonzeros_and_zeros(model: Weighted, lanes: Iterable[int]) -> tuple[int, int]:
+    """How many weights of these lanes are not exactly zero, and how many are; without the intercepts."""
+    counts = [(int(np.count_nonzero(weights[1:])), len(weights) - 1) for weights in map(model.weights, lanes)]
+    nonzeros = sum(count for count, _ in counts)
+    return nonzeros, sum(size for _, size in counts) - nonzeros
 
 
 def losses_of(returned: Returned) -> list[LossShape]:

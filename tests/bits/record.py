@@ -177,6 +177,17 @@ def five_classes(folder: Path) -> str:
 
 
 @case
+def kernel_features_and_kernels_with_supports(folder: Path) -> str:
+    write_arrow(dense(3000, 0), folder / "table" / "0.arrow")
+    found = []
+    for name, words in (("rbf", ()), ("polynomial", ()), ("rbf", ("--solver", "kernel", "--supports", "400"))):
+        run = str(folder / f"run{len(found)}")
+        words = ("--kernel", name, *words, "--sigma", "1e-3", "--epochs", "2", "--run", run)
+        found.append(streampgs("train", str(folder / "table"), *WINDOW, *words)["dual_sha256"])
+    return " ".join(found)
+
+
+@case
 def validation_rows_judge(folder: Path) -> str:
     _sparse_table(folder)
     write_arrow(sparse(3000, 50), folder / "judge" / "0.arrow")
@@ -299,6 +310,58 @@ def three_threads(folder: Path) -> str:
 @case
 def two_threads_power_below_two(folder: Path) -> str:
     return _threads(folder, "2", "--p", "1.5", "--sigma", "1e-4", "--return", "average")
+
+
+@case
+def whole_passes_and_growth(folder: Path) -> str:
+    _sparse_table(folder, 1)
+    words = ("--solver", "l-bfgs", "--sigma", "1e-4,1e-3", "--validation", f"{folder / 'table'}")
+    trained(folder, *words, "--epochs", "6", "--threads", "2")
+    write_arrow(sparse(9000, 9), folder / "table" / "9.arrow")
+    return bits(streampgs("resume", f"{folder / 'run'}", "--memory", "64MB", "--passes", "2"))
+
+
+@case
+def smidas_on_sparse_rows(folder: Path) -> str:
+    _sparse_table(folder, 1)
+    return _of_other_solver(folder, "smidas", "--l1", "1e-4,1e-3", "--step", "0.05")
+
+
+@case
+def gradient_descents_of_the_lecture(folder: Path) -> str:
+    _sparse_table(folder, 1)
+    first = _of_other_solver(folder, "ogd", "--sigma", "1e-2")
+    (folder / "run").rename(folder / "first")
+    return f"{first} and {_of_other_solver(folder, 'sgd', '--sigma', '1e-3', '--step', '0.05')}"
+
+
+@case
+def sparse_weights_with_l1(folder: Path) -> str:
+    _sparse_table(folder, 1)
+    return _of_other_solver(folder, "pgs", "--l1", "1e-4,1e-3", "--sigma", "1e-4", "--threads", "2")
+
+
+@case
+def columns_that_grow(folder: Path) -> str:
+    """The best of two l1 by rows that are held out; then new rows."""
+    _sparse_table(folder, 1)
+    first = _of_other_solver(folder, "coordinate", "--l1", "3e-4,1e-4")
+    write_arrow(sparse(4000, 9), folder / "table" / "new.arrow")
+    grown = streampgs("resume", f"{folder / 'run'}", "--epochs", "+2")
+    return f"{first}, grown {grown['dual_sha256']} gap {grown['gap']:.6g}"
+
+
+@case
+def dense_rows_with_entropy(folder: Path) -> str:
+    write_arrow(dense(3000, 0), folder / "table" / "0.arrow")
+    return _of_other_solver(folder, "entropic", "--ball", "3,10", "--sigma", "1e-4")
+
+
+def _of_other_solver(folder: Path, solver: str, *words: str) -> str:
+    """Without the certificate, which not all solvers have."""
+    data = (f"{folder / 'table'}", "--run", f"{folder / 'run'}", *WINDOW)
+    report = streampgs("train", *data, "--solver", solver, "--epochs", "2", *words)
+    return f"{report['dual_sha256']} loss {report['progressive_loss']:.9g}"
 
 
 def main() -> None:

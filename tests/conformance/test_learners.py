@@ -1,4 +1,5 @@
-"""Laws of every learner. A registered learner without an example and a slow twin in this file fails the tests.
+"""Laws of every learner that trains on rows; test_column_learners.py has those of columns. A registered learner without
+an example and a slow twin fails the tests.
 
 Results are compared bit for bit, except where terms may be added in another order.
 """
@@ -20,16 +21,30 @@ from streampgs.engine import engine
 from streampgs.engine.engine import Engine
 from streampgs.errors import OptionError
 from streampgs.learn import state as states
+from streampgs.learn.composite import CompositeOptions
+from streampgs.learn.entropic import EntropicOptions
+from streampgs.learn.gradient_descent import DescentOptions
+from streampgs.learn.kernel import KernelSolverOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Group, Lanes
-from streampgs.learn.learner import Needs, learner_named
+from streampgs.learn.lbfgs import LbfgsOptions
+from streampgs.learn.learner import learner_named
 from streampgs.learn.norms import EUCLID, PNorm
+from streampgs.learn.ogd import OgdOptions
 from streampgs.learn.pgs_options import PgsOptions
+from streampgs.learn.sgd import SgdOptions
+from streampgs.learn.smidas import SmidasOptions, norm_for
 from streampgs.learn.state import COORDINATE, LANE, Merge, State
-from streampgs.learn.truncated import TruncatedOptions
-from streampgs.solvers import SOLVERS
+from streampgs.learn.step_sizes import L1StepOptions
+from streampgs.solvers import LEARNERS, SOLVERS, Needs, solver_of
 from streampgs.stage import Bundle
+from tests.learn.plain_composite import PlainComposite
+from tests.learn.plain_descent import PlainOgd, PlainSgd
+from tests.learn.plain_entropic import PlainEntropic
+from tests.learn.plain_kernel import PlainKernel
+from tests.learn.plain_passes import PlainDescent, PlainLbfgs
 from tests.learn.plain_pgs import PlainPgs
+from tests.learn.plain_smidas import PlainSmidas
 from tests.learn.plain_truncated import PlainTruncated
 from tests.learn.windows import Training, Window, bits, saved, window
 
@@ -45,6 +60,7 @@ class Example:
     weights: Callable[[Any], Any]
     norm: PNorm = EUCLID
     reason_to_refuse_workers: str = ""
+    sigmas: tuple[float, ...] = (0.02, 0.02, 0.02)
 
 
 EXAMPLES = {
@@ -53,13 +69,65 @@ EXAMPLES = {
         PlainPgs,
         lambda twin: twin.average(),
     ),
+    "entropic": Example(
+        (
+            EntropicOptions(4.0, 2.0, "suffix"),
+            EntropicOptions(1.0, 0.5, "suffix"),
+            EntropicOptions(30.0, 5.0, "suffix"),
+        ),
+        PlainEntropic,
+        lambda twin: twin.average(),
+    ),
+    "pgs-l1": Example(
+        (
+            CompositeOptions(4.0, None, "suffix", l1=0.1),
+            CompositeOptions(1.0, None, "suffix", l1=0.002),
+            CompositeOptions(30.0, None, "suffix", l1=0.03, l1_steps=5.5),
+        ),
+        PlainComposite,
+        lambda twin: twin.average(),
+    ),
     "truncated-gradient": Example(
-        (TruncatedOptions(0.02, 0.05), TruncatedOptions(0.3, 0.02), TruncatedOptions(0.0, 0.1)),
+        (L1StepOptions(0.02, 0.05), L1StepOptions(0.3, 0.02), L1StepOptions(0.0, 0.1)),
         PlainTruncated,
         lambda twin: twin.weights,
     ),
+    "kernel": Example(
+        (KernelSolverOptions(4.0), KernelSolverOptions(1.0), KernelSolverOptions(30.0)),
+        PlainKernel,
+        lambda twin: twin.average(),
+    ),
+    "smidas": Example(
+        (SmidasOptions(0.02, 0.05, 3), SmidasOptions(0.3, 0.02, 3), SmidasOptions(0.0, 0.1, 3)),
+        PlainSmidas,
+        lambda twin: twin.weights,
+        norm_for(FEATURES),
+    ),
+    "gradient-descent": Example(
+        (DescentOptions(0.5, 0.7), DescentOptions(0.1, 0.7), DescentOptions(1.0, 0.7)),
+        PlainDescent,
+        lambda twin: twin.average(),
+    ),
+    "l-bfgs": Example(
+        (LbfgsOptions(0.7), LbfgsOptions(0.6), LbfgsOptions(0.5)),
+        PlainLbfgs,
+        lambda twin: twin.w,
+        sigmas=(0.02, 0.002, 0.2),
+    ),
+    "ogd": Example(
+        tuple(OgdOptions(t0=0.0, ball=None, returns="average") for _ in range(3)),
+        PlainOgd,
+        lambda twin: twin.average(),
+        sigmas=(0.2, 0.5, 2.0),
+    ),
+    "sgd": Example(
+        (SgdOptions(0.1), SgdOptions(0.03), SgdOptions(0.2)),
+        PlainSgd,
+        lambda twin: twin.average(),
+        sigmas=(0.02, 3.0, 0.5),
+    ),
 }
-every_learner = pytest.mark.parametrize("name", SOLVERS)
+every_learner = pytest.mark.parametrize("name", [n for n in LEARNERS if not SOLVERS[solver_of(n)].by_columns])
 places = st.lists(st.integers(1, ROWS - 1), max_size=5)
 
 
@@ -67,8 +135,8 @@ def specs_of(name: str, batch: int = 1, layout: str = "sparse", loss: str = "log
     assert name in EXAMPLES, f"add an example and a slow twin of '{name}' to EXAMPLES"
     example = EXAMPLES[name]
     return [
-        LaneSpec(name, loss, 0.0, example.norm, 0.02, Target("label"), 0, batch, 0.1, layout, own)
-        for own in example.own
+        LaneSpec(name, loss, 0.0, example.norm, sigma, Target("label"), 0, batch, 0.1, layout, own)
+        for sigma, own in zip(example.sigmas, example.own, strict=True)
     ]
 
 
@@ -128,7 +196,7 @@ def test_base_and_scale_shift_and_stretch_the_labels(name: str) -> None:
     """The slope of the squared loss depends only on score - label."""
     rows, specs = rows_of(classes=False), specs_of(name, loss="squared")
     moved = replace(rows, labels=(rows.labels - 3.0) / 4.0)
-    here = Training([replace(spec, base=3.0, scale=4.0) for spec in specs], FEATURES)
+    here = Training([replace(in_labels(spec, 4.0), base=3.0, scale=4.0) for spec in specs], FEATURES)
     there = Training(specs, FEATURES)
     here.advance(rows, 0, ROWS)
     there.advance(moved, 0, ROWS)
@@ -137,6 +205,12 @@ def test_base_and_scale_shift_and_stretch_the_labels(name: str) -> None:
         weights, constant = here.predictor(lane)
         np.testing.assert_allclose(weights, 4.0 * there.weights(lane)[1:], rtol=1e-9, atol=1e-12)
         assert constant == pytest.approx(3.0 + 0.4 * there.weights(lane)[0], rel=1e-9)
+
+
+def in_labels(spec: LaneSpec, scale: float) -> LaneSpec:
+    """With the l1 of labels that are so much larger: a squared loss grows with their square, |w| with them."""
+    l1 = getattr(spec.own, "l1", None)
+    return spec if l1 is None else replace(spec, own=replace(spec.own, l1=scale * l1))
 
 
 @every_learner

@@ -11,16 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from scripts.simulator_parts.learner import NoOptions
 from streampgs.run.saved import saved_run
-from streampgs.solvers import SOLVERS, Solver
+from streampgs.solvers import LEARNERS, SOLVERS, Solver
 
 ROWS = 5000
 
 
 @pytest.fixture(autouse=True)
 def visits_is_a_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(SOLVERS, "visits", Solver("tests.conformance.visiting:Visits", NoOptions))
+    visits = Solver("tests.conformance.visiting:Visits", ())
+    monkeypatch.setitem(SOLVERS, "visits", visits)
+    monkeypatch.setitem(LEARNERS, "visits", visits.path)
 
 
 def write(folder: Path, file_format: str) -> Path:

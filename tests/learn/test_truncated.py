@@ -8,30 +8,17 @@ import pytest
 from streampgs.errors import Diverged
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.truncated import TruncatedOptions
+from streampgs.learn.step_sizes import L1StepOptions
 
+from .plain_l1 import objective, optimum
 from .windows import Training, window
 
 ROWS, FEATURES = 400, 12
 
 
 def lane(l1: float, step: float, loss: str = "logistic", layout: str = "dense") -> LaneSpec:
-    own = TruncatedOptions(l1, step)
+    own = L1StepOptions(l1, step)
     return LaneSpec("truncated-gradient", loss, 0.0, EUCLID, 0.0, Target("label"), 0, 1, 0.5, layout, own)
-
-
-def objective(weights, x, labels, l1: float) -> float:
-    return float(np.logaddexp(0.0, -labels * (x @ weights)).mean() + l1 * np.abs(weights[1:]).sum())
-
-
-def optimum(x, labels, l1: float):
-    """The optimum, found by proximal gradient steps over all rows."""
-    weights, step = np.zeros(x.shape[1]), 4.0 / np.linalg.eigvalsh(x.T @ x / len(x))[-1]
-    for _ in range(5000):
-        slopes = -labels / (1.0 + np.exp(labels * (x @ weights)))
-        moved = weights - step * (slopes @ x) / len(x)
-        weights = np.concatenate([moved[:1], np.sign(moved[1:]) * np.maximum(0.0, np.abs(moved[1:]) - step * l1)])
-    return weights
 
 
 @pytest.mark.parametrize("layout", ["sparse", "dense"])

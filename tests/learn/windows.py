@@ -18,8 +18,10 @@ from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import PgsOptions
+from streampgs.order.columns import ColumnVisit
 from streampgs.stage import Bundle
 
+from .plain_passes import EPOCH
 from .plain_pgs import PlainRow
 
 
@@ -34,9 +36,15 @@ class Window:
     labels: NDArray[np.float64]
     weights: NDArray[np.float64]
     offsets: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    columns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
+    visit: ColumnVisit | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
+
+    @property
+    def access(self) -> str:
+        return "rows" if self.visit is None else "columns"
 
     @property
     def numbers(self) -> NDArray[np.int64]:
@@ -142,7 +150,15 @@ class Training:
         return getattr(self.lanes, name)
 
     def advance(self, rows: Any, first: int, stop: int, end: int | None = None) -> int:
-        return self.engine.advance(rows, first, stop, end)
+        """Learners that need passes get epochs of a fixed number of rows."""
+        if not any(group.learner.needs.passes for group in self.lanes.groups):
+            return self.engine.advance(rows, first, stop, end)
+        row = first
+        while row < stop:
+            epoch_end = (row // EPOCH + 1) * EPOCH
+            row = self.engine.advance(rows, row, min(stop, epoch_end), min(end or stop, epoch_end))
+            self.engine.reach_epoch(row // EPOCH)
+        return row
 
     @property
     def settings(self) -> LaneSpec:
@@ -160,9 +176,9 @@ class Training:
         return self.lanes.weights(lane, at)
 
     def gap(self, lane: int = 0) -> float:
+        """Infinite as long as it is not known."""
         found = self.lanes.certificate(lane)
-        assert found is not None
-        return found
+        return math.inf if found is None else found
 
     def tallies(self, lane: int = 0) -> Tallies:
         return self.lanes.tallies(lane)

@@ -13,7 +13,15 @@ import pytest
 
 import streampgs
 from streampgs.kernels import compiling
-from streampgs.progress import LineObserver, NotebookObserver, PythonObserver, SilentObserver, observer_for, shown
+from streampgs.progress import (
+    LineObserver,
+    NotebookObserver,
+    PythonObserver,
+    SilentObserver,
+    observer_for,
+    shown,
+    status_text,
+)
 from streampgs.run.report import Report, Status
 
 X = np.random.default_rng(0).standard_normal((3000, 5))
@@ -63,6 +71,13 @@ def test_a_notebook_shows_the_status(notebook: list[Any]) -> None:
     observer.status(STATUS)
     assert 'value="0.250"' in notebook[-1]._repr_html_()
     assert "accuracy 0.7500" in notebook[-1]._repr_html_()
+
+
+def test_visits_of_columns_are_not_called_rows() -> None:
+    text = status_text(replace(STATUS, sweep="sweep 2 of 5 over block 1 of 3"))
+    assert "10 visits" in text
+    assert "sweep 2 of 5 over block 1 of 3" in text
+    assert "rows" not in text
 
 
 def test_what_a_notebook_shows_is_escaped(notebook: list[Any]) -> None:

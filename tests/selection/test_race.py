@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from streampgs.learn.composite import CompositeOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import PgsOptions
@@ -54,6 +56,10 @@ class StandIn:
         self.specs = list(specs)
         self.vectors = [np.asarray(vector, float) for vector in weights]
         self.kept: list[int] | None = None
+        self.stopped = [False] * 64
+        learner = SimpleNamespace(held_out_loss=lambda state, lane: None, stopped=lambda state: self.stopped)
+        self.groups = [SimpleNamespace(learner=learner, state={})]
+        self._places = [(0, lane) for lane in range(64)]
 
     def __len__(self) -> int:
         return len(self.specs)
@@ -301,6 +307,30 @@ def test_a_tie_needs_the_same_loss_and_norm(other):
     field = [candidate(1e-2, **other), candidate(1e-3), candidate(1e-4)]
     assert with_merits([0.4001, 0.5, 0.4], field).leader() == 2
     assert with_merits([0.4001, 0.4001, 0.4], field).leader() == 1
+
+
+def test_a_larger_sigma_does_not_win_a_tie_against_another_l1():
+    own = CompositeOptions(1.0, None, "suffix", l1=1e-2)
+    strong = replace(candidate(1e-2), learner="pgs-l1", own=own)
+    weak = [replace(strong, sigma=sigma, own=replace(own, l1=1e-4)) for sigma in (1e-3, 1e-4)]
+    assert with_merits([0.4001, 0.5, 0.4], [strong, *weak]).leader() == 2
+    assert with_merits([0.4001, 0.4001, 0.4], [strong, *weak]).leader() == 1
+
+
+@pytest.mark.parametrize("marks", [0, 1])
+def test_a_candidate_that_has_diverged_does_not_lead(marks):
+    """With several targets, also if only one of its lanes has."""
+    field = [candidate(10.0**-k) for k in range(3)]
+    targets = [Target("a", 0), Target("b", 1)]
+    made = race_of(field, targets, [], True, None)
+    lanes = StandIn(lanes_of(field, targets), [TRUTH] * 6)
+    made.lanes = lanes
+    made.progress.marks = [Mark(1, 10, [0.0] * 3, [0.5, 0.4, 0.6], [None] * 3)] * marks
+    assert made.leader() == 1
+    lanes.stopped[3] = True
+    assert made.leader() == (0 if marks else 2)
+    lanes.stopped[0] = True
+    assert made.leader() == 2
 
 
 def test_candidates_with_merits_that_are_not_finite_are_dropped_first():

@@ -1,0 +1,117 @@
+"""PGS with the entropy as its regularizer (EG±): for wide rows of which few features matter.
+
+Minimises (1/m) Σ loss + σ·Σ |w|-entropy over weights whose sum of absolute values is at most B (Kivinen & Warmuth 1997; PGS
+paper, §VII). As many rows are needed as the logarithm of the number of features tells, as with p = 2 ln n/(2 ln n - 1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.checks import require
+from streampgs.kernels import entropic_loop as loops
+from streampgs.learn.averaging import Stretches
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.learner import Learner, StepChange
+from streampgs.learn.lines import Lines, Scale, labels_of
+from streampgs.learn.norms import PNorm
+from streampgs.learn.pgs_options import AVERAGE, SUFFIX, PgsCandidates, PgsOptions, automatic_t0, divisor, sigmas_of
+from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
+from streampgs.losses import LOSSES, Vector
+from streampgs.option_fields import values_of
+from streampgs.options import ModelOptions
+from streampgs.solvers import SMALLEST_P, SOLVERS, Needs
+
+_LARGEST = PNorm(SMALLEST_P)
+"""The norm of rows is that of their largest feature, nearly."""
+
+
+@dataclass(frozen=True)
+class EntropicOptions(PgsOptions):
+    varies: ClassVar[tuple[str, ...]] = ("ball", "sigma", "t0")
+
+    def __post_init__(self) -> None:
+        right = self.ball is not None and self.ball > 0.0 and self.returns in (SUFFIX, AVERAGE)
+        require(right, f"ball {self.ball}, return {self.returns!r:.50}")
+
+
+class EntropicCandidates(PgsCandidates):
+    """Grids of the ball and σ; a race where σ is to be found."""
+
+    others: ClassVar[tuple[str, ...]] = ("ball",)
+
+    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        base, found = replace(base, intercept=scale.intercept(_LARGEST)), []
+        for ball in map(float, values_of(options.ball)):
+            norms = max(1.0, ball) * scale.mean_squared_norm(_LARGEST)  # the entropy is 1/B times as convex as ‖w‖₁²/2
+            for sigma in sigmas_of(options, scale, norms):
+                own = EntropicOptions(automatic_t0(scale.loss, sigma * scale.unit, norms), ball, SUFFIX)
+                found.append(replace(base, sigma=sigma, own=own))
+        return found
+
+    def count(self, options: ModelOptions, targets: int) -> int:
+        return len(values_of(options.ball)) * super().count(options, targets)
+
+    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        return [replace(base, sigma=1.0, own=EntropicOptions(1.0, 1.0, SUFFIX))]
+
+    def searches(self, options: ModelOptions) -> bool:
+        return options.sigma == "auto"
+
+    def narrowed(self, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
+        return replace(options, loss=leader.loss, ball=leader.own.ball)
+
+
+class Entropic(Learner):
+    """Lanes that differ in the ball, σ, t0, the target and the parameter of the loss."""
+
+    Options: ClassVar[type] = EntropicOptions
+    candidates: ClassVar[EntropicCandidates] = EntropicCandidates()
+    needs: ClassVar[Needs] = SOLVERS["entropic"].needs
+    remedy_of_divergence = "give a larger --sigma, or scale the features down"
+
+    def __init__(self, specs: Sequence[LaneSpec]) -> None:
+        super().__init__(specs)
+        average = Field((COORDINATE, LANE), Merge.MEAN, Role.AVERAGE)
+        self.stretches = Stretches({"iterate_sum": average}, self.spec.own.returns == AVERAGE)
+        self.fields = {
+            "dual": average._replace(role=Role.DUAL),
+            "steps": counter(Merge.MEAN),
+            **self.stretches.fields,
+        }
+        self.parameters = self.target_parameters(loops.PARAMETERS)
+        for column, s in enumerate(specs):
+            self.parameters[[loops.SIGMA, loops.T0, loops.RADIUS], column] = s.sigma, s.own.t0, s.own.ball
+        self._advance = loops.advance_for(LOSSES[self.spec.loss], self.spec.layout)
+
+    def check(self, state: State) -> None:
+        require(all(int(state["steps"]) + s.own.t0 >= 0.0 for s in self.specs), "a model before its first step")
+        require(all(s.sigma > 0.0 for s in self.specs), "a model of sigma 0")
+
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+        state["steps"][...] = self._advance(
+            state["dual"], state["iterate_sum"], state["tallies"], self.parameters, lines.starts, lines.stops,
+            lines.indices, lines.values, labels_of(lines), lines.weights, lines.offsets, first, stop, self.spec.batch,
+            int(state["steps"]), copies, self.spec.intercept,
+        )  # fmt: skip
+
+    def change_steps(self, state: State, change: StepChange) -> None:
+        """λ and its divisor are multiplied by the same number, so w stays."""
+        steps = int(state["steps"])
+        state["dual"] *= np.array([divisor(s, change, steps) / ((steps + s.own.t0) * s.sigma) for s in self.specs])
+
+    def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
+        chosen = slice(None) if at is None else at
+        covered, steps = self.stretches.steps_covered(state), int(state["steps"])
+        if covered:
+            sums = self.stretches.with_earlier(state, "iterate_sum", (chosen, lane), state["iterate_sum"][chosen, lane])
+            return np.asarray(sums / covered)
+        weights = np.zeros((len(state["dual"]), 1))
+        if steps:
+            loops.fill(np.ascontiguousarray(state["dual"][:, [lane]]), weights, steps, self.parameters[:, [lane]])
+        return weights[chosen, 0]

@@ -1,0 +1,129 @@
+"""PGS in the space of a kernel.
+
+A row is given by its kernels with the support rows, each divided by the length of the support: the coordinates are those of
+unit vectors φ(s)/‖φ(s)‖. The gradient of a row, a multiple of φ(x), is projected onto the support that is most like it. If
+the row is a support itself, or equal to one, that is the whole gradient, and the steps are exactly those of PGS with p = 2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.checks import require
+from streampgs.kernels import support_loop as loops
+from streampgs.learn.averaging import Stretches
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.learner import Candidates, Learner, StepChange
+from streampgs.learn.lines import Lines, Scale, labels_of
+from streampgs.learn.norms import EUCLID
+from streampgs.learn.pgs_options import AVERAGE, SUFFIX, PgsCandidates, automatic_t0, divisor, sigmas_of
+from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Role, Sizes, State, counter
+from streampgs.losses import LOSSES, Vector
+from streampgs.options import ModelOptions
+
+
+@dataclass(frozen=True)
+class KernelSolverOptions:
+    t0: float
+    """Steps that count as taken before the first one; negative where sigma was changed during training."""
+    returns: str = SUFFIX
+    first_divisor: float | None = None
+    """t0·σ of a lane that begins from zero, where that of this lane is another number."""
+    varies: ClassVar[tuple[str, ...]] = ("sigma", "t0")
+    shared: ClassVar[tuple[str, ...]] = ("returns",)
+
+    def __post_init__(self) -> None:
+        require(self.returns in (SUFFIX, AVERAGE), f"return {self.returns!r:.50}")
+
+
+class KernelCandidates(PgsCandidates):
+    """Values of sigma; how they continue is as in PGS."""
+
+    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        square = scale.mean_largest_square()
+        base = replace(base, intercept=scale.share_for_intercept(square))
+        square += base.intercept**2
+        found = []
+        for sigma in sigmas_of(options, scale, square):
+            own = KernelSolverOptions(automatic_t0(scale.loss, sigma * scale.unit, square))
+            found.append(replace(base, sigma=sigma, own=own))
+        return found
+
+    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        return [replace(base, norm=EUCLID, sigma=1.0, own=KernelSolverOptions(1.0))]
+
+    def narrowed(self, options: ModelOptions, leader: LaneSpec) -> ModelOptions:
+        return replace(options, loss=leader.loss)
+
+
+class KernelSolver(Learner):
+    """Lanes that differ in sigma, t0, the target and the parameter of the loss."""
+
+    Options: ClassVar[type] = KernelSolverOptions
+    candidates: ClassVar[Candidates] = KernelCandidates()
+    remedy_of_divergence = "give a larger --sigma, or scale the features down"
+
+    def __init__(self, specs: Sequence[LaneSpec]) -> None:
+        super().__init__(specs)
+        vector = Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL, pack=Pack("coordinates", _coordinates))
+        sums = {"iterate_sum": vector._replace(merge=Merge.SUM, role=Role.AVERAGE)}
+        self.stretches = Stretches(sums, self.spec.own.returns == AVERAGE)
+        self.fields = {
+            "dual": vector,
+            "multiplier_sum": Field((LANE,), Merge.SUM),
+            "steps": counter(Merge.MEAN),
+            **self.stretches.fields,
+        }
+        self.parameters = self.target_parameters(loops.PARAMETERS)
+        self.parameters[loops.SIGMA] = [s.sigma for s in specs]
+        self.parameters[loops.T0] = [s.own.t0 for s in specs]
+        self._advance = loops.advance_for(LOSSES[self.spec.loss], self.spec.layout)
+
+    def check(self, state: State) -> None:
+        require(all(int(state["steps"]) + s.own.t0 >= 0.0 for s in self.specs), "a model before its first step")
+        require(all(s.sigma > 0.0 for s in self.specs), "a model of sigma 0")
+
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+        state["steps"][...] = self._advance(
+            state["dual"].T, state["iterate_sum"].T, state["multiplier_sum"], state["tallies"], self.parameters,
+            lines.starts, lines.stops, lines.indices, lines.values, labels_of(lines), lines.weights, lines.offsets, first,
+            stop, self.spec.batch, int(state["steps"]), copies, self.spec.intercept,
+        )  # fmt: skip
+
+    def settle(self, state: State) -> None:
+        """The sum of iterates is S·λ + u; put all of it into u."""
+        state["iterate_sum"] += state["multiplier_sum"] * state["dual"]
+        state["multiplier_sum"][...] = 0.0
+
+    def end_stretch(self, state: State) -> bool:
+        if self.stretches.is_over(state):
+            self.settle(state)
+        return super().end_stretch(state)
+
+    def change_steps(self, state: State, change: StepChange) -> None:
+        """λ and its divisor are multiplied by the same number, so w stays."""
+        steps = int(state["steps"])
+        self.settle(state)
+        state["dual"] *= np.array([divisor(s, change, steps) / ((steps + s.own.t0) * s.sigma) for s in self.columns])
+
+    def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
+        chosen = (slice(None) if at is None else at, lane)
+        covered, steps = self.stretches.steps_covered(state), int(state["steps"])
+        if steps == 0:
+            return np.zeros(len(state["dual"][chosen]))
+        if covered == 0:
+            clock = (steps + self.specs[lane].own.t0) * self.specs[lane].sigma
+            return np.asarray(state["dual"][chosen] / clock)
+        present = state["multiplier_sum"][lane] * state["dual"][chosen] + state["iterate_sum"][chosen]
+        return np.asarray(self.stretches.with_earlier(state, "iterate_sum", chosen, present) / covered)
+
+
+def _coordinates(sizes: Sizes) -> State:
+    """Each lane's numbers are neighbours."""
+    whole = np.zeros((2, sizes[LANE], sizes[COORDINATE]))
+    return {"coordinates": whole, "dual": whole[0].T, "iterate_sum": whole[1].T}

@@ -1,0 +1,138 @@
+"""SMIDAS: stochastic mirror descent made sparse, for problems whose rows are dense and whose optimum is sparse.
+
+Minimises (1/m) Σ loss + l1·‖w‖₁ (Algorithm 3 of Shalev-Shwartz & Tewari, Stochastic Methods for ℓ1-regularized Loss
+Minimization, 2011). A gradient step of a fixed size changes θ, then θ shrinks towards zero, and w = ∇(½‖θ‖_q²) with
+q = 2 ln(features), so that small θ become very small weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.checks import require
+from streampgs.kernels import smidas_loop as loops
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.learner import Candidates
+from streampgs.learn.lines import Lines, Scale, labels_of
+from streampgs.learn.norms import PNorm
+from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Role, Sizes, State, counter
+from streampgs.learn.step_sizes import STOPPED, L1StepCandidates, L1StepOptions, StepLearner
+from streampgs.losses import LOSSES, Vector
+from streampgs.options import ModelOptions
+from streampgs.solvers import MOST_SHRINK_EVERY
+
+_LARGEST_Q = 1000
+_COST_OF_ENTRY = 10.0  # what a number of a row costs in a step, as a multiple of what a feature costs when all shrink
+
+
+@dataclass(frozen=True)
+class SmidasOptions(L1StepOptions):
+    """q belongs to the norm of the lane."""
+
+    shrink_every: int
+    varies: ClassVar[tuple[str, ...]] = ("l1", "step", "p")
+    shared: ClassVar[tuple[str, ...]] = ("shrink_every",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(1 <= self.shrink_every <= MOST_SHRINK_EVERY, f"shrinking every {self.shrink_every} steps")
+
+
+def norm_for(features: int) -> PNorm:
+    """q = 2 ln(features), rounded up, as in the paper; at least 2, where the link is the identity."""
+    q = max(2, math.ceil(2.0 * math.log(max(1, features))))
+    return PNorm(q / (q - 1.0))
+
+
+class SmidasCandidates(L1StepCandidates):
+    def norm(self, scale: Scale) -> PNorm:
+        return norm_for(scale.features)
+
+    def own(self, options: ModelOptions, scale: Scale, l1: float, step: float) -> SmidasOptions:
+        return SmidasOptions(l1, step, _shrink_every(options, scale))
+
+    def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
+        return [replace(base, own=SmidasOptions(0.0, 1.0, 1))]
+
+
+def _shrink_every(options: ModelOptions, scale: Scale) -> int:
+    """Shrinking should cost at most as much as the steps between two shrinkings."""
+    if options.shrink_every != "auto":
+        return int(options.shrink_every)
+    every = scale.features / (_COST_OF_ENTRY * max(1.0, scale.mean_entries))
+    return max(1, min(MOST_SHRINK_EVERY, int(every)))
+
+
+class Smidas(StepLearner):
+    """Lanes that differ in l1, the step, the target and the parameter of the loss."""
+
+    Options: ClassVar[type] = SmidasOptions
+    candidates: ClassVar[Candidates] = SmidasCandidates()
+
+    def __init__(self, specs: Sequence[LaneSpec]) -> None:
+        super().__init__(specs)
+        self.q = round(self.spec.norm.q)
+        if self.spec.norm.q != self.q or self.q > _LARGEST_Q:
+            raise ValueError(f"a norm with q = {self.spec.norm.q}, which is not a whole number up to {_LARGEST_Q}")
+        coordinates, scalars = Pack("coordinates", _coordinates), Pack("scalars", _scalars)
+        derived = Field((LANE,), Merge.DERIVED, pack=scalars)
+        self.fields = {
+            "dual": Field((COORDINATE, LANE), Merge.MEAN, Role.DUAL, pack=coordinates),
+            "raised": Field((COORDINATE, LANE), Merge.DERIVED, pack=coordinates),
+            "power_sum": derived._replace(low=0.0),
+            "power_scale": derived._replace(low=0.0),
+            "shrunk": counter(Merge.MEAN),
+            "steps": counter(Merge.MEAN),
+            "stopped": STOPPED,
+            **self.stretches.fields,
+        }
+        self.parameters = self.target_parameters(loops.PARAMETERS)
+        self.parameters[loops.STEP] = [s.own.step for s in specs]
+        self.parameters[loops.SHRINK] = [s.own.step * s.scaled_l1 for s in specs]
+        self._advance = loops.advance_for(LOSSES[self.spec.loss], self.spec.layout)
+
+    def check(self, state: State) -> None:
+        require(bool(state["shrunk"] <= state["steps"]), "weights that have shrunk in steps to come")
+
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+        s = self.spec
+        state["steps"][...], state["shrunk"][...] = self._advance(
+            state["dual"].T, state["raised"].T, state["scalars"], state["stopped"], state["tallies"], self.parameters,
+            lines.starts, lines.stops, lines.indices, lines.values, labels_of(lines), lines.weights, lines.offsets, first,
+            stop, s.batch, int(state["steps"]), int(state["shrunk"]), copies, s.intercept, self.q, s.own.shrink_every,
+        )  # fmt: skip
+
+    def settle(self, state: State) -> None:
+        """Make up the shrinking of the last steps."""
+        missed = int(state["steps"] - state["shrunk"])
+        loops.shrink_all(
+            state["dual"].T, state["raised"].T, state["scalars"], missed * self.parameters[loops.SHRINK], self.q
+        )
+        state["shrunk"][...] = state["steps"]
+
+    def rebuild(self, state: State) -> None:
+        loops.shrink_all(state["dual"].T, state["raised"].T, state["scalars"], np.zeros(self.width), self.q)
+
+    def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
+        """Of the last step, as if it had shrunk θ."""
+        missed = int(state["steps"] - state["shrunk"])
+        amount = missed * float(self.parameters[loops.SHRINK, lane])
+        found: Vector = loops.weights_of(state["dual"].T[lane], amount, self.q)
+        return found if at is None else found[at]
+
+
+def _coordinates(sizes: Sizes) -> State:
+    """Each lane's numbers are neighbours: shrinking goes over all of them."""
+    whole = np.zeros((2, sizes[LANE], sizes[COORDINATE]))
+    return {"coordinates": whole, "dual": whole[0].T, "raised": whole[1].T}
+
+
+def _scalars(sizes: Sizes) -> State:
+    whole = np.zeros((loops.SCALARS, sizes[LANE]))
+    return {"scalars": whole, "power_sum": whole[loops.POWER_SUM], "power_scale": whole[loops.SCALE]}

@@ -1,0 +1,110 @@
+"""How good the leading model of a run is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from streampgs.data.row_form import RowForm
+from streampgs.learn.lanes import relative_gap
+from streampgs.selection.race import Race
+from streampgs.selection.returned import nonzeros_and_zeros
+from streampgs.solvers import SOLVERS
+
+# For --target-accuracy, validation rows are judged whenever the rows have grown by an eighth, and only when the progressive
+# accuracy is near: it is that of single iterates, and so lower.
+_FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
+
+Judged = tuple[float | None, float | None]
+"""Loss and accuracy."""
+
+
+class Quality:
+    def __init__(self, form: RowForm, race: Race) -> None:
+        self.form, self.race, self.lanes = form, race, race.lanes
+        self._looks = 0
+        """How often validation rows were due to be judged."""
+        self._looked: Judged | None = None
+
+    @property
+    def started(self) -> bool:
+        return len(self.lanes) > 0
+
+    def gap(self) -> float | None:
+        """The mean certificate over targets; None if the solver has none, or before the first step."""
+        if not self.started or not self.lanes.steps:
+            return None
+        gaps = [self.lanes.certificate(lane) for lane in self.race.leading_lanes()]
+        known = [gap for gap in gaps if gap is not None]
+        return sum(known) / len(known) if known else None
+
+    def relative_gap(self) -> float | None:
+        """The largest certificate as a share of the objective of weights 0; None if one is not known."""
+        return relative_gap(self.lanes) if self.started else None
+
+    def remarks(self) -> list[str]:
+        weight = self.form.options.weight
+        if weight is None or not self.lanes.steps or self.progressive()[0] is not None:
+            return []
+        if SOLVERS[self.form.options.solver].by_columns and self.gap() is None:
+            return []  # no column has come yet
+        return [f"all rows have weight 0 in column '{weight}': the model has learned nothing"]
+
+    def progressive(self) -> Judged:
+        """Loss and accuracy over the leader's steps, each row before it was trained on; the mean over targets. With more
+        than two classes there is no accuracy."""
+        if not self.started:
+            return None, None
+        lanes = self.race.leading_lanes()
+        tallies = [self.lanes.tallies(lane) for lane in lanes]
+        weight = sum(tally.weight for tally in tallies)
+        if not weight:
+            return None, None
+        accuracy = sum(tally.correct for tally in tallies) / weight
+        options = self.form.options
+        known = options.classifies and not options.multiclass
+        losses = (self.lanes.specs[lane].in_label_units(tally.loss) for lane, tally in zip(lanes, tallies, strict=True))
+        return sum(losses) / weight, accuracy if known else None
+
+    def judged(self) -> Judged:
+        """Of the weights that would be returned, when they were last judged."""
+        # A judgement of the winner when a race ended is out of date later.
+        latest = self.race.latest() if self.race.next_mark is not None else None
+        return self._looked or latest or (None, None)
+
+    def shown(self) -> Judged:
+        """Loss and accuracy for the status line."""
+        return self.judged() if self._looked or self.form.options.multiclass else self.progressive()
+
+    def look(self) -> None:
+        """Judge the leader on all validation rows."""
+        if self.race.validation is not None and self.started:
+            self._looked = self.race.look()
+
+    def accuracy_for(self, target: float, rows_done: int) -> float | None:
+        """The accuracy that --target-accuracy is compared with; None: nothing new is known."""
+        progressive = self.progressive()[1]
+        if not self.form.options.validation:
+            return self.judged()[1] if self.form.options.multiclass else progressive
+        looks = int(math.log(max(rows_done / _FIRST_LOOK, 1.0), _LOOK_GROWTH))
+        if looks == self._looks:
+            return None
+        self._looks = looks
+        if progressive is not None and progressive < target - _NEAR_TARGET:
+            return None
+        self.look()
+        return self.judged()[1]
+
+    def nonzeros_and_zeros(self) -> tuple[int, int]:
+        """How many weights of the model that is returned are not exactly zero, and how many are."""
+        if not self.started:
+            return 0, 0
+        assert self.race.returned is not None
+        return nonzeros_and_zeros(self.race.returned, self.race.leading_lanes())
+
+    def chosen(self) -> dict[str, Any] | None:
+        """The leading candidate."""
+        if not self.started:
+            return None
+        leading = self.race.leading()
+        return {"loss": leading.loss, **leading.choices}

@@ -1,0 +1,244 @@
+"""Solvers that change their weights once per epoch: --solver l-bfgs and gradient-descent."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from scipy.optimize import minimize
+
+import streampgs
+from streampgs.cli.console import print_json
+from streampgs.errors import OptionError
+from streampgs.evaluation import evaluate
+from streampgs.inspection import inspect_run
+from streampgs.run.saved import saved_run
+
+SMALL: dict[str, Any] = {"window": "60kB", "memory": "60MB"}
+SOLVERS: dict[str, dict[str, Any]] = {
+    "l-bfgs": {"solver": "l-bfgs", "sigma": 1e-3, **SMALL},
+    "gradient-descent": {"solver": "gradient-descent", "sigma": 1e-3, "step": 0.5, **SMALL},
+}
+TABLE = {0: 700, 1: 700, 2: 700}
+"""Rows of each shard, by its seed."""
+every_solver = pytest.mark.parametrize("solver", SOLVERS)
+
+
+def rows_of(rows: int, seed: int, classes: int = 2, features: int = 30) -> tuple[Any, Any]:
+    chance = np.random.default_rng(seed)
+    truth = np.random.default_rng(9).normal(size=(5, 60))[:classes, :features]
+    x = (chance.normal(size=(rows, features)) * (chance.random((rows, features)) < 0.3)).astype(np.float32)
+    scores = x @ truth.T + chance.normal(size=(rows, classes))
+    return x, scores.argmax(axis=1).astype(float) if classes > 2 else np.where(scores[:, 0] > 0.0, 1.0, -1.0)
+
+
+def write(path: Path, rows: int, seed: int = 0, classes: int = 2, features: int = 30) -> None:
+    x, labels = rows_of(rows, seed, classes, features)
+    places = [np.flatnonzero(row) for row in x]
+    values = [row[kept] for row, kept in zip(x, places, strict=True)]
+    table = pa.table({"label": labels, "indices": places, "values": values})
+    path.parent.mkdir(exist_ok=True)
+    with pa.ipc.new_file(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=250)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    for shard in range(3):
+        write(tmp_path / "table" / f"{shard}.arrow", 700, seed=shard)
+    return tmp_path / "table"
+
+
+def excess(run: Path, rows: dict[int, int]) -> tuple[float, float]:
+    """By how much the objective of the run's weights exceeds its minimum by scipy, and the minimum. `rows`: by the seed."""
+    lanes = saved_run(run).race.lanes
+    spec = lanes.specs[0]
+    x, labels = map(np.concatenate, zip(*(rows_of(count, seed) for seed, count in rows.items()), strict=True))
+    x = np.hstack([np.full((len(x), 1), spec.intercept), x])
+
+    def objective(w: Any) -> tuple[float, Any]:
+        margins = labels * (x @ w + spec.base)
+        slopes = -labels / (1.0 + np.exp(margins))
+        value = np.logaddexp(0.0, -margins).mean() + 0.5 * spec.sigma * (w @ w)
+        return float(value), x.T @ slopes / len(x) + spec.sigma * w
+
+    options = {"ftol": 1e-15, "gtol": 1e-10}
+    least = minimize(objective, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B", options=options).fun
+    return objective(lanes.weights(0))[0] - least, least
+
+
+@every_solver
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_pause_at_any_row_changes_nothing(solver: str, threads: int, table: Path, tmp_path: Path) -> None:
+    options = {**SOLVERS[solver], "sigma": (1e-3, 1e-2), "threads": threads}
+    whole = streampgs.train(table, run=tmp_path / "whole", epochs=6, **options)
+    paused = tmp_path / "paused"
+    report = streampgs.train(table, run=paused, rows=1, **options)
+    for rows in (37, 2099, 2100, 2101, 4200, 5003, 12_599):
+        report = streampgs.resume(paused, rows=rows)
+    report = streampgs.resume(paused, epochs=6)
+    assert report.dual_sha256 == whole.dual_sha256
+    assert report.gap == whole.gap
+    assert whole.rows == 6 * 2100
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_l_bfgs_reaches_the_optimum_and_stops(threads: int, table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    report = streampgs.train(table, run=run, intercept=0.5, threads=threads, **SOLVERS["l-bfgs"])
+    assert report.stopped_by == "converged"
+    assert report.epochs < 30
+    above, least = excess(run, TABLE)
+    assert above <= 1e-6 * least
+    assert report.gap is not None
+    assert above - 1e-12 <= report.gap <= 1e-6
+
+
+@every_solver
+def test_the_certificate_bounds_the_excess(solver: str, table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    report = streampgs.train(table, run=run, epochs=1, intercept=0.5, **SOLVERS[solver])
+    for epoch in (2, 4, 7):
+        report = streampgs.resume(run, epochs=epoch)
+        assert report.gap is not None
+        assert -1e-12 <= excess(run, TABLE)[0] <= report.gap
+
+
+@every_solver
+def test_a_target_gap_ends_training(solver: str, table: Path, tmp_path: Path) -> None:
+    options = {**SOLVERS[solver], "sigma": 0.1}
+    report = streampgs.train(table, run=tmp_path / "run", target_gap=0.05, **options)
+    assert report.stopped_by == "target-gap"
+    assert report.gap is not None
+    assert report.gap <= 0.05
+
+
+# Growth.
+
+
+@every_solver
+def test_a_gap_that_is_not_known_yet_is_null(solver: str, table: Path, tmp_path: Path, capsys: Any) -> None:
+    report = streampgs.train(table, run=tmp_path / "run", rows=100, **SOLVERS[solver])
+    assert report.gap is None
+    print_json(inspect_run(tmp_path / "run"))
+    printed = json.loads(capsys.readouterr().out)
+    assert [printed["gap"], printed["lanes"][0]["gap"]] == [None, None]
+
+
+@every_solver
+def test_new_rows_belong_to_the_next_epoch(solver: str, table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    streampgs.train(table, run=run, epochs=4, **SOLVERS[solver])
+    write(table / "3.arrow", 900, seed=3, features=40)
+    report = streampgs.resume(run, passes=2)
+    assert report.rows == 4 * 2100 + 2 * 3000
+    assert (report.epochs, report.stopped_by) == (6.0, "epochs")
+    assert streampgs.Model.load(run).coef_.shape == (40,)
+
+
+@every_solver
+def test_a_pause_changes_nothing_while_a_table_grows(solver: str, table: Path, tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    streampgs.train(table, run=first, epochs=2, **SOLVERS[solver])
+    write(table / "3.arrow", 900, seed=3)
+    copytree(first, tmp_path / "second")
+    whole = streampgs.resume(first, epochs=6)
+    for rows in (4201, 7100, 7201, 11_000):
+        streampgs.resume(tmp_path / "second", rows=rows)
+    paused = streampgs.resume(tmp_path / "second", epochs=6)
+    assert paused.dual_sha256 == whole.dual_sha256
+    assert paused.rows == whole.rows == 2 * 2100 + 4 * 3000
+
+
+def test_a_table_that_grows_every_night_reaches_the_optimum_of_all_rows(tmp_path: Path) -> None:
+    table, run = tmp_path / "table", tmp_path / "run"
+    write(table / "0.arrow", 700, seed=0)
+    write(tmp_path / "test" / "0.arrow", 4000, seed=50)
+    streampgs.train(table, run=run, epochs=8, intercept=0.5, **SOLVERS["l-bfgs"])
+    losses = [evaluate(streampgs.Model.load(run), [str(tmp_path / "test")])["log_loss"]]
+    for night in range(1, 6):
+        write(table / f"{night}.arrow", 300, seed=night)
+        streampgs.resume(run)
+        losses.append(evaluate(streampgs.Model.load(run), [str(tmp_path / "test")])["log_loss"])
+    assert losses[-1] < losses[0]
+    assert all(later <= before + 0.005 for before, later in pairwise(losses)), losses
+    assert excess(run, {0: 700, 1: 300, 2: 300, 3: 300, 4: 300, 5: 300})[0] < 1e-3
+
+
+@every_solver
+def test_classes_join(solver: str, tmp_path: Path) -> None:
+    table, run = tmp_path / "table", tmp_path / "run"
+    write(table / "0.arrow", 1500, classes=3)
+    options = {**SOLVERS[solver], "classes": "auto"}
+    streampgs.train(table, run=run, epochs=3, **options)
+    write(table / "1.arrow", 1500, classes=4, seed=1)
+    report = streampgs.resume(run, passes=12)
+    assert report.lanes == 4
+    write(tmp_path / "test" / "0.arrow", 2000, classes=4, seed=7)
+    if solver == "l-bfgs":
+        assert evaluate(streampgs.Model.load(run), [str(tmp_path / "test")])["accuracy"] > 0.6
+
+
+# Sigma.
+
+
+def test_sigma_is_found_by_cross_validation_on_a_small_table(table: Path, tmp_path: Path) -> None:
+    options = {**SOLVERS["l-bfgs"], "sigma": "auto", "window": "10MB"}
+    report = streampgs.train(table, run=tmp_path / "run", **options)
+    write(tmp_path / "test" / "0.arrow", 4000, seed=50)
+    found = evaluate(streampgs.Model.load(tmp_path / "run"), [str(tmp_path / "test")])
+    assert report.chosen is not None
+    assert found["log_loss"] < 0.45
+
+
+def test_validation_rows_choose_sigma_on_a_large_table(table: Path, tmp_path: Path) -> None:
+    write(tmp_path / "validation" / "0.arrow", 1000, seed=60)
+    options = {**SOLVERS["l-bfgs"], "sigma": "auto"}
+    report = streampgs.train(table, run=tmp_path / "run", validation=str(tmp_path / "validation"), **options)
+    assert report.lanes == 1
+    assert report.rows > 16 * 2100
+
+
+def test_a_list_without_validation_rows_is_compared_with_a_warning(table: Path, tmp_path: Path) -> None:
+    options = {**SOLVERS["l-bfgs"], "sigma": (1e-2, 1e-4)}
+    alone = streampgs.train(table, run=tmp_path / "alone", epochs=1, **options)
+    judged = streampgs.train(table, run=tmp_path / "judged", epochs=1, validation=table, **options)
+    assert [sum("validation" in note for note in report.notes) for report in (alone, judged)] == [1, 0]
+
+
+def test_another_sigma_continues_from_the_weights(table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    streampgs.train(table, run=run, intercept=0.5, **SOLVERS["l-bfgs"])
+    streampgs.resume(run, sigma=1e-2, epochs=40)
+    above, least = excess(run, TABLE)
+    assert above <= 1e-6 * least
+
+
+# Refused.
+
+
+@every_solver
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"loss": "hinge"}, "without kinks"),
+        ({"loss": ("logistic", "hinge")}, "without kinks"),
+        ({"batch": 5}, "use all rows"),
+        ({"sampling": "independent"}, "once per epoch"),
+        ({"replay": 1.0}, "all rows in each epoch"),
+        ({"l1": 1e-3}, "l1 with"),
+    ],
+)
+def test_impossible_options_are_refused(
+    solver: str, options: dict[str, Any], found: str, table: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match=found) as raised:
+        streampgs.train(table, run=tmp_path / "run", **{**SOLVERS[solver], **options})
+    assert raised.value.remedy
+    assert not (tmp_path / "run").exists()

@@ -1,0 +1,81 @@
+"""Steps that are found: which ones race, and lanes whose steps are too large."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from streampgs.errors import Diverged
+from streampgs.learn.lane_spec import LaneSpec, Target
+from streampgs.learn.learner import StepChange, learner_named
+from streampgs.learn.norms import EUCLID
+from streampgs.learn.smidas import SmidasOptions, norm_for
+from streampgs.learn.step_sizes import STEP_LADDER, WHOLE_LADDER, L1StepOptions, ladder
+from streampgs.options import MOST_CANDIDATES, ModelOptions
+
+from .windows import Training, bits, window
+
+FEATURES, ROWS = 12, 300
+KINDS: dict[str, Any] = {
+    "truncated-gradient": lambda step: (EUCLID, L1StepOptions(0.01, step)),
+    "smidas": lambda step: (norm_for(FEATURES), SmidasOptions(0.01, step, 3)),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def lane(kind: str, step: float, target: str = "y") -> LaneSpec:
+    norm, own = KINDS[kind](step)
+    return LaneSpec(kind, "squared", 0.0, norm, 0.0, Target(target), 0, 1, 0.5, "sparse", own)
+
+
+@every_kind
+def test_a_lane_that_diverges_does_not_stop_the_others(kind: str) -> None:
+    rows = window(ROWS, FEATURES, "sparse", classes=False)
+    together = Training([lane(kind, 1e6), lane(kind, 0.001)], FEATURES)
+    alone = Training([lane(kind, 0.001)], FEATURES)
+    for training in (together, alone):
+        training.advance(rows, 0, ROWS)
+    assert np.isnan(together.weights(0)).all()
+    np.testing.assert_allclose(together.weights(1), alone.weights(0), rtol=1e-9)
+    paused = Training(together.specs, FEATURES)
+    for first in range(0, ROWS, 20):
+        paused.advance(rows, first, first + 20)
+        paused = paused.again()
+    assert bits(paused) == bits(together)
+
+
+@every_kind
+def test_training_ends_with_an_error_if_all_candidates_for_a_target_have_diverged(kind: str) -> None:
+    rows = window(ROWS, FEATURES, "sparse", classes=False)
+    specs = [lane(kind, 1e6), lane(kind, 1e7), lane(kind, 1e6, "z"), lane(kind, 0.001, "z")]
+    training = Training(specs, FEATURES)
+    with pytest.raises(Diverged) as raised:
+        training.advance(rows, 0, ROWS)
+    assert "--step" in raised.value.remedy
+    Training(specs[1:], FEATURES).keeping([1, 2]).advance(rows, 0, 1)
+
+
+@pytest.mark.parametrize("targets", [1, 2, 5, 10, 40, 200])
+@pytest.mark.parametrize("rungs", [STEP_LADDER, WHOLE_LADDER])
+def test_as_many_steps_race_as_the_number_of_candidates_allows(targets: int, rungs: tuple[float, ...]) -> None:
+    steps = ladder(rungs, ModelOptions(solver="smidas", l1=1e-4), targets, 1)
+    assert list(steps) == sorted(steps)
+    assert len(steps) == 1 or len(steps) * targets <= MOST_CANDIDATES
+    assert len(steps) > 1 or 2 * targets > MOST_CANDIDATES
+
+
+@every_kind
+def test_longer_rows_make_steps_shorter_and_leave_the_weights(kind: str) -> None:
+    rows = window(ROWS, FEATURES, "sparse", classes=False)
+    training = Training([lane(kind, 0.01), lane(kind, 0.02)], FEATURES)
+    training.advance(rows, 0, 100)
+    before = [training.weights(number) for number in range(2)]
+    training.lanes.change_steps(StepChange(1.0, 2.0, 5.0))
+    for number in range(2):
+        np.testing.assert_allclose(training.weights(number), before[number], rtol=1e-12)
+        assert training.specs[number].own.step == pytest.approx((number + 1) * 0.01 * 2.0 / 5.0)
+    fresh = learner_named(kind).candidates.from_zero(training.specs[0], 5.0)
+    assert fresh == replace(training.specs[0])
