@@ -44,7 +44,8 @@ def halved(most: int, times: int, step: float = 2.0, multiple: int = 1) -> list[
 
 
 _NAMES, _REUTERS = 3_200_000, 6_990
-_FINE = [100_000, 150_000, 200_000, 275_000, 400_000, 575_000, 800_000, 1_125_000, 1_600_000]
+_MOST = 12_800_000
+_FINE = [100_000, 150_000, 200_000, 275_000, 400_000, 575_000, 800_000, 1_600_000, 3_200_000, 6_400_000, _MOST]
 
 FULL = Plan(
     limits=Limits(runs=20, visits=1_500_000, iterations=40, held_out=30_000, seconds=10.0),
@@ -53,7 +54,7 @@ FULL = Plan(
     coarse_rows=halved(1_600_000, 3),
     printed_rows=halved(1_600_000, 1, 4.0),
     batch_rows={
-        "synthetic": halved(1_600_000, 4),
+        "synthetic": halved(_MOST, 6),
         "names": halved(400_000, 1, 4.0),
         "reuters": halved(_REUTERS, 2),
     },
@@ -63,9 +64,9 @@ FULL = Plan(
         "names": [0.84, 0.85, 0.86, 0.865, 0.87],
         "reuters": [0.94, 0.95, 0.96, 0.965, 0.97],
     },
-    all_rows=3_200_000,
+    all_rows=_MOST,
     rows_of_the_paper=800_000,
-    rows_of_files=[*_FINE[1:], 3_200_000],
+    rows_of_files=_FINE[1:],
     targets_of_files=[0.84, 0.86, 0.88],
     toy_features=(10, 20, 40),
     toy_rows=halved(200_000, 5, 2**0.5),
