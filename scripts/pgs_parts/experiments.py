@@ -53,7 +53,7 @@ def grid(span: tuple[float, float]) -> list[float]:
 
 def subset_of(available: int, rows: int, seed: int) -> Numbers:
     """Other rows for each run, in a random order."""
-    return np.random.default_rng([seed, rows]).choice(available, rows, replace=False)
+    return np.random.default_rng([seed, rows]).choice(available, min(rows, available), replace=False)
 
 
 def _best(looks: list[Look]) -> list[float]:

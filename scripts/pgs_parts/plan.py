@@ -43,14 +43,16 @@ def halved(most: int, times: int, step: float = 2.0, multiple: int = 1) -> list[
     return sorted({max(1, round(most / step**place / multiple)) * multiple for place in range(times + 1)})
 
 
-_NAMES, _REUTERS = 3_200_000, 6_990
+_NAMES, _REUTERS = 3_200_000, 6_291
 _MOST = 12_800_000
-_FINE = [100_000, 150_000, 200_000, 275_000, 400_000, 575_000, 800_000, 1_600_000, 3_200_000, 6_400_000, _MOST]
+_LARGE = [800_000, 1_600_000, 3_200_000, 6_400_000, _MOST]
+# Accuracies come into reach one after the other between these.
+_FINE = [100_000, 150_000, 175_000, 200_000, 225_000, 275_000, 325_000, 400_000, 475_000, 575_000, 675_000, *_LARGE]
 
 FULL = Plan(
     limits=Limits(runs=20, visits=1_500_000, iterations=40, held_out=30_000, seconds=10.0),
     final=Limits(runs=20, visits=2_400_000, iterations=40, held_out=30_000, seconds=10.0),
-    rows={"synthetic": _FINE, "names": halved(_NAMES // 2, 5), "reuters": halved(_REUTERS, 4)},
+    rows={"synthetic": _FINE, "names": halved(_NAMES, 6), "reuters": halved(_REUTERS, 4)},
     coarse_rows=halved(1_600_000, 3),
     printed_rows=halved(1_600_000, 1, 4.0),
     batch_rows={
@@ -66,7 +68,7 @@ FULL = Plan(
     },
     all_rows=_MOST,
     rows_of_the_paper=800_000,
-    rows_of_files=_FINE[1:],
+    rows_of_files=[150_000, 200_000, 275_000, 400_000, 575_000, *_LARGE],
     targets_of_files=[0.84, 0.86, 0.88],
     toy_features=(10, 20, 40),
     toy_rows=halved(200_000, 5, 2**0.5),
