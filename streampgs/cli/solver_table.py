@@ -85,8 +85,7 @@ def takes_loss(column: Column, loss: str) -> bool:
 
 
 def _has_steps(column: Column) -> bool:
-    """Whether each row can be a step of its own."""
-    return not (column.needs.passes or column.solver.by_columns)
+    return column.solver.steps_on_rows
 
 
 def _takes(option: str) -> Callable[[Column], bool]:

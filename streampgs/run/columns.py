@@ -31,8 +31,9 @@ def refuse_growth_options(options: ModelOptions, growth: Growth) -> None:
     for name in ("passes", "replay"):
         if is_by_columns(options) and getattr(growth, name) is not None:
             raise OptionError(
-                f"--{name} with --solver {options.solver}, to which new rows come once", "leave it out"
-            )  # fmt: skip
+                f"--{name} with --solver {options.solver}, whose epochs visit all rows, old and new ones",
+                "leave it out",
+            )
 
 
 def refuse_no_cache(options: ModelOptions, resources: Resources) -> None:
@@ -46,8 +47,8 @@ def refuse_no_cache(options: ModelOptions, resources: Resources) -> None:
 def refuse_stream(options: ModelOptions) -> None:
     if is_by_columns(options):
         raise OptionError(
-            f"--solver {options.solver} needs columns, and the rows of a stream arrive once",
-            "write the stream into shards first (streampgs pack), or use another solver",
+            f"--solver {options.solver} with a stream: it visits the columns of a whole table several times",
+            "write the rows to files first and train on these, or use --solver pgs",
         )
 
 

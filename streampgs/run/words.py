@@ -158,9 +158,10 @@ def solver_choice(lanes: Sequence[LaneSpec], targets: int) -> str:
     """The other numbers of the candidates, and what they share."""
     first = lanes[0]
     others = [name for name in first.choices if name != "sigma"]
-    given = SOLVERS[solver_of(first.learner)].options
-    shared = [f"{_flag(first, name)} {getattr(first.own, name)}" for name in first.own.shared if name in given]
-    numbers = [f"batch {first.batch}", f"intercept {first.intercept:g}", *shared, f"seed {first.seed}"]
+    solver = SOLVERS[solver_of(first.learner)]
+    shared = [f"{_flag(first, name)} {getattr(first.own, name)}" for name in first.own.shared if name in solver.options]
+    batch = [f"batch {first.batch}"] if solver.steps_on_rows else []
+    numbers = [*batch, f"intercept {first.intercept:g}", *shared, f"seed {first.seed}"]
     return ", ".join([solver_of(first.learner), *_varied(lanes[::targets], others), *numbers])
 
 
