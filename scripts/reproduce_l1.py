@@ -8,8 +8,8 @@ composite dual averaging, and the coordinate solver as it is used by default.
 Solvers with a step size are drawn twice: with that of the paper's Table 1 (dashed), and with the best of a ladder of step
 sizes, which all train in one pass. An access is an entry of the table that is read: a dense table has its zeros, too.
 Rows and columns are drawn uniformly with replacement, as in the paper. The curves of a finished figure are a line of
-OUT/curves.jsonl; the same command continues after an interruption, and only draws what is there. --quick takes less than two minutes of processor
-time.
+OUT/curves.jsonl; the same command continues after an interruption, and only draws what is there. --quick takes less than two
+minutes of processor time.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ def shard_choices(
 def column_choices(catalog: Catalog, features: int, most: int, folder: str) -> dict[str, str]:
     return {
         "data": f"{_size(catalog)}, {catalog.kind}, {counted(features, 'feature')}",
-        "columns": f"written once to {folder}; in memory together if they take up to {most / 1e6:,.0f} MB, else in blocks "
-        f"of up to {most / 2e6:,.0f} MB; {SWEEPS} sweeps over a block",
+        "transposed": f"once, into {folder}; read in one block if all columns take up to {most / 1e6:,.0f} MB, else in blocks of "
+        f"up to {most / 2e6:,.0f} MB; {SWEEPS} sweeps over a block in each epoch",
     }
 
 
