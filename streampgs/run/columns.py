@@ -53,14 +53,14 @@ def refuse_stream(options: ModelOptions) -> None:
 
 
 def rows_bytes(options: ModelOptions, rows: int) -> int:
-    """What the solver keeps of the rows, all at once."""
+    """The bytes that the solver keeps for these rows, all at once."""
     learner, targets = learner_named(options.solver), len(targets_of(options))
     lanes = len(options.losses) * learner.candidates.count(options, targets) * targets
     return rows * learner.bytes_per_row(lanes)
 
 
 def column_bytes_for(options: ModelOptions, rows: int, resources: Resources) -> int:
-    """The most that columns may take in memory, next to what is kept of the rows and some room for more of them."""
+    """The most that columns may take in memory, next to those that are kept for the rows, and some room for more rows."""
     kept, budget = rows_bytes(options, rows), resources.budget
     found = budget - READING_BYTES - int(max(_ROOM_TO_GROW * kept, budget / _SPARE_SHARE))
     if found < budget // _LEAST_SHARE:
