@@ -48,7 +48,7 @@ def refuse_stream(options: ModelOptions) -> None:
     if is_by_columns(options):
         raise OptionError(
             f"--solver {options.solver} with a stream: it visits the columns of a whole table several times",
-            "write the rows to files first and train on these, or use --solver pgs",
+            "write the stream to shards first (an Arrow file is one), or use --solver pgs",
         )
 
 
