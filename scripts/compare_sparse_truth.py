@@ -1,7 +1,7 @@
 """How many rows are needed if only 20 features matter: PGS with p = 2, with p near 1, and with the entropy.
 
 Rows have n features, each -1 or 1, and the label is the sign of a sum of 20 of them. Every solver sees each row once, and
-after each chunk its average is measured on the next one. Printed is the number of rows after which its accuracy reaches the
+after each chunk its average is measured on the next one. It prints the number of rows after which the accuracy reaches the
 target, with the best of a few sizes of steps.
 
     python scripts/compare_sparse_truth.py            up to 100,000 features, some minutes
@@ -82,7 +82,7 @@ def specs(features: int) -> dict[str, list[LaneSpec]]:
 
 
 def rows_needed(spec: LaneSpec, features: int, most: int, seed: int) -> int | None:
-    """Accuracy is the mean over two chunks that come next."""
+    """Accuracy is the mean over the next two chunks."""
     lanes = Lanes([spec], features)
     engine, rows, before = Engine(lanes, 1), 0, 0.0
     for chunk in chunks(features, seed):

@@ -11,8 +11,7 @@ published files of these two, and without it they are left out.
 
 A finished cell is a line of OUT/cells.jsonl: the same command continues after an interruption. Training is in one thread;
 seconds are those of the processor for training alone, without judging. --pictures draws from all cells that there are. --quick
-takes a few
-minutes and needs no data.
+takes a few minutes and needs no data.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def parsed() -> argparse.Namespace:
         if part not in PARTS:
             parser.error(f"unknown part '{part}'; choose from {', '.join(PARTS)}")
     if chosen.data is not None and not chosen.data.is_dir():
-        parser.error(f"{chosen.data} is no folder")
+        parser.error(f"{chosen.data} is not a folder")
     if chosen.pictures is not None:
         try:
             import matplotlib  # noqa: F401

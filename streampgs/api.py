@@ -263,12 +263,13 @@ def history(run: str | Path, **options: Any) -> list[dict[str, Any]]:
 @public("inspect", InspectOptions, EncodingOptions)
 def inspect(target: Any, **options: Any) -> dict[str, Any]:
     """Summarize a run, or profile data: `target` is a run's folder, or data as for `train`."""
-    from streampgs.inspection import inspect_data, inspect_run
+    from streampgs.inspection import inspect_data, inspect_run, refuse_path
 
     chosen, encoding = build("inspect", options, InspectOptions, EncodingOptions)
     sources = paths_in(target)
     if sources is not None and len(sources) == 1 and RunFolder(Path(sources[0])).exists:
         return inspect_run(Path(sources[0]), chosen.top, chosen.path)
+    refuse_path(chosen.path)
     model, resources = build(
         "train", {name: getattr(chosen, name) for name in ("label", "memory", "where")}, ModelOptions, Resources
     )

@@ -17,7 +17,7 @@ from streampgs.data.refresh import retired_shards
 from streampgs.data.sampling import sampled_labels
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataError
+from streampgs.errors import DataError, OptionError
 from streampgs.formats.allowance import decoding_within, in_opening
 from streampgs.formats.registry import schema_of
 from streampgs.l1_path import draw_path, path_of
@@ -43,6 +43,12 @@ from streampgs.table.partitions import partitions_of, with_partitions
 # Below this number the accuracy suffers (10 blocks of sorted rows lose 14 points, 64 lose half a point).
 _INDEPENDENT_BLOCKS_NEEDED = 32
 _WHOLE_CACHE = 1 << 62  # bytes: no limit
+
+
+def refuse_path(path: Path | None) -> None:
+    """Of a target that is not a run."""
+    if path is not None:
+        raise OptionError("--path for data that is not a run", "give the folder of a run with several values of --l1")
 
 
 def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, Any]:

@@ -18,15 +18,15 @@ class KernelOptions:
 
     # fmt: off
     kernel: Literal["rbf", "polynomial"] | None = option(None, Choice(names=("rbf", "polynomial")), MODEL,
-        "Train a model that is not linear, with features that approximate a kernel: rbf, or polynomial for products of "
-        "features (docs/kernels.md).", shown="none: a linear model")
+        "Train a model that is not linear. rbf compares the distances of rows, polynomial multiplies features "
+        "(docs/kernels.md).", shown="none: a linear model")
     gamma: float | Literal["auto"] = option("auto", Number("X", 0.0, above=True, words=("auto",)), MODEL,
-        "Of --kernel: larger values let the model change over shorter distances. auto: 1 / (features · their variance).")
+        "For --kernel: larger values let the model change over shorter distances. auto: 1 / (features · their variance).")
     degree: int = option(2, Number("D", 1, MOST_DEGREE, whole=True, remedy="2 are products of two features"), MODEL,
-        "Of --kernel polynomial: the most factors of a product.")
+        "For --kernel polynomial: number of features in a product, at most.")
     kernel_features: int = option(1024,
         Number("N", 2, MOST_KERNEL_FEATURES, whole=True, remedy="1024 is a start; more are slower and more accurate"), MODEL,
-        "Features that approximate the kernel, at most.")
+        "For --kernel: number of features that approximate the kernel, at most.")
     # fmt: on
 
     def check_kernel(self, solver: str) -> None:

@@ -27,7 +27,7 @@ _DRAWN = 60  # the others are grey
 
 def path_of(race: Race) -> list[dict[str, Any]]:
     """For each l1, in descending order: loss and accuracy, and how many weights are not zero. Where other numbers vary, too,
-    those of the best model. `judged_on` says which rows loss and accuracy are of."""
+    those of the best model. `judged_on` names the rows on which loss and accuracy were measured."""
     if "l1" not in race.candidates[0].choices:
         return []
     places = _places(race)

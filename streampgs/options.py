@@ -295,6 +295,16 @@ class LossOptions(_LossParameters):
 
 
 @dataclass(frozen=True)
+class SolverOption:
+    """Shown before the options of the solvers."""
+
+    # fmt: off
+    solver: str = option("pgs", Choice(names=SOLVERS), MODEL,
+        "How the model is trained; docs/solvers.md says which solver to choose.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
 class ModelOptions(
     KernelOptions,
     BetaChoices,
@@ -305,6 +315,7 @@ class ModelOptions(
     BallChoices,
     PgsChoices,
     SigmaChoices,
+    SolverOption,
     LossOptions,
     LabelOptions,
     Checked,
@@ -312,8 +323,6 @@ class ModelOptions(
     """What defines the model, given the data: recorded in the run, and changed by a resume only where it says so."""
 
     # fmt: off
-    solver: str = option("pgs", Choice(names=SOLVERS), MODEL,
-        "How the model is trained; docs/solvers.md compares the solvers.")
     batch: int = option(1,
         Number("N", 1, MOST_BATCH, whole=True, remedy="1 is the best choice for nearly all data"), MODEL,
         "Rows per step.")
@@ -332,7 +341,8 @@ class ModelOptions(
     where: str | None = option(None, _CONDITION, DATA,
         "Train only on rows that fulfil a condition, such as \"year >= 2020 and carrier != 'AA'\" (docs/expressions.md).")
     validation: tuple[str, ...] = option((), Repeated(of=Text("DATA")), COMMON,
-        "Rows to compare models on, for --sigma auto and --target-accuracy. Ten thousand are enough. Can be repeated.",
+        "Rows to compare models on, for values that are found or listed, and for --target-accuracy. Ten thousand are enough. "
+        "Can be repeated.",
         shown="rows that were not trained on yet")
     threads: int = option(1,
         Number("N", 1, MOST_THREADS, whole=True, remedy="give the number of free cores"), RESOURCES,
@@ -433,7 +443,8 @@ def _target_accuracy() -> Any:
 
 def _target_gap() -> Any:
     return option(None, Number("G", 0.0, above=True), LIMITS,
-        "Stop when the certified distance from the optimal objective falls to G. docs/solvers.md says which solvers know it."
+        "Stop when the certified distance from the optimal objective falls to G. docs/solvers.md lists the solvers that "
+        "measure it."
     )  # fmt: skip
 
 
@@ -444,9 +455,10 @@ class Limits(Checked):
     # fmt: off
     epochs: int | None = option(None, _EPOCHS, COMMON, "Passes over the data.",
         shown=f"{_FEWEST_EPOCHS}, more for fewer than {_USUAL_VISITS // _FEWEST_EPOCHS:,} rows; {EPOCHS_FOR_A_TARGET} if "
-        f"only a target is given. Solvers of columns or of whole passes end when they have converged, "
-        f"after {MOST_EPOCHS_OF_COLUMNS:,} or {MOST_PASSES_OF_A_SOLVER} at most")
-    rows: int | None = option(None, _ROWS, LIMITS, "Rows to train on. Solvers of columns also count visits of columns.")
+        f"only a target is given. coordinate and greedy-coordinate end when they have converged, after "
+        f"{MOST_EPOCHS_OF_COLUMNS:,} at most; l-bfgs and gradient-descent likewise, after {MOST_PASSES_OF_A_SOLVER} at most")
+    rows: int | None = option(None, _ROWS, LIMITS,
+        "Rows to train on. coordinate and greedy-coordinate also count each visit of a column.")
     seconds: float | None = option(None, _SECONDS, LIMITS, "Time to train, like 90s, 5m or 1h.")
     target_accuracy: float | None = _target_accuracy()
     target_gap: float | None = _target_gap()
@@ -514,7 +526,8 @@ class Resources(Checked):
         shown=f"{size_text(DEFAULT_MEMORY)}, or a quarter of the memory of the machine or container if that is less")
     window: int | None = option(None, Size(above=True), RESOURCES, "Bytes of rows to mix at once.",
         shown="as much as --memory allows, at most 268MB", command="train")
-    cache: Path | None = option(None, FilePath("DIR"), RESOURCES, "Folder for decoded Parquet blocks.",
+    cache: Path | None = option(None, FilePath("DIR"), RESOURCES,
+        "Folder for decoded Parquet blocks, and for the columns of coordinate.",
         shown="in the run's folder", command="train")
     cache_limit: int | None = option(None, Size(remedy="give a size like 20GB; 0 caches nothing"), RESOURCES,
         "Largest size of the cache. It decides how finely rows are mixed.", shown="no limit", command="train")

@@ -29,7 +29,7 @@ class SigmaChoices:
 
     # fmt: off
     sigma: float | Literal["auto"] | tuple[float, ...] = option("auto", SIGMA, COMMON,
-        "Weight of the regularizer. auto: found from the rows (docs/sigma.md); 0 for solvers of columns, which have --l1.")
+        "Weight of the regularizer. auto: found from the rows (docs/sigma.md); 0 for coordinate and greedy-coordinate.")
     # fmt: on
 
 
@@ -39,7 +39,7 @@ class PgsChoices:
 
     # fmt: off
     p: float | Literal["auto"] | tuple[float, ...] = option(2.0, Listed(of=_P, alone=("auto",)), MODEL,
-        "For --solver pgs: norm of the regularizer, in (1, 2]. Smaller is sparser. "
+        "For --solver pgs: norm of the regularizer, in (1, 2]. Near 1 the largest weights are on few features. "
         "auto: the best of 2, 1.8, 1.5, 1.2 and one near 1.")
     t0: float | Literal["auto"] = option("auto", Number("T0", 0.0, above=True, words=("auto",)), MODEL,
         "For --solver pgs: offset of the step count; larger means smaller first steps. The paper uses 1. "
@@ -58,7 +58,7 @@ class BallChoices:
     # fmt: off
     ball: float | Literal["auto", "none"] | tuple[float, ...] | None = option(None, Listed(of=_BALL, alone=("auto",)),
         MODEL, "For --solver pgs and ogd: keep the p-norm of the weights below B; the default is nearly always "
-        "right. For entropic: keep the sum of all |w| below B, which must be given.",
+        "right. For entropic, which needs it: keep the sum of all |w| below B.",
         shown=f"auto for losses that need it ({_STEEP}), else none")
     # fmt: on
 
@@ -70,8 +70,8 @@ class L1Choices:
     # fmt: off
     l1: float | tuple[float, ...] | None = option(None,
         Listed(of=Number("X", 0.0, remedy="1e-5 is a start; larger values set more weights to zero")), MODEL,
-        "Weight of the sum of all |w|: larger values set more weights to zero. With several values the best one is returned. "
-        "docs/solvers.md says which solvers take it.")
+        "For --solver pgs, coordinate, greedy-coordinate, truncated-gradient and smidas: weight of the sum of all |w|. "
+        "Larger values set more weights exactly to zero. With several values the best model is returned.")
     # fmt: on
 
 
@@ -82,8 +82,8 @@ class StepChoices:
     # fmt: off
     step: float | Literal["auto"] | tuple[float, ...] = option("auto",
         Listed(of=Number("ETA", 0.0, above=True, words=("auto",)), alone=("auto",)), MODEL,
-        "Size of the steps. auto: the best one of several is found during the first half epoch (for gradient-descent, it follows "
-        "from the lengths of the rows). docs/solvers.md says which solvers take it.")
+        "For --solver truncated-gradient, smidas, sgd and gradient-descent: size of the steps. auto: the best of several, found "
+        "in the first half epoch, or by cross-validation on a small table; for gradient-descent, from the norms of the rows.")
     # fmt: on
 
 
@@ -93,8 +93,8 @@ class BetaChoices:
 
     # fmt: off
     beta: str = option("column", Choice(names=("column", "global")), MODEL,
-        "For solvers of columns: the bound of the second derivatives. column: one for each column. global: the "
-        "largest one for all, and a single step for each column in turn, as in the paper.")
+        "For --solver coordinate and greedy-coordinate: bound of the second derivative, which limits the steps. column: one "
+        "for each column. global: the largest one for all columns, as in the paper, which is slower.")
     # fmt: on
 
 
@@ -105,8 +105,8 @@ class SmidasChoices:
     # fmt: off
     shrink_every: int | Literal["auto"] = option("auto",
         Number("K", 1, MOST_SHRINK_EVERY, whole=True, words=("auto",), remedy="1 shrinks the weights in every step"), MODEL,
-        "For --solver smidas: shrink the weights every K steps, by as much as in K steps. auto: so that shrinking takes as "
-        "long as the steps; 1 for dense rows.")
+        "For --solver smidas: shrink the weights every K steps, by as much as in K steps. auto: 1 where rows are "
+        "dense; where they are sparse, so that shrinking takes as long as the steps.")
     # fmt: on
 
 
@@ -120,7 +120,7 @@ class SupportChoices:
     # fmt: off
     supports: int = option(4096,
         Number("N", 1, MOST_SUPPORTS, whole=True, remedy="4096 is a start; more are slower and more accurate"), MODEL,
-        "For --solver kernel: keep at most N different rows, with which others are compared.")
+        "For --solver kernel: number of different rows that the model keeps and compares others with, at most.")
     # fmt: on
 
 
@@ -158,6 +158,11 @@ class Solver(NamedTuple):
         return self.needs.lines == "columns"
 
     @property
+    def steps_on_rows(self) -> bool:
+        """Whether each row can be a step of its own."""
+        return not (self.needs.passes or self.by_columns)
+
+    @property
     def options(self) -> Mapping[str, Option]:
         return {name: declared for choices in self.choices for name, declared in options_of(choices).items()}
 
@@ -168,16 +173,16 @@ def _refuse_with_l1(options: Any) -> None:
     no_zeros = "leave --l1 out: --p 1.1 alone makes most weights small"
     if options.p != 2.0:
         raise OptionError(
-            "--l1 with another --p than 2: then a step depends on all weights, not only on those of its rows",
+            "--l1 with a --p other than 2: a step would have to change all weights, not only those of its rows",
             f"leave --p out, or {no_zeros}",
         )
     if options.ball not in (None, "none"):
         raise OptionError(
-            "--l1 with --ball: the norm of the weights changes with all of them in every step",
+            "--l1 with --ball: every step would have to compute the norm of all weights",
             "leave --ball out; a larger --l1 or --sigma keeps weights small, too",
         )
     if options.returns == "random":
-        raise OptionError("--l1 with --return random", "use --return last, or leave --return out")
+        raise OptionError("--l1 with --return random", "leave --return out, or use last or average")
 
 
 _COORDINATE = SigmaChoices, L1Choices, BetaChoices
@@ -187,7 +192,7 @@ _OF_COLUMNS, _OF_PASSES = Needs(lines="columns"), Needs(passes=True, smooth=True
 def _refuse_without_ball(options: Any) -> None:
     if options.ball in (None, "none", "auto"):
         raise OptionError(
-            f"--solver {options.solver} without the radius of a ball",
+            f"--solver {options.solver} without a number for --ball",
             "give the largest sum of all |w|, like --ball 10, or several values to compare",
         )
 
@@ -199,6 +204,9 @@ SOLVERS = {
         with_l1="streampgs.learn.composite:Composite",
         refuse=_refuse_with_l1,
     ),
+    "coordinate": Solver("streampgs.learn.coordinate:Coordinate", _COORDINATE, _OF_COLUMNS),
+    "l-bfgs": Solver("streampgs.learn.lbfgs:Lbfgs", (SigmaChoices,), _OF_PASSES),
+    "kernel": Solver("streampgs.learn.kernel:KernelSolver", (SigmaChoices, SupportChoices)),
     "entropic": Solver(
         "streampgs.learn.entropic:Entropic",
         (SigmaChoices, BallChoices),
@@ -206,16 +214,13 @@ SOLVERS = {
         refuse=_refuse_without_ball,
     ),
     "truncated-gradient": Solver("streampgs.learn.truncated:TruncatedGradient", (L1Choices, StepChoices)),
-    "coordinate": Solver("streampgs.learn.coordinate:Coordinate", _COORDINATE, _OF_COLUMNS),
-    "greedy-coordinate": Solver("streampgs.learn.greedy_coordinate:GreedyCoordinate", _COORDINATE, _OF_COLUMNS),
-    "kernel": Solver("streampgs.learn.kernel:KernelSolver", (SigmaChoices, SupportChoices)),
     "smidas": Solver("streampgs.learn.smidas:Smidas", (L1Choices, StepChoices, SmidasChoices)),
+    "ogd": Solver("streampgs.learn.ogd:Ogd", (SigmaChoices, BallChoices)),
+    "sgd": Solver("streampgs.learn.sgd:Sgd", (SigmaChoices, StepChoices)),
     "gradient-descent": Solver(
         "streampgs.learn.gradient_descent:GradientDescent", (SigmaChoices, StepChoices), _OF_PASSES
     ),
-    "l-bfgs": Solver("streampgs.learn.lbfgs:Lbfgs", (SigmaChoices,), _OF_PASSES),
-    "ogd": Solver("streampgs.learn.ogd:Ogd", (SigmaChoices, BallChoices)),
-    "sgd": Solver("streampgs.learn.sgd:Sgd", (SigmaChoices, StepChoices)),
+    "greedy-coordinate": Solver("streampgs.learn.greedy_coordinate:GreedyCoordinate", _COORDINATE, _OF_COLUMNS),
 }
 
 

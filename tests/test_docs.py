@@ -18,8 +18,27 @@ def blocks(document: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
 
 
+MANY_COMMANDS = ROOT / "docs" / "solvers.md"
+"""Its commands run in one process, because most of their time would be the start of Python."""
+_IN_ONE_PROCESS = """
+import shlex, sys
+from streampgs.cli.main import cli
+for line in sys.argv[1:]:
+    program, *words = shlex.split(line)
+    assert program == "streampgs" and cli.main(words, standalone_mode=False) == 0, line
+"""
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_many_commands_of_a_page_run_in_its_order(tmp_path: Path) -> None:
+    lines = "".join(blocks(MANY_COMMANDS, "sh")).splitlines()
+    command = [sys.executable, "-c", _IN_ONE_PROCESS, *lines]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True, timeout=300)
+    assert blocks(MANY_COMMANDS, "python") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("document", [page for page in DOCUMENTS if page != MANY_COMMANDS], ids=lambda path: path.name)
 def test_snippets_run_in_the_order_of_the_page(document: Path, tmp_path: Path) -> None:
     environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
     for commands in blocks(document, "sh"):

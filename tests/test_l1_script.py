@@ -1,4 +1,4 @@
-"""The script that draws the figures of the l1 paper runs, and its curves agree with what is known about the solvers."""
+"""The script that draws the figures of the l1 paper runs, and its curves agree with known facts about the solvers."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ def curves(
 
 
 def _timed(lanes: Lanes, lines: Any) -> float:
-    """Seconds of the processor, which depend little on what else the machine does."""
+    """Seconds of processor time, which depend little on other processes of the machine."""
     began = time.thread_time()
     for group in lanes.groups:
         group.learner.step(group.state, lines, 0, len(lines.starts))
@@ -103,7 +103,7 @@ def _timed(lanes: Lanes, lines: Any) -> float:
 
 
 def _points(problem: Problem, accesses: float) -> list[float]:
-    """At which numbers of entries the model is looked at."""
+    """The numbers of entries at which the model is judged."""
     first = min(problem.entries / 4.0, accesses)
     count = int(np.ceil(POINTS_PER_DECADE * np.log10(accesses / first))) + 1
     return [float(point) for point in np.geomspace(first, accesses, max(2, count))]

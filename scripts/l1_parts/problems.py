@@ -108,7 +108,7 @@ class Problem:
         return float(np.mean(np.logaddexp(0.0, -self.labels * scores)) + l1 * np.abs(weights).sum())
 
     def optimum(self, l1: float) -> float:
-        """The smallest objective that scikit-learn (liblinear) and celer find; it takes minutes where it is not known."""
+        """The smallest objective that scikit-learn (liblinear) and celer find, which takes minutes if it is not in the file."""
         known = json.loads(_OPTIMA.read_text()).get(self.name, {}).get(f"{l1:.0e}")
         if known is not None:
             return float(known)

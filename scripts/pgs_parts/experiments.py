@@ -65,7 +65,7 @@ def _plain(looks: list[Look]) -> list[list[float]]:
 
 
 def chosen_sigma(table: Table, method: Method, rows: int, limits: Limits) -> tuple[float, list[list[float]]]:
-    """The sigma with the best accuracy on validation rows at any look, and what was found."""
+    """The sigma with the best accuracy on validation rows at any look, and the best accuracy of each sigma."""
     unit = unit_of(table.rows, method, rows)
     steps = grid(_AS_PRINTED if method.paper else _OURS)
     sigmas = tuple(step * unit for step in (steps if method.p == 2.0 else steps[::2]))  # lanes with p < 2 are slow

@@ -14,7 +14,7 @@ _NAMES = {VISITS: "row visits", SECONDS: "seconds (CPU, one thread)"}
 
 
 def draw(cells: list[Cell], plan: Plan, folder: Path) -> None:
-    """Those for which there are cells."""
+    """The pictures for which there are cells."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -37,8 +37,8 @@ def toy_method(paper: bool) -> Method:
 
 
 def toy_cell(rows: Rows, features: int, used: int, paper: bool, runs: int, visits: int) -> Cell:
-    """The iterations of each run until w, scaled to length 1, is close to the best plane; null: never. Sigma is that with
-    which the most of some other runs get there, and of equal ones that with which they are faster."""
+    """The iterations of each run until w, scaled to length 1, is close to the best plane; null: never. Sigma is
+    chosen with other runs: most of them find the plane with it, and of equally good ones it is the fastest."""
     plane = cloud(_SEED, features).direction
     plane = plane / np.sqrt(plane @ plane)
 

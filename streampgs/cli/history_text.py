@@ -24,6 +24,8 @@ from streampgs.run.history import (
 )
 
 _LISTED = 3
+_CHOSEN = ("loss", "p", "sigma", "l1", "step")
+_GIVEN = ("solver", *_CHOSEN)
 _METRICS = ("accuracy", "log_loss", "auc", "macro_f1", "r2", "rmse", "mae", "pinball", "deviance", "loss")
 """Of an evaluation; the first ones that it has are shown."""
 
@@ -56,16 +58,22 @@ def _started(event: Mapping[str, Any]) -> str:
     limits = ", ".join(f"{name} {value:g}" for name, value in event.get("limits", {}).items())
     size = f"{event['table_rows']:,} rows in " if "table_rows" in event else ""
     return (
-        f"{event['event']} on {size}{counted(event.get('shards', 0), 'shard')}: loss {_listed(event.get('loss'))}, "
-        f"p {_listed(event.get('p'))}, sigma {_listed(event.get('sigma'))}; limits: {limits or 'none'}"
+        f"{event['event']} on {size}{counted(event.get('shards', 0), 'shard')}: {_numbers(event, _GIVEN)}; "
+        f"limits: {limits or 'none'}"
     )
+
+
+def _numbers(event: Mapping[str, Any], names: Sequence[str]) -> str:
+    """Those that the event has, with their names."""
+    return ", ".join(f"{name} {_listed(event[name])}" for name in names if event.get(name) is not None)
 
 
 def _stopped(event: Mapping[str, Any]) -> str:
     taken = event.get("stream_rows")
     done = f"{event.get('epochs', 0.0):.2f} epochs" if taken is None else f"{taken:,} rows of the stream"
     accuracy = event.get("accuracy")
-    return f"stopped by {event.get('by')} after {done}" + ("" if accuracy is None else f", accuracy {accuracy:.4f}")
+    why = "converged" if event.get("by") == "converged" else f"stopped by {event.get('by')}"
+    return f"{why} after {done}" + ("" if accuracy is None else f", accuracy {accuracy:.4f}")
 
 
 def _failed(event: Mapping[str, Any]) -> str:
@@ -108,11 +116,7 @@ def _judged(event: Mapping[str, Any]) -> str:
 
 
 def _chosen(event: Mapping[str, Any]) -> str:
-    return "chosen: " + ", ".join(
-        f"{name} {event[name]:g}" if isinstance(event[name], float | int) else f"{name} {event[name]}"
-        for name in ("loss", "p", "sigma")
-        if name in event
-    )
+    return f"chosen: {_numbers(event, _CHOSEN)}"
 
 
 def _sigma(event: Mapping[str, Any]) -> str:

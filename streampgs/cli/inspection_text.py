@@ -25,10 +25,11 @@ def _catalog_text(catalog: dict[str, Any]) -> str:
 
 
 def run_text(result: dict[str, Any]) -> str:
-    by_columns = SOLVERS[solver_of(result["settings"]["solver"])].by_columns
+    solver = SOLVERS[solver_of(result["settings"]["solver"])]
+    steps = f", {result['t']:,} steps" if solver.steps_on_rows else ""
     pairs = {
         "run": f"{result['run']} (checkpoint {result['checkpoint']})",
-        "trained": f"{result['rows']:,} {'visits' if by_columns else 'rows'}, {result['t']:,} steps, {_progress_text(result)}",
+        "trained": f"{result['rows']:,} {'visits' if solver.by_columns else 'rows'}{steps}, {_progress_text(result)}",
         "model": _model_text(result["settings"]),
         **({"kernel": _kernel_text(result["kernel"])} if result["kernel"] else {}),
         **({"where": result["options"]["where"]} if result["options"]["where"] else {}),
@@ -40,7 +41,9 @@ def run_text(result: dict[str, Any]) -> str:
         pairs["models"] = f"{len(result['lanes'])} in training; * marks the best"
     if result["progressive_loss"] is not None:
         gap = "" if result["gap"] is None else f", certified gap {result['gap']:.3g}"
-        pairs["progress"] = f"{'training' if by_columns else 'progressive'} loss {result['progressive_loss']:.5f}{gap}"
+        pairs["progress"] = (
+            f"{'training' if solver.by_columns else 'progressive'} loss {result['progressive_loss']:.5f}{gap}"
+        )
     if result["update"] is not None:
         pairs["returned"] = _returned_text(result["update"])
     if result["stream_rows"] is not None:
@@ -89,8 +92,11 @@ def _progress_text(result: dict[str, Any]) -> str:
 
 
 def _model_text(settings: dict[str, Any]) -> str:
+    hidden = ("solver", "loss") if SOLVERS[solver_of(settings["solver"])].steps_on_rows else ("solver", "loss", "batch")
     numbers = [
-        f"no {name}" if value is None else f"{name} {_short(value)}" for name, value in list(settings.items())[2:]
+        f"no {name}" if value is None else f"{name} {_short(value)}"
+        for name, value in settings.items()
+        if name not in hidden
     ]
     return ", ".join([settings["solver"], settings["loss"], *numbers])
 

@@ -68,13 +68,14 @@ def inspect(
     memory cannot mix them well.
     """
     from streampgs.cli.inspection_text import data_text, run_text
-    from streampgs.inspection import inspect_data, inspect_run
+    from streampgs.inspection import inspect_data, inspect_run, refuse_path
     from streampgs.run.folder import RunFolder
 
     if len(target) == 1 and RunFolder(Path(target[0])).exists:
         result = inspect_run(Path(target[0]), top, path)
         print_result(run_text(result), result, json)
     else:
+        refuse_path(path)
         data_options: dict[str, Any] = {
             name: options.pop(name) for name in ("label", "memory", "where") if name in options
         }

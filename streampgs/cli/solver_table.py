@@ -85,8 +85,7 @@ def takes_loss(column: Column, loss: str) -> bool:
 
 
 def _has_steps(column: Column) -> bool:
-    """Whether each row can be a step of its own."""
-    return not (column.needs.passes or column.solver.by_columns)
+    return column.solver.steps_on_rows
 
 
 def _takes(option: str) -> Callable[[Column], bool]:
@@ -94,7 +93,7 @@ def _takes(option: str) -> Callable[[Column], bool]:
 
 
 CAPABILITIES = (
-    Capability("`--sigma`: squared regularizer", _takes("sigma"), {"sigma": 1e-2}),
+    Capability("`--sigma`: weight of the regularizer", _takes("sigma"), {"sigma": 1e-2}),
     Capability("`--l1`: weights that are exactly zero", _takes("l1"), {"l1": 1e-2}),
     Capability("`--step`: steps of a fixed size", _takes("step"), {"step": 0.1}),
     Capability("lists of values, which train next to each other", lambda column: True),
@@ -109,8 +108,8 @@ CAPABILITIES = (
     Capability("more than two classes, several labels", lambda column: True),
     Capability("pauses at any row, without a trace", lambda column: True),
     Capability("tables that grow", lambda column: True),
-    Capability("`--replay`: new rows next to old ones, in updates", _has_steps, {"replay": 1.0}, growth=True),
-    Capability("`--passes`: how often new rows come", lambda column: not column.solver.by_columns, {"passes": 2},
+    Capability("`--replay`: old rows next to new ones, in updates", _has_steps, {"replay": 1.0}, growth=True),
+    Capability("`--passes`: how often an update visits new rows", lambda column: not column.solver.by_columns, {"passes": 2},
         growth=True),
     Capability("continues without deleted shards", lambda column: not column.solver.by_columns),
 )  # fmt: skip

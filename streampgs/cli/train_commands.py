@@ -130,10 +130,11 @@ def _say_report(report: Report, run: Path) -> None:
     )
     seconds = report.seconds_training + report.seconds_reading_wait
     took = duration(seconds) if seconds >= 60 else f"{seconds:.1f} s"
-    rows = "visits" if SOLVERS[report.solver].by_columns else "rows"
+    solver = SOLVERS[report.solver]
+    rows = "visits" if solver.by_columns else "rows"
+    steps = f", {report.t:,} steps" if solver.steps_on_rows else ""
     say(
-        f" after {report.rows:,} {rows} ({done}, {report.t:,} steps) "
-        f"in {took}; now {count(report.rows_per_second)} {rows}/s",
+        f" after {report.rows:,} {rows} ({done}{steps}) in {took}; now {count(report.rows_per_second)} {rows}/s",
         _end_text(report),
     )
     say(", ".join(_figures(report)))
@@ -182,4 +183,5 @@ def _next_steps(report: Report, resume: str, run: Path) -> list[str]:
         return [f"nothing was trained yet; start with: {resume}"]
     if report.stopped_by in EXIT_CODES:
         return [f"continue with: {resume}"]
-    return [f"next: streampgs evaluate {quote(str(run))} TEST-DATA, or train longer: {resume} --epochs +1"]
+    longer = "" if report.stopped_by == "converged" else f", or train longer: {resume} --epochs +1"
+    return [f"next: streampgs evaluate {quote(str(run))} TEST-DATA{longer}"]

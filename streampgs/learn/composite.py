@@ -78,7 +78,7 @@ class CompositeCandidates(PgsCandidates):
         return replace(spec, own=own)
 
     def with_steps(self, spec: LaneSpec, change: StepChange, steps: int) -> LaneSpec:
-        """λ is multiplied by some number, and what it is compared with as well."""
+        """λ and the threshold that it is compared with are multiplied by the same number."""
         l1_steps = _factor(spec, change, steps) * (steps + spec.own.l1_steps) - steps
         changed = super().with_steps(spec, change, steps)
         return replace(changed, own=replace(changed.own, l1_steps=l1_steps))

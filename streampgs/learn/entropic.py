@@ -1,7 +1,7 @@
 """PGS with the entropy as its regularizer (EG±): for wide rows of which few features matter.
 
 Minimises (1/m) Σ loss + σ·Σ |w|-entropy over weights whose sum of absolute values is at most B (Kivinen & Warmuth 1997; PGS
-paper, §VII). As many rows are needed as the logarithm of the number of features tells, as with p = 2 ln n/(2 ln n - 1).
+paper, §VII). The rows that it needs grow like the logarithm of the number of features, as with p = 2 ln n/(2 ln n - 1).
 """
 
 from __future__ import annotations

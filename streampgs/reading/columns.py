@@ -77,7 +77,7 @@ class MemoryLayer:
 
 
 class Room:
-    """Memory that a block after the other uses: memory that is given back and taken again would lie in pieces."""
+    """Memory that blocks use one after the other: if it were freed and allocated for each, it would be fragmented."""
 
     def __init__(self) -> None:
         self._indices, self._values = np.empty(0, np.uint32), np.empty(0, np.float32)

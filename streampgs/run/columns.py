@@ -31,8 +31,9 @@ def refuse_growth_options(options: ModelOptions, growth: Growth) -> None:
     for name in ("passes", "replay"):
         if is_by_columns(options) and getattr(growth, name) is not None:
             raise OptionError(
-                f"--{name} with --solver {options.solver}, to which new rows come once", "leave it out"
-            )  # fmt: skip
+                f"--{name} with --solver {options.solver}, whose epochs visit all rows, old and new ones",
+                "leave it out",
+            )
 
 
 def refuse_no_cache(options: ModelOptions, resources: Resources) -> None:
@@ -46,20 +47,20 @@ def refuse_no_cache(options: ModelOptions, resources: Resources) -> None:
 def refuse_stream(options: ModelOptions) -> None:
     if is_by_columns(options):
         raise OptionError(
-            f"--solver {options.solver} needs columns, and the rows of a stream arrive once",
-            "write the stream into shards first (streampgs pack), or use another solver",
+            f"--solver {options.solver} with a stream: it visits the columns of a whole table several times",
+            "write the stream to shards first (an Arrow file is one), or use --solver pgs",
         )
 
 
 def rows_bytes(options: ModelOptions, rows: int) -> int:
-    """What the solver keeps of the rows, all at once."""
+    """The bytes that the solver keeps for these rows, all at once."""
     learner, targets = learner_named(options.solver), len(targets_of(options))
     lanes = len(options.losses) * learner.candidates.count(options, targets) * targets
     return rows * learner.bytes_per_row(lanes)
 
 
 def column_bytes_for(options: ModelOptions, rows: int, resources: Resources) -> int:
-    """The most that columns may take in memory, next to what is kept of the rows and some room for more of them."""
+    """The most that columns may take in memory, next to those that are kept for the rows, and some room for more rows."""
     kept, budget = rows_bytes(options, rows), resources.budget
     found = budget - READING_BYTES - int(max(_ROOM_TO_GROW * kept, budget / _SPARE_SHARE))
     if found < budget // _LEAST_SHARE:

@@ -274,7 +274,7 @@ def _totals(limits: Limits | NewLimits, checkpoint: Checkpoint | None) -> Limits
 def _choices(record: RunRecord) -> dict[str, Any]:
     """The facts of a start for the history."""
     options = record.options
-    named = {name: getattr(options, name) for name in ("loss", "p", "sigma", "ball")}
+    named = {name: getattr(options, name) for name in ("solver", "loss", *SOLVERS[options.solver].options)}
     limits = {name: value for name, value in asdict(record.limits).items() if value is not None}
     return {**named, "limits": limits, "sources": list(record.sources)}
 

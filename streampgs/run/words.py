@@ -48,8 +48,8 @@ def shard_choices(
 def column_choices(catalog: Catalog, features: int, most: int, folder: str) -> dict[str, str]:
     return {
         "data": f"{_size(catalog)}, {catalog.kind}, {counted(features, 'feature')}",
-        "columns": f"written once to {folder}; in memory together if they take up to {most / 1e6:,.0f} MB, else in blocks "
-        f"of up to {most / 2e6:,.0f} MB; {SWEEPS} sweeps over a block",
+        "transposed": f"once, into {folder}; read in one block if all columns take up to {most / 1e6:,.0f} MB, else in blocks of "
+        f"up to {most / 2e6:,.0f} MB; {SWEEPS} sweeps over a block in each epoch",
     }
 
 
@@ -158,9 +158,10 @@ def solver_choice(lanes: Sequence[LaneSpec], targets: int) -> str:
     """The other numbers of the candidates, and what they share."""
     first = lanes[0]
     others = [name for name in first.choices if name != "sigma"]
-    given = SOLVERS[solver_of(first.learner)].options
-    shared = [f"{_flag(first, name)} {getattr(first.own, name)}" for name in first.own.shared if name in given]
-    numbers = [f"batch {first.batch}", f"intercept {first.intercept:g}", *shared, f"seed {first.seed}"]
+    solver = SOLVERS[solver_of(first.learner)]
+    shared = [f"{_flag(first, name)} {getattr(first.own, name)}" for name in first.own.shared if name in solver.options]
+    batch = [f"batch {first.batch}"] if solver.steps_on_rows else []
+    numbers = [*batch, f"intercept {first.intercept:g}", *shared, f"seed {first.seed}"]
     return ", ".join([solver_of(first.learner), *_varied(lanes[::targets], others), *numbers])
 
 

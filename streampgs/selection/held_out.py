@@ -1,4 +1,4 @@
-"""The choice between candidates of solvers of columns. Rows are visited once only, so later rows are no rows to judge by:
+"""The choice between candidates of solvers of columns. Rows are visited once only, so there are no later rows to judge by:
 candidates are judged on validation rows, or by their learner on rows that it holds out."""
 
 from __future__ import annotations

@@ -163,7 +163,7 @@ def test_changed_bytes_of_a_file_are_noticed(tmp_path: Path) -> None:
 
 
 def _padding(layer: Columns) -> set[int]:
-    """Bytes between the arrays, which nobody reads."""
+    """Bytes between the arrays, which are never read."""
     found, end = set[int](), 0
     for size in (4 * len(layer), 8 * len(layer) + 8, 4 * len(layer.values), 4 * len(layer.values)):
         found |= set(range(end + size, end + -(-size // 8) * 8))

@@ -13,6 +13,8 @@ import pytest
 import streampgs
 from streampgs.errors import OptionError, StreampgsError
 
+from .conftest import streampgs as command
+
 FEATURES = 12
 
 
@@ -48,6 +50,21 @@ def test_a_lasso_is_that_of_scikit_learn(table: Path, tmp_path: Path) -> None:
     np.testing.assert_allclose(np.asarray(found), other.predict(x), atol=2e-3)
     assert report.gap is not None
     assert report.gap <= 1e-4 * float(np.mean((y - y.mean()) ** 2))
+
+
+def test_a_user_reads_what_the_run_does(table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    words = ("--ignore", "y", "--solver", "coordinate", "--l1", "0.01,0.001", "--memory", "60MB")
+    told = command("train", table, "--run", run, *words).err
+    assert "12 numbers" in told, "the line about columns of the table is hidden by the one about transposing them"
+    assert f"into {run / 'cache'}" in told
+    assert "train longer" not in told, "it has converged"
+    assert "batch" not in told, "a step has no rows"
+    started, chosen, ended = command("history", run).out.splitlines()[1:]
+    assert "solver coordinate, loss logistic" in started
+    assert "l1 0.01,0.001" in started
+    assert "l1 0.001" in chosen or "l1 0.01" in chosen
+    assert " converged after " in ended
 
 
 def test_the_best_l1_is_chosen_on_held_out_rows_and_trained_on_all(table: Path, tmp_path: Path) -> None:

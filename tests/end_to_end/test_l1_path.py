@@ -98,6 +98,8 @@ def test_what_cannot_be_drawn_is_refused(run: Path, table: Path, tmp_path: Path)
     assert streampgs.inspect(tmp_path / "one")["path"] == []
     with pytest.raises(OptionError, match="several values"):
         streampgs.inspect(tmp_path / "one", path=tmp_path / "path.png")
+    with pytest.raises(OptionError, match="not a run"):
+        streampgs.inspect(table, path=tmp_path / "path.png")
     write(tmp_path / "classes" / "0.arrow", 1000, classes=3)
     streampgs.train(tmp_path / "classes", run=tmp_path / "three", l1=(1e-2, 1e-3), epochs=1)
     with pytest.raises(OptionError, match="3 classes"):

@@ -1,4 +1,4 @@
-"""Runs with a solver of columns: pauses, lost files, growing tables, and what is refused. The solver only keeps a trace of the
+"""Runs with a solver of columns: pauses, lost files, growing tables, and refusals. The solver only keeps a trace of the
 entries that it was given, and of their order."""
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_every_column_has_all_rows_and_is_visited_in_each_sweep(table: Path, tmp
     expected = sums_of([pq.read_table(path) for path in sorted(table.iterdir())])
     np.testing.assert_allclose(state["sums"][1:, 0], expected, rtol=1e-6, atol=1e-9)
     assert (report.epochs, report.stopped_by) == (3.0, "epochs")
-    assert len(columns_in(tmp_path / "run")) > 3, "one window of rows is no test"
+    assert len(columns_in(tmp_path / "run")) > 3, "one window of rows would test nothing"
 
 
 @pytest.mark.parametrize("every", [97, 230])
@@ -312,8 +312,8 @@ def test_rows_of_a_lost_shard_cannot_be_taken_out(table: Path, tmp_path: Path) -
         ({"threads": 2}, "visits columns one by one"),
         ({"batch": 8}, "visits columns one by one"),
         ({"sampling": "independent"}, "visits columns one by one"),
-        ({"passes": 2}, "to which new rows come once"),
-        ({"replay": 1.0}, "to which new rows come once"),
+        ({"passes": 2}, "whose epochs visit all rows"),
+        ({"replay": 1.0}, "whose epochs visit all rows"),
     ],
 )
 def test_options_that_columns_cannot_have_are_refused(

@@ -55,7 +55,7 @@ class PlainDescent(PlainPasses):
 
 
 class PlainLbfgs(PlainPasses):
-    """For epochs whose rows are others each time."""
+    """For epochs with different rows."""
 
     def __init__(self, spec: LaneSpec, features: int) -> None:
         super().__init__(spec, features)

@@ -1,4 +1,4 @@
-"""What the theory of PGS promises, measured: the rate, the certificate, and the stop at a certified gap."""
+"""The promises of the theory of PGS, measured: the rate, the certificate, and the stop at a certified gap."""
 
 from __future__ import annotations
 
