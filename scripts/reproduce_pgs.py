@@ -27,7 +27,7 @@ from pathlib import Path
 from bench_peers.machine import machine_line
 from growth_parts.finished import Cell, Finished
 from pgs_parts.climbs import Method
-from pgs_parts.experiments import KEY, Measured, batch_cell, climb_cell, files_cell, printed_cell
+from pgs_parts.experiments import KEY, Limits, Measured, batch_cell, climb_cell, files_cell, printed_cell
 from pgs_parts.figures import draw
 from pgs_parts.plan import FULL, LOGISTIC, OTHERS, PARTS, PRINTED, QUICK, Plan
 from pgs_parts.rows import Table, loaded
@@ -119,10 +119,9 @@ class Reproduction:
     def batch(self) -> Cells:
         for name in self._tables():
             for rows in self.plan.batch_rows[name]:
-                yield self._batch(name, "logistic", 2.0, rows)
+                yield self._batch(name, "logistic", 2.0, rows, self.plan.limits)
 
-    def _batch(self, name: str, loss: str, p: float, rows: int) -> tuple[Identity, Measured]:
-        limits = self.plan.limits
+    def _batch(self, name: str, loss: str, p: float, rows: int, limits: Limits) -> tuple[Identity, Measured]:
         searched = rows <= self.plan.most_rows_to_search
         identity = ("batch", name, Method(loss, p).name, rows, limits.as_list())
         return identity, lambda: batch_cell(self.table(name), loss, p, rows, limits, searched)
@@ -147,7 +146,7 @@ class Reproduction:
     def final(self) -> Cells:
         """Table II: to the end, with about the rows of the paper."""
         for loss, p in (("logistic", 2.0), ("logistic", 1.8), ("squared", 2.0)):
-            yield self._batch("synthetic", loss, p, self.plan.rows_of_the_paper)
+            yield self._batch("synthetic", loss, p, self.plan.rows_of_the_paper, self.plan.final)
             yield self._to_the_end(Method(loss, p))
             yield self._to_the_end(Method(loss, p, 1 if p == 2.0 else 300, paper=True))
 

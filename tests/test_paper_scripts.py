@@ -19,7 +19,6 @@ def printed(script: str, *words: str | int | Path) -> str:
 
 @pytest.mark.slow
 def test_cells_of_the_pgs_paper_are_measured_once(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     words = ("--quick", "--only", "batch,files,toys", "--tables", "synthetic", "--out", tmp_path)
     text = printed("reproduce_pgs.py", *words, "--pictures", tmp_path / "pictures")
     cells = [json.loads(line) for line in (tmp_path / "cells.jsonl").read_text().splitlines()]

@@ -69,7 +69,8 @@ def _finish(place: Any, title: str, y: str, x: str = "rows of the table") -> Non
 def _inverse(pyplot: Any, cells: list[Cell], plan: Plan) -> Any:
     """Seconds and row visits to fixed accuracies, of PGS and of L-BFGS."""
     ours = those(cells, experiment="climb", table="synthetic", method=LOGISTIC.name)
-    batch = those(cells, experiment="batch", table="synthetic", method=LOGISTIC.name)
+    limits = plan.limits.as_list()
+    batch = those(cells, experiment="batch", table="synthetic", method=LOGISTIC.name, limits=limits)
     if not ours:
         return None
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(9.5, 4.0), layout="constrained")

@@ -55,7 +55,7 @@ def summary(cells: list[Cell], plan: Plan) -> list[str]:
     lines: list[str] = []
     for table, targets in plan.targets.items():
         for experiment in ("climb", "batch"):
-            here = those(cells, experiment=experiment, table=table)
+            here = those(cells, experiment=experiment, table=table, limits=plan.limits.as_list())
             for method in dict.fromkeys(cell["method"] for cell in here):
                 lines += _climbs(experiment, table, method, those(here, method=method), targets)
     return [*lines, *_steps(cells, plan), *_final(cells), *_files(cells), *_toys(cells)]
@@ -100,7 +100,7 @@ def _final(cells: list[Cell]) -> list[str]:
         last = [run[-1][FIGURE] for run in cell["runs"]]
         seconds = [run[-1][SECONDS] for run in cell["runs"]]
         plain = cell["method"].removesuffix(", as printed").replace("k = 300", "k = 1")
-        others = those(cells, experiment="batch", method=plain, rows=cell["rows"], table="synthetic")
+        others = those(cells, experiment="batch", method=plain, rows=cell["rows"], limits=cell["limits"])
         batch = f"{others[0]['runs'][0][-1][FIGURE]:.4f}" if others else "-"
         batch_seconds = f"{others[0]['runs'][0][-1][SECONDS]:.0f}" if others else "-"
         accuracy = f"{np.median(last):.4f} ± {np.std(last):.4f}"

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
 import streampgs
 from streampgs.cli.inspection_text import run_text
@@ -55,7 +56,6 @@ def test_numbers_of_the_path(table: Path, tmp_path: Path, solver: str) -> None:
 
 
 def test_the_path_of_coordinate_descent_has_the_losses_on_rows_that_are_held_out(table: Path, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
     report = streampgs.train(table, run=tmp_path / "run", solver="coordinate", l1=(3e-2, 1e-2, 1e-3))
     shown = streampgs.inspect(tmp_path / "run", path=tmp_path / "path.svg")
     losses = {point["l1"]: point["loss"] for point in shown["path"]}
@@ -76,10 +76,9 @@ def test_of_a_grid_the_path_has_the_other_numbers_of_the_best_model(table: Path,
 
 
 def test_the_picture_is_drawn(run: Path, tmp_path: Path) -> None:
-    image = pytest.importorskip("matplotlib.image")
     shown = streampgs.inspect(run, path=tmp_path / "path.png")
     assert len(shown["path"]) == 4
-    pixels = image.imread(tmp_path / "path.png")
+    pixels = imread(tmp_path / "path.png")
     colours = np.unique(pixels.reshape(-1, pixels.shape[-1]), axis=0)
     assert pixels.shape[0] > 500
     assert len(colours) > 20, "the picture is empty"

@@ -58,7 +58,6 @@ def test_the_excess_of_the_average_falls_with_the_inverse_of_the_steps(loss, p):
     found = np.array([excesses(loss, p, problem, seed, looks) for problem in (1, 2, 3) for seed in range(8)])
     assert (found > -1e-7).all()
     slope, _ = np.polyfit(np.log(looks), np.log(found.mean(axis=0)), 1)
-    print(loss, p, slope)
     assert -1.2 <= slope <= -0.8
 
 
