@@ -171,14 +171,13 @@ def extrapolated(iterates, found):  # type: ignore[no-untyped-def]
     """Anderson's extrapolation: the mean of the iterates, with weights of sum 1, whose steps nearly cancel. False if there is
     none. Bertrand & Massias, Anderson acceleration of coordinate descent (2021)."""
     count = iterates.shape[0] - 1
-    steps = iterates[1:] - iterates[:count]
     equations = np.empty((count, count + 1))
     for i in range(count):
-        for j in range(count):
+        for j in range(i + 1):
             total = 0.0
-            for n in range(steps.shape[1]):
-                total += steps[i, n] * steps[j, n]
-            equations[i, j] = total
+            for n in range(found.size):
+                total += (iterates[i + 1, n] - iterates[i, n]) * (iterates[j + 1, n] - iterates[j, n])
+            equations[i, j] = equations[j, i] = total
         equations[i, count] = 1.0
     if not solve(equations):
         return False

@@ -41,7 +41,9 @@ MEASURE_EVERY = 3
 _FEWEST_CHOSEN, _INNER_TOLERANCE = 10, 0.1
 MOST_PASSES, _FEWEST_ENTRIES, _BLOCK_SHARE = 1000, 1 << 24, 8
 _CONVERGED = 1e-13
-_BYTES, _WORKING_ARRAYS = 8, 4
+_BYTES = 8
+_VISITING_NUMBERS = 13
+"""Of a column that is worked on: its violation twice, size and place in the order, its coordinate, and the iterates."""
 
 
 class Coordinate(Learner):
@@ -83,7 +85,12 @@ class Coordinate(Learner):
 
     @classmethod
     def bytes_per_row(cls, lanes: int) -> int:
-        return _BYTES * (3 * lanes + 1 + _WORKING_ARRAYS)
+        working = 1 if lanes == 1 else max(4, lanes)  # of one lane on its own; rows that come may copy an array of all
+        return _BYTES * (3 * lanes + 1 + working)
+
+    @classmethod
+    def bytes_per_column(cls) -> int:
+        return _BYTES * _VISITING_NUMBERS
 
     @classmethod
     def warm_up(cls, spec: LaneSpec, lanes: int) -> None:

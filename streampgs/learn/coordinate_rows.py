@@ -37,13 +37,17 @@ def rows_of_lanes(state: State) -> Iterator[Rows]:
     """The rows for each lane in turn, next to each other in memory. What changes is written back."""
     rows, width = int(state["rows"]), state["scores"].shape[1]
     weights = state["row_weights"][:rows]
-    for lane in range(width):
-        scores, labels, slopes = (
-            np.ascontiguousarray(state[name][:rows, lane]) for name in ("scores", "labels", "slopes")
-        )
+    every = [state[name][:rows] for name in ("scores", "labels", "slopes")]
+    if width == 1:
+        scores, labels, slopes = (array[:, 0] for array in every)
         yield scores, labels, weights, slopes
-        if width > 1:
-            state["scores"][:rows, lane], state["slopes"][:rows, lane] = scores, slopes
+        return
+    own = scores, labels, slopes = tuple(np.empty(rows) for _ in every)
+    for lane in range(width):
+        for array, of_all in zip(own, every, strict=True):
+            array[:] = of_all[:, lane]
+        yield scores, labels, weights, slopes
+        state["scores"][:rows, lane], state["slopes"][:rows, lane] = scores, slopes
 
 
 def refuse_other_rows(lines: Lines, rows: int, features: int, sparse: bool) -> None:

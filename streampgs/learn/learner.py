@@ -158,6 +158,11 @@ class Learner:
         return 0
 
     @classmethod
+    def bytes_per_column(cls) -> int:
+        """What working on a block takes for each of its columns."""
+        return 0
+
+    @classmethod
     def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
         """Compile, or load from the cache, what the first step needs."""
         learner = cls([spec] * lanes)

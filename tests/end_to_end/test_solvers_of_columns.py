@@ -152,6 +152,16 @@ def test_the_same_memory_gives_the_same_bits_with_another_budget(table: Path, tm
     assert streampgs.resume(run, epochs=3, memory="200MB").dual_sha256 == whole.dual_sha256
 
 
+def test_a_resume_without_memory_takes_what_the_blocks_need(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streampgs.run.shard_input.column_bytes_for", lambda *given: 700_000_000)
+    train(table, tmp_path / "run", epochs=2, memory="800MB")
+    assert streampgs.resume(tmp_path / "run", epochs=3).epochs == 3.0
+    with pytest.raises(OptionError, match=r"columns of the run(.|\n)*give that much"):
+        streampgs.resume(tmp_path / "run", epochs=4, memory="600MB")
+
+
 KILLED = """
 import os, signal, sys
 import streampgs
