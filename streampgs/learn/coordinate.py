@@ -25,7 +25,14 @@ from streampgs.kernels import coordinate_loop as loops
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.coordinate_gap import DualityGap
 from streampgs.learn.coordinate_options import CoordinateCandidates, CoordinateOptions
-from streampgs.learn.coordinate_rows import Rows, parameters_of, place_rows, refuse_other_rows, rows_of_lanes
+from streampgs.learn.coordinate_rows import (
+    Rows,
+    check_rows,
+    parameters_of,
+    place_rows,
+    refuse_other_rows,
+    rows_of_lanes,
+)
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner
 from streampgs.learn.lines import EmptyColumn, Lines
@@ -108,6 +115,9 @@ class Coordinate(Learner):
         for lane, rows in enumerate(rows_of_lanes(state)):
             self._pass(state, lines, np.zeros(0, np.int64), own, lane, rows, 1)
         self._gap.judge(state, own)
+
+    def check(self, state: State) -> None:
+        check_rows(self.specs, state, HELD_OUT if self.holds_out(state) else 0)
 
     def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
         if lines.access == "rows":
