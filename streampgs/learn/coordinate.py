@@ -192,11 +192,13 @@ class Coordinate(Learner):
         self._gap.judge(state, own)
 
     def _measure(self, state: State, lines: Lines, first: int, stop: int) -> None:
+        order = first + np.argsort(lines.starts[first:stop])  # as they lie in memory, which takes half the time
+        starts, stops = lines.starts[order], lines.stops[order]
         loops.measure(
-            state["slopes"], lines.starts, lines.stops, lines.indices, lines.values, lines.columns, self._sparse, first,
-            stop, state["partials"],
+            state["slopes"], starts, stops, lines.indices, lines.values, lines.columns[order], self._sparse,
+            state["partials"],
         )  # fmt: skip
-        state["entries"] += int((lines.stops[first:stop] - lines.starts[first:stop]).sum())
+        state["entries"] += int((stops - starts).sum())
 
     def _work_on_violations(self, state: State, lines: Lines, own: Vector) -> None:
         """Passes over the columns that matter, lane by lane."""
