@@ -311,7 +311,13 @@ class ColumnSource:
     def _sweep(self, cursor: Cursor, stop: StopAsked) -> Window | None:
         if self._reader is None:
             layers = [self._store.layer(kept.name) for kept in self._layers]
-            self._reader = _Reader(Blocks(layers, self._dense, self._most, self._line_bytes))
+            blocks = Blocks(layers, self._dense, self._most, self._line_bytes)
+            if not blocks.lines:
+                raise DataError(
+                    "no row has a feature, so there are no columns",
+                    "check the columns of the table with streampgs inspect DATA, or use another solver",
+                )
+            self._reader = _Reader(blocks)
         reader, start = self._reader, cursor.at_row(0)
         visit = ColumnVisit(cursor.epoch, cursor.position, len(reader.blocks), cursor.slice, SWEEPS)
         if visit.position >= visit.blocks or visit.sweep >= SWEEPS:
