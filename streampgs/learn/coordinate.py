@@ -59,6 +59,7 @@ class Coordinate(Learner):
     needs: ClassVar[Needs] = SOLVERS["coordinate"].needs
     Options: ClassVar[type] = CoordinateOptions
     candidates: ClassVar[Candidates] = CoordinateCandidates()
+    bytes_per_column: ClassVar[int] = _BYTES * _VISITING_NUMBERS
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)
@@ -94,10 +95,6 @@ class Coordinate(Learner):
     def bytes_per_row(cls, lanes: int) -> int:
         working = 1 if lanes == 1 else max(4, lanes)  # of one lane on its own; rows that come may copy an array of all
         return _BYTES * (3 * lanes + 1 + working)
-
-    @classmethod
-    def bytes_per_column(cls) -> int:
-        return _BYTES * _VISITING_NUMBERS
 
     @classmethod
     def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
@@ -206,14 +203,8 @@ class Coordinate(Learner):
         budget = max(_FEWEST_ENTRIES, _BLOCK_SHARE * int(sizes.sum()))
         for lane, rows in enumerate(rows_of_lanes(state)):
             worst, used = loops.find_violations(
-                state["weights"],
-                state["partials"],
-                lines.columns,
-                own[loops.L1, lane],
-                own[loops.SIGMA, lane],
-                lane,
-                found,
-            )
+                state["weights"], state["partials"], lines.columns, own[loops.L1, lane], own[loops.SIGMA, lane], lane, found,
+            )  # fmt: skip
             if worst <= _CONVERGED * max(own[loops.L1, lane], 1e-300):
                 continue
             order = np.flatnonzero(_those_that_matter(found, used))

@@ -223,15 +223,13 @@ class Race:
         self._set_next_mark(rows_done)
         return narrows
 
-    def judge_anew(self, rows_done: int) -> None:
-        """Judge on all validation rows; earlier judgements do not count any more."""
-        assert self.validation is not None
-        self.progress.marks = [self._mark(self.validation, np.arange(self.validation.rows), rows_done)]
+    def judge_anew(self, validation: Window, rows_done: int) -> None:
+        """Judge on all of these rows; earlier judgements do not count any more."""
+        self.progress.marks = [self._mark(validation, np.arange(validation.rows), rows_done)]
         self._set_next_mark(rows_done)
 
     def _mark(self, window: Window, rows: NDArray[np.int64], rows_done: int) -> Mark:
-        judge = self._judge(window, rows)
-        results = [judge.judgement(place) for place in range(len(self.progress.left))]
+        results = map(self._judge(window, rows).judgement, range(len(self.progress.left)))
         return Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))
 
     def _judge(self, window: Window, rows: NDArray[np.int64]) -> Judge:
