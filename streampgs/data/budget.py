@@ -28,6 +28,9 @@ _DECODING_BYTES = 48 << 20  # pages, dictionaries and slices in the hands of the
 MOST_DECODERS = 2
 _FRAGMENTED = 1.15  # the allocator keeps more memory than is in use
 _SPARE = 1.0625  # see Window.reserve
+# Of columns: features and bounds of those of a window, also as they are written; and the counts from which blocks follow.
+_TRANSPOSED_LINE_BYTES = 28
+_COUNT_BYTES = 25
 
 
 def group_sizes(catalog: Catalog, row_values: int = 0) -> GroupSizes:
@@ -229,9 +232,12 @@ def shard_forecast(
     )
 
 
-def with_columns(forecast: Forecast, catalog: Catalog, most: int) -> Forecast:
-    """The forecast for a solver of columns, whose blocks take at most `most` bytes: each window is transposed, and the
-    blocks take the place of the windows."""
-    all_columns = int(catalog.group_entries.sum()) * (_VALUE_BYTES + _INDEX_BYTES * (catalog.kind == SPARSE))
-    transposed = min(all_columns, int(forecast.windows / (2 * _SPARE)))
-    return replace(forecast, columns=max(transposed, min(all_columns, most) - forecast.windows))
+def with_columns(forecast: Forecast, catalog: Catalog, most: int, features: int, line_bytes: int) -> Forecast:
+    """The forecast for a solver of columns, whose blocks take at most `most` bytes, with `line_bytes` for a column besides
+    its entries: each window is transposed, and the blocks take the place of the windows."""
+    entry_bytes = _VALUE_BYTES + _INDEX_BYTES * (catalog.kind == SPARSE)
+    entries = int(catalog.group_entries.sum())
+    of_window = min(entries, int(forecast.windows / (2 * _SPARE)) // entry_bytes)
+    transposed = of_window * entry_bytes + min(features, of_window) * _TRANSPOSED_LINE_BYTES
+    blocks = min(entries * entry_bytes + min(features, entries) * line_bytes, most)
+    return replace(forecast, columns=max(transposed, blocks - forecast.windows) + features * _COUNT_BYTES)

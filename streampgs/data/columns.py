@@ -39,10 +39,11 @@ from streampgs.reading.prefetch import StopAsked
 from streampgs.reading.window import Window
 from streampgs.stage import Bundle
 
-_LINE_BYTES = 32  # start, stop, feature and the order
+# Of a line: its feature and bounds, those of a sweep, and the numbers with which the next block is joined.
+LINE_BYTES = 100
 _ENTRY_BYTES = 8
 _DENSE_BYTES = 4
-_LINES_AT_ONCE = 1 << 20
+_LINES_AT_ONCE = 1 << 18
 _POLL_SECONDS = 0.1
 _TRIES = 3
 
@@ -104,14 +105,16 @@ class _Block:
 class Blocks:
     """How the columns of all layers are cut into blocks: a function of the counts of their entries."""
 
-    def __init__(self, layers: list[Layer], dense: bool, most: int) -> None:
+    def __init__(self, layers: list[Layer], dense: bool, most: int, line_bytes: int = LINE_BYTES) -> None:
         self._layers, self._dense = layers, dense
         rows = sum(layer.rows for layer in layers)
         counts = _counts(layers)
         if dense:
             counts[...] = rows
         used = counts > 0
-        sizes = np.where(used, counts * float(_DENSE_BYTES if dense else _ENTRY_BYTES) + _LINE_BYTES, 0.0)
+        sizes = counts.astype(np.float64)
+        sizes *= _DENSE_BYTES if dense else _ENTRY_BYTES
+        np.add(sizes, line_bytes, out=sizes, where=used)
         self.lines = int(np.count_nonzero(used))
         try:
             bounds = block_bounds(sizes, most)
@@ -216,11 +219,13 @@ class ColumnSource:
         seed: int,
         dense: bool,
         most: int,
+        line_bytes: int = LINE_BYTES,
         read_again: Callable[[Cursor], Window] | None = None,
     ) -> None:
-        """`most`: the bytes of a block that has all columns. `read_again`: the window of rows that starts at a cursor, if
-        its layer can be lost."""
+        """`most`: the bytes of a block that has all columns; `line_bytes`: those of a column besides its entries.
+        `read_again`: the window of rows that starts at a cursor, if its layer can be lost."""
         self.rows = rows
+        self._line_bytes = line_bytes
         self._store, self._seed, self._dense, self._most, self._read_again = store, seed, dense, most, read_again
         self._layers: list[KeptLayer] = []
         self._reader: _Reader | None = None
@@ -306,7 +311,13 @@ class ColumnSource:
     def _sweep(self, cursor: Cursor, stop: StopAsked) -> Window | None:
         if self._reader is None:
             layers = [self._store.layer(kept.name) for kept in self._layers]
-            self._reader = _Reader(Blocks(layers, self._dense, self._most))
+            blocks = Blocks(layers, self._dense, self._most, self._line_bytes)
+            if not blocks.lines:
+                raise DataError(
+                    "no row has a feature, so there are no columns",
+                    "check the columns of the table with streampgs inspect DATA, or use another solver",
+                )
+            self._reader = _Reader(blocks)
         reader, start = self._reader, cursor.at_row(0)
         visit = ColumnVisit(cursor.epoch, cursor.position, len(reader.blocks), cursor.slice, SWEEPS)
         if visit.position >= visit.blocks or visit.sweep >= SWEEPS:
@@ -345,6 +356,7 @@ class ColumnSource:
             self.rows.release(window)
         else:  # the block after the next one takes this memory
             window.indices, window.values = np.empty(0, np.uint32), np.empty(0, np.float32)
+            window.starts = window.stops = window.columns = np.empty(0, np.int64)
 
     def close(self) -> None:
         self._close_reader()

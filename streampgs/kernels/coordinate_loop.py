@@ -29,11 +29,12 @@ ITERATES = 5
 _MOST_CENTRING_STEPS = 60
 _CENTRED = 1e-14
 _LARGEST_GROWTH = 40.0
+_ENTRIES_AT_ONCE = 256
 
 
-@reordering
+@inlinable
 def _sparse_dot(slopes, indices, values, start, stop):  # type: ignore[no-untyped-def]
-    total = 0.0
+    total = 0.0  # in the order of the entries: vectors of gathered numbers take twice as long
     for k in range(start, stop):
         total += slopes[indices[k]] * np.float64(values[k])
     return total
@@ -48,10 +49,10 @@ def _dense_dot(slopes, values, start, stop):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def measure(slopes, starts, stops, indices, values, columns, sparse, first, stop, partials):  # type: ignore[no-untyped-def]
+def measure(slopes, starts, stops, indices, values, columns, sparse, partials):  # type: ignore[no-untyped-def]
     """The partial derivatives of the sum of losses with respect to the weights of some columns, for all lanes."""
     lanes, only = slopes.shape[1], slopes.reshape(-1)
-    for line in range(first, stop):
+    for line in range(columns.size):
         i = columns[line] + 1
         if lanes == 1:
             if sparse:
@@ -171,14 +172,13 @@ def extrapolated(iterates, found):  # type: ignore[no-untyped-def]
     """Anderson's extrapolation: the mean of the iterates, with weights of sum 1, whose steps nearly cancel. False if there is
     none. Bertrand & Massias, Anderson acceleration of coordinate descent (2021)."""
     count = iterates.shape[0] - 1
-    steps = iterates[1:] - iterates[:count]
     equations = np.empty((count, count + 1))
     for i in range(count):
-        for j in range(count):
+        for j in range(i + 1):
             total = 0.0
-            for n in range(steps.shape[1]):
-                total += steps[i, n] * steps[j, n]
-            equations[i, j] = total
+            for n in range(found.size):
+                total += (iterates[i + 1, n] - iterates[i, n]) * (iterates[j + 1, n] - iterates[j, n])
+            equations[i, j] = equations[j, i] = total
         equations[i, count] = 1.0
     if not solve(equations):
         return False
@@ -344,13 +344,31 @@ def loops_for(loss: LossFormulas, name: str) -> Loops:
         return slope, bent
 
     @inlinable
-    def move(scores, labels, row_weights, slopes, weighted, shape, indices, values, start, stop, sparse, change):  # type: ignore[no-untyped-def]
-        for k in range(start, stop):
-            r = np.int64(indices[k]) if sparse else k - start
-            score = scores[r] + change * np.float64(values[k])
-            scores[r] = score
-            slope = slope_of(score, labels[r], shape)
-            slopes[r] = max(0.0, row_weights[r]) * slope if weighted else slope
+    def move(  # type: ignore[no-untyped-def]
+        scores, labels, row_weights, slopes, weighted, shape, indices, values, start, stop, sparse, change, some,
+    ):  # fmt: skip
+        if changes != GROWS:
+            for k in range(start, stop):
+                r = np.int64(indices[k]) if sparse else k - start
+                score = scores[r] + change * np.float64(values[k])
+                scores[r] = score
+                slope = slope_of(score, labels[r], shape)
+                slopes[r] = max(0.0, row_weights[r]) * slope if weighted else slope
+            return
+        # Exponentials of numbers that lie next to each other use vector registers.
+        for first in range(start, stop, _ENTRIES_AT_ONCE):
+            count = min(_ENTRIES_AT_ONCE, stop - first)
+            for n in range(count):
+                k = first + n
+                r = np.int64(indices[k]) if sparse else k - start
+                score = scores[r] + change * np.float64(values[k])
+                scores[r] = some[0, n] = score
+                some[1, n] = labels[r]
+            for n in range(count):
+                some[0, n] = slope_of(some[0, n], some[1, n], shape)
+            for n in range(count):
+                r = np.int64(indices[first + n]) if sparse else first + n - start
+                slopes[r] = max(0.0, row_weights[r]) * some[0, n] if weighted else some[0, n]
 
     @inlinable
     def objective(chosen, scores, labels, row_weights, own):  # type: ignore[no-untyped-def]
@@ -395,6 +413,7 @@ def loops_for(loss: LossFormulas, name: str) -> Loops:
     ):  # fmt: skip
         shape, l1, sigma, constant = own[SHAPE], own[L1], own[SIGMA], own[CONSTANT]
         entries, rows = np.int64(0), scores.size
+        some = np.empty((2, _ENTRIES_AT_ONCE))
         coordinates = np.zeros(order.size + 1, np.int64)
         coordinates[:-1] = columns[order] + 1
         iterates = np.empty((ITERATES + 1 if passes > ITERATES else 0, coordinates.size))
@@ -423,7 +442,7 @@ def loops_for(loss: LossFormulas, name: str) -> Loops:
                     weights[i] = after
                     move(
                         scores, labels, row_weights, slopes, weighted, shape, indices, values, start, stop, sparse,
-                        after - weight,
+                        after - weight, some,
                     )  # fmt: skip
                     entries += stop - start
             if constant != 0.0:

@@ -25,7 +25,14 @@ from streampgs.kernels import coordinate_loop as loops
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.coordinate_gap import DualityGap
 from streampgs.learn.coordinate_options import CoordinateCandidates, CoordinateOptions
-from streampgs.learn.coordinate_rows import Rows, parameters_of, place_rows, refuse_other_rows, rows_of_lanes
+from streampgs.learn.coordinate_rows import (
+    Rows,
+    check_rows,
+    parameters_of,
+    place_rows,
+    refuse_other_rows,
+    rows_of_lanes,
+)
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner
 from streampgs.learn.lines import EmptyColumn, Lines
@@ -41,7 +48,9 @@ MEASURE_EVERY = 3
 _FEWEST_CHOSEN, _INNER_TOLERANCE = 10, 0.1
 MOST_PASSES, _FEWEST_ENTRIES, _BLOCK_SHARE = 1000, 1 << 24, 8
 _CONVERGED = 1e-13
-_BYTES, _WORKING_ARRAYS = 8, 4
+_BYTES = 8
+_VISITING_NUMBERS = 13
+"""Of a column that is worked on: its violation twice, size and place in the order, its coordinate, and the iterates."""
 
 
 class Coordinate(Learner):
@@ -50,6 +59,7 @@ class Coordinate(Learner):
     needs: ClassVar[Needs] = SOLVERS["coordinate"].needs
     Options: ClassVar[type] = CoordinateOptions
     candidates: ClassVar[Candidates] = CoordinateCandidates()
+    bytes_per_column: ClassVar[int] = _BYTES * _VISITING_NUMBERS
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)
@@ -83,7 +93,8 @@ class Coordinate(Learner):
 
     @classmethod
     def bytes_per_row(cls, lanes: int) -> int:
-        return _BYTES * (3 * lanes + 1 + _WORKING_ARRAYS)
+        working = 1 if lanes == 1 else max(4, lanes)  # of one lane on its own; rows that come may copy an array of all
+        return _BYTES * (3 * lanes + 1 + working)
 
     @classmethod
     def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
@@ -101,6 +112,9 @@ class Coordinate(Learner):
         for lane, rows in enumerate(rows_of_lanes(state)):
             self._pass(state, lines, np.zeros(0, np.int64), own, lane, rows, 1)
         self._gap.judge(state, own)
+
+    def check(self, state: State) -> None:
+        check_rows(self.specs, state, HELD_OUT if self.holds_out(state) else 0)
 
     def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
         if lines.access == "rows":
@@ -175,11 +189,13 @@ class Coordinate(Learner):
         self._gap.judge(state, own)
 
     def _measure(self, state: State, lines: Lines, first: int, stop: int) -> None:
+        order = first + np.argsort(lines.starts[first:stop])  # as they lie in memory, which takes half the time
+        starts, stops = lines.starts[order], lines.stops[order]
         loops.measure(
-            state["slopes"], lines.starts, lines.stops, lines.indices, lines.values, lines.columns, self._sparse, first,
-            stop, state["partials"],
+            state["slopes"], starts, stops, lines.indices, lines.values, lines.columns[order], self._sparse,
+            state["partials"],
         )  # fmt: skip
-        state["entries"] += int((lines.stops[first:stop] - lines.starts[first:stop]).sum())
+        state["entries"] += int((stops - starts).sum())
 
     def _work_on_violations(self, state: State, lines: Lines, own: Vector) -> None:
         """Passes over the columns that matter, lane by lane."""
@@ -187,14 +203,8 @@ class Coordinate(Learner):
         budget = max(_FEWEST_ENTRIES, _BLOCK_SHARE * int(sizes.sum()))
         for lane, rows in enumerate(rows_of_lanes(state)):
             worst, used = loops.find_violations(
-                state["weights"],
-                state["partials"],
-                lines.columns,
-                own[loops.L1, lane],
-                own[loops.SIGMA, lane],
-                lane,
-                found,
-            )
+                state["weights"], state["partials"], lines.columns, own[loops.L1, lane], own[loops.SIGMA, lane], lane, found,
+            )  # fmt: skip
             if worst <= _CONVERGED * max(own[loops.L1, lane], 1e-300):
                 continue
             order = np.flatnonzero(_those_that_matter(found, used))

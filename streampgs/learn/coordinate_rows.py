@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.checks import require
 from streampgs.errors import RunError
 from streampgs.kernels import coordinate_loop as loops
 from streampgs.kernels.randomness import key_of, random_words
@@ -16,6 +17,8 @@ from streampgs.learn.lines import Lines, labels_of
 from streampgs.learn.state import State
 from streampgs.losses import LOSSES, Vector
 
+_ROWS_AT_ONCE = 1 << 16
+_ROUNDING = 1e-6
 Rows = tuple[Vector, ...]
 """Scores, labels, weights and slopes of all rows, for one lane."""
 
@@ -37,13 +40,17 @@ def rows_of_lanes(state: State) -> Iterator[Rows]:
     """The rows for each lane in turn, next to each other in memory. What changes is written back."""
     rows, width = int(state["rows"]), state["scores"].shape[1]
     weights = state["row_weights"][:rows]
-    for lane in range(width):
-        scores, labels, slopes = (
-            np.ascontiguousarray(state[name][:rows, lane]) for name in ("scores", "labels", "slopes")
-        )
+    every = [state[name][:rows] for name in ("scores", "labels", "slopes")]
+    if width == 1:
+        scores, labels, slopes = (array[:, 0] for array in every)
         yield scores, labels, weights, slopes
-        if width > 1:
-            state["scores"][:rows, lane], state["slopes"][:rows, lane] = scores, slopes
+        return
+    own = scores, labels, slopes = tuple(np.empty(rows) for _ in every)
+    for lane in range(width):
+        for array, of_all in zip(own, every, strict=True):
+            array[:] = of_all[:, lane]
+        yield scores, labels, weights, slopes
+        state["scores"][:rows, lane], state["slopes"][:rows, lane] = scores, slopes
 
 
 def refuse_other_rows(lines: Lines, rows: int, features: int, sparse: bool) -> None:
@@ -73,8 +80,7 @@ def place_rows(specs: Sequence[LaneSpec], state: State, lines: Lines, first: int
     state["rows"][...] = rows
     weights = lines.weights[first:stop] if lines.weights.size else np.ones(stop - first)
     if held_out:
-        words = random_words(key_of(specs[0].seed, "held out"), np.arange(at, rows, dtype=np.uint64))
-        weights = np.where(words % np.uint64(held_out) == 0, -weights, weights)
+        weights = np.where(_are_held_out(specs[0].seed, at, rows, held_out), -weights, weights)
     state["row_weights"][at:rows] = weights
     state["weighted"][...] |= bool((weights != 1.0).any())
     labels, offsets = labels_of(lines)[first:stop], lines.offsets[first:stop] if lines.offsets.size else 0.0
@@ -88,6 +94,34 @@ def place_rows(specs: Sequence[LaneSpec], state: State, lines: Lines, first: int
         state["weights"], lines.starts, lines.stops, lines.indices, lines.values, state["row_weights"],
         specs[0].layout == "sparse", first, stop, at, state["scores"], state["squares"], state["largest"], state["total"],
     )  # fmt: skip
+
+
+def _are_held_out(seed: int, first: int, stop: int, share: int) -> NDArray[np.bool_]:
+    words = random_words(key_of(seed, "held out"), np.arange(first, stop, dtype=np.uint64))
+    return np.asarray(words % np.uint64(share) == 0)
+
+
+def check_rows(specs: Sequence[LaneSpec], state: State, held_out: int) -> None:
+    """Raise ValueError for rows that no training can have left. Scores and slopes cannot be checked without the rows. One in
+    `held_out` rows is held out, none if it is 0."""
+    rows, total = int(state["rows"]), 0.0
+    for name in ("weighted", "measured", "released"):
+        require(bool(state[name] <= 1), f"array '{name}' above 1")
+    for first in range(0, rows, _ROWS_AT_ONCE):
+        stop = min(rows, first + _ROWS_AT_ONCE)
+        weights = state["row_weights"][first:stop]
+        held = _are_held_out(specs[0].seed, first, stop, held_out) if held_out else np.zeros(len(weights), np.bool_)
+        require(not bool((weights[held] > 0.0).any() or (weights[~held] < 0.0).any()), "other rows that are held out")
+        require(bool(state["weighted"]) or bool((weights == 1.0).all()), "weights of rows that have none")
+        total += float(np.maximum(weights, 0.0).sum())
+        if LOSSES[specs[0].loss].classifies:
+            require(bool((np.abs(state["labels"][first:stop]) == 1.0).all()), "labels other than -1 and 1")
+    require(
+        abs(total - float(state["total"])) <= _ROUNDING * total, f"rows that weigh {total:g}, not {state['total']:g}"
+    )
+    if state["measured"]:
+        slack = _ROUNDING * np.maximum(np.abs(state["objective"]), state["at_zero"])
+        require(bool((state["bound"] <= state["objective"] + slack).all()), "an objective below its lower bound")
 
 
 def _labels_for(labels: NDArray[np.float64], spec: LaneSpec) -> NDArray[np.float64]:

@@ -264,7 +264,10 @@ def _restored(specs: Sequence[LaneSpec], features: int, arrays: Mapping[str, NDA
         sizes = {states.COORDINATE: features + 1, states.LANE: len(lanes)}
         state = states.from_saved(group.learner.fields, saved, sizes)
         require(int(state["steps"]) <= _MOST_STEPS, f"{state['steps']} steps")
-        group.begin_from([(state, column) for column in range(len(lanes))], features + 1)
+        if len(lanes) == group.learner.width and not any(field.pack for field in group.learner.fields.values()):
+            group.state = state  # large states are not copied
+        else:
+            group.begin_from([(state, column) for column in range(len(lanes))], features + 1)
         group.learner.check(group.state)
         groups.append(group)
         taken |= set(own.values())

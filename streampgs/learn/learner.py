@@ -106,6 +106,8 @@ class Learner:
     """Its own options: a frozen dataclass that checks itself. `varies`: names of the numbers by which candidates differ,
     its own or those of LaneSpec; `shared`: names of its options that all lanes of a group have in common."""
     candidates: ClassVar[Candidates] = Candidates()
+    bytes_per_column: ClassVar[int] = 0
+    """What working on a block takes for each of its columns."""
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         self.specs = tuple(specs)

@@ -71,7 +71,8 @@ class TooLarge(Exception):
 def block_bounds(sizes: NDArray[np.float64], most: float) -> Ints:
     """Where blocks of columns begin and end: one block if all columns take at most `most` bytes, else blocks of at most half
     of that, because the next one is read while one is in use. `sizes`: the bytes of each column."""
-    total = np.concatenate([[0.0], np.cumsum(sizes)])
+    total = np.zeros(len(sizes) + 1)
+    np.cumsum(sizes, out=total[1:])
     if total[-1] <= most:
         return np.array([0, len(sizes)], np.int64)
     bounds = [0]

@@ -111,14 +111,14 @@ def transposed(window: Window, dense: bool) -> Columns:
         return Columns(
             window.rows, np.arange(features, dtype=np.int64), bounds, np.empty(0, np.uint32), values, True
         )  # fmt: skip
-    counts = np.zeros(features, np.int64)
-    count_entries(window.starts, window.stops, window.indices, counts)
-    ends = np.cumsum(counts)
-    columns = np.flatnonzero(counts)
-    bounds = np.concatenate([[0], ends[columns]])
+    places = np.zeros(features + 1, np.int64)
+    count_entries(window.starts, window.stops, window.indices, places[1:])
+    columns = np.flatnonzero(places[1:])
+    np.cumsum(places, out=places)
+    bounds = np.append(places[columns], places[-1])
     entries = int(bounds[-1])
     indices, values = np.empty(entries, np.uint32), np.empty(entries, np.float32)
-    transpose(window.starts, window.stops, window.indices, window.values, ends - counts, indices, values)
+    transpose(window.starts, window.stops, window.indices, window.values, places, indices, values)
     return Columns(window.rows, columns, bounds, indices, values, False)
 
 
@@ -138,15 +138,16 @@ def joined(parts: Sequence[Part], first: int, stop: int, dense: bool, room: Room
     if len(parts) == 1 and isinstance(parts[0].layer, MemoryLayer) and parts[0].layer.dense == dense:
         return _slice(parts[0])
     rows = sum(part.layer.rows for part in parts)
-    heads = [part.layer.lines(part.first, part.stop) for part in parts]
     counts = np.zeros(stop - first, np.int64)
-    for columns, bounds in heads:
+    for part in parts:
+        columns, bounds = part.layer.lines(part.first, part.stop)
         counts[columns - first] += np.diff(bounds)
     if dense:
         counts[...] = rows
     used = np.flatnonzero(counts)
-    bounds = np.concatenate([[0], np.cumsum(counts[used])])
-    line_of = np.full(stop - first, -1, np.int64)
+    bounds = np.zeros(len(used) + 1, np.int64)
+    np.cumsum(counts[used], out=bounds[1:])
+    line_of = counts  # not needed any more
     line_of[used] = np.arange(len(used))
     entries = int(bounds[-1])
     indices, values = (room or Room()).take(entries, dense)
@@ -154,7 +155,10 @@ def joined(parts: Sequence[Part], first: int, stop: int, dense: bool, room: Room
         values[...] = 0.0  # a layer may lack features
     block = Columns(rows, used + first, bounds, indices, values, dense)
     places, first_row = bounds[:-1].copy(), 0
-    for part, (columns, own) in zip(parts, heads, strict=True):
+    for part in parts:
+        columns, own = part.layer.lines(
+            part.first, part.stop
+        )  # again: those of all layers together take too much memory
         if dense:
             places = bounds[:-1] + first_row  # a layer may lack the last features
         _append(block, part.layer, line_of[columns - first], own, first_row, places)

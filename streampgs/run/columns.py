@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from streampgs.data.budget import READING_BYTES
-from streampgs.data.columns import ColumnSource
+from streampgs.data.columns import LINE_BYTES, ColumnSource
 from streampgs.data.shards import ShardSource
 from streampgs.errors import OptionError, RunError
 from streampgs.learn.learner import learner_named
@@ -73,9 +73,19 @@ def column_bytes_for(options: ModelOptions, rows: int, resources: Resources) -> 
     return found
 
 
+def line_bytes(options: ModelOptions) -> int:
+    """What a column takes besides its entries."""
+    return LINE_BYTES + learner_named(options.solver).bytes_per_column
+
+
+def memory_for_columns(record: RunRecord, rows: int) -> int:
+    """By the recorded blocks of a run; 0 for other solvers."""
+    return READING_BYTES + rows_bytes(record.options, rows) + record.column_bytes if record.column_bytes else 0
+
+
 def check_columns_fit(record: RunRecord, rows: int, resources: Resources) -> None:
     """When a run is resumed, or has grown, its columns and rows must fit into the (new) budget."""
-    needed = READING_BYTES + rows_bytes(record.options, rows) + record.column_bytes
+    needed = memory_for_columns(record, rows)
     if needed > resources.budget:
         raise OptionError(
             f"the columns of the run and {rows:,} rows need --memory {needed / 1e6 + 1:.0f}MB; "
@@ -98,4 +108,6 @@ def refuse_full_disk(catalog: Catalog, dense: bool, place: Path) -> None:
 def column_source(rows: ShardSource, record: RunRecord, dense: bool) -> ColumnSource:
     assert record.cache is not None
     files = ColumnFiles(Path(record.cache) / FOLDER)
-    return ColumnSource(rows, files, record.options.seed, dense, record.column_bytes, rows.read_again)
+    return ColumnSource(
+        rows, files, record.options.seed, dense, record.column_bytes, line_bytes(record.options), rows.read_again
+    )

@@ -81,7 +81,7 @@ class Loop:
                 self.meter.add(rows, began)
                 self.worker.advance_to(until)
                 if until == window.rows:
-                    self.models.centre(window, self.meter.rows)
+                    self.models.end_window(window, self.meter.rows)
                     self._reach()
             row = until
             reached = self.reached(at_stretch_end)

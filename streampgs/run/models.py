@@ -16,7 +16,7 @@ from streampgs.run.lineages import Lineages, bytes_of_others
 from streampgs.run.mapping import Mapping
 from streampgs.run.quality import Quality
 from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up
-from streampgs.selection.held_out import best_at_optimum
+from streampgs.selection.held_out import best_at_optimum, judge_after_sweep
 from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS
 from streampgs.stage import Bundle, Stage
@@ -39,8 +39,6 @@ class Models(Quality):
         """Sigma has another value from the next window on."""
         self._centred = 0
         """How many rows there were when the leader's constants were last found."""
-        self._is_on_columns = False
-        """Whether the present window has columns."""
 
     @property
     def features(self) -> int:
@@ -113,7 +111,6 @@ class Models(Quality):
 
         `check`: called with the first lanes and the number of features, before they get memory."""
         form, before = self.form, None
-        self._is_on_columns = window.visit is not None
         if not self.started:
             known = form.feature_count if self.maps.map is None else None
             features = known or window.largest_index + 1
@@ -138,15 +135,13 @@ class Models(Quality):
 
     @property
     def next_mark(self) -> int | None:
-        """The row count of the next mark; None in an update, which judges by its own rows, and where there are no rows to
-        judge, or no weights yet."""
-        if self.is_by_columns and (self.race.validation is None or not self._is_on_columns):
-            return None
-        return None if self.lineages.in_update else self.race.next_mark
+        """The row count of the next mark; None in an update, which judges by its own rows, and for solvers of columns, which
+        are judged after each sweep."""
+        return None if self.is_by_columns or self.lineages.in_update else self.race.next_mark
 
     def judge(self, window: Window, row: int, rows_done: int, epoch_rows: int) -> LaneSpec | None:
         """At a mark of the race; the winner, if this has ended it."""
-        best = best_at_optimum(self.race, window, row, rows_done, epoch_rows)
+        best = best_at_optimum(self.race, window, row)
         if best is not None:
             return best
         mark = self.next_mark
@@ -154,10 +149,17 @@ class Models(Quality):
             return None
         return self.race.leading() if len(self.race.progress.left) == 1 else None
 
-    def centre(self, window: Window, rows_done: int) -> None:
-        """At the end of a window, if there are many more rows than at the last time. In an update constants stay: its rows
-        may be few, or of another kind than the next ones. Solvers of columns find the constants themselves."""
-        if self.is_by_columns or self.lineages.in_update or rows_done < _CENTRING_GROWTH * self._centred:
+    def end_window(self, window: Window, rows_done: int) -> None:
+        """All of its lines have been trained on."""
+        if self.is_by_columns:  # these solvers find the constants themselves
+            judge_after_sweep(self.race, window, rows_done)
+        else:
+            self._centre(window, rows_done)
+
+    def _centre(self, window: Window, rows_done: int) -> None:
+        """If there are many more rows than at the last time. In an update constants stay: its rows may be few, or of another
+        kind than the next ones."""
+        if self.lineages.in_update or rows_done < _CENTRING_GROWTH * self._centred:
             return
         if self.lineages.begun:
             self.lineages.centre(window)

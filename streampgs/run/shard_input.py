@@ -40,6 +40,7 @@ from streampgs.run.columns import (
     column_bytes_for,
     column_source,
     is_by_columns,
+    line_bytes,
     refuse_full_disk,
     refuse_no_cache,
     rows_bytes,
@@ -91,7 +92,9 @@ class ShardInput:
             catalog, self.table.schedule, self.record.decoder_bytes, self.resources.budget, process,
             features * feature_bytes + rows_bytes(self.record.options, catalog.rows),
         )  # fmt: skip
-        return with_columns(forecast, catalog, self.record.column_bytes) if self.record.column_bytes else forecast
+        if not self.record.column_bytes:
+            return forecast
+        return with_columns(forecast, catalog, self.record.column_bytes, features, line_bytes(self.record.options))
 
     def choices(self, window: Window, features: int) -> dict[str, str]:
         record, table = self.record, self.table

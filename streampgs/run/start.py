@@ -32,7 +32,7 @@ from streampgs.order.cursor import Place
 from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
 from streampgs.run.checkpoint import Checkpoint
-from streampgs.run.columns import refuse_growth_options, refuse_stream
+from streampgs.run.columns import memory_for_columns, refuse_growth_options, refuse_stream
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED
@@ -176,6 +176,8 @@ def resume(
                 facts: dict[str, Any] = {"stream_rows": data.stream.given}
             else:
                 needed = memory_needed(record.sizes, record.decoder_bytes)
+                if record.column_bytes:
+                    needed = max(needed, memory_for_columns(record, folder.catalog().rows))
                 resources = with_default_memory(resources, session.note, needed)
                 shards = resume_on_shards(folder, record, checkpoint, resources, session)
                 facts = shards.facts()

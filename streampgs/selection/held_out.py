@@ -10,15 +10,20 @@ from streampgs.reading.window import Window
 from streampgs.selection.race import Race
 
 
-def best_at_optimum(race: Race, window: Window, row: int, rows_done: int, epoch_rows: int) -> LaneSpec | None:
+def judge_after_sweep(race: Race, window: Window, rows_done: int) -> None:
+    """On validation rows. Only the last judgement counts: weights that are far from their optimum do not tell which optimum
+    is the best."""
+    if window.visit is not None and race.validation is not None and race.judges_on:
+        race.judge_anew(race.validation, rows_done)
+
+
+def best_at_optimum(race: Race, window: Window, row: int) -> LaneSpec | None:
     """Where an epoch of columns begins and all candidates are near their optimum: the best one on the rows that are held
-    out. From then on all candidates train on all rows. Validation rows are judged before each sweep."""
-    if row > 0 or window.visit is None or len(race.progress.left) == 1:
+    out. From then on all candidates train on all rows."""
+    if row > 0 or window.visit is None or not window.visit.begins_epoch or not holds_out(race.lanes):
         return None
-    if race.validation is not None:
-        race.judge(window, row, rows_done, epoch_rows)
     gap = relative_gap(race.lanes)
-    if not window.visit.begins_epoch or not holds_out(race.lanes) or gap is None or gap > RELATIVE_GAP:
+    if gap is None or gap > RELATIVE_GAP:
         return None
     release_rows(race.lanes)
     return race.leading()

@@ -216,15 +216,21 @@ class Race:
             judged, rows = window, rows_to_judge(window, row, wanted)
         else:
             judged, rows = self.validation, np.arange(min(self.validation.rows, wanted))
-        judge = self._judge(judged, rows)
-        results = [judge.judgement(place) for place in range(len(now.left))]
-        mark = Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))
-        now.marks = [*now.marks, mark][-_KEPT_MARKS:]
+        now.marks = [*now.marks, self._mark(judged, rows, rows_done)][-_KEPT_MARKS:]
         narrows = heat is not None and rows_done >= heat.stop_rows
         if heat is not None and narrows:
             self._narrow(heat, rows_done)
         self._set_next_mark(rows_done)
         return narrows
+
+    def judge_anew(self, validation: Window, rows_done: int) -> None:
+        """Judge on all of these rows; earlier judgements do not count any more."""
+        self.progress.marks = [self._mark(validation, np.arange(validation.rows), rows_done)]
+        self._set_next_mark(rows_done)
+
+    def _mark(self, window: Window, rows: NDArray[np.int64], rows_done: int) -> Mark:
+        results = map(self._judge(window, rows).judgement, range(len(self.progress.left)))
+        return Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))
 
     def _judge(self, window: Window, rows: NDArray[np.int64]) -> Judge:
         judged = self.returned if self.returned is not None and len(self.progress.left) == 1 else self.lanes

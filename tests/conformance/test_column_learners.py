@@ -225,6 +225,38 @@ def test_invalid_state_is_refused(name: str) -> None:
         Lanes().restore(damaged(section, "0.rows", lambda a: a + 10**12))
 
 
+FORGED = {
+    "labels": (lambda a: 0.5 * a, "labels other than -1 and 1"),
+    "row_weights": (lambda a: -a, "held out"),
+    "weighted": (lambda a: a + 1, "above 1"),
+    "released": (lambda a: a + 2, "above 1"),
+    "measured": (lambda a: a + 1, "above 1"),
+    "total": (lambda a: 1.1 * a, "rows that weigh"),
+    "bound": (lambda a: a + 1.0, "below its lower bound"),
+}
+
+
+@every_learner
+@pytest.mark.parametrize("array", FORGED)
+@pytest.mark.parametrize("holds_out", [False, True])
+def test_values_that_no_training_leaves_are_refused(name: str, array: str, holds_out: bool) -> None:
+    specs = [replace(spec, own=replace(spec.own, holds_out=holds_out)) for spec in specs_of(name)]
+    training, course = Training(specs, FEATURES), Course(rows_of())
+    course.advance(training, 0, len(course))
+    section, (change, words) = saved(training.lanes), FORGED[array]
+    Lanes().restore(section)
+    with pytest.raises(ValueError, match=words):
+        Lanes().restore(damaged(section, f"0.{array}", change))
+
+
+@every_learner
+def test_rows_without_weights_have_none(name: str) -> None:
+    training, course = Training(specs_of(name), FEATURES), Course(window(ROWS, FEATURES, "sparse"))
+    course.advance(training, 0, len(course))
+    with pytest.raises(ValueError, match="weights of rows that have none"):
+        Lanes().restore(damaged(saved(training.lanes), "0.row_weights", lambda a: 2.0 * a))
+
+
 @every_learner
 def test_invalid_specs_are_refused(name: str) -> None:
     section = saved(trained(name, Course(rows_of()), 3).lanes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 
 from streampgs.data.columns import Blocks, ColumnSource, MemoryStore
 from streampgs.data.memory import MemoryRows, MemorySource
-from streampgs.errors import OptionError, RunError
+from streampgs.errors import DataError, OptionError, RunError
 from streampgs.order.columns import SWEEPS, TooLarge, block_bounds
 from streampgs.order.cursor import Cursor
 from streampgs.reading.column_files import ColumnFiles, LayerDamaged
@@ -235,6 +236,14 @@ def test_rows_come_once_and_then_each_column_in_each_sweep(layout: str, most: in
     assert set(seen) == {(epoch, sweep) for epoch in (1, 2) for sweep in range(SWEEPS)}
     assert all(sorted(features) == list(range(FEATURES)) for features in seen.values())
     assert len(orders) > SWEEPS
+
+
+def test_rows_without_any_feature_are_refused() -> None:
+    rows = window(20, FEATURES, "sparse")
+    rows = replace(rows, stops=rows.starts.copy())
+    source = ColumnSource(MemorySource(memory_rows(rows), 3), MemoryStore(), 3, False, 1 << 40)
+    with pytest.raises(DataError, match=r"no row has a feature(.|\n)*another solver"):
+        list(windows_of(source, 2))
 
 
 def test_a_position_beyond_the_blocks_is_refused() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 import streampgs
 from streampgs.errors import OptionError, StreampgsError
+from streampgs.run.saved import saved_run
 
 from .conftest import streampgs as command
 
@@ -86,6 +87,25 @@ def test_validation_rows_choose_the_best_l1(table: Path, tmp_path: Path) -> None
     assert report.chosen["l1"] == 0.01
     assert report.judged_accuracy is not None
     assert report.judged_accuracy > 0.85
+
+
+def test_the_last_weights_alone_choose_the_best_l1(table: Path, tmp_path: Path) -> None:
+    """Earlier ones, of models that have not converged, do not count."""
+    run = tmp_path / "run"
+    report = streampgs.train(
+        table, run=run, ignore="y", l1=(0.3, 0.01, 1e-4), validation=table / "0.parquet", epochs=2, **OPTIONS
+    )
+    race = saved_run(run).race
+    (mark,) = race.progress.marks
+    data = frame(400, 0)
+    x, y = data[[f"x{j}" for j in range(FEATURES)]].to_numpy(), 2.0 * data["label"].to_numpy() - 1.0
+    losses = [
+        float(np.logaddexp(0.0, -y * (x @ weights + constant)).mean())
+        for weights, constant in map(race.lanes.predictor, range(3))
+    ]
+    np.testing.assert_allclose(mark.losses, losses, rtol=1e-6)
+    assert report.chosen is not None
+    assert report.chosen["l1"] == (0.3, 0.01, 1e-4)[int(np.argmin(mark.merits))]
 
 
 @pytest.mark.parametrize(

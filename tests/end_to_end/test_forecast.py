@@ -32,6 +32,43 @@ def test_the_peak_is_within_the_forecast_for_tables_of_all_shapes() -> None:
     assert found["refused"]["train"] < TABLES / 3
 
 
+MANY_COLUMNS = """
+import sys
+from streampgs.api import resume, train
+from streampgs.cli import _return_large_memory
+from streampgs.learn import coordinate
+from streampgs.run.memory import peak_rss_bytes
+
+_return_large_memory()
+coordinate._FEWEST_CHOSEN = 1 << 30  # the first sweep works on all columns
+table, run, memory = sys.argv[1:]
+report = train(table, run=run, solver="coordinate", l1=1e-9, sigma=1e-3, memory=memory, epochs=2)
+print(report.forecast_rss_mb, peak_rss_bytes() / 1e6, report.gap)
+"""
+
+
+@pytest.mark.parametrize(("memory", "together"), [("600MB", True), ("300MB", False)])
+def test_columns_by_the_million_are_in_the_forecast(memory: str, together: bool, tmp_path: Path) -> None:
+    """A column takes more than its few entries: its bounds, its place in the order, the iterates of its weight."""
+    features, rows = 2_000_000, 200
+    chance = np.random.default_rng(0)
+    indices = np.arange(features).reshape(-1, rows).T
+    lists = [pa.array(np.ravel(indices).astype(np.int32)), pa.array(chance.normal(size=features).astype(np.float32))]
+    offsets = pa.array(np.arange(rows + 1, dtype=np.int32) * (features // rows))
+    labels = np.sign(chance.normal(size=rows))
+    table = pa.table([pa.array(labels), *(pa.ListArray.from_arrays(offsets, each) for each in lists)],
+                     names=["label", "indices", "values"])  # fmt: skip
+    (tmp_path / "table").mkdir()
+    with pa.ipc.new_file(str(tmp_path / "table" / "0.arrow"), table.schema) as writer:
+        writer.write_table(table, max_chunksize=20)
+    command = [sys.executable, "-c", MANY_COLUMNS, str(tmp_path / "table"), str(tmp_path / "run"), memory]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-2000:]
+    forecast, peak, gap = done.stdout.split()
+    assert float(peak) <= float(forecast)
+    assert (gap != "None") == together, "one block is measured in each sweep, several in every third epoch"
+
+
 @pytest.fixture
 def bomb(tmp_path: Path) -> Path:
     """A file of a few kilobytes with a string of 100 MB in each of 60 rows."""

@@ -152,6 +152,16 @@ def test_the_same_memory_gives_the_same_bits_with_another_budget(table: Path, tm
     assert streampgs.resume(run, epochs=3, memory="200MB").dual_sha256 == whole.dual_sha256
 
 
+def test_a_resume_without_memory_takes_what_the_blocks_need(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streampgs.run.shard_input.column_bytes_for", lambda *given: 700_000_000)
+    train(table, tmp_path / "run", epochs=2, memory="800MB")
+    assert streampgs.resume(tmp_path / "run", epochs=3).epochs == 3.0
+    with pytest.raises(OptionError, match=r"columns of the run(.|\n)*give that much"):
+        streampgs.resume(tmp_path / "run", epochs=4, memory="600MB")
+
+
 KILLED = """
 import os, signal, sys
 import streampgs
@@ -193,6 +203,57 @@ def test_a_run_that_is_killed_continues_with_the_same_bits(table: Path, tmp_path
     report = streampgs.resume(run)
     assert (report.rows, report.dual_sha256) == (whole.rows, whole.dual_sha256)
     assert all(path.suffix == ".columns" for path in columns_in(run)), "half of a file is left"
+
+
+FULL = """
+import resource, signal, sys
+import streampgs
+from streampgs.errors import RunError
+from streampgs.run import shard_input
+from streampgs.solvers import LEARNERS, SOLVERS
+from tests.data.tracing import TRACE
+
+table, run, block_bytes, cache = sys.argv[1:]
+SOLVERS["trace"], LEARNERS["trace"] = TRACE, TRACE.path
+shard_input.column_bytes_for = lambda *given: int(block_bytes)
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+write = sys.modules["streampgs.reading.column_files"].ColumnFiles._write
+
+
+def limited(*given):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))
+    try:
+        write(*given)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+
+
+sys.modules["streampgs.reading.column_files"].ColumnFiles._write = limited
+try:
+    streampgs.train(table, run=run, solver="trace", window="12kB", epochs=3, cache=cache)
+except RunError as error:
+    sys.exit(str(error))
+"""
+
+
+def test_a_disk_that_is_full_leaves_no_file_and_a_resume_has_the_same_bits(table: Path, tmp_path: Path) -> None:
+    whole, run, cache = train(table, tmp_path / "whole", epochs=3), tmp_path / "run", tmp_path / "cache"
+    command = [sys.executable, "-c", FULL, str(table), str(run), str(BLOCK_BYTES), str(cache)]
+    done = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True)
+    assert "cannot be written: File too large" in done.stderr
+    assert not list((cache / "columns").iterdir())
+    assert streampgs.resume(run).dual_sha256 == whole.dual_sha256
+
+
+def test_runs_that_share_a_cache_share_its_files(table: Path, tmp_path: Path) -> None:
+    alone = train(table, tmp_path / "alone", epochs=3)
+    paused = train(table, tmp_path / "one", epochs=3, rows=450, cache=tmp_path / "cache")
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "cache" / "columns").iterdir()}
+    other = train(table, tmp_path / "other", epochs=3, cache=tmp_path / "cache")
+    assert {path: path.stat().st_mtime_ns for path in files} == files
+    assert paused.dual_sha256 != other.dual_sha256
+    assert alone.dual_sha256 == other.dual_sha256 == streampgs.resume(tmp_path / "one", epochs=3).dual_sha256
 
 
 # Growth.
