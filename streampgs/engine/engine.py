@@ -94,6 +94,8 @@ class Engine:
         """Every row of the epochs before this one has come. Whether weights have changed that change only then, and more
         epochs over the same rows would hardly change any lane."""
         moved = [group.learner.reach_epoch(group.state, epoch) for group in self.lanes.groups]
+        if any(moved):
+            refuse_stopped(self.lanes)
         return any(moved) and all(group.learner.has_converged(group.state) for group in self.lanes.groups)
 
     def _round(self, lines: Lines, first: int, rows: int) -> int:

@@ -86,7 +86,7 @@ class GradientDescent(PassLearner):
         state["iterates"] += 1
         loops.descend(
             state["points"].reshape(len(state["points"]), -1), state["gradient_sum"], state["iterate_sum"],
-            state["gradient_squares"], state["sums"], self.sigmas, self._steps,
+            state["gradient_squares"], state["sums"], self.sigmas, self._steps, state["stopped"],
         )  # fmt: skip
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:

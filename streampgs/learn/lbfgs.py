@@ -93,7 +93,7 @@ class Lbfgs(PassLearner):
         points = state["points"].reshape(len(state["points"]), -1)
         loops.finish(
             points, state["gradient"], state["row_sums"], state["pairs"], state["products"], state["numbers"],
-            state["sums"], self.sigmas, self._curvature,
+            state["sums"], self.sigmas, self._curvature, state["stopped"],
         )  # fmt: skip
 
     def restart_averages(self, state: State) -> None:

@@ -6,6 +6,7 @@ Their problem is that of PGS with p = 2: F(w) = σ/2·‖w‖² + mean loss, the
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -70,6 +71,7 @@ class PassLearner(Learner):
             "points": Field((COORDINATE, self.points, LANE), Merge.SAME, Role.DUAL),
             "gradient_sum": Field((COORDINATE, LANE), Merge.SUM),
             "sums": Field((loops.SUMS, LANE), Merge.SUM),
+            "stopped": Field((LANE,), Merge.SAME, low=0.0),
             "steps": counter(Merge.MEAN),
             "epoch": counter(),
             **self.stretches.fields,
@@ -106,9 +108,12 @@ class PassLearner(Learner):
             self.refuse_divergence(state)
         return has_rows
 
+    @abstractmethod
     def finish_pass(self, state: State) -> None:
         """Change the weights: every row has come once."""
-        raise NotImplementedError
+
+    def stopped(self, state: State) -> NDArray[np.bool_]:
+        return np.asarray(state["stopped"] > 0.0)
 
     # Results.
 
@@ -121,12 +126,14 @@ class PassLearner(Learner):
     def certificate(self, state: State, lane: int) -> float:
         """F(w) - min F ≤ ‖∇F(w)‖²/(2σ), because F is strongly convex."""
         square, sigma = self.gradient_square(state, lane), float(self.sigmas[lane])
-        return math.inf if square is None else square / (2.0 * sigma)
+        return math.inf if square is None or self.stopped(state)[lane] else square / (2.0 * sigma)
 
+    @abstractmethod
     def gradient_square(self, state: State, lane: int) -> float | None:
         """‖∇F‖² at the weights that are returned, or a bound on it; None before it is known."""
-        raise NotImplementedError
 
     def has_converged(self, state: State) -> bool:
-        lanes = range(len(self.specs))
-        return all(self.certificate(state, lane) <= _CONVERGED * self.specs[lane].own.loss_at_zero for lane in lanes)
+        stopped, specs = self.stopped(state), enumerate(self.specs)
+        return all(
+            stopped[lane] or self.certificate(state, lane) <= _CONVERGED * spec.own.loss_at_zero for lane, spec in specs
+        )

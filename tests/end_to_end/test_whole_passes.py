@@ -15,9 +15,10 @@ from scipy.optimize import minimize
 
 import streampgs
 from streampgs.cli.console import print_json
-from streampgs.errors import OptionError
+from streampgs.errors import Diverged, OptionError
 from streampgs.evaluation import evaluate
 from streampgs.inspection import inspect_run
+from streampgs.losses import LOSSES
 from streampgs.run.saved import saved_run
 
 SMALL: dict[str, Any] = {"window": "60kB", "memory": "60MB"}
@@ -242,3 +243,65 @@ def test_impossible_options_are_refused(
         streampgs.train(table, run=tmp_path / "run", **{**SOLVERS[solver], **options})
     assert raised.value.remedy
     assert not (tmp_path / "run").exists()
+
+
+# Divergence.
+
+
+def test_a_step_that_diverges_stops_alone(table: Path, tmp_path: Path) -> None:
+    options = {**SOLVERS["gradient-descent"], "loss": "squared", "epochs": 400}
+    alone = streampgs.train(table, run=tmp_path / "alone", **{**options, "step": 0.05})
+    report = streampgs.train(table, run=tmp_path / "run", **{**options, "step": (0.05, 1e3, 1e300)})
+    assert report.stopped_by == alone.stopped_by
+    assert report.chosen is not None
+    assert report.chosen["step"] == 0.05
+    found = inspect_run(tmp_path / "run")["lanes"]
+    assert [lane["gap"] is None for lane in found] == [False, True, True]
+    weights = streampgs.Model.load(tmp_path / "run").coef_
+    np.testing.assert_allclose(weights, streampgs.Model.load(tmp_path / "alone").coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("step", [1e3, 1e300, (1e3, 1e300)])
+def test_if_all_steps_diverge_the_error_names_them(step: Any, table: Path, tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match="range of training") as raised:
+        streampgs.train(
+            table, run=tmp_path / "run", loss="squared", epochs=400, **{**SOLVERS["gradient-descent"], "step": step}
+        )
+    assert "--step" in raised.value.remedy or "step" in raised.value.remedy
+
+
+@pytest.mark.parametrize("size", [1.0, 1e12, 1e60])
+def test_poisson_regression_reaches_the_optimum_from_a_hard_start(size: float, tmp_path: Path) -> None:
+    """With huge counts the first directions are that many times too long, and scores leave the range of training.
+    Rounding hides the optimum from the certificate then."""
+    chance = np.random.default_rng(3)
+    x = chance.normal(size=(500, 6)).astype(np.float32)
+    labels = chance.poisson(np.exp(x[:, 0])).astype(float)
+    labels, x = size * labels, x * np.float32(min(size, 1e4))
+    rows = {"label": labels, "indices": [np.arange(6, dtype=np.int32)] * 500, "values": list(x)}
+    with pa.ipc.new_file(tmp_path / "counts.arrow", pa.table(rows).schema) as writer:
+        writer.write_table(pa.table(rows))
+    options: dict[str, Any] = {
+        "solver": "l-bfgs",
+        "loss": "poisson",
+        "intercept": 0.5,
+        "sigma": 1e-3,
+        "epochs": 200,
+    }
+    streampgs.train(tmp_path / "counts.arrow", run=tmp_path / "run", **options)
+    lanes = saved_run(tmp_path / "run").race.lanes
+    spec, loss = lanes.specs[0], LOSSES["poisson"]
+    x = np.hstack([np.full((500, 1), spec.intercept), x])
+
+    def objective(w: Any) -> tuple[float, Any]:
+        pairs = list(zip((x @ w + spec.base).tolist(), labels.tolist(), strict=True))
+        value = np.mean([loss.value(score, label, spec.shape) for score, label in pairs])
+        slopes = np.array([loss.slope(score, label, spec.shape) for score, label in pairs])
+        return float(value) + 0.5 * spec.sigma * float(w @ w), x.T @ slopes / 500 + spec.sigma * w
+
+    found = lanes.weights(0)
+    search = {"ftol": 1e-15, "gtol": 1e-12, "maxiter": 5000}
+    least = min(
+        minimize(objective, start, jac=True, method="L-BFGS-B", options=search).fun for start in (0.0 * found, found)
+    )
+    assert objective(found)[0] - least <= 1e-6 * objective(0.0 * found)[0]
