@@ -75,7 +75,8 @@ def descend(points, gradient_sum, iterate_sum, squares, sums, sigmas, steps, sto
 
 @cache
 def accumulate_for(loss: LossFormulas, layout: str) -> Callable[..., None]:
-    """accumulate(…): add rows [first, stop) to the sums, the tallies and the gradient."""
+    """accumulate(…): add rows [first, stop) to the sums, the tallies and the gradient, but those that are held out (`held`
+    begins at `first`; empty: none)."""
     value_of, slope_of = value_and_slope(loss)
     sparse = layout == "sparse"
 
@@ -104,7 +105,7 @@ def accumulate_for(loss: LossFormulas, layout: str) -> Callable[..., None]:
     @compiled
     def accumulate(  # type: ignore[no-untyped-def]
         points, row_sums, sums, tallies, trial, parameters, starts, stops, indices, values, labels, row_weights, offsets,
-        first, stop, intercept,
+        held, first, stop, intercept,
     ):  # fmt: skip
         lanes = trial.size
         along = points.shape[1] > lanes
@@ -112,6 +113,8 @@ def accumulate_for(loss: LossFormulas, layout: str) -> Callable[..., None]:
         slopes = np.empty(lanes)
         weighted, shifted = row_weights.size > 0, offsets.size > 0
         for r in range(first, stop):
+            if held.size > 0 and held[r - first]:
+                continue
             if lanes == 1:
                 scores_of_one(points, indices, values, starts[r], stops[r], intercept, scores)
             else:

@@ -16,7 +16,7 @@ from streampgs.run.lineages import Lineages, bytes_of_others
 from streampgs.run.mapping import Mapping
 from streampgs.run.quality import Quality
 from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up
-from streampgs.selection.held_out import best_at_optimum
+from streampgs.selection.held_out import best_at_optimum, best_when_converged
 from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS
 from streampgs.stage import Bundle, Stage
@@ -33,6 +33,7 @@ class Models(Quality):
         super().__init__(form, Race(Lanes()))
         self.maps = Mapping()
         self.is_by_columns = SOLVERS[form.options.solver].by_columns
+        self.by_passes = SOLVERS[form.options.solver].needs.passes
         access: Literal["rows", "columns"] = "columns" if self.is_by_columns else "rows"
         self.lineages = Lineages(self.race, form.options.seed, form.options.threads, access)
         self.changes_sigma = False
@@ -142,11 +143,16 @@ class Models(Quality):
         judge, or no weights yet."""
         if self.is_by_columns and (self.race.validation is None or not self._is_on_columns):
             return None
+        if self.by_passes and self.race.validation is None and len(self.race.progress.left) > 1:
+            return None  # the next rows were trained on before
         return None if self.lineages.in_update else self.race.next_mark
 
     def judge(self, window: Window, row: int, rows_done: int, epoch_rows: int) -> LaneSpec | None:
         """At a mark of the race; the winner, if this has ended it."""
-        best = best_at_optimum(self.race, window, row, rows_done, epoch_rows)
+        if self.by_passes:
+            best = best_when_converged(self.race, window, row, rows_done, epoch_rows)
+        else:
+            best = best_at_optimum(self.race, window, row, rows_done, epoch_rows)
         if best is not None:
             return best
         mark = self.next_mark

@@ -20,6 +20,7 @@ from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.report import Observer
 from streampgs.run.words import announced, large_model_note, solver_notes
+from streampgs.selection.held_out import bytes_of_held_rows
 
 _STATUS_SECONDS = 0.2
 _METRICS_SECONDS = 5.0
@@ -61,6 +62,7 @@ class Shown:
         besides = bytes_besides(models.lineages, window, update, data.form.options.threads)
         if models.maps.map is not None:
             besides = replace(besides, of_window=besides.of_window + models.maps.map.table_bytes)
+        besides = replace(besides, of_window=besides.of_window + bytes_of_held_rows(models.race, window))
         self.forecast = self.fit(data, resumed).checked(models.lanes, models.features, racing, besides)
         choices = announced(
             models, data.form.encoding, data.choices(window, models.maps.inputs(models.features)), self.forecast

@@ -136,7 +136,7 @@ def _begin(
     searching = learner_named(learner_for(options)).candidates.searches(options)
     judges_on = options.multiclass or (len(candidates) > 1 and not searching)
     if SOLVERS[options.solver].needs.passes:
-        heats = heats_of_epochs(len(candidates), rows, searching and races)
+        heats = heats_of_epochs(len(candidates), rows, searching and races and race.validation is not None)
     else:
         heats = heats_for(len(candidates), rows, searching and races, features)
     race.begin(candidates, targets, heats, judges_on, rows_done)

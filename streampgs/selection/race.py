@@ -74,6 +74,19 @@ class Mark:
         return Mark(self.rows, self.judged, [losses[p] for p in places], [merits[p] for p in places],
                     [accuracies[p] for p in places])  # fmt: skip
 
+    def joined(self, other: Mark) -> Mark:
+        """The mark of the rows of both, of the same weights."""
+        judged = self.judged + other.judged
+
+        def mean(own: float, another: float) -> float:
+            return (self.judged * own + other.judged * another) / judged
+
+        losses = list(map(mean, self.losses, other.losses))
+        merits = list(map(mean, self.merits, other.merits))
+        pairs = zip(self.accuracies, other.accuracies, strict=True)
+        accuracies = [None if one is None or another is None else mean(one, another) for one, another in pairs]
+        return Mark(other.rows, judged, losses, merits, accuracies)
+
 
 @dataclass(frozen=True)
 class Dropped:
@@ -216,10 +229,7 @@ class Race:
             judged, rows = window, rows_to_judge(window, row, wanted)
         else:
             judged, rows = self.validation, np.arange(min(self.validation.rows, wanted))
-        judge = self._judge(judged, rows)
-        results = [judge.judgement(place) for place in range(len(now.left))]
-        mark = Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))
-        now.marks = [*now.marks, mark][-_KEPT_MARKS:]
+        now.marks = [*now.marks, self._mark(judged, rows, rows_done)][-_KEPT_MARKS:]
         narrows = heat is not None and rows_done >= heat.stop_rows
         if heat is not None and narrows:
             self._narrow(heat, rows_done)
@@ -250,6 +260,17 @@ class Race:
         """The place of the best of those left, by merits and losses."""
         calibrates = estimates_probabilities(candidate.loss for candidate in self.candidates)
         return _preferred([self.candidates[number] for number in self.progress.left], *means, calibrates)
+
+    def judge_held_out(self, window: Window, rows: NDArray[np.int64], rows_done: int, begins_epoch: bool) -> None:
+        """Judge on rows that are held out. All windows of an epoch make one mark: weights change where it ends."""
+        mark = self._mark(window, rows, rows_done)
+        now = self.progress
+        now.marks = [mark if begins_epoch or not now.marks else now.marks[-1].joined(mark)]
+
+    def _mark(self, window: Window, rows: NDArray[np.int64], rows_done: int) -> Mark:
+        judge = self._judge(window, rows)
+        results = [judge.judgement(place) for place in range(len(self.progress.left))]
+        return Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))
 
     # The leader.
 

@@ -206,11 +206,50 @@ def test_validation_rows_choose_sigma_on_a_large_table(table: Path, tmp_path: Pa
     assert report.rows > 16 * 2100
 
 
-def test_a_list_without_validation_rows_is_compared_with_a_warning(table: Path, tmp_path: Path) -> None:
-    options = {**SOLVERS["l-bfgs"], "sigma": (1e-2, 1e-4)}
-    alone = streampgs.train(table, run=tmp_path / "alone", epochs=1, **options)
-    judged = streampgs.train(table, run=tmp_path / "judged", epochs=1, validation=table, **options)
-    assert [sum("validation" in note for note in report.notes) for report in (alone, judged)] == [1, 0]
+def noisy(folder: Path, shards: int, rows: int = 120) -> Path:
+    """Few rows with many features, and labels that are mostly noise: a small sigma learns the noise."""
+    for shard in range(shards):
+        x, labels = rows_of(rows, seed=shard, features=60)
+        noise = np.random.default_rng(100 + shard).choice([-1.0, 1.0], rows)
+        kept = np.random.default_rng(200 + shard).random(rows) < 0.4
+        table = pa.table({"label": np.where(kept, labels, noise), "indices": [np.arange(60)] * rows, "values": list(x)})
+        folder.mkdir(exist_ok=True)
+        with pa.ipc.new_file(folder / f"{shard}.arrow", table.schema) as writer:
+            writer.write_table(table, max_chunksize=40)
+    return folder
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_list_is_compared_on_rows_that_are_held_out_and_then_trained_on(threads: int, tmp_path: Path) -> None:
+    table, sigmas = noisy(tmp_path / "table", 3), (1e-6, 1.0)
+    options = {**SOLVERS["l-bfgs"], "intercept": 0.5, "threads": threads}
+    report = streampgs.train(table, run=tmp_path / "run", **{**options, "sigma": sigmas})
+    assert report.chosen is not None
+    assert report.chosen["sigma"] == 1.0
+    assert report.stopped_by == "converged"
+    assert sum("is the best of the candidates" in note for note in report.notes) == 1
+    streampgs.train(table, run=tmp_path / "alone", **{**options, "sigma": 1.0})
+    weights, alone = (streampgs.Model.load(tmp_path / name).coef_ for name in ("run", "alone"))
+    np.testing.assert_allclose(weights, alone, atol=1e-3 * np.abs(alone).max())
+
+
+def test_a_pause_changes_nothing_while_rows_are_held_out(tmp_path: Path) -> None:
+    table = noisy(tmp_path / "table", 3)
+    options = {**SOLVERS["l-bfgs"], "sigma": (1e-2, 1.0)}
+    whole = streampgs.train(table, run=tmp_path / "whole", **options)
+    streampgs.train(table, run=tmp_path / "paused", rows=1, **options)
+    for rows in (37, 119, 360, 361, 725, 360 * 4, 360 * 7 + 3, 360 * 9):
+        streampgs.resume(tmp_path / "paused", rows=rows)
+    paused = streampgs.resume(tmp_path / "paused", epochs=100)
+    assert (paused.dual_sha256, paused.chosen, paused.rows) == (whole.dual_sha256, whole.chosen, whole.rows)
+
+
+def test_new_values_of_sigma_are_compared_on_rows_that_are_held_out_again(tmp_path: Path) -> None:
+    table, run = noisy(tmp_path / "table", 3), tmp_path / "run"
+    streampgs.train(table, run=run, **{**SOLVERS["l-bfgs"], "sigma": 1e-6})
+    report = streampgs.resume(run, sigma=(1e-6, 1.0), passes=60)
+    assert report.chosen is not None
+    assert report.chosen["sigma"] == 1.0
 
 
 def test_another_sigma_continues_from_the_weights(table: Path, tmp_path: Path) -> None:
@@ -249,7 +288,7 @@ def test_impossible_options_are_refused(
 
 
 def test_a_step_that_diverges_stops_alone(table: Path, tmp_path: Path) -> None:
-    options = {**SOLVERS["gradient-descent"], "loss": "squared", "epochs": 400}
+    options = {**SOLVERS["gradient-descent"], "loss": "squared", "epochs": 400, "validation": table}
     alone = streampgs.train(table, run=tmp_path / "alone", **{**options, "step": 0.05})
     report = streampgs.train(table, run=tmp_path / "run", **{**options, "step": (0.05, 1e3, 1e300)})
     assert report.stopped_by == alone.stopped_by
