@@ -16,6 +16,7 @@ With the paper's global bound, each column of a window is visited once, in the o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -87,7 +88,7 @@ class Coordinate(Learner):
 
     @classmethod
     def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
-        learner = cls([spec] * lanes)
+        learner = cls([replace(spec, intercept=1.0)] * lanes)
         state, line = learner.init(2), EmptyColumn()
         learner._append(state, line, 0, 1)
         learner._compile(state, line, parameters_of(learner.columns, state))
@@ -103,12 +104,15 @@ class Coordinate(Learner):
         self._gap.judge(state, own)
 
     def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+        self.run(state, lines, first, stop, copies)
+        self.refuse_divergence(state)
+
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
         if lines.access == "rows":
             self._append(state, lines, first, stop)
         else:
             self._visit(state, lines, first, stop)
         state["steps"] += stop - first
-        self.refuse_divergence(state)
 
     # Rows.
 

@@ -15,7 +15,7 @@ from streampgs.run.fitting import refuse_too_wide
 from streampgs.run.lineages import Lineages, bytes_of_others
 from streampgs.run.mapping import Mapping
 from streampgs.run.quality import Quality
-from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up
+from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up, warm_up_again
 from streampgs.selection.held_out import best_at_optimum, best_when_converged
 from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS
@@ -80,10 +80,14 @@ class Models(Quality):
             require(spec.layout == layout, f"a model of {spec.layout} rows for {layout} ones")
             require(spec.target.column < len(self.form.options.labels), f"label {spec.target.column}")
 
-    def warm_up(self) -> None:
-        """Load, or compile, the loops of the first step, as far as they are known without any rows."""
-        if not self.started:
-            warm_up(self.form.options, self.form.model_layout)
+    def warm_up(self, rows: int) -> None:
+        """Load, or compile, the loops for a table of so many rows, as far as they are known before the first one is read.
+        Then the memory that compiling takes belongs to the process, and is a part of the forecast."""
+        if self.started:
+            warm_up_again(self.lanes)
+        else:
+            self.maps.warm_up(self.form)
+            warm_up(self.form.options, self.form.model_layout, rows)
 
     def take_in(self, form: RowForm) -> None:
         """Continue with rows of another form: there may be new columns and new classes."""

@@ -22,7 +22,8 @@ from streampgs.options import default_epochs
 from streampgs.reading.window import Window
 from streampgs.selection.judge import WORST, Judge, Judgement
 
-_MOST_ROWS = 50_000
+MOST_CROSS_VALIDATED = 50_000
+"""Rows."""
 # Entries times lanes times epochs: about a second of work, with all folds. Where the fewest epochs are more, it is left to
 # a race.
 _USUAL_WORK, _MOST_WORK = 1 << 28, 1 << 31
@@ -136,7 +137,7 @@ def epochs_for(window: Window, lanes: int, by_passes: bool = False, touched: flo
     so the number of epochs does not depend on that of rows. `touched`: weights that each row touches besides those of its
     own features."""
     work, fewest = max(1, int(window.entries + touched * window.rows) * lanes), _PASSES if by_passes else _FEWEST_EPOCHS
-    if not (window.is_whole_table and 2 <= window.rows <= _MOST_ROWS and work * fewest <= _MOST_WORK):
+    if not (window.is_whole_table and 2 <= window.rows <= MOST_CROSS_VALIDATED and work * fewest <= _MOST_WORK):
         return None
     return fewest if by_passes else max(fewest, min(default_epochs(window.rows) // 2, _USUAL_WORK // work))
 
