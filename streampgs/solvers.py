@@ -138,6 +138,8 @@ class Needs:
     """A loss with a continuous slope."""
     all_weights: bool = False
     """A step takes time in proportion to the features, not to the numbers in its rows."""
+    entry_cost: float = 1.0
+    """What a number of a row costs in a step, roughly, as a multiple of what it costs in one of `pgs`."""
 
 
 class Solver(NamedTuple):
@@ -209,7 +211,7 @@ SOLVERS = {
     "coordinate": Solver("streampgs.learn.coordinate:Coordinate", _COORDINATE, _OF_COLUMNS),
     "greedy-coordinate": Solver("streampgs.learn.greedy_coordinate:GreedyCoordinate", _COORDINATE, _OF_COLUMNS),
     "kernel": Solver("streampgs.learn.kernel:KernelSolver", (SigmaChoices, SupportChoices)),
-    "smidas": Solver("streampgs.learn.smidas:Smidas", (L1Choices, StepChoices, SmidasChoices)),
+    "smidas": Solver("streampgs.learn.smidas:Smidas", (L1Choices, StepChoices, SmidasChoices), Needs(entry_cost=5.0)),
     "gradient-descent": Solver(
         "streampgs.learn.gradient_descent:GradientDescent", (SigmaChoices, StepChoices), _OF_PASSES
     ),

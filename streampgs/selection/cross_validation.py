@@ -131,14 +131,17 @@ class CrossValidation:
                     group.learner.step(group.state, visits, 0, len(visits.starts))
 
 
-def epochs_for(window: Window, lanes: int, by_passes: bool = False, touched: float = 0.0) -> int | None:
+def epochs_for(
+    window: Window, lanes: int, by_passes: bool = False, touched: float = 0.0, entry_cost: float = 1.0
+) -> int | None:
     """How many epochs each fold is trained for; None where cross-validation would take too long, or there is no table to
     divide. Half of the epochs of a run are enough to tell candidates apart. `by_passes`: weights change once per epoch,
     so the number of epochs does not depend on that of rows. `touched`: weights that each row touches besides those of its
-    own features."""
+    own features. `entry_cost`: of one of these, as a multiple of the usual cost."""
     work, fewest = max(1, int(window.entries + touched * window.rows) * lanes), _PASSES if by_passes else _FEWEST_EPOCHS
     if not (window.is_whole_table and 2 <= window.rows <= MOST_CROSS_VALIDATED and work * fewest <= _MOST_WORK):
         return None
+    work = int(entry_cost * work)
     return fewest if by_passes else max(fewest, min(default_epochs(window.rows) // 2, _USUAL_WORK // work))
 
 

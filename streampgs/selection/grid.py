@@ -172,7 +172,7 @@ def _cross_validation(
     lanes = len(targets) * candidates.count(options, len(targets))
     needs = SOLVERS[options.solver].needs
     touched = max(features, window.largest_index + 1) / options.batch if needs.all_weights else 0.0
-    epochs = epochs_for(window, lanes, needs.passes, touched)
+    epochs = epochs_for(window, lanes, needs.passes, touched, needs.entry_cost)
     if epochs is None:
         return None
     search = CrossValidation(window, race.validation, targets, features, epochs, options.seed)
