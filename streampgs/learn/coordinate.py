@@ -105,14 +105,11 @@ class Coordinate(Learner):
 
     def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
         self.run(state, lines, first, stop, copies)
+        state["steps"] += stop - first
         self.refuse_divergence(state)
 
     def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
-        if lines.access == "rows":
-            self._append(state, lines, first, stop)
-        else:
-            self._visit(state, lines, first, stop)
-        state["steps"] += stop - first
+        (self._append if lines.access == "rows" else self._visit)(state, lines, first, stop)
 
     # Rows.
 

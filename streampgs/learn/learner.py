@@ -160,15 +160,8 @@ class Learner(ABC):
 
     @classmethod
     def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
-        """Compile, or load from the cache, all that training needs: the memory that compiling takes belongs to the process."""
-        learner = cls([spec] * lanes)
-        state = learner.init(1)
-        learner.step(state, EmptyRow(), 0, 1)
-        learner.reach_epoch(state, 1)
-        learner.settle(state)
-        learner.rebuild(state)
-        learner.weights(state, 0)
-        learner.certificate(state, 0)
+        """Compile, or load from the cache, all that training needs."""
+        _rehearse(cls([spec] * lanes))
 
     def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
         """Run, and do the work of certain step counts between the runs. With several copies a merge does that work."""
@@ -301,6 +294,16 @@ class Learner(ABC):
         return np.zeros(self.width, np.bool_)
 
     remedy_of_divergence: ClassVar[str] = "scale the features down"
+
+
+def _rehearse(learner: Learner) -> None:
+    state = learner.init(1)
+    learner.step(state, EmptyRow(), 0, 1)
+    learner.reach_epoch(state, 1)
+    learner.settle(state)
+    learner.rebuild(state)
+    learner.weights(state, 0)
+    learner.certificate(state, 0)
 
 
 def lane_spec(record: dict[str, Any]) -> LaneSpec:

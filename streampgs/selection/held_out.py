@@ -46,7 +46,8 @@ def best_when_converged(race: Race, window: Window, row: int, rows_done: int, ep
         return race.leading()
     rows = row + np.flatnonzero(held_rows(race.lanes.specs[0].seed, window)[row : window.end_of_epoch(row)])
     if len(rows):
-        race.judge_held_out(window, rows, rows_done, begins_epoch)
+        mark, marks = race.mark(window, rows, rows_done), race.progress.marks
+        race.progress.marks = [mark if begins_epoch or not marks else marks[-1].joined(mark)]  # one for each epoch
     return None
 
 

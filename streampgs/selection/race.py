@@ -229,7 +229,7 @@ class Race:
             judged, rows = window, rows_to_judge(window, row, wanted)
         else:
             judged, rows = self.validation, np.arange(min(self.validation.rows, wanted))
-        now.marks = [*now.marks, self._mark(judged, rows, rows_done)][-_KEPT_MARKS:]
+        now.marks = [*now.marks, self.mark(judged, rows, rows_done)][-_KEPT_MARKS:]
         narrows = heat is not None and rows_done >= heat.stop_rows
         if heat is not None and narrows:
             self._narrow(heat, rows_done)
@@ -261,13 +261,7 @@ class Race:
         calibrates = estimates_probabilities(candidate.loss for candidate in self.candidates)
         return _preferred([self.candidates[number] for number in self.progress.left], *means, calibrates)
 
-    def judge_held_out(self, window: Window, rows: NDArray[np.int64], rows_done: int, begins_epoch: bool) -> None:
-        """Judge on rows that are held out. All windows of an epoch make one mark: weights change where it ends."""
-        mark = self._mark(window, rows, rows_done)
-        now = self.progress
-        now.marks = [mark if begins_epoch or not now.marks else now.marks[-1].joined(mark)]
-
-    def _mark(self, window: Window, rows: NDArray[np.int64], rows_done: int) -> Mark:
+    def mark(self, window: Window, rows: NDArray[np.int64], rows_done: int) -> Mark:
         judge = self._judge(window, rows)
         results = [judge.judgement(place) for place in range(len(self.progress.left))]
         return Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))
