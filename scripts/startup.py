@@ -61,7 +61,7 @@ def main() -> None:
     print(machine_line())
     print(f"imports {time.perf_counter() - IMPORTED:.2f} s")
     began = time.perf_counter()
-    warm_up(ModelOptions(), "sparse")
+    warm_up(ModelOptions(), "sparse", 100_000)
     print(f"loading the compiled loops of the solver {time.perf_counter() - began:.2f} s")
     resources = Resources(memory=arguments.memory * 10**6)
     for data in arguments.data:

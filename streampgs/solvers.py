@@ -138,6 +138,8 @@ class Needs:
     """A loss with a continuous slope."""
     all_weights: bool = False
     """A step takes time in proportion to the features, not to the numbers in its rows."""
+    entry_cost: float = 1.0
+    """What a number of a row costs in a step, roughly, as a multiple of what it costs in one of `pgs`."""
 
 
 class Solver(NamedTuple):
@@ -214,7 +216,7 @@ SOLVERS = {
         refuse=_refuse_without_ball,
     ),
     "truncated-gradient": Solver("streampgs.learn.truncated:TruncatedGradient", (L1Choices, StepChoices)),
-    "smidas": Solver("streampgs.learn.smidas:Smidas", (L1Choices, StepChoices, SmidasChoices)),
+    "smidas": Solver("streampgs.learn.smidas:Smidas", (L1Choices, StepChoices, SmidasChoices), Needs(entry_cost=5.0)),
     "ogd": Solver("streampgs.learn.ogd:Ogd", (SigmaChoices, BallChoices)),
     "sgd": Solver("streampgs.learn.sgd:Sgd", (SigmaChoices, StepChoices)),
     "gradient-descent": Solver(

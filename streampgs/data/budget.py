@@ -141,11 +141,13 @@ class Forecast:
     """Rows of a stream that are replayed."""
     columns: int = 0
     """Of columns, what exceeds the memory of the windows that come before them."""
+    reached: int = 0
+    """The peak before the first row was read: compiling takes memory that it gives back."""
 
     @property
     def total(self) -> int:
         held = self.windows + self.reading + self.decoding + self.downloads + self.reservoir + self.columns
-        return self.process + held + self.model
+        return max(self.reached, self.process + held + self.model)
 
 
 def decoding_bytes(catalog: Catalog, groups: GroupSizes, decoder_bytes: int = 0, memory: int = 0) -> int:

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from streampgs.errors import OptionError
-from streampgs.learn.lanes import Group, Lanes, refuse_stopped
+from streampgs.learn.lanes import Group, Lanes, have_converged, refuse_stopped
 from streampgs.learn.lines import Lines
 from streampgs.learn.state import Merge, State
 
@@ -94,7 +94,9 @@ class Engine:
         """Every row of the epochs before this one has come. Whether weights have changed that change only then, and more
         epochs over the same rows would hardly change any lane."""
         moved = [group.learner.reach_epoch(group.state, epoch) for group in self.lanes.groups]
-        return any(moved) and all(group.learner.has_converged(group.state) for group in self.lanes.groups)
+        if any(moved):
+            refuse_stopped(self.lanes)
+        return any(moved) and have_converged(self.lanes)
 
     def _round(self, lines: Lines, first: int, rows: int) -> int:
         """Worker k steps over rows [first + k·rows, first + (k+1)·rows)."""

@@ -7,6 +7,7 @@ it but the record is saved, and rows are mapped again whenever they are read: fi
 from __future__ import annotations
 
 import copy
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
@@ -50,7 +51,7 @@ class MapRecord:
         require(self.first_inputs <= self.inputs, f"{self.inputs} features after {self.first_inputs}")
 
 
-class FeatureMap:
+class FeatureMap(ABC):
     """The kinds of maps override `width`, `map_rows` and `name_of`."""
 
     def __init__(self, record: MapRecord) -> None:
@@ -58,9 +59,9 @@ class FeatureMap:
         self._room = _NO_ROWS
 
     @property
+    @abstractmethod
     def width(self) -> int:
         """The number of kernel features."""
-        raise NotImplementedError
 
     @property
     def text(self) -> str:
@@ -88,9 +89,9 @@ class FeatureMap:
         """From the rows of a window, before they are trained on. Whether there are more kernel features now."""
         return False
 
+    @abstractmethod
     def map_rows(self, window: Window, out: Rows) -> None:
         """The kernel features of all rows of a window."""
-        raise NotImplementedError
 
     def grow(self, record: MapRecord) -> None:
         """The rows have more features than before."""

@@ -80,7 +80,7 @@ class ShardFile(ABC):
     def announce(self, offset: int, size: int) -> None:
         """Let the system read these bytes ahead."""
 
-    def known_as(self, is_same: Callable[[ShardFile], bool]) -> None:  # noqa: B027 -- only some files need it
+    def known_as(self, is_same: Callable[[ShardFile], bool]) -> None:  # only some files need it
         """How to recognise the content, if the file must be opened again."""
 
     @contextmanager

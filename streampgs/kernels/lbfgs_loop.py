@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 
 from streampgs.kernels.jit import compiled, inlinable
-from streampgs.kernels.pass_loop import LOSS, ROWS, TRIAL_LOSS, TRIAL_SLOPE
+from streampgs.kernels.pass_loop import BEYOND, LOSS, ROWS, TRIAL_LOSS, TRIAL_SLOPE
 
 # Rows of the numbers that each lane keeps.
 STEP, KNOWN_LOSS, KNOWN_ROWS, FAILED, PAIRS, GRADIENT_NORM = range(6)
@@ -27,7 +27,8 @@ PRODUCTS = 2
 # A trial step must lower F by this share of what the slope promises; or, where rounding hides that, by the slopes at both
 # ends.
 _DECREASE, _ROUNDING = 1e-4, 1e-10
-# If a step fails, the next one is within these shares of it. After so many failures in turn the search begins again.
+# If a step fails, the next one is within these shares of it. After so many failures in turn the search begins again without
+# pairs. A direction that needs no pairs is that of the gradient, along which some step is short enough.
 _SHORTEST, _LONGEST, _MOST_FAILURES = 0.05, 0.6, 8
 # The trial step before any pair is known.
 _FIRST_STEP = 0.1
@@ -63,9 +64,9 @@ def _shorter(step, before, after, slope_before, slope_after):  # type: ignore[no
 
 
 @compiled
-def finish(points, gradient, row_sums, pairs, products, numbers, sums, sigmas, curvature):  # type: ignore[no-untyped-def]
+def finish(points, gradient, row_sums, pairs, products, numbers, sums, sigmas, curvature, stopped):  # type: ignore[no-untyped-def]
     """All rows have come: move to the trial point if it is good enough, and choose the next one. Returns whether any lane
-    has moved. `pairs`: [slot, s or y, coordinate, lane]."""
+    has moved. `pairs`: [slot, s or y, coordinate, lane]. A lane stops if the weights themselves are of no use."""
     lanes = gradient.shape[1]
     weights, direction = points[:, :lanes], points[:, lanes:]
     ww, wd, dd, slopes = np.empty(lanes), np.empty(lanes), np.empty(lanes), np.empty(lanes)
@@ -77,8 +78,9 @@ def finish(points, gradient, row_sums, pairs, products, numbers, sums, sigmas, c
     paired = np.zeros(lanes, np.bool_)
     for lane in range(lanes):
         rows, sigma, step = sums[ROWS, lane], sigmas[lane], numbers[STEP, lane]
-        if rows == 0.0:
+        if rows == 0.0 or stopped[lane] > 0.0:
             continue
+        beyond = sums[BEYOND, lane] > 0.0
         known = numbers[KNOWN_ROWS, lane] == rows
         loss_at_zero = sums[LOSS, lane] / rows
         known = known and abs(loss_at_zero - numbers[KNOWN_LOSS, lane]) <= _SAME * abs(loss_at_zero)
@@ -87,8 +89,8 @@ def finish(points, gradient, row_sums, pairs, products, numbers, sums, sigmas, c
         after += 0.5 * sigma * (ww[lane] + step * (2.0 * wd[lane] + step * dd[lane]))
         slope_before = slopes[lane] + sigma * wd[lane]
         slope_after = sums[TRIAL_SLOPE, lane] / rows + sigma * (wd[lane] + step * dd[lane])
-        if step == 0.0:
-            good = True
+        if beyond or step == 0.0:
+            good = not beyond
         elif not known or slope_before >= 0.0:
             good = after < before
         else:
@@ -99,12 +101,17 @@ def finish(points, gradient, row_sums, pairs, products, numbers, sums, sigmas, c
         if good:
             numbers[KNOWN_LOSS, lane] = sums[TRIAL_LOSS, lane] / rows
             numbers[KNOWN_ROWS, lane], numbers[FAILED, lane] = rows, 0.0
-        elif not known or slope_before >= 0.0 or numbers[FAILED, lane] >= _MOST_FAILURES:
-            # The gradient is that of other rows, or the direction is of no use: find the gradient at w.
+        elif step == 0.0:
+            stopped[lane] = 1.0
+        elif (
+            not known or slope_before >= 0.0 or (numbers[FAILED, lane] >= _MOST_FAILURES and numbers[PAIRS, lane] > 0.0)
+        ):
+            # The gradient is that of other rows, or the pairs give a direction of no use: find the gradient at w.
             numbers[PAIRS, lane] = 0.0 if known else numbers[PAIRS, lane]
             numbers[STEP, lane] = numbers[FAILED, lane] = numbers[KNOWN_ROWS, lane] = 0.0
         else:
-            numbers[STEP, lane] = _shorter(step, before, after, slope_before, slope_after)
+            shorter = _SHORTEST * step if beyond else _shorter(step, before, after, slope_before, slope_after)
+            numbers[STEP, lane] = shorter
             numbers[FAILED, lane] += 1.0
     if not moves.any():
         return False

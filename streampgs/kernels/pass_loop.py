@@ -3,6 +3,8 @@
 The weights of coordinate i are points[i, :lanes], and its gradient is summed in row_sums[i, :lanes]. If `points` has twice as
 many columns, the others are a direction d: then the gradient is that at w + trial·d, and losses are summed at w and at
 w + trial·d, which takes two dot products a row. The squares of each feature are summed in row_sums[i, lanes].
+
+A row whose score or loss is beyond the range of training is only counted: then the sums are not used.
 """
 
 from __future__ import annotations
@@ -12,14 +14,16 @@ from functools import cache
 
 import numpy as np
 
+from streampgs.kernels.divergence import is_beyond
 from streampgs.kernels.jit import compiled, inlinable, reordering
 from streampgs.kernels.losses import LossFormulas, value_and_slope
 from streampgs.kernels.targets import BASE, SHAPE, TARGET_ROWS, UNIT, label_of
 
 PARAMETERS = TARGET_ROWS
-ROWS, LOSS, TRIAL_LOSS, TRIAL_SLOPE = 0, 1, 2, 3
-"""Sums: rows; the weighted losses at w, those at w + trial·d, and how fast the latter rise with the trial step."""
-SUMS = 4
+ROWS, LOSS, TRIAL_LOSS, TRIAL_SLOPE, BEYOND = range(5)
+"""Sums: rows; the weighted losses at w, those at w + trial·d, and how fast the latter rise with the trial step; rows that were
+only counted."""
+SUMS = 5
 LOSS_TALLY, CORRECT_TALLY, WEIGHT_TALLY = 2, 3, 4
 
 
@@ -50,20 +54,29 @@ def _score_of_dense(points, values, start, stop, column):  # type: ignore[no-unt
 
 
 @compiled
-def descend(points, gradient_sum, iterate_sum, squares, sums, sigmas, steps):  # type: ignore[no-untyped-def]
-    """A step of gradient descent. The iterate before it is added to the sum of iterates, and ‖∇F‖² there to `squares`."""
-    for i in range(points.shape[0]):
-        for lane in range(gradient_sum.shape[1]):
+def descend(points, gradient_sum, iterate_sum, squares, sums, sigmas, steps, stopped):  # type: ignore[no-untyped-def]
+    """A step of gradient descent. The iterate before it is added to the sum of iterates, and ‖∇F‖² there to `squares`. A lane
+    stops before its weights leave the range of training."""
+    for lane in range(gradient_sum.shape[1]):
+        rows, sigma, square, largest = sums[ROWS, lane], sigmas[lane], 0.0, 0.0
+        for i in range(points.shape[0]):
+            gradient = gradient_sum[i, lane] / rows + sigma * points[i, lane]
+            square += gradient * gradient
+            largest = max(largest, abs(gradient))
+        if stopped[lane] > 0.0 or sums[BEYOND, lane] > 0.0 or is_beyond(steps[lane] * largest, square):
+            stopped[lane] += 1.0
+            continue
+        squares[lane] += square
+        for i in range(points.shape[0]):
             weight = points[i, lane]
-            gradient = gradient_sum[i, lane] / sums[ROWS, lane] + sigmas[lane] * weight
             iterate_sum[i, lane] += weight
-            squares[lane] += gradient * gradient
-            points[i, lane] = weight - steps[lane] * gradient
+            points[i, lane] = weight - steps[lane] * (gradient_sum[i, lane] / rows + sigma * weight)
 
 
 @cache
 def accumulate_for(loss: LossFormulas, layout: str) -> Callable[..., None]:
-    """accumulate(…): add rows [first, stop) to the sums, the tallies and the gradient."""
+    """accumulate(…): add rows [first, stop) to the sums, the tallies and the gradient, but those that are held out (`held`
+    begins at `first`; empty: none)."""
     value_of, slope_of = value_and_slope(loss)
     sparse = layout == "sparse"
 
@@ -92,7 +105,7 @@ def accumulate_for(loss: LossFormulas, layout: str) -> Callable[..., None]:
     @compiled
     def accumulate(  # type: ignore[no-untyped-def]
         points, row_sums, sums, tallies, trial, parameters, starts, stops, indices, values, labels, row_weights, offsets,
-        first, stop, intercept,
+        held, first, stop, intercept,
     ):  # fmt: skip
         lanes = trial.size
         along = points.shape[1] > lanes
@@ -100,6 +113,8 @@ def accumulate_for(loss: LossFormulas, layout: str) -> Callable[..., None]:
         slopes = np.empty(lanes)
         weighted, shifted = row_weights.size > 0, offsets.size > 0
         for r in range(first, stop):
+            if held.size > 0 and held[r - first]:
+                continue
             if lanes == 1:
                 scores_of_one(points, indices, values, starts[r], stops[r], intercept, scores)
             else:
@@ -112,6 +127,10 @@ def accumulate_for(loss: LossFormulas, layout: str) -> Callable[..., None]:
                 shape = parameters[SHAPE, lane]
                 value = weight * value_of(score, label, shape)
                 sums[ROWS, lane] += 1.0
+                slopes[lane] = 0.0
+                if is_beyond(score, value):
+                    sums[BEYOND, lane] += 1.0
+                    continue
                 sums[LOSS, lane] += value
                 tallies[LOSS_TALLY, lane] += value
                 tallies[CORRECT_TALLY, lane] += weight if (score > 0.0) == (label > 0.0) else 0.0
@@ -119,11 +138,16 @@ def accumulate_for(loss: LossFormulas, layout: str) -> Callable[..., None]:
                 if along:
                     move = scores[lanes + lane]
                     score += trial[lane] * move
-                    sums[TRIAL_LOSS, lane] += weight * value_of(score, label, shape)
-                slopes[lane] = weight * slope_of(score, label, shape)
+                    value = weight * value_of(score, label, shape)
+                slope = weight * slope_of(score, label, shape)
+                if is_beyond(score, value) or is_beyond(score, slope):
+                    sums[BEYOND, lane] += 1.0
+                    continue
+                slopes[lane] = slope
                 if along:
-                    sums[TRIAL_SLOPE, lane] += slopes[lane] * move
-                row_sums[0, lane] += slopes[lane] * intercept
+                    sums[TRIAL_LOSS, lane] += value
+                    sums[TRIAL_SLOPE, lane] += slope * move
+                row_sums[0, lane] += slope * intercept
             if along:
                 row_sums[0, lanes] += weight * intercept * intercept
             for j in range(starts[r], stops[r]):

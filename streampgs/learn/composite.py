@@ -21,7 +21,7 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Learner, StepChange
 from streampgs.learn.lines import Lines, Scale, labels_of
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.pgs_options import AVERAGE, LAST, SUFFIX, PgsCandidates, PgsOptions, divisor, usual_sigma
+from streampgs.learn.pgs_options import AVERAGE, LAST, SUFFIX, PgsCandidates, PgsOptions, dual_factor, usual_sigma
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import LOSSES, Vector
 from streampgs.option_fields import values_of
@@ -79,18 +79,13 @@ class CompositeCandidates(PgsCandidates):
 
     def with_steps(self, spec: LaneSpec, change: StepChange, steps: int) -> LaneSpec:
         """λ and the threshold that it is compared with are multiplied by the same number."""
-        l1_steps = _factor(spec, change, steps) * (steps + spec.own.l1_steps) - steps
+        l1_steps = dual_factor(spec, change, steps) * (steps + spec.own.l1_steps) - steps
         changed = super().with_steps(spec, change, steps)
         return replace(changed, own=replace(changed.own, l1_steps=l1_steps))
 
     def from_zero(self, spec: LaneSpec, length: float) -> LaneSpec:
         begun = super().from_zero(spec, length)
         return replace(begun, own=replace(begun.own, l1_steps=0.0))
-
-
-def _factor(spec: LaneSpec, change: StepChange, steps: int) -> float:
-    """By which λ is multiplied, so that weights stay."""
-    return divisor(spec, change, steps) / ((steps + float(spec.own.t0)) * spec.sigma)
 
 
 class Composite(Learner):
@@ -163,7 +158,7 @@ class Composite(Learner):
 
     def change_steps(self, state: State, change: StepChange) -> None:
         self.settle(state)
-        state["dual"] *= np.array([_factor(s, change, int(state["steps"])) for s in self.specs])
+        state["dual"] *= np.array([dual_factor(s, change, int(state["steps"])) for s in self.specs])
 
     # Results.
 

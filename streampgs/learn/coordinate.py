@@ -16,6 +16,7 @@ With the paper's global bound, each column of a window is visited once, in the o
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -98,7 +99,7 @@ class Coordinate(Learner):
 
     @classmethod
     def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
-        learner = cls([spec] * lanes)
+        learner = cls([replace(spec, intercept=1.0)] * lanes)
         state, line = learner.init(2), EmptyColumn()
         learner._append(state, line, 0, 1)
         learner._compile(state, line, parameters_of(learner.columns, state))
@@ -117,12 +118,12 @@ class Coordinate(Learner):
         check_rows(self.specs, state, HELD_OUT if self.holds_out(state) else 0)
 
     def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
-        if lines.access == "rows":
-            self._append(state, lines, first, stop)
-        else:
-            self._visit(state, lines, first, stop)
+        self.run(state, lines, first, stop, copies)
         state["steps"] += stop - first
         self.refuse_divergence(state)
+
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+        (self._append if lines.access == "rows" else self._visit)(state, lines, first, stop)
 
     # Rows.
 

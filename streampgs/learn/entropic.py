@@ -20,7 +20,7 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Learner, StepChange
 from streampgs.learn.lines import Lines, Scale, labels_of
 from streampgs.learn.norms import PNorm
-from streampgs.learn.pgs_options import AVERAGE, SUFFIX, PgsCandidates, PgsOptions, automatic_t0, divisor, sigmas_of
+from streampgs.learn.pgs_options import AVERAGE, SUFFIX, PgsCandidates, PgsOptions, automatic_t0, dual_factor, sigmas_of
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import LOSSES, Vector
 from streampgs.option_fields import values_of
@@ -103,7 +103,7 @@ class Entropic(Learner):
     def change_steps(self, state: State, change: StepChange) -> None:
         """λ and its divisor are multiplied by the same number, so w stays."""
         steps = int(state["steps"])
-        state["dual"] *= np.array([divisor(s, change, steps) / ((steps + s.own.t0) * s.sigma) for s in self.specs])
+        state["dual"] *= np.array([dual_factor(s, change, steps) for s in self.specs])
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         chosen = slice(None) if at is None else at

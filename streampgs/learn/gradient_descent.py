@@ -16,7 +16,7 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates
 from streampgs.learn.lines import Scale
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.passes import PassCandidates, PassLearner, safe_step
+from streampgs.learn.passes import PassCandidates, PassLearner, PassOptions, safe_step
 from streampgs.learn.pgs_options import usual_sigma
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import Vector
@@ -26,15 +26,13 @@ from streampgs.solvers import SOLVERS, Needs
 
 
 @dataclass(frozen=True)
-class DescentOptions:
+class DescentOptions(PassOptions):
     step: float
-    loss_at_zero: float
-    """The mean loss of weights that are zero, from the first rows."""
     varies: ClassVar[tuple[str, ...]] = ("sigma", "step")
-    shared: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
-        require(self.step > 0.0 and self.loss_at_zero >= 0.0, f"step {self.step}")
+        super().__post_init__()
+        require(self.step > 0.0, f"step {self.step}")
 
 
 class DescentCandidates(PassCandidates):
@@ -48,20 +46,19 @@ class DescentCandidates(PassCandidates):
     def searches(self, options: ModelOptions) -> bool:
         return False
 
-    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
-        base, loss = replace(base, intercept=scale.intercept(EUCLID)), scale.mean_loss_at_zero()
-        found = []
+    def combinations(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        loss, found = scale.mean_loss_at_zero(), []
         for sigma in self.sigmas(options, scale):
             for step in values_of(options.step):
                 chosen = safe_step(scale, sigma) if step == "auto" else float(step)
-                found.append(replace(base, sigma=sigma, own=DescentOptions(chosen, loss)))
+                found.append(replace(base, sigma=sigma, own=DescentOptions(loss_at_zero=loss, step=chosen)))
         return found
 
     def count(self, options: ModelOptions, targets: int) -> int:
         return len(values_of(options.sigma)) * len(values_of(options.step))
 
     def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, sigma=1.0, own=DescentOptions(1.0, 1.0))]
+        return [replace(base, sigma=1.0, own=DescentOptions(loss_at_zero=1.0, step=1.0))]
 
 
 class GradientDescent(PassLearner):
@@ -86,7 +83,7 @@ class GradientDescent(PassLearner):
         state["iterates"] += 1
         loops.descend(
             state["points"].reshape(len(state["points"]), -1), state["gradient_sum"], state["iterate_sum"],
-            state["gradient_squares"], state["sums"], self.sigmas, self._steps,
+            state["gradient_squares"], state["sums"], self.sigmas, self._steps, state["stopped"],
         )  # fmt: skip
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:

@@ -21,7 +21,7 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner, StepChange
 from streampgs.learn.lines import Lines, Scale, labels_of
 from streampgs.learn.norms import EUCLID
-from streampgs.learn.pgs_options import AVERAGE, SUFFIX, PgsCandidates, automatic_t0, divisor, sigmas_of
+from streampgs.learn.pgs_options import AVERAGE, SUFFIX, PgsCandidates, automatic_t0, dual_factor, sigmas_of
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import LOSSES, Vector
 from streampgs.options import ModelOptions
@@ -109,7 +109,7 @@ class KernelSolver(Learner):
         """λ and its divisor are multiplied by the same number, so w stays."""
         steps = int(state["steps"])
         self.settle(state)
-        state["dual"] *= np.array([divisor(s, change, steps) / ((steps + s.own.t0) * s.sigma) for s in self.columns])
+        state["dual"] *= np.array([dual_factor(s, change, steps) for s in self.columns])
 
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         chosen = (slice(None) if at is None else at, lane)

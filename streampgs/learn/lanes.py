@@ -313,6 +313,11 @@ def held_out_loss(lanes: Lanes, lane: int) -> float | None:
     return None if found is None else lanes.specs[lane].in_label_units(found)
 
 
+def have_converged(lanes: Lanes) -> bool:
+    """Whether more epochs over the same rows would hardly change any lane."""
+    return all(group.learner.has_converged(group.state) for group in lanes.groups)
+
+
 def holds_out(lanes: Lanes) -> bool:
     """Whether rows are held out now."""
     return any(group.learner.holds_out(group.state) for group in lanes.groups)

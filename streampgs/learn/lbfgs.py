@@ -8,7 +8,7 @@ have come or gone since the pass before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -18,8 +18,7 @@ from streampgs.kernels import lbfgs_loop as loops
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates
 from streampgs.learn.lines import Scale
-from streampgs.learn.norms import EUCLID
-from streampgs.learn.passes import PassCandidates, PassLearner
+from streampgs.learn.passes import PassCandidates, PassLearner, PassOptions
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Sizes, State
 from streampgs.losses import LOSSES, Vector
 from streampgs.options import ModelOptions
@@ -39,31 +38,19 @@ def _row_sums(sizes: Sizes) -> State:
     return {"row_sums": whole, "gradient_sum": whole[:, :lanes], "squares": whole[:, lanes]}
 
 
-@dataclass(frozen=True)
-class LbfgsOptions:
-    loss_at_zero: float
-    """The mean loss of weights that are zero, from the first rows."""
-    varies: ClassVar[tuple[str, ...]] = ("sigma",)
-    shared: ClassVar[tuple[str, ...]] = ()
-
-    def __post_init__(self) -> None:
-        require(self.loss_at_zero >= 0.0, f"mean loss {self.loss_at_zero} of weights that are zero")
-
-
 class LbfgsCandidates(PassCandidates):
-    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
-        base, loss = replace(base, intercept=scale.intercept(EUCLID)), scale.mean_loss_at_zero()
-        sigmas = self.sigmas(options, scale)
-        return [replace(base, sigma=sigma, own=LbfgsOptions(loss)) for sigma in sigmas]
+    def combinations(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        own = PassOptions(scale.mean_loss_at_zero())
+        return [replace(base, sigma=sigma, own=own) for sigma in self.sigmas(options, scale)]
 
     def known_loops(self, options: ModelOptions, base: LaneSpec) -> list[LaneSpec]:
-        return [replace(base, sigma=1.0, own=LbfgsOptions(1.0))]
+        return [replace(base, sigma=1.0, own=PassOptions(1.0))]
 
 
 class Lbfgs(PassLearner):
     """Lanes that differ in σ, the target and the parameter of the loss."""
 
-    Options: ClassVar[type] = LbfgsOptions
+    Options: ClassVar[type] = PassOptions
     candidates: ClassVar[Candidates] = LbfgsCandidates()
     needs: ClassVar[Needs] = SOLVERS["l-bfgs"].needs
     points: ClassVar[int] = 2
@@ -93,7 +80,7 @@ class Lbfgs(PassLearner):
         points = state["points"].reshape(len(state["points"]), -1)
         loops.finish(
             points, state["gradient"], state["row_sums"], state["pairs"], state["products"], state["numbers"],
-            state["sums"], self.sigmas, self._curvature,
+            state["sums"], self.sigmas, self._curvature, state["stopped"],
         )  # fmt: skip
 
     def restart_averages(self, state: State) -> None:

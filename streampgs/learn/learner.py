@@ -8,6 +8,7 @@ line in solvers.py.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -50,7 +51,7 @@ class StepChange:
     """That of the rows to come: if they are longer, steps must be shorter."""
 
 
-class Candidates:
+class Candidates(ABC):
     """The specs of a learner's lanes before their first step, and how lanes continue with another sigma. The defaults are
     those of a learner without a race."""
 
@@ -61,9 +62,9 @@ class Candidates:
     judged_by_loss: ClassVar[bool] = False
     """Whether a race of classifiers compares losses, and not the logistic losses at the best scale of the scores."""
 
+    @abstractmethod
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         """Every combination of its options, for one loss. `base` has everything but norm, sigma and own options."""
-        raise NotImplementedError
 
     def count(self, options: ModelOptions, targets: int) -> int:
         """How many candidates of one loss and one norm there are at most."""
@@ -98,14 +99,14 @@ class Candidates:
         return spec
 
 
-class Learner:
+class Learner(ABC):
     """Several lanes that step on each row together and differ in numbers only."""
 
     needs: ClassVar[Needs] = Needs()
     Options: ClassVar[type]
     """Its own options: a frozen dataclass that checks itself. `varies`: names of the numbers by which candidates differ,
     its own or those of LaneSpec; `shared`: names of its options that all lanes of a group have in common."""
-    candidates: ClassVar[Candidates] = Candidates()
+    candidates: ClassVar[Candidates]
     bytes_per_column: ClassVar[int] = 0
     """What working on a block takes for each of its columns."""
 
@@ -133,15 +134,15 @@ class Learner:
 
     # Each learner writes these.
 
+    @abstractmethod
     def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
         """Step over rows [first, stop), each step over `batch` rows. With several copies each change, and the step count,
         is counted `copies` times."""
-        raise NotImplementedError
 
+    @abstractmethod
     def weights(self, state: State, lane: int, at: NDArray[np.int64] | None = None) -> Vector:
         """The weights to return, the intercept's coordinate first; or those of some coordinates. Must not change the
         state."""
-        raise NotImplementedError
 
     # These have defaults.
 
@@ -161,11 +162,8 @@ class Learner:
 
     @classmethod
     def warm_up(cls, spec: LaneSpec, lanes: int) -> None:
-        """Compile, or load from the cache, what the first step needs."""
-        learner = cls([spec] * lanes)
-        state = learner.init(1)
-        learner.step(state, EmptyRow(), 0, 1)
-        learner.rebuild(state)
+        """Compile, or load from the cache, all that training needs."""
+        _rehearse(cls([spec] * lanes))
 
     def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
         """Run, and do the work of certain step counts between the runs. With several copies a merge does that work."""
@@ -298,6 +296,16 @@ class Learner:
         return np.zeros(self.width, np.bool_)
 
     remedy_of_divergence: ClassVar[str] = "scale the features down"
+
+
+def _rehearse(learner: Learner) -> None:
+    state = learner.init(1)
+    learner.step(state, EmptyRow(), 0, 1)
+    learner.reach_epoch(state, 1)
+    learner.settle(state)
+    learner.rebuild(state)
+    learner.weights(state, 0)
+    learner.certificate(state, 0)
 
 
 def lane_spec(record: dict[str, Any]) -> LaneSpec:

@@ -6,15 +6,19 @@ Their problem is that of PGS with p = 2: F(w) = σ/2·‖w‖² + mean loss, the
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.checks import require
 from streampgs.errors import OptionError
 from streampgs.kernels import pass_loop as loops
 from streampgs.learn.averaging import Stretches
+from streampgs.learn.held_rows import HeldRows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner
 from streampgs.learn.lines import Lines, Scale, labels_of
@@ -30,11 +34,37 @@ from streampgs.solvers import Needs
 _CONVERGED = 1e-6
 # σ in units of curvature·mean ‖x‖²/rows, where validation rows tell which one is best.
 _LADDER = WHOLE_LADDER[::2]
+_NONE_HELD = np.empty(0, np.bool_)
+
+
+@dataclass(frozen=True)
+class PassOptions:
+    loss_at_zero: float
+    """The mean loss of weights that are zero, from the first rows."""
+    holds_out: bool = field(default=False, kw_only=True)
+    """Whether some rows are held out to compare candidates."""
+    varies: ClassVar[tuple[str, ...]] = ("sigma",)
+    shared: ClassVar[tuple[str, ...]] = ("holds_out",)
+
+    def __post_init__(self) -> None:
+        require(self.loss_at_zero >= 0.0, f"mean loss {self.loss_at_zero} of weights that are zero")
 
 
 class PassCandidates(Candidates):
     """Values of σ. Where it is to be found: cross-validation on a small table, and on a large one validation rows; without
-    any, one usual value."""
+    any, one usual value. Several candidates are compared on rows that are held out, if there are no validation rows."""
+
+    judged_by_loss: ClassVar[bool] = True
+
+    def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        base = replace(base, intercept=scale.intercept(EUCLID))
+        found = self.combinations(options, scale, base)
+        rivals = len(found) * len(options.losses) > 1 and not options.validation and not scale.whole
+        return [replace(spec, own=replace(spec.own, holds_out=rivals)) for spec in found]
+
+    @abstractmethod
+    def combinations(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
+        """Of the solver's options."""
 
     def sigmas(self, options: ModelOptions, scale: Scale) -> list[float]:
         if options.sigma != "auto":
@@ -70,8 +100,10 @@ class PassLearner(Learner):
             "points": Field((COORDINATE, self.points, LANE), Merge.SAME, Role.DUAL),
             "gradient_sum": Field((COORDINATE, LANE), Merge.SUM),
             "sums": Field((loops.SUMS, LANE), Merge.SUM),
+            "stopped": Field((LANE,), Merge.SAME, low=0.0),
             "steps": counter(Merge.MEAN),
             "epoch": counter(),
+            "released": counter(),
             **self.stretches.fields,
         }
         self.parameters = self.target_parameters(loops.PARAMETERS)
@@ -79,16 +111,29 @@ class PassLearner(Learner):
         if not LOSSES[self.spec.loss].smooth:
             raise OptionError(f"--loss {self.spec.loss} with --solver {self.spec.learner}", "use a smooth loss")
         self._accumulate = loops.accumulate_for(LOSSES[self.spec.loss], self.spec.layout)
+        self._held = HeldRows(self.spec.seed)
 
     # Steps.
 
     def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
+        held = self._held.of(lines)[first:stop] if self.holds_out(state) else _NONE_HELD
         self._accumulate(
             state["points"].reshape(len(state["points"]), -1), state[self.row_sums], state["sums"], state["tallies"],
             self.trial(state), self.parameters, lines.starts, lines.stops, lines.indices, lines.values, labels_of(lines),
-            lines.weights, lines.offsets, first, stop, self.spec.intercept,
+            lines.weights, lines.offsets, held, first, stop, self.spec.intercept,
         )  # fmt: skip
         state["steps"] += copies * -(-(stop - first) // self.spec.batch)
+
+    def holds_out(self, state: State) -> bool:
+        return bool(self.spec.own.holds_out and not state["released"])
+
+    def release_rows(self, state: State) -> None:
+        state["released"][...] = 1
+
+    def restart_averages(self, state: State) -> None:
+        """Other candidates may continue, which are compared, too."""
+        super().restart_averages(state)
+        state["released"][...] = 0
 
     def trial(self, state: State) -> Vector:
         """How far along the direction the gradient is taken."""
@@ -106,9 +151,12 @@ class PassLearner(Learner):
             self.refuse_divergence(state)
         return has_rows
 
+    @abstractmethod
     def finish_pass(self, state: State) -> None:
         """Change the weights: every row has come once."""
-        raise NotImplementedError
+
+    def stopped(self, state: State) -> NDArray[np.bool_]:
+        return np.asarray(state["stopped"] > 0.0)
 
     # Results.
 
@@ -121,12 +169,14 @@ class PassLearner(Learner):
     def certificate(self, state: State, lane: int) -> float:
         """F(w) - min F ≤ ‖∇F(w)‖²/(2σ), because F is strongly convex."""
         square, sigma = self.gradient_square(state, lane), float(self.sigmas[lane])
-        return math.inf if square is None else square / (2.0 * sigma)
+        return math.inf if square is None or self.stopped(state)[lane] else square / (2.0 * sigma)
 
+    @abstractmethod
     def gradient_square(self, state: State, lane: int) -> float | None:
         """‖∇F‖² at the weights that are returned, or a bound on it; None before it is known."""
-        raise NotImplementedError
 
     def has_converged(self, state: State) -> bool:
-        lanes = range(len(self.specs))
-        return all(self.certificate(state, lane) <= _CONVERGED * self.specs[lane].own.loss_at_zero for lane in lanes)
+        stopped, specs = self.stopped(state), enumerate(self.specs)
+        return all(
+            stopped[lane] or self.certificate(state, lane) <= _CONVERGED * spec.own.loss_at_zero for lane, spec in specs
+        )

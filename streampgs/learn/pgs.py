@@ -17,7 +17,7 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner, StepChange
 from streampgs.learn.lines import Lines, labels_of
 from streampgs.learn.norms import PNorm
-from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, SUFFIX, PgsCandidates, PgsOptions, divisor
+from streampgs.learn.pgs_options import AVERAGE, LAST, RANDOM, SUFFIX, PgsCandidates, PgsOptions, dual_factor
 from streampgs.learn.state import COORDINATE, LANE, Each, Field, Fields, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import LOSSES, Vector
 
@@ -126,7 +126,7 @@ class Pgs(Learner):
         """λ and its divisor are multiplied by the same number, so w stays."""
         steps = int(state["steps"])
         self.settle(state)
-        scale = np.array([divisor(s, change, steps) / ((steps + s.own.t0) * s.sigma) for s in self.columns])
+        scale = np.array([dual_factor(s, change, steps) for s in self.columns])
         for start in ("stretch_start", "earlier_start"):
             state[start] = state[start] + (scale - 1.0) * state["dual"]  # by what λ has changed since then stays
         state["dual"] *= scale

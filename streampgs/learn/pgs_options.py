@@ -114,6 +114,12 @@ def divisor(spec: LaneSpec, change: StepChange, steps: int) -> float:
     return first * change.length + change.sigma * max(0.0, added)
 
 
+def dual_factor(spec: LaneSpec, change: StepChange, steps: int) -> float:
+    """By which λ is multiplied so that weights stay. Before the first step λ is 0, and its divisor may be, too."""
+    before = (steps + float(spec.own.t0)) * spec.sigma
+    return divisor(spec, change, steps) / before if before else 1.0
+
+
 def norms_of(options: ModelOptions, features: int) -> list[PNorm]:
     if options.p != "auto":
         return [PNorm(float(p)) for p in values_of(options.p)]

@@ -25,7 +25,7 @@ from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Role, Si
 from streampgs.learn.step_sizes import STOPPED, L1StepCandidates, L1StepOptions, StepLearner
 from streampgs.losses import LOSSES, Vector
 from streampgs.options import ModelOptions
-from streampgs.solvers import MOST_SHRINK_EVERY
+from streampgs.solvers import MOST_SHRINK_EVERY, SOLVERS, Needs
 
 _LARGEST_Q = 1000
 _COST_OF_ENTRY = 10.0  # what a number of a row costs in a step, as a multiple of what a feature costs when all shrink
@@ -74,6 +74,7 @@ class Smidas(StepLearner):
 
     Options: ClassVar[type] = SmidasOptions
     candidates: ClassVar[Candidates] = SmidasCandidates()
+    needs: ClassVar[Needs] = SOLVERS["smidas"].needs
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)

@@ -16,7 +16,6 @@ from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.report import StopRequest
 from streampgs.run.saver import Guard
-from streampgs.solvers import SOLVERS
 
 LOOK, CONVERGED = "look", "converged"
 """The reasons to stop at a place where new shards may join, and where more epochs would hardly change the model."""
@@ -62,7 +61,7 @@ class Loop:
     def _train_on(self, window: Window, judge: Callable[[Window, int], None], after: Callable[[], None]) -> str | None:
         """The reason to end, or None when the window is used up."""
         stretch, row = self._stretch(window), self.worker.cursor.row
-        by_epochs = SOLVERS[self.models.form.options.solver].needs.passes
+        by_epochs = self.models.by_passes
         while row < window.rows:
             judge(window, row)
             end = window.end_of_epoch(row) if by_epochs else window.rows
@@ -85,12 +84,15 @@ class Loop:
                     self._reach()
             row = until
             reached = self.reached(at_stretch_end)
-            if reached in (None, LOOK) and converged and not self.models.race.is_searching:
+            if reached in (None, LOOK) and converged and not self._is_choosing():
                 reached = CONVERGED
             after()
             if reached is not None:
                 return reached
         return self.reached()
+
+    def _is_choosing(self) -> bool:
+        return self.models.race.is_searching or holds_out(self.models.lanes)
 
     @property
     def _engine(self) -> Engine:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+import numpy as np
+
 from streampgs.data.row_form import RowForm
 from streampgs.feature_maps import MapStage, found_map
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.selection.race import Race
+from streampgs.table.layout import SPARSE
 
 
 class Mapping(MapStage):
@@ -17,6 +20,19 @@ class Mapping(MapStage):
         """Runs without a kernel have none."""
         if self.name in checkpoint.sections:
             checkpoint.restore(self)
+
+    def warm_up(self, form: RowForm) -> None:
+        """Compile, or load from the cache, the loops of the map."""
+        if form.options.kernel is None:
+            return
+        window = Window()
+        window.rows, window.largest_index = 1, 0
+        window.starts, window.stops, window.values = np.zeros(1, np.int64), np.ones(1, np.int64), np.ones(1, np.float32)
+        if form.layout == SPARSE:
+            window.indices = np.zeros(1, np.uint32)
+        warmed = found_map(form.options, form.layout, 1, window)
+        warmed.learn(window)
+        warmed.mapped(window)
 
     def inputs(self, features: int) -> int:
         """The features of the rows as they are read, for a model of so many."""

@@ -15,8 +15,8 @@ from streampgs.run.fitting import refuse_too_wide
 from streampgs.run.lineages import Lineages, bytes_of_others
 from streampgs.run.mapping import Mapping
 from streampgs.run.quality import Quality
-from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up
-from streampgs.selection.held_out import best_at_optimum, judge_after_sweep
+from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up, warm_up_again
+from streampgs.selection.held_out import best_at_optimum, best_when_converged, judge_after_sweep
 from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS
 from streampgs.stage import Bundle, Stage
@@ -33,6 +33,7 @@ class Models(Quality):
         super().__init__(form, Race(Lanes()))
         self.maps = Mapping()
         self.is_by_columns = SOLVERS[form.options.solver].by_columns
+        self.by_passes = SOLVERS[form.options.solver].needs.passes
         access: Literal["rows", "columns"] = "columns" if self.is_by_columns else "rows"
         self.lineages = Lineages(self.race, form.options.seed, form.options.threads, access)
         self.changes_sigma = False
@@ -77,10 +78,14 @@ class Models(Quality):
             require(spec.layout == layout, f"a model of {spec.layout} rows for {layout} ones")
             require(spec.target.column < len(self.form.options.labels), f"label {spec.target.column}")
 
-    def warm_up(self) -> None:
-        """Load, or compile, the loops of the first step, as far as they are known without any rows."""
-        if not self.started:
-            warm_up(self.form.options, self.form.model_layout)
+    def warm_up(self, rows: int) -> None:
+        """Load, or compile, the loops for a table of so many rows, as far as they are known before the first one is read.
+        Then the memory that compiling takes belongs to the process, and is a part of the forecast."""
+        if self.started:
+            warm_up_again(self.lanes)
+        else:
+            self.maps.warm_up(self.form)
+            warm_up(self.form.options, self.form.model_layout, rows)
 
     def take_in(self, form: RowForm) -> None:
         """Continue with rows of another form: there may be new columns and new classes."""
@@ -135,13 +140,18 @@ class Models(Quality):
 
     @property
     def next_mark(self) -> int | None:
-        """The row count of the next mark; None in an update, which judges by its own rows, and for solvers of columns, which
-        are judged after each sweep."""
+        """The row count of the next mark. None in an update, which judges by its own rows; for solvers of columns, which are
+        judged after each sweep; and for candidates that were trained on all rows before."""
+        if self.by_passes and self.race.validation is None and len(self.race.progress.left) > 1:
+            return None
         return None if self.is_by_columns or self.lineages.in_update else self.race.next_mark
 
     def judge(self, window: Window, row: int, rows_done: int, epoch_rows: int) -> LaneSpec | None:
         """At a mark of the race; the winner, if this has ended it."""
-        best = best_at_optimum(self.race, window, row)
+        if self.by_passes:
+            best = best_when_converged(self.race, window, row, rows_done, epoch_rows)
+        else:
+            best = best_at_optimum(self.race, window, row)
         if best is not None:
             return best
         mark = self.next_mark

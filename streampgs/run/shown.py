@@ -15,13 +15,17 @@ from streampgs.reading.window import Window
 from streampgs.run.fitting import Fit
 from streampgs.run.lineages import bytes_besides
 from streampgs.run.log import Log
-from streampgs.run.memory import rss_bytes
+from streampgs.run.memory import peak_rss_bytes, rss_bytes
 from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.report import Observer
 from streampgs.run.words import announced, large_model_note, solver_notes
+from streampgs.selection.held_out import bytes_of_held_rows
 
 _STATUS_SECONDS = 0.2
+_SMALL_OBJECTS = (
+    4 << 20
+)  # plans, records, stacks of threads: what the process takes in addition while it trains, as measured
 _METRICS_SECONDS = 5.0
 
 
@@ -41,13 +45,14 @@ class Shown:
         self.forecast: Forecast | None = None
         """Once the choices were shown."""
         self._log, self._observer, self._resources = log, observer, resources
-        self._process_bytes = 0
+        self._process_bytes = self._reached_bytes = 0
         self._due = [0.0, 0.0]
         """When the last status and metrics were given."""
 
     def begin(self, models: Models) -> None:
         if self.forecast is None:
-            self._process_bytes = rss_bytes() - models.nbytes
+            self._process_bytes = rss_bytes() - models.nbytes + _SMALL_OBJECTS
+            self._reached_bytes = peak_rss_bytes()
         self._due = [time.perf_counter()] * 2
 
     def fit(self, data: _Data, resumed: bool) -> Fit:
@@ -61,7 +66,9 @@ class Shown:
         besides = bytes_besides(models.lineages, window, update, data.form.options.threads)
         if models.maps.map is not None:
             besides = replace(besides, of_window=besides.of_window + models.maps.map.table_bytes)
-        self.forecast = self.fit(data, resumed).checked(models.lanes, models.features, racing, besides)
+        besides = replace(besides, of_window=besides.of_window + bytes_of_held_rows(models.race, window))
+        forecast = self.fit(data, resumed).checked(models.lanes, models.features, racing, besides)
+        self.forecast = replace(forecast, reached=self._reached_bytes)
         choices = announced(
             models, data.form.encoding, data.choices(window, models.maps.inputs(models.features)), self.forecast
         )

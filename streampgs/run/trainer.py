@@ -158,7 +158,7 @@ class Trainer:
 
     def _run(self, loop: Loop, worker: Worker, last_epoch: int | None) -> str:
         worker.source.prepare(last_epoch)
-        self.models.warm_up()
+        self.models.warm_up(worker.source.epoch_rows)
         self.shown.begin(self.models)
         self._saved_at = time.perf_counter()
         try:

@@ -112,13 +112,8 @@ def large_model_note(forecast: Forecast, memory: int, encoding: Encoding | None)
 
 def solver_notes(models: Models, window: Window) -> list[str]:
     """What the choice of the solver means for this table."""
-    solver, batch, race = models.form.options.solver, models.form.options.batch, models.race
+    solver, batch = models.form.options.solver, models.form.options.batch
     notes = []
-    if SOLVERS[solver].needs.passes and len(race.progress.left) > 1 and race.validation is None:
-        notes.append(
-            "the candidates are compared on the rows that they are trained on, where the smallest sigma is nearly always the "
-            "best: give --validation DATA to compare them on other rows"
-        )
     sums = models.features * window.rows * len(models.lanes) / batch
     if (
         SOLVERS[solver].needs.all_weights

@@ -22,7 +22,8 @@ from streampgs.options import default_epochs
 from streampgs.reading.window import Window
 from streampgs.selection.judge import WORST, Judge, Judgement
 
-_MOST_ROWS = 50_000
+MOST_CROSS_VALIDATED = 50_000
+"""Rows."""
 # Entries times lanes times epochs: about a second of work, with all folds. Where the fewest epochs are more, it is left to
 # a race.
 _USUAL_WORK, _MOST_WORK = 1 << 28, 1 << 31
@@ -130,14 +131,17 @@ class CrossValidation:
                     group.learner.step(group.state, visits, 0, len(visits.starts))
 
 
-def epochs_for(window: Window, lanes: int, by_passes: bool = False, touched: float = 0.0) -> int | None:
+def epochs_for(
+    window: Window, lanes: int, by_passes: bool = False, touched: float = 0.0, entry_cost: float = 1.0
+) -> int | None:
     """How many epochs each fold is trained for; None where cross-validation would take too long, or there is no table to
     divide. Half of the epochs of a run are enough to tell candidates apart. `by_passes`: weights change once per epoch,
     so the number of epochs does not depend on that of rows. `touched`: weights that each row touches besides those of its
-    own features."""
+    own features. `entry_cost`: of one of these, as a multiple of the usual cost."""
     work, fewest = max(1, int(window.entries + touched * window.rows) * lanes), _PASSES if by_passes else _FEWEST_EPOCHS
-    if not (window.is_whole_table and 2 <= window.rows <= _MOST_ROWS and work * fewest <= _MOST_WORK):
+    if not (window.is_whole_table and 2 <= window.rows <= MOST_CROSS_VALIDATED and work * fewest <= _MOST_WORK):
         return None
+    work = int(entry_cost * work)
     return fewest if by_passes else max(fewest, min(default_epochs(window.rows) // 2, _USUAL_WORK // work))
 
 

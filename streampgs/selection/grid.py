@@ -12,11 +12,12 @@ from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import learner_named
 from streampgs.learn.lines import LabelSample, Scale
 from streampgs.learn.norms import EUCLID
+from streampgs.learn.pgs_options import WHOLE_LADDER
 from streampgs.losses import LOSSES
 from streampgs.options import ModelOptions
 from streampgs.reading.window import Window
-from streampgs.selection.cross_validation import CrossValidation, epochs_for
-from streampgs.selection.judge import labels_for
+from streampgs.selection.cross_validation import MOST_CROSS_VALIDATED, CrossValidation, epochs_for
+from streampgs.selection.judge import labels_for, warm_up_judge
 from streampgs.selection.race import Race, heats_for, heats_of_epochs
 from streampgs.solvers import SOLVERS, learner_for
 
@@ -68,13 +69,32 @@ def adapted(lanes: Sequence[LaneSpec], window: Window) -> list[LaneSpec]:
     return found
 
 
-def warm_up(options: ModelOptions, layout: str) -> None:
-    """Load, or compile, the loops of the first step, as far as they are known without any rows."""
+def warm_up(options: ModelOptions, layout: str, rows: int) -> None:
+    """Load, or compile, the loops of training and judging, as far as they are known without any rows but their number."""
     learner, targets = learner_named(learner_for(options)), len(targets_of(options))
     for loss in options.losses:
         for spec in learner.candidates.known_loops(options, _plain(options, loss, 0.0, layout)):
-            lanes = learner.candidates.count(options, targets) * targets
-            learner.warm_up(spec, min(learner.most_lanes(spec.norm), lanes))
+            most = learner.most_lanes(spec.norm)
+            counts = (min(most, count * targets) for count in _fields(options, targets, rows))
+            for lanes in {learner.width_for(spec.norm, count): count for count in counts}.values():
+                learner.warm_up(spec, lanes)
+            warm_up_judge(spec)
+
+
+def warm_up_again(lanes: Lanes) -> None:
+    """The loops of lanes that continue."""
+    for group in lanes.groups:
+        group.learner.warm_up(group.learner.spec, len(group.learner.specs))
+        warm_up_judge(group.learner.spec)
+
+
+def _fields(options: ModelOptions, targets: int, rows: int) -> set[int]:
+    """How many candidates there are at a time, until the best one is left."""
+    candidates = learner_named(learner_for(options)).candidates
+    count, searches = candidates.count(options, targets), candidates.searches(options)
+    if searches and rows <= MOST_CROSS_VALIDATED:
+        return {1, max(count, len(WHOLE_LADDER))}
+    return {count, *(heat.survivors for heat in heats_for(count, max(1, rows), searches))}
 
 
 # Entering a race: the first candidates, candidates with another sigma, and lanes of classes that joined later.
@@ -136,7 +156,7 @@ def _begin(
     searching = learner_named(learner_for(options)).candidates.searches(options)
     judges_on = options.multiclass or (len(candidates) > 1 and not searching)
     if SOLVERS[options.solver].needs.passes:
-        heats = heats_of_epochs(len(candidates), rows, searching and races)
+        heats = heats_of_epochs(len(candidates), rows, searching and races and race.validation is not None)
     else:
         heats = heats_for(len(candidates), rows, searching and races, features)
     race.begin(candidates, targets, heats, judges_on, rows_done)
@@ -152,7 +172,7 @@ def _cross_validation(
     lanes = len(targets) * candidates.count(options, len(targets))
     needs = SOLVERS[options.solver].needs
     touched = max(features, window.largest_index + 1) / options.batch if needs.all_weights else 0.0
-    epochs = epochs_for(window, lanes, needs.passes, touched)
+    epochs = epochs_for(window, lanes, needs.passes, touched, needs.entry_cost)
     if epochs is None:
         return None
     search = CrossValidation(window, race.validation, targets, features, epochs, options.seed)

@@ -1,20 +1,26 @@
-"""The choice between candidates of solvers of columns. Rows are visited once only, so there are no later rows to judge by:
-candidates are judged on validation rows, or by their learner on rows that it holds out."""
+"""The choice between candidates that no later rows can judge, because all rows come again, or are visited once only. They are
+judged on validation rows, or on rows that their learner holds out until all of them are near their optimum."""
 
 from __future__ import annotations
 
+import numpy as np
+
+from streampgs.learn.held_rows import BYTES_OF_ROW, held_rows
 from streampgs.learn.lane_spec import LaneSpec
-from streampgs.learn.lanes import holds_out, relative_gap, release_rows
+from streampgs.learn.lanes import have_converged, holds_out, relative_gap, release_rows
 from streampgs.options import RELATIVE_GAP
 from streampgs.reading.window import Window
 from streampgs.selection.race import Race
+
+_MOST_EPOCHS = 50
+"""For solvers of whole passes: half of the epochs that they have by default."""
 
 
 def judge_after_sweep(race: Race, window: Window, rows_done: int) -> None:
     """On validation rows. Only the last judgement counts: weights that are far from their optimum do not tell which optimum
     is the best."""
     if window.visit is not None and race.validation is not None and race.judges_on:
-        race.judge_anew(race.validation, rows_done)
+        race.rejudge(race.validation, rows_done)
 
 
 def best_at_optimum(race: Race, window: Window, row: int) -> LaneSpec | None:
@@ -27,3 +33,29 @@ def best_at_optimum(race: Race, window: Window, row: int) -> LaneSpec | None:
         return None
     release_rows(race.lanes)
     return race.leading()
+
+
+# Solvers of whole passes.
+
+
+def best_when_converged(race: Race, window: Window, row: int, rows_done: int, epoch_rows: int) -> LaneSpec | None:
+    """At the first row of a window, or of an epoch in it, judge the candidates on its rows that are held out. Where an epoch
+    begins and all candidates are near their optimum, or have had the time: the best one. From then on all train on all
+    rows."""
+    if row % window.different_rows or not holds_out(race.lanes):
+        return None
+    begins_epoch = row > 0 or window.plan is None or window.plan.start.begins_epoch
+    had_time = rows_done - race.progress.heat_began >= _MOST_EPOCHS * epoch_rows
+    if begins_epoch and race.progress.marks and (had_time or have_converged(race.lanes)):
+        release_rows(race.lanes)
+        return race.leading()
+    rows = row + np.flatnonzero(held_rows(race.lanes.specs[0].seed, window)[row : window.end_of_epoch(row)])
+    if len(rows):
+        mark, marks = race.mark(window, rows, rows_done), race.progress.marks
+        race.progress.marks = [mark if begins_epoch or not marks else marks[-1].joined(mark)]  # one for each epoch
+    return None
+
+
+def bytes_of_held_rows(race: Race, window: Window) -> int:
+    """What finding these rows takes for a moment."""
+    return BYTES_OF_ROW * window.rows if holds_out(race.lanes) else 0

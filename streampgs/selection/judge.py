@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.kernels.judge_loop import loss_sum_for, scaled_logistic_loss, slope_sums_for
-from streampgs.kernels.placing_loop import mark_features, score_rows
+from streampgs.kernels.placing_loop import mark_features, score_rows, squared_norms
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import learner_named
@@ -158,6 +158,17 @@ class Judge:
         offsets = self._scores.offsets(spec)
         if offsets is not None:
             scores += offsets
+
+
+def warm_up_judge(spec: LaneSpec) -> None:
+    """Compile, or load from the cache, the loops that judge lanes like this one."""
+    window = Window()
+    window.rows, window.labels = 1, np.ones(1)
+    window.starts = window.stops = np.zeros(1, np.int64)
+    judge = Judge(Lanes([spec], 1), (spec.target,), window, np.zeros(1, np.int64))
+    judge.judgement(0)
+    judge.best_constant(0, False)
+    squared_norms(window.starts, window.stops, window.values, spec.norm.q, np.empty(1))
 
 
 def centre(lanes: Lanes, which: Iterable[int], window: Window, rows: NDArray[np.int64], all_rows: bool) -> None:

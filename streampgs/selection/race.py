@@ -74,6 +74,19 @@ class Mark:
         return Mark(self.rows, self.judged, [losses[p] for p in places], [merits[p] for p in places],
                     [accuracies[p] for p in places])  # fmt: skip
 
+    def joined(self, other: Mark) -> Mark:
+        """The mark of the rows of both, of the same weights."""
+        judged = self.judged + other.judged
+
+        def mean(own: float, another: float) -> float:
+            return (self.judged * own + other.judged * another) / judged
+
+        losses = list(map(mean, self.losses, other.losses))
+        merits = list(map(mean, self.merits, other.merits))
+        pairs = zip(self.accuracies, other.accuracies, strict=True)
+        accuracies = [None if one is None or another is None else mean(one, another) for one, another in pairs]
+        return Mark(other.rows, judged, losses, merits, accuracies)
+
 
 @dataclass(frozen=True)
 class Dropped:
@@ -216,21 +229,17 @@ class Race:
             judged, rows = window, rows_to_judge(window, row, wanted)
         else:
             judged, rows = self.validation, np.arange(min(self.validation.rows, wanted))
-        now.marks = [*now.marks, self._mark(judged, rows, rows_done)][-_KEPT_MARKS:]
+        now.marks = [*now.marks, self.mark(judged, rows, rows_done)][-_KEPT_MARKS:]
         narrows = heat is not None and rows_done >= heat.stop_rows
         if heat is not None and narrows:
             self._narrow(heat, rows_done)
         self._set_next_mark(rows_done)
         return narrows
 
-    def judge_anew(self, validation: Window, rows_done: int) -> None:
+    def rejudge(self, validation: Window, rows_done: int) -> None:
         """Judge on all of these rows; earlier judgements do not count any more."""
-        self.progress.marks = [self._mark(validation, np.arange(validation.rows), rows_done)]
+        self.progress.marks = [self.mark(validation, np.arange(validation.rows), rows_done)]
         self._set_next_mark(rows_done)
-
-    def _mark(self, window: Window, rows: NDArray[np.int64], rows_done: int) -> Mark:
-        results = map(self._judge(window, rows).judgement, range(len(self.progress.left)))
-        return Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))
 
     def _judge(self, window: Window, rows: NDArray[np.int64]) -> Judge:
         judged = self.returned if self.returned is not None and len(self.progress.left) == 1 else self.lanes
@@ -256,6 +265,11 @@ class Race:
         """The place of the best of those left, by merits and losses."""
         calibrates = estimates_probabilities(candidate.loss for candidate in self.candidates)
         return _preferred([self.candidates[number] for number in self.progress.left], *means, calibrates)
+
+    def mark(self, window: Window, rows: NDArray[np.int64], rows_done: int) -> Mark:
+        judge = self._judge(window, rows)
+        results = [judge.judgement(place) for place in range(len(self.progress.left))]
+        return Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))
 
     # The leader.
 

@@ -27,10 +27,10 @@ from streampgs.learn.gradient_descent import DescentOptions
 from streampgs.learn.kernel import KernelSolverOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Group, Lanes
-from streampgs.learn.lbfgs import LbfgsOptions
 from streampgs.learn.learner import learner_named
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.learn.ogd import OgdOptions
+from streampgs.learn.passes import PassOptions
 from streampgs.learn.pgs_options import PgsOptions
 from streampgs.learn.sgd import SgdOptions
 from streampgs.learn.smidas import SmidasOptions, norm_for
@@ -104,12 +104,12 @@ EXAMPLES = {
         norm_for(FEATURES),
     ),
     "gradient-descent": Example(
-        (DescentOptions(0.5, 0.7), DescentOptions(0.1, 0.7), DescentOptions(1.0, 0.7)),
+        tuple(DescentOptions(loss_at_zero=0.7, step=step) for step in (0.5, 0.1, 1.0)),
         PlainDescent,
         lambda twin: twin.average(),
     ),
     "l-bfgs": Example(
-        (LbfgsOptions(0.7), LbfgsOptions(0.6), LbfgsOptions(0.5)),
+        (PassOptions(0.7), PassOptions(0.6), PassOptions(0.5)),
         PlainLbfgs,
         lambda twin: twin.w,
         sigmas=(0.02, 0.002, 0.2),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import streampgs
@@ -101,3 +102,18 @@ def test_a_candidate_that_diverges_is_never_returned(table: Path, tmp_path: Path
     assert np.isfinite(model.coef_).all()
     assert model.settings.own.step < 1.0
     assert [lane["intercept"] is None for lane in inspect_run(tmp_path / "run")["lanes"]] == [False, True, False]
+
+
+@pytest.mark.parametrize("solver", ["ogd", "sgd", "pgs"])
+def test_a_class_joins_in_an_update(solver: str, tmp_path: Path) -> None:
+    """Its lanes have taken no step when steps are changed for the new rows."""
+    for shard, classes in enumerate((3, 4)):
+        x = np.random.default_rng(shard).normal(size=(300, 6)).astype(np.float32)
+        columns = {"label": np.arange(300.0) % classes, "indices": [np.arange(6)] * 300, "values": list(x)}
+        (tmp_path / "table").mkdir(exist_ok=True)
+        with pa.ipc.new_file(tmp_path / "table" / f"{shard}.arrow", pa.table(columns).schema) as writer:
+            writer.write_table(pa.table(columns))
+        if shard == 0:
+            streampgs.train(tmp_path / "table", run=tmp_path / "run", solver=solver, classes="auto", epochs=2)
+    assert streampgs.resume(tmp_path / "run").lanes == 4
+    assert np.isfinite(streampgs.Model.load(tmp_path / "run").coef_).all()

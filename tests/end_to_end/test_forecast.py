@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -118,3 +119,27 @@ def test_a_signal_while_data_is_opened_ends_the_process_at_once(tmp_path: Path) 
         process.kill()
     assert process.returncode == 143, told
     assert not (tmp_path / "run").exists() or "continue with" in told
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("solver", ["pgs", "l-bfgs"])
+def test_what_compiling_takes_is_a_part_of_the_forecast(solver: str, tmp_path: Path) -> None:
+    """Those that compile most. The first run on a machine compiles all its loops before the first row is read."""
+    chance = np.random.default_rng(0)
+    x = chance.normal(size=(300, 8)).astype(np.float32)
+    columns = {
+        "label": np.where(x[:, 0] > 0.0, 1.0, -1.0),
+        "indices": [np.arange(8, dtype=np.int32)] * 300,
+        "values": list(x),
+    }
+    with pa.ipc.new_file(tmp_path / "table.arrow", pa.table(columns).schema) as writer:
+        writer.write_table(pa.table(columns))
+    command = [sys.executable, "-m", "streampgs", "train", tmp_path / "table.arrow", "--run", tmp_path / "run"]
+    done = subprocess.run(
+        [*map(str, command), "--solver", solver, "--epochs", "3", "--json", "--quiet"],
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        capture_output=True, text=True, timeout=240, check=True,
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+    assert found["peak_rss_mb"] <= found["forecast_rss_mb"]

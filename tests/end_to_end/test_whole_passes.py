@@ -15,9 +15,10 @@ from scipy.optimize import minimize
 
 import streampgs
 from streampgs.cli.console import print_json
-from streampgs.errors import OptionError
+from streampgs.errors import Diverged, OptionError
 from streampgs.evaluation import evaluate
 from streampgs.inspection import inspect_run
+from streampgs.losses import LOSSES
 from streampgs.run.saved import saved_run
 
 SMALL: dict[str, Any] = {"window": "60kB", "memory": "60MB"}
@@ -205,11 +206,50 @@ def test_validation_rows_choose_sigma_on_a_large_table(table: Path, tmp_path: Pa
     assert report.rows > 16 * 2100
 
 
-def test_a_list_without_validation_rows_is_compared_with_a_warning(table: Path, tmp_path: Path) -> None:
-    options = {**SOLVERS["l-bfgs"], "sigma": (1e-2, 1e-4)}
-    alone = streampgs.train(table, run=tmp_path / "alone", epochs=1, **options)
-    judged = streampgs.train(table, run=tmp_path / "judged", epochs=1, validation=table, **options)
-    assert [sum("validation" in note for note in report.notes) for report in (alone, judged)] == [1, 0]
+def noisy(folder: Path, shards: int, rows: int = 120) -> Path:
+    """Few rows with many features, and labels that are mostly noise: a small sigma learns the noise."""
+    for shard in range(shards):
+        x, labels = rows_of(rows, seed=shard, features=60)
+        noise = np.random.default_rng(100 + shard).choice([-1.0, 1.0], rows)
+        kept = np.random.default_rng(200 + shard).random(rows) < 0.4
+        table = pa.table({"label": np.where(kept, labels, noise), "indices": [np.arange(60)] * rows, "values": list(x)})
+        folder.mkdir(exist_ok=True)
+        with pa.ipc.new_file(folder / f"{shard}.arrow", table.schema) as writer:
+            writer.write_table(table, max_chunksize=40)
+    return folder
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_list_is_compared_on_rows_that_are_held_out_and_then_trained_on(threads: int, tmp_path: Path) -> None:
+    table, sigmas = noisy(tmp_path / "table", 3), (1e-6, 1.0)
+    options = {**SOLVERS["l-bfgs"], "intercept": 0.5, "threads": threads}
+    report = streampgs.train(table, run=tmp_path / "run", **{**options, "sigma": sigmas})
+    assert report.chosen is not None
+    assert report.chosen["sigma"] == 1.0
+    assert report.stopped_by == "converged"
+    assert sum("is the best of the candidates" in note for note in report.notes) == 1
+    streampgs.train(table, run=tmp_path / "alone", **{**options, "sigma": 1.0})
+    weights, alone = (streampgs.Model.load(tmp_path / name).coef_ for name in ("run", "alone"))
+    np.testing.assert_allclose(weights, alone, atol=1e-3 * np.abs(alone).max())
+
+
+def test_a_pause_changes_nothing_while_rows_are_held_out(tmp_path: Path) -> None:
+    table = noisy(tmp_path / "table", 3)
+    options = {**SOLVERS["l-bfgs"], "sigma": (1e-2, 1.0)}
+    whole = streampgs.train(table, run=tmp_path / "whole", **options)
+    streampgs.train(table, run=tmp_path / "paused", rows=1, **options)
+    for rows in (37, 119, 360, 361, 725, 360 * 4, 360 * 7 + 3, 360 * 9):
+        streampgs.resume(tmp_path / "paused", rows=rows)
+    paused = streampgs.resume(tmp_path / "paused", epochs=100)
+    assert (paused.dual_sha256, paused.chosen, paused.rows) == (whole.dual_sha256, whole.chosen, whole.rows)
+
+
+def test_new_values_of_sigma_are_compared_on_rows_that_are_held_out_again(tmp_path: Path) -> None:
+    table, run = noisy(tmp_path / "table", 3), tmp_path / "run"
+    streampgs.train(table, run=run, **{**SOLVERS["l-bfgs"], "sigma": 1e-6})
+    report = streampgs.resume(run, sigma=(1e-6, 1.0), passes=60)
+    assert report.chosen is not None
+    assert report.chosen["sigma"] == 1.0
 
 
 def test_another_sigma_continues_from_the_weights(table: Path, tmp_path: Path) -> None:
@@ -242,3 +282,65 @@ def test_impossible_options_are_refused(
         streampgs.train(table, run=tmp_path / "run", **{**SOLVERS[solver], **options})
     assert raised.value.remedy
     assert not (tmp_path / "run").exists()
+
+
+# Divergence.
+
+
+def test_a_step_that_diverges_stops_alone(table: Path, tmp_path: Path) -> None:
+    options = {**SOLVERS["gradient-descent"], "loss": "squared", "epochs": 400, "validation": table}
+    alone = streampgs.train(table, run=tmp_path / "alone", **{**options, "step": 0.05})
+    report = streampgs.train(table, run=tmp_path / "run", **{**options, "step": (0.05, 1e3, 1e300)})
+    assert report.stopped_by == alone.stopped_by
+    assert report.chosen is not None
+    assert report.chosen["step"] == 0.05
+    found = inspect_run(tmp_path / "run")["lanes"]
+    assert [lane["gap"] is None for lane in found] == [False, True, True]
+    weights = streampgs.Model.load(tmp_path / "run").coef_
+    np.testing.assert_allclose(weights, streampgs.Model.load(tmp_path / "alone").coef_, rtol=1e-9)
+
+
+@pytest.mark.parametrize("step", [1e3, 1e300, (1e3, 1e300)])
+def test_if_all_steps_diverge_the_error_names_them(step: Any, table: Path, tmp_path: Path) -> None:
+    with pytest.raises(Diverged, match="range of training") as raised:
+        streampgs.train(
+            table, run=tmp_path / "run", loss="squared", epochs=400, **{**SOLVERS["gradient-descent"], "step": step}
+        )
+    assert "--step" in raised.value.remedy or "step" in raised.value.remedy
+
+
+@pytest.mark.parametrize("size", [1.0, 1e12, 1e60])
+def test_poisson_regression_reaches_the_optimum_from_a_hard_start(size: float, tmp_path: Path) -> None:
+    """With huge counts the first directions are that many times too long, and scores leave the range of training.
+    Rounding hides the optimum from the certificate then."""
+    chance = np.random.default_rng(3)
+    x = chance.normal(size=(500, 6)).astype(np.float32)
+    labels = chance.poisson(np.exp(x[:, 0])).astype(float)
+    labels, x = size * labels, x * np.float32(min(size, 1e4))
+    rows = {"label": labels, "indices": [np.arange(6, dtype=np.int32)] * 500, "values": list(x)}
+    with pa.ipc.new_file(tmp_path / "counts.arrow", pa.table(rows).schema) as writer:
+        writer.write_table(pa.table(rows))
+    options: dict[str, Any] = {
+        "solver": "l-bfgs",
+        "loss": "poisson",
+        "intercept": 0.5,
+        "sigma": 1e-3,
+        "epochs": 200,
+    }
+    streampgs.train(tmp_path / "counts.arrow", run=tmp_path / "run", **options)
+    lanes = saved_run(tmp_path / "run").race.lanes
+    spec, loss = lanes.specs[0], LOSSES["poisson"]
+    x = np.hstack([np.full((500, 1), spec.intercept), x])
+
+    def objective(w: Any) -> tuple[float, Any]:
+        pairs = list(zip((x @ w + spec.base).tolist(), labels.tolist(), strict=True))
+        value = np.mean([loss.value(score, label, spec.shape) for score, label in pairs])
+        slopes = np.array([loss.slope(score, label, spec.shape) for score, label in pairs])
+        return float(value) + 0.5 * spec.sigma * float(w @ w), x.T @ slopes / 500 + spec.sigma * w
+
+    found = lanes.weights(0)
+    search = {"ftol": 1e-15, "gtol": 1e-12, "maxiter": 5000}
+    least = min(
+        minimize(objective, start, jac=True, method="L-BFGS-B", options=search).fun for start in (0.0 * found, found)
+    )
+    assert objective(found)[0] - least <= 1e-6 * objective(0.0 * found)[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from streampgs.learn.lane_spec import LaneSpec
 from .plain_pgs import PlainRow, Vector, loss_slope
 
 
-class PlainDescent:
+class PlainDescent(ABC):
     def __init__(self, spec: LaneSpec, features: int) -> None:
         self.spec = spec
         self.iterates: list[Vector] = [np.zeros(features + 1)]
@@ -25,8 +26,9 @@ class PlainDescent:
             gradient = gradient + slope * row.x / len(rows)
         self.iterates.append(self.projected(w - self.step_size(t) * gradient))
 
+    @abstractmethod
     def step_size(self, t: int) -> float:
-        raise NotImplementedError
+        """η_t."""
 
     def projected(self, w: Vector) -> Vector:
         return w

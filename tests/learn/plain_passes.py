@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,7 +17,7 @@ EPOCH = 40
 """Rows of an epoch in the tests of learners."""
 
 
-class PlainPasses:
+class PlainPasses(ABC):
     def __init__(self, spec: LaneSpec, features: int) -> None:
         self.spec = spec
         self.w: Vector = np.zeros(features + 1)
@@ -37,8 +39,9 @@ class PlainPasses:
             gradient = gradient + row.weight * loss_slope(s.loss, s.shape, score, row.y) * row.x / len(self.rows)
         return value, gradient
 
+    @abstractmethod
     def finish(self) -> None:
-        raise NotImplementedError
+        """All rows of an epoch have come."""
 
 
 class PlainDescent(PlainPasses):
