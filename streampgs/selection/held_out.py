@@ -20,7 +20,7 @@ def judge_after_sweep(race: Race, window: Window, rows_done: int) -> None:
     """On validation rows. Only the last judgement counts: weights that are far from their optimum do not tell which optimum
     is the best."""
     if window.visit is not None and race.validation is not None and race.judges_on:
-        race.rejudge(race.validation, rows_done)
+        race.progress.marks = [race.mark(race.validation, np.arange(race.validation.rows), rows_done)]
 
 
 def best_at_optimum(race: Race, window: Window, row: int) -> LaneSpec | None:

@@ -236,11 +236,6 @@ class Race:
         self._set_next_mark(rows_done)
         return narrows
 
-    def rejudge(self, validation: Window, rows_done: int) -> None:
-        """Judge on all of these rows; earlier judgements do not count any more."""
-        self.progress.marks = [self.mark(validation, np.arange(validation.rows), rows_done)]
-        self._set_next_mark(rows_done)
-
     def _judge(self, window: Window, rows: NDArray[np.int64]) -> Judge:
         judged = self.returned if self.returned is not None and len(self.progress.left) == 1 else self.lanes
         return Judge(judged, self.targets, window, rows)
@@ -267,6 +262,7 @@ class Race:
         return _preferred([self.candidates[number] for number in self.progress.left], *means, calibrates)
 
     def mark(self, window: Window, rows: NDArray[np.int64], rows_done: int) -> Mark:
+        """What these rows tell of the candidates that are left."""
         judge = self._judge(window, rows)
         results = [judge.judgement(place) for place in range(len(self.progress.left))]
         return Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))
