@@ -48,7 +48,7 @@ class Visits(Learner):
             **self.stretches.fields,
         }
 
-    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
         numbers, epoch = lines.numbers[first:stop], type(self).epoch
         assert epoch < MOST_EPOCHS
         visits, trail, weights, width = state["visits"], int(state["trail"][0]), state["weights"], len(state["weights"])

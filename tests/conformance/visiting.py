@@ -31,7 +31,7 @@ class Visits(Learner):
             **self.stretches.fields,
         }
 
-    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
         np.add.at(state["visits"], lines.numbers[first:stop], 1)
         state["steps"] += copies * (stop - first)
 

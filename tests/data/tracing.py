@@ -38,7 +38,7 @@ class Trace(Learner):
             **self.stretches.fields,
         }
 
-    def step(self, state: State, lines: Lines, first: int, stop: int, copies: int = 1) -> None:
+    def run(self, state: State, lines: Lines, first: int, stop: int, copies: int) -> None:
         if lines.access == "rows":
             rows = int(state["rows"])
             state["labels"][rows : rows + stop - first] = lines.labels[first:stop]

@@ -1,11 +1,7 @@
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -36,27 +32,3 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Tables:
                 base / f"{kind}-{file_format}", rows=ROWS, kind=kind, shards=6, format=file_format, test_rows=1_000
             )
     return Tables(base)
-
-
-@dataclass(frozen=True)
-class Finished:
-    code: int
-    out: str
-    err: str
-
-    @property
-    def json(self) -> dict[str, Any]:
-        result: dict[str, Any] = json.loads(self.out)
-        return result
-
-
-def streampgs(*words: object, timeout: float = 120) -> Finished:
-    """Run the command line in a process of its own."""
-    done = subprocess.run(
-        [sys.executable, "-m", "streampgs", *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    return Finished(done.returncode, done.stdout, done.stderr)
