@@ -18,7 +18,8 @@ from streampgs.errors import OptionError
 from streampgs.option_fields import HEADINGS, Duration, Flag, Number, options_for
 from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
 from streampgs.run import commands
-from tests.end_to_end.conftest import ROWS, Tables, streampgs
+from tests.end_to_end.commands import streampgs
+from tests.end_to_end.conftest import ROWS, Tables
 
 TRAIN_KEYS = {
     "t", "rows", "epochs", "seconds_training", "seconds_reading_wait", "rows_per_second", "progressive_loss",

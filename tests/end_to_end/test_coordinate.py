@@ -14,7 +14,7 @@ import streampgs
 from streampgs.errors import OptionError, StreampgsError
 from streampgs.run.saved import saved_run
 
-from .conftest import streampgs as command
+from .commands import streampgs as command
 
 FEATURES = 12
 

@@ -15,7 +15,7 @@ from sklearn.metrics import log_loss, mean_poisson_deviance
 import streampgs
 from streampgs.evaluation import evaluate
 from streampgs.prediction import predict
-from tests.end_to_end.conftest import streampgs as command
+from tests.end_to_end.commands import streampgs as command
 
 FEATURES = 8
 NAMES = [f"x{number}" for number in range(FEATURES)]

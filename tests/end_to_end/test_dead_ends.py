@@ -13,8 +13,8 @@ import pytest
 import streampgs
 from streampgs.evaluation import evaluate
 from streampgs.run.report import Silent
+from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.conftest import ROWS, Tables
-from tests.end_to_end.conftest import streampgs as command
 
 SMALL = {"memory": "60MB", "window": "500kB"}
 

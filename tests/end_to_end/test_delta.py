@@ -20,7 +20,7 @@ from streampgs.inspection import inspect_data
 from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.prediction import predict
 from streampgs.table.locate import locate
-from tests.end_to_end.conftest import streampgs as command
+from tests.end_to_end.commands import streampgs as command
 
 ROWS = 600
 SMALL: dict[str, Any] = {"memory": "60MB", "window": "300kB", "sigma": 1e-4}

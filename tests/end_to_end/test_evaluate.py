@@ -17,7 +17,7 @@ from sklearn import metrics as sklearn_metrics
 import streampgs
 from streampgs.evaluation import evaluate
 from streampgs.metrics import groups
-from tests.end_to_end.conftest import streampgs as command
+from tests.end_to_end.commands import streampgs as command
 
 ROWS = 3_000
 

@@ -23,7 +23,7 @@ from streampgs.evaluation import evaluate
 from streampgs.inspection import inspect_run
 from streampgs.prediction import predict
 from streampgs.run.saved import saved_run
-from tests.end_to_end.conftest import streampgs as command
+from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.mixed_tables import mixed, write, write_shards
 
 ROWS, GROUP_ROWS = 3_000, 250

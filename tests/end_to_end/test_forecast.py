@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tests.end_to_end.conftest import streampgs
+from tests.end_to_end.commands import streampgs
 
 ROOT = Path(__file__).parents[2]
 TABLES = 11

@@ -19,7 +19,7 @@ from streampgs.inspection import inspect_run, strongest
 from streampgs.prediction import predict
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
-from tests.end_to_end.conftest import streampgs as command
+from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.mixed_tables import replaced, without, write
 
 pytestmark = pytest.mark.timeout(300)  # readers and producers that wait for each other can hang

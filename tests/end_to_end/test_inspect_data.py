@@ -12,7 +12,7 @@ import pytest
 from streampgs.errors import DataError
 from streampgs.inspection import inspect_data
 from streampgs.options import EncodingOptions, ModelOptions, Resources
-from tests.end_to_end.conftest import streampgs
+from tests.end_to_end.commands import streampgs
 
 
 def write(path: Path, **columns: object) -> Path:

@@ -23,8 +23,8 @@ from streampgs.run.report import Report
 from streampgs.run.saved import saved_run
 from streampgs.selection import cross_validation
 from streampgs.selection.race import heats_for
+from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.conftest import ROWS, Tables
-from tests.end_to_end.conftest import streampgs as command
 
 SMALL = {"memory": "60MB", "window": "500kB"}
 

@@ -25,8 +25,8 @@ from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
 from streampgs.trial import Condition
 from tests.end_to_end import streaming
+from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.conftest import ROWS, Tables
-from tests.end_to_end.conftest import streampgs as command
 
 SHARD_ROWS = ROWS // 6
 SMALL = {"memory": "60MB", "window": "200kB"}

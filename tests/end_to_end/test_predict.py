@@ -24,7 +24,7 @@ import streampgs
 from streampgs import files
 from streampgs.evaluation import evaluate
 from streampgs.prediction import predict
-from tests.end_to_end.conftest import streampgs as command
+from tests.end_to_end.commands import streampgs as command
 
 ROWS = 1_200
 LEFTOVERS = ".streampgs-writing-*"

@@ -14,7 +14,8 @@ import pytest
 
 from streampgs import train as trained
 from streampgs.run.report import Silent, StopRequest
-from tests.end_to_end.conftest import Tables, streampgs
+from tests.end_to_end.commands import streampgs
+from tests.end_to_end.conftest import Tables
 
 
 @pytest.fixture(scope="module")

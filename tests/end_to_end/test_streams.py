@@ -28,8 +28,8 @@ from streampgs.reading import mixed_window
 from streampgs.run import start as trainer
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.seal import read_sealed
+from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.conftest import ROWS, Tables
-from tests.end_to_end.conftest import streampgs as command
 from tests.end_to_end.mixed_tables import mixed
 from tests.end_to_end.streaming import SMALL, calls_until, piped, resume, standard_input, train, written
 

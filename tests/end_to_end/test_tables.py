@@ -25,7 +25,7 @@ import streampgs
 from streampgs.errors import DataError, OptionError, StreampgsError
 from streampgs.evaluation import evaluate
 from streampgs.prediction import predict
-from tests.end_to_end.conftest import streampgs as command
+from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.mixed_tables import mixed, replaced, without, write, write_shards
 
 ROWS = 3_000

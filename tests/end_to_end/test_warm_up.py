@@ -13,7 +13,8 @@ import pytest
 
 from streampgs.kernels import compile_cache, compiling
 from streampgs.kernels.compile_cache import _NamedCodeFile
-from tests.end_to_end.conftest import Finished, Tables
+from tests.end_to_end.commands import Finished
+from tests.end_to_end.conftest import Tables
 
 NOTICE = "compiling the loops"
 

@@ -13,7 +13,7 @@ from streampgs.options import ModelOptions
 from streampgs.stores import patience
 from streampgs.stores.access import looked_up
 from streampgs.stores.addresses import absolute, is_address, parse
-from tests.end_to_end.conftest import streampgs as command
+from tests.end_to_end.commands import streampgs as command
 from tests.stores.conftest import MARKER, SMALL
 from tests.stores.moto import Moto
 

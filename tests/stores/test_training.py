@@ -17,7 +17,7 @@ from streampgs.options import EncodingOptions, ModelOptions, Resources
 from streampgs.prediction import predict
 from streampgs.run.report import Silent, StopRequest
 from streampgs.synth import write_dataset
-from tests.end_to_end.conftest import streampgs as command
+from tests.end_to_end.commands import streampgs as command
 from tests.stores.conftest import MARKER, ROWS, SMALL, delete_cache
 from tests.stores.moto import BUCKET, Moto
 
