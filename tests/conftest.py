@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
 import numpy as np
@@ -22,6 +23,10 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("house")
+
+# A shell starts jobs in the background with SIGINT ignored, and nohup with SIGHUP; tests and their processes need the defaults.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 # The seeds are fixed, so correct code never fails now and then; this is the certainty with which wrong code fails.
 _CHANCE_OF_A_FALSE_ALARM = 1e-4
