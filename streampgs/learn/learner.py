@@ -108,7 +108,7 @@ class Learner(ABC):
     its own or those of LaneSpec; `shared`: names of its options that all lanes of a group have in common."""
     candidates: ClassVar[Candidates]
     bytes_per_column: ClassVar[int] = 0
-    """What working on a block takes for each of its columns."""
+    """The memory for each column of a block, while it is worked on."""
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         self.specs = tuple(specs)
@@ -157,7 +157,7 @@ class Learner(ABC):
 
     @classmethod
     def bytes_per_row(cls, lanes: int) -> int:
-        """What so many lanes keep of each row, all rows at once."""
+        """The memory of so many lanes for each row. All rows are in memory at once."""
         return 0
 
     @classmethod
@@ -236,8 +236,7 @@ class Learner(ABC):
         """Before all lanes continue with other steps."""
 
     def reach_epoch(self, state: State, epoch: int) -> bool:
-        """Every row of the epochs before this one has come. Whether the weights have changed; for learners that need
-        passes."""
+        """The epochs before this one are over. Whether the weights have changed; for learners that need passes."""
         return False
 
     def has_converged(self, state: State) -> bool:
@@ -299,7 +298,7 @@ class Learner(ABC):
 
 
 def _rehearse(learner: Learner) -> None:
-    state = learner.init(1)
+    state = learner.init(2)  # with one coordinate, arrays in the order of rows and of columns would have the same type
     learner.step(state, EmptyRow(), 0, 1)
     learner.reach_epoch(state, 1)
     learner.settle(state)

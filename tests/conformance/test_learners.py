@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -267,6 +268,31 @@ def test_features_that_arrive_late_give_the_bits_of_features_from_the_start(name
     for training in (late, early):
         training.advance(many, 0, ROWS)
     assert bits(late) == bits(early)
+
+
+@every_learner
+@pytest.mark.parametrize("layout", ["sparse", "dense"])
+@pytest.mark.parametrize("lanes", [1, 3])
+def test_loops_are_compiled_in_advance_for_the_arrays_of_training(
+    name: str, layout: str, lanes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Numba compiles a loop again for an array whose numbers are in another order."""
+    learner, spec = learner_named(name), specs_of(name, layout=layout)[0]
+    lanes, init = min(lanes, learner.most_lanes(spec.norm)), learner.init
+    rehearsed: list[dict[str, Any]] = []
+
+    def noted(self: Any, coordinates: int) -> State:
+        state = init(self, coordinates)
+        rehearsed.append(types_of(state))
+        return state
+
+    monkeypatch.setattr(learner, "init", noted)
+    learner.warm_up(spec, lanes)
+    assert rehearsed == [types_of(init(learner([spec] * lanes), FEATURES + 1))]
+
+
+def types_of(state: State) -> dict[str, Any]:
+    return {name: numba.typeof(array) for name, array in state.items()}
 
 
 @every_learner
