@@ -1,4 +1,4 @@
-"""Learners of whole passes: they sum losses and gradients over all rows, and change their weights when every row has come.
+"""Learners of whole passes: they sum losses and gradients over all rows, and change their weights at the end of each pass.
 
 Their problem is that of PGS with p = 2: F(w) = σ/2·‖w‖² + mean loss, the intercept included.
 """
@@ -44,7 +44,7 @@ class PassOptions:
     holds_out: bool = field(default=False, kw_only=True)
     """Whether some rows are held out to compare candidates."""
     varies: ClassVar[tuple[str, ...]] = ("sigma",)
-    shared: ClassVar[tuple[str, ...]] = ("holds_out",)
+    shared: ClassVar[tuple[str, ...]] = ()
 
     def __post_init__(self) -> None:
         require(self.loss_at_zero >= 0.0, f"mean loss {self.loss_at_zero} of weights that are zero")
@@ -131,7 +131,7 @@ class PassLearner(Learner):
         state["released"][...] = 1
 
     def restart_averages(self, state: State) -> None:
-        """Other candidates may continue, which are compared, too."""
+        """The run may continue with other candidates, which are compared again."""
         super().restart_averages(state)
         state["released"][...] = 0
 
@@ -153,7 +153,7 @@ class PassLearner(Learner):
 
     @abstractmethod
     def finish_pass(self, state: State) -> None:
-        """Change the weights: every row has come once."""
+        """Change the weights: all rows have been visited once."""
 
     def stopped(self, state: State) -> NDArray[np.bool_]:
         return np.asarray(state["stopped"] > 0.0)

@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from streampgs.data.row_form import RowForm
-from streampgs.learn.lanes import relative_gap
+from streampgs.learn.lanes import holds_out, relative_gap
 from streampgs.selection.race import Race
 from streampgs.selection.returned import nonzeros_and_zeros
 from streampgs.solvers import SOLVERS
@@ -43,11 +43,22 @@ class Quality:
         return relative_gap(self.lanes) if self.started else None
 
     def remarks(self) -> list[str]:
+        return [*self._remark_on_weights(), *self._remark_on_held_rows()]
+
+    def _remark_on_held_rows(self) -> list[str]:
+        if not holds_out(self.lanes):
+            return []
+        return [
+            "a tenth of the rows is held out until the best candidate is known, and no model has been trained on it yet: train "
+            "for more epochs, or start a run with --validation DATA, which holds no rows out"
+        ]
+
+    def _remark_on_weights(self) -> list[str]:
         weight = self.form.options.weight
         if weight is None or not self.lanes.steps or self.progressive()[0] is not None:
             return []
         if SOLVERS[self.form.options.solver].by_columns and self.gap() is None:
-            return []  # no column has come yet
+            return []  # no column has been visited yet
         return [f"all rows have weight 0 in column '{weight}': the model has learned nothing"]
 
     def progressive(self) -> Judged:

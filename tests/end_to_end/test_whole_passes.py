@@ -233,6 +233,16 @@ def test_a_list_is_compared_on_rows_that_are_held_out_and_then_trained_on(thread
     np.testing.assert_allclose(weights, alone, atol=1e-3 * np.abs(alone).max())
 
 
+@pytest.mark.parametrize("values", [{"sigma": 1.0}, {"sigma": (1e-2, 1.0)}])
+def test_a_run_that_ends_while_rows_are_held_out_says_so(values: dict[str, Any], tmp_path: Path) -> None:
+    table, run = noisy(tmp_path / "table", 3), tmp_path / "run"
+    first = streampgs.train(table, run=run, **{**SOLVERS["l-bfgs"], "epochs": 2, **values})
+    second = streampgs.resume(run, epochs=100)
+    told = [any("is held out" in note for note in report.notes) for report in (first, second)]
+    assert told == [values["sigma"] != 1.0, False]
+    assert "holds_out" not in streampgs.inspect(run)["settings"]
+
+
 def test_a_pause_changes_nothing_while_rows_are_held_out(tmp_path: Path) -> None:
     table = noisy(tmp_path / "table", 3)
     options = {**SOLVERS["l-bfgs"], "sigma": (1e-2, 1.0)}
