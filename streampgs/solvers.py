@@ -126,20 +126,20 @@ class SupportChoices:
 
 @dataclass(frozen=True)
 class Needs:
-    """What a solver needs of its loss, its source and its engine."""
+    """Requirements of a solver on its loss, its source and its engine."""
 
     lines: Literal["rows", "columns"] = "rows"
     keeps: Literal["none", "zero", "score"] = "none"
     """A value per row and lane between visits; it starts at zero, or at the row's score."""
     passes: bool = False
-    """Its weights change when every row has come once, and not before. New rows belong to its next epoch, without an update,
-    and it cannot train on a stream."""
+    """Its weights change at the end of each pass over all rows, and not before. New rows belong to its next epoch, without
+    an update, and it cannot train on a stream."""
     smooth: bool = False
     """A loss with a continuous slope."""
     all_weights: bool = False
     """A step takes time in proportion to the features, not to the numbers in its rows."""
     entry_cost: float = 1.0
-    """What a number of a row costs in a step, roughly, as a multiple of what it costs in one of `pgs`."""
+    """The time that a step takes for a number of a row, roughly, as a multiple of that of `pgs`."""
 
 
 class Solver(NamedTuple):

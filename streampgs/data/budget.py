@@ -140,7 +140,7 @@ class Forecast:
     reservoir: int = 0
     """Rows of a stream that are replayed."""
     columns: int = 0
-    """Of columns, what exceeds the memory of the windows that come before them."""
+    """Of columns: the excess over the memory of the windows, which are released before."""
     reached: int = 0
     """The peak before the first row was read: compiling takes memory that it gives back."""
 

@@ -153,7 +153,7 @@ def _counts(layers: list[Layer]) -> NDArray[np.int64]:
 
 
 def _cuts(layer: Layer, bounds: NDArray[np.int64]) -> NDArray[np.int64]:
-    """How many lines of the layer come before each of these features."""
+    """How many lines of the layer are before each of these features."""
     cuts = np.zeros(len(bounds), np.int64)
     for first in range(0, len(layer), _LINES_AT_ONCE):
         columns, _ = layer.lines(first, min(len(layer), first + _LINES_AT_ONCE))
@@ -246,7 +246,7 @@ class ColumnSource:
     def prepare(self, last_epoch: int | None) -> None:
         self._last_epoch = last_epoch
         warm_up()
-        self.rows.prepare(1)  # of the rows no further epoch is read
+        self.rows.prepare(1)  # rows are read in one epoch only
 
     def window(self, cursor: Cursor, stop: StopAsked) -> Window | None:
         if of_columns(cursor):
@@ -274,8 +274,8 @@ class ColumnSource:
         name = self._store.keep(transposed(window, self._dense))
         self._layers.append(KeptLayer(name, start, window.rows, self._dense))
 
-    def _mend(self, damage: LayerDamaged) -> None:
-        """Make a layer again from its rows."""
+    def _make_again(self, damage: LayerDamaged) -> None:
+        """Read the rows of a layer again, and transpose them."""
         kept = next(layer for layer in self._layers if layer.name == damage.name)
         self._store.forget(kept.name)
         assert self._read_again is not None, "columns in memory are not lost"
@@ -306,7 +306,7 @@ class ColumnSource:
                         "check the disk with the run's cache, and start a new run with another --cache DIR",
                     ) from damage
                 self._close_reader()
-                self._mend(damage)
+                self._make_again(damage)
 
     def _sweep(self, cursor: Cursor, stop: StopAsked) -> Window | None:
         if self._reader is None:

@@ -91,8 +91,8 @@ class Engine:
         return row
 
     def reach_epoch(self, epoch: int) -> bool:
-        """Every row of the epochs before this one has come. Whether weights have changed that change only then, and more
-        epochs over the same rows would hardly change any lane."""
+        """The epochs before this one are over. True if weights have just changed, and more epochs over the same rows would
+        hardly change any lane."""
         moved = [group.learner.reach_epoch(group.state, epoch) for group in self.lanes.groups]
         if any(moved):
             refuse_stopped(self.lanes)

@@ -82,7 +82,7 @@ class FeatureMap(ABC):
         return f"kernel feature {place}"
 
     def arrays(self) -> dict[str, NDArray[Any]]:
-        """What a checkpoint holds of it besides the record."""
+        """Its part of a checkpoint, besides the record."""
         return {}
 
     def learn(self, window: Window) -> bool:

@@ -14,7 +14,7 @@ _SAMPLE_ROWS = 1 << 14
 
 
 def map_of(record: MapRecord, arrays: Arrays | None = None) -> FeatureMap:
-    """What kind it is depends on the features that there were at first. `arrays`: what a checkpoint holds of it."""
+    """Its kind depends on the number of features at the start of the run. `arrays`: its part of a checkpoint."""
     if record.exact:
         return Supports(record, arrays)
     if record.kernel == "rbf":

@@ -74,7 +74,7 @@ class Monomials(FeatureMap):
 
 def _monomials(inputs: int, degree: int, most: int) -> tuple[list[int], list[int]]:
     """The parent of each monomial, and the feature that it has in addition, which is its last one. Those with the lowest
-    last features come first."""
+    last features are first."""
     parents: list[int] = []
     variables: list[int] = []
     degrees: list[int] = []

@@ -1,6 +1,6 @@
 """The kernels of a row with support rows: the kernel exactly, for the solver `kernel`.
 
-The first different rows that come are supports, until there are as many as are allowed. They are saved with the model.
+The first different rows that are read are supports, until there are as many as are allowed. They are saved with the model.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def _zero_since(size, began, t, sigma, t0, l1, l1_steps):  # type: ignore[no-unt
 
 @inlinable
 def _offset(dual, multipliers, thresholds):  # type: ignore[no-untyped-def]
-    """What a weight that is not zero adds to the sum of iterates while S and A grow from zero."""
+    """The amount that a weight that is not zero adds to the sum of iterates while S and A grow from zero."""
     return math.copysign(abs(dual) * multipliers - thresholds, dual)
 
 

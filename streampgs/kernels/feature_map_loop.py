@@ -103,7 +103,7 @@ def fill_orthogonal_frequencies(frequencies, key, scale):  # type: ignore[no-unt
         for i in range(size):
             length += vectors[k, i] * vectors[k, i]
         length = math.sqrt(length)
-        for _ in range(2):  # the second time takes out what rounding has left
+        for _ in range(2):  # the second time removes the rounding errors of the first
             for before in range(k - k % size, k):
                 along = square = 0.0
                 for i in range(size):

@@ -65,7 +65,7 @@ def _shorter(step, before, after, slope_before, slope_after):  # type: ignore[no
 
 @compiled
 def finish(points, gradient, row_sums, pairs, products, numbers, sums, sigmas, curvature, stopped):  # type: ignore[no-untyped-def]
-    """All rows have come: move to the trial point if it is good enough, and choose the next one. Returns whether any lane
+    """The pass is over: move to the trial point if it is good enough, and choose the next one. Returns whether any lane
     has moved. `pairs`: [slot, s or y, coordinate, lane]. A lane stops if the weights themselves are of no use."""
     lanes = gradient.shape[1]
     weights, direction = points[:, :lanes], points[:, lanes:]

@@ -15,7 +15,6 @@ _LN_2 = 0.6931471805599453
 _LN_2_HIGH = 6.93147180369123816490e-01  # its last 32 bits are zero: products with small integers are exact
 _LN_2_LOW = 1.90821492927058770002e-10
 _ROUNDING = 6755399441055744.0  # 1.5·2^52: adding it leaves the nearest integer in the last bits
-_EXPONENT_ONE = 1023 << 52
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 _MANTISSA = (1 << 52) - 1
 _WHOLE = 0x4330000000000000  # the bits of 2^52

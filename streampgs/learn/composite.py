@@ -119,7 +119,7 @@ class Composite(Learner):
         self._advance = loops.advance_for(LOSSES[self.spec.loss], self.spec.layout)
 
     def _numbers(self, sizes: Sizes) -> State:
-        """What a step needs of a feature is next to each other: see kernels/composite_loop.py."""
+        """The numbers of a feature that a step needs are next to each other: see kernels/composite_loop.py."""
         lanes = sizes[LANE]
         whole = np.zeros((sizes[COORDINATE], loops.PARTS * lanes + 1))
         names = ("dual", "iterate_sum", "nonzero_steps")

@@ -2,8 +2,8 @@
 Methods for ℓ1-regularized Loss Minimization, §2).
 
 Minimises (1/W) Σ weight·loss + l1·‖w‖₁ + sigma/2·‖w‖², with W the sum of the rows' weights; the intercept is not
-regularized. Rows are read first: each gets a place on the row axis, with its label and its score. Then columns come, block
-by block.
+regularized. Rows are read first: each gets a place on the row axis, with its label and its score. Then columns are visited,
+block by block.
 
 With a bound for each column, a window is one measurement of all partial derivatives of its block at fixed scores, and
 then many passes over the columns that matter: those with a weight, and those that violate the optimality conditions
@@ -94,7 +94,9 @@ class Coordinate(Learner):
 
     @classmethod
     def bytes_per_row(cls, lanes: int) -> int:
-        working = 1 if lanes == 1 else max(4, lanes)  # of one lane on its own; rows that come may copy an array of all
+        working = (
+            1 if lanes == 1 else max(4, lanes)
+        )  # of one lane on its own; appending rows may copy an array of all rows
         return _BYTES * (3 * lanes + 1 + working)
 
     @classmethod
@@ -135,7 +137,7 @@ class Coordinate(Learner):
         self._change_problem(state, at)
 
     def _change_problem(self, state: State, first: int) -> None:
-        """Rows from `first` on have come, or have other weights."""
+        """Rows from `first` on are new, or have other weights."""
         own, arrays = parameters_of(self.columns, state), ("scores", "labels", "row_weights", "slopes")
         self._loops.refresh(*(state[name] for name in arrays), own, first, int(state["rows"]))
         state["measured"][...] = 0
@@ -190,7 +192,7 @@ class Coordinate(Learner):
         self._gap.judge(state, own)
 
     def _measure(self, state: State, lines: Lines, first: int, stop: int) -> None:
-        order = first + np.argsort(lines.starts[first:stop])  # as they lie in memory, which takes half the time
+        order = first + np.argsort(lines.starts[first:stop])  # in the order of memory, which takes half the time
         starts, stops = lines.starts[order], lines.stops[order]
         loops.measure(
             state["slopes"], starts, stops, lines.indices, lines.values, lines.columns[order], self._sparse,

@@ -37,7 +37,7 @@ def parameters_of(specs: Sequence[LaneSpec], state: State) -> Vector:
 
 
 def rows_of_lanes(state: State) -> Iterator[Rows]:
-    """The rows for each lane in turn, next to each other in memory. What changes is written back."""
+    """The rows for each lane in turn, next to each other in memory. Changes are written back."""
     rows, width = int(state["rows"]), state["scores"].shape[1]
     weights = state["row_weights"][:rows]
     every = [state[name][:rows] for name in ("scores", "labels", "slopes")]

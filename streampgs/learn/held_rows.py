@@ -12,7 +12,7 @@ from streampgs.learn.lines import Lines
 
 _HELD_OUT = 10  # one row in so many
 BYTES_OF_ROW = 48
-"""What finding them takes for a moment, of each row of a window."""
+"""Memory for each row of a window, for the moment in which they are found."""
 
 
 def held_rows(seed: int, lines: Lines) -> NDArray[np.bool_]:
@@ -29,7 +29,7 @@ class HeldRows:
         self._known: tuple[weakref.ref[NDArray[np.int64]], NDArray[np.bool_]] | None = None
 
     def of(self, lines: Lines) -> NDArray[np.bool_]:
-        known = self._known  # other workers find the same
+        known = self._known  # workers may set it at the same time, to the same rows
         if known is None or known[0]() is not lines.starts:
             known = self._known = weakref.ref(lines.starts), held_rows(self._seed, lines)
         return known[1]

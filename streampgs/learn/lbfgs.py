@@ -2,7 +2,7 @@
 
 The direction d comes from the last moves and the changes of the gradient that they caused (Liu & Nocedal 1989). A pass sums
 the losses at w as well as at the trial point, so that the line search compares values over the same rows, also when rows
-have come or gone since the pass before.
+were added or removed since the pass before.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ class Lines(Protocol):
 
 
 class OnlyRows:
-    """What lines that are rows always say of columns."""
+    """The part of Lines about columns, for lines that are rows."""
 
     access: Literal["rows", "columns"] = "rows"
     columns = np.empty(0, np.int64)

@@ -28,7 +28,9 @@ from streampgs.options import ModelOptions
 from streampgs.solvers import MOST_SHRINK_EVERY, SOLVERS, Needs
 
 _LARGEST_Q = 1000
-_COST_OF_ENTRY = 10.0  # what a number of a row costs in a step, as a multiple of what a feature costs when all shrink
+_COST_OF_ENTRY = (
+    10.0  # the time of a step for a number of a row, as a multiple of the time for a feature when all shrink
+)
 
 
 @dataclass(frozen=True)

@@ -133,7 +133,7 @@ def rows_of(fields: Fields, state: Mapping[str, Any]) -> int:
 
 
 def _filled(field: Field, array: Array, rows: int) -> Array:
-    """The array without the rows that are yet to come."""
+    """The array without room for further rows."""
     return array[:rows] if ROW in field.axes else array
 
 
@@ -161,8 +161,8 @@ def gather(fields: Fields, places: Sequence[tuple[State, int]], coordinates: int
 
 
 def arrays_to_save(fields: Fields, state: State, lanes: int) -> State:
-    """Views of what a checkpoint needs: without the lanes that only fill a group to the width of its loop, without rows
-    that are yet to come, and with at least one axis."""
+    """Views of what a checkpoint needs: without the lanes that only fill a group to the width of its loop, without
+    room for further rows, and with at least one axis."""
     rows, views = rows_of(fields, state), {}
     for name, field in fields.items():
         filled = _filled(field, state[name], rows)
@@ -229,12 +229,6 @@ def empty_averages(fields: Fields, state: State) -> None:
     for name, field in fields.items():
         if field.role is Role.AVERAGE:
             state[name][...] = field.fill
-
-
-def bytes_per_row(fields: Fields, lanes: int) -> int:
-    """What one row takes in the state of a learner that keeps rows."""
-    own = (field for field in fields.values() if ROW in field.axes)
-    return sum(np.dtype(field.dtype).itemsize * math.prod(field.shape({ROW: 1, LANE: lanes})) for field in own)
 
 
 def bytes_per_feature(fields: Fields, lanes: int, workers: int = 1) -> int:

@@ -42,10 +42,6 @@ class ColumnVisit:
     def begins_epoch(self) -> bool:
         return self.position == self.sweep == 0
 
-    @property
-    def ends_epoch(self) -> bool:
-        return self.position == self.blocks - 1 and self.sweep == self.sweeps - 1
-
 
 def block_at(seed: int, epoch: int, position: int, blocks: int) -> int:
     """The number of the block that is visited at a position of an epoch."""

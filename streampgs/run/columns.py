@@ -74,7 +74,7 @@ def column_bytes_for(options: ModelOptions, rows: int, resources: Resources) -> 
 
 
 def line_bytes(options: ModelOptions) -> int:
-    """What a column takes besides its entries."""
+    """The memory of a column besides its entries."""
     return LINE_BYTES + learner_named(options.solver).bytes_per_column
 
 

@@ -56,7 +56,7 @@ class SavedRun:
 
     @property
     def _is_near_the_optimum(self) -> bool:
-        """As near as a solver of columns comes without any limit."""
+        """The gap at which a solver of columns stops if no other limit is given."""
         limit, gap = self.record.limits.relative_gap, relative_gap(self.race.lanes)
         return limit is not None and gap is not None and gap <= limit and self.cursor.begins_epoch
 

@@ -23,9 +23,7 @@ from streampgs.run.words import announced, large_model_note, solver_notes
 from streampgs.selection.held_out import bytes_of_held_rows
 
 _STATUS_SECONDS = 0.2
-_SMALL_OBJECTS = (
-    4 << 20
-)  # plans, records, stacks of threads: what the process takes in addition while it trains, as measured
+_SMALL_OBJECTS = 4 << 20  # plans, records and stacks of threads: measured while a process trained
 _METRICS_SECONDS = 5.0
 
 

@@ -111,7 +111,7 @@ def large_model_note(forecast: Forecast, memory: int, encoding: Encoding | None)
 
 
 def solver_notes(models: Models, window: Window) -> list[str]:
-    """What the choice of the solver means for this table."""
+    """The cost of the chosen solver on this table, if it is high."""
     solver, batch = models.form.options.solver, models.form.options.batch
     notes = []
     sums = models.features * window.rows * len(models.lanes) / batch

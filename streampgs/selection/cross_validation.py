@@ -61,7 +61,7 @@ class CrossValidation:
     epochs: int
     seed: int
     lane_bytes: int = 48
-    """What a feature takes in the state of a lane; about as much for most solvers."""
+    """The memory of a feature in the state of a lane; about the same for most solvers."""
 
     @property
     def judged(self) -> int:

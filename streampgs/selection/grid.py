@@ -180,7 +180,7 @@ def _cross_validation(
 
 
 def _lane_bytes(options: ModelOptions) -> int:
-    """What a feature takes in the state of a lane."""
+    """The memory of a feature in the state of a lane."""
     candidates = learner_named(learner_for(options)).candidates
     (spec,) = candidates.known_loops(options, _plain(options, options.losses[0], 0.0, "sparse"))
     return Lanes([spec]).bytes_per_feature()

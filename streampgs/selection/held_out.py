@@ -1,5 +1,5 @@
-"""The choice between candidates that no later rows can judge, because all rows come again, or are visited once only. They are
-judged on validation rows, or on rows that their learner holds out until all of them are near their optimum."""
+"""The choice between candidates that cannot be judged on later rows, because every epoch has the same rows. They are judged
+on validation rows, or on rows that their learner holds out until all of them are near their optimum."""
 
 from __future__ import annotations
 
@@ -57,5 +57,5 @@ def best_when_converged(race: Race, window: Window, row: int, rows_done: int, ep
 
 
 def bytes_of_held_rows(race: Race, window: Window) -> int:
-    """What finding these rows takes for a moment."""
+    """Memory for the moment in which these rows are found."""
     return BYTES_OF_ROW * window.rows if holds_out(race.lanes) else 0

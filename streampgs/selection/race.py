@@ -262,7 +262,7 @@ class Race:
         return _preferred([self.candidates[number] for number in self.progress.left], *means, calibrates)
 
     def mark(self, window: Window, rows: NDArray[np.int64], rows_done: int) -> Mark:
-        """What these rows tell of the candidates that are left."""
+        """The judgement of the candidates that are left, on these rows."""
         judge = self._judge(window, rows)
         results = [judge.judgement(place) for place in range(len(self.progress.left))]
         return Mark(rows_done, len(rows), *(list(column) for column in zip(*results, strict=True)))

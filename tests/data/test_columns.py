@@ -223,7 +223,7 @@ def test_rows_come_once_and_then_each_column_in_each_sweep(layout: str, most: in
         visit = found.visit
         assert (visit.blocks == 1) == (most > 700)
         assert found.plan is not None
-        assert visit.ends_epoch == found.plan.next.begins_epoch
+        assert (visit.position == visit.blocks - 1 and visit.sweep == visit.sweeps - 1) == found.plan.next.begins_epoch
         assert visit.begins_epoch == found.plan.start.begins_epoch
         for line, feature in enumerate(found.columns):
             chosen = slice(found.starts[line], found.stops[line])
