@@ -94,9 +94,7 @@ class Coordinate(Learner):
 
     @classmethod
     def bytes_per_row(cls, lanes: int) -> int:
-        working = (
-            1 if lanes == 1 else max(4, lanes)
-        )  # of one lane on its own; appending rows may copy an array of all rows
+        working = 1 if lanes == 1 else max(4, lanes)  # of one lane at a time; appending rows may copy an array
         return _BYTES * (3 * lanes + 1 + working)
 
     @classmethod
