@@ -18,7 +18,7 @@ import pytest
 from tests.end_to_end.commands import streampgs
 
 ROOT = Path(__file__).parents[2]
-TABLES = 11
+TABLES = 6
 """One of each shape."""
 
 

@@ -118,7 +118,7 @@ def test_a_search_with_pauses_gives_the_same_bits(
 
 def test_a_search_ends_during_the_first_epoch(tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a table that is too large for cross-validation."""
-    monkeypatch.setattr(cross_validation, "_MOST_ROWS", 0)
+    monkeypatch.setattr(cross_validation, "MOST_CROSS_VALIDATED", 0)
     lanes = []
     run = tmp_path / "run"
     report = streampgs.train(tables.path("sparse", "arrow"), run=run, rows=1)
