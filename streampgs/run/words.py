@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -265,6 +266,29 @@ def waiting_text(shards: int, limit: str, epoch: int, run: Path) -> str:
 def stopped_early(stopped_by: str, rows: int, run: Path, on_stream: bool) -> str:
     row = "next" if rows else "first"
     return f"stopped by {stopped_by} before the {row} row; continue with: {resume_command(run, on_stream)}"
+
+
+def missed_gap(
+    gap: float | None, target: float, stopped_by: str, limits: Limits, options: ModelOptions, run: Path, on_stream: bool
+) -> list[str]:
+    """A note if training has ended above --target-gap."""
+    if gap is not None and gap <= target:
+        return []
+    found = "is not known yet" if gap is None or math.isinf(gap) else f"is {gap:.3g}"
+    resume = resume_command(run, on_stream)
+    why, remedy = (
+        f"the limit of {stopped_by} came first",
+        f"to continue: {resume} --{stopped_by} +N --target-gap {target:g}",
+    )
+    if stopped_by == "epochs" and limits.epochs is not None:
+        why = f"{counted(limits.epochs, 'epoch')} came first"
+        remedy = f"to continue: {resume} --epochs +{limits.epochs} --target-gap {target:g}"
+    elif stopped_by == "converged":
+        why, remedy = "more epochs would hardly change the model", f"to train longer: {resume} --epochs +1"
+    elif on_stream and stopped_by not in ("rows", "seconds"):
+        why, remedy = "the stream ended first", f"to continue: {resume}"
+    faster = "; a new run with --beta column takes larger steps" if options.beta == "global" else ""
+    return [f"--target-gap {target:g} was not reached: the certified gap {found}, and {why}; {remedy}{faster}"]
 
 
 def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:
