@@ -148,29 +148,14 @@ class Trainer:
             last_epoch = until[0] if last_epoch is None else min(last_epoch, until[0])
         clipped_before = set(worker.clipped)
         stopped_by = self._run(loop, worker, last_epoch)
-        remarks = (
-            *self.data.remarks(worker.source),
-            *self.models.remarks(),
-            *_clipped(worker, clipped_before),
-            *self._missed(stopped_by),
-        )
-        self.observer.tell(remarks)
+        self.observer.tell(self.data.remarks(worker.source) + self.models.remarks() + _clipped(worker, clipped_before))
+        self.observer.tell(missed_gap(self.models.gap(), stopped_by, self.data.record, self.folder.path))
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:
             self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **_taken(worker))
         self._log.metrics({"event": "stopped", **report.record()})
         return report
-
-    def _missed(self, stopped_by: str) -> list[str]:
-        """The target that training was for, if something else has ended it."""
-        limits, target = self.data.record.limits, self.data.record.limits.target_gap
-        if target is None or stopped_by in (LOOK, "target-gap", self.stop.reason):
-            return []
-        on_stream = self.data.record.stream is not None
-        return missed_gap(
-            self.models.gap(), target, stopped_by, limits, self.data.form.options, self.folder.path, on_stream
-        )
 
     def _run(self, loop: Loop, worker: Worker, last_epoch: int | None) -> str:
         worker.source.prepare(last_epoch)

@@ -49,5 +49,6 @@ def test_a_huge_exposure_has_a_finite_base_value(tmp_path: Path) -> None:
 
 def test_candidates_that_diverge_on_heavy_rows_are_an_error_without_an_overflow(tmp_path: Path) -> None:
     data = table(tmp_path / "table", weight=np.full(ROWS, 1e12))
-    with pytest.raises(Diverged, match="finite range"):
+    with pytest.raises(Diverged, match="finite range") as raised:
         streampgs.train(data, run=tmp_path / "run", l1=1e-3, loss="squared", weight="weight")
+    assert "weights of rows" in raised.value.remedy
