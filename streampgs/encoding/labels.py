@@ -18,6 +18,9 @@ from streampgs.options import ModelOptions
 
 # Why a row's label cannot be used: see table.layout for the other reasons.
 LABEL_NULL, LABEL_NOT_FINITE, LABEL_NO_CLASS, LABEL_UNKNOWN_CLASS, LABEL_TOO_LOW = 16, 17, 18, 23, 25
+LABEL_TOO_LARGE = 27
+LARGEST_LABEL = 1e70
+"""Of numbers to predict, and of offsets: training squares their products with features and weights."""
 
 _UNKNOWN = -2.0  # the code of a string that is not a class
 DEFAULT_LABELS = (-1.0, 0.0, 1.0)

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from streampgs.encoding.labels import LABEL_NOT_FINITE, LABEL_NULL
+from streampgs.encoding.labels import LABEL_NOT_FINITE, LABEL_NULL, LARGEST_LABEL
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -22,6 +22,8 @@ WEIGHT, OFFSET = "weight", "offset"
 
 # Why a row cannot be used; kernels.placing_loop and encoding.labels have more reasons. 0 is a good row.
 WEIGHT_BAD, FEATURES_NULL, LENGTHS_DIFFER, WIDTH_DIFFERS, OFFSET_BAD, NOT_SELECTED = 19, 20, 21, 22, 24, 26
+WEIGHT_TOO_LARGE, OFFSET_TOO_LARGE = 28, 29
+LARGEST_WEIGHT = 1e30
 
 _NO_CELLS = np.empty(0)
 
@@ -136,9 +138,11 @@ def checked_rows(
     weights = offsets = _NO_CELLS
     if weight is not None:
         weights = _floats(weight)
+        faults[weights > LARGEST_WEIGHT] = WEIGHT_TOO_LARGE
         faults[~(np.isfinite(weights) & (weights >= 0.0))] = WEIGHT_BAD
     if offset is not None:
         offsets = _floats(offset)
+        faults[np.abs(offsets) > LARGEST_LABEL] = OFFSET_TOO_LARGE
         faults[~np.isfinite(offsets)] = OFFSET_BAD
     codes = [_floats(array) for array in labels]
     for array, column in zip(labels, codes, strict=True):

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from streampgs.api import resume
 from streampgs.data.distinct import Floats
+from streampgs.encoding.rows import LARGEST_WEIGHT
 from streampgs.errors import InvalidInput, StreampgsError
 from streampgs.estimators.features import (
     TableFeatures,
@@ -117,6 +118,8 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
             )
         if not np.isfinite(weights).all() or (weights < 0.0).any():
             raise InvalidInput("sample_weight holds negative numbers, NaN or infinity", "give numbers of 0 or more")
+        if (weights > LARGEST_WEIGHT).any():
+            raise InvalidInput(f"sample_weight holds a number beyond {LARGEST_WEIGHT:g}", "scale the weights down")
         if not weights.any():
             raise InvalidInput("sample_weight is zero for all rows", "give a positive weight to some rows")
         return weights

@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from streampgs.data.distinct import Floats
+from streampgs.encoding.labels import LARGEST_LABEL
 from streampgs.errors import InvalidInput
 from streampgs.estimators.base import StreamEstimator, sklearn_errors
 from streampgs.estimators.training import Given
@@ -132,6 +133,8 @@ class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
             raise InvalidInput(f"y does not hold numbers: {fault}", "give a number for each row") from fault
         if not np.isfinite(labels).all():
             raise InvalidInput("Input y contains NaN or infinity", "give a finite number for each row")
+        if (np.abs(labels) > LARGEST_LABEL).any():
+            raise InvalidInput(f"y holds a number beyond {LARGEST_LABEL:g}", "scale y down")
         lowest = LOSSES[self.loss].lowest_label if self.loss in LOSSES else -np.inf
         if (labels < lowest).any():
             raise InvalidInput(

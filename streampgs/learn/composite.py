@@ -93,7 +93,7 @@ class Composite(Learner):
 
     Options: ClassVar[type] = CompositeOptions
     candidates: ClassVar[CompositeCandidates] = CompositeCandidates()
-    remedy_of_divergence = "give a larger --t0 or --sigma, or scale the features down"
+    remedy_of_divergence = "give a larger --t0 or --sigma, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)

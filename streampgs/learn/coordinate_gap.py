@@ -5,11 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from streampgs.kernels import coordinate_loop as loops
-from streampgs.learn.coordinate_rows import rows_of_lanes
+from streampgs.learn.coordinate_rows import MOST_UNCENTRED, rows_of_lanes
 from streampgs.learn.state import State
 from streampgs.losses import Vector
-
-_MOST_UNCENTRED = 1e-10
 
 
 class DualityGap:
@@ -62,7 +60,7 @@ class DualityGap:
         sums = self._sums(rows, own[:, lane], scale)
         product, beyond, _ = loops.dual_sums(state["weights"], state["partials"], lane, scale, l1, sigma)
         slope = sums[loops.SLOPE_SUM]
-        if constant and abs(slope) > _MOST_UNCENTRED * float(state["total"]):
+        if constant and abs(slope) > MOST_UNCENTRED * float(state["total"]):
             return 0.0
         fixed = sums[loops.PRODUCT_SUM] - constant * state["weights"][0, lane] * slope - product
         return float(scale * fixed - sums[loops.CONJUGATE_SUM] - (beyond / (2.0 * sigma) if sigma else 0.0))

@@ -33,7 +33,10 @@ class CoordinateCandidates(Candidates):
 
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:
         if options.l1 is None:
-            raise OptionError(f"--solver {options.solver} without --l1", "give --l1 1e-3, or several values to compare")
+            raise OptionError(
+                f"--solver {options.solver} without --l1",
+                "give --l1 1e-3, or several values to compare; without an l1 penalty use --solver l-bfgs",
+            )
         refuse_kinks(options.solver, base.loss)
         if 0.0 in values_of(options.l1) and not all(
             sigma != "auto" and sigma > 0.0 for sigma in values_of(options.sigma)

@@ -73,7 +73,7 @@ class Entropic(Learner):
     Options: ClassVar[type] = EntropicOptions
     candidates: ClassVar[EntropicCandidates] = EntropicCandidates()
     needs: ClassVar[Needs] = SOLVERS["entropic"].needs
-    remedy_of_divergence = "give a larger --sigma, or scale the features down"
+    remedy_of_divergence = "give a larger --sigma, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)

@@ -67,7 +67,7 @@ class GradientDescent(PassLearner):
     Options: ClassVar[type] = DescentOptions
     candidates: ClassVar[Candidates] = DescentCandidates()
     needs: ClassVar[Needs] = SOLVERS["gradient-descent"].needs
-    remedy_of_divergence = "give a smaller --step, or scale the features down"
+    remedy_of_divergence = "in a new run give a smaller --step, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)

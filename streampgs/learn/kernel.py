@@ -66,7 +66,7 @@ class KernelSolver(Learner):
 
     Options: ClassVar[type] = KernelSolverOptions
     candidates: ClassVar[Candidates] = KernelCandidates()
-    remedy_of_divergence = "give a larger --sigma, or scale the features down"
+    remedy_of_divergence = "give a larger --sigma, or scale the features or the weights of rows down"
 
     def __init__(self, specs: Sequence[LaneSpec]) -> None:
         super().__init__(specs)

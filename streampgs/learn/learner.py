@@ -294,7 +294,7 @@ class Learner(ABC):
         """The lanes that have diverged and do not learn any more, although their numbers are finite."""
         return np.zeros(self.width, np.bool_)
 
-    remedy_of_divergence: ClassVar[str] = "scale the features down"
+    remedy_of_divergence: ClassVar[str] = "scale the features or the weights of rows down"
 
 
 def _rehearse(learner: Learner) -> None:

@@ -98,7 +98,7 @@ class L1StepCandidates(StepCandidates):
 class StepLearner(Learner):
     """A lane that diverges stops, so that the others can continue. It needs a field `stopped`."""
 
-    remedy_of_divergence = "give a smaller --step, or scale the features down"
+    remedy_of_divergence = "in a new run give a smaller --step, or scale the features or the weights of rows down"
 
     def stopped(self, state: State) -> NDArray[np.bool_]:
         return np.asarray(state["stopped"] > 0.0)

@@ -44,7 +44,8 @@ def _unit(labels: Vector) -> float:
 def _log_rate(labels: Vector, weights: Vector, offsets: Vector, shape: float) -> float:
     """The logarithm of events per exposure. No event at all counts as half of one, so that it is finite."""
     events = max(float(weights @ labels), 0.5 * float(weights.mean()))
-    return math.log(events / float(weights @ np.exp(offsets)))
+    excess = max(0.0, float(np.max(offsets, initial=0.0)) - _LARGEST_EXPONENT)
+    return math.log(events / float(weights @ np.exp(offsets - excess))) - excess
 
 
 def _expected_count(scores: Vector) -> Vector:

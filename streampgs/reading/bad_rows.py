@@ -32,8 +32,11 @@ REASONS: dict[int, tuple[str, str]] = {
     label_layout.LABEL_NO_CLASS: ("label no class", "a label outside {-1, 0, 1}"),
     label_layout.LABEL_UNKNOWN_CLASS: ("label of an unknown class", "a label that is none of the classes"),
     label_layout.LABEL_TOO_LOW: ("negative label", "a negative label, but the loss is for counts"),
+    label_layout.LABEL_TOO_LARGE: ("label too large", f"a label beyond {label_layout.LARGEST_LABEL:g}"),
     row_layout.WEIGHT_BAD: ("bad weight", "a weight that is null, negative or not finite"),
     row_layout.OFFSET_BAD: ("bad offset", "an offset that is null or not finite"),
+    row_layout.WEIGHT_TOO_LARGE: ("weight too large", f"a weight beyond {row_layout.LARGEST_WEIGHT:g}"),
+    row_layout.OFFSET_TOO_LARGE: ("offset too large", f"an offset beyond {label_layout.LARGEST_LABEL:g}"),
     row_layout.FEATURES_NULL: ("features null", "null in place of a list of features"),
     LENGTHS_DIFFER: ("lengths differ", "'indices' and 'values' of different lengths"),
     WIDTH_DIFFERS: ("width differs", "another number of features than the rows before"),
@@ -41,7 +44,15 @@ REASONS: dict[int, tuple[str, str]] = {
 }
 _REMEDIES = {
     row_loops.INDEX_TOO_LARGE: "raise --feature-count, or ",
-    row_loops.VALUE_TOO_LARGE: "scale the column down, or ",
+    **dict.fromkeys(
+        (
+            row_loops.VALUE_TOO_LARGE,
+            label_layout.LABEL_TOO_LARGE,
+            row_layout.WEIGHT_TOO_LARGE,
+            row_layout.OFFSET_TOO_LARGE,
+        ),
+        "scale the column down, or ",
+    ),
     label_layout.LABEL_NO_CLASS: (
         "name the positive class with --positive VALUE, take all labels as classes with --classes auto, or "
     ),
@@ -55,7 +66,10 @@ _OF_LABELS = (
     label_layout.LABEL_NO_CLASS,
     label_layout.LABEL_UNKNOWN_CLASS,
     label_layout.LABEL_TOO_LOW,
+    label_layout.LABEL_TOO_LARGE,
 )
+_OF_WEIGHTS = (row_layout.WEIGHT_BAD, row_layout.WEIGHT_TOO_LARGE)
+_OF_OFFSETS = (row_layout.OFFSET_BAD, row_layout.OFFSET_TOO_LARGE)
 _NOTHING = np.empty(0)
 
 
@@ -137,8 +151,9 @@ def _found(reason: int, block: RowBlock, row: int) -> str:
     if reason in _OF_LABELS:
         labels = block.labels[row]
         return f": {labels[0] if len(labels) == 1 else labels}"
-    cells = {row_layout.WEIGHT_BAD: block.weights, row_layout.OFFSET_BAD: block.offsets}.get(reason)
-    return "" if cells is None else f": {cells[row]}"
+    if reason in _OF_WEIGHTS:
+        return f": {block.weights[row]}"
+    return f": {block.offsets[row]}" if reason in _OF_OFFSETS else ""
 
 
 def _entries(block: RowBlock, row: int) -> tuple[NDArray[Any], NDArray[Any]]:

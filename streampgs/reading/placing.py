@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.encoding.encoding import Encoding
-from streampgs.encoding.labels import LABEL_TOO_LOW
+from streampgs.encoding.labels import LABEL_TOO_LARGE, LABEL_TOO_LOW, LARGEST_LABEL
 from streampgs.encoding.rows import WIDTH_DIFFERS, Floats, RowBlock
 from streampgs.encoding.scales import LARGEST_NUMBER
 from streampgs.kernels.placing_loop import place_dense, place_sparse, repeat_table
@@ -222,6 +222,7 @@ def targets_of(
             else:
                 faults[finite & unknown] = reason
         else:
+            faults[finite & (np.abs(codes) > LARGEST_LABEL)] = LABEL_TOO_LARGE
             faults[finite & (codes < spec.lowest)] = LABEL_TOO_LOW
         found.append(codes)
     targets = found[0] if len(found) == 1 else np.stack(found, axis=1) if found else _NO_TARGETS

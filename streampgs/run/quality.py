@@ -7,6 +7,7 @@ from typing import Any
 
 from streampgs.data.row_form import RowForm
 from streampgs.learn.lanes import holds_out, relative_gap
+from streampgs.losses import LOSSES
 from streampgs.selection.race import Race
 from streampgs.selection.returned import nonzeros_and_zeros
 from streampgs.solvers import SOLVERS
@@ -14,6 +15,9 @@ from streampgs.solvers import SOLVERS
 # For --target-accuracy, validation rows are judged whenever the rows have grown by an eighth, and only when the progressive
 # accuracy is near: it is that of single iterates, and so lower.
 _FIRST_LOOK, _LOOK_GROWTH, _NEAR_TARGET = 4096, 1.125, 0.05
+
+# With weights 0, the mean loss of classes is that of the score 0, and the mean loss of numbers is about 1 in the models' unit.
+_MUCH_WORSE, _OF_NUMBERS = 2.0, 5.0
 
 Judged = tuple[float | None, float | None]
 """Loss and accuracy."""
@@ -43,9 +47,9 @@ class Quality:
         return relative_gap(self.lanes) if self.started else None
 
     def remarks(self) -> list[str]:
-        return [*self._remark_on_weights(), *self._remark_on_held_rows()]
+        return [*self._remarks_on_weights(), *self._remarks_on_held_rows(), *self._remarks_on_steps()]
 
-    def _remark_on_held_rows(self) -> list[str]:
+    def _remarks_on_held_rows(self) -> list[str]:
         if not holds_out(self.lanes):
             return []
         return [
@@ -53,7 +57,25 @@ class Quality:
             "for more epochs, or start a run with --validation DATA, which holds no rows out"
         ]
 
-    def _remark_on_weights(self) -> list[str]:
+    def _remarks_on_steps(self) -> list[str]:
+        """Losses whose slope is bounded do not leave the range of numbers, however large the steps are."""
+        options, measured = self.form.options, self.progressive()[0]
+        if "step" not in SOLVERS[options.solver].options or measured is None:
+            return []
+        spec = self.lanes.specs[self.race.leading_lanes()[0]]
+        loss = LOSSES[spec.loss]
+        if loss.lowest_label == 0.0:
+            return []  # the loss of large counts is large
+        usual = loss.value(0.0, 1.0, spec.shape) if loss.classifies else _OF_NUMBERS
+        limit = spec.in_label_units(_MUCH_WORSE * usual)
+        if measured <= limit:
+            return []
+        return [
+            f"the mean loss before each step, {measured:.4g}, is far above that of weights 0: steps of {spec.own.step:.4g} are "
+            "too large; in a new run give a smaller --step, or leave it out"
+        ]
+
+    def _remarks_on_weights(self) -> list[str]:
         weight = self.form.options.weight
         if weight is None or not self.lanes.steps or self.progressive()[0] is not None:
             return []

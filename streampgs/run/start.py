@@ -277,6 +277,8 @@ def _choices(record: RunRecord) -> dict[str, Any]:
     """The facts of a start for the history."""
     options = record.options
     named = {name: getattr(options, name) for name in ("solver", "loss", *SOLVERS[options.solver].options)}
+    if SOLVERS[options.solver].by_columns and options.sigma == "auto":
+        named["sigma"] = 0.0
     limits = {name: value for name, value in asdict(record.limits).items() if value is not None}
     return {**named, "limits": limits, "sources": list(record.sources)}
 

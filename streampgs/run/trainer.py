@@ -36,6 +36,7 @@ from streampgs.run.words import (
     clipped_notes,
     cross_validated_text,
     judged_texts,
+    missed_gap,
     nothing_to_do,
     stopped_early,
 )
@@ -147,8 +148,8 @@ class Trainer:
             last_epoch = until[0] if last_epoch is None else min(last_epoch, until[0])
         clipped_before = set(worker.clipped)
         stopped_by = self._run(loop, worker, last_epoch)
-        remarks = *self.data.remarks(worker.source), *self.models.remarks(), *_clipped(worker, clipped_before)
-        self.observer.tell(remarks)
+        self.observer.tell(self.data.remarks(worker.source) + self.models.remarks() + _clipped(worker, clipped_before))
+        self.observer.tell(missed_gap(self.models.gap(), stopped_by, self.data.record, self.folder.path))
         self._save()
         report = self.report(stopped_by)
         if stopped_by != LOOK:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
 from streampgs.run.lineages import LINEAGES
 from streampgs.run.models import Models
+from streampgs.run.record import RunRecord
 from streampgs.selection.mixture import Judgement, Result
 from streampgs.selection.race import Race
 from streampgs.solvers import SOLVERS, learner_for, solver_of
@@ -31,6 +33,7 @@ from streampgs.table.catalog import Catalog
 _NAMES_SHOWN = 6
 _CLIPPED_SHOWN = 5
 _SMALL_SHARE = 0.005
+_ENDS = ("epochs", "rows", "seconds", "converged", "end of stream")
 # Steps that compute all weights take long if these are so many in a window, and far more than the numbers of its rows.
 _LONG_SUMS, _MUCH_WIDER = 1e9, 20
 
@@ -265,6 +268,28 @@ def waiting_text(shards: int, limit: str, epoch: int, run: Path) -> str:
 def stopped_early(stopped_by: str, rows: int, run: Path, on_stream: bool) -> str:
     row = "next" if rows else "first"
     return f"stopped by {stopped_by} before the {row} row; continue with: {resume_command(run, on_stream)}"
+
+
+def missed_gap(gap: float | None, stopped_by: str, record: RunRecord, run: Path) -> list[str]:
+    """A note if training has ended above --target-gap, and not because the user stopped it."""
+    limits, target, on_stream = record.limits, record.limits.target_gap, record.stream is not None
+    if target is None or stopped_by not in _ENDS or (gap is not None and gap <= target):
+        return []
+    found = "is not known yet" if gap is None or math.isinf(gap) else f"is {gap:.3g}"
+    resume = resume_command(run, on_stream)
+    why, remedy = (
+        f"the limit of {stopped_by} came first",
+        f"to continue: {resume} --{stopped_by} +N --target-gap {target:g}",
+    )
+    if stopped_by == "epochs" and limits.epochs is not None:
+        why = f"{counted(limits.epochs, 'epoch')} came first"
+        remedy = f"to continue: {resume} --epochs +{limits.epochs} --target-gap {target:g}"
+    elif stopped_by == "converged":
+        why, remedy = "more epochs would hardly change the model", f"to train longer: {resume} --epochs +1"
+    elif stopped_by == "end of stream":
+        why, remedy = "the stream ended first", f"to continue: {resume}"
+    faster = "; a new run with --beta column takes larger steps" if record.options.beta == "global" else ""
+    return [f"--target-gap {target:g} was not reached: the certified gap {found}, and {why}; {remedy}{faster}"]
 
 
 def nothing_to_do(limit: str, limits: Limits, run: Path) -> str:

@@ -7,6 +7,7 @@ judged on each fold by the loss that the user asked for.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -147,6 +148,9 @@ def epochs_for(
 
 def _mean(judgements: Sequence[Judgement], weights: Sequence[float]) -> Judgement:
     weights = weights if sum(weights) > 0.0 else [1.0] * len(weights)
+    # Products with the loss of a model that has diverged must not overflow. This is exact.
+    _, exponent = math.frexp(max(weights))
+    weights = [math.ldexp(weight, -exponent) for weight in weights]
     loss, merit = (
         float(np.average([getattr(one, name) for one in judgements], weights=weights)) for name in ("loss", "merit")
     )

@@ -120,6 +120,12 @@ def test_scores_of_sparse_rows_are_those_of_the_same_dense_rows() -> None:
     )
 
 
+@pytest.mark.parametrize(("label", "weight", "found"), [(1e160, 1.0, "beyond 1e"), (1.0, 1e300, "sample_weight")])
+def test_huge_labels_and_weights_are_refused(label: float, weight: float, found: str) -> None:
+    with pytest.raises(InvalidInput, match=found):
+        StreamRegressor().fit([[1.0], [2.0]], [label, 0.0], sample_weight=[weight, 1.0])
+
+
 # Weights, order and repetition.
 
 

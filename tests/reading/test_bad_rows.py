@@ -39,6 +39,7 @@ class Case:
 L, R, Y = row_layout, row_loops, labels
 WEIGHTED = {"weighted": True}
 COUNTS = {"classifies": False, "lowest_label": 0.0}
+NUMBERS = {"classifies": False}
 OFFSET = {"offset": "exposure"}
 CLASSES = {"classes": (-1.0, 0.0, 1.0)}
 
@@ -91,6 +92,11 @@ CASES = {
     "no features at all": Case(L.WIDTH_DIFFERS, {"features": []}, "another number of features than", table="variable"),
     "label of a dense row": Case(Y.LABEL_NO_CLASS, {"label": -2.0}, "outside {-1, 0, 1}: -2.0", "--positive", table="fixed"),
     "negative count": Case(Y.LABEL_TOO_LOW, {"label": -3.0}, "a negative label, but the loss is for counts: -3.0", setup=COUNTS),
+    "huge number to predict": Case(
+        Y.LABEL_TOO_LARGE, {"label": -1e160}, "a label beyond 1e+70: -1e+160", "scale the column down", setup=NUMBERS
+    ),
+    "huge weight": Case(L.WEIGHT_TOO_LARGE, {"weight": 1e300}, "a weight beyond 1e+30: 1e+300", "scale", setup=WEIGHTED),
+    "huge offset": Case(L.OFFSET_TOO_LARGE, {"exposure": -1e80}, "an offset beyond 1e+70: -1e+80", "scale", setup=OFFSET),
     "null offset": Case(L.OFFSET_BAD, {"exposure": None}, "an offset that is null or not finite: nan", setup=OFFSET),
     "infinite offset": Case(L.OFFSET_BAD, {"exposure": math.inf}, "null or not finite: inf", setup=OFFSET),
     "offset of a dense row": Case(L.OFFSET_BAD, {"exposure": math.nan}, "finite: nan", table="variable", setup=OFFSET),
@@ -167,7 +173,8 @@ def test_bad_rows_are_skipped_and_counted_and_all_others_are_unchanged(tmp_path,
             for number, (label, indices, values, weight) in zip(order, found, strict=True):
                 good = good_row(number, case.table)
                 plain = {"classes": good["label"] + 1, "lowest_label": good["label"]}
-                assert label == next((plain[name] for name in plain if name in case.setup), 2 * good["label"] - 1)
+                expected = good["label"] if case.setup == NUMBERS else 2 * good["label"] - 1
+                assert label == next((plain[name] for name in plain if name in case.setup), expected)
                 assert indices == tuple(good.get("indices", ()))
                 assert values == tuple(good.get("values", good.get("features")))
                 assert weight == (good["weight"] if case.setup == WEIGHTED else None)
