@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 from streampgs.engine.engine import Engine
 from streampgs.engine.worker import Worker
-from streampgs.learn.lanes import holds_out
-from streampgs.options import Limits
+from streampgs.learn.lanes import have_converged, holds_out
+from streampgs.options import MOST_PASSES_OF_A_SOLVER, Limits
 from streampgs.order.cursor import Place
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
@@ -129,10 +129,23 @@ class Loop:
             gap = self.models.relative_gap()
             if gap is not None and gap <= limits.relative_gap:
                 return CONVERGED
+        if self._has_converged_before():
+            return CONVERGED
         may_end = at_stretch_end and not self.models.lineages.in_update
         if self.models.started and may_end and rows >= _ROWS_BEFORE_TARGETS:
             return self._target_reached()
         return None
+
+    def _has_converged_before(self) -> bool:
+        """Whether a solver of whole passes has converged on the present rows with the present sigma, and the user has not
+        asked for more epochs."""
+        cursor = self.worker.cursor
+        if not (self.models.by_passes and self.models.started and cursor.begins_epoch and cursor.epoch > 0):
+            return False
+        if self.limits.epochs != MOST_PASSES_OF_A_SOLVER or self.models.changes_sigma:
+            return False
+        shards_changed = any(arrival.place == cursor.place for arrival in cursor.arrivals)
+        return not shards_changed and not self._is_choosing() and have_converged(self.models.lanes)
 
     def _target_reached(self) -> str | None:
         limits = self.limits

@@ -101,6 +101,21 @@ def test_l_bfgs_reaches_the_optimum_and_stops(threads: int, table: Path, tmp_pat
     assert above - 1e-12 <= report.gap <= 1e-6
 
 
+def test_a_run_that_has_converged_continues_only_with_new_rows_or_if_asked(table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    report = streampgs.train(table, run=run, solver="l-bfgs", sigma=1e-2, **SMALL)
+    assert report.stopped_by == "converged"
+    again = streampgs.resume(run)
+    assert (again.rows, again.stopped_by) == (report.rows, "converged")
+    assert any("no new rows" in note for note in again.notes)
+    write(table / "3.arrow", 700, seed=3)
+    grown = streampgs.resume(run)
+    assert (grown.rows > report.rows, grown.stopped_by) == (True, "converged")
+    assert excess(run, {**TABLE, 3: 700})[0] < 1e-5
+    assert streampgs.resume(run).rows == grown.rows
+    assert streampgs.resume(run, epochs="+1").rows == grown.rows + 4 * 700
+
+
 @every_solver
 def test_the_certificate_bounds_the_excess(solver: str, table: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
