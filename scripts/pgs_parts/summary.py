@@ -58,7 +58,7 @@ def summary(cells: list[Cell], plan: Plan) -> list[str]:
             here = those(cells, experiment=experiment, table=table, limits=plan.limits.as_list())
             for method in dict.fromkeys(cell["method"] for cell in here):
                 lines += _climbs(experiment, table, method, those(here, method=method), targets)
-    return [*lines, *_steps(cells, plan), *_final(cells), *_files(cells), *_toys(cells)]
+    return [*lines, *_steps(cells, plan), *_final(cells, plan), *_files(cells), *_toys(cells)]
 
 
 def _table(heading: str, columns: list[str], rows: list[list[str]]) -> list[str]:
@@ -94,9 +94,9 @@ def _steps(cells: list[Cell], plan: Plan) -> list[str]:
     return _table("Seconds to accuracies by the cost of a step", columns, rows)
 
 
-def _final(cells: list[Cell]) -> list[str]:
+def _final(cells: list[Cell], plan: Plan) -> list[str]:
     rows = []
-    for cell in those(cells, experiment="final"):
+    for cell in those(cells, experiment="final", limits=plan.final.as_list()):
         last = [run[-1][FIGURE] for run in cell["runs"]]
         seconds = [run[-1][SECONDS] for run in cell["runs"]]
         plain = cell["method"].removesuffix(", as printed").replace("k = 300", "k = 1")
