@@ -1,4 +1,4 @@
-"""The plots of docs/growth.md."""
+"""The plots of docs/papers/growth/README.md."""
 
 from __future__ import annotations
 
