@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from streampgs.errors import DataError, OptionError
@@ -33,6 +34,7 @@ from streampgs.progress import shown
 from streampgs.python_words import python_words
 from streampgs.reading.expected_rows import ExpectedRows
 from streampgs.reading.in_memory import batches_of, is_matrix, plain_source
+from streampgs.reading.other_columns import ALL
 from streampgs.rows_in_memory import (
     Rows,
     column_names,
@@ -52,6 +54,8 @@ from streampgs.trial import trial_for
 Progress = bool | Literal["auto"]
 _ARRAYS = ("weight", "offset")
 """Options that name a column, or are an array of its values."""
+_PLACE = "place in the data frame"
+"""A column beside the rows of a data frame of pandas: the index is not written, and some rows may be left out."""
 
 
 @public("train", *TRAIN_OPTIONS, required=("run",))
@@ -240,13 +244,14 @@ def predict(
             raise OptionError(f"{name} with a matrix", "give a table of named columns, or a file to write with out=")
         chosen_model = model if chosen.threshold is None else model.with_threshold(chosen.threshold)
         return chosen_model.predict(data, offset)
-    with (
-        _sources(model, data, {"offset": offset}) as (sources, model),
-        TemporaryDirectory(prefix="streampgs-") as folder,
-    ):
+    keep, given = chosen.keep, {"offset": offset}
+    if out is None and _library(data) == "pandas":
+        given[_PLACE] = np.arange(len(data))
+        keep = keep if keep == ALL else (*keep, _PLACE)
+    with _sources(model, data, given) as (sources, model), TemporaryDirectory(prefix="streampgs-") as folder:
         file = chosen.out or Path(folder) / "predictions.arrow"
         result = prediction.predict(
-            model, sources, file, chosen.on_bad_row == "skip", chosen.keep, chosen.force, chosen.threshold, chosen.where
+            model, sources, file, chosen.on_bad_row == "skip", keep, chosen.force, chosen.threshold, chosen.where
         )
         return _like(data, read_table(file)) if out is None else result
 
@@ -308,7 +313,7 @@ def _sources(model: Model, data: Any, given: dict[str, Any]) -> Iterator[tuple[l
     if "offset" in arrays and options.offset is None:
         raise OptionError("offset for a model that was trained without one", "leave it out")
     names = {"label": options.labels[0], "weight": options.weight or "weight", "offset": options.offset or "offset"}
-    rows = Rows(data, {names[name]: values for name, values in arrays.items()})
+    rows = Rows(data, {names.get(name, name): values for name, values in arrays.items()})
     if "label" in arrays:
         options = replace(options, label_expressions=())  # the array has its values
     expected = ExpectedRows(model.encoding, model.layout, model.features)
@@ -333,14 +338,17 @@ def _missing_arrays_named() -> Iterator[None]:
         ) from error
 
 
+def _library(data: Any) -> str:
+    return type(data).__module__.split(".")[0]
+
+
 def _like(data: Any, table: pa.Table) -> Any:
     """The table as the kind of data frame that was given."""
-    kind = type(data).__module__.split(".")[0]
-    if kind == "polars":
+    if _library(data) == "polars":
         import polars
 
         return polars.from_arrow(table)
-    if kind == "pandas":
+    if _library(data) == "pandas":
         frame = table.to_pandas()
-        return frame.set_index(data.index) if len(frame) == len(data) else frame
+        return frame.set_index(data.index[frame.pop(_PLACE)])
     return table

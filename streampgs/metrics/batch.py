@@ -59,9 +59,9 @@ class Batch:
     """NaN: a class that the model does not know."""
     weights: Vector
 
-    @cached_property
+    @property
     def known(self) -> Batch:
-        """The rows of classes that the model knows."""
+        """The rows of classes that the model knows. Not cached: a batch that refers to itself is not freed at once."""
         unknown = np.isnan(self.labels)
         if not unknown.any():
             return self

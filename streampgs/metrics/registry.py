@@ -250,8 +250,9 @@ class Metrics:
     def add(self, scores: Vector, labels: Vector, weights: Vector) -> None:
         """A label of NaN is a class that the model does not know."""
         batch = Batch(self.task, scores, labels, weights)
+        known = batch.known
         for sums in (self._labels, *self._sums.values()):
-            sums.add(batch if sums.takes_unknown else batch.known)
+            sums.add(batch if sums.takes_unknown else known)
 
     def results(self) -> dict[str, Any]:
         """The metrics by name, and under `baseline` what the best constant prediction gets."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from itertools import pairwise
 from typing import Any
 
@@ -116,6 +118,22 @@ def test_rows_of_weight_zero_and_no_rows_give_no_baseline(task):
         found = Metrics(task)
         found.add(whole.scores[: len(weights)], whole.labels[: len(weights)], weights)
         assert set(found.results()["baseline"].values()) == {None}
+
+
+@every_task
+@pytest.mark.parametrize("unknown", [False, True])
+def test_rows_are_freed_as_soon_as_they_are_added(task, unknown):
+    """The cyclic garbage collector hardly ever runs: a few objects can hold gigabytes of scores."""
+    metrics, batch = Metrics(task), batch_of(task)
+    labels = np.where(np.arange(ROWS) % 9 == 0, np.nan, batch.labels) if unknown and task.classes > 2 else batch.labels
+    freed, scores, weights = weakref.ref(batch.scores), batch.scores, batch.weights
+    gc.disable()
+    try:
+        metrics.add(scores, labels, weights)
+        del batch, scores
+        assert freed() is None
+    finally:
+        gc.enable()
 
 
 @every_metric

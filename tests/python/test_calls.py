@@ -119,6 +119,38 @@ def test_predict_returns_what_it_was_given(run: Path, matrix_run: Path, tmp_path
     assert np.array_equal(streampgs.predict(matrix_run, X, threshold=0.9), (probabilities >= 0.9).astype(int))
 
 
+INDEXES = {
+    "shuffled": lambda rows: np.random.default_rng(4).permutation(rows),
+    "of strings": lambda rows: [f"row {row}" for row in range(rows)],
+    "that repeats": lambda rows: np.arange(rows) // 7,
+    "of times": lambda rows: pandas.date_range("2024-01-01", periods=rows, freq="h"),
+    "of two levels": lambda rows: pandas.MultiIndex.from_arrays(
+        [np.arange(rows) % 5, np.arange(rows)], names=["a", "b"]
+    ),
+}
+
+
+@pytest.mark.parametrize("index", INDEXES)
+@pytest.mark.parametrize("options", [{}, {"keep": "size"}, {"keep": "all"}, {"on_bad_row": "skip"}], ids=str)
+def test_a_prediction_has_the_index_of_its_row(index: str, options: dict[str, Any], run: Path) -> None:
+    """Whichever rows fulfil a condition: some, none or all."""
+    table = OTHER.drop(columns="late")
+    table.index = pandas.Index(INDEXES[index](ROWS))
+    table["place"] = np.arange(ROWS)
+    for chosen, where in [
+        (table["size"] < 42.0, "size < 42"),
+        (table["city"] == "Rome", "city = 'Rome'"),
+        (table["size"] > 0.0, "true"),
+        (table["size"] < 0.0, "false"),
+        (table["size"] > 0.0, None),
+    ]:
+        found = streampgs.predict(run, table, where=where, **options)
+        assert found.index.equals(table.index[chosen])
+        assert found.index.names == table.index.names
+        assert list(found["prediction"]) == list(streampgs.Model.load(run).predict(table)[chosen])
+        assert [name for name in found.columns if name not in table] == ["score", "prediction", "probability"]
+
+
 def test_predict_writes_a_file(run: Path, matrix_run: Path, tmp_path: Path) -> None:
     found = streampgs.predict(run, OTHER, tmp_path / "out.parquet", keep="city")
     assert found["rows"] == ROWS
