@@ -39,6 +39,8 @@ class Kept:
     newest: int = 3
     rows: tuple[int, ...] = ()
     """Those that were written after so many rows are kept, too."""
+    up_to: int = -1
+    """So are all that were written after at most so many rows."""
 
 
 @dataclass
@@ -74,7 +76,7 @@ def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int, ke
     record = {name: {"values": bundle.values, "arrays": _types_of(bundle)} for name, bundle in sections.items()}
     write_sealed(path, _batches(sections), _SCHEMA, {"rows": rows, "sections": record})
     # A file named after more rows is damaged, otherwise training would have continued from it: it does not count.
-    until_now = [old for old in checkpoints_in(folder) if rows_in_name(old) <= rows]
+    until_now = [old for old in checkpoints_in(folder) if kept.up_to < rows_in_name(old) <= rows]
     for old in until_now[: -kept.newest]:
         if rows_in_name(old) not in kept.rows:
             with suppress(OSError):  # the new one is on disk; the next one removes the rest

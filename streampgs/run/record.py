@@ -80,8 +80,9 @@ class RunRecord:
 
     @property
     def kept(self) -> Kept:
-        before = (update.rows for update in self.begun[-self.keep :])
-        return Kept(self.keep, (*before, *(() if self.trial is None else (self.trial,))))
+        """All from before a resume that is on trial are kept: if it fails, the run is left as it was."""
+        before = tuple(update.rows for update in self.begun[-self.keep :])
+        return Kept(self.keep, before, -1 if self.trial is None else self.trial)
 
     def with_update(self, epoch: int, part: int, rows: int) -> RunRecord:
         """In an update that begins after so many rows, or has begun already."""

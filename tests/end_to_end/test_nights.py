@@ -385,6 +385,22 @@ def test_a_resume_that_makes_the_model_worse_is_undone(
     assert "undone, because accuracy < before - 0.02" in printed("history", run)
 
 
+def test_a_rejected_resume_removes_no_checkpoint_from_before_it(
+    rated: tuple[Path, Path, Path], table: tuple[Path, list[Path]]
+) -> None:
+    data, run, test = rated
+    shutil.copy(table[1][0], data)
+    streampgs.resume(run, keep=1)
+    before = sorted(path.name for path in run.glob("checkpoint-*"))
+    assert len(before) == 2  # the newest one, and the one before the update
+    inverted(table[1][1], data / "night.arrow")
+    wrong = streampgs.resume(run, validation=test, fail_if="loss > 0", checkpoint_seconds=0)
+    assert wrong.outcome == "rejected"
+    assert sorted(path.name for path in run.glob("checkpoint-*")) == before
+    passed = streampgs.resume(run, validation=test, fail_if="loss < 0", epochs="+1")
+    assert (passed.outcome, len(list(run.glob("checkpoint-*")))) == ("trained", 2)
+
+
 def test_a_resume_that_passes_is_as_one_without_a_condition(
     rated: tuple[Path, Path, Path], table: tuple[Path, list[Path]], tmp_path: Path
 ) -> None:
