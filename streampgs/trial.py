@@ -21,6 +21,7 @@ from streampgs.printable import without_secrets
 
 _BEFORE = "before"
 _EXAMPLE = 'write a condition such as "log_loss > 1.1 * before"'
+_TINY = 1e-300
 
 
 def trial_for(options: ResumeOptions) -> Trial | None:
@@ -62,12 +63,18 @@ class Condition:
             )
         return float(value)
 
-    def holds(self, before: float, after: float) -> bool:
-        """A value that is not finite fulfils every condition."""
-        if not math.isfinite(after):
+    def holds(self, before: float, after: float | None) -> bool:
+        """A value that is not finite or not known fulfils every condition: a model that predicts no positive row has no
+        precision. A value of 0 in a denominator counts as a tiny one, so 0 / 0 is 1."""
+        if after is None or not math.isfinite(after):
             return True
-        columns = {self.metric: pa.array([after]), _BEFORE: pa.array([before])}
-        return bool(self._expression.selects(columns, 1)[0].as_py())
+        held = self._outcome(before, after)
+        return (self._outcome(before or _TINY, after or _TINY) if held is None else held) is not False
+
+    def _outcome(self, before: float, after: float) -> bool | None:
+        found = self._expression.values({self.metric: pa.array([after]), _BEFORE: pa.array([before])}, 1)
+        outcome: bool | None = found.cast(pa.bool_())[0].as_py()
+        return outcome
 
 
 class Trial:
@@ -91,7 +98,7 @@ class Trial:
         """Measure the model of the newest checkpoint. The facts, of which `failed` has the conditions that hold; and the
         main ones in words."""
         before, after = self._before, self._measured(run, None)
-        failed = [one.text for one in self._conditions if one.holds(one.value_in(before), one.value_in(after))]
+        failed = [one.text for one in self._conditions if one.holds(one.value_in(before), after.get(one.metric))]
         facts = {
             "data": [without_secrets(source) for source in self._sources],
             "rows": self._rows,
@@ -101,10 +108,14 @@ class Trial:
             "failed": failed,
         }
         shown = dict.fromkeys(condition.metric for condition in self._conditions) or ["loss"]
-        figures = [f"{name} {before[name]:.5g} before and {after[name]:.5g} after training" for name in shown]
+        figures = [f"{name} {_figure(before[name])} before and {_figure(after[name])} after training" for name in shown]
         return facts, f"validation on {counted(self._rows, 'row')}: {', '.join(figures)}"
 
     def _measured(self, run: Path, checkpoint: Path | None) -> dict[str, Any]:
         result = evaluate(load_model(run, checkpoint), self._sources)
         self._rows = result["rows"]
         return {name: result[name] for name in METRICS if isinstance(result.get(name, ""), float | None)}
+
+
+def _figure(value: float | None) -> str:
+    return "without a value" if value is None else f"{value:.5g}"
