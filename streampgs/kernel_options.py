@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from streampgs.errors import OptionError
-from streampgs.option_fields import MODEL, Choice, Number, option
+from streampgs.option_fields import COMMON, MODEL, Choice, Number, option
 from streampgs.solvers import SOLVERS
 
 MOST_DEGREE, MOST_KERNEL_FEATURES = 8, 1 << 16
@@ -17,7 +17,7 @@ class KernelOptions:
     """The kernel, its parameters and the number of features."""
 
     # fmt: off
-    kernel: Literal["rbf", "polynomial"] | None = option(None, Choice(names=("rbf", "polynomial")), MODEL,
+    kernel: Literal["rbf", "polynomial"] | None = option(None, Choice(names=("rbf", "polynomial")), COMMON,
         "Train a model that is not linear. rbf compares the distances of rows, polynomial multiplies features "
         "(docs/kernels.md).", shown="none: a linear model")
     gamma: float | Literal["auto"] = option("auto", Number("X", 0.0, above=True, words=("auto",)), MODEL,

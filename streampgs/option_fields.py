@@ -22,6 +22,8 @@ from streampgs.errors import BadValue, OptionError
 COMMON, DATA, MODEL, LIMITS = "Common options", "Data and columns", "Model", "Limits"
 RESOURCES, GROWTH, STREAMS, OUTPUT = "Resources", "Growing data", "Streams", "Output"
 HEADINGS = (COMMON, DATA, MODEL, LIMITS, RESOURCES, GROWTH, STREAMS, OUTPUT)
+FIRST_SCREEN = (COMMON, OUTPUT)
+"""What --help lists, with a sentence for each option. --help-all has everything."""
 
 _LARGEST_SIZE = 2.0**62
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
@@ -381,6 +383,10 @@ class Option:
     def text(self) -> str:
         return f"{self.help} Default: {self.shown}." if self.shown else self.help
 
+    @property
+    def first_sentence(self) -> str:
+        return f"{self.help.partition('. ')[0].removesuffix('.')}."
+
 
 def option(default: Any, value: Text, heading: str, help: str, **facts: Any) -> Any:
     """A dataclass field for an option; see Option for the other facts."""
@@ -427,13 +433,45 @@ def options_for(command: str, kinds: Iterable[type]) -> dict[str, Option]:
     return {name: option for name, option in declared if option.command in ("", command)}
 
 
+# What other libraries call an option, and the options here that mean the same or do the same job.
+ELSEWHERE = {
+    "sigma": "alpha l2 lambda reg-lambda reg-param c weight-decay",
+    "sigma step": "lr learning-rate eta eta0 step-size",
+    "l1": "l1-ratio reg-alpha",
+    "loss": "objective",
+    "epochs": "max-iter n-iter iterations",
+    "target-gap": "tol tolerance",
+    "seed": "random-state",
+    "threads": "n-jobs jobs workers",
+    "hash-bits": "bits b n-features",
+    "no-intercept intercept": "fit-intercept",
+    "label": "target y",
+    "weight": "sample-weight",
+    "ignore": "drop exclude",
+    "category": "categorical cat-features",
+    "cross": "interactions quadratic",
+    "where": "filter",
+    "validation": "holdout eval-set test",
+    "run": "out output model",
+}
+
+
+def meant(name: str, known: Iterable[str]) -> list[str]:
+    """The options that somebody means who writes a name that does not exist."""
+    names = {each.lstrip("-").replace("_", "-"): each for each in known}
+    word = name.lstrip("-").replace("_", "-").lower()
+    here = " ".join(options for options, elsewhere in ELSEWHERE.items() if word in elsewhere.split())
+    return [names[each] for each in here.split() if each in names] or get_close_matches(name, names.values(), n=1)
+
+
 def build(command: str, given: Mapping[str, Any], *kinds: Any) -> list[Any]:
     """One dataclass of each kind, with the options that were given."""
     known = options_for(command, kinds)
     for name in given:
         if name not in known:
-            near = [f"did you mean {each}? " for each in get_close_matches(name, known, n=1)]
-            raise OptionError(f"unknown option '{name}'", "".join(near) + f"The options are {', '.join(known)}")
+            near = " or ".join(meant(name, known))
+            question = f"did you mean {near}? " if near else ""
+            raise OptionError(f"unknown option '{name}'", f"{question}The options are {', '.join(known)}")
     taken = [options_for(command, [kind]) for kind in kinds]
     return [
         kind(**{name: given[name] for name in names if name in given}) for kind, names in zip(kinds, taken, strict=True)

@@ -107,7 +107,7 @@ class EncodingOptions(Checked):
     text_weights: str = option("tf-idf", Choice(names=("tf-idf", "tf", "binary")), DATA,
         "Weight of a word: its frequency times its rarity (tf-idf), its frequency (tf) or 1 (binary). Each text is scaled "
         "to length 1.")
-    cross: tuple[tuple[str, str], ...] = option((), Repeated(of=Pair()), DATA,
+    cross: tuple[tuple[str, str], ...] = option((), Repeated(of=Pair()), COMMON,
         "Add a category for each pair of values of two columns. Can be repeated.")
     cyclic: tuple[str, ...] = option((), _GLOBS, DATA,
         "Add the hour of the day, the day of the week and the day of the year of these times. Can be repeated.")
@@ -166,7 +166,7 @@ class LabelOptions:
     class_weight: Literal["balanced"] | tuple[float, ...] | None = option(None,
         Listed(of=_CLASS_WEIGHT, alone=("balanced",), unique=False), DATA,
         "Weight of the rows of each class, the negative class first. balanced: all classes weigh the same.")
-    weight: str | None = option(None, _COLUMN, DATA, "Column of row weights.")
+    weight: str | None = option(None, _COLUMN, COMMON, "Column of row weights.")
     offset: str | None = option(None, _COLUMN, DATA,
         "Column of numbers that are added to the scores of the rows.")
     # fmt: on
@@ -338,10 +338,10 @@ class ModelOptions(
         "Number of features, for rows that are lists of features.", shown="found while reading")
     on_bad_row: str = option("error", ON_BAD_ROW, DATA,
         "At a row that cannot be used: stop (error), or leave it out and count it (skip).")
-    where: str | None = option(None, _CONDITION, DATA,
+    where: str | None = option(None, _CONDITION, COMMON,
         "Train only on rows that fulfil a condition, such as \"year >= 2020 and carrier != 'AA'\" (docs/expressions.md).")
     validation: tuple[str, ...] = option((), Repeated(of=Text("DATA")), COMMON,
-        "Rows to compare models on, for values that are found or listed, and for --target-accuracy. Ten thousand are enough. "
+        "Rows to compare models on. They decide values that are found or listed, and --target-accuracy. Ten thousand are enough. "
         "Can be repeated.",
         shown="rows that were not trained on yet")
     threads: int = option(1,
@@ -560,12 +560,12 @@ class Growth(Checked):
     """How a run takes data that grow or change."""
 
     # fmt: off
-    add: tuple[str, ...] = option((), Repeated(of=Text("DATA")), GROWTH,
+    add: tuple[str, ...] = option((), Repeated(of=Text("DATA")), COMMON,
         "Add these files, folders, globs or addresses to the run. Can be repeated.", command="resume")
-    data: tuple[str, ...] = option((), Repeated(of=Text("DATA")), GROWTH,
+    data: tuple[str, ...] = option((), Repeated(of=Text("DATA")), COMMON,
         "The data of the run are here now: all shards are looked for in these places, by content. Can be repeated.",
         command="resume")
-    leave_out: tuple[str, ...] = option((), Repeated(of=Text("SHARD")), GROWTH,
+    leave_out: tuple[str, ...] = option((), Repeated(of=Text("SHARD")), COMMON,
         "Do not train on this shard from now on: its path, or a folder or glob. Can be repeated.", command="resume")
     passes: int | None = option(None, Number("N", 1, MOST_PASSES, whole=True), GROWTH,
         "How often an update trains on the rows of new shards. An update follows when shards arrive after the end of an "
@@ -579,9 +579,9 @@ class Growth(Checked):
         "Wait for more shards when all rows are used. Ctrl-C or SIGTERM ends it.")
     poll_seconds: float = option(10.0, Duration(above=True), GROWTH,
         "Time between looks for new shards, for --follow.", flag="--poll")
-    accept_touched: bool = option(False, Flag(), GROWTH,
+    accept_touched: bool = option(False, Flag(), COMMON,
         "Accept shards of which only the time stamp changed.", command="resume")
-    accept_changes: bool = option(False, Flag(), GROWTH,
+    accept_changes: bool = option(False, Flag(), COMMON,
         "Continue without shards that were deleted or replaced. Those with new content join as new rows.", command="resume")
     sigma: float | Literal["auto"] | tuple[float, ...] | None = option(None, SIGMA, MODEL,
         "Weight of the regularizer from now on: the best one shrinks as the data grow. auto: search for it again. The "

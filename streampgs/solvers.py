@@ -69,9 +69,10 @@ class L1Choices:
 
     # fmt: off
     l1: float | tuple[float, ...] | None = option(None,
-        Listed(of=Number("X", 0.0, remedy="1e-5 is a start; larger values set more weights to zero")), MODEL,
-        "For --solver pgs, coordinate, greedy-coordinate, truncated-gradient and smidas: weight of the sum of all |w|. "
-        "Larger values set more weights exactly to zero. With several values the best model is returned.")
+        Listed(of=Number("X", 0.0, remedy="1e-5 is a start; larger values set more weights to zero")), COMMON,
+        "Weight of the sum of all |w|, for models with few nonzero weights. Larger values set more weights exactly to zero. "
+        "With several values the best model is returned. For --solver pgs, coordinate, greedy-coordinate, truncated-gradient "
+        "and smidas.")
     # fmt: on
 
 

@@ -4,17 +4,31 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
 from streampgs.checks import decode, encode
+from streampgs.cli.main import cli
+from streampgs.cli.options import DeclaredOption
 from streampgs.errors import OptionError
 from streampgs.losses import LOSSES
-from streampgs.option_fields import Choice, Number, build, options_of, parse_duration, parse_size, size_text
+from streampgs.option_fields import (
+    ELSEWHERE,
+    Choice,
+    Number,
+    build,
+    meant,
+    options_of,
+    parse_duration,
+    parse_size,
+    size_text,
+)
 from streampgs.options import (
     EPOCHS_FOR_A_TARGET,
     SMALLEST_MEMORY,
@@ -322,3 +336,54 @@ def test_a_misspelt_option_is_refused_with_the_nearest_one():
 @pytest.mark.parametrize("size", [1, 999, 1 << 20, 48 * 10**6, 512 * 10**6, 3 * 10**9, 2**31])
 def test_a_size_is_shown_as_it_can_be_read(size):
     assert parse_size(size_text(size)) == size
+
+
+# Help, and names of other libraries.
+
+COMMANDS = list(cli.commands)
+
+
+def help_of(command, option, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    done = CliRunner().invoke(cli, [command, option])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_help_of_each_command_fits_a_screen_and_help_all_has_every_option(command, monkeypatch):
+    first = help_of(command, "--help", monkeypatch)
+    assert len(first.splitlines()) <= 50
+    everything = help_of(command, "--help-all", monkeypatch) if "--help-all" in first else first
+    declared = [option for option in cli.commands[command].params if isinstance(option, DeclaredOption)]
+    for option in declared:
+        assert re.search(rf"^  {option.declared.flag}( |$)", everything, re.MULTILINE), option.declared.flag
+        assert "".join(option.declared.text.split()) in "".join(everything.split())
+    assert all(option.declared.flag in first for option in declared if option.declared.required)
+
+
+def test_rare_options_are_not_on_the_first_screen(monkeypatch):
+    first = help_of("train", "--help", monkeypatch)
+    for flag in ("--shrink-every", "--beta", "--t0", "--supports", "--poll"):
+        assert flag not in first
+
+
+@pytest.mark.parametrize("options", ELSEWHERE)
+def test_a_name_of_another_library_suggests_options_that_exist(options):
+    known = [flag for option in cli.commands["train"].params for flag in option.opts]
+    expected = [f"--{option}" for option in options.split()]
+    assert set(expected) <= set(known)
+    for name in ELSEWHERE[options].split():
+        assert f"--{name}" not in known
+        assert meant(f"--{name}", known) == expected
+        done = CliRunner().invoke(cli, ["train", "data", f"--{name}", "1"])
+        assert f"Did you mean {' or '.join(expected)}?" in done.output
+
+
+def test_the_suggestions_of_python_are_keywords():
+    with pytest.raises(OptionError, match=r"unknown option 'alpha'\n  → did you mean sigma\? The options are"):
+        build("train", {"alpha": 1}, ModelOptions)
+    with pytest.raises(OptionError, match=r"did you mean seed\? "):
+        build("train", {"random_state": 1}, ModelOptions)
+    with pytest.raises(OptionError, match=r"unknown option 'zzz'\n  → The options are"):
+        build("train", {"zzz": 1}, ModelOptions)

@@ -8,7 +8,11 @@ from typing import Any
 import click
 
 from streampgs.errors import OptionError
-from streampgs.option_fields import HEADINGS, OUTPUT, Flag, Option, Repeated, Text, options_for
+from streampgs.option_fields import FIRST_SCREEN, HEADINGS, Flag, Option, Repeated, Text, meant, options_for
+
+_ALL = "Options"
+"""The heading of all options of a command that has few."""
+_EVERYTHING = "streampgs.help-all"
 
 
 class Word(click.ParamType[Any]):
@@ -43,13 +47,42 @@ class DeclaredOption(click.Option):
             type=None if is_flag else Word(declared.value),
         )
 
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        record = super().get_help_record(ctx)
+        if record is None or not isinstance(ctx.command, Command) or ctx.command.shows_everything(ctx):
+            return record
+        return record[0], record[1].replace(self.declared.text, self.declared.first_sentence)
+
+
+def _show_everything(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+    if value:
+        ctx.meta[_EVERYTHING] = True
+        click.echo(ctx.get_help())
+        ctx.exit()
+
 
 class Command(click.Command):
     """A command with the options of dataclasses; it is called with those that were given."""
 
     def __init__(self, name: str, kinds: Sequence[type] = (), **facts: Any) -> None:
         super().__init__(name, **facts)
-        self.params += [DeclaredOption(field, declared) for field, declared in options_for(name, kinds).items()]
+        options = options_for(name, kinds)
+        self.params += [DeclaredOption(field, declared) for field, declared in options.items()]
+        if _ALL not in grouped(self):
+            help = f"Show all {len(options)} options, and more about each."
+            eager: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
+            self.params.append(click.Option(["--help-all"], callback=_show_everything, help=help, **eager))
+
+    def shows_everything(self, ctx: click.Context) -> bool:
+        return _EVERYTHING in ctx.meta or _ALL in grouped(self)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            near = " or ".join(meant(error.option_name, [each for option in self.params for each in option.opts]))
+            question = f" Did you mean {near}?" if near else ""
+            raise click.UsageError(f"No such option '{error.option_name}'.{question}", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
         # By identity: 0 equals False, and is a value.
@@ -59,10 +92,13 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[click.Option]] = {name: [*options] for name, options in grouped(self).items()}
-        if (own := self.get_help_option(ctx)) is not None:
-            last = OUTPUT if len(groups) > 1 else next(iter(groups), "Options")
-            groups[last] = [*groups.get(last, []), own]
+        shown = HEADINGS if self.shows_everything(ctx) else FIRST_SCREEN
+        groups: dict[str, list[click.Parameter]] = {
+            name: [*options] for name, options in grouped(self).items() if name in (_ALL, *shown)
+        }
+        declared = (DeclaredOption, click.Argument)
+        own = [each for each in self.get_params(ctx) if not isinstance(each, declared)]
+        groups[[*groups][-1]] += own
         for heading, options in groups.items():
             with formatter.section(heading):
                 formatter.write_dl([record for each in options if (record := each.get_help_record(ctx)) is not None])
@@ -81,6 +117,6 @@ def grouped(command: click.Command) -> dict[str, list[DeclaredOption]]:
     """The options of a command by heading."""
     declared = [each for each in command.params if isinstance(each, DeclaredOption)]
     if len(declared) <= 8:
-        return {"Options": declared}
+        return {_ALL: declared}
     groups = {name: [each for each in declared if each.declared.heading == name] for name in HEADINGS}
     return {name: options for name, options in groups.items() if options}

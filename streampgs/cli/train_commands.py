@@ -64,7 +64,6 @@ def train(
       streampgs train people/ --run my-run --label income --ignore 'id*' --category zip
       streampgs train stories/ --run my-run --label topic --text title --text body --ngrams 1-2
       streampgs train 'day=*/*.parquet' --run my-run --loss hinge --sigma 1e-5 --memory 2GB
-      producer | streampgs train - --run my-run --replay 1
     """
     if no_intercept:
         options["intercept"] = 0.0
