@@ -50,7 +50,9 @@ def test_snippets_run_in_the_order_of_the_page(document: Path, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    "document", [*DOCUMENTS, ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"], ids=lambda p: p.name
+    "document",
+    [*DOCUMENTS, *sorted((ROOT / "docs" / "papers").rglob("*.md")), ROOT / "ARCHITECTURE.md", ROOT / "CONTRIBUTING.md"],
+    ids=lambda path: str(path.relative_to(ROOT)),
 )
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):

@@ -55,7 +55,7 @@ class DualityGap:
         return [feasible] if sigma == 0.0 or feasible == 1.0 else [feasible, 1.0]
 
     def _dual(self, state: State, own: Vector, lane: int, rows: tuple[Vector, ...], scale: float) -> float:
-        """The value of the dual problem at the slopes times `scale`: see docs/solvers.md."""
+        """The value of the dual problem at the slopes times `scale`: see docs/papers/solvers/README.md."""
         l1, sigma, constant = own[loops.L1, lane], own[loops.SIGMA, lane], own[loops.CONSTANT, lane]
         sums = self._sums(rows, own[:, lane], scale)
         product, beyond, _ = loops.dual_sums(state["weights"], state["partials"], lane, scale, l1, sigma)
