@@ -65,6 +65,10 @@ class _Outcomes:
     def _of_comparison(self, node: Computed, column: Read, values: list[pa.Scalar]) -> Outcomes:
         if node.name == "is null":
             return self._of_null(column)
+        if node.name == "between":
+            return _joined(
+                pc.and_kleene, self._of_order(column, ">=", values[0]), self._of_order(column, "<=", values[1])
+            )
         if node.name in ("=", "in"):
             return reduce(_either, (self._of_column(column, value) for value in values))
         if node.name == "!=":

@@ -116,7 +116,7 @@ class Expression:
             remedy = "integers must stay within 64 bits: multiply by 1.0 to calculate with other numbers"
             raise DataError(
                 f"{self.source}: '{node.name}' cannot be computed, {place}: {fault}",
-                remedy if "overflow" in str(fault) else "fix the values of the column",
+                remedy if "overflow" in str(fault) or "Integer" in str(fault) else "fix the values of the column",
             ) from fault
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial, reduce
 from typing import Any
+from unicodedata import category
 
 import numpy as np
 import pyarrow as pa
@@ -24,12 +25,14 @@ from streampgs.expressions.values import (
     TIME,
     TIMESTAMP,
     alike,
+    combined,
     kind_of,
     without_nan,
 )
 
 _ALL = (BOOLEAN, NUMBER, STRING, DATE, TIMESTAMP, TIME, NULL)
 _TIMES = (DATE, TIMESTAMP)
+_BLANKS = "".join(letter for letter in map(chr, range(0x3001)) if category(letter) == "Zs")
 
 
 @dataclass(frozen=True)
@@ -66,28 +69,44 @@ def _reduced(join: Callable[[Any, Any], Any], *conditions: Any) -> Any:
     return reduce(join, (condition.cast(pa.bool_()) for condition in conditions))
 
 
+def _between(value: Any, low: Any, high: Any) -> Any:
+    return pc.and_kleene(_at_most(low, value), _at_most(value, high))
+
+
+def _at_most(left: Any, right: Any) -> Any:
+    known = [value.type for value in (left, right) if kind_of(value.type) != NULL]
+    if len(known) < 2:
+        return pc.equal(*(value.cast(known[0] if known else pa.bool_()) for value in (left, right)))
+    return pc.less_equal(*alike(left, right))
+
+
 def _in(value: Any, *constants: pa.Scalar) -> Any:
     pairs = [alike(value, each) for each in constants]
     if len({(one.type, other.type) for one, other in pairs}) > 1:
         return reduce(pc.or_, (pc.equal(*pair) for pair in pairs))
     wanted = pa.concat_arrays([pa.repeat(other, 1) for _, other in pairs])
-    found = pc.is_in(pairs[0][0].cast(wanted.type), value_set=wanted)
+    found = pc.is_in(_one_zero(pairs[0][0].cast(wanted.type)), value_set=_one_zero(wanted))
     return pc.if_else(pc.is_null(value), pa.scalar(None, pa.bool_()), found)
+
+
+def _one_zero(values: Any) -> Any:
+    """Without -0.0: pyarrow looks for values by their bits."""
+    return pc.add(values, pa.scalar(0.0, values.type)) if pa.types.is_floating(values.type) else values
 
 
 def _like(value: Any, pattern: pa.Scalar) -> Any:
     return pc.match_like(value, pattern.as_py().replace("\\", "\\\\"))
 
 
-# Numbers. Integers stay integers, and a result beyond 64 bits is an error; others are float64.
+# Numbers. Integers are int64, and a larger one is an error; others are float64.
 
 
 def _calculated(name: str) -> Function:
     calculate = getattr(pc, f"{name}_checked")
 
     def run(*values: Any) -> Any:
-        if all(pa.types.is_int64(value.type) for value in values):
-            return calculate(*values)
+        if all(pa.types.is_integer(value.type) for value in values):
+            return calculate(*(value.cast(pa.int64()) for value in values))
         return calculate(*map(_float64, values))
 
     return _of_numbers(run, 1 if name in ("negate", "abs") else 2)
@@ -111,13 +130,14 @@ def _without_zeros(value: Any) -> Any:
 
 def _remainder(left: Any, right: Any) -> Any:
     """With the sign of the first value, as in SQL."""
-    left, right = alike(left, right)
+    left, right = combined(left, right)
     rows = max(len(value) for value in (left, right) if isinstance(value, pa.Array))
     right = _without_zeros(right)
     nulls = pc.or_(pc.is_null(left), pc.is_null(right))
     numbers = [np.broadcast_to(_numpy(value), rows) for value in (left, right)]
     mask = np.broadcast_to(np.asarray(nulls), rows) if isinstance(nulls, pa.Array) else np.full(rows, nulls.as_py())
-    return pa.array(np.fmod(*numbers), mask=mask)
+    with np.errstate(invalid="ignore"):  # of infinity, which gives NaN
+        return pa.array(np.fmod(*numbers), mask=mask)
 
 
 def _numpy(value: Any) -> np.ndarray[Any, Any]:
@@ -148,8 +168,8 @@ def _rounded(value: Any) -> Any:
 # Strings and times.
 
 
-def _of_strings(name: str, gives: str) -> Function:
-    calculate = getattr(pc, name)
+def _of_strings(name: str, gives: str, **options: Any) -> Function:
+    calculate = partial(getattr(pc, name), **options)
     run = lambda value: calculate(value).cast(pa.int64()) if gives == NUMBER else calculate(value)  # noqa: E731
     return Function(run, (STRING, NULL), gives, remedy="give a string")
 
@@ -167,7 +187,7 @@ def _of_times(name: str, kinds: tuple[str, ...], **options: Any) -> Function:
 
 def _first_known(*values: Any) -> Any:
     known = [value for value in values if kind_of(value.type) != NULL] or values[:1]
-    return reduce(lambda one, other: pc.coalesce(*alike(one, other)), known)
+    return reduce(lambda one, other: pc.coalesce(*combined(one, other)), known)
 
 
 FUNCTIONS: dict[str, Function] = {
@@ -181,6 +201,7 @@ FUNCTIONS: dict[str, Function] = {
     ">": _compared("greater"),
     ">=": _compared("greater_equal"),
     "is null": Function(pc.is_null, _ALL, BOOLEAN, handles_nulls=True),
+    "between": Function(_between, _ALL, BOOLEAN, 3, 3, handles_nulls=True),
     "in": Function(_in, _ALL, BOOLEAN, 2, None, constants=True),
     "like": Function(_like, (STRING, NULL), BOOLEAN, 2, 2, constants=True, remedy="give a string"),
     "+": _calculated("add"),
@@ -200,7 +221,7 @@ FUNCTIONS: dict[str, Function] = {
     "length": _of_strings("utf8_length", NUMBER),
     "lower": _of_strings("utf8_lower", STRING),
     "upper": _of_strings("utf8_upper", STRING),
-    "trim": _of_strings("utf8_trim_whitespace", STRING),
+    "trim": _of_strings("utf8_trim", STRING, characters=_BLANKS),
     "year": _of_times("year", _TIMES),
     "month": _of_times("month", _TIMES),
     "day": _of_times("day", _TIMES),
@@ -209,7 +230,9 @@ FUNCTIONS: dict[str, Function] = {
     "minute": _of_times("minute", (*_TIMES, TIME)),
     "coalesce": Function(_first_known, _ALL, None, 2, None, handles_nulls=True),
 }
-SIGNS = frozenset(name for name in FUNCTIONS if not name.isalnum() or name in ("and", "or", "not", "in", "like"))
+SIGNS = frozenset(
+    name for name in FUNCTIONS if not name.isalnum() or name in ("and", "or", "not", "in", "like", "between")
+)
 """Written in another way than name(…)."""
 
 

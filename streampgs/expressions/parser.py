@@ -27,7 +27,7 @@ from streampgs.expressions.tree import Apply, Column, Constant, Node, Source
 _LONGEST = 1 << 16
 _MOST_OPEN, _DEEPEST = 24, 150
 """Parentheses that are open, and levels of the tree: both are walked by recursion."""
-_LARGEST_INTEGER = 2**64 - 1
+_LARGEST_INTEGER, _LARGEST_BELOW_ZERO = 2**64 - 1, 2**63
 
 _TOKENS = re.compile(
     r"""(?P<space>\s+)
@@ -78,7 +78,7 @@ def _tokens(source: Source) -> list[_Token]:
         raise source.error("the text is too long", _LONGEST, f"write at most {_LONGEST:,} characters")
     while at < len(text):
         match = _TOKENS.match(text, at)
-        if match is None:
+        if match is None or text.startswith("--", at):
             raise _unreadable(source, at)
         if match.lastgroup != "space":
             found.append(_Token(str(match.lastgroup), match.group(), at))
@@ -88,6 +88,8 @@ def _tokens(source: Source) -> list[_Token]:
 
 def _unreadable(source: Source, at: int) -> Exception:
     letter = source.text[at]
+    if letter == "-":
+        return source.error("-- begins a comment in SQL", at, "leave a blank between the two signs")
     if letter in "'\"":
         what = "a text" if letter == "'" else "a column's name"
         return source.error(f"{what} without its closing quote", at, f"write {letter} at its end, twice inside of it")
@@ -188,8 +190,7 @@ class _Parser:
     def _between(self, left: Node, token: _Token) -> Node:
         low = self._sum()
         self._expect("and", "write: between LOW and HIGH")
-        ends = self._apply(">=", (left, low), token), self._apply("<=", (left, self._sum()), token)
-        return self._apply("and", ends, token)
+        return self._apply("between", (left, low, self._sum()), token)
 
     def _like(self, left: Node, token: _Token) -> Node:
         return self._apply("like", (left, self._sum()), token)
@@ -212,6 +213,8 @@ class _Parser:
             return self._primary()
         node = self._nested(self._unary)
         if isinstance(node, Constant) and isinstance(node.value, int | float) and not isinstance(node.value, bool):
+            if isinstance(node.value, int) and node.value > _LARGEST_BELOW_ZERO:
+                self._too_large(token)
             return Constant(-node.value, token.at)
         return self._apply("negative", (node,), token)
 
@@ -245,9 +248,14 @@ class _Parser:
         value = float(token.text)
         if not math.isfinite(value):
             self._fail(token, "a number beyond the range of float64", "write a smaller one")
-        if token.text.isdecimal() and value <= _LARGEST_INTEGER and int(token.text) <= _LARGEST_INTEGER:
-            return int(token.text)
-        return value
+        if not token.text.isdecimal():
+            return value
+        if int(token.text) > _LARGEST_INTEGER:
+            self._too_large(token)
+        return int(token.text)
+
+    def _too_large(self, token: _Token) -> NoReturn:
+        self._fail(token, "an integer beyond 64 bits", "write it with a decimal point: it is a float64 then")
 
     def _arguments(self) -> tuple[Node, ...]:
         found = [self._nested(self._any)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import date, datetime, time
 from typing import Any
 
@@ -16,6 +17,8 @@ BOOLEAN, NUMBER, STRING, DATE, TIMESTAMP, TIME, NULL = (
 _MICROSECONDS = pa.timestamp("us")
 _UNITS = ("s", "ms", "us", "ns")
 _EXACT_IN_FLOAT32 = 1 << 24
+_ANY_INTEGER = pa.decimal128(20)
+"""It holds the values of int64 and of uint64."""
 
 
 class Unfit(Exception):
@@ -111,6 +114,12 @@ def alike(left: Any, right: Any) -> tuple[Any, ...]:
     return left, right
 
 
+def combined(left: Any, right: Any) -> tuple[Any, ...]:
+    """Two values in a type of this module, for a result of that type; ArrowInvalid if it does not hold an integer."""
+    found = alike(left, right)
+    return tuple(value.cast(pa.int64()) if pa.types.is_decimal(value.type) else value for value in found)
+
+
 def _remedy(kinds: tuple[str, str]) -> str:
     if STRING in kinds and NUMBER in kinds:
         return "write numbers without quotes, strings in single quotes"
@@ -125,9 +134,10 @@ def _alike_numbers(left: Any, right: Any) -> tuple[Any, Any]:
     if one == other:
         return left, right
     for wanted, value in ((one, right), (other, left)):
-        if isinstance(value, pa.Scalar) and _holds(wanted, value):
+        if isinstance(value, pa.Scalar) and value.is_valid and _holds(wanted, value):
             return left.cast(wanted, safe=False), right.cast(wanted, safe=False)
-    return left.cast(pa.float64(), safe=False), right.cast(pa.float64(), safe=False)
+    both = _ANY_INTEGER if pa.types.is_integer(one) and pa.types.is_integer(other) else pa.float64()
+    return left.cast(both, safe=False), right.cast(both, safe=False)
 
 
 def _holds(kind: pa.DataType, value: pa.Scalar) -> bool:
@@ -160,13 +170,25 @@ def _as_times(value: Any, pattern: Any) -> tuple[Any, Any]:
     text = value.as_py()
     try:
         if kind == TIME:
-            return pa.scalar(time.fromisoformat(text), pa.time64("ns")), pattern
+            return _with_nanoseconds(pa.scalar(time.fromisoformat(text), pa.time64("ns")), text), pattern
         if kind == DATE and "T" not in text and " " not in text.strip():
             return pa.scalar(date.fromisoformat(text)), pattern
-        return _instant(datetime.fromisoformat(text), pattern.type), pattern
+        return _with_nanoseconds(_instant(datetime.fromisoformat(text), pattern.type), text), pattern
     except ValueError:
         form = {TIME: "'14:30:00'", DATE: "'2024-06-30'", TIMESTAMP: "'2024-06-30 14:30:00'"}[kind]
         raise Unfit(f"'{text:.50}' is not a {kind}", f"write it like {form}") from None
+
+
+def _with_nanoseconds(found: pa.Scalar, text: str) -> pa.Scalar:
+    """Python leaves out what follows the microseconds."""
+    digits = re.search(r"[.,][0-9]{6}([0-9]+)", text)
+    rest = "" if digits is None else digits[1].rstrip("0")
+    if not rest:
+        return found
+    if len(rest) > 3:
+        raise ValueError("less than a nanosecond")
+    kind = pa.timestamp("ns", found.type.tz) if pa.types.is_timestamp(found.type) else found.type
+    return pc.add(found.cast(kind), pa.scalar(int(rest.ljust(3, "0")), pa.duration("ns")))
 
 
 def _instant(found: datetime, kind: pa.DataType) -> pa.Scalar:

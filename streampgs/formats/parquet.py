@@ -209,7 +209,12 @@ def _bounds(statistics: Any, rows: int, kind: pa.DataType) -> Bounds | None:
         return None
     try:
         plain = kind.value_type if pa.types.is_dictionary(kind) else kind
-        return Bounds(pa.array([statistics.min, statistics.max], plain), nulls != 0)
+        if pa.types.is_time(plain):  # of which pyarrow would leave out the nanoseconds
+            ticks = pa.int32() if plain.bit_width == 32 else pa.int64()
+            ends = pa.array([statistics.min_raw, statistics.max_raw], ticks).cast(plain)
+        else:
+            ends = pa.array([statistics.min, statistics.max], plain)
+        return Bounds(ends, nulls != 0)
     except (pa.ArrowException, TypeError, ValueError, OverflowError):  # another type than that of the schema
         return None
 

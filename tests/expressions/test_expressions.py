@@ -114,6 +114,10 @@ def test_an_integer_beyond_64_bits_is_an_error() -> None:
         ("delay between 1", "'and' is missing before the end", 16, "between LOW and HIGH"),
         ("delay = 1 = 1", "'=' was not expected", 11, ""),
         ("delay > 15x", "1 is not understood", 9, ""),
+        ("delay > 5 -- y", "-- begins a comment in SQL", 11, "a blank between the two signs"),
+        ("delay > 18446744073709551616", "an integer beyond 64 bits", 9, "a decimal point"),
+        ("delay > -9223372036854775809", "an integer beyond 64 bits", 9, "a decimal point"),
+        ("ns > '2024-01-01 00:00:00.0000000001'", "'2024-01-01 00:00:00.0000000001' is not a timestamp", 4, "2024-06-30"),
         ("delay > 1e999", "a number beyond the range of float64", 9, ""),
         ("dleay > 15", "unknown column 'dleay'", 1, "did you mean 'delay'? The columns are delay, part"),
         ("Delay > 15", "unknown column 'Delay'", 1, "did you mean 'delay'?"),
@@ -220,6 +224,10 @@ def test_any_function_of_any_types_gives_values_or_an_error(name: str) -> None:
         pairs = [(one, other) for one in parts for other in parts]
         is_word = name.isalnum() and name not in SIGNS
         texts = [f"{name}({one}, {other})" if is_word else f"{one} {name} ({other})" for one, other in pairs]
+    if name == "between":
+        texts = [
+            f"{one} between ({low}) and ({high})" for one in _EVERY for low in parts for high in (one, low, parts[-1])
+        ]
     texts = {"is null": [f"{one} is null" for one in parts], "negative": [f"-{one}" for one in parts]}.get(name, texts)
     good = 0
     for text in texts:
