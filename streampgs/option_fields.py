@@ -25,7 +25,7 @@ HEADINGS = (COMMON, DATA, MODEL, LIMITS, RESOURCES, GROWTH, STREAMS, OUTPUT)
 FIRST_SCREEN = (COMMON, OUTPUT)
 """What --help lists, with a sentence for each option. --help-all has everything."""
 
-_LARGEST_SIZE = 2.0**62
+_LARGEST = 1 << 60  # of whole numbers: sums of two are still far from the end of 64 bits
 _UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _UNITS |= {letter + end: 2 ** (10 * (1 + power)) for power, letter in enumerate("KMGT") for end in ("", "IB")}
 
@@ -41,7 +41,7 @@ def parse_size(text: str | int) -> int:
     if match is None or unit not in _UNITS:
         raise _unreadable(text, "is not a valid size", "write it like 512MB, 2GiB or 1.5G")
     size = float(match.group(1)) * _UNITS[unit]
-    if size > _LARGEST_SIZE:
+    if size > _LARGEST:
         raise _unreadable(text, "is larger than any machine", "write it like 512MB, 2GiB or 1.5G")
     return int(size)
 
@@ -134,6 +134,8 @@ class Number(Text):
         if not is_number or not self._allows(number):
             written = self.text(number) if is_number else str(value)
             raise BadValue(flag, value, written, f"is not {self.range_text}", self.remedy or f"give {self.range_text}")
+        if self.whole and math.isinf(self.high) and number > _LARGEST:
+            raise BadValue(flag, value, self.text(number), "is too large", f"give at most {self.text(_LARGEST)}")
         return int(number) if self.whole else float(number)
 
     def _allows(self, number: Any) -> bool:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from streampgs.checks import decode, encode
 from streampgs.cli.main import cli
 from streampgs.cli.options import DeclaredOption
-from streampgs.errors import OptionError
+from streampgs.errors import BadValue, OptionError
 from streampgs.losses import LOSSES
 from streampgs.option_fields import (
     ELSEWHERE,
@@ -31,10 +31,13 @@ from streampgs.option_fields import (
 )
 from streampgs.options import (
     EPOCHS_FOR_A_TARGET,
+    RESUME_OPTIONS,
     SMALLEST_MEMORY,
+    TRAIN_OPTIONS,
     Growth,
     Limits,
     ModelOptions,
+    NewLimits,
     Resources,
     default_epochs,
 )
@@ -271,6 +274,20 @@ def test_resources_below_nothing_are_refused(wrong):
 def test_t0_is_a_number_or_auto(t0):
     with pytest.raises(OptionError, match="--t0"):
         ModelOptions(t0=t0)
+
+
+def test_whole_numbers_without_an_end_are_refused_where_a_run_could_not_record_them():
+    kinds = [declared.value for kind in (*TRAIN_OPTIONS, *RESUME_OPTIONS) for declared in options_of(kind).values()]
+    numbers = [getattr(kind, "of", kind) for kind in kinds]
+    endless = [number for number in numbers if isinstance(number, Number) and number.whole and math.isinf(number.high)]
+    assert len(endless) >= 4
+    for number in endless:
+        assert number.settle("--any", 1 << 60) == 1 << 60
+        for value in 10**20, 1e20:
+            with pytest.raises(BadValue, match="is too large"):
+                number.settle("--any", value)
+    with pytest.raises(OptionError, match=r"--rows 99999999999999999999 is too large\n  → give at most"):
+        build("resume", {"rows": "+99999999999999999999"}, NewLimits)
 
 
 def test_sizes_beyond_all_machines_are_refused():

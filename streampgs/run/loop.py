@@ -115,16 +115,15 @@ class Loop:
     def reached(self, at_stretch_end: bool = False) -> str | None:
         """The limit that is reached, or the stop that was asked for."""
         limits, rows, cursor = self.limits, self.meter.rows, self.worker.cursor
+        used_up = self.used_up()
         if self.stop.reason is not None:
             return self.stop.reason
-        if self.until is not None and cursor.place >= self.until:
+        if self.until is not None and cursor.place >= self.until and used_up is None:
             return LOOK
         if limits.epochs is not None and self.worker.source.has_done(cursor, limits.epochs):
             return "epochs"
-        if limits.rows is not None and rows >= limits.rows:
-            return "rows"
-        if limits.seconds is not None and self.meter.seconds >= limits.seconds:
-            return "seconds"
+        if used_up is not None:
+            return used_up
         if limits.relative_gap is not None and cursor.begins_epoch and not holds_out(self.models.lanes):
             gap = self.models.relative_gap()
             if gap is not None and gap <= limits.relative_gap:
@@ -134,6 +133,14 @@ class Loop:
         may_end = at_stretch_end and not self.models.lineages.in_update
         if self.models.started and may_end and rows >= _ROWS_BEFORE_TARGETS:
             return self._target_reached()
+        return None
+
+    def used_up(self) -> str | None:
+        """The limit that new shards cannot move."""
+        if self.limits.rows is not None and self.meter.rows >= self.limits.rows:
+            return "rows"
+        if self.limits.seconds is not None and self.meter.seconds >= self.limits.seconds:
+            return "seconds"
         return None
 
     def _has_converged_before(self) -> bool:

@@ -357,9 +357,7 @@ def _with_waiting(trainer: Trainer, report: Report, new: Look) -> Report:
     """A limit was reached before the new shards could join."""
     names = [str(path) for path in new.changes.new]
     if report.outcome != PAUSED:
-        trainer.observer.note(
-            waiting_text(len(names), report.stopped_by, trainer.cursor.epoch + 1, trainer.folder.path)
-        )
+        trainer.observer.note(waiting_text(len(names), report.stopped_by, trainer.cursor, trainer.folder.path))
     found = replace(report.found, waiting_shards=names)
     return replace(report, found=found, notes=[*trainer.observer.notes])
 
@@ -370,9 +368,9 @@ def _joining_place(trainer: Trainer) -> Place:
 
 
 def _has_joined(trainer: Trainer, refresher: Refresher, new: Look) -> bool:
-    """The shards join, if training is at a place where they can."""
+    """The shards join, if training is at a place where they can, and goes on from there."""
     table = _table(trainer)
-    if table.schedule.joins_at(table.cursor) != table.cursor:
+    if table.schedule.joins_at(table.cursor) != table.cursor or trainer.keeps_waiting():
         return False
     with decoding_within(in_opening(trainer.resources.budget)):
         grown = refresher.with_new(table, new)
@@ -397,7 +395,6 @@ def _followed(trainer: Trainer, refresher: Refresher, new: Look | None) -> Repor
                 raise
             _continue_on(trainer, again)
             continue
-        new = None
         if report.stopped_by == LOOK:
             refreshed: Refreshed | None = refresher.at_epoch_end(_table(trainer))
         elif report.stopped_by in ("epochs", CONVERGED):
@@ -406,7 +403,8 @@ def _followed(trainer: Trainer, refresher: Refresher, new: Look | None) -> Repor
                 noted = True
             refreshed = refresher.wait(_table(trainer), trainer.stop)
         else:
-            return report
+            return report if new is None else _with_waiting(trainer, report, new)
+        new = None
         if refreshed is None:
             assert trainer.stop.reason is not None
             return trainer.report(trainer.stop.reason)

@@ -132,11 +132,19 @@ class Trainer:
         self.meter.watch(worker.source)
         return worker
 
+    def keeps_waiting(self) -> str | None:
+        """The limit that is reached, so that new shards would join in vain."""
+        return self._loop(None).used_up()
+
+    def _loop(self, until: Place | None) -> Loop:
+        self.worker = self.worker or self._new_worker()
+        limits = self.data.record.limits
+        return Loop(self.models, self.meter, self.worker, self.saver, limits, self.stop, until)
+
     def train(self, until: Place | None = None) -> Report:
         """Train until a limit or a stop, or until a place where new shards may join."""
-        self.worker = worker = self.worker or self._new_worker()
-        limits = self.data.record.limits
-        loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until)
+        loop = self._loop(until)
+        worker, limits = loop.worker, loop.limits
         reached = loop.reached()
         if reached is not None and not (reached == self.stop.reason and worker.source.rows_taken is not None):
             if reached != self.stop.reason and until is None:
@@ -298,4 +306,5 @@ def _key(rows: int, cursor: Cursor, record: RunRecord, changes_sigma: bool) -> t
     """Equal for states that need not be saved again. New shards do not belong to the run before a row of them is trained on:
     a checkpoint from before their arrival stays as it is, so that a run can return to it."""
     retired = frozenset(span for arrival in cursor.arrivals for span in arrival.retired)
-    return rows, retired, record.sources, record.left_out, record.trial, changes_sigma
+    given = record.limits, record.keep, record.updates, record.options.on_bad_row
+    return rows, retired, record.sources, record.left_out, record.trial, changes_sigma, *given

@@ -19,6 +19,7 @@ from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import learner_named
 from streampgs.options import Limits, ModelOptions
 from streampgs.order.columns import SWEEPS
+from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
@@ -256,13 +257,14 @@ def resume_command(run: Path, on_stream: bool) -> str:
     return f"producer | {command} -" if on_stream else command
 
 
-def waiting_text(shards: int, limit: str, epoch: int, run: Path) -> str:
-    """`epoch`: the number of the epoch that has begun, from 1."""
+def waiting_text(shards: int, limit: str, cursor: Cursor, run: Path) -> str:
     wait = "1 new shard waits" if shards == 1 else f"{shards:,} new shards wait"
-    return (
-        f"{wait}, because the limit of {limit} is reached in the middle of epoch {epoch}; to complete it with them: "
-        f"{resume_command(run, on_stream=False)} --epochs {epoch}"
+    epoch = cursor.epoch + (not cursor.begins_epoch)
+    place = (
+        "; to train on them" if cursor.begins_epoch else f" in the middle of epoch {epoch}; to complete it with them"
     )
+    resume = resume_command(run, on_stream=False)
+    return f"{wait}, because the limit of {limit} is reached{place}: {resume} --epochs {epoch}"
 
 
 def stopped_early(stopped_by: str, rows: int, run: Path, on_stream: bool) -> str:

@@ -669,6 +669,42 @@ def test_new_shards_that_a_limit_keeps_waiting_are_reported_with_the_command_for
     assert (report.rows_this_call, report.found.new_rows) == (4_500, SHARD_ROWS)
 
 
+@pytest.mark.parametrize("limit", [{"rows": 4 * SHARD_ROWS}, {"seconds": 1e-9}])
+def test_new_shards_wait_at_the_end_of_an_epoch_if_a_limit_is_reached(
+    limit: dict[str, float], table: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    data, run = table[0], tmp_path / "run"
+    before = streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
+    shutil.copy(table[1][0], data)
+    report = streampgs.resume(run, **limit)
+    assert (report.outcome, report.rows, report.dual_sha256) == ("nothing new", before.rows, before.dual_sha256)
+    assert (report.found.new_shards, report.found.new_rows) == ([], 0)
+    assert report.found.waiting_shards == [str(data / table[1][0].name)]
+    (name,) = limit
+    assert report.notes == [
+        f"1 new shard waits, because the limit of {name} is reached; to train on them: "
+        f"streampgs.resume('{run}', epochs=1)"
+    ]
+    assert command("resume", run, "--quiet").code == 3
+    assert streampgs.resume(run, epochs=1).found.new_rows == SHARD_ROWS
+
+
+def test_options_that_hold_until_they_are_changed_hold_if_there_was_nothing_to_train_on(
+    table: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    data, run = table[0], tmp_path / "run"
+    done = streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL).rows
+    given = {"passes": 1, "replay": 0, "keep": 9, "on_bad_row": "skip", "epochs": 1, "rows": 10**6}
+    for name, value in given.items():
+        limits = {"epochs": 1} if name == "rows" else {}
+        assert streampgs.resume(run, **{name: value, **limits}).outcome == "nothing new"
+    record = saved_run(run).record
+    assert (record.updates.passes, record.updates.replay, record.keep) == (1, 0, 9)
+    assert (record.options.on_bad_row, record.limits) == ("skip", Limits(epochs=1, rows=10**6))
+    shutil.copy(table[1][0], data)
+    assert streampgs.resume(run).rows == done + SHARD_ROWS
+
+
 def test_shards_that_are_gone_are_not_counted(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
     data, run = table[0], tmp_path / "run"
     streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
