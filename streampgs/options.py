@@ -581,6 +581,8 @@ class Growth(Checked):
         "Time between looks for new shards, for --follow.", flag="--poll")
     accept_touched: bool = option(False, Flag(), COMMON,
         "Accept shards of which only the time stamp changed.", command="resume")
+    accept_removed: bool = option(False, Flag(), COMMON,
+        "Continue without shards that were deleted; a shard that was replaced is still refused.", command="resume")
     accept_changes: bool = option(False, Flag(), COMMON,
         "Continue without shards that were deleted or replaced. Those with new content join as new rows.", command="resume")
     sigma: float | Literal["auto"] | tuple[float, ...] | None = option(None, SIGMA, MODEL,

@@ -59,6 +59,7 @@ def disturbed(random: Random, rows: int, epoch: int) -> Plan:
         replay=random.choice((0.0, 1.0, 3.0, 3.0, 100.0)),
         follow=random.random() < 0.15,
         accept_changes=random.random() < 0.2,
+        accept_removed=random.random() < 0.2,
         accept_touched=random.random() < 0.2,
     )
     plan.undoes = random.random() < 0.3
@@ -70,7 +71,7 @@ def disturbed(random: Random, rows: int, epoch: int) -> Plan:
 def undisturbed_tries(random: Random, epoch: int) -> list[Plan]:
     """The sessions at the end of a history: each accepts what the one before has refused."""
     limits = Limits(epochs=min(MOST_EPOCHS - 1, epoch + random.randint(1, 2)))
-    growths = Growth(), Growth(accept_touched=True), Growth(accept_changes=True)
+    growths = Growth(), Growth(accept_touched=True), Growth(accept_removed=True), Growth(accept_changes=True)
     return [Plan(limits=limits, growth=growth, resources=_resources(random)) for growth in growths]
 
 

@@ -173,7 +173,7 @@ class WholeHistory:
         resources = replace(
             plan.resources, window=self.window, cache_limit=self.cached or None, no_cache=self.cached == 0
         )
-        growth = replace(growth, accept_changes=False, accept_touched=False)
+        growth = replace(growth, accept_changes=False, accept_removed=False, accept_touched=False)
         start.train([DATA], RUN, self.options, plan.limits, resources, stop=self.stop, growth=growth)
 
     def _back_to(self, plan: Plan) -> str | None:

@@ -173,12 +173,13 @@ class Refresher:
             look = self._look(table)  # only two looks in a row decide what happened to a shard
         table = self._with_known_again(table, look.changes)
         tolerated = self.growth.follow and table.cursor.begins_epoch
-        accepted = left_out | set(look.changes.lost if self.growth.accept_changes or tolerated else ())
+        accepted = left_out | set(look.changes.gone if self.growth.accept_removed else ())
+        accepted |= set(look.changes.lost if self.growth.accept_changes or tolerated else ())
         if look.keeps_rows:
             gone = {path for change in look.rewritten for path in change.gone}
             accepted |= {number for number in look.changes.gone if table.catalog.shards[number].path in gone}
         if self.growth.data:
-            _refuse_missing(table, set(look.changes.lost) - accepted)
+            _refuse_missing(table, look.changes, accepted)
         retired = table.retired
         table.catalog.check_unchanged(self.growth.accept_touched, retired | accepted)
         if self.growth.accept_touched:
@@ -261,10 +262,13 @@ class Refresher:
         keeps_rows = is_between and all(
             change.rewritten and set(change.rewritten) <= set(changes.new) for change in rewritten
         )
-        if rewritten and not self.growth.accept_changes and not keeps_rows:
+        only_removed = all(change.only_removes for change in rewritten)
+        accepts = self.growth.accept_changes or (self.growth.accept_removed and only_removed)
+        if rewritten and not accepts and not keeps_rows:
+            option = "--accept-removed" if only_removed else "--accept-changes"
             raise DataChanged(
                 [line for change in rewritten for line in change.lines],
-                "start a new run, or continue with the table as it is now: --accept-changes",
+                f"start a new run, or continue with the table as it is now: {option}",
             )
         for change in rewritten:
             changes.gone = sorted({*changes.gone, *(numbers[path] for path in change.gone)})
@@ -418,13 +422,15 @@ def _refuse_lost_columns(table: Table, lost: Collection[int]) -> None:
         )
 
 
-def _refuse_missing(table: Table, lost: Collection[int]) -> None:
+def _refuse_missing(table: Table, changes: Changes, accepted: Collection[int]) -> None:
     """The shards must be in the new places: those in the old ones are not read any more."""
+    lost = [number for number in changes.lost if number not in accepted]
     if lost:
-        names = [str(table.catalog.shards[number].path) for number in sorted(lost)]
+        option = "--accept-removed" if set(lost) <= set(changes.gone) else "--accept-changes"
+        names = [str(table.catalog.shards[number].path) for number in lost]
         raise DataChanged(
             f"{counted(len(names), 'shard')} of the run cannot be found in {', '.join(table.sources)}: {_listed(names)}",
-            "copy them there, or continue without them: --accept-changes",
+            f"copy them there, or continue without them: {option}",
         )
 
 

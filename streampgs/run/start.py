@@ -50,7 +50,7 @@ from streampgs.run.words import waiting_text
 from streampgs.solvers import SOLVERS, learner_for
 from streampgs.stores.addresses import is_address
 
-_OF_SHARDS = ("add", "data", "leave_out", "passes", "follow", "accept_touched", "accept_changes")
+_OF_SHARDS = ("add", "data", "leave_out", "passes", "follow", "accept_touched", "accept_removed", "accept_changes")
 """Options of growth that do not apply to a stream."""
 _MOST_NAMES = 100  # of files in an event of the history
 

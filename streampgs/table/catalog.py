@@ -38,6 +38,7 @@ from streampgs.table.locate import Located, locate
 from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
 
 _SHARDS_AT_ONCE = 256
+_MISSING = "is missing"
 _TOUCHED = "was modified (same size and footer, different time stamp)"
 _READERS = 4  # threads; for the latency of disks: on files in memory more of them only contend for the interpreter
 
@@ -183,7 +184,7 @@ class Catalog:
             if isinstance(shard.path, RemoteObject):
                 return what_changed(shard.path)
             if not exists(shard.path):
-                return f"'{shard.path}' is missing"
+                return f"'{shard.path}' {_MISSING}"
             try:
                 now = fingerprint_of(shard.path)
             except DataError as error:
@@ -203,16 +204,19 @@ class Catalog:
             used = len(self.shards) - len(set(retired))
             head = f"{len(faults)} of {used} shards have changed:"
             more = [f"… and {len(faults) - 10} more"] if len(faults) > 10 else []
-            touched = "with --accept-touched if files were only copied or touched: no row is trained on again"
-            raise DataChanged(
-                [head, *faults[:10], *more],
-                [
-                    "restore them or start a new run; or continue",
-                    *([touched] if any(found.endswith(_TOUCHED) for found in faults) else []),
+            remedies = ["restore them or start a new run; or continue"]
+            if any(found.endswith(_TOUCHED) for found in faults):
+                remedies.append(
+                    "with --accept-touched if files were only copied or touched: no row is trained on again"
+                )
+            if any(found.endswith(_MISSING) for found in faults):
+                remedies.append("with --accept-removed if files were deleted on purpose: it accepts no other change")
+            if not all(found.endswith(_MISSING) for found in faults):
+                remedies.append(
                     "with --accept-changes on the files as they are now: rows of changed shards are no longer trained "
-                    "on, those with new content join as new rows",
-                ],
-            )
+                    "on, those with new content join as new rows"
+                )
+            raise DataChanged([head, *faults[:10], *more], remedies)
 
     def with_present_times(self, numbers: Collection[int]) -> Catalog:
         """The catalog with the present time stamps of these shards."""

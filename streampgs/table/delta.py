@@ -22,7 +22,7 @@ from streampgs.files import reading
 from streampgs.stores.access import RemoteObject, looked_up, opened, settings_for_rust
 from streampgs.stores.addresses import is_address, parse
 from streampgs.stores.patience import Absent, patiently, without_secrets
-from streampgs.table.delta_log import LONGEST_COMMIT, Inside, check_log, needed_actions
+from streampgs.table.delta_log import ADDS_ROWS, LONGEST_COMMIT, Inside, check_log, needed_actions
 from streampgs.table.partitions import Constant, LogSchema, can_be_constant
 
 LOG = "_delta_log"
@@ -197,6 +197,8 @@ class Removal:
     files: int
     keeps_rows: bool
     """The rows were only rewritten to other files, as by OPTIMIZE."""
+    adds: bool = True
+    """Other files may have a part of the rows."""
 
     def __str__(self) -> str:
         if self.version is None:
@@ -219,6 +221,11 @@ class TableChange:
     rewritten: tuple[Path | RemoteObject, ...] = ()
     """Those of the added files that have rows of the known files and no others, if this holds for all rows of the files in
     `gone`; in the listing's order."""
+
+    @property
+    def only_removes(self) -> bool:
+        """Whether all rows of the files in `gone` were deleted."""
+        return not any(removal.adds for removal in self.removals)
 
     @property
     def lines(self) -> list[str]:
@@ -267,7 +274,8 @@ def _removals(
         if ours:
             sought -= {_at(listing.source, removal["path"]) for removal in ours}
             keeps_rows = not any(removal.get("dataChange", True) for removal in ours)
-            found.append(Removal(version, _operation(commit), len(ours), keeps_rows))
+            adds = any("add" in action or action is ADDS_ROWS for action in commit)
+            found.append(Removal(version, _operation(commit), len(ours), keeps_rows, adds))
     if sought:
         found.append(Removal(None, "", len(sought), keeps_rows=False))
     moved, holders = _moved(listing.source, commits[::-1], known)

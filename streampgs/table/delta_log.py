@@ -96,8 +96,12 @@ def _odd(path: str | Path, what: str) -> DataError:
     return DataError(f"'{path}', a part of a Delta table's log, {what}", "restore the table's log")
 
 
+ADDS_ROWS: dict[str, Any] = {}
+"""In place of an action that adds a file with other rows than before."""
+
+
 def needed_actions(commit: BinaryIO) -> list[dict[str, Any]]:
-    """Line by line: most of them add files, and are not needed."""
+    """Line by line: most of them add files, and which ones is not needed."""
     found = []
     while line := commit.readline(_LONGEST_ACTION + 1):
         action = parsed_json(line, _LONGEST_ACTION) if line.strip() else {}
@@ -105,6 +109,6 @@ def needed_actions(commit: BinaryIO) -> list[dict[str, Any]]:
             raise ValueError("an action that is not a JSON object")
         found += [{name: action[name]} for name in ("remove", "commitInfo") if isinstance(action.get(name), dict)]
         added = action.get("add")
-        if isinstance(added, dict) and added.get("dataChange") is False:
-            found.append({"add": added})
+        if isinstance(added, dict):
+            found.append({"add": added} if added.get("dataChange") is False else ADDS_ROWS)
     return found

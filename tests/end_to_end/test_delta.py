@@ -199,6 +199,20 @@ def test_a_compacted_table_has_no_new_rows(table: Path, tmp_path: Path) -> None:
     assert streampgs.resume(run, accept_changes=True).rows_this_call == 5 * ROWS
 
 
+def test_a_version_that_only_removes_files_is_accepted_as_removed_files(table: Path, tmp_path: Path) -> None:
+    run, delta = tmp_path / "run", DeltaTable(str(table))
+    write_deltalake(str(table), rows(3).set_column(0, "x0", pa.array([50.0] * ROWS)), mode="append")
+    streampgs.train(table, run=run, epochs=1, **SMALL)
+    delta.update_incremental()
+    delta.delete("x0 = 50.0")
+    with pytest.raises(streampgs.StreampgsError, match="as it is now: accept_removed=True"):
+        streampgs.resume(run)
+    assert streampgs.resume(run, accept_removed=True).found.lost_shards != []
+    delta.delete("x0 > 1")  # some rows of a file: the others are in another one
+    with pytest.raises(streampgs.StreampgsError, match="as it is now: accept_changes=True"):
+        streampgs.resume(run, accept_removed=True)
+
+
 def test_a_new_partition_joins_with_its_values(tmp_path: Path) -> None:
     table, files = tmp_path / "table", tmp_path / "files"
     files.mkdir()

@@ -319,12 +319,39 @@ def test_a_sliding_window_trains_on_the_new_rows_each_night(tmp_path: Path) -> N
     for night in range(3):
         (data / f"{night}.arrow").unlink()
         write_counted(data / f"{night + 3}.arrow", (night + 3) * 100, 100)
-        report = streampgs.resume(run, accept_changes=True)
+        with pytest.raises(streampgs.StreampgsError) as refused:
+            streampgs.resume(run)
+        assert "accept_removed=True" in refused.value.remedy
+        assert "accept_changes" not in refused.value.remedy
+        report = streampgs.resume(run, accept_removed=True)
         assert report.rows_this_call == 100
         assert [Path(name).name for name in report.found.lost_shards] == [f"{night}.arrow"]
     assert visits(run) == [1] * 600
     streampgs.resume(run, epochs=2)
     assert visits(run) == [1] * 300 + [2] * 300
+
+
+def test_an_edited_shard_is_not_accepted_as_a_removed_one(tmp_path: Path) -> None:
+    data, run = tmp_path / "table", tmp_path / "run"
+    for number in range(3):
+        write_counted(data / f"{number}.arrow", number * 100, 100)
+    streampgs.train(data, run=run, epochs=1, **COUNTING, **SMALL)
+    (data / "0.arrow").unlink()
+    write_counted(data / "1.arrow", 300, 90)
+    with pytest.raises(streampgs.StreampgsError) as refused:
+        streampgs.resume(run)
+    assert "accept_removed=True" in refused.value.remedy
+    assert "accept_changes=True" in refused.value.remedy
+    for data_again in ({}, {"data": data}):
+        with pytest.raises(streampgs.StreampgsError) as refused:
+            streampgs.resume(run, accept_removed=True, **data_again)
+        assert "1.arrow" in refused.value.found
+        assert "0.arrow" not in refused.value.found
+        assert "accept_changes=True" in refused.value.remedy
+        assert "accept_removed" not in refused.value.remedy
+    assert visits(run) == [1] * 300
+    report = streampgs.resume(run, accept_changes=True)
+    assert [Path(name).name for name in report.found.lost_shards] == ["0.arrow", "1.arrow"]
 
 
 def test_a_resume_can_add_a_folder(tmp_path: Path) -> None:
