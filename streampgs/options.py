@@ -585,6 +585,8 @@ class Growth(Checked):
         "Continue without shards that were deleted; a shard that was replaced is still refused.", command="resume")
     accept_changes: bool = option(False, Flag(), COMMON,
         "Continue without shards that were deleted or replaced. Those with new content join as new rows.", command="resume")
+    accept_rejected: bool = option(False, Flag(), COMMON,
+        "Train on the shards that are left out since --fail-if rejected them.", command="resume")
     sigma: float | Literal["auto"] | tuple[float, ...] | None = option(None, SIGMA, MODEL,
         "Weight of the regularizer from now on: the best one shrinks as the data grow. auto: search for it again. The "
         "weights are kept; averages and the certificate start again.", command="resume")

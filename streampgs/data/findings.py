@@ -25,6 +25,8 @@ class Findings:
     """In the new shards."""
     lost_shards: list[str] = field(default_factory=list)
     """That are no longer trained on: gone, replaced or left out."""
+    rejected_shards: list[str] = field(default_factory=list)
+    """New shards that are left out, because a resume that brought them was rejected, now or before."""
     ignored_columns: dict[str, str] = field(default_factory=dict)
     """Columns that are not used, with the reason."""
     missing_columns: list[str] = field(default_factory=list)

@@ -26,7 +26,7 @@ from streampgs.reading.prefetch import StopAsked
 from streampgs.solvers import SOLVERS
 from streampgs.stores.addresses import absolute, is_address
 from streampgs.table.catalog import Catalog, decoded_bytes, whole_shards, with_cache
-from streampgs.table.changes import Changes, Watch
+from streampgs.table.changes import Changes, Watch, content_of
 from streampgs.table.delta import TableChange, change_of
 from streampgs.table.layout import NoColumn
 from streampgs.table.locate import Located, NothingThere, locate
@@ -58,6 +58,8 @@ class Table:
     updates: UpdateSizes = USUAL_UPDATES
     left_out: tuple[str, ...] = ()
     """Shards that are not used: paths, folders and globs."""
+    rejected: tuple[str, ...] = ()
+    """The contents of others that are not used."""
 
     @property
     def schedule(self) -> Schedule:
@@ -256,6 +258,7 @@ class Refresher:
         paths = without(located.paths, table.left_out)
         changes = self._watch.look(catalog, retired, paths, only_listed=bool(self.growth.data))
         take_out(changes, catalog, retired, table.left_out)
+        self._leave_out_rejected(table, changes)
         numbers = {shard.path: number for number, shard in enumerate(catalog.shards) if number not in retired}
         rewritten = [change for listed in located.tables if (change := change_of(listed, numbers)).gone]
         is_between = table.cursor.begins_epoch and table.cursor.epoch > 0
@@ -283,6 +286,18 @@ class Refresher:
         self.found.ignored_files.update(located.ignored_with_reason())
         self.found.ignored_files.update(dict.fromkeys(map(str, set(located.paths) - set(paths)), "it was left out"))
         return Look(located, changes, rewritten, keeps_rows and bool(rewritten))
+
+    def _leave_out_rejected(self, table: Table, changes: Changes) -> None:
+        if not table.rejected:
+            return
+        rejected = [path for path in changes.new if content_of(path) in table.rejected]
+        changes.new = [path for path in changes.new if path not in rejected]
+        self.found.rejected_shards = [str(path) for path in rejected]
+        if rejected:
+            self._note_once(
+                f"left out, because a resume with them was rejected: {listed(self.found.rejected_shards)}; mend or "
+                "remove these files, or train on them: --accept-rejected"
+            )
 
     def _note_once(self, note: str) -> None:
         if note not in self._noted:
@@ -384,7 +399,7 @@ class Refresher:
         names = [str(table.catalog.shards[number].path) for number in sorted(lost)]
         rows = sum(table.catalog.shards[number].rows for number in lost)
         self.note(
-            f"{_listed(names)}: gone, replaced or left out; {counted(rows, 'row')} no longer trained on, the model keeps "
+            f"{listed(names)}: gone, replaced or left out; {counted(rows, 'row')} no longer trained on, the model keeps "
             "what it has learned from them"
         )
         self.found.lost_shards += names
@@ -416,7 +431,7 @@ def _refuse_lost_columns(table: Table, lost: Collection[int]) -> None:
     if SOLVERS[table.options.solver].by_columns:
         names = [str(table.catalog.shards[number].path) for number in sorted(lost)]
         raise DataChanged(
-            f"{_listed(names)}: gone, replaced or left out, and --solver {table.options.solver} cannot take their rows out of "
+            f"{listed(names)}: gone, replaced or left out, and --solver {table.options.solver} cannot take their rows out of "
             "its columns",
             "restore the files, or start a new run",
         )
@@ -429,7 +444,7 @@ def _refuse_missing(table: Table, changes: Changes, accepted: Collection[int]) -
         option = "--accept-removed" if set(lost) <= set(changes.gone) else "--accept-changes"
         names = [str(table.catalog.shards[number].path) for number in lost]
         raise DataChanged(
-            f"{counted(len(names), 'shard')} of the run cannot be found in {', '.join(table.sources)}: {_listed(names)}",
+            f"{counted(len(names), 'shard')} of the run cannot be found in {', '.join(table.sources)}: {listed(names)}",
             f"copy them there, or continue without them: {option}",
         )
 
@@ -458,7 +473,7 @@ def _arrival_text(before: Catalog, shards: int, rows: int, arrival: Arrival) -> 
     return f"{text}; there were {counted(before.rows, 'row')} in {counted(len(before.shards), 'shard')} before"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(f"'{name}'" for name in names[:_LISTED]) + more
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from streampgs.data.refresh import listed
 from streampgs.errors import OptionError, counted
 from streampgs.options import Growth
 from streampgs.run.checkpoint import Checkpoint, rows_in_name
@@ -64,13 +65,15 @@ def ended(trial: Trial | None, trainer: Trainer, report: Report) -> Report:
     if not found["failed"]:
         trainer.accept()
         return replace(report, validation=found, notes=[*trainer.observer.notes])
-    undone = undo(folder, str(base), keeps_left_out=False, failed=found["failed"])
+    undone = undo(folder, str(base), rejects=True, failed=found["failed"])
     assert undone is not None
-    trainer.observer.note(
-        f"{' and '.join(found['failed'])}: the run was left as it was, after {counted(undone.rows, 'row')}"
-    )
+    note = f"{' and '.join(found['failed'])}: the run was left as it was, after {counted(undone.rows, 'row')}"
+    if undone.rejected:
+        note += f"; left out from now on: {listed(undone.rejected)}; to train on new shards again: --accept-rejected"
+    trainer.observer.note(note)
     return replace(
         report,
+        found=replace(report.found, rejected_shards=[*undone.rejected]),
         validation=found,
         outcome=REJECTED,
         rows=undone.rows,

@@ -28,6 +28,7 @@ _CHANGING = (
     "begun",
     "trial",
     "left_out",
+    "rejected",
 )
 
 
@@ -77,6 +78,8 @@ class RunRecord:
     """The most that blocks of columns take in memory, for a solver that trains on columns."""
     left_out: tuple[str, ...] = ()
     """Shards that are not used: paths, folders and globs."""
+    rejected: tuple[str, ...] = ()
+    """The contents of shards that are not used, because a resume on trial that brought them has failed."""
 
     @property
     def kept(self) -> Kept:
@@ -102,7 +105,7 @@ class RunRecord:
         limit = self.cache_limit if self.cache is not None else 0
         return Table(
             self.options, self.sources, catalog, cursor, encoding, self.sizes, limit, self.limits.epochs,
-            self.decoder_bytes, self.updates, self.left_out,
+            self.decoder_bytes, self.updates, self.left_out, self.rejected,
         )  # fmt: skip
 
     def of_table(self, table: Table) -> RunRecord:

@@ -50,7 +50,10 @@ from streampgs.run.words import waiting_text
 from streampgs.solvers import SOLVERS, learner_for
 from streampgs.stores.addresses import is_address
 
-_OF_SHARDS = ("add", "data", "leave_out", "passes", "follow", "accept_touched", "accept_removed", "accept_changes")
+_OF_SHARDS = (
+    *("add", "data", "leave_out", "passes", "follow"),
+    *("accept_touched", "accept_removed", "accept_changes", "accept_rejected"),
+)
 """Options of growth that do not apply to a stream."""
 _MOST_NAMES = 100  # of files in an event of the history
 
@@ -239,9 +242,13 @@ def _with_new_choices(
         options = replace(options, on_bad_row=on_bad_row)
     if growth.sigma is not None:
         options = replace(options, sigma=growth.sigma)
-    limits = limits if limits.given else record.limits
     return replace(
-        record, options=options, limits=limits, keep=keep or record.keep, updates=record.updates.changed_by(growth)
+        record,
+        options=options,
+        limits=limits if limits.given else record.limits,
+        keep=keep or record.keep,
+        updates=record.updates.changed_by(growth),
+        rejected=() if growth.accept_rejected else record.rejected,
     )
 
 

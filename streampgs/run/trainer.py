@@ -306,5 +306,5 @@ def _key(rows: int, cursor: Cursor, record: RunRecord, changes_sigma: bool) -> t
     """Equal for states that need not be saved again. New shards do not belong to the run before a row of them is trained on:
     a checkpoint from before their arrival stays as it is, so that a run can return to it."""
     retired = frozenset(span for arrival in cursor.arrivals for span in arrival.retired)
-    given = record.limits, record.keep, record.updates, record.options.on_bad_row
+    given = record.limits, record.keep, record.updates, record.options.on_bad_row, record.rejected
     return rows, retired, record.sources, record.left_out, record.trial, changes_sigma, *given

@@ -12,10 +12,13 @@ from streampgs.engine.worker import cursor_in
 from streampgs.errors import OptionError
 from streampgs.learn.lanes import Lanes
 from streampgs.options import MOST_KEPT
+from streampgs.order.arrivals import without_waiting
 from streampgs.run.checkpoint import Checkpoint, Kept, read_checkpoint, remove_after, rows_in_name
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import UNDONE
 from streampgs.run.record import RunRecord
+from streampgs.table.catalog import Shard
+from streampgs.table.changes import content_of
 
 BEFORE_LAST_UPDATE = "before-last-update"
 
@@ -44,11 +47,14 @@ class Undone:
     steps: int
     """At which the run is now."""
     undone_rows: int
+    rejected: tuple[str, ...]
+    """Shards that joined later and are not to join again."""
 
 
-def undo(folder: RunFolder, wanted: str, keeps_left_out: bool = True, **facts: Any) -> Undone | None:
-    """Let the run continue from the wanted checkpoint, by removing all later ones. None if the run is there already.
-    `keeps_left_out`: shards that were left out later stay so. `facts`: for the history."""
+def undo(folder: RunFolder, wanted: str, rejects: bool = False, **facts: Any) -> Undone | None:
+    """Let the run continue from the wanted checkpoint, by removing all later ones. None if the run is there already. Shards
+    that were left out later stay so. `rejects`: not those, but the shards that joined later are left out from now on.
+    `facts`: for the history."""
     newest = folder.newest_checkpoint()
     if newest is None:
         raise OptionError(f"--back-to {wanted}: run '{folder.path}' has no checkpoint yet", "leave it out")
@@ -58,22 +64,29 @@ def undo(folder: RunFolder, wanted: str, keeps_left_out: bool = True, **facts: A
     if found.rows >= rows_in_name(newest.path):
         return None
     to_restore = read_checkpoint(found.path)
-    if keeps_left_out:
-        _leave_out(folder, to_restore, found.rows, record)
+    joined = _joined_between(folder, to_restore, newest) if rejects else []
+    with understanding(to_restore.path):
+        then = folder.run_record().as_of(to_restore.sections["run"])
+    rejected = [*record.rejected, *(content_of(shard.path, shard) for shard in joined)]
+    left_out = then.left_out if rejects else tuple(dict.fromkeys([*then.left_out, *record.left_out]))
+    changed = replace(then, left_out=left_out, rejected=tuple(dict.fromkeys([*then.rejected, *rejected])))
+    if changed != then:
+        folder.write_checkpoint({**to_restore.sections, "run": changed.changes()}, found.rows, Kept(MOST_KEPT))
     remove_after(folder.path, found.rows)
-    undone = Undone(found.rows, _steps(to_restore), rows_in_name(newest.path) - found.rows)
+    names = tuple(str(shard.path) for shard in joined)
+    undone = Undone(found.rows, _steps(to_restore), rows_in_name(newest.path) - found.rows, names)
     shards = _shards(to_restore, record)
     folder.append_event(UNDONE, undone.rows, undone.steps, undone_rows=undone.undone_rows, **shards, **facts)
     return undone
 
 
-def _leave_out(folder: RunFolder, checkpoint: Checkpoint, rows: int, newest: RunRecord) -> None:
-    """Leave out, at an earlier checkpoint, all shards that are left out at the newest one."""
-    with understanding(checkpoint.path):
-        record = folder.run_record().as_of(checkpoint.sections["run"])
-    if set(record.left_out) < set(newest.left_out):
-        changed = replace(record, left_out=newest.left_out).changes()
-        folder.write_checkpoint({**checkpoint.sections, "run": changed}, rows, Kept(MOST_KEPT))
+def _joined_between(folder: RunFolder, first: Checkpoint, last: Checkpoint) -> list[Shard]:
+    """The shards of which rows were used at one checkpoint, and not at an earlier one."""
+    known = []
+    for checkpoint in first, last:
+        with understanding(checkpoint.path):
+            known.append(without_waiting(cursor_in(checkpoint.sections["worker"])).arrivals[-1].shards)
+    return [shard for shard in folder.catalog().shards[slice(*known)] if shard.rows]
 
 
 def _wanted(folder: RunFolder, record: RunRecord, wanted: str) -> Restorable:

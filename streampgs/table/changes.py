@@ -13,7 +13,7 @@ from streampgs.formats.format import Fingerprint, ShardPath
 from streampgs.formats.registry import fingerprint_of
 from streampgs.stores.access import ASKERS, RemoteObject, looked_up
 from streampgs.stores.patience import Absent
-from streampgs.table.catalog import Catalog, check_whole
+from streampgs.table.catalog import Catalog, Shard, check_whole
 from streampgs.table.content import content_digest, same_content, stamp_of
 
 Stamp = tuple[int, int, int]
@@ -205,6 +205,14 @@ class Watch:
         self._copies[path] = stamp, original
         changes.copies.append((path, original))
         return True
+
+
+def content_of(path: ShardPath, shard: Shard | None = None) -> str:
+    """Equal for the same rows at the same or another place. `shard`: what is known of the path, or else it is read."""
+    if isinstance(path, RemoteObject):
+        return f"{path.address} {path.size} {path.version}"
+    found, content = (shard.fingerprint, shard.content) if shard else (fingerprint_of(path), content_digest(path))
+    return " ".join(map(str, (*_likeness(found, content), *_folder_columns(path))))
 
 
 def _likeness(found: Fingerprint, content: str) -> _Likeness:

@@ -385,6 +385,37 @@ def test_a_resume_that_makes_the_model_worse_is_undone(
     assert "undone, because accuracy < before - 0.02" in printed("history", run)
 
 
+def test_shards_of_a_rejected_night_wait_until_they_change_or_are_accepted(
+    rated: tuple[Path, Path, Path], table: tuple[Path, list[Path]], tmp_path: Path
+) -> None:
+    data, run, test = rated
+    fails, passes = ({"validation": test, "fail_if": condition} for condition in ("loss > 0", "loss < 0"))
+    shutil.copytree(run, tmp_path / "other")
+    bad, good = data / "night-1.arrow", data / "night-2.arrow"
+    inverted(table[1][0], bad)
+    wrong = streampgs.resume(run, **fails)
+    assert (wrong.outcome, wrong.found.rejected_shards) == ("rejected", [str(bad)])
+    assert f"left out from now on: '{bad}'" in wrong.notes[-1]
+    shutil.copy(table[1][1], good)
+    night = streampgs.resume(run, **passes)
+    assert (night.outcome, night.found.new_shards, night.found.rejected_shards) == ("trained", [str(good)], [str(bad)])
+    shutil.move(bad, tmp_path)
+    assert night.dual_sha256 == streampgs.resume(tmp_path / "other").dual_sha256
+    renamed = shutil.copyfile(tmp_path / bad.name, data / "renamed.arrow")  # with another time, too
+    plain = streampgs.resume(run, back_to="before-last-update", accept_removed=True)
+    assert (plain.dual_sha256, plain.found.rejected_shards) == (night.dual_sha256, [str(renamed)])
+    assert any("left out, because a resume with them was rejected" in note for note in plain.notes)
+    shutil.copytree(run, tmp_path / "mended")
+    again = streampgs.resume(run, accept_rejected=True, **fails)
+    assert (again.outcome, again.found.new_shards) == ("rejected", [str(renamed)])
+    assert streampgs.resume(run).outcome == "nothing new"
+    taken = streampgs.resume(run, accept_rejected=True)
+    assert (taken.found.new_shards, taken.found.rejected_shards) == ([str(renamed)], [])
+    assert streampgs.resume(run).found.rejected_shards == []
+    shutil.copy(table[1][0], renamed)
+    assert streampgs.resume(tmp_path / "mended", **passes).found.new_shards == [str(renamed)]
+
+
 def test_a_rejected_resume_removes_no_checkpoint_from_before_it(
     rated: tuple[Path, Path, Path], table: tuple[Path, list[Path]]
 ) -> None:
