@@ -26,6 +26,15 @@ _STRETCH_ENTRIES = 1 << 21
 _ROWS_BEFORE_TARGETS = 1000
 
 
+def used_up(limits: Limits, meter: Meter) -> str | None:
+    """The limit that is reached, and that new rows do not move."""
+    if limits.rows is not None and meter.rows >= limits.rows:
+        return "rows"
+    if limits.seconds is not None and meter.seconds >= limits.seconds:
+        return "seconds"
+    return None
+
+
 class Loop:
     def __init__(
         self,
@@ -115,15 +124,15 @@ class Loop:
     def reached(self, at_stretch_end: bool = False) -> str | None:
         """The limit that is reached, or the stop that was asked for."""
         limits, rows, cursor = self.limits, self.meter.rows, self.worker.cursor
-        used_up = self.used_up()
+        total = used_up(limits, self.meter)
         if self.stop.reason is not None:
             return self.stop.reason
-        if self.until is not None and cursor.place >= self.until and used_up is None:
+        if self.until is not None and cursor.place >= self.until and total is None:
             return LOOK
         if limits.epochs is not None and self.worker.source.has_done(cursor, limits.epochs):
             return "epochs"
-        if used_up is not None:
-            return used_up
+        if total is not None:
+            return total
         if limits.relative_gap is not None and cursor.begins_epoch and not holds_out(self.models.lanes):
             gap = self.models.relative_gap()
             if gap is not None and gap <= limits.relative_gap:
@@ -133,14 +142,6 @@ class Loop:
         may_end = at_stretch_end and not self.models.lineages.in_update
         if self.models.started and may_end and rows >= _ROWS_BEFORE_TARGETS:
             return self._target_reached()
-        return None
-
-    def used_up(self) -> str | None:
-        """The limit that new shards cannot move."""
-        if self.limits.rows is not None and self.meter.rows >= self.limits.rows:
-            return "rows"
-        if self.limits.seconds is not None and self.meter.seconds >= self.limits.seconds:
-            return "seconds"
         return None
 
     def _has_converged_before(self) -> bool:

@@ -37,7 +37,7 @@ from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED
 from streampgs.run.lock import RunLock
-from streampgs.run.loop import CONVERGED, LOOK
+from streampgs.run.loop import CONVERGED, LOOK, used_up
 from streampgs.run.meter import Meter
 from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
 from streampgs.run.record import RunRecord
@@ -377,7 +377,8 @@ def _joining_place(trainer: Trainer) -> Place:
 def _has_joined(trainer: Trainer, refresher: Refresher, new: Look) -> bool:
     """The shards join, if training is at a place where they can, and goes on from there."""
     table = _table(trainer)
-    if table.schedule.joins_at(table.cursor) != table.cursor or trainer.keeps_waiting():
+    is_at_limit = used_up(trainer.data.record.limits, trainer.meter) is not None
+    if is_at_limit or table.schedule.joins_at(table.cursor) != table.cursor:
         return False
     with decoding_within(in_opening(trainer.resources.budget)):
         grown = refresher.with_new(table, new)

@@ -132,19 +132,11 @@ class Trainer:
         self.meter.watch(worker.source)
         return worker
 
-    def keeps_waiting(self) -> str | None:
-        """The limit that is reached, so that new shards would join in vain."""
-        return self._loop(None).used_up()
-
-    def _loop(self, until: Place | None) -> Loop:
-        self.worker = self.worker or self._new_worker()
-        limits = self.data.record.limits
-        return Loop(self.models, self.meter, self.worker, self.saver, limits, self.stop, until)
-
     def train(self, until: Place | None = None) -> Report:
         """Train until a limit or a stop, or until a place where new shards may join."""
-        loop = self._loop(until)
-        worker, limits = loop.worker, loop.limits
+        self.worker = worker = self.worker or self._new_worker()
+        limits = self.data.record.limits
+        loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until)
         reached = loop.reached()
         if reached is not None and not (reached == self.stop.reason and worker.source.rows_taken is not None):
             if reached != self.stop.reason and until is None:
