@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -52,7 +53,9 @@ class Report:
     epochs: float
     seconds_training: float
     seconds_reading_wait: float
+    """Both in all calls of the run."""
     rows_per_second: float
+    """In this call, while it trained."""
     progressive_loss: float | None
     progressive_accuracy: float | None
     judged_loss: float | None
@@ -86,6 +89,8 @@ class Report:
     'rejected': a condition of --fail-if holds, and the run was left as it was."""
     rows_this_call: int
     """Trained on since this call started or resumed the run; rows that come again count again."""
+    seconds_this_call: float = 0.0
+    """Of all that this call did so far: it opened data, searched, trained, waited and saved."""
     update: dict[str, Any] | None = None
     """Of the present update, or of the last one: how its new rows judged the parts of the model, and the model before."""
     validation: dict[str, Any] | None = None
@@ -145,6 +150,7 @@ class Session:
         self._observer = observer
         self.found = Findings()
         self.notes: list[str] = []
+        self.began = time.perf_counter()
 
     def choices(self, choices: dict[str, str]) -> None:
         self._observer.choices(choices)
