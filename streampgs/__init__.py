@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from streampgs.api import resume as resume
     from streampgs.api import train as train
     from streampgs.errors import StreampgsError as StreampgsError
+    from streampgs.errors import StreamWarning as StreamWarning
     from streampgs.estimators import StreamClassifier as StreamClassifier
     from streampgs.estimators import StreamRegressor as StreamRegressor
     from streampgs.model import Model as Model
@@ -28,6 +29,7 @@ __all__ = [
     "Model",
     "StreamClassifier",
     "StreamRegressor",
+    "StreamWarning",
     "StreampgsError",
     "evaluate",
     "history",
@@ -45,6 +47,7 @@ _HOMES = {
     "Model": "streampgs.model",
     "StreamClassifier": "streampgs.estimators",
     "StreamRegressor": "streampgs.estimators",
+    "StreamWarning": "streampgs.errors",
     "StreampgsError": "streampgs.errors",
     **dict.fromkeys(("evaluate", "history", "inspect", "pack", "predict", "resume", "train"), "streampgs.api"),
 }

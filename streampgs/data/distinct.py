@@ -39,7 +39,7 @@ class Distinct:
 
 def distinct(keys: Keys, labels: Floats, weights: Floats | None) -> Distinct:
     """The different pairs of a row and a label, in the order of their keys."""
-    keys = _with_labels(keys, labels)
+    keys = with_numbers(keys, labels)
     weights = np.ones(len(keys)) if weights is None else weights
     counted = np.flatnonzero(weights > 0.0)
     _, first, group = np.unique(keys[counted], return_index=True, return_inverse=True)
@@ -81,8 +81,9 @@ def _entry_words(values: NDArray[Any], columns: Keys) -> Keys:
     return words
 
 
-def _with_labels(keys: Keys, labels: Floats) -> Keys:
-    words = np.ascontiguousarray(labels + 0.0).view(np.uint64)  # -0.0 is 0.0
+def with_numbers(keys: Keys, numbers: Floats) -> Keys:
+    """Keys of rows that have another number."""
+    words = np.ascontiguousarray(numbers + 0.0).view(np.uint64)  # -0.0 is 0.0
     with np.errstate(over="ignore"):
         return _mix(_mix(keys) + _mix(words + STRIDE))
 

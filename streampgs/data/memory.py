@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -34,6 +34,8 @@ class MemoryRows:
     weights: NDArray[np.float64]
     """Empty: all rows count once."""
     features: int
+    offsets: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
+    """Empty: none."""
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -81,6 +83,8 @@ class MemorySource:
         window.starts, window.stops, window.labels = rows.starts[order], rows.stops[order], rows.labels[order]
         if rows.weights.size:
             window.weights = rows.weights[order]
+        if rows.offsets.size:
+            window.offsets = rows.offsets[order]
         window.indices, window.values = rows.indices, rows.values
         window.rows, window.entries = len(order), int((window.stops - window.starts).sum())
         window.largest_index = rows.features - 1

@@ -24,6 +24,7 @@ from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.kinds.category import Category
+from streampgs.encoding.kinds.kind import Column
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.label_choices import extend_labels, learn_labels
 from streampgs.encoding.label_counts import LabelCounts
@@ -123,7 +124,7 @@ def open_table(
     sample = sampled_rows(catalog, columns_of(options, plan), options.seed, most_bytes)
     encoding = _learned(plan, encoding_options, options, sample.batches, notes)
     if judging and encoding is not None:
-        notes += leak_notes(encoding, columns_of(options, None).labelled, options.classifies, sample.batches)
+        notes += leak_notes(encoding.columns, columns_of(options, None).labelled, options.classifies, sample.batches)
     decoder_bytes = sample.decoder_bytes
     del sample
     pa.default_memory_pool().release_unused()
@@ -166,7 +167,7 @@ def open_stream(
     notes += more
     encoding = None if plan is None else _learned(plan, encoding_options, options, sample, notes)
     if encoding is not None:
-        notes += leak_notes(encoding, columns_of(options, None).labelled, options.classifies, sample)
+        notes += leak_notes(encoding.columns, columns_of(options, None).labelled, options.classifies, sample)
     layout = find_layout(schema, columns_of(options, encoding), STREAM_NAME)
     if layout.kind == DENSE and layout.width is None:
         layout = replace(layout, width=options.feature_count or _width_of(sample))
@@ -201,7 +202,7 @@ def grown_table(
     missing = _missing(encoding, schema)
     notes += _notes_of_growth(encoding, more, left_out, missing)
     if more is not encoding:
-        notes += _hints(more, sample.batches)
+        notes += hints(more.columns, sample.batches)
     decoder_bytes = sample.decoder_bytes
     del sample
     pa.default_memory_pool().release_unused()
@@ -338,7 +339,7 @@ def _learned(
     encoding = learn(plan, encoding_options, sample)
     if _may_be_ready(plan, encoding_options, options) and not encoding.columns[0].scale:
         return None
-    notes += _hints(encoding, sample)
+    notes += hints(encoding.columns, sample)
     return encoding
 
 
@@ -373,6 +374,6 @@ def _notes_of_unused(surveyed: Sequence[Surveyed]) -> list[str]:
     return [f"columns that are not used, because rows are lists of features: {', '.join(unused)}"] if unused else []
 
 
-def _hints(encoding: Encoding, sample: Sequence[dict[str, pa.Array]]) -> list[str]:
+def hints(columns: Sequence[Column], sample: Sequence[dict[str, pa.Array]]) -> list[str]:
     """What the user may have overlooked."""
-    return [hint for column in encoding.columns for hint in kind_of(column).hints(column, sample)]
+    return [hint for column in columns for hint in kind_of(column).hints(column, sample)]

@@ -10,7 +10,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from streampgs.encoding import types
-from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds.category import Category
 from streampgs.encoding.kinds.kind import Arrays, Column
 from streampgs.encoding.kinds.number import Number
@@ -25,6 +24,7 @@ _MOST_MISSED = (
 _GLANCE_ROWS, _GLANCE_ERRORS = 256, 3
 _MOST_BATCHES, _MOST_ARRAYS = 16, 1 << 12
 _ROWS_PER_VALUE = 10  # of a number that may be a code
+_SOME = 8
 _NOTED = 3
 
 Floats = NDArray[np.float64]
@@ -63,10 +63,10 @@ class _Rows:
 
 
 def leak_notes(
-    encoding: Encoding, labels: Sequence[tuple[str, LabelSpec]], classifies: bool, sample: Sequence[Arrays]
+    columns: Sequence[Column], labels: Sequence[tuple[str, LabelSpec]], classifies: bool, sample: Sequence[Arrays]
 ) -> list[str]:
     """`labels`: the label columns and how their values become numbers."""
-    columns = [column for column in encoding.columns if column.kind in (Number.name, Category.name)]
+    columns = [column for column in columns if column.kind in (Number.name, Category.name)]
     batches = _some(sample, len(columns))
     notes = []
     for name, spec in labels:
@@ -135,6 +135,8 @@ def _errors(rows: _Rows, column: Column, classes: Ints, most: float) -> int:
         errors = errors_by_threshold(numbers, classes)
         if errors <= most:
             return errors
+    if len(np.unique(numbers[::_SOME])) * _ROWS_PER_VALUE > len(numbers):  # seen without sorting all of them
+        return len(classes)
     different, values = np.unique(numbers, return_inverse=True)
     if (len(different) <= 2 and two) or len(different) * _ROWS_PER_VALUE > len(values):
         return len(classes)

@@ -2,40 +2,45 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any, ClassVar, Self
+from dataclasses import fields, replace
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
 
 from streampgs.api import resume
 from streampgs.data.distinct import Floats
+from streampgs.encoding.labels import LARGEST_LABEL
 from streampgs.encoding.rows import LARGEST_WEIGHT
-from streampgs.errors import InvalidInput, StreampgsError
-from streampgs.estimators.features import (
-    TableFeatures,
-    as_table,
-    is_arrow,
-    is_sparse,
-    is_table,
-    numbers_of,
+from streampgs.encoding.scales import LARGEST_NUMBER
+from streampgs.errors import InvalidInput, StreampgsError, StreamWarning, counted
+from streampgs.estimators.features import as_table, is_sparse, is_table
+from streampgs.estimators.fitted import (
+    Fitted,
+    column_notes,
+    continued,
+    fitted_from_files,
+    fitted_in_memory,
+    fitted_to_run,
 )
-from streampgs.estimators.fitted import Fitted, continued, fitted_from_files, fitted_in_memory, fitted_to_run
+from streampgs.estimators.parameters import Parameters
 from streampgs.estimators.runs import bytes_in_memory, trained_run
 from streampgs.estimators.training import Given
 from streampgs.model import Model
 from streampgs.option_fields import build
 from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
-from streampgs.python_words import say_for_python
+from streampgs.python_words import python_words, say_for_python
+from streampgs.run.report import Report
 from streampgs.solvers import SOLVERS
 
-_ENCODING = ("text", "category", "cross", "ignore")
-_SOLVER = ("solver", "sigma", "p", "l1", "ball", "step")
-_KERNEL = ("kernel", "gamma", "degree", "kernel_features", "supports")
-_KEYWORDS = ("loss", "epochs", "standardize", "threads", "memory", *_SOLVER, *_KERNEL, *_ENCODING)
+_ENOUGH_ROWS = 2000
+"""From which partial_fit learns what columns are."""
 
 
 @contextmanager
@@ -50,10 +55,40 @@ def sklearn_errors() -> Iterator[None]:
         raise InvalidInput(fault.found, fault.remedy) from fault
 
 
-class StreamEstimator(BaseEstimator):  # type: ignore[misc]
-    """Keywords of the constructor are options of `streampgs.train`."""
+def numbers_in(values: Any, name: str) -> Floats:
+    """An array of real numbers, of which no part is lost."""
+    if np.ma.is_masked(values):
+        raise InvalidInput(f"{name} has masked values", "leave these rows out")
+    found = np.asarray(values)
+    if found.dtype.kind in "cmM":
+        raise InvalidInput(f"{name} is of type {found.dtype}", "give real numbers")
+    try:
+        return found.astype(np.float64)
+    except (TypeError, ValueError) as fault:
+        raise InvalidInput(f"{name} does not hold numbers: {fault}", "give a number for each row") from fault
 
-    _own_keywords: ClassVar[tuple[str, ...]] = ()
+
+def _cells(values: Any, name: str, rows: int, largest: float) -> Floats | None:
+    """A number for each row."""
+    if values is None:
+        return None
+    cells = numbers_in(values, name)
+    if cells.ndim == 0:
+        cells = np.full(rows, float(cells))
+    if cells.shape != (rows,):
+        raise InvalidInput(
+            f"{name} has the shape {cells.shape}, and there are {rows:,} rows", "give a number for each row"
+        )
+    if not np.isfinite(cells).all():
+        raise InvalidInput(f"{name} holds NaN or infinity", "give finite numbers")
+    if (np.abs(cells) > largest).any():
+        raise InvalidInput(f"{name} holds a number beyond {largest:g}", "scale the numbers down")
+    return cells
+
+
+class StreamEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
+    """Parameters of the constructor are options of `streampgs.train`."""
+
     _fitted: Fitted
     run_: str | None
     """The folder of the run; None: rows in memory, or a run that was not kept."""
@@ -62,9 +97,9 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _keywords(self) -> dict[str, Any]:
         """The options that were chosen, by the names that `streampgs.train` has."""
-        names = (*_KEYWORDS, *self._own_keywords)
-        given = {name: getattr(self, name) for name in names} | {"seed": self._seed()}
-        return {name: value for name, value in given.items() if value is not None}
+        given = {each.name: getattr(self, each.name) for each in fields(self)} | {"seed": self._seed()}
+        others = ("random_state", "class_weight")
+        return {name: value for name, value in given.items() if value is not None and name not in others}
 
     def _options(self, **found: Any) -> tuple[ModelOptions, EncodingOptions, Limits, Resources]:
         kinds = (ModelOptions, EncodingOptions, Limits, Resources)
@@ -85,7 +120,13 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _taken(self, X: Any, reset: bool) -> Any:
         """The rows as a matrix of numbers, a sparse matrix in CSR form, or a table of pyarrow."""
+        if hasattr(X, "collect_schema") and hasattr(X, "collect"):  # a LazyFrame of polars
+            X = X.collect()
         if not is_table(X):
+            if np.ma.is_masked(X):
+                X = np.ma.filled(X.astype(np.float64), np.nan)
+            if getattr(getattr(X, "dtype", None), "kind", None) in ("m", "M"):
+                raise InvalidInput(f"X is of type {X.dtype}", "give a table: it may have columns of times")
             rows = validate_data(
                 self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=1
             )
@@ -95,68 +136,72 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
         table = as_table(given)
         if not table.num_rows:
             raise InvalidInput("Found array with 0 sample(s): the table has no rows", "give a table with rows")
-        columns_are_chosen = any(len(getattr(self, name)) for name in _ENCODING)
-        if columns_are_chosen if reset else isinstance(self._fitted.features, TableFeatures):
-            return table
-        numbers = numbers_of(table)
-        if numbers is None and not reset:
-            raise InvalidInput(
-                "a column that does not hold numbers", "give columns of numbers, as the first fit had them"
-            )
-        return table if numbers is None else numbers
+        return table
 
-    def _weights(self, sample_weight: Any, rows: int) -> Floats | None:
-        if sample_weight is None:
-            return None
-        weights = np.asarray(sample_weight, np.float64)
-        if weights.ndim == 0:
-            weights = np.full(rows, float(weights))
-        if weights.shape != (rows,):
-            raise InvalidInput(
-                f"sample_weight has the shape {weights.shape}, and there are {rows:,} rows",
-                "give a number for each row",
-            )
-        if not np.isfinite(weights).all() or (weights < 0.0).any():
-            raise InvalidInput("sample_weight holds negative numbers, NaN or infinity", "give numbers of 0 or more")
-        if (weights > LARGEST_WEIGHT).any():
-            raise InvalidInput(f"sample_weight holds a number beyond {LARGEST_WEIGHT:g}", "scale the weights down")
-        if not weights.any():
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any, reset: bool
+    ) -> tuple[Any, NDArray[Any], Floats | None, Floats | None]:
+        """Rows, labels, weights and offsets."""
+        if y is None:
+            raise InvalidInput("This estimator requires y to be passed, but the target y is None", "give the labels")
+        if np.ma.is_masked(y):
+            raise InvalidInput("y has masked values", "leave these rows out")
+        rows, labels = self._taken(X, reset), column_or_1d(y, warn=True)
+        check_consistent_length(rows, labels)
+        weights = _cells(sample_weight, "sample_weight", len(labels), LARGEST_WEIGHT)
+        if weights is not None and (weights < 0.0).any():
+            raise InvalidInput("sample_weight holds negative numbers", "give numbers of 0 or more")
+        if weights is not None and not weights.any():
             raise InvalidInput("sample_weight is zero for all rows", "give a positive weight to some rows")
-        return weights
+        return rows, labels, weights, _cells(offset, "offset", len(labels), LARGEST_LABEL)
 
     # Training.
 
+    def _factors(self, given: Given) -> Floats | None:
+        """The weight of each class."""
+        return None
+
     def _train(self, given: Given, classes: int, label_options: dict[str, Any]) -> None:
         options, encoding_options, limits, resources = self._options(**label_options)
+        given = replace(given.as_features(encoding_options, None), factors=self._factors(given))
         of_kernel = options.kernel_bytes * int(given.rows.shape[0])
         if options.solver == "kernel" or bytes_in_memory(given) + of_kernel > resources.budget:
-            dense = not (is_arrow(given.rows) or is_sparse(given.rows))
-            chosen = {"standardize": "off" if self.standardize == "off" else "on"} if dense else {}
-            self._fitted = fitted_from_files(given, {**self._keywords(), **label_options, **chosen})
+            fitted = fitted_from_files(given, encoding_options, {**self._keywords(), **label_options})
         else:
-            self._fitted = fitted_in_memory(given, classes, options, encoding_options, limits)
-        self.run_ = None
+            fitted = fitted_in_memory(given, classes, options, encoding_options, limits)
+        self._fitted, self.run_ = fitted, None
+        _warn(column_notes(given, classes, encoding_options), fitted)
 
     def _train_more(self, given: Given, classes: int, label_options: dict[str, Any]) -> None:
-        options, encoding_options, _, _ = self._options(**label_options)
+        """The first rows are kept until there are enough of them: so many do not show what a column is like."""
+        options, encoding_options, _, resources = self._options(**label_options)
         needs = SOLVERS[options.solver].needs
         if options.solver == "kernel" or needs.passes or needs.lines == "columns":
             raise InvalidInput(f"partial_fit with solver='{options.solver}'", "use fit, or a solver such as 'pgs'")
         before = self._fitted if self.__sklearn_is_fitted__() else None
-        self._fitted = continued(before, given, classes, options, encoding_options)
-        self.run_ = None
+        if before is not None and before.shifted != (given.offsets is not None):
+            raise InvalidInput("partial_fit with offsets in some calls only", "give offset= in all calls, or in none")
+        if before is not None and before.waiting is not None:
+            given, before = before.waiting.and_then(given), None
+        few = before is None and len(given.labels) < _ENOUGH_ROWS and bytes_in_memory(given) <= resources.budget
+        waiting, known = given if few else None, None if before is None else before.features
+        given = replace(given.as_features(encoding_options, known), factors=self._factors(given))
+        fitted = continued(before, given, classes, options, encoding_options)
+        self._fitted, self.run_ = replace(fitted, waiting=waiting), None
+        if not few:
+            _warn([] if before else column_notes(given, classes, encoding_options), fitted)
 
-    def _train_on_shards(self, shards: Any, label: Any, run: Any, given: tuple[Any, ...]) -> None:
+    def _train_on_shards(self, shards: Any, label: Any, run: Any, offset: Any, given: tuple[Any, ...]) -> None:
         if any(each is not None for each in given):
             raise InvalidInput("shards= in addition to X, y or sample_weight", "give one of the two")
-        options = {**self._keywords(), **self._options_of_shards()}
-        model = trained_run(shards, run, options if label is None else {**options, "label": label})
-        self._take(model)
+        columns = {name: column for name, column in (("label", label), ("offset", offset)) if column is not None}
+        options = {**self._keywords(), **self._options_of_shards(), **columns}
+        self._take(*trained_run(shards, run, options))
         self.run_ = None if run is None else str(run)
 
-    def _take(self, model: Model) -> None:
+    def _take(self, model: Model, report: Report) -> None:
         """Predict with the model of a run."""
-        self._fitted = fitted_to_run(model)
+        self._fitted = fitted_to_run(model, report)
 
     def resume(self, **options: Any) -> Self:
         """Continue a fit to shards with a run, on new shards too. The options are those of `streampgs.resume`."""
@@ -164,21 +209,47 @@ class StreamEstimator(BaseEstimator):  # type: ignore[misc]
             run = getattr(self, "run_", None)
             if run is None:
                 raise InvalidInput("resume() without a run", "train with fit(shards=…, label=…, run=…) before")
-            resume(run, **options)
-            self._take(Model.load(run))
+            report = resume(run, **options)
+            self._take(Model.load(run), report)
         return self
 
     # Results.
 
-    def _scores(self, X: Any) -> Floats:
+    def _scores(self, X: Any, offset: Any) -> Floats:
         """A column for each target."""
         check_is_fitted(self)
         with sklearn_errors():
-            return self._fitted.scores(X if self._fitted.features is None else self._taken(X, reset=False))
+            if self._fitted.features is None:
+                return self._fitted.scores(X, offset)
+            if offset is None and self._fitted.shifted:
+                raise InvalidInput("no offsets, but the model was fitted with them", "give offset=")
+            rows = self._taken(X, reset=False)
+            return self._fitted.scores(rows, _cells(offset, "offset", rows.shape[0], LARGEST_LABEL))
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """The name of the feature that each weight belongs to: a column, a value of a column, a word."""
+        check_is_fitted(self)
+        fitted, count = self._fitted, self._fitted.weights.shape[1]
+        if fitted.features is None:
+            assert fitted.model is not None
+            return np.array([fitted.model.name_of(weight) for weight in range(count)], object)
+        columns = getattr(self, "feature_names_in_", [f"x{number}" for number in range(self.n_features_in_)])
+        return np.array([fitted.features.name_of(weight, columns) for weight in range(count)], object)
+
+    @property
+    def sigma_(self) -> float:
+        """The weight of the regularizer that was found or chosen."""
+        return self._fitted.leader.sigma
+
+    @property
+    def report_(self) -> Report | None:
+        """What training from files reported; None: the rows were in memory."""
+        return self._fitted.report
 
     @property
     def n_rows_clipped_(self) -> int | None:
-        """How many different rows of the last fit have a standardized number that was clipped; None: see the run."""
+        """How many rows of the last fit have a standardized number that was clipped; equal rows in memory count once.
+        None: see `report_`."""
         return self._fitted.clipped
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -198,3 +269,12 @@ def _canonical(matrix: Any) -> Any:
     matrix.sum_duplicates()
     matrix.eliminate_zeros()
     return matrix
+
+
+def _warn(notes: list[str], fitted: Fitted) -> None:
+    """Show what the user of `fit` or `partial_fit` should know."""
+    if fitted.clipped:
+        rows = counted(fitted.clipped, "row has a number", "rows have a number")
+        notes = [*notes, f"{rows} beyond {LARGEST_NUMBER:g} standard deviations, which was clipped there"]
+    for note in notes:
+        warnings.warn(python_words(note), StreamWarning, stacklevel=4)

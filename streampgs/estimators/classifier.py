@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
 import numpy as np
@@ -9,15 +10,16 @@ from numpy.typing import NDArray
 from sklearn.base import ClassifierMixin
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d
 
 from streampgs.data.distinct import Floats
 from streampgs.errors import InvalidInput
 from streampgs.estimators.base import StreamEstimator, sklearn_errors
+from streampgs.estimators.parameters import Parameters
 from streampgs.estimators.training import Given
 from streampgs.losses import LOSSES
 from streampgs.metrics import Task
 from streampgs.model import Model
+from streampgs.run.report import Report
 
 
 def _estimates_probabilities(estimator: Any) -> bool:
@@ -27,6 +29,7 @@ def _estimates_probabilities(estimator: Any) -> bool:
     return True
 
 
+@dataclass(repr=False, eq=False)
 class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
     """A linear classifier of two or more classes (one against the rest), as `streampgs.train` trains it.
 
@@ -36,68 +39,11 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
     Parameters
     ----------
     loss : 'logistic', 'hinge', 'squared-hinge' or 'modified-huber'; several in a tuple are compared
-    sigma : weight of the regularizer, or 'auto' to find it
-    p : exponent of the regularizer's norm, in (1, 2], or 'auto'
-    solver : how the model is trained, as for `streampgs.train`; l1, ball, step are options of some solvers
-    epochs : passes over the rows; None chooses by the number of rows
     class_weight : None, 'balanced', or a dictionary from class to weight
-    standardize : 'auto', 'on' or 'off', for columns of numbers
-    kernel : None, 'rbf' or 'polynomial': a model that is not linear; gamma, degree, kernel_features and (with
-        solver='kernel') supports as for `streampgs.train`
-    text, category, cross, ignore : columns of a table, as for `streampgs.train`
-    random_state : seed of the order of rows; None counts as 0
-    threads : threads that train at the same time
-    memory : rows that take more are trained on from temporary files; None: 512MB, or less on a small machine
     """
 
-    def __init__(
-        self,
-        loss: Any = "logistic",
-        *,
-        sigma: Any = "auto",
-        p: Any = 2.0,
-        solver: str = "pgs",
-        l1: Any = None,
-        ball: Any = None,
-        step: Any = "auto",
-        epochs: int | None = None,
-        class_weight: Any = None,
-        standardize: str = "auto",
-        kernel: str | None = None,
-        gamma: Any = "auto",
-        degree: int = 2,
-        kernel_features: int = 1024,
-        supports: int = 4096,
-        text: Any = (),
-        category: Any = (),
-        cross: Any = (),
-        ignore: Any = (),
-        random_state: Any = None,
-        threads: int = 1,
-        memory: Any = None,
-    ) -> None:
-        self.loss = loss
-        self.sigma = sigma
-        self.p = p
-        self.solver = solver
-        self.l1 = l1
-        self.ball = ball
-        self.step = step
-        self.epochs = epochs
-        self.class_weight = class_weight
-        self.standardize = standardize
-        self.kernel = kernel
-        self.gamma = gamma
-        self.degree = degree
-        self.kernel_features = kernel_features
-        self.supports = supports
-        self.text = text
-        self.category = category
-        self.cross = cross
-        self.ignore = ignore
-        self.random_state = random_state
-        self.threads = threads
-        self.memory = memory
+    _: KW_ONLY
+    class_weight: Any = None
 
     # Training.
 
@@ -107,20 +53,23 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
         y: Any = None,
         sample_weight: Any = None,
         *,
+        offset: Any = None,
         shards: Any = None,
         label: str | None = None,
         run: Any = None,
     ) -> Self:
-        """Train a new model. A weight of 2 counts like a row that comes twice, a weight of 0 like a missing row.
+        """Train a new model. A weight of 2 counts like a row that comes twice, a weight of 0 like a missing row. `offset`
+        is a number for each row that is added to its scores.
 
-        Or train on files: `shards` are files, folders or addresses, `label` is the column to predict, and `run` the folder
-        of a run, which `resume` continues.
+        Or train on files: `shards` are files, folders or addresses, `label` is the column to predict, `offset` a column,
+        and `run` the folder of a run, which `resume` continues.
         """
         with sklearn_errors():
             if shards is not None:
-                self._train_on_shards(shards, label, run, (X, y, sample_weight))
+                self._train_on_shards(shards, label, run, offset, (X, y, sample_weight))
                 return self
-            rows, labels, weights = self._checked(X, y, sample_weight, reset=True)
+            rows, labels, weights, offsets = self._checked(X, y, sample_weight, offset, reset=True)
+            check_classification_targets(labels)
             self.classes_, codes = np.unique(labels, return_inverse=True)
             present = codes if weights is None else codes[weights > 0.0]
             if (present == present[0]).all():
@@ -128,14 +77,18 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
                     "the rows have only one class: " + repr(labels.tolist()[0]),
                     "a classifier needs rows of two classes or more",
                 )
-            self._train(self._given(rows, codes, weights), len(self.classes_), self._label_options())
+            given = Given(rows, codes.astype(np.float64), weights, offsets)
+            self._train(given, len(self.classes_), self._label_options())
         return self
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None, *, offset: Any = None
+    ) -> Self:
         """Train on more rows, once. `classes`: all classes, for the first call; later calls may repeat them."""
         with sklearn_errors():
             first = not self.__sklearn_is_fitted__()
-            rows, labels, weights = self._checked(X, y, sample_weight, reset=first)
+            rows, labels, weights, offsets = self._checked(X, y, sample_weight, offset, reset=first)
+            check_classification_targets(labels)
             self._take_classes(classes, first)
             codes = np.searchsorted(self.classes_, labels)
             codes = np.minimum(codes, len(self.classes_) - 1)
@@ -144,7 +97,8 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
                 raise InvalidInput(
                     f"label {new!r} is not one of the classes {self.classes_.tolist()}", "name all of them"
                 )
-            self._train_more(self._given(rows, codes, weights), len(self.classes_), self._label_options())
+            given = Given(rows, codes.astype(np.float64), weights, offsets)
+            self._train_more(given, len(self.classes_), self._label_options())
         return self
 
     def _take_classes(self, classes: Any, first: bool) -> None:
@@ -162,26 +116,13 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
                 f"classes={found.tolist()}, but the first call had {self.classes_.tolist()}", "leave classes out"
             )
 
-    def _checked(self, X: Any, y: Any, sample_weight: Any, reset: bool) -> tuple[Any, NDArray[Any], Floats | None]:
-        if y is None:
-            raise InvalidInput("This estimator requires y to be passed, but the target y is None", "give the labels")
-        rows = self._taken(X, reset)
-        labels = column_or_1d(y, warn=True)
-        check_consistent_length(rows, labels)
-        check_classification_targets(labels)
-        return rows, labels, self._weights(sample_weight, len(labels))
-
-    def _given(self, rows: Any, codes: NDArray[np.int64], weights: Floats | None) -> Given:
-        return Given(rows, codes.astype(np.float64), weights, self._class_weights(codes, weights))
-
-    def _class_weights(self, codes: NDArray[np.int64], weights: Floats | None) -> Floats | None:
-        """A number for each class."""
+    def _factors(self, given: Given) -> Floats | None:
         if self.class_weight is None:
             return None
-        own = np.ones(len(codes)) if weights is None else weights
+        codes, own = given.labels.astype(np.intp), given.weights
         if self.class_weight == "balanced":
             sums = np.bincount(codes, own, len(self.classes_))
-            factors = own.sum() / (np.count_nonzero(sums) * np.where(sums > 0.0, sums, 1.0))
+            factors = sums.sum() / (np.count_nonzero(sums) * np.where(sums > 0.0, sums, 1.0))
         elif isinstance(self.class_weight, dict):
             unknown = [label for label in self.class_weight if label not in self.classes_]
             if unknown:
@@ -196,8 +137,8 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
     def _label_options(self) -> dict[str, Any]:
         return {"classes": tuple(float(number) for number in range(len(self.classes_)))}
 
-    def _take(self, model: Model) -> None:
-        super()._take(model)
+    def _take(self, model: Model, report: Report) -> None:
+        super()._take(model, report)
         self.classes_ = np.asarray(model.classes_)
 
     def _options_of_shards(self) -> dict[str, Any]:
@@ -223,26 +164,29 @@ class StreamClassifier(ClassifierMixin, StreamEstimator):  # type: ignore[misc]
     def intercept_(self) -> Floats:
         return self._fitted.in_units()[1]
 
-    def decision_function(self, X: Any) -> Floats:
-        """A score for each row, with more than two classes one for each class."""
-        scores = self._scores(X)
+    def decision_function(self, X: Any, offset: Any = None) -> Floats:
+        """A score for each row, with more than two classes one for each class. A model that was fitted with offsets needs
+        `offset`."""
+        scores = self._scores(X, offset)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
-    def predict(self, X: Any) -> NDArray[Any]:
-        check_is_fitted(self)
-        scores = self.decision_function(X)
+    def predict(self, X: Any, offset: Any = None) -> NDArray[Any]:
+        scores = self.decision_function(X, offset)
         chosen = scores.argmax(axis=1) if scores.ndim == 2 else (scores > 0.0).astype(np.intp)
         return np.asarray(self.classes_[chosen])
 
     @available_if(_estimates_probabilities)  # type: ignore[untyped-decorator]
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: Any, offset: Any = None) -> Floats:
         """A column for each class, in the order of `classes_`."""
-        check_is_fitted(self)
-        found = self._task.probabilities(self.decision_function(X))
+        scores = self.decision_function(X, offset)
+        found = self._task.probabilities(scores)
         assert found is not None
         return np.stack([1.0 - found, found], axis=1) if found.ndim == 1 else found
 
     @available_if(_estimates_probabilities)  # type: ignore[untyped-decorator]
-    def predict_log_proba(self, X: Any) -> Floats:
+    def predict_log_proba(self, X: Any, offset: Any = None) -> Floats:
         with np.errstate(divide="ignore"):
-            return np.asarray(np.log(self.predict_proba(X)))
+            return np.asarray(np.log(self.predict_proba(X, offset)))
+
+
+StreamClassifier.__doc__ = f"{str(StreamClassifier.__doc__).rstrip()}\n    {Parameters.__doc__}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
@@ -19,6 +19,9 @@ from streampgs.encoding.plan import plan_columns
 from streampgs.encoding.rows import RowBlock
 from streampgs.errors import DataError
 from streampgs.options import EncodingOptions
+from streampgs.reading.array_slices import rows_a_slice
+from streampgs.scoring import TABLE
+from streampgs.table.layout import Columns, find_layout, refuse_missing
 
 _SAMPLE_ROWS = 1 << 16
 _BATCH_ROWS = 1 << 13
@@ -76,14 +79,22 @@ class Features(Protocol):
     encoding: Encoding | None
     features: int
 
+    @property
+    def takes_tables(self) -> bool:
+        """Whether columns are found by their names."""
+
     def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
         """The rows in batches, as the model takes them; all of them, or some in this order."""
+
+    def name_of(self, feature: int, columns: Sequence[str]) -> str:
+        """The name of a feature. `columns`: those of a matrix."""
 
 
 class MatrixFeatures:
     """A feature for each column of numbers, standardized unless the user turned it off."""
 
     layout: Literal["dense", "sparse"] = "dense"
+    takes_tables = False
 
     def __init__(self, encoding: Encoding | None, features: int) -> None:
         self.encoding, self.features = encoding, features
@@ -100,41 +111,49 @@ class MatrixFeatures:
         return MatrixFeatures(encoding, int(matrix.shape[1]))
 
     def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
-        encoder = None if self.encoding is None else Encoder(self.encoding)
-        for first in range(0, given.shape[0] if order is None else len(order), _BATCH_ROWS):
-            batch = slice(first, first + _BATCH_ROWS)
-            part = given[batch if order is None else order[batch]]
+        given, encoder = matrix_of(given), None if self.encoding is None else Encoder(self.encoding)
+        step = min(_BATCH_ROWS, rows_a_slice(8 * self.features))
+        for numbers, part in _parts(given, order, step):
             part = part.toarray() if is_sparse(part) else part
             if encoder is not None:
-                yield _checked(encoder.encode(_columns_of(part), len(part), (), None), first, self.features)
+                yield _checked(encoder.encode(_columns_of(part), len(part), (), None), numbers, self.features)
             else:
-                values = np.asarray(np.where(np.isnan(part), 0.0, part), np.float32)
+                values = _float32(np.where(np.isnan(part), 0.0, part))
                 bounds = np.arange(len(part) + 1, dtype=np.int64) * self.features
-                yield _finite(Rows(bounds, None, values.ravel(), self.features), first)
+                yield _finite(Rows(bounds, None, values.ravel(), self.features), numbers)
+
+    def name_of(self, feature: int, columns: Sequence[str]) -> str:
+        return columns[feature]
 
 
 class SparseFeatures:
     """A feature for each column of a sparse matrix, as it is."""
 
     layout: Literal["dense", "sparse"] = "sparse"
+    takes_tables = False
     encoding: Encoding | None = None
 
     def __init__(self, features: int) -> None:
         self.features = features
 
     def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
+        given = matrix_of(given)
         if not is_sparse(given):
             from scipy.sparse import csr_array
 
             given = csr_array(given)
-        given = given if order is None else given[order]
-        bounds = np.asarray(given.indptr, np.int64)
-        values = given.data.astype(np.float32)
-        yield _finite(Rows(bounds, given.indices.astype(np.uint32), values, self.features), 0)
+        for numbers, part in _parts(given, order, _BATCH_ROWS):
+            bounds, values = np.asarray(part.indptr, np.int64), _float32(part.data)
+            yield _finite(Rows(bounds, part.indices.astype(np.uint32), values, self.features), numbers)
+
+    def name_of(self, feature: int, columns: Sequence[str]) -> str:
+        return columns[feature]
 
 
 class TableFeatures:
     """Columns of numbers, strings, text, times and lists, encoded as in a run on a table."""
+
+    takes_tables = True
 
     def __init__(self, encoding: Encoding) -> None:
         if encoding.features is None:
@@ -150,9 +169,8 @@ class TableFeatures:
     @staticmethod
     def learned(table: pa.Table, counted: NDArray[np.int64], options: EncodingOptions) -> TableFeatures:
         """From the rows that are counted, or a random sample of them."""
-        table = _rows_in(table, _sampled(counted, options.hash_seed))
-        sample = [_arrays(batch) for batch in table.to_batches(_BATCH_ROWS)]
-        return TableFeatures(learn(plan_columns(table.schema, options, {}, "the table"), options, sample))
+        plan = plan_columns(table.schema, options, {}, TABLE)
+        return TableFeatures(learn(plan, options, sample_of(table, counted, options)))
 
     def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
         assert self.encoding is not None
@@ -161,11 +179,18 @@ class TableFeatures:
             raise DataError(
                 "an array, but the estimator was fitted to a table", f"give a table with the columns {names}"
             )
+        find_layout(given.schema, Columns(None, encoding=self.encoding), TABLE)  # refuses columns of other types
+        refuse_missing({TABLE: given.schema}, Columns(None, encoding=self.encoding))
         encoder, first = Encoder(self.encoding), 0
         assert order is None, "Arrow cannot reorder columns of all types"
         for batch in given.to_batches(_BATCH_ROWS):
-            yield _checked(encoder.encode(_arrays(batch), batch.num_rows, (), None), first, self.features)
+            numbers = np.arange(first, first + batch.num_rows)
+            yield _checked(encoder.encode(_arrays(batch), batch.num_rows, (), None), numbers, self.features)
             first += batch.num_rows
+
+    def name_of(self, feature: int, columns: Sequence[str]) -> str:
+        assert self.encoding is not None
+        return self.encoding.name_of(feature)
 
 
 def joined(parts: Iterable[Rows], rows: int, features: Features) -> Rows:
@@ -208,6 +233,22 @@ def numbers_of(table: pa.Table) -> NDArray[np.float64] | None:
     return np.column_stack(columns)
 
 
+def matrix_of(given: Any) -> Any:
+    """A table of numbers as a matrix; a matrix as it is."""
+    if not is_arrow(given):
+        return given
+    numbers = numbers_of(given)
+    if numbers is None:
+        raise DataError("a column that does not hold numbers", "give columns of numbers, as the first fit had them")
+    return numbers
+
+
+def sample_of(table: pa.Table, counted: NDArray[np.int64], options: EncodingOptions) -> list[Arrays]:
+    """A random sample of the rows that are counted."""
+    some = _rows_in(table, _sampled(counted, options.hash_seed))
+    return [_arrays(batch) for batch in some.to_batches(_BATCH_ROWS)]
+
+
 def _sampled(counted: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """Some random blocks of the rows, in ascending order."""
     blocks = len(counted) // _BLOCK_ROWS
@@ -241,20 +282,34 @@ def _columns_of(matrix: NDArray[Any]) -> Arrays:
     return {_COLUMN: pa.FixedSizeListArray.from_arrays(values, matrix.shape[1])}
 
 
-def _checked(block: RowBlock, first: int, features: int) -> Rows:
+def _parts(matrix: Any, order: Order, step: int) -> Iterator[tuple[NDArray[np.int64], Any]]:
+    """The rows in batches, and their numbers."""
+    numbers = np.arange(matrix.shape[0]) if order is None else order
+    for first in range(0, len(numbers), step):
+        batch = slice(first, first + step)
+        yield numbers[batch], matrix[batch if order is None else order[batch]]
+
+
+def _float32(numbers: NDArray[Any]) -> NDArray[np.float32]:
+    """Numbers that are too large become infinite, which is refused."""
+    with np.errstate(over="ignore"):
+        return np.asarray(numbers, np.float32)
+
+
+def _checked(block: RowBlock, numbers: NDArray[np.int64], features: int) -> Rows:
     faulty = np.flatnonzero(block.faults)
     if faulty.size:
-        raise _bad_row(first + int(faulty[0]))
+        raise _bad_row(int(numbers[faulty].min()))
     assert block.values is not None
     indices = None if block.indices is None else block.indices.view(np.uint32)
     clipped = int(np.count_nonzero(block.clipped))
-    return _finite(Rows(block.bounds, indices, np.asarray(block.values, np.float32), features, clipped), first)
+    return _finite(Rows(block.bounds, indices, _float32(block.values), features, clipped), numbers)
 
 
-def _finite(rows: Rows, first: int) -> Rows:
+def _finite(rows: Rows, numbers: NDArray[np.int64]) -> Rows:
     bad = np.flatnonzero(~np.isfinite(rows.values))
     if bad.size:
-        raise _bad_row(first + int(np.searchsorted(rows.bounds, bad[0], side="right")) - 1)
+        raise _bad_row(int(numbers[np.searchsorted(rows.bounds, bad, side="right") - 1].min()))
     return rows
 
 

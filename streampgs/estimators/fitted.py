@@ -6,18 +6,25 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from streampgs.data.distinct import Floats
+from streampgs.data.open import hints
 from streampgs.data.row_form import RowForm
+from streampgs.encoding.labels import LabelSpec
+from streampgs.encoding.leaks import leak_notes
+from streampgs.encoding.plan import plan_columns
 from streampgs.errors import InvalidInput
-from streampgs.estimators.features import Features, MatrixFeatures, is_table
+from streampgs.estimators.features import Features, MatrixFeatures, is_table, sample_of
 from streampgs.estimators.kernel import KernelFeatures, with_kernel
 from streampgs.estimators.runs import trained_from_files
-from streampgs.estimators.training import Given, Ordered, features_of
+from streampgs.estimators.training import Given, Ordered
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.model import Model
 from streampgs.options import EncodingOptions, Limits, ModelOptions
 from streampgs.run.in_memory import MemoryTraining
+from streampgs.run.report import Report
+from streampgs.scoring import TABLE
 from streampgs.solvers import SOLVERS
 
 _HORIZON = 100_000
@@ -37,15 +44,23 @@ class Fitted:
     """Of a run on shards."""
     training: MemoryTraining | None = None
     """For partial_fit; None: it was in a run."""
+    report: Report | None = None
+    """Of the run; None: rows in memory."""
     clipped: int | None = None
-    """How many different rows have a number that was clipped; None: the run knows."""
+    """How many different rows have a number that was clipped; None: the report knows."""
+    shifted: bool = False
+    """Whether rows have offsets."""
+    waiting: Given | None = None
+    """The rows of all calls of partial_fit, until they are enough to learn the columns from."""
 
-    def scores(self, rows: Any) -> Floats:
+    def scores(self, rows: Any, offsets: Any) -> Floats:
         """A column for each target."""
         if self.features is not None:
-            return np.concatenate([part.scores(self.weights) for part in self.features.rows(rows)]) + self.constants
+            scores = np.concatenate([part.scores(self.weights) for part in self.features.rows(rows)]) + self.constants
+            return scores if offsets is None else scores + offsets[:, np.newaxis]
         assert self.model is not None
-        scores = self.model.decision_function(rows if is_table(rows) or hasattr(rows, "tocsr") else np.asarray(rows))
+        rows = rows if is_table(rows) or hasattr(rows, "tocsr") else np.asarray(rows)
+        scores = self.model.decision_function(rows, offsets)
         return scores.reshape(len(scores), -1)
 
     def in_units(self) -> tuple[Floats, Floats]:
@@ -67,7 +82,7 @@ def fitted_in_memory(
     rows = ordered.rows(features)
     visited = ordered.memory_rows(rows, classes)
     training.train(visited, limits.or_default(len(visited), SOLVERS[options.solver].needs))
-    return _of_training(training, features, rows.clipped)
+    return _of_training(training, features, rows.clipped, given)
 
 
 def continued(
@@ -88,28 +103,41 @@ def continued(
         training = before.training.copied(_form(options, features))
     rows = ordered.rows(features)
     training.train(ordered.memory_rows(rows, classes), Limits(epochs=training.cursor.epoch + 1), _HORIZON)
-    return _of_training(training, features, rows.clipped)
+    return _of_training(training, features, rows.clipped, given)
 
 
-def fitted_from_files(given: Given, options: dict[str, Any]) -> Fitted:
+def fitted_from_files(given: Given, encoding_options: EncodingOptions, options: dict[str, Any]) -> Fitted:
     """From rows that are more than the memory budget holds."""
-    model = trained_from_files(given, options)
-    features = features_of(given, model.encoding, model.features)
-    return _of_model(model, features if model.kernel is None else KernelFeatures(features, model.kernel), None)
+    features = Ordered.of(given).learned_features(encoding_options)
+    model, report, clipped = trained_from_files(given, features, options)
+    features = features if model.kernel is None else KernelFeatures(features, model.kernel)
+    weights = np.atleast_2d(model.coef_), np.atleast_1d(np.asarray(model.intercept_, np.float64))
+    shifted = given.offsets is not None
+    return Fitted(model.settings, *weights, features, report=report, clipped=clipped, shifted=shifted)
 
 
-def fitted_to_run(model: Model) -> Fitted:
-    return _of_model(model, None, model)
+def fitted_to_run(model: Model, report: Report) -> Fitted:
+    weights = np.atleast_2d(model.coef_), np.atleast_1d(np.asarray(model.intercept_, np.float64))
+    return Fitted(model.settings, *weights, None, model, report=report)
+
+
+def column_notes(given: Given, classes: int, options: EncodingOptions) -> list[str]:
+    """What the user may have overlooked in the columns of a table."""
+    if given.table is None:
+        return []
+    label = "y"
+    while label in given.table.column_names:
+        label += "_"
+    sample = sample_of(given.table.append_column(label, pa.array(given.labels)), given.counted, options)
+    columns = plan_columns(given.table.schema, options, {}, TABLE).columns
+    spec = LabelSpec(tuple(map(float, range(classes))) or None)
+    return [*hints(columns, sample), *leak_notes(columns, [(label, spec)], classes > 0, sample)]
 
 
 def _form(options: ModelOptions, features: Features) -> RowForm:
     return RowForm(options.without_kernel(), features.encoding, features.layout)
 
 
-def _of_training(training: MemoryTraining, features: Features, clipped: int) -> Fitted:
-    return Fitted(training.leader, *training.predictor(), features, training=training, clipped=clipped)
-
-
-def _of_model(model: Model, features: Features | None, kept: Model | None) -> Fitted:
-    constants = np.atleast_1d(np.asarray(model.intercept_, np.float64))
-    return Fitted(model.settings, np.atleast_2d(model.coef_), constants, features, kept)
+def _of_training(training: MemoryTraining, features: Features, clipped: int, given: Given) -> Fitted:
+    shifted = given.offsets is not None
+    return Fitted(training.leader, *training.predictor(), features, training=training, clipped=clipped, shifted=shifted)

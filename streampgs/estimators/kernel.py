@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -24,7 +24,7 @@ class KernelFeatures:
 
     def __init__(self, inner: Features, kernel: FeatureMap) -> None:
         self._inner, self._kernel = inner, kernel
-        self.features = kernel.width
+        self.features, self.takes_tables = kernel.width, inner.takes_tables
 
     def rows(self, given: Any, order: Order = None) -> Iterator[Rows]:
         for rows in self._inner.rows(given, order):
@@ -34,6 +34,9 @@ class KernelFeatures:
                 values = piece.values.copy()  # the next piece is put into the same memory
                 yield Rows(bounds, None, values, self.features, clipped)
                 clipped = 0
+
+    def name_of(self, feature: int, columns: Sequence[str]) -> str:
+        return self._kernel.name_of(feature, lambda inner: self._inner.name_of(inner, columns))
 
 
 def with_kernel(features: Features, ordered: Ordered, options: ModelOptions) -> Features:

@@ -40,8 +40,6 @@ FACTORS = [(50 - step) / 50.0 for step in range(26)]
 _LEAST_KEPT, _SHRINKAGE_ROWS = 0.9, 10_000
 # Drift is a difference beyond noise that is also large enough to matter.
 _ERRORS, _SHARE = 4.0, 0.05
-_FEWEST_MEASURED = 30
-"""Rows: the standard error of fewer is not known."""
 
 
 @dataclass(frozen=True)
@@ -70,8 +68,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Drift:
-    """The newest rows are predicted clearly worse than those judged before them, each by the model that was returned at
-    that time."""
+    """The newest rows are predicted clearly worse than those judged in the update before, each by the model that was
+    returned at that time."""
 
     loss: float
     before: float
@@ -91,10 +89,6 @@ class Judgement:
     shares: list[float]
     shrink: float
     drift: Drift | None
-    last: float | None
-    """The loss on the rows judged before these: in the update before, or in the first epoch."""
-    after_rows: Count
-    """How many rows the run had trained on."""
 
 
 @dataclass(frozen=True)
@@ -116,7 +110,7 @@ class _Choice:
     shrunk_losses: list[float] = field(default_factory=lambda: [0.0] * len(FACTORS))
     """The loss of the mixtures that were returned, if multiplied by each of FACTORS: discounted sums over judged rows."""
     last: _Mean | None = None
-    """Of the model before, on the rows judged last. Before the first update: on the last rows of the first epoch."""
+    """Of the model before, on the rows judged last."""
 
 
 def prior_of(lineages: int, new_rows: int) -> Array:
@@ -151,9 +145,9 @@ class Mixture:
         self._now = replace(self._now, shares=shares)
 
     def reset(self) -> None:
-        """As before the first update; drift is still measured from the rows judged last."""
+        """As before the first update."""
         self._rows.clear()
-        self._now = _Choice([1.0] + [0.0] * (self.lineages - 1), last=self._now.last)
+        self._now = _Choice([1.0] + [0.0] * (self.lineages - 1))
 
     @property
     def shares(self) -> list[float]:
@@ -172,39 +166,24 @@ class Mixture:
 
     def grow(self, targets: int) -> None:
         """Targets have joined, and there are so many now. Earlier rows have label -1 and score 0 there."""
-        if self._rows.batches:
-            if self._rows.targets == targets:
-                return
+        if self._rows.batches and self._rows.targets < targets:
             self._rows.grow(targets)
-        self._now = replace(self._now, last=None)  # a mean over other targets
+            self._now = replace(self._now, last=None)  # a mean over other targets
 
     # Judging.
 
-    def measure(self, scored: Scored, losses: Sequence[LossShape]) -> None:
-        """The loss of the model on rows that it was not trained on: the next update is compared with it."""
-        rows = _Rows(scored, losses, one_of_classes=False)
-        if rows.count >= _FEWEST_MEASURED:
-            self._now = replace(self._now, last=rows.mean(rows.before))
-
     def judge(
-        self,
-        scored: Scored,
-        losses: Sequence[LossShape],
-        new_rows: int,
-        one_of_classes: bool = False,
-        after_rows: int = 0,
+        self, scored: Scored, losses: Sequence[LossShape], new_rows: int, one_of_classes: bool = False
     ) -> Judgement:
         """Judge on some of the `new_rows` rows of an update, and choose shares and shrinking for the next mixture. There is
-        a loss for each target; `one_of_classes`: each row is +1 for one target at most, and the largest score decides.
-        `after_rows`: how many the run has trained on."""
+        a loss for each target; `one_of_classes`: each row is +1 for one target at most, and the largest score decides."""
         rows = _Rows(scored, losses, one_of_classes)
         self._rows.age(new_rows)
         if not rows.count:
-            return Judgement(0, None, [], None, self.shares, self.shrink, None, None, after_rows)
+            return Judgement(0, None, [], None, self.shares, self.shrink, None)
         mean = rows.mean(rows.before)
         results = [rows.result(np.ascontiguousarray(rows.scores[:, :, k])) for k in range(self.lineages)]
-        last = self._now.last
-        drift = _drift(mean, last)
+        drift = _drift(mean, self._now.last)
         # After a sudden change the model before is wrong, not too certain.
         if self._now.mixes and drift is None and all(_can_shrink(loss) for loss in losses):
             self._choose_shrinking(rows)
@@ -212,8 +191,7 @@ class Mixture:
         self._now = replace(self._now, shares=self._fitted(losses, new_rows, rows.difficulty()), mixes=True, last=mean)
         mixture = rows.result(self.shrink * (rows.scores * np.array(self.shares)).sum(axis=2))
         before = rows.result(rows.before)
-        last_loss = None if last is None else last.loss
-        return Judgement(rows.count, before, results, mixture, self.shares, self.shrink, drift, last_loss, after_rows)
+        return Judgement(rows.count, before, results, mixture, self.shares, self.shrink, drift)
 
     def _fitted(self, losses: Sequence[LossShape], new_rows: int, difficulty: float) -> list[float]:
         prior = prior_of(self.lineages, new_rows)

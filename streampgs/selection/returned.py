@@ -73,24 +73,20 @@ def losses_of(returned: Returned) -> list[LossShape]:
     return [LossShape(spec.loss, spec.shape, spec.in_label_units(1.0)) for spec in returned.specs]
 
 
-def scores_of(
-    lineages: Sequence[Lineage], returned: Returned, window: Window, rows: NDArray[np.int64], lanes: range | None = None
-) -> Scored:
-    """What the lineages, and the model that is returned, predict for some rows of a window. `lanes`: these alone."""
+def scores_of(lineages: Sequence[Lineage], returned: Returned, window: Window, rows: NDArray[np.int64]) -> Scored:
+    """What the lineages, and the model that is returned, predict for some rows of a window."""
     specs, constants, features = returned.specs, returned.constants, returned.features
-    lanes = range(len(specs)) if lanes is None else lanes
     row_scores = RowScores(window, rows, features, specs[0].layout == "sparse")
-    shape, own = (len(rows), len(lanes)), np.empty(len(rows))
-    scores = np.empty((len(rows), len(lineages), len(lanes)))
+    shape, own = (len(rows), len(specs)), np.empty(len(rows))
+    scores = np.empty((len(rows), len(lineages), len(specs)))
     before, fixed, labels = np.empty(shape), np.empty(shape), np.empty(shape)
-    for place, lane in enumerate(lanes):
-        spec = specs[lane]
+    for lane, spec in enumerate(specs):
         for number, lineage in enumerate(lineages):
             row_scores.of(lineage, lane, own, lineage.constants[lane])
-            scores[:, number, place] = own
+            scores[:, number, lane] = own
         row_scores.of(returned, lane, own, constants[lane])
-        before[:, place] = own
+        before[:, lane] = own
         offsets = row_scores.offsets(spec)
-        fixed[:, place] = spec.base / spec.scale + (0.0 if offsets is None else offsets)
-        labels[:, place] = labels_for(window.labels[rows], spec)
+        fixed[:, lane] = spec.base / spec.scale + (0.0 if offsets is None else offsets)
+        labels[:, lane] = labels_for(window.labels[rows], spec)
     return Scored(scores, before, fixed, labels, row_scores.weights)

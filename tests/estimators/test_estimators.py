@@ -23,7 +23,7 @@ from sklearn.base import clone
 from sklearn.utils.validation import DataConversionWarning
 
 import streampgs
-from streampgs import StreamClassifier, StreamRegressor
+from streampgs import StreamClassifier, StreamRegressor, StreamWarning
 from streampgs.errors import InvalidInput
 
 ROWS, FEATURES = 120, 5
@@ -158,7 +158,8 @@ def test_rows_of_mixed_tables_of_weight_0_are_left_out(container: Any) -> None:
 def test_the_encoding_of_a_large_sorted_table_is_learned_from_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("streampgs.estimators.features._SAMPLE_ROWS", 1024)
     table = pl.DataFrame({"size": np.arange(8000.0), "kind": ["a", "b"] * 4000})
-    model = StreamRegressor(epochs=1, sigma=1e-3).fit(table, np.arange(8000.0))
+    with pytest.warns(StreamWarning, match="'size' alone explains 1.0000 of the variance"):
+        model = StreamRegressor(epochs=1, sigma=1e-3).fit(table, np.arange(8000.0))
     numbers = next(column for column in model._fitted.features.encoding.columns if column.name == "size")
     assert numbers.centre[0] == pytest.approx(4000.0, rel=0.2)
 
@@ -239,7 +240,8 @@ def test_a_stream_of_record_batches_is_read_once() -> None:
 def test_wild_numbers_are_clipped_and_counted() -> None:
     wild = MATRIX.copy()
     wild[3, 1], wild[5, 0] = 1e9, -1e7
-    model = fitted_to(wild, LABELS)
+    with pytest.warns(StreamWarning, match="2 rows have a number beyond 8 standard deviations"):
+        model = fitted_to(wild, LABELS)
     assert (model.n_rows_clipped_, fitted_to(MATRIX, LABELS).n_rows_clipped_) == (2, 0)
     assert np.abs(model.decision_function([[0.0, 1e30, 1.0, 0.0, 0.0]])).max() < 1e3
 
@@ -398,17 +400,80 @@ def test_a_representation_for_notebooks() -> None:
 # More rows.
 
 
-def test_partial_fit_continues_and_is_deterministic() -> None:
-    def trained(parts: int) -> StreamClassifier:
-        model = StreamClassifier(sigma=0.01)
-        for part in np.array_split(np.arange(ROWS), parts):
-            model.partial_fit(MATRIX[part], LABELS[part], classes=[0, 1])
-        return model
+def trained_in(parts: int, rows: Any = MATRIX, model: Any = None) -> Any:
+    model = StreamClassifier(sigma=0.01) if model is None else model
+    for part in np.array_split(np.arange(len(LABELS)), parts):
+        model.partial_fit(rows[part[0] : part[-1] + 1], LABELS[part], classes=[0, 1])
+    return model
 
-    assert bits(trained(4)) == bits(trained(4)) != bits(trained(3))
-    once = StreamClassifier(sigma=0.01).partial_fit(MATRIX, LABELS, classes=[0, 1])
+
+def test_partial_fit_continues_and_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("streampgs.estimators.base._ENOUGH_ROWS", 25)
+    assert bits(trained_in(4)) == bits(trained_in(4)) != bits(trained_in(3))
+    once = trained_in(1)
+    assert once._fitted.waiting is None
     before = bits(once)
     assert bits(once.partial_fit(MATRIX, LABELS)) != before
+
+
+@pytest.mark.parametrize(
+    "rows", [MATRIX, sparse.csr_array(MATRIX), pd.DataFrame(MATRIX, columns=NAMES), mixed_table(ROWS)[0]]
+)
+@pytest.mark.parametrize("enough", [ROWS, 10**6])
+def test_the_first_rows_give_the_same_bits_in_any_number_of_calls(
+    rows: Any, enough: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streampgs.estimators.base._ENOUGH_ROWS", enough)
+    once = trained_in(1, rows)
+    for parts in (2, 7, ROWS):
+        model = trained_in(parts, rows)
+        assert bits(model) == bits(once)
+        assert (model._fitted.waiting is None) == (enough == ROWS)
+        copied = pickle.loads(pickle.dumps(model))
+        assert bits(copied.partial_fit(rows, LABELS)) == bits(model.partial_fit(rows, LABELS)) != bits(once)
+
+
+def test_a_first_call_of_one_row_says_nothing_about_the_columns() -> None:
+    chance = np.random.default_rng(2)
+    table = pd.DataFrame({"kind": chance.choice(["a", "b"], 5000), "size": chance.normal(100.0, 15.0, 5000)})
+    table.loc[0, "kind"] = None
+    labels = np.where(table["kind"] == "a", 1.0, 0.0) + table["size"] / 15.0
+    model = StreamRegressor()
+    model.partial_fit(table[:1], labels[:1])
+    assert model.predict(table[:1]).shape == (1,)
+    for first, stop in ((1, 1000), (1000, 3000), (3000, 5000)):
+        model.partial_fit(table[first:stop], labels[first:stop])
+    assert model.score(table, labels) > 0.999
+    numbers = StreamRegressor().partial_fit(table[["size"]][:1], labels[:1])
+    assert numbers.partial_fit(table[["size"]][1:], labels[1:]).score(table[["size"]], labels) > 0.7
+
+
+def test_rows_of_another_scale_come_soon_or_are_reported() -> None:
+    chance = np.random.default_rng(2)
+    rows = chance.normal(size=(6000, 4)) * np.where(np.arange(6000) < 1000, 1e-3, 1.0)[:, np.newaxis]
+    labels = (rows.sum(axis=1) > 0.0).astype(int)
+    model = StreamClassifier()
+    for first in range(0, 6000, 500):
+        model.partial_fit(rows[first : first + 500], labels[first : first + 500], classes=[0, 1])
+    assert model.score(rows[1000:], labels[1000:]) > 0.97
+    late = StreamClassifier().partial_fit(rows[:1000], labels[:1000], classes=[0, 1])
+    late.partial_fit(np.tile(rows[:1000], (2, 1)), np.tile(labels[:1000], 2))
+    with pytest.warns(StreamWarning, match="beyond 8 standard deviations"):
+        late.partial_fit(rows[1000:], labels[1000:])
+
+
+def test_balanced_classes_are_those_of_all_rows_that_wait() -> None:
+    model = StreamClassifier(sigma=0.01, class_weight="balanced")
+    assert bits(trained_in(6, MATRIX, clone(model))) == bits(trained_in(1, MATRIX, clone(model)))
+
+
+def test_columns_of_other_types_in_a_later_call_are_refused() -> None:
+    table, labels = mixed_table()
+    model = StreamClassifier().partial_fit(table[:10], labels[:10], classes=["no", "yes"])
+    before = bits(model)
+    with pytest.raises(InvalidInput, match="types"):
+        model.partial_fit(table[10:].assign(color=pd.Timestamp("2020-01-01")), labels[10:])
+    assert bits(model) == before
 
 
 def test_partial_fit_after_fit_continues() -> None:

@@ -1,0 +1,222 @@
+"""Columns of tables: their types are checked, they have names, and what a user should know about them is a warning."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from sklearn.base import clone
+
+import streampgs
+from streampgs import StreamClassifier, StreamRegressor, StreamWarning
+from streampgs.errors import DataError, InvalidInput
+from streampgs.options import EncodingOptions
+from tests.estimators.test_estimators import LABELS, MATRIX, NAMES, bits
+
+ROWS = 600
+CHANCE = np.random.default_rng(0)
+TIMES = pa.array(np.arange(ROWS) * 10**9, pa.timestamp("us"))
+COLUMNS: dict[str, pa.Array] = {
+    "number": pa.array(CHANCE.normal(size=ROWS)),
+    "integer": pa.array(CHANCE.integers(0, 10**15, ROWS)),
+    "boolean": pa.array(CHANCE.random(ROWS) < 0.5),
+    "string": pa.array(CHANCE.choice(["a", "b", "c"], ROWS)),
+    "time": TIMES,
+    "zoned": TIMES.cast(pa.timestamp("us", "UTC")),
+    "duration": TIMES.cast(pa.int64()).cast(pa.duration("us")),
+    "list": pa.FixedSizeListArray.from_arrays(pa.array(CHANCE.normal(size=2 * ROWS)), 2),
+    "null": pa.nulls(ROWS),
+}
+FITTED = ["number", "boolean", "string", "time", "zoned", "list"]
+CLASSES = np.arange(ROWS) % 2
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, streampgs.Model]:
+    """A model of a run for each type of a column, next to a column of strings."""
+    found = {}
+    for kind in FITTED:
+        run = tmp_path_factory.mktemp("runs") / kind
+        table = pa.table({"x": COLUMNS[kind], "kind": COLUMNS["string"]})
+        streampgs.train(table, CLASSES, run=run, epochs=1, sigma=0.1, progress=False)
+        found[kind] = streampgs.Model.load(run)
+    return found
+
+
+@pytest.mark.parametrize("kind", FITTED)
+def test_an_estimator_refuses_the_types_that_a_model_of_a_run_refuses(
+    kind: str, runs: dict[str, streampgs.Model]
+) -> None:
+    model = StreamClassifier(epochs=1, sigma=0.1)
+    model.fit(pa.table({"x": COLUMNS[kind], "kind": COLUMNS["string"]}), CLASSES)
+    refused = set()
+    for other, column in COLUMNS.items():
+        table = pa.table({"x": column, "kind": COLUMNS["string"]})
+        try:
+            runs[kind].decision_function(table)
+        except DataError as error:
+            refused.add(other)
+            for method in (model.predict, model.decision_function, lambda rows: model.partial_fit(rows, CLASSES)):
+                with pytest.raises(InvalidInput) as caught:
+                    method(table)
+                assert str(caught.value) == str(error)
+        else:
+            assert np.isfinite(model.decision_function(table)).all()
+    assert refused
+    assert {"null", kind}.isdisjoint(refused)
+
+
+def test_columns_that_are_missing_are_refused() -> None:
+    pairs = pa.StructArray.from_arrays([COLUMNS["number"], COLUMNS["string"]], ["size", "kind"])
+    model = StreamClassifier(epochs=1).fit(pa.table({"x": pairs}), CLASSES)
+    with pytest.raises(InvalidInput, match=r"no column 'x\.kind'"):
+        model.predict(pa.table({"x": pa.StructArray.from_arrays([COLUMNS["number"]], ["size"])}))
+    with pytest.raises(ValueError, match="feature names"):
+        model.predict(pa.table({"y": pairs}))
+
+
+def test_a_frame_that_is_not_collected_yet_is_collected() -> None:
+    frame = pl.DataFrame({"x": MATRIX[:, 0], "kind": ["a", "b"] * (len(MATRIX) // 2)})
+    model = StreamClassifier(epochs=2).fit(frame.lazy(), LABELS)
+    assert bits(model) == bits(StreamClassifier(epochs=2).fit(frame, LABELS))
+    assert (model.predict(frame.lazy()) == model.predict(frame)).all()
+
+
+def test_the_functions_say_that_a_frame_is_not_collected(tmp_path: Any) -> None:
+    with pytest.raises(streampgs.StreampgsError, match=r"LazyFrame has no rows yet\n.*collect it"):
+        streampgs.train(pl.DataFrame({"x": [1.0], "label": [1.0]}).lazy(), run=tmp_path / "run")
+
+
+# Numbers of which a part would be lost.
+
+
+def refusals() -> dict[str, Any]:
+    times = np.arange(len(MATRIX)).astype("datetime64[D]")
+    masked = np.ma.masked_array(MATRIX[:, 0], np.arange(len(MATRIX)) == 3)
+    return {
+        "times as labels": lambda: StreamRegressor().fit(MATRIX, times),
+        "durations as labels": lambda: StreamRegressor().fit(MATRIX, times - times[0]),
+        "complex labels": lambda: StreamRegressor().fit(MATRIX, MATRIX[:, 0] + 1j),
+        "masked labels": lambda: StreamRegressor().fit(MATRIX, masked),
+        "masked classes": lambda: StreamClassifier().fit(MATRIX, np.ma.masked_array(LABELS, LABELS == 1)),
+        "complex weights": lambda: StreamRegressor().fit(MATRIX, LABELS, sample_weight=LABELS + 1j),
+        "masked weights": lambda: StreamRegressor().fit(MATRIX, LABELS, sample_weight=masked + 10.0),
+        "complex offsets": lambda: StreamRegressor().fit(MATRIX, LABELS, offset=LABELS + 1j),
+        "times as rows": lambda: StreamRegressor().fit(times[:, np.newaxis], LABELS),
+        "masked rows": lambda: StreamRegressor().fit(np.ma.masked_array(MATRIX, MATRIX > 5.0), LABELS),
+        "times to predict": lambda: StreamRegressor(epochs=1).fit(MATRIX[:, :1], LABELS).predict(times[:, np.newaxis]),
+    }
+
+
+@pytest.mark.parametrize("what", refusals())
+def test_numbers_that_would_lose_a_part_are_refused(what: str) -> None:
+    with pytest.raises(ValueError, match=r"masked|is of type|contains NaN|Complex"):
+        refusals()[what]()
+
+
+def test_a_mask_that_hides_nothing_changes_nothing() -> None:
+    rows, labels = np.ma.masked_array(MATRIX), np.ma.masked_array(LABELS)
+    assert bits(StreamClassifier(epochs=2).fit(rows, labels)) == bits(StreamClassifier(epochs=2).fit(MATRIX, LABELS))
+
+
+# Warnings.
+
+NUMBER = CHANCE.normal(size=ROWS)
+LABEL = (NUMBER + CHANCE.normal(size=ROWS) > 0.0).astype(int)
+WARNED: dict[str, tuple[Any, str]] = {
+    "an id": ([f"order {number}" for number in range(ROWS)], r"its own value in column 'x'.*ignore='x'"),
+    "a text": ([f"the {n} words of text {n} differ" for n in range(ROWS)], r"'x' looks like text.*text='x'"),
+    "the label": (2.0 * LABEL - 1.0, r"column 'x' alone predicts 'y'.*ignore='x'"),
+    "a huge number": (np.where(np.arange(ROWS) == 5, 1e9, NUMBER), "1 row has a number beyond 8 standard deviations"),
+    "a large integer": (np.arange(ROWS) + 2**60, r"whole numbers of 2\^53 or more.*category='x'"),
+}
+
+
+@pytest.mark.parametrize("what", WARNED)
+@pytest.mark.parametrize("way", ["fit", "partial_fit"])
+def test_what_a_user_should_know_is_a_warning(what: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    values, words = WARNED[what]
+    monkeypatch.setattr("streampgs.estimators.base._ENOUGH_ROWS", 550)
+    frame, model = pd.DataFrame({"number": NUMBER, "x": values}), StreamClassifier(epochs=1, sigma=0.1)
+    with pytest.warns(StreamWarning, match=words) as caught:
+        model.fit(frame, LABEL) if way == "fit" else model.partial_fit(frame, LABEL, [0, 1])
+    assert len(caught) == 1
+    assert caught[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ignoring = clone(model).set_params(ignore="x").fit(frame, LABEL)
+    assert ignoring.get_feature_names_out().tolist() == ["number"]
+
+
+# Names and parameters.
+
+
+def test_weights_have_the_names_of_their_features() -> None:
+    assert StreamClassifier(epochs=1).fit(MATRIX, LABELS).get_feature_names_out().tolist() == [
+        "x0", "x1", "x2", "x3", "x4"
+    ]  # fmt: skip
+    frame = pd.DataFrame(MATRIX, columns=NAMES)
+    assert StreamClassifier(epochs=1).fit(frame, LABELS).get_feature_names_out().tolist() == NAMES
+    kernel = StreamClassifier(epochs=1, kernel="polynomial").fit(frame[["a", "b"]], LABELS)
+    assert {"a", "b", "a × b", "a^2", "b^2"} <= set(kernel.get_feature_names_out())
+    frame["city"] = np.where(LABELS == 1, "Rome", "Oslo")
+    model = StreamClassifier(sigma=0.01).fit(frame, LABELS)
+    names = model.get_feature_names_out()
+    assert len(names) == model.coef_.shape[1]
+    assert set(names[np.argsort(-np.abs(model.coef_[0]))[:2]]) == {"city=Rome", "city=Oslo"}
+
+
+def test_the_chosen_sigma_is_known() -> None:
+    assert StreamClassifier(sigma=0.25, epochs=1).fit(MATRIX, LABELS).sigma_ == 0.25
+    found = StreamClassifier().fit(MATRIX, LABELS)
+    assert found.sigma_ > 0.0
+    assert found.report_ is None
+
+
+def test_the_parameters_are_options_of_train_with_the_same_defaults() -> None:
+    train = inspect.signature(streampgs.train).parameters
+    assert {each.name for each in fields(EncodingOptions)} <= set(inspect.signature(StreamClassifier).parameters)
+    for estimator in (StreamClassifier, StreamRegressor):
+        parameters = dict(inspect.signature(estimator).parameters)
+        assert next(iter(parameters)) == "loss"
+        assert [one.kind.name for one in parameters.values()][:2] == ["POSITIONAL_OR_KEYWORD", "KEYWORD_ONLY"]
+        own = {"loss", "random_state", "memory"}
+        for name in parameters.keys() - own:
+            assert name in (estimator.__doc__ or "")
+            assert parameters[name].default == train[name].default or parameters[name].default == "auto", name
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"text": "x", "ngrams": (1, 2)},
+        {"text": "x", "char_ngrams": (2, 3)},
+        {"text": "x", "text_weights": "binary"},
+        {"hash_bits": 4},
+        {"hash_seed": 7},
+        {"vocabulary": True},
+        {"features": ["x"]},
+        {"ignore": ["x"]},
+        {"null_flags": True},
+        {"cyclic": ["when"]},
+        {"category": ["number"]},
+        {"category": ["number"], "cross": [("x", "number")]},
+    ],
+)
+def test_options_of_columns_change_the_features(options: dict[str, Any]) -> None:
+    gaps = pa.array(MATRIX[:, 0], mask=np.arange(len(MATRIX)) % 7 == 0)
+    words = pa.array(CHANCE.choice(["red car", "blue car", "old red cup"], len(MATRIX)))
+    table = pa.table({"x": words, "number": gaps, "when": TIMES[: len(MATRIX)]})
+    plain = StreamClassifier(epochs=1, sigma=0.1).fit(table, LABELS)
+    other = StreamClassifier(epochs=1, sigma=0.1, **options).fit(table, LABELS)
+    assert bits(other) != bits(plain)
+    assert other.decision_function(table).shape == LABELS.shape
+    with pytest.raises(InvalidInput, match="no named columns"):
+        StreamClassifier(**options).fit(MATRIX, LABELS)
