@@ -224,6 +224,8 @@ class Choice(Text):
 
     symbol: str = ""
     names: Iterable[str] = ()
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """The names that other libraries have for them."""
 
     @property
     def metavar(self) -> str:
@@ -231,7 +233,9 @@ class Choice(Text):
 
     def settle(self, flag: str, value: Any) -> str:
         if not isinstance(value, str) or value not in tuple(self.names):
-            raise BadValue(flag, value, repr(value), "is unknown", f"choose one of {', '.join(self.names)}")
+            near = " or ".join(meant(value, self.names, self.elsewhere)) if isinstance(value, str) else ""
+            question = f"did you mean {near}? " if near else ""
+            raise BadValue(flag, value, repr(value), "is unknown", f"{question}choose one of {', '.join(self.names)}")
         return str(value)
 
 
@@ -385,10 +389,6 @@ class Option:
     def text(self) -> str:
         return f"{self.help} Default: {self.shown}." if self.shown else self.help
 
-    @property
-    def first_sentence(self) -> str:
-        return f"{self.help.partition('. ')[0].removesuffix('.')}."
-
 
 def option(default: Any, value: Text, heading: str, help: str, **facts: Any) -> Any:
     """A dataclass field for an option; see Option for the other facts."""
@@ -437,32 +437,24 @@ def options_for(command: str, kinds: Iterable[type]) -> dict[str, Option]:
 
 # What other libraries call an option, and the options here that mean the same or do the same job.
 ELSEWHERE = {
-    "sigma": "alpha l2 lambda reg-lambda reg-param c weight-decay",
+    "sigma": "alpha l2 lambda reg-lambda c weight-decay",
     "sigma step": "lr learning-rate eta eta0 step-size",
     "l1": "l1-ratio reg-alpha",
-    "loss": "objective",
     "epochs": "max-iter n-iter iterations",
     "target-gap": "tol tolerance",
     "seed": "random-state",
-    "threads": "n-jobs jobs workers",
-    "hash-bits": "bits b n-features",
+    "threads": "n-jobs workers",
+    "hash-bits": "bits n-features",
     "no-intercept intercept": "fit-intercept",
-    "label": "target y",
-    "weight": "sample-weight",
-    "ignore": "drop exclude",
-    "category": "categorical cat-features",
     "cross": "interactions quadratic",
-    "where": "filter",
-    "validation": "holdout eval-set test",
-    "run": "out output model",
 }
 
 
-def meant(name: str, known: Iterable[str]) -> list[str]:
-    """The options that somebody means who writes a name that does not exist."""
+def meant(name: str, known: Iterable[str], elsewhere: Mapping[str, str] = ELSEWHERE) -> list[str]:
+    """The options, or values of one, that somebody means who writes a name that does not exist."""
     names = {each.lstrip("-").replace("_", "-"): each for each in known}
     word = name.lstrip("-").replace("_", "-").lower()
-    here = " ".join(options for options, elsewhere in ELSEWHERE.items() if word in elsewhere.split())
+    here = " ".join(those for those, others in elsewhere.items() if word in others.split())
     return [names[each] for each in here.split() if each in names] or get_close_matches(name, names.values(), n=1)
 
 

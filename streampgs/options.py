@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from streampgs.errors import OptionError
 from streampgs.kernel_options import KernelOptions
-from streampgs.losses import CLASSIFYING, LOSSES
+from streampgs.losses import CLASSIFYING, ELSEWHERE, LOSSES
 from streampgs.option_fields import (
     COMMON,
     DATA,
@@ -255,7 +255,7 @@ class LossOptions(_LossParameters):
     """The loss, and the parameters of all losses."""
 
     # fmt: off
-    loss: str | tuple[str, ...] | None = option(None, Listed(of=Choice("LOSS", LOSSES)), COMMON,
+    loss: str | tuple[str, ...] | None = option(None, Listed(of=Choice("LOSS", LOSSES, ELSEWHERE)), COMMON,
         f"Loss to minimize: {', '.join(LOSSES)}. With several values here or for numbers of the solver, such as "
         "--sigma, a model is trained for each combination in the same pass, and the best one is kept.",
         shown=f"{LOSS_FOR_CLASSES} for classes, {LOSS_FOR_NUMBERS} for numbers; docs/labels.md has the rule")
@@ -677,7 +677,7 @@ class WarmUpOptions(Checked):
     """What `streampgs warm-up` compiles."""
 
     # fmt: off
-    loss: str | tuple[str, ...] = option(tuple(LOSSES), Listed(of=Choice("LOSS", LOSSES)), COMMON,
+    loss: str | tuple[str, ...] = option(tuple(LOSSES), Listed(of=Choice("LOSS", LOSSES, ELSEWHERE)), COMMON,
         "Compile the loops of this loss; may list several.", shown="all losses")
     # fmt: on
 

@@ -17,6 +17,7 @@ from streampgs.checks import decode, encode
 from streampgs.cli.main import cli
 from streampgs.cli.options import DeclaredOption
 from streampgs.errors import BadValue, OptionError
+from streampgs.losses import ELSEWHERE as NAMES_OF_LOSSES
 from streampgs.losses import LOSSES
 from streampgs.option_fields import (
     ELSEWHERE,
@@ -395,6 +396,14 @@ def test_a_name_of_another_library_suggests_options_that_exist(options):
         assert meant(f"--{name}", known) == expected
         done = CliRunner().invoke(cli, ["train", "data", f"--{name}", "1"])
         assert f"Did you mean {' or '.join(expected)}?" in done.output
+
+
+@pytest.mark.parametrize("loss", NAMES_OF_LOSSES)
+def test_a_loss_of_another_library_suggests_one_that_exists(loss):
+    assert loss in LOSSES
+    for name in NAMES_OF_LOSSES[loss].replace("-", "_").split():
+        with pytest.raises(OptionError, match=rf"'{name}' is unknown\n  → did you mean {loss}\? choose one of"):
+            ModelOptions(loss=name)
 
 
 def test_the_suggestions_of_python_are_keywords():

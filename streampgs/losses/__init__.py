@@ -8,7 +8,7 @@ from __future__ import annotations
 from streampgs.losses import classification, poisson, regression
 from streampgs.losses.loss import Formula, Loss, Parameter, Vector
 
-__all__ = ["CLASSIFYING", "LOSSES", "Formula", "Loss", "Parameter", "Vector"]
+__all__ = ["CLASSIFYING", "ELSEWHERE", "LOSSES", "Formula", "Loss", "Parameter", "Vector"]
 
 LOSSES: dict[str, Loss] = {
     loss.name: loss
@@ -26,3 +26,11 @@ LOSSES: dict[str, Loss] = {
 }
 
 CLASSIFYING = tuple(name for name, loss in LOSSES.items() if loss.classifies)
+
+ELSEWHERE = {
+    "logistic": "log-loss log cross-entropy binary-crossentropy",
+    "squared": "squared-error squared-loss mse l2",
+    "absolute": "absolute-error mae l1 epsilon-insensitive",
+    "hinge": "svm",
+}
+"""The names that other libraries have for losses."""
