@@ -5,21 +5,27 @@ from __future__ import annotations
 import os
 from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
+from glob import escape
 
 from streampgs.errors import OptionError
 from streampgs.formats.format import ShardPath
+from streampgs.globs import is_folder
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog
 from streampgs.table.changes import Changes
 
 
 def matches(path: ShardPath, patterns: Iterable[str]) -> bool:
-    """Whether a shard has one of these names, matches one of these globs, or is in one of these folders."""
+    """Whether a shard matches one of these globs, or is in one of these folders."""
     name = str(path)
-    return any(
-        name == pattern or fnmatchcase(name, pattern) or name.startswith(pattern.rstrip("/") + "/")
-        for pattern in map(os.fspath, patterns)
-    )
+    return any(fnmatchcase(name, pattern) or name.startswith(pattern.rstrip("/") + "/") for pattern in patterns)
+
+
+def pattern_of(given: str, known: Iterable[ShardPath]) -> str:
+    """For `matches`. The name of a file is this name alone, whatever it is as a glob."""
+    name = absolute(given)
+    is_file = name in map(str, known) or (os.path.lexists(name) and not is_folder(name))
+    return escape(name) if is_file else name
 
 
 def without(paths: Sequence[ShardPath], patterns: Collection[str]) -> list[ShardPath]:
@@ -51,7 +57,7 @@ def refuse_unknown(patterns: Iterable[str], known: Iterable[ShardPath]) -> None:
     """A misspelt name would let the run train on the shard."""
     names = list(known)
     for pattern in patterns:
-        if not any(matches(path, [absolute(pattern)]) for path in names):
+        if not any(matches(path, [pattern_of(pattern, names)]) for path in names):
             raise OptionError(
                 f"--leave-out '{pattern}' is not a shard of the run or its sources",
                 "give a path, a folder or a glob; streampgs history lists the shards that joined",

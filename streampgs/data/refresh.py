@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from streampgs.data.findings import Findings, unused_columns
-from streampgs.data.left_out import left_out_of, refuse_unknown, take_out, without
+from streampgs.data.left_out import left_out_of, pattern_of, refuse_unknown, take_out, without
 from streampgs.data.open import grown_table
 from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
@@ -201,7 +201,8 @@ class Refresher:
             if not is_address(source) and not has_magic(source) and not exists(source):
                 raise DataError(f"'{source}' does not exist, and the run trains on it", _PUT_BACK)
         sources = dict.fromkeys([*table.sources, *map(absolute, given.add)])
-        left_out = dict.fromkeys([*table.left_out, *map(absolute, given.leave_out)])
+        known = [shard.path for shard in table.catalog.shards]
+        left_out = dict.fromkeys([*table.left_out, *(pattern_of(one, known) for one in given.leave_out)])
         return replace(table, sources=tuple(sources), left_out=tuple(left_out))
 
     def at_epoch_end(self, table: Table) -> Refreshed:
