@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from textwrap import wrap
 from typing import Any
 
 from streampgs.checks import decode
@@ -23,8 +22,9 @@ from streampgs.run.history import (
     STOPPED,
     UNDONE,
 )
+from streampgs.run.report_text import mixed_text
 
-_LISTED, _WIDTH = 3, 80
+_LISTED = 3
 _CHOSEN = ("loss", "p", "sigma", "l1", "step")
 _GIVEN = ("solver", *_CHOSEN)
 _METRICS = ("accuracy", "log_loss", "auc", "macro_f1", "r2", "rmse", "mae", "pinball", "deviance", "loss")
@@ -35,11 +35,7 @@ def history_text(events: Sequence[Mapping[str, Any]]) -> str:
     """A line per event: time, rows and steps so far, what happened."""
     if not events:
         return "no events yet"
-    rows = []
-    for event in events:
-        what, *more = wrap(_what(event), _WIDTH, break_on_hyphens=False) or [""]
-        first = (event["time"], f"{event['rows']:,}", f"{event['t']:,}", what)
-        rows += [first, *(("", "", "", f"  {line}") for line in more)]
+    rows = [(event["time"], f"{event['rows']:,}", f"{event['t']:,}", _what(event)) for event in events]
     return table_text(["time", "rows", "steps", ""], rows, left=[0, 3])
 
 
@@ -114,10 +110,16 @@ def _incomplete(event: Mapping[str, Any]) -> str:
 
 
 def _judged(event: Mapping[str, Any]) -> str:
-    from streampgs.run.words import judged_texts
+    from streampgs.run.lineages import LINEAGES
+    from streampgs.run.words import judged_texts, result_text
     from streampgs.selection.mixture import Judgement
 
-    return "; ".join(judged_texts(decode(Judgement, event["judged"])))
+    judged = decode(Judgement, event["judged"])
+    lineages = [f"{name} {result_text(one)}" for name, one in zip(LINEAGES, judged.lineages, strict=False)]
+    shares = dict(zip(LINEAGES, judged.shares, strict=True))
+    return "; ".join(
+        [*judged_texts(judged), *lineages, f"after this update the model is {mixed_text(shares, judged.shrink)}"]
+    )
 
 
 def _chosen(event: Mapping[str, Any]) -> str:

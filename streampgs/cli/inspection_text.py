@@ -9,7 +9,7 @@ from typing import Any
 
 from streampgs.cli.console import pairs_text, table_text
 from streampgs.errors import counted
-from streampgs.run.report_text import weights_text
+from streampgs.run.report_text import mixed_text, weights_text
 from streampgs.solvers import SOLVERS, solver_of
 
 _MOST_COLUMNS, _FIRST_COLUMNS = 20, 6
@@ -78,11 +78,9 @@ def _returned_text(update: dict[str, Any]) -> str:
     if update["going_on"]:
         return "the model from before the update that is going on"
     judged = update["judged"]
-    parts = " + ".join(f"{share:.2f} {name}" for name, share in update["shares"].items() if share >= 0.005)
-    shrunk = "" if update["shrink"] == 1.0 else f", times {update['shrink']:.2f}"
     before = f" (before: {judged['before']['loss']:.4f})" if judged and judged["before"] else ""
     loss = f"; loss {judged['mixture']['loss']:.4f} on {judged['rows']:,} judged rows{before}" if before else ""
-    return f"{parts}{shrunk}{loss}"
+    return f"{mixed_text(update['shares'], update['shrink'])}{loss}"
 
 
 def _progress_text(result: dict[str, Any]) -> str:
@@ -136,8 +134,7 @@ def _tables(result: dict[str, Any]) -> list[str]:
     if result.get("top"):
         tables.append(_top_table(result["top"]))
     if result["dropped"]:
-        leader = next(lane for lane in result["lanes"] if lane["leads"])
-        tables.append(_race_table([{**leader, "loss": f"* {leader['loss']}"}, *result["dropped"]]))
+        tables.append(_dropped_table(result["dropped"]))
     return tables
 
 
@@ -187,13 +184,14 @@ def _top_table(top: list[dict[str, Any]]) -> str:
     return table_text(head, rows, left=[len(head) - 1])
 
 
-def _race_table(candidates: list[dict[str, Any]]) -> str:
-    choices = _choices(candidates[0])
-    head = ["race", *choices, "dropped after rows", "merit"]
-    names = {**dict.fromkeys(choices, ".3g"), "rows": ",", "merit": ".5f"}
-    return table_text(
-        head, [[one["loss"], *(_number(one.get(each), names[each]) for each in names)] for one in candidates]
-    )
+def _dropped_table(dropped: list[dict[str, Any]]) -> str:
+    choices = _choices(dropped[0])
+    head = ["dropped", *choices, "after rows", "merit"]
+    rows = [
+        [one["loss"], *(_number(one[name]) for name in choices), f"{one['rows']:,}", _number(one["merit"], ".5f")]
+        for one in dropped
+    ]
+    return table_text(head, rows)
 
 
 def _choices(summary: dict[str, Any]) -> list[str]:

@@ -33,6 +33,9 @@ class Worker:
         """How many values were clipped, by column; those of a row count once."""
         self.clipped_examples: dict[str, tuple[str, float]] = {}
         """By column: the name of a row and its value. Of this session."""
+        self.skipped_before: Counter[int] = Counter()
+        """In earlier sessions, like the next one."""
+        self.clipped_before: Counter[str] = Counter()
 
     @property
     def epochs(self) -> float:
@@ -87,6 +90,7 @@ class Worker:
         """With the counts and the columns of the worker that was replaced."""
         self.source.restore(other.source.state())
         self.skipped, self.clipped, self.clipped_examples = other.skipped, other.clipped, other.clipped_examples
+        self.skipped_before, self.clipped_before = other.skipped_before, other.clipped_before
 
     def restore(self, bundle: Bundle) -> None:
         """All but the cursor: the source was made for it, and shards may have joined since."""
@@ -94,6 +98,7 @@ class Worker:
         self.skipped = Counter({int(reason): count for reason, count in counts.items()})
         counts_by_name(self.skipped)
         self.clipped = Counter(clipped_in(bundle))
+        self.skipped_before, self.clipped_before = self.skipped.copy(), self.clipped.copy()
         self.source.restore(bundle)
 
 

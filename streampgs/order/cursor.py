@@ -79,6 +79,11 @@ class Cursor:
         return self.slice == self.row == 0
 
     @property
+    def is_first_part(self) -> bool:
+        """Whether it is in the first epoch."""
+        return (self.epoch, self.part) == (0, 0)
+
+    @property
     def begins_part(self) -> bool:
         return self.position == 0 and self.is_between_blocks
 

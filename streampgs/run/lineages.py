@@ -113,7 +113,7 @@ class Lineages:
         return self._race.lanes, self.recent, self.fresh
 
     def stages(self) -> list[Stage]:
-        return self._own_stages() if self.begun else []
+        return self._own_stages() if self.begun else [self.mixture]
 
     def _own_stages(self) -> list[Stage]:
         return [self.recent, self.fresh, self.first, self._before, self.mixture, self]
@@ -121,7 +121,7 @@ class Lineages:
     def restore_all(self, checkpoint: Checkpoint) -> None:
         """With the lanes of the race and the race itself."""
         first: list[Stage] = [self._race.lanes, self._race]
-        for stage in first + (self._own_stages() if self.name in checkpoint.sections else []):
+        for stage in first + (self._own_stages() if self.name in checkpoint.sections else [self.mixture]):
             checkpoint.restore(stage)
 
     # Changes of the data and of the options.
@@ -134,14 +134,14 @@ class Lineages:
 
     def take_in(self, layout: str, kept: Sequence[int | None] | None) -> None:
         """Rows have another layout; and there are new targets if `kept` says which lanes of the long lineage continued."""
+        if kept is not None:
+            self.mixture.grow(len(self._race.targets))
         if not self.begun:
             return
         for lanes in self.recent, self.fresh:
             lanes.relayout(layout)
             if kept is not None:
                 lanes.join(self._race.lanes.specs, kept)
-        if kept is not None:
-            self.mixture.grow(len(self._race.targets))
         self._grow_frozen()
 
     def _grow_frozen(self) -> None:
@@ -193,23 +193,23 @@ class Lineages:
             self._before.keep(self.returned, self.returned.constants)
             self._now.is_judged = False
             if self.begun:
-                judged = self._judged(window, np.flatnonzero(is_new), update)
+                judged = self._judged(window, np.flatnonzero(is_new), update, rows_done)
             self._begin(update, window, is_new)
         if update.number > self._now.begun_pass and update.number == update.passes - 1:
             self.fresh.restart_averages()
         self._now.begun_pass = max(self._now.begun_pass, update.number)
         if update.number == update.passes and not self._now.is_judged:
-            judged = self._judged(window, np.flatnonzero(is_new), update)
+            judged = self._judged(window, np.flatnonzero(is_new), update, rows_done)
         return judged
 
-    def _judged(self, window: Window, rows: NDArray[np.int64], update: UpdatePass) -> Judgement | None:
+    def _judged(self, window: Window, rows: NDArray[np.int64], update: UpdatePass, rows_done: int) -> Judgement | None:
         """By averages of rows that do not include these."""
         rows = rows[: rows_to_judge(len(self._race.targets), len(LINEAGES))]
         if not len(rows):
             return None
-        scored = scores_of((*self.trained, self.first), self.returned, window, rows)
+        scored, losses = scores_of((*self.trained, self.first), self.returned, window, rows), losses_of(self.returned)
         one_of_classes = self._race.targets[0].positive is not None
-        self.judgement = self.mixture.judge(scored, losses_of(self.returned), update.rows, one_of_classes)
+        self.judgement = self.mixture.judge(scored, losses, update.rows, one_of_classes, rows_done)
         self._now.is_judged = True
         return self.judgement
 
@@ -290,15 +290,18 @@ def digest_of(lineages: Lineages) -> str:
     return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
 
-def summary_of(lineages: Lineages) -> dict[str, Any] | None:
-    """How the returned model is mixed, and how its parts were judged; None before the first update."""
+def summary_of(lineages: Lineages, since: int = 0) -> dict[str, Any] | None:
+    """How the returned model is mixed, and how its parts were judged after so many rows; None before the first update."""
     if not lineages.begun:
         return None
+    judged = lineages.judgement
+    is_new = judged is not None and judged.after_rows >= since
+    of_mixture = ("shares", "shrink")
     return {
         "going_on": lineages.in_update,
         "shares": dict(zip(LINEAGES, lineages.mixture.shares, strict=True)),
         "shrink": lineages.mixture.shrink,
-        "judged": None if lineages.judgement is None else encode(lineages.judgement),
+        "judged": {k: v for k, v in encode(judged).items() if k not in of_mixture} if is_new else None,
     }
 
 

@@ -70,13 +70,15 @@ class Loop:
     def _train_on(self, window: Window, judge: Callable[[Window, int], None], after: Callable[[], None]) -> str | None:
         """The reason to end, or None when the window is used up."""
         stretch, row = self._stretch(window), self.worker.cursor.row
-        by_epochs = self.models.by_passes
+        by_epochs, last_rows = self.models.by_passes, self.models.last_rows(window)
         while row < window.rows:
             judge(window, row)
             end = window.end_of_epoch(row) if by_epochs else window.rows
             until = min(end, (row // stretch + 1) * stretch)
             if self.models.next_mark is not None:
                 until = min(until, row + self.models.next_mark - self.meter.rows)
+            if last_rows is not None and row < last_rows:
+                until = min(until, last_rows)
             at_stretch_end = True
             if self.limits.rows is not None:
                 last = row + max(1, self.limits.rows - self.meter.rows)
@@ -87,6 +89,8 @@ class Loop:
                 until, rows = self.models.lineages.advance(window, row, until, end)
                 converged = by_epochs and self._engine.reach_epoch(window.epoch_at(until))
                 self.meter.add(rows, began)
+                if last_rows is not None and row < last_rows <= until:
+                    self.models.measure(window, until)
                 self.worker.advance_to(until)
                 if until == window.rows:
                     self.models.end_window(window, self.meter.rows)

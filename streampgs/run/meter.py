@@ -150,13 +150,15 @@ class Meter:
             checkpoint=str(checkpoint) if checkpoint else None,
             stopped_by=stopped_by,
             stream_rows=worker.source.rows_taken,
-            skipped_rows=counts_by_name(worker.skipped),
-            clipped_values=dict(worker.clipped),
+            skipped_rows=counts_by_name(worker.skipped - worker.skipped_before),
+            skipped_rows_of_run=counts_by_name(worker.skipped),
+            clipped_values=dict(worker.clipped - worker.clipped_before),
+            clipped_values_of_run=dict(worker.clipped),
             forecast_rss_mb=forecast_bytes / 1e6,
             peak_rss_mb=peak_rss_bytes() / 1e6,
             outcome=outcome,
             rows_this_call=self.rows_this_call,
-            update=summary_of(models.lineages),
+            update=summary_of(models.lineages, self._start[0]),
         )
 
 

@@ -5,23 +5,30 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+import numpy as np
+
 from streampgs.checks import Count, decode, require
 from streampgs.data.row_form import RowForm
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
+from streampgs.order.schedule import WindowPlan
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
 from streampgs.run.fitting import refuse_too_wide
-from streampgs.run.lineages import Lineages, bytes_of_others
+from streampgs.run.lineages import LINEAGES, Lineages, bytes_of_others
 from streampgs.run.mapping import Mapping
 from streampgs.run.quality import Quality
 from streampgs.selection.grid import enter_first, enter_other_sigmas, take_in_growth, warm_up, warm_up_again
 from streampgs.selection.held_out import best_at_optimum, best_when_converged, judge_after_sweep
+from streampgs.selection.mixture import rows_to_judge
 from streampgs.selection.race import Race
+from streampgs.selection.returned import losses_of, scores_of
 from streampgs.solvers import SOLVERS
 from streampgs.stage import Bundle, Stage
 
 _CENTRING_GROWTH = 1.125
+_MEASURED = 4
+"""Of the rows of the last window of the first epoch, one in so many is judged before it is trained on."""
 
 
 class Models(Quality):
@@ -158,6 +165,21 @@ class Models(Quality):
         if mark is None or rows_done < mark or not self.race.judge(window, row, rows_done, epoch_rows):
             return None
         return self.race.leading() if len(self.race.progress.left) == 1 else None
+
+    def last_rows(self, window: Window) -> int | None:
+        """Where the last rows of the first epoch begin, which tell how well the model predicts new rows. None: they are not
+        in this window, or were perhaps trained on before."""
+        plan, unseen = window.plan, not self.by_passes and self.form.options.sampling == "epoch"
+        if not (isinstance(plan, WindowPlan) and plan.start.is_first_part and not plan.next.is_first_part and unseen):
+            return None
+        return window.rows - window.rows // _MEASURED
+
+    def measure(self, window: Window, first: int) -> None:
+        """The loss on the rows from `first` on, for the first update to compare with. They are trained on next."""
+        lanes, returned = self.race.leading_lanes(), self.lineages.returned
+        rows = np.arange(first, window.rows)[: rows_to_judge(len(lanes), len(LINEAGES))]
+        losses = losses_of(returned)
+        self.lineages.mixture.measure(scores_of((), returned, window, rows, lanes), [losses[lane] for lane in lanes])
 
     def end_window(self, window: Window, rows_done: int) -> None:
         """All of its lines have been trained on."""

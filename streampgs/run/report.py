@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -53,9 +52,7 @@ class Report:
     epochs: float
     seconds_training: float
     seconds_reading_wait: float
-    """Both in all calls of the run."""
     rows_per_second: float
-    """In this call, while it trained."""
     progressive_loss: float | None
     progressive_accuracy: float | None
     judged_loss: float | None
@@ -79,9 +76,12 @@ class Report:
     stream_rows: int | None
     """Rows of the stream that were taken; the next session begins after them. None: not a stream."""
     skipped_rows: dict[str, int]
-    """Each row counts once, in the epoch in which its shard joined."""
+    """In this call, by reason. Each row counts once, in the epoch in which its shard joined."""
+    skipped_rows_of_run: dict[str, int]
+    """In all calls."""
     clipped_values: dict[str, int]
-    """By column: standardized numbers that were too far from the others. Each counts once."""
+    """In this call, by column: standardized numbers that were too far from the others. Each counts once."""
+    clipped_values_of_run: dict[str, int]
     forecast_rss_mb: float
     peak_rss_mb: float
     outcome: str
@@ -89,10 +89,8 @@ class Report:
     'rejected': a condition of --fail-if holds, and the run was left as it was."""
     rows_this_call: int
     """Trained on since this call started or resumed the run; rows that come again count again."""
-    seconds_this_call: float = 0.0
-    """Of all that this call did so far: it opened data, searched, trained, waited and saved."""
     update: dict[str, Any] | None = None
-    """Of the present update, or of the last one: how its new rows judged the parts of the model, and the model before."""
+    """The mixture that is the model, and under 'judged' how new rows judged its parts and the model before, in this call."""
     validation: dict[str, Any] | None = None
     """The metrics of the model 'before' and 'after' this call, if validation rows were given for it; 'failed' has the
     conditions that hold."""
@@ -150,7 +148,6 @@ class Session:
         self._observer = observer
         self.found = Findings()
         self.notes: list[str] = []
-        self.began = time.perf_counter()
 
     def choices(self, choices: dict[str, str]) -> None:
         self._observer.choices(choices)

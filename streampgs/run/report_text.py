@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from streampgs.run.report import Report
 
 _MOST_NOTES = 5
+_SMALL_SHARE = 0.005
 
 
 def as_text(report: Report) -> str:
@@ -30,10 +31,10 @@ def weights_text(nonzeros: int, zeros: int) -> str:
     return f"{nonzeros:,} of {nonzeros + zeros:,} weights are not zero"
 
 
-def time_text(report: Report) -> str:
-    """Of this call, and of its training."""
-    trained = report.rows_this_call / report.rows_per_second if report.rows_per_second else 0.0
-    return f"{report.seconds_this_call:,.1f} s, {trained:,.1f} s of it training"
+def mixed_text(shares: dict[str, float], shrink: float) -> str:
+    """How the returned model is mixed."""
+    parts = " + ".join(f"{share:.2f} {name}" for name, share in shares.items() if share >= _SMALL_SHARE)
+    return parts if shrink == 1.0 else f"{parts}, times {shrink:.2f}"
 
 
 def _title(report: Report) -> str:
@@ -46,7 +47,7 @@ def _facts(report: Report) -> dict[str, str]:
     facts = {
         "outcome": f"{report.outcome}, ended by {report.stopped_by}",
         "rows": _rows(report),
-        "time": time_text(report),
+        "time": f"{report.seconds_training + report.seconds_reading_wait:.1f} s",
         "model": _model(report),
         "loss": _measured(report, report.judged_loss, report.progressive_loss),
         "accuracy": _measured(report, report.judged_accuracy, report.progressive_accuracy),

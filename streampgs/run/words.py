@@ -23,7 +23,6 @@ from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.window import Window
-from streampgs.run.lineages import LINEAGES
 from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
 from streampgs.selection.mixture import Judgement, Result
@@ -33,7 +32,6 @@ from streampgs.table.catalog import Catalog
 
 _NAMES_SHOWN = 6
 _CLIPPED_SHOWN = 5
-_SMALL_SHARE = 0.005
 _ENDS = ("epochs", "rows", "seconds", "converged", "end of stream")
 # Steps that compute all weights take long if these are so many in a window, and far more than the numbers of its rows.
 _LONG_SUMS, _MUCH_WIDER = 1e9, 20
@@ -176,20 +174,16 @@ def _flag(spec: LaneSpec, name: str) -> str:
 
 
 def clipped_notes(counts: Mapping[str, int], examples: Mapping[str, tuple[str, float]]) -> list[str]:
-    """One note: what was clipped, the columns with the most values first, and an example."""
+    """What was clipped, by column: the columns with the most values."""
     columns = sorted(counts, key=lambda name: (-counts[name], name))
-    if not columns:
-        return []
-    shown = [f"{counts[name]:,} of '{name}'" for name in columns[:_CLIPPED_SHOWN]]
-    if columns[0] in examples:
-        row, value = examples[columns[0]]
-        shown[0] += f" (such as {value:g}: {row})"
+    notes = []
+    for name in columns[:_CLIPPED_SHOWN]:
+        example = f", such as {examples[name][1]:g} ({examples[name][0]})" if name in examples else ""
+        values = f"{counts[name]:,} values" if counts[name] > 1 else "1 value"
+        notes.append(f"column '{name}': {values} beyond {LARGEST_NUMBER:g} standard deviations clipped there{example}")
     if len(columns) > _CLIPPED_SHOWN:
-        shown.append(f"and some of {counted(len(columns) - _CLIPPED_SHOWN, 'more column')}")
-    return [
-        f"values beyond {LARGEST_NUMBER:g} standard deviations were clipped there: {', '.join(shown)}. Are they right? Then "
-        "train on logarithms of these columns instead (streampgs pack --sql computes them)"
-    ]
+        notes.append(f"values were also clipped in {counted(len(columns) - _CLIPPED_SHOWN, 'more column')}")
+    return notes
 
 
 def chosen_text(winner: LaneSpec, rows: int) -> str:
@@ -211,23 +205,19 @@ def cross_validated_text(race: Race) -> str:
 
 
 def judged_texts(judged: Judgement) -> list[str]:
-    """How the newest rows judged the model, and what is returned after the update."""
-    parts = [
-        f"{share:.2f} {name}" for name, share in zip(LINEAGES, judged.shares, strict=True) if share >= _SMALL_SHARE
-    ]
-    shrunk = "" if judged.shrink == 1.0 else f", times {judged.shrink:.2f}"
-    named = zip(("model before", *LINEAGES), (judged.before, *judged.lineages), strict=True)
-    losses = ", ".join(f"{name} {_result(result)}" for name, result in named if result is not None)
+    """How well the model predicted the newest rows, and whether that is drift."""
+    if judged.before is None:
+        return ["all new rows have weight 0: they cannot tell how good the model is"]
+    last = "" if judged.last is None else f" (last time {judged.last:.4f})"
     drift = judged.drift
     return [
-        f"{counted(judged.rows, 'new row')} judged before training on them: loss {losses}; after this update the model is "
-        f"{' + '.join(parts)}{shrunk}",
+        f"{counted(judged.rows, 'new row')} before training on them: loss {result_text(judged.before)}{last}",
         *([] if drift is None else [f"the newest data differ: loss {drift.loss:.4f} after {drift.before:.4f}"]),
     ]
 
 
-def _result(result: Result) -> str:
-    accuracy = "" if result.accuracy is None else f" (accuracy {result.accuracy:.4f})"
+def result_text(result: Result) -> str:
+    accuracy = "" if result.accuracy is None else f", accuracy {result.accuracy:.4f}"
     return f"{result.loss:.4f}{accuracy}"
 
 

@@ -40,6 +40,8 @@ FACTORS = [(50 - step) / 50.0 for step in range(26)]
 _LEAST_KEPT, _SHRINKAGE_ROWS = 0.9, 10_000
 # Drift is a difference beyond noise that is also large enough to matter.
 _ERRORS, _SHARE = 4.0, 0.05
+_FEWEST_MEASURED = 30
+"""Rows: the standard error of fewer is not known."""
 
 
 @dataclass(frozen=True)
@@ -68,8 +70,8 @@ class Result:
 
 @dataclass(frozen=True)
 class Drift:
-    """The newest rows are predicted clearly worse than those judged in the update before, each by the model that was
-    returned at that time."""
+    """The newest rows are predicted clearly worse than those judged before them, each by the model that was returned at
+    that time."""
 
     loss: float
     before: float
@@ -89,6 +91,10 @@ class Judgement:
     shares: list[float]
     shrink: float
     drift: Drift | None
+    last: float | None
+    """The loss on the rows judged before these: in the update before, or in the first epoch."""
+    after_rows: Count
+    """How many rows the run had trained on."""
 
 
 @dataclass(frozen=True)
@@ -110,7 +116,7 @@ class _Choice:
     shrunk_losses: list[float] = field(default_factory=lambda: [0.0] * len(FACTORS))
     """The loss of the mixtures that were returned, if multiplied by each of FACTORS: discounted sums over judged rows."""
     last: _Mean | None = None
-    """Of the model before, on the rows judged last."""
+    """Of the model before, on the rows judged last. Before the first update: on the last rows of the first epoch."""
 
 
 def prior_of(lineages: int, new_rows: int) -> Array:
@@ -145,9 +151,9 @@ class Mixture:
         self._now = replace(self._now, shares=shares)
 
     def reset(self) -> None:
-        """As before the first update."""
+        """As before the first update; drift is still measured from the rows judged last."""
         self._rows.clear()
-        self._now = _Choice([1.0] + [0.0] * (self.lineages - 1))
+        self._now = _Choice([1.0] + [0.0] * (self.lineages - 1), last=self._now.last)
 
     @property
     def shares(self) -> list[float]:
@@ -166,24 +172,39 @@ class Mixture:
 
     def grow(self, targets: int) -> None:
         """Targets have joined, and there are so many now. Earlier rows have label -1 and score 0 there."""
-        if self._rows.batches and self._rows.targets < targets:
+        if self._rows.batches:
+            if self._rows.targets == targets:
+                return
             self._rows.grow(targets)
-            self._now = replace(self._now, last=None)  # a mean over other targets
+        self._now = replace(self._now, last=None)  # a mean over other targets
 
     # Judging.
 
+    def measure(self, scored: Scored, losses: Sequence[LossShape]) -> None:
+        """The loss of the model on rows that it was not trained on: the next update is compared with it."""
+        rows = _Rows(scored, losses, one_of_classes=False)
+        if rows.count >= _FEWEST_MEASURED:
+            self._now = replace(self._now, last=rows.mean(rows.before))
+
     def judge(
-        self, scored: Scored, losses: Sequence[LossShape], new_rows: int, one_of_classes: bool = False
+        self,
+        scored: Scored,
+        losses: Sequence[LossShape],
+        new_rows: int,
+        one_of_classes: bool = False,
+        after_rows: int = 0,
     ) -> Judgement:
         """Judge on some of the `new_rows` rows of an update, and choose shares and shrinking for the next mixture. There is
-        a loss for each target; `one_of_classes`: each row is +1 for one target at most, and the largest score decides."""
+        a loss for each target; `one_of_classes`: each row is +1 for one target at most, and the largest score decides.
+        `after_rows`: how many the run has trained on."""
         rows = _Rows(scored, losses, one_of_classes)
         self._rows.age(new_rows)
         if not rows.count:
-            return Judgement(0, None, [], None, self.shares, self.shrink, None)
+            return Judgement(0, None, [], None, self.shares, self.shrink, None, None, after_rows)
         mean = rows.mean(rows.before)
         results = [rows.result(np.ascontiguousarray(rows.scores[:, :, k])) for k in range(self.lineages)]
-        drift = _drift(mean, self._now.last)
+        last = self._now.last
+        drift = _drift(mean, last)
         # After a sudden change the model before is wrong, not too certain.
         if self._now.mixes and drift is None and all(_can_shrink(loss) for loss in losses):
             self._choose_shrinking(rows)
@@ -191,7 +212,8 @@ class Mixture:
         self._now = replace(self._now, shares=self._fitted(losses, new_rows, rows.difficulty()), mixes=True, last=mean)
         mixture = rows.result(self.shrink * (rows.scores * np.array(self.shares)).sum(axis=2))
         before = rows.result(rows.before)
-        return Judgement(rows.count, before, results, mixture, self.shares, self.shrink, drift)
+        last_loss = None if last is None else last.loss
+        return Judgement(rows.count, before, results, mixture, self.shares, self.shrink, drift, last_loss, after_rows)
 
     def _fitted(self, losses: Sequence[LossShape], new_rows: int, difficulty: float) -> list[float]:
         prior = prior_of(self.lineages, new_rows)

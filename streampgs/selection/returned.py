@@ -73,20 +73,24 @@ def losses_of(returned: Returned) -> list[LossShape]:
     return [LossShape(spec.loss, spec.shape, spec.in_label_units(1.0)) for spec in returned.specs]
 
 
-def scores_of(lineages: Sequence[Lineage], returned: Returned, window: Window, rows: NDArray[np.int64]) -> Scored:
-    """What the lineages, and the model that is returned, predict for some rows of a window."""
+def scores_of(
+    lineages: Sequence[Lineage], returned: Returned, window: Window, rows: NDArray[np.int64], lanes: range | None = None
+) -> Scored:
+    """What the lineages, and the model that is returned, predict for some rows of a window. `lanes`: these alone."""
     specs, constants, features = returned.specs, returned.constants, returned.features
+    lanes = range(len(specs)) if lanes is None else lanes
     row_scores = RowScores(window, rows, features, specs[0].layout == "sparse")
-    shape, own = (len(rows), len(specs)), np.empty(len(rows))
-    scores = np.empty((len(rows), len(lineages), len(specs)))
+    shape, own = (len(rows), len(lanes)), np.empty(len(rows))
+    scores = np.empty((len(rows), len(lineages), len(lanes)))
     before, fixed, labels = np.empty(shape), np.empty(shape), np.empty(shape)
-    for lane, spec in enumerate(specs):
+    for place, lane in enumerate(lanes):
+        spec = specs[lane]
         for number, lineage in enumerate(lineages):
             row_scores.of(lineage, lane, own, lineage.constants[lane])
-            scores[:, number, lane] = own
+            scores[:, number, place] = own
         row_scores.of(returned, lane, own, constants[lane])
-        before[:, lane] = own
+        before[:, place] = own
         offsets = row_scores.offsets(spec)
-        fixed[:, lane] = spec.base / spec.scale + (0.0 if offsets is None else offsets)
-        labels[:, lane] = labels_for(window.labels[rows], spec)
+        fixed[:, place] = spec.base / spec.scale + (0.0 if offsets is None else offsets)
+        labels[:, place] = labels_for(window.labels[rows], spec)
     return Scored(scores, before, fixed, labels, row_scores.weights)

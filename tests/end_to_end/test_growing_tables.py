@@ -419,7 +419,7 @@ def test_skipped_rows_stay_skipped_when_their_class_becomes_known(tmp_path: Path
     write(only(("number", "age"), 2, 4), data / "part-1.parquet", "parquet", group_rows=200)
     report = streampgs.resume(run, epochs=2)
     assert streampgs.Model.load(run).targets == ("0", "1", "2", "3")
-    assert report.skipped_rows == {"label of an unknown class": unknown}
+    assert report.skipped_rows_of_run == {"label of an unknown class": unknown}
 
 
 @pytest.mark.parametrize(

@@ -68,4 +68,4 @@ def test_a_skipped_row_is_counted_once_if_its_window_is_started_again(tmp_path, 
         interrupt_at(patched, Lanes, "grow", 3)
         with pytest.raises(Interrupted):
             streampgs.train(tmp_path / "a.arrow", run=tmp_path / "run", **options)
-    assert sum(streampgs.resume(tmp_path / "run").skipped_rows.values()) == 2_000
+    assert sum(streampgs.resume(tmp_path / "run").skipped_rows_of_run.values()) == 2_000

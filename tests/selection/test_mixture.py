@@ -228,7 +228,7 @@ def test_rows_of_weight_zero_count_nothing():
 def test_without_rows_that_count_nothing_is_judged():
     mixture = Mixture(3)
     for scored in (some_rows(weights=np.zeros(400)), some_rows(rows=0)):
-        assert mixture.judge(scored, LOGISTIC, 400) == Judgement(0, None, [], None, [1.0, 0.0, 0.0], 1.0, None)
+        assert mixture.judge(scored, LOGISTIC, 400) == Judgement(0, None, [], None, [1.0, 0.0, 0.0], 1.0, None, None, 0)
     mixture.judge(some_rows(), LOGISTIC, 400)
     shares = mixture.shares
     assert mixture.judge(some_rows(rows=0), LOGISTIC, 5000).shares == shares == mixture.shares
@@ -387,13 +387,14 @@ def test_targets_that_join_have_no_scores_of_earlier_rows():
     )
 
 
-def test_after_a_reset_a_mixture_is_as_at_the_beginning():
-    mixture = Mixture(3)
+def test_after_a_reset_a_mixture_is_as_at_the_beginning_and_drift_is_measured_from_the_last_rows():
+    mixture, new = Mixture(3), Mixture(3)
     for seed in range(3):
         mixture.judge(some_rows(seed=seed), LOGISTIC, 400)
     mixture.reset()
-    assert saved(mixture) == saved(Mixture(3))
-    assert mixture.judge(some_rows(), LOGISTIC, 400) == Mixture(3).judge(some_rows(), LOGISTIC, 400)
+    new.measure(some_rows(seed=2), LOGISTIC)
+    assert saved(mixture) == saved(new)
+    assert mixture.judge(some_rows(), LOGISTIC, 400) == new.judge(some_rows(), LOGISTIC, 400)
 
 
 # Shrinking.
