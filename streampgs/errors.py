@@ -13,6 +13,12 @@ def counted(count: int, singular: str, plural: str | None = None) -> str:
     return f"{count:,} {singular if count == 1 else plural or singular + 's'}"
 
 
+def sized(size: float) -> str:
+    """For messages: 1.2 GB, 35.0 MB, 0.4 kB."""
+    unit, factor = ("GB", 1e9) if size >= 1e9 else ("MB", 1e6) if size >= 1e6 else ("kB", 1e3)
+    return f"{size / factor:,.1f} {unit}"
+
+
 class StreampgsError(Exception):
     """An error in data, options or files; `str()` is the whole message."""
 

@@ -53,6 +53,10 @@ def is_fault(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno is not None and error.errno not in _FACTS
 
 
+def has_no_space(error: BaseException | None) -> bool:
+    return isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+
+
 def may_pass(error: OSError) -> bool:
     return error.errno in _PASSING
 

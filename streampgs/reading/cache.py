@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,9 +31,11 @@ from streampgs.formats.local import LocalFile
 from streampgs.kernels.randomness import checksum
 from streampgs.reading.decode import Group
 from streampgs.reading.scratch import Scratch
+from streampgs.table.catalog import Shard
 
 _MAGIC = b"spgcach"
 _DIGITS = 32  # of the digest of a shard, in the name of its file
+_NAME = re.compile(rf"[0-9a-f]{{{_DIGITS}}}-\d+-\d+\.arrows")
 FORMAT = 3
 _FORMAT = b"%d" % FORMAT
 _TAIL = np.dtype([("messages", "<u8"), ("index_checksum", "<u8"), ("magic", "S7"), ("format", "S1")])
@@ -106,6 +109,23 @@ def _may_be_deleted() -> Iterator[None]:
         raise
 
 
+def _digest_of(shard: Shard) -> str:
+    return hashlib.sha256(shard.identity.encode() + os.fsencode(str(shard.path))).hexdigest()[:_DIGITS]
+
+
+def remove_unused(folder: Path, used: Iterable[Shard], gone: Iterable[Shard] | None) -> None:
+    """Remove the blocks of shards that are no longer read. `gone`: these shards, where other runs have blocks in the folder,
+    too; None: all that are not used."""
+    kept = {_digest_of(shard) for shard in used}
+    unwanted = None if gone is None else {_digest_of(shard) for shard in gone} - kept
+    with suppress(OSError):  # the next start tries again
+        for name in os.listdir(folder):
+            digest = name[:_DIGITS]
+            is_unused = digest not in kept if unwanted is None else digest in unwanted
+            if is_unused and _NAME.fullmatch(name):
+                (folder / name).unlink()
+
+
 class BlockCache:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -114,8 +134,7 @@ class BlockCache:
         remove_leftovers(folder, f".{'[0-9a-f]' * _DIGITS}-*-*.arrows-*-*")
 
     def path(self, group: Group) -> Path:
-        facts = group.shard.identity.encode() + os.fsencode(str(group.shard.path))
-        return self.folder / f"{hashlib.sha256(facts).hexdigest()[:_DIGITS]}-{group.in_file}-{group.slice_rows}.arrows"
+        return self.folder / f"{_digest_of(group.shard)}-{group.in_file}-{group.slice_rows}.arrows"
 
     def open(self, group: Group) -> CacheFile | None:
         """The group's cache file; None if it is missing or damaged."""

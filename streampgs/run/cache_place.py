@@ -44,7 +44,7 @@ def place(run: Path, recorded: str) -> tuple[Path, str | None]:
 def _place(run: Path, recorded: str) -> tuple[Path, str | None]:
     own = run / OWN
     for folder in (own, own / "shards", own / "columns"):
-        if folder.is_symlink() and not _is_marked(folder):
+        if folder.is_symlink() and not is_marked(folder):
             raise RunError(
                 f"'{folder}' is a link to '{os.readlink(folder)}', which is not marked as a cache",
                 "remove the link: then the cache is kept in the run's folder",
@@ -52,7 +52,7 @@ def _place(run: Path, recorded: str) -> tuple[Path, str | None]:
     asked = run / recorded
     if asked == own or asked.resolve() == own.resolve():
         return own.absolute(), None
-    if _is_marked(asked):
+    if is_marked(asked):
         return asked.absolute(), None
     return (
         own.absolute(),
@@ -60,7 +60,8 @@ def _place(run: Path, recorded: str) -> tuple[Path, str | None]:
     )
 
 
-def _is_marked(folder: Path) -> bool:
+def is_marked(folder: Path) -> bool:
+    """Whether several runs may use it."""
     try:
         return read_whole(folder / _TAG, len(_TAG_TEXT)) == _TAG_TEXT
     except OSError as error:

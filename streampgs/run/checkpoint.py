@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from streampgs.checks import require, understanding
 from streampgs.errors import RunError, Unreadable
-from streampgs.faults import names_in, remedy
+from streampgs.faults import has_no_space, names_in, remedy
 from streampgs.files import sync_folder
 from streampgs.run.seal import SealBroken, read_sealed, write_sealed
 from streampgs.stage import Bundle, Stage
@@ -74,14 +75,25 @@ def rows_in_name(path: Path) -> int:
 def write_checkpoint(folder: Path, sections: Mapping[str, Bundle], rows: int, kept: Kept) -> Path:
     path = folder / f"{_PREFIX}{rows:015d}.arrows"
     record = {name: {"values": bundle.values, "arrays": _types_of(bundle)} for name, bundle in sections.items()}
-    write_sealed(path, _batches(sections), _SCHEMA, {"rows": rows, "sections": record})
+    try:
+        write_sealed(path, _batches(sections), _SCHEMA, {"rows": rows, "sections": record})
+    except RunError as error:
+        if len(checkpoints_in(folder)) > 1 and has_no_space(error.__cause__):
+            fewer = f"or let the run delete its older checkpoints first: streampgs resume {quote(str(folder))} --keep 1"
+            error.say(error.found_lines, [*error.remedy_lines, fewer])
+        raise
+    remove_old(folder, rows, kept)
+    return path
+
+
+def remove_old(folder: Path, rows: int, kept: Kept) -> None:
+    """Remove the checkpoints that need not be kept next to the one that was written after so many rows."""
     # A file named after more rows is damaged, otherwise training would have continued from it: it does not count.
     until_now = [old for old in checkpoints_in(folder) if kept.up_to < rows_in_name(old) <= rows]
     for old in until_now[: -kept.newest]:
         if rows_in_name(old) not in kept.rows:
             with suppress(OSError):  # the new one is on disk; the next one removes the rest
                 old.unlink()
-    return path
 
 
 def remove_after(folder: Path, rows: int) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from streampgs.data.budget import Forecast
 from streampgs.data.row_form import RowForm
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataError, RunError
+from streampgs.errors import DataError, RunError, sized
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
 from streampgs.options import DEFAULT_MEMORY, LOSS_FOR_NUMBERS, SMALLEST_MEMORY, Resources
@@ -155,7 +155,7 @@ def refuse_too_wide(lanes: Lanes, window: Window, workers: int) -> None:
     available = available_bytes()
     if available is not None and needed > available:
         raise DataError(
-            f"a row has feature {features - 1:,}: a model that wide takes {needed / 1e9:,.1f} GB more, and "
-            f"{available / 1e9:,.1f} GB are free",
+            f"a row has feature {features - 1:,}: a model that wide takes {sized(needed)} more, and {sized(available)} "
+            "are free",
             "give --feature-count N with the true number: rows with larger indices are then reported, or skipped",
         )

@@ -25,10 +25,11 @@ from streampgs.data.row_form import RowForm
 from streampgs.data.shards import Reading, ShardSource, beginning, catalog_at, check_row
 from streampgs.data.source import Source
 from streampgs.engine.worker import cursor_in
-from streampgs.errors import RunError, counted
+from streampgs.errors import RunError, counted, sized
 from streampgs.options import KEEP, EncodingOptions, Growth, Limits, ModelOptions, Resources
 from streampgs.order.arrivals import USUAL_UPDATES
 from streampgs.order.cursor import Cursor
+from streampgs.reading.cache import remove_unused
 from streampgs.reading.loader import refuse_unreadable
 from streampgs.reading.placing import RowRules
 from streampgs.reading.remote import refuse_remote
@@ -76,6 +77,10 @@ class ShardInput:
         sizes = as_laid_out(table.catalog, group_sizes(table.catalog, record.options.row_values), record.sizes)[1]
         check_fits(sizes, self.resources, record.decoder_bytes)
         refuse_unreadable(table.catalog, table.schedule)
+        if record.cache is not None:
+            gone = [table.catalog.shards[number] for number in table.retired]
+            shared = cache_place.is_marked(Path(record.cache))
+            remove_unused(Path(record.cache), table.used.shards, gone if shared else None)
         reading = Reading(record.cache, record.cache_limit, record.decoder_bytes, self.resources.budget)
         rows = ShardSource(table.catalog, table.schedule, rules, table.cursor, reading)
         if not is_by_columns(record.options):
@@ -251,8 +256,7 @@ def _refuse_full_disk(cached_bytes: int, place: Path) -> None:
     free = shutil.disk_usage(place).free
     if cached_bytes > free:
         raise RunError(
-            f"the decoded rows take about {cached_bytes / 1e9:,.1f} GB on disk, and {free / 1e9:,.1f} GB are free in "
-            f"'{place}'",
+            f"the decoded rows take about {sized(cached_bytes)} on disk, and {sized(free)} are free in '{place}'",
             "name a larger disk with --cache DIR; or cache less with --cache-limit SIZE or nothing with --no-cache: the "
             "other row groups are then decoded in every epoch, and their rows are mixed less finely",
         )

@@ -31,7 +31,7 @@ from streampgs.options import (
 from streampgs.order.cursor import Place
 from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
-from streampgs.run.checkpoint import Checkpoint
+from streampgs.run.checkpoint import Checkpoint, remove_old, rows_in_name
 from streampgs.run.columns import memory_for_columns, refuse_growth_options, refuse_stream
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
@@ -170,6 +170,10 @@ def resume(
             record = _with_validation(record, validation)
             has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
             record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
+            if (
+                resources.keep is not None and checkpoint is not None
+            ):  # before anything is written: the disk may be full
+                remove_old(run, rows_in_name(checkpoint.path), record.kept)
             refreshed: Refreshed | None = None
             new: Look | None = None
             data: Input

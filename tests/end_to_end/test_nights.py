@@ -8,6 +8,7 @@ import os
 import random
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -676,6 +677,57 @@ def test_an_incomplete_file_is_in_the_report_and_in_the_history_of_each_night(
     assert f"1 file left out, because it is not complete: {half}" in printed("history", run)
     shutil.copy(new, half)
     assert streampgs.resume(run).found.new_rows == SHARD_ROWS
+
+
+# Files that are not needed any more.
+
+
+def test_the_cache_holds_the_blocks_of_the_shards_that_are_trained_on_and_no_others(
+    tables: Tables, tmp_path: Path
+) -> None:
+    first, *others = sorted(tables.path("sparse", "parquet").glob("*.parquet"))
+    caches = {"own": tmp_path / "own" / "cache", "shared": tmp_path / "shared-cache"}
+    for name, cache in caches.items():
+        data, run = tmp_path / f"{name}-data", tmp_path / name
+        data.mkdir()
+        shutil.copy(first, data)
+        place = {} if name == "own" else {"cache": cache}
+        streampgs.train(data, run=run, epochs=2, sigma=1e-5, **SMALL, **place)
+        of_another_run = cache / f"{'0' * 32}-0-1000.arrows"
+        of_another_run.write_bytes(b"")
+        for number, shard in enumerate(others[:3]):
+            oldest = min(data.iterdir())
+            blocks = set(cache.glob("*.arrows"))
+            shutil.copy(shard, data)
+            oldest.unlink()
+            streampgs.resume(run, accept_removed=True, epochs="+2")
+            left = set(cache.glob("*.arrows")) & blocks
+            assert left == ({of_another_run} if name == "shared" else set()), number
+            assert len({path.name[:32] for path in set(cache.glob("*.arrows")) - left}) == 1
+
+
+def test_a_full_disk_is_freed_by_keeping_fewer_checkpoints(
+    table: tuple[Path, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+    whole = streampgs.train(table[0], run=tmp_path / "whole", rows=600, sigma=1e-5, **SMALL)
+    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
+    for rows in 400, 500:
+        streampgs.resume(run, rows=rows)
+    sync = os.fsync
+
+    def with_room_for_two(file: int) -> None:
+        is_file = stat.S_ISREG(os.fstat(file).st_mode)
+        if is_file and len(list(run.glob("checkpoint-*"))) > 1:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        sync(file)
+
+    monkeypatch.setattr(os, "fsync", with_room_for_two)
+    with pytest.raises(RunError, match="No space left on device") as refused:
+        streampgs.resume(run, rows=600)
+    assert f"streampgs.resume('{run}', keep=1)" in refused.value.remedy
+    assert streampgs.resume(run, rows=600, keep=1).dual_sha256 == whole.dual_sha256
+    assert [one["rows"] for one in streampgs.inspect(run)["checkpoints"]] == [600]
 
 
 # A limit in the way of new shards.
