@@ -130,9 +130,11 @@ def resume(
     in_memory = {name: rows for name, rows in given.items() if paths_in(rows) is None}
     if in_memory:
         build("resume", {name: value for name, value in options.items() if name not in in_memory}, *RESUME_OPTIONS)
-    if "add" in in_memory:
-        options["add"] = (write_into_run(folder, _with_labels(folder, "add", in_memory["add"])),)
     with ExitStack() as stack:
+        if "add" in in_memory:
+            rows = _with_labels(folder, "add", in_memory["add"])
+            is_kept = not options.get("dry_run")
+            options["add"] = (write_into_run(folder, rows),) if is_kept else stack.enter_context(temporary_shards(rows))
         if "validation" in in_memory:
             rows = _with_labels(folder, "validation", in_memory["validation"])
             options["validation"] = tuple(stack.enter_context(temporary_shards(rows)))

@@ -607,11 +607,20 @@ class ResumeOptions(Checked):
     fail_if: tuple[str, ...] = option((), Repeated(of=Text("CONDITION")), COMMON,
         "Leave the run as it was if the model is worse after training on the validation rows, for instance: "
         "'log_loss > 1.1 * before'. Takes one metric of evaluate. Can be repeated.")
+    dry_run: bool = option(False, Flag(), COMMON,
+        "Say what this resume would do, and change nothing: new, missing and ignored files, errors, and whether it would train.")
     on_bad_row: str | None = option(None, ON_BAD_ROW, DATA, "Change what happens at a row that cannot be used.",
         shown="as before")
     skip_taken: bool = option(False, Flag(), STREAMS,
         "The stream starts again at its first row: skip the rows that were taken already.")
     # fmt: on
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dry_run and self.back_to:
+            raise OptionError(
+                "--dry-run together with --back-to", "give one of them; streampgs history lists checkpoints"
+            )
 
 
 @dataclass(frozen=True)

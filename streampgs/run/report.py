@@ -11,6 +11,8 @@ from streampgs.run.report_text import as_html, as_text
 
 TRAINED, PAUSED, NOTHING_NEW, REJECTED = "trained", "paused", "nothing new", "rejected"
 """What a call of train or resume did."""
+WOULD_TRAIN, WOULD_UPDATE = "would train", "would train an update"
+"""What it would do."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ class Report:
     peak_rss_mb: float
     outcome: str
     """'trained', 'paused' by a signal, 'nothing new': a limit was reached before, and there were no new rows; or
-    'rejected': a condition of --fail-if holds, and the run was left as it was."""
+    'rejected': a condition of --fail-if holds, and the run was left as it was. Of a dry run: 'would train' on the present
+    epoch, 'would train an update', or 'nothing new'."""
     rows_this_call: int
     """Trained on since this call started or resumed the run; rows that come again count again."""
     update: dict[str, Any] | None = None

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from glob import has_magic
 from pathlib import Path
 from shlex import quote
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from streampgs.checks import understanding
@@ -28,6 +29,7 @@ from streampgs.options import (
     NewLimits,
     Resources,
 )
+from streampgs.order.arrivals import update_at
 from streampgs.order.cursor import Place
 from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
@@ -41,12 +43,12 @@ from streampgs.run.loop import CONVERGED, LOOK, used_up
 from streampgs.run.meter import Meter
 from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
 from streampgs.run.record import RunRecord
-from streampgs.run.report import PAUSED, Observer, Report, Session, Silent, StopRequest
+from streampgs.run.report import PAUSED, WOULD_TRAIN, WOULD_UPDATE, Observer, Report, Session, Silent, StopRequest
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
 from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resume_on_stream, start_on_stream
 from streampgs.run.trainer import Input, Trainer
 from streampgs.run.undo import undo
-from streampgs.run.words import waiting_text
+from streampgs.run.words import nothing_to_do, waiting_text
 from streampgs.solvers import SOLVERS, learner_for
 from streampgs.stores.addresses import is_address
 
@@ -134,11 +136,7 @@ def resume(
     session, growth, stop = Session(observer or Silent()), growth or Growth(), stop or StopRequest()
     record = folder.run_record()
     _refuse_other_source(run, record, stream, skip_taken)
-    _refuse_unreachable_targets(record.options, limits)
-    _refuse_updates(record.options, growth)
-    refuse_growth_options(record.options, growth)
-    if growth.sigma is not None and "sigma" not in SOLVERS[record.options.solver].options:
-        raise OptionError(f"--sigma with --solver {record.options.solver}, which has none", "leave it out")
+    _refuse_for(record, limits, growth, trial)
     if record.stream is not None:
         stop.opening = False
         _refuse_options_of_shards([STANDARD_INPUT], growth)
@@ -146,8 +144,6 @@ def resume(
             if getattr(growth, name) is not None:
                 raise OptionError(f"--{name} when a stream is resumed", "a new run may have another one")
         stream_input.refuse_options(record.options, limits, resources)
-    if trial is not None:
-        refuse_trial(record, growth)
     with RunLock(run):
         refresher = Refresher(growth, session.note, session.found)
         with _failure_recorded(folder, folder.last_place):
@@ -158,21 +154,12 @@ def resume(
                 refresher.check_left_out(now.sources, folder.catalog())
             if back_to is not None:
                 _undo(folder, back_to, session)
-            checkpoint = folder.newest_checkpoint()
-            for name in folder.lookalikes()[:1]:
-                session.note(f"'{name}' is ignored: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits")
-            for path, why in checkpoint.damaged if checkpoint else ():
-                session.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")
-            if checkpoint is not None:
-                with understanding(checkpoint.path):
-                    record = record.as_of(checkpoint.sections["run"])
+            record, checkpoint = _saved(folder, record, session)
             record = begun(trial, folder, record, checkpoint)
             record = _with_validation(record, validation)
             has_sigma = isinstance(growth.sigma, float) and growth.sigma == record.options.sigma
             record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
-            if (
-                resources.keep is not None and checkpoint is not None
-            ):  # before anything is written: the disk may be full
+            if resources.keep and checkpoint:  # before anything is written: the disk may be full
                 remove_old(run, rows_in_name(checkpoint.path), record.kept)
             refreshed: Refreshed | None = None
             new: Look | None = None
@@ -182,10 +169,7 @@ def resume(
                 data = resume_on_stream(folder, record, checkpoint, resources, session, stop, skip_taken)
                 facts: dict[str, Any] = {"stream_rows": data.stream.given}
             else:
-                needed = memory_needed(record.sizes, record.decoder_bytes)
-                if record.column_bytes:
-                    needed = max(needed, memory_for_columns(record, folder.catalog().rows))
-                resources = with_default_memory(resources, session.note, needed)
+                resources = _with_memory(resources, record, folder, session)
                 shards = resume_on_shards(folder, record, checkpoint, resources, session)
                 facts = shards.facts()
                 with decoding_within(in_opening(resources.budget)):
@@ -207,6 +191,86 @@ def resume(
             trainer.event(INCOMPLETE, incomplete_files=len(names), incomplete_names=names[:_MOST_NAMES])
         with _failure_recorded(folder, trainer.place), _after_a_fix(run, record):
             return ended(trial, trainer, _trained(trainer, refresher, new))
+
+
+def rehearsed(
+    run: Path,
+    limits: Limits | NewLimits,
+    resources: Resources,
+    observer: Observer | None = None,
+    stop: StopRequest | None = None,
+    on_bad_row: str | None = None,
+    growth: Growth | None = None,
+    trial: Trial | None = None,
+) -> Report:
+    """What `resume` would do with the same options: the same notes, findings and errors before the first row. Nothing is
+    written."""
+    folder, session = RunFolder(run), Session(observer or Silent())
+    growth, stop = growth or Growth(), stop or StopRequest()
+    record = folder.run_record()
+    if record.stream is not None or growth.follow:
+        raise OptionError(
+            f"--dry-run {'with --follow' if growth.follow else 'when a stream is resumed'}", "leave --dry-run out"
+        )
+    _refuse_for(record, limits, growth, trial)
+    refresher = Refresher(growth, session.note, session.found)
+    record, checkpoint = _saved(folder, record, session)
+    refresher.check_left_out(record.sources, folder.catalog())
+    record = begun(trial, folder, record, checkpoint)
+    record = _with_new_choices(record, _totals(limits, checkpoint), on_bad_row, growth, resources.keep)
+    resources = _with_memory(resources, record, folder, session)
+    shards = resume_on_shards(folder, record, checkpoint, resources, session)
+    with decoding_within(in_opening(resources.budget)), TemporaryDirectory() as elsewhere:
+        refreshed = refresher.after_pause(shards.table, stop)
+        table, new = refreshed.table, refreshed.new
+        record = replace(shards.record.of_table(table), cache=shards.record.cache and elsewhere)
+        trainer = Trainer(folder, ShardInput(record, table, resources), session, stop, resources)
+        if checkpoint is not None:
+            trainer.restore(checkpoint)
+        reached = trainer.reached()
+        if new is not None and used_up(record.limits, trainer.meter) is None:
+            table = replace(table, cursor=table.schedule.joins_at(table.cursor))
+            table, reached = refresher.with_new(table, new).table, None
+        elif new is None and reached is not None:
+            session.note(nothing_to_do(reached, record.limits, run))
+    if reached is None:
+        outcome = WOULD_UPDATE if update_at(table.cursor) else WOULD_TRAIN
+        session.note(f"dry run: nothing was changed; without --dry-run this resume {outcome}")
+        return replace(trainer.report("dry run"), outcome=outcome)
+    report = trainer.report(reached)
+    return report if new is None else _with_waiting(trainer, report, new)
+
+
+def _refuse_for(record: RunRecord, limits: Limits | NewLimits, growth: Growth, trial: Trial | None) -> None:
+    """Options that do not suit the run."""
+    _refuse_unreachable_targets(record.options, limits)
+    _refuse_updates(record.options, growth)
+    refuse_growth_options(record.options, growth)
+    if growth.sigma is not None and "sigma" not in SOLVERS[record.options.solver].options:
+        raise OptionError(f"--sigma with --solver {record.options.solver}, which has none", "leave it out")
+    if trial is not None:
+        refuse_trial(record, growth)
+
+
+def _saved(folder: RunFolder, record: RunRecord, session: Session) -> tuple[RunRecord, Checkpoint | None]:
+    """The checkpoint from which the run continues, and the record as of then."""
+    checkpoint = folder.newest_checkpoint()
+    for name in folder.lookalikes()[:1]:
+        session.note(f"'{name}' is ignored: the name of a checkpoint is checkpoint-ROWS.arrows, with 15 digits")
+    for path, why in checkpoint.damaged if checkpoint else ():
+        session.note(f"checkpoint '{path.name}' is damaged ({why}); using the one before")
+    if checkpoint is None:
+        return record, None
+    with understanding(checkpoint.path):
+        return record.as_of(checkpoint.sections["run"]), checkpoint
+
+
+def _with_memory(resources: Resources, record: RunRecord, folder: RunFolder, session: Session) -> Resources:
+    """With the memory that the run needs, if none was given."""
+    needed = memory_needed(record.sizes, record.decoder_bytes)
+    if record.column_bytes:
+        needed = max(needed, memory_for_columns(record, folder.catalog().rows))
+    return with_default_memory(resources, session.note, needed)
 
 
 @contextmanager

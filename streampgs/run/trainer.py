@@ -132,12 +132,19 @@ class Trainer:
         self.meter.watch(worker.source)
         return worker
 
+    def reached(self) -> str | None:
+        """The limit that keeps the run from training on."""
+        return self._loop(None).reached()
+
+    def _loop(self, until: Place | None) -> Loop:
+        self.worker = self.worker or self._new_worker()
+        limits = self.data.record.limits
+        return Loop(self.models, self.meter, self.worker, self.saver, limits, self.stop, until)
+
     def train(self, until: Place | None = None) -> Report:
         """Train until a limit or a stop, or until a place where new shards may join."""
-        self.worker = worker = self.worker or self._new_worker()
-        limits = self.data.record.limits
-        loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until)
-        reached = loop.reached()
+        loop = self._loop(until)
+        worker, limits, reached = loop.worker, loop.limits, loop.reached()
         if reached is not None and not (reached == self.stop.reason and worker.source.rows_taken is not None):
             if reached != self.stop.reason and until is None:
                 self.observer.note(nothing_to_do(reached, limits, self.folder.path))

@@ -679,6 +679,91 @@ def test_an_incomplete_file_is_in_the_report_and_in_the_history_of_each_night(
     assert streampgs.resume(run).found.new_rows == SHARD_ROWS
 
 
+# A resume that only says what it would do.
+
+
+def bytes_of(run: Path) -> dict[str, bytes]:
+    return {str(path): path.read_bytes() if path.is_file() else b"" for path in run.rglob("*")}
+
+
+@pytest.mark.parametrize(
+    ("situation", "options", "outcome", "code"),
+    [
+        ("new shard", {}, "would train an update", 0),
+        ("new shard", {"rows": 4 * SHARD_ROWS}, "nothing new", 3),
+        ("new shard in an epoch", {}, "would train", 0),
+        ("half a shard", {}, "nothing new", 3),
+        ("nothing", {}, "nothing new", 0),
+        ("nothing", {"epochs": "+1", "keep": 1, "passes": 1}, "would train", 0),
+        ("missing shard", {}, None, 1),
+        ("missing shard", {"accept_removed": True}, "nothing new", 0),
+        ("edited shard", {"accept_removed": True}, None, 1),
+        ("edited shard", {"accept_changes": True}, "would train an update", 0),
+        ("another type", {}, None, 1),
+        ("nothing", {"leave_out": "no-such-shard"}, None, 2),
+    ],
+)
+def test_a_dry_run_tells_what_a_resume_does_and_changes_no_byte(
+    situation: str,
+    options: dict[str, object],
+    outcome: str | None,
+    code: int,
+    table: tuple[Path, list[Path]],
+    tmp_path: Path,
+) -> None:
+    data, (new, other) = table
+    run = tmp_path / "run"
+    streampgs.train(data, run=run, epochs=1, sigma=1e-5, **SMALL)
+    if situation == "new shard in an epoch":
+        stop = StopRequest()
+        streampgs.resume(run, epochs=2, checkpoint_seconds=0, observer=StopAfter(stop, 2), stop=stop)
+    if situation.startswith("new shard"):
+        shutil.copy(new, data)
+    if situation == "half a shard":
+        (data / new.name).write_bytes(new.read_bytes()[:-1000])
+    if situation in ("missing shard", "edited shard"):
+        (data / "part-00000.arrow").unlink()
+    if situation == "edited shard":
+        shutil.copy(other, data / "part-00000.arrow")
+    if situation == "another type":
+        with pa.ipc.new_file(
+            data / "new.arrow", (strings := pa.table({"label": ["a"], "indices": ["b"]})).schema
+        ) as file:
+            file.write_table(strings)
+    before = bytes_of(run)
+    words = [
+        word
+        for name, value in options.items()
+        for word in [f"--{name.replace('_', '-')}", *([] if value is True else [value])]
+    ]
+    shown = command("resume", run, "--dry-run", "--json", *words)
+    assert shown.code == code, shown.err
+    if outcome is None:
+        with pytest.raises((DataError, OptionError)) as told:
+            streampgs.resume(run, dry_run=True, **options)
+        assert bytes_of(run) == before
+        with pytest.raises((DataError, OptionError)) as refused:
+            streampgs.resume(run, **options)
+        assert str(told.value) == str(refused.value)
+        return
+    told_report = streampgs.resume(run, dry_run=True, **options)
+    assert bytes_of(run) == before
+    assert (told_report.outcome, told_report.rows_this_call) == (outcome, 0)
+    assert shown.json["outcome"] == outcome
+    report = streampgs.resume(run, **options)
+    assert (report.outcome == "trained") == outcome.startswith("would")
+    assert bool(report.rows_this_call) == outcome.startswith("would")
+    assert told_report.found == report.found
+
+
+def test_a_dry_run_is_refused_where_it_cannot_tell(table: tuple[Path, list[Path]], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    streampgs.train(table[0], run=run, rows=300, sigma=1e-5, **SMALL)
+    for others in ({"back_to": 300}, {"follow": True}):
+        with pytest.raises(OptionError, match="dry_run"):
+            streampgs.resume(run, dry_run=True, **others)
+
+
 # Files that are not needed any more.
 
 
