@@ -39,7 +39,7 @@ from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED
 from streampgs.run.lock import RunLock
-from streampgs.run.loop import CONVERGED, LOOK, used_up
+from streampgs.run.loop import CONVERGED, LOOK, Loop, used_up
 from streampgs.run.meter import Meter
 from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
 from streampgs.run.record import RunRecord
@@ -227,7 +227,8 @@ def rehearsed(
         trainer = Trainer(folder, ShardInput(record, table, resources), session, stop, resources)
         if checkpoint is not None:
             trainer.restore(checkpoint)
-        reached = trainer.reached()
+        worker = trainer.worker = trainer.worker or trainer.new_worker()
+        reached = Loop(trainer.models, trainer.meter, worker, trainer.saver, record.limits, stop, None).reached()
         if new is not None and used_up(record.limits, trainer.meter) is None:
             table = replace(table, cursor=table.schedule.joins_at(table.cursor))
             table, reached = refresher.with_new(table, new).table, None

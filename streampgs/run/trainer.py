@@ -98,7 +98,7 @@ class Trainer:
             self.models.take_in(self.data.form)
             checkpoint.restore(self.models)
         checkpoint.restore(self.meter)
-        self.worker = self._new_worker()
+        self.worker = self.new_worker()
         checkpoint.restore(self.worker)
         before = self.data.record.as_of(sections["run"])
         changes_sigma = sections["models"].values["changes_sigma"]
@@ -112,7 +112,7 @@ class Trainer:
 
     def save(self) -> None:
         """Before shards join that do not belong to the run until a row of them is trained on."""
-        self.worker = self.worker or self._new_worker()
+        self.worker = self.worker or self.new_worker()
         self._save()
 
     def continue_on(self, data: Input) -> None:
@@ -123,28 +123,21 @@ class Trainer:
         if grown:
             self.models.take_in(form)
         self.models.form = form
-        worker, self.worker = self.worker, self._new_worker()
+        worker, self.worker = self.worker, self.new_worker()
         if worker is not None:
             self.worker.continue_from(worker)
 
-    def _new_worker(self) -> Worker:
+    def new_worker(self) -> Worker:
         worker = Worker(self.data.source(self.models.rules_for(self.data.form)), self.data.cursor)
         self.meter.watch(worker.source)
         return worker
 
-    def reached(self) -> str | None:
-        """The limit that keeps the run from training on."""
-        return self._loop(None).reached()
-
-    def _loop(self, until: Place | None) -> Loop:
-        self.worker = self.worker or self._new_worker()
-        limits = self.data.record.limits
-        return Loop(self.models, self.meter, self.worker, self.saver, limits, self.stop, until)
-
     def train(self, until: Place | None = None) -> Report:
         """Train until a limit or a stop, or until a place where new shards may join."""
-        loop = self._loop(until)
-        worker, limits, reached = loop.worker, loop.limits, loop.reached()
+        self.worker = worker = self.worker or self.new_worker()
+        limits = self.data.record.limits
+        loop = Loop(self.models, self.meter, worker, self.saver, limits, self.stop, until)
+        reached = loop.reached()
         if reached is not None and not (reached == self.stop.reason and worker.source.rows_taken is not None):
             if reached != self.stop.reason and until is None:
                 self.observer.note(nothing_to_do(reached, limits, self.folder.path))
