@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from streampgs.printable import printable_lines, without_secrets
+
+_NAMES_SHOWN = 20
 
 
 def counted(count: int, singular: str, plural: str | None = None) -> str:
@@ -17,6 +20,15 @@ def sized(size: float) -> str:
     """For messages: 1.2 GB, 35.0 MB, 0.4 kB."""
     unit, factor = ("GB", 1e9) if size >= 1e9 else ("MB", 1e6) if size >= 1e6 else ("kB", 1e3)
     return f"{size / factor:,.1f} {unit}"
+
+
+def did_you_mean(name: str, columns: Iterable[str]) -> str:
+    """A remedy for the name of a column that does not exist."""
+    names = [*columns]
+    near = get_close_matches(name.lower(), [each.lower() for each in names], n=1)
+    found = [f"did you mean '{each}'? " for each in names if [each.lower()] == near][:1]
+    listed = ", ".join(names[:_NAMES_SHOWN]) + (", …" if len(names) > _NAMES_SHOWN else "")
+    return "".join(found) + f"The columns are {listed}"
 
 
 class StreampgsError(Exception):

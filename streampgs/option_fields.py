@@ -389,10 +389,6 @@ class Option:
     def text(self) -> str:
         return f"{self.help} Default: {self.shown}." if self.shown else self.help
 
-    @property
-    def first_sentence(self) -> str:
-        return f"{self.help.partition('. ')[0].removesuffix('.')}."
-
 
 def option(default: Any, value: Text, heading: str, help: str, **facts: Any) -> Any:
     """A dataclass field for an option; see Option for the other facts."""
@@ -441,24 +437,16 @@ def options_for(command: str, kinds: Iterable[type]) -> dict[str, Option]:
 
 # What other libraries call an option, and the options here that mean the same or do the same job.
 ELSEWHERE = {
-    "sigma": "alpha l2 lambda reg-lambda reg-param c weight-decay",
+    "sigma": "alpha l2 lambda reg-lambda c weight-decay",
     "sigma step": "lr learning-rate eta eta0 step-size",
     "l1": "l1-ratio reg-alpha",
-    "loss": "objective",
     "epochs": "max-iter n-iter iterations",
     "target-gap": "tol tolerance",
     "seed": "random-state",
-    "threads": "n-jobs jobs workers",
-    "hash-bits": "bits b n-features",
+    "threads": "n-jobs workers",
+    "hash-bits": "bits n-features",
     "no-intercept intercept": "fit-intercept",
-    "label": "target y",
-    "weight": "sample-weight",
-    "ignore": "drop exclude",
-    "category": "categorical cat-features",
     "cross": "interactions quadratic",
-    "where": "filter",
-    "validation": "holdout eval-set test",
-    "run": "out output model",
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from streampgs.checks import decode
@@ -24,7 +25,7 @@ from streampgs.run.history import (
 )
 from streampgs.run.report_text import mixed_text
 
-_LISTED = 3
+_LISTED, _WIDTH = 3, 80
 _CHOSEN = ("loss", "p", "sigma", "l1", "step")
 _GIVEN = ("solver", *_CHOSEN)
 _METRICS = ("accuracy", "log_loss", "auc", "macro_f1", "r2", "rmse", "mae", "pinball", "deviance", "loss")
@@ -35,7 +36,11 @@ def history_text(events: Sequence[Mapping[str, Any]]) -> str:
     """A line per event: time, rows and steps so far, what happened."""
     if not events:
         return "no events yet"
-    rows = [(event["time"], f"{event['rows']:,}", f"{event['t']:,}", _what(event)) for event in events]
+    rows = []
+    for event in events:
+        what, *more = wrap(_what(event), _WIDTH, break_on_hyphens=False) or [""]
+        first = (event["time"], f"{event['rows']:,}", f"{event['t']:,}", what)
+        rows += [first, *(("", "", "", f"  {line}") for line in more)]
     return table_text(["time", "rows", "steps", ""], rows, left=[0, 3])
 
 

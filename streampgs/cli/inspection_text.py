@@ -134,7 +134,8 @@ def _tables(result: dict[str, Any]) -> list[str]:
     if result.get("top"):
         tables.append(_top_table(result["top"]))
     if result["dropped"]:
-        tables.append(_dropped_table(result["dropped"]))
+        leader = next(lane for lane in result["lanes"] if lane["leads"])
+        tables.append(_race_table([{**leader, "loss": f"* {leader['loss']}"}, *result["dropped"]]))
     return tables
 
 
@@ -184,14 +185,13 @@ def _top_table(top: list[dict[str, Any]]) -> str:
     return table_text(head, rows, left=[len(head) - 1])
 
 
-def _dropped_table(dropped: list[dict[str, Any]]) -> str:
-    choices = _choices(dropped[0])
-    head = ["dropped", *choices, "after rows", "merit"]
-    rows = [
-        [one["loss"], *(_number(one[name]) for name in choices), f"{one['rows']:,}", _number(one["merit"], ".5f")]
-        for one in dropped
-    ]
-    return table_text(head, rows)
+def _race_table(candidates: list[dict[str, Any]]) -> str:
+    choices = _choices(candidates[0])
+    head = ["race", *choices, "dropped after rows", "merit"]
+    names = {**dict.fromkeys(choices, ".3g"), "rows": ",", "merit": ".5f"}
+    return table_text(
+        head, [[one["loss"], *(_number(one.get(each), names[each]) for each in names)] for one in candidates]
+    )
 
 
 def _choices(summary: dict[str, Any]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,6 @@ import click
 from streampgs.errors import OptionError
 from streampgs.option_fields import FIRST_SCREEN, HEADINGS, Flag, Option, Repeated, Text, meant, options_for
 
-_ALL = "Options"
-"""The heading of all options of a command that has few."""
 _EVERYTHING = "streampgs.help-all"
 
 
@@ -47,12 +46,6 @@ class DeclaredOption(click.Option):
             type=None if is_flag else Word(declared.value),
         )
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        record = super().get_help_record(ctx)
-        if record is None or not isinstance(ctx.command, Command) or ctx.command.shows_everything(ctx):
-            return record
-        return record[0], record[1].replace(self.declared.text, self.declared.first_sentence)
-
 
 def _show_everything(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     if value:
@@ -66,15 +59,15 @@ class Command(click.Command):
 
     def __init__(self, name: str, kinds: Sequence[type] = (), **facts: Any) -> None:
         super().__init__(name, **facts)
-        options = options_for(name, kinds)
-        self.params += [DeclaredOption(field, declared) for field, declared in options.items()]
-        if _ALL not in grouped(self):
-            help = f"Show all {len(options)} options, and more about each."
+        self.params += [DeclaredOption(field, declared) for field, declared in options_for(name, kinds).items()]
+        if not self._fits_a_screen:
+            help = "Show all options, and more about each."
             eager: dict[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
             self.params.append(click.Option(["--help-all"], callback=_show_everything, help=help, **eager))
 
-    def shows_everything(self, ctx: click.Context) -> bool:
-        return _EVERYTHING in ctx.meta or _ALL in grouped(self)
+    @property
+    def _fits_a_screen(self) -> bool:
+        return set(grouped(self)) <= {*FIRST_SCREEN}
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         try:
@@ -92,16 +85,16 @@ class Command(click.Command):
         return super().invoke(ctx)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        shown = HEADINGS if self.shows_everything(ctx) else FIRST_SCREEN
-        groups: dict[str, list[click.Parameter]] = {
-            name: [*options] for name, options in grouped(self).items() if name in (_ALL, *shown)
-        }
-        declared = (DeclaredOption, click.Argument)
-        own = [each for each in self.get_params(ctx) if not isinstance(each, declared)]
+        everything = self._fits_a_screen or _EVERYTHING in ctx.meta
+        shown = str if everything else _first_sentence
+        own = [each for each in self.get_params(ctx) if not isinstance(each, DeclaredOption | click.Argument)]
+        groups: dict[str, list[Any]] = {**grouped(self)}
         groups[[*groups][-1]] += own
         for heading, options in groups.items():
-            with formatter.section(heading):
-                formatter.write_dl([record for each in options if (record := each.get_help_record(ctx)) is not None])
+            if everything or heading in FIRST_SCREEN:
+                records = [each.get_help_record(ctx) for each in options]
+                with formatter.section(heading):
+                    formatter.write_dl([(flag, shown(help)) for flag, help in records])
 
 
 class Commands(click.Group):
@@ -113,10 +106,13 @@ class Commands(click.Group):
         return list(self.commands)
 
 
+def _first_sentence(help: str) -> str:
+    """Without the sentences that follow. Click marks required options at the end."""
+    return re.sub(r"\. \S.*?(?=  \[|$)", ".", help)
+
+
 def grouped(command: click.Command) -> dict[str, list[DeclaredOption]]:
     """The options of a command by heading."""
     declared = [each for each in command.params if isinstance(each, DeclaredOption)]
-    if len(declared) <= 8:
-        return {_ALL: declared}
     groups = {name: [each for each in declared if each.declared.heading == name] for name in HEADINGS}
     return {name: options for name, options in groups.items() if options}

@@ -24,8 +24,8 @@ from streampgs.cli.console import (
 from streampgs.cli.options import Command
 from streampgs.option_fields import COMMON, MODEL, FilePath, Flag, option
 from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
-from streampgs.progress import count, duration
-from streampgs.run.report_text import weights_text
+from streampgs.progress import count
+from streampgs.run.report_text import time_text, weights_text
 from streampgs.solvers import SOLVERS
 
 if TYPE_CHECKING:
@@ -127,13 +127,12 @@ def _say_report(report: Report, run: Path) -> None:
     done = (
         f"{report.epochs:.2f} epochs" if report.stream_rows is None else f"{report.stream_rows:,} taken from the stream"
     )
-    seconds = report.seconds_training + report.seconds_reading_wait
-    took = duration(seconds) if seconds >= 60 else f"{seconds:.1f} s"
     solver = SOLVERS[report.solver]
     rows = "visits" if solver.by_columns else "rows"
     steps = f", {report.t:,} steps" if solver.steps_on_rows else ""
     say(
-        f" after {report.rows:,} {rows} ({done}{steps}) in {took}; now {count(report.rows_per_second)} {rows}/s",
+        f" after {report.rows:,} {rows} ({done}{steps}); this call took {time_text(report)} at "
+        f"{count(report.rows_per_second)} {rows}/s",
         _end_text(report),
     )
     say(", ".join(_figures(report)))

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from streampgs.encoding import types
-from streampgs.errors import DataError, OptionError
+from streampgs.errors import DataError, OptionError, did_you_mean
 from streampgs.expressions.functions import FUNCTIONS, SIGNS, Function, applied, type_for_nulls
 from streampgs.expressions.parser import parsed, quoted
 from streampgs.expressions.tree import Apply, Column, Constant, Node, Source, columns_of, shown
@@ -28,7 +28,6 @@ from streampgs.expressions.values import (
     plain_values,
 )
 
-_NAMES_SHOWN = 20
 _LABEL, _WHERE = "--label", "--where"
 Types = tuple[tuple[str, pa.DataType], ...]
 """The columns of an expression with their types."""
@@ -84,7 +83,7 @@ class Expression:
         """The tree for columns of these types; OptionError if it does not fit them."""
         for name, at in _places(self.tree):
             if name not in leaves:
-                raise self.source.error(f"unknown column '{shown(name)}'", at, _did_you_mean(name, leaves))
+                raise self.source.error(f"unknown column '{shown(name)}'", at, did_you_mean(name, leaves))
         return _typed(self, tuple((name, leaves[name]) for name in self.columns))
 
     def type_of(self, leaves: Mapping[str, pa.DataType]) -> pa.DataType:
@@ -254,10 +253,3 @@ def _places(node: Node) -> list[tuple[str, int]]:
     if isinstance(node, Column):
         return [(node.name, node.at)]
     return [place for arg in node.args for place in _places(arg)] if isinstance(node, Apply) else []
-
-
-def _did_you_mean(name: str, leaves: Mapping[str, Any]) -> str:
-    near = get_close_matches(name.lower(), [leaf.lower() for leaf in leaves], n=1)
-    found = next((leaf for leaf in leaves if [leaf.lower()] == near), None)
-    listed = ", ".join([*leaves][:_NAMES_SHOWN]) + (", …" if len(leaves) > _NAMES_SHOWN else "")
-    return ("" if found is None else f"did you mean '{found}'? ") + f"The columns are {listed}"

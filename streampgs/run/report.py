@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
@@ -54,7 +55,9 @@ class Report:
     epochs: float
     seconds_training: float
     seconds_reading_wait: float
+    """Both in all calls of the run."""
     rows_per_second: float
+    """In this call, while it trained."""
     progressive_loss: float | None
     progressive_accuracy: float | None
     judged_loss: float | None
@@ -92,6 +95,8 @@ class Report:
     epoch, 'would train an update', or 'nothing new'."""
     rows_this_call: int
     """Trained on since this call started or resumed the run; rows that come again count again."""
+    seconds_this_call: float = 0.0
+    """Of all that this call did so far: it opened data, searched, trained, waited and saved."""
     update: dict[str, Any] | None = None
     """The mixture that is the model, and under 'judged' how new rows judged its parts and the model before, in this call."""
     validation: dict[str, Any] | None = None
@@ -151,6 +156,7 @@ class Session:
         self._observer = observer
         self.found = Findings()
         self.notes: list[str] = []
+        self.began = time.perf_counter()
 
     def choices(self, choices: dict[str, str]) -> None:
         self._observer.choices(choices)

@@ -37,6 +37,12 @@ def mixed_text(shares: dict[str, float], shrink: float) -> str:
     return parts if shrink == 1.0 else f"{parts}, times {shrink:.2f}"
 
 
+def time_text(report: Report) -> str:
+    """Of this call, and of its training."""
+    trained = report.rows_this_call / report.rows_per_second if report.rows_per_second else 0.0
+    return f"{report.seconds_this_call:,.1f} s, {trained:,.1f} s of it training"
+
+
 def _title(report: Report) -> str:
     return f"Report of run '{printable(report.run)}'"
 
@@ -47,7 +53,7 @@ def _facts(report: Report) -> dict[str, str]:
     facts = {
         "outcome": f"{report.outcome}, ended by {report.stopped_by}",
         "rows": _rows(report),
-        "time": f"{report.seconds_training + report.seconds_reading_wait:.1f} s",
+        "time": time_text(report),
         "model": _model(report),
         "loss": _measured(report, report.judged_loss, report.progressive_loss),
         "accuracy": _measured(report, report.judged_accuracy, report.progressive_accuracy),

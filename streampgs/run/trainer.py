@@ -291,7 +291,7 @@ def _clipped(worker: Worker, before: Collection[str]) -> list[str]:
 def _with_findings(report: Report, session: Session, encoding: Encoding | None) -> Report:
     unused = {} if encoding is None else unused_columns(encoding.left_out)
     found = replace(session.found, ignored_columns={**unused, **session.found.ignored_columns})
-    return replace(report, found=found, notes=[*session.notes])
+    return replace(report, found=found, notes=[*session.notes], seconds_this_call=time.perf_counter() - session.began)
 
 
 def _key(rows: int, cursor: Cursor, record: RunRecord, changes_sigma: bool) -> tuple[Any, ...]:

@@ -174,16 +174,20 @@ def _flag(spec: LaneSpec, name: str) -> str:
 
 
 def clipped_notes(counts: Mapping[str, int], examples: Mapping[str, tuple[str, float]]) -> list[str]:
-    """What was clipped, by column: the columns with the most values."""
+    """One note: what was clipped, the columns with the most values first, and an example."""
     columns = sorted(counts, key=lambda name: (-counts[name], name))
-    notes = []
-    for name in columns[:_CLIPPED_SHOWN]:
-        example = f", such as {examples[name][1]:g} ({examples[name][0]})" if name in examples else ""
-        values = f"{counts[name]:,} values" if counts[name] > 1 else "1 value"
-        notes.append(f"column '{name}': {values} beyond {LARGEST_NUMBER:g} standard deviations clipped there{example}")
+    if not columns:
+        return []
+    shown = [f"{counts[name]:,} of '{name}'" for name in columns[:_CLIPPED_SHOWN]]
+    if columns[0] in examples:
+        row, value = examples[columns[0]]
+        shown[0] += f" (such as {value:g}: {row})"
     if len(columns) > _CLIPPED_SHOWN:
-        notes.append(f"values were also clipped in {counted(len(columns) - _CLIPPED_SHOWN, 'more column')}")
-    return notes
+        shown.append(f"and some of {counted(len(columns) - _CLIPPED_SHOWN, 'more column')}")
+    return [
+        f"values beyond {LARGEST_NUMBER:g} standard deviations were clipped there: {', '.join(shown)}. Are they right? Then "
+        "train on logarithms of these columns instead (streampgs pack --sql computes them)"
+    ]
 
 
 def chosen_text(winner: LaneSpec, rows: int) -> str:

@@ -71,9 +71,9 @@ def test_each_counts_once_over_epochs_pauses_and_new_shards(
     assert report.clipped_values_of_run == inspect_run(run)["clipped_values"]
     assert report.skipped_rows == {}
     told = [note for note in notes.notes if "clipped" in note]
-    assert sum("'wind': 4 values" in note for note in told) == 1
+    assert sum("4 of 'wind'" in note for note in told) == 1
     assert len(told) <= 2
-    assert all("such as 5503 (shard '" in note for note in told)
+    assert all("such as 5503: shard '" in note for note in told)
     assert evaluate(Model.load(run), [str(data)])["clipped_values"] == {"pressure": 5, "wind": 4}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from tests.end_to_end.conftest import ROWS, Tables
 TRAIN_KEYS = {
     "t", "rows", "epochs", "seconds_training", "seconds_reading_wait", "rows_per_second", "progressive_loss",
     "progressive_accuracy", "gap", "dual_sha256", "checkpoint", "stopped_by", "peak_rss_mb",
+    "seconds_this_call",
 }  # fmt: skip
 
 
@@ -42,6 +44,9 @@ def test_choices_are_printed_before_the_first_step(tables: Tables, tmp_path: Pat
     done = streampgs("train", tables.path("sparse", "parquet"), "--run", tmp_path / "run", "--epochs", 1)
     for word in ("window", "blocks", "cache", "memory", "sigma", "t0", "seed"):
         assert word in done.err
+    took = re.search(r"; this call took (.*) s, (.*) s of it training at .* rows/s", done.err)
+    assert took is not None
+    assert 0.0 <= float(took[2]) <= float(took[1])
     assert done.out == ""
 
 

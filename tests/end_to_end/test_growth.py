@@ -713,6 +713,7 @@ def test_the_history_has_a_line_for_every_event(tmp_path: Path) -> None:
     assert [Path(name).name for name in events[3]["added_names"]] == ["b.arrow"]
     assert (events[3]["added_rows"], events[3]["table_rows"]) == (40, 640)
     head, *lines = click.unstyle(history_text(events)).splitlines()
+    lines = [line for line in lines if not line.startswith(" ")]  # the others continue the line before
     assert head.split() == ["time", "rows", "steps"]
     assert [line.split(maxsplit=3)[3].split(" ")[0] for line in lines] == [
         "started",

@@ -14,6 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 import streampgs
+from streampgs.cli.inspection_text import run_text
 from streampgs.evaluation import evaluate
 from streampgs.inspection import inspect_run
 from streampgs.options import ModelOptions
@@ -130,6 +131,12 @@ def test_a_search_ends_during_the_first_epoch(tables: Tables, tmp_path: Path, mo
     assert sorted(one["rows"] for one in dropped) == [ROWS // 8] * 4 + [ROWS // 2] * 3
     sigmas = {one["sigma"] for one in dropped} | {report.chosen["sigma"]}  # type: ignore[index]
     assert len(sigmas) == 8
+    _, race = run_text(inspect_run(run)).split("race ")
+    winner, *others = race.splitlines()[1:]
+    assert winner.startswith("* ")
+    assert f"{report.chosen['sigma']:.3g}" in winner  # type: ignore[index]
+    assert len(others) == 7
+    assert not any(line.startswith("*") for line in others)
 
 
 def test_a_search_finds_a_sigma_nearly_as_good_as_the_best_fixed_one(tables: Tables, tmp_path: Path) -> None:

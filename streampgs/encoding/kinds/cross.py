@@ -14,7 +14,7 @@ from streampgs.encoding.codebook import Codebook
 from streampgs.encoding.feature_names import Named
 from streampgs.encoding.kinds.category import Category
 from streampgs.encoding.kinds.kind import Arrays, CodeKind, Column, is_there
-from streampgs.errors import OptionError
+from streampgs.errors import OptionError, did_you_mean
 from streampgs.options import EncodingOptions
 
 
@@ -28,6 +28,10 @@ class Cross(CodeKind):
         categories = {column.name for column in columns if column.kind == Category.name}
         for first, second in options.cross:
             for name in (first, second):
+                if name not in leaves:
+                    raise OptionError(
+                        f"--cross {first},{second}: there is no column '{name}'", did_you_mean(name, leaves)
+                    )
                 if name not in categories:
                     raise OptionError(
                         f"--cross {first},{second}: column '{name}' is not a category",
