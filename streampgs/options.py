@@ -605,8 +605,8 @@ class ResumeOptions(Checked):
         "Measure the model on these rows before and after training, and report both. Can be repeated.",
         shown="that of the run, for --fail-if")
     fail_if: tuple[str, ...] = option((), Repeated(of=Text("CONDITION")), COMMON,
-        "Leave the run as it was if the model is worse after training on the validation rows, for instance: "
-        "'log_loss > 1.1 * before'. Takes one metric of evaluate. Can be repeated.")
+        "Leave the run as it was if this holds after training: 'log_loss > 1.1 * before', with one metric of evaluate; or "
+        "'drift', or 'null_share.COLUMN > 0.5'. Can be repeated.")
     dry_run: bool = option(False, Flag(), COMMON,
         "Say what this resume would do, and change nothing: new, missing and ignored files, errors, and whether it would train.")
     on_bad_row: str | None = option(None, ON_BAD_ROW, DATA, "Change what happens at a row that cannot be used.",

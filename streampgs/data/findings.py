@@ -31,6 +31,10 @@ class Findings:
     """Columns that are not used, with the reason."""
     missing_columns: list[str] = field(default_factory=list)
     """Columns of the run that the new shards lack; they count as null there."""
+    new_columns: list[str] = field(default_factory=list)
+    """Columns of the new shards that are features from now on."""
+    changed_nulls: dict[str, float] = field(default_factory=dict)
+    """The shares of nulls in the new shards, by column, where they are far from those in training."""
     incomplete_files: list[str] = field(default_factory=list)
     """Files without an end, which were left out: they are still being written, or their writer was interrupted."""
     ignored_files: dict[str, str] = field(default_factory=dict)

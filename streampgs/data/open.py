@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from streampgs.data.label_column import count_labels, first_place
-from streampgs.data.sampling import TableSample, sampled_rows
+from streampgs.data.sampling import sampled_rows
 from streampgs.data.selecting import (
     NOT_A_FEATURE,
     computed_labels,
@@ -31,6 +31,7 @@ from streampgs.encoding.label_counts import LabelCounts
 from streampgs.encoding.labels import label_specs
 from streampgs.encoding.leaks import leak_notes
 from streampgs.encoding.learning import grown, learn, with_values
+from streampgs.encoding.nulls import changed_shares, null_shares, text_of_nulls
 from streampgs.encoding.plan import Plan, is_pandas_index, plan_columns, plan_growth, refuse_doubles, refuse_empty
 from streampgs.errors import DataError
 from streampgs.formats.format import ShardPath
@@ -82,6 +83,12 @@ class GrownTable(_Learned):
     """Columns that are not used, with the reason."""
     missing: list[str] = field(default_factory=list)
     """Columns of the run that the shards lack."""
+    joined: list[str] = field(default_factory=list)
+    """Columns that the run has used since."""
+    null_shares: dict[str, float] = field(default_factory=dict)
+    """Of the columns of the run, in a sample of the rows."""
+    changed_nulls: dict[str, float] = field(default_factory=dict)
+    """Those that are far from the shares in the sample that the column was learned from."""
 
 
 def columns_of(options: ModelOptions, encoding: Encoding | Plan | None) -> Columns:
@@ -195,21 +202,26 @@ def grown_table(
     whole = Plan((*encoding.all_columns, *plan.columns), {})
     catalog = Catalog(_shards(surveyed, columns_of(options, whole)))
     options, notes = _with_new_labels(options, catalog, columns_of(options, whole))
-    sample = TableSample()
-    if plan.columns:
-        sample = sampled_rows(catalog, columns_of(options, whole), options.seed, _SAMPLE_BYTES)
+    most_bytes = _SAMPLE_BYTES if plan.columns else _GLANCE_BYTES
+    sample = sampled_rows(catalog, columns_of(options, whole), options.seed, most_bytes)
+    shares = null_shares(encoding.all_columns, sample.batches)
     more, left_out = grown(encoding, plan, sample.batches)
     missing = _missing(encoding, schema)
     notes += _notes_of_growth(encoding, more, left_out, missing)
     if more is not encoding:
         notes += hints(more.columns, sample.batches)
-    decoder_bytes = sample.decoder_bytes
+    usual = encoding.all_null_shares
+    changed = changed_shares(usual, shares, sample.rows, missing)
+    notes += text_of_nulls(usual, changed)
+    decoder_bytes = sample.decoder_bytes if plan.columns else 0
     del sample
     pa.default_memory_pool().release_unused()
     shards = _shards(surveyed, columns_of(options, more))
+    new = [] if more is encoding else [column.name for column in more.columns]
     return GrownTable(
-        shards, left_out, missing, options=options, encoding=more, decoder_bytes=decoder_bytes, notes=notes
-    )
+        shards, left_out, missing, new, shares, changed, options=options, encoding=more, decoder_bytes=decoder_bytes,
+        notes=notes,
+    )  # fmt: skip
 
 
 # Columns.

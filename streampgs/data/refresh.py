@@ -33,6 +33,8 @@ from streampgs.table.locate import Located, NothingThere, locate
 
 APPENDED, CHANGED = "appended", "changed"
 """Events of a run's history."""
+NULL_SHARE = "null_share."
+"""Before the name of a column: the share of nulls in new shards."""
 _LISTED = 3
 _PUT_BACK = "put the data back there, or name the place where they are now with --data PLACE"
 _MOST_NAMES = 100  # of shards in an event of the history
@@ -60,6 +62,8 @@ class Table:
     """Shards that are not used: paths, folders and globs."""
     rejected: tuple[str, ...] = ()
     """The contents of others that are not used."""
+    on_trial: dict[str, float] = field(default_factory=dict)
+    """What --fail-if asks about the shards that have joined since the resume began."""
 
     @property
     def schedule(self) -> Schedule:
@@ -386,12 +390,18 @@ class Refresher:
             self._note_once(note)
         self.found.ignored_columns.update(unused_columns(opened.ignored))
         self.found.missing_columns = list(dict.fromkeys([*self.found.missing_columns, *opened.missing]))
+        self.found.new_columns += opened.joined
+        self.found.changed_nulls.update(opened.changed_nulls)
+        facts: dict[str, float] = {"missing_columns": len(opened.missing), "new_columns": len(opened.joined)}
+        facts |= {f"{NULL_SHARE}{name}": share for name, share in opened.null_shares.items() if share}
+        before = table.on_trial
         return replace(
             table,
             options=opened.options,
             encoding=opened.encoding,
             catalog=table.catalog.appended(shards),
             decoder_bytes=max(table.decoder_bytes, opened.decoder_bytes),
+            on_trial=before | {name: max(value, before.get(name, 0.0)) for name, value in facts.items()},
         )
 
     # Report.

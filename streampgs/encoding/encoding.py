@@ -49,6 +49,8 @@ class Encoding:
     names: tuple[str, ...] = ()
     signs: NDArray[np.int8] = field(default_factory=lambda: np.empty(0, np.int8))
     """The signs of these features' values."""
+    null_shares: dict[str, float] = field(default_factory=dict)
+    """Of the columns of the table that have nulls in the sample."""
     before: Encoding | None = None
 
     # Where features are.
@@ -156,6 +158,14 @@ class Encoding:
         return {
             name: kind_of(column).work(column, self.options) for column in self.all_columns for name in column.sources
         }
+
+    @cached_property
+    def all_null_shares(self) -> dict[str, float]:
+        """By column of the table; of each generation, in the sample that it was learned from."""
+        shares = {name: 0.0 for column in self.all_columns for name in column.sources}
+        for generation in reversed(self.generations):
+            shares |= generation.null_shares
+        return shares
 
     @property
     def has_hashed(self) -> bool:
@@ -266,3 +276,4 @@ class _Stored:
     tokens_per_row: float
     bytes_per_row: float
     names: tuple[str, ...]
+    null_shares: dict[str, float]

@@ -16,6 +16,7 @@ from streampgs.encoding.feature_names import MOST_COUNTED, most_frequent
 from streampgs.encoding.kinds import kind_of, of_family
 from streampgs.encoding.kinds.kind import LARGEST_FEATURE, Arrays, BagKind, RowMarks, StringKind, arrays_of, is_there
 from streampgs.encoding.kinds.text import rows_with
+from streampgs.encoding.nulls import null_shares
 from streampgs.encoding.plan import Plan, vectors_of
 from streampgs.errors import DataError, OptionError
 from streampgs.options import MOST_HASH_BITS, EncodingOptions
@@ -60,6 +61,7 @@ def learn(
         entries_per_row=_entries_per_row(encoding, sample, rows),
         tokens_per_row=_tokens_per_row(encoding, _some(sample)),
         bytes_per_row=sum(read_bytes(batch) for batch in sample) / rows,
+        null_shares={name: share for name, share in null_shares(plan.columns, sample).items() if share},
     )
 
 

@@ -21,12 +21,15 @@ _MOST_BYTES, _LONGEST_LINE, _BLOCK_BYTES = 16 << 20, 1 << 20, 1 << 16
 """Of the end of the file that is read, of a line, of a read."""
 
 
+def utc_now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
 def append_event(path: Path, event: str, rows: int, steps: int, **facts: Any) -> None:
     """Add a line that survives a crash of the machine."""
-    now = datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
     append_line(
         path,
-        json.dumps({"time": now, "event": event, "rows": rows, "t": steps, **facts}, allow_nan=False),
+        json.dumps({"time": utc_now(), "event": event, "rows": rows, "t": steps, **facts}, allow_nan=False),
         durable=True,
     )
 

@@ -8,7 +8,8 @@ from typing import Any
 
 from streampgs.errors import RunError
 from streampgs.run.folder import RunFolder
-from streampgs.run.report import Session
+from streampgs.run.history import STOPPED, utc_now
+from streampgs.run.report import Report, Session
 
 
 class Log:
@@ -25,6 +26,11 @@ class Log:
     def metrics(self, record: dict[str, Any]) -> None:
         with self._noting_faults():
             self._folder.append_metrics(record)
+
+    def ended(self, report: Report) -> Report:
+        """A line of the metrics says what the call did."""
+        self.metrics({"event": STOPPED, "time": utc_now(), **report.line()})
+        return report
 
     @contextmanager
     def _noting_faults(self) -> Iterator[None]:

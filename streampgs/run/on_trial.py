@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +12,7 @@ from streampgs.errors import OptionError, counted
 from streampgs.options import Growth
 from streampgs.run.checkpoint import Checkpoint, rows_in_name
 from streampgs.run.folder import RunFolder
+from streampgs.run.lineages import summary_of
 from streampgs.run.record import RunRecord
 from streampgs.run.report import PAUSED, REJECTED, Report
 from streampgs.run.trainer import Trainer
@@ -22,9 +23,9 @@ class Trial(Protocol):
     def begin(self, run: Path, checkpoint: Path, usual: Sequence[str]) -> None:
         """Measure the model of this checkpoint. `usual`: the validation data of the run."""
 
-    def end(self, run: Path) -> tuple[dict[str, Any], str]:
+    def end(self, run: Path, drift: bool | None, shards: Mapping[str, float]) -> tuple[dict[str, Any], str]:
         """Measure the model of the newest checkpoint. The facts, of which `failed` has the conditions that hold; and the
-        main ones in words."""
+        main ones in words. `drift`: of the new rows; None: they were not judged. `shards`: what is known of new shards."""
 
 
 def refuse_trial(record: RunRecord, growth: Growth) -> None:
@@ -41,7 +42,7 @@ def begun(trial: Trial | None, folder: RunFolder, record: RunRecord, newest: Che
     """The record of a resume that is on trial. If it was killed before, the model is still compared with the one from
     before the kill. A resume without a trial accepts the model as it is."""
     if trial is None:
-        return replace(record, trial=None)
+        return replace(record, trial=None, on_trial={})
     if newest is None:
         raise OptionError(
             f"--validation or --fail-if: run '{folder.path}' has no model yet", "leave them out this time"
@@ -49,7 +50,7 @@ def begun(trial: Trial | None, folder: RunFolder, record: RunRecord, newest: Che
     earlier = [path for path in folder.checkpoints() if rows_in_name(path) == record.trial]
     base = earlier[0] if earlier else newest.path
     trial.begin(folder.path, base, record.options.validation)
-    return replace(record, trial=rows_in_name(base))
+    return replace(record, trial=rows_in_name(base), on_trial=record.on_trial if earlier else {})
 
 
 def ended(trial: Trial | None, trainer: Trainer, report: Report) -> Report:
@@ -60,7 +61,9 @@ def ended(trial: Trial | None, trainer: Trainer, report: Report) -> Report:
     if base is None or report.rows == base:
         trainer.accept()
         return report
-    found, text = trial.end(folder.path)
+    judged = (summary_of(trainer.models.lineages, base) or {}).get("judged")
+    drift = None if judged is None else judged["drift"] is not None
+    found, text = trial.end(folder.path, drift, trainer.data.record.on_trial)
     trainer.observer.note(text)
     if not found["failed"]:
         trainer.accept()

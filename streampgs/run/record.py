@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from streampgs.checks import Count, Positive, decode, encode
 from streampgs.data.refresh import Table
@@ -29,6 +29,7 @@ _CHANGING = (
     "trial",
     "left_out",
     "rejected",
+    "on_trial",
 )
 
 
@@ -80,6 +81,8 @@ class RunRecord:
     """Shards that are not used: paths, folders and globs."""
     rejected: tuple[str, ...] = ()
     """The contents of shards that are not used, because a resume on trial that brought them has failed."""
+    on_trial: dict[str, float] = field(default_factory=dict)
+    """What --fail-if asks about the shards that have joined in the resume that is on trial."""
 
     @property
     def kept(self) -> Kept:
@@ -105,7 +108,7 @@ class RunRecord:
         limit = self.cache_limit if self.cache is not None else 0
         return Table(
             self.options, self.sources, catalog, cursor, encoding, self.sizes, limit, self.limits.epochs,
-            self.decoder_bytes, self.updates, self.left_out, self.rejected,
+            self.decoder_bytes, self.updates, self.left_out, self.rejected, self.on_trial,
         )  # fmt: skip
 
     def of_table(self, table: Table) -> RunRecord:
@@ -115,4 +118,5 @@ class RunRecord:
         return replace(
             self, options=table.options, sources=table.sources, encoding=digest, decoder_bytes=table.decoder_bytes,
             left_out=table.left_out, limits=replace(self.limits, epochs=table.epochs),
+            on_trial={} if self.trial is None else table.on_trial,
         )  # fmt: skip

@@ -112,11 +112,33 @@ class Report:
         """For notebooks."""
         return as_html(self)
 
+    def line(self) -> dict[str, Any]:
+        """This call in one flat object for monitors: lists and mappings are their sizes, or the sums of their counts."""
+        judged = (self.update or {}).get("judged") or {}
+        found = {name: len(found) for name, found in asdict(self.found).items() if isinstance(found, list | dict)}
+        trial = self.validation or {"after": {}, "failed": []}
+        return {
+            **{name: getattr(self, name) for name in _OF_LINE},
+            "new_rows": self.found.new_rows,
+            **found,
+            "skipped_rows": sum(self.skipped_rows.values()),
+            "clipped_values": sum(self.clipped_values.values()),
+            "judged_rows": judged.get("rows", 0),
+            "judged_rows_loss": (judged.get("before") or {}).get("loss"),
+            "last_judged_rows_loss": judged.get("last"),
+            "drift": judged["drift"] is not None if judged else None,
+            "failed": " and ".join(trial["failed"]) or None,
+            **{f"validation_{name}": value for name, value in trial["after"].items()},
+        }
+
     def record(self) -> dict[str, Any]:
         """For JSON: what was found in the data is at the top level."""
         facts = asdict(self)
         found = facts.pop("found")
         return {**facts, **found}
+
+
+_OF_LINE = ("outcome", "stopped_by", "rows", "rows_this_call", "epochs", "dual_sha256", "peak_rss_mb")
 
 
 class Observer(Protocol):

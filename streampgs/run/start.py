@@ -37,8 +37,9 @@ from streampgs.run.checkpoint import Checkpoint, remove_old, rows_in_name
 from streampgs.run.columns import memory_for_columns, refuse_growth_options, refuse_stream
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
-from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED
+from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED, utc_now
 from streampgs.run.lock import RunLock
+from streampgs.run.log import Log
 from streampgs.run.loop import CONVERGED, LOOK, Loop, used_up
 from streampgs.run.meter import Meter
 from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
@@ -112,7 +113,7 @@ def train(
         trainer = Trainer(folder, data, session, stop, resources)
         trainer.event(STARTED, **facts, **_choices(data.record))
         with _failure_recorded(folder, trainer.place), _after_a_fix(run, data.record):
-            return _trained(trainer, Refresher(growth, session.note, session.found))
+            return Log(folder, session).ended(_trained(trainer, Refresher(growth, session.note, session.found)))
 
 
 def resume(
@@ -190,7 +191,7 @@ def resume(
             names = session.found.incomplete_files
             trainer.event(INCOMPLETE, incomplete_files=len(names), incomplete_names=names[:_MOST_NAMES])
         with _failure_recorded(folder, trainer.place), _after_a_fix(run, record):
-            return ended(trial, trainer, _trained(trainer, refresher, new))
+            return Log(folder, session).ended(ended(trial, trainer, _trained(trainer, refresher, new)))
 
 
 def rehearsed(
@@ -300,6 +301,7 @@ def _failure_recorded(folder: RunFolder, place: Callable[[], tuple[int, int]]) -
     except StreampgsError as error:
         with suppress(StreampgsError, OSError):  # the disk may be full: the error itself matters more
             folder.append_event(FAILED, *place(), error=error.found[:LONGEST_LINE])
+            folder.append_metrics({"event": FAILED, "time": utc_now(), "outcome": FAILED, "rows": place()[0]})
         raise
 
 

@@ -154,7 +154,6 @@ class Trainer:
         report = self.report(stopped_by)
         if stopped_by != LOOK:
             self.event(STOPPED, by=stopped_by, epochs=report.epochs, accuracy=report.judged_accuracy, **_taken(worker))
-        self._log.metrics({"event": "stopped", **report.record()})
         return report
 
     def _run(self, loop: Loop, worker: Worker, last_epoch: int | None) -> str:

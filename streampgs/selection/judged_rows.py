@@ -124,13 +124,6 @@ class JudgedRows:
         self.scores, self.fixed = np.pad(self.scores, (*more, (0, 0))), np.pad(self.fixed, more)
         self.labels = np.pad(self.labels, more, constant_values=-1.0)
 
-    def keep(self, lineages: Sequence[int]) -> None:
-        """The scores of these lineages only, in this order."""
-        self.lineages = len(lineages)
-        self.scores = np.ascontiguousarray(self.scores[:, :, list(lineages)]) if self.batches else self.scores
-        if not self.batches:
-            self.clear()
-
     def counted_weights(self) -> Array:
         recencies = [np.full(batch.rows, batch.recency) for batch in self.batches]
         return np.asarray(self.weights * np.concatenate([np.empty(0), *recencies]))

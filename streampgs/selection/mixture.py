@@ -132,23 +132,10 @@ class Mixture:
     name = "mixture"
 
     def __init__(self, lineages: int) -> None:
-        self._now = _Choice([])
-        self.begin(lineages)
-
-    def begin(self, lineages: int) -> None:
-        """Before anything was judged."""
         self.lineages = lineages
         self._rows = JudgedRows(lineages)
+        self._now = _Choice([])
         self.reset()
-
-    def keep(self, lineages: Sequence[int]) -> None:
-        """Continue with these lineages, in this order."""
-        self.lineages = len(lineages)
-        self._rows.keep(lineages)
-        kept = [self.shares[number] for number in lineages]
-        total = sum(kept)
-        shares = [share / total for share in kept] if total > 0.0 else [1.0] + [0.0] * (len(kept) - 1)
-        self._now = replace(self._now, shares=shares)
 
     def reset(self) -> None:
         """As before the first update; drift is still measured from the rows judged last."""
@@ -164,11 +151,6 @@ class Mixture:
     def shrink(self) -> float:
         """By which the mixture is multiplied."""
         return self._now.shrink
-
-    @property
-    def targets(self) -> int:
-        """Of the judged rows; 0 without any."""
-        return self._rows.targets if self._rows.batches else 0
 
     def grow(self, targets: int) -> None:
         """Targets have joined, and there are so many now. Earlier rows have label -1 and score 0 there."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
+from streampgs.errors import OptionError
+from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
 from streampgs.trial import Condition
 
@@ -67,7 +71,7 @@ def test_a_model_that_finds_no_positive_row_is_rejected(tmp_path: Path) -> None:
     arrives(checked, "0", night(1))
     streampgs.train(data, run=run, **SMALL)
     before = weights_of(run)
-    arrives(data, "1", night(2, 20_000, late=np.zeros(20_000, np.int64)))
+    arrives(data, "1", night(2, 6_000, late=np.zeros(6_000, np.int64)))
     report = streampgs.resume(run, validation=checked, fail_if="precision < 0.1")
     assert report.validation is not None
     assert report.validation["after"]["precision"] is None
@@ -157,3 +161,159 @@ def test_with_a_new_class_there_is_nothing_to_compare_with(tmp_path: Path) -> No
     report = streampgs.resume(run)
     assert report.update is not None
     assert (report.update["judged"]["last"], report.update["judged"]["drift"]) == (None, None)
+
+
+# Columns, nulls and counts of a night, and all of it in one life of a run.
+
+
+def last_line(run: Path) -> dict[str, Any]:
+    line: dict[str, Any] = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])
+    assert not any(isinstance(value, list | dict) for value in line.values())
+    return line
+
+
+def of_nulls(rows: int = 2_000) -> pa.Array:
+    return pa.nulls(rows, pa.string())
+
+
+def test_nights_from_the_first_to_the_last(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    careful = ["drift", "null_share.device > 0.5", "missing_columns > 0"]
+
+    def resumed(name: str, table: pa.Table, **options: Any) -> streampgs.run.report.Report:
+        arrives(data, name, table)
+        return streampgs.resume(run, on_bad_row="skip", **options)
+
+    arrives(data, "0", night(0))
+    streampgs.train(data, run=run, **SMALL)
+    assert (last_line(run)["event"], last_line(run)["outcome"], last_line(run)["drift"]) == ("stopped", "trained", None)
+    before = weights_of(run)
+
+    bad = resumed("1", flipped(1), fail_if=careful)
+    assert (bad.outcome, weights_of(run)) == ("rejected", before)
+    assert bad.validation is not None
+    assert (bad.validation["failed"], bad.validation["data"]) == (["drift"], [])
+    line = last_line(run)
+    assert (line["outcome"], line["failed"], line["drift"], line["rows"]) == ("rejected", "drift", True, bad.rows)
+    assert line["judged_rows_loss"] > 1.3 * line["last_judged_rows_loss"]
+
+    good = resumed("2", night(2), fail_if=careful)
+    assert (good.outcome, good.found.new_rows, good.found.changed_nulls) == ("trained", 2_000, {})
+    assert (last_line(run)["drift"], last_line(run)["rejected_shards"]) == (False, 1)
+
+    arrives(data, "3", night(3, device=of_nulls()))
+    lines = (run / "metrics.jsonl").read_text()
+    assert streampgs.resume(run, dry_run=True).found.changed_nulls == {"device": 1.0}
+    assert (run / "metrics.jsonl").read_text() == lines
+    empty = streampgs.resume(run, fail_if=careful)
+    assert (empty.outcome, empty.found.changed_nulls) == ("rejected", {"device": 1.0})
+    assert "other shares of nulls in the new shards: 'device' 100% (before 0%)" in empty.notes
+    assert last_line(run)["failed"] == "null_share.device > 0.5"
+
+    narrow = resumed("4", night(4).drop_columns(["device"]), fail_if=careful[2:])
+    assert (narrow.outcome, narrow.found.missing_columns) == ("rejected", ["device"])
+    assert narrow.found.changed_nulls == {}  # it is missing
+
+    wide = resumed("5", night(5, vip=np.arange(2_000) % 2), fail_if=careful)
+    assert (wide.outcome, wide.found.new_columns) == ("trained", ["vip"])
+
+    price = night(6)["price"].to_numpy().copy()
+    price[7] = np.nan
+    monday = resumed("6", night(6, price=price, vip=np.zeros(2_000)))
+    assert monday.skipped_rows == {"feature not finite": 1}
+    assert monday.found.changed_nulls == {}
+    tuesday = resumed("7", night(7, vip=np.zeros(2_000)))
+    assert (tuesday.skipped_rows, tuesday.skipped_rows_of_run) == ({}, {"feature not finite": 1})
+    assert (last_line(run)["skipped_rows"], last_line(run)["rejected_shards"]) == (0, 3)
+
+    nothing = streampgs.resume(run)
+    assert nothing.update is not None
+    assert (nothing.outcome, nothing.update["judged"], last_line(run)["drift"]) == ("nothing new", None, None)
+    lines = [json.loads(text) for text in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [one["outcome"] for one in lines if "outcome" in one] == [
+        *("trained", "rejected", "trained", "rejected", "rejected", "trained", "trained", "trained", "nothing new")
+    ]
+
+
+class StopAtOnce(Silent):
+    """Asks for a stop after a checkpoint."""
+
+    def __init__(self, stop: StopRequest) -> None:
+        self.stop = stop
+
+    def saved(self, checkpoint: str) -> None:
+        self.stop.ask("SIGTERM")
+
+
+@pytest.mark.parametrize("condition", ["drift", "null_share.device > 0.5", "missing_columns > 0"])
+def test_a_bad_night_that_was_paused_is_rejected_all_the_same(condition: str, tmp_path: Path) -> None:
+    data, run, stop = tmp_path / "data", tmp_path / "run", StopRequest()
+    arrives(data, "0", night(0))
+    streampgs.train(data, run=run, window="20kB", **SMALL)
+    before = weights_of(run)
+    bad = {"drift": flipped(1), "null_share.device > 0.5": night(1, device=of_nulls())}
+    arrives(data, "1", bad.get(condition, night(1).drop_columns(["device"])))
+    paused = streampgs.resume(run, fail_if=condition, checkpoint_seconds=0, observer=StopAtOnce(stop), stop=stop)
+    assert (paused.outcome, paused.found.new_rows) == ("paused", 2_000)
+    assert streampgs.resume(run, fail_if=condition).outcome == "rejected"
+    assert weights_of(run) == before
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        ("null_share.devise > 0.5", "the run has no column 'devise'\n  → its columns are price, device"),
+        ("missing_columns > before", "only metrics have a value before"),
+        ("missing_columns", "is a number, not a condition"),
+        (
+            "log_loss > 1",
+            "fail_if without validation data\n.*drift, missing_columns, new_columns and null_share.COLUMN",
+        ),
+    ],
+)
+def test_a_condition_about_new_rows_that_cannot_be_decided_is_refused(
+    condition: str, words: str, trained: tuple[Path, Path]
+) -> None:
+    with pytest.raises(OptionError, match=words):
+        streampgs.resume(trained[1], fail_if=condition)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A table, and a run on it."""
+    folder = tmp_path_factory.mktemp("trained")
+    arrives(folder / "data", "0", night(0))
+    streampgs.train(folder / "data", run=folder / "run", **SMALL)
+    return folder / "data", folder / "run"
+
+
+@pytest.mark.parametrize("solver", ["l-bfgs", "coordinate"])
+def test_a_solver_without_updates_has_no_drift(solver: str, trained: tuple[Path, Path]) -> None:
+    model = streampgs.Model.load(trained[1])
+    Condition("drift").refuse_unknown(model)
+    other = replace(model, options=replace(model.options, solver=solver))
+    with pytest.raises(OptionError, match=f"solver {solver}, which does not judge new rows"):
+        Condition("drift").refuse_unknown(other)
+
+
+def test_a_night_that_fails_has_a_line_for_monitors(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    arrives(data, "0", night(0, 200))
+    streampgs.train(data, run=run, **SMALL)
+    arrives(data, "0", night(1, 200))
+    with pytest.raises(streampgs.StreampgsError):
+        streampgs.resume(run)
+    assert (last_line(run)["outcome"], last_line(run)["rows"]) == ("failed", 400)
+
+
+def test_shares_of_nulls_that_chance_explains_are_not_reported(tmp_path: Path) -> None:
+    data, run = tmp_path / "data", tmp_path / "run"
+    half = np.where(np.arange(2_000) % 2, "phone", None)
+    arrives(data, "0", night(0, device=half))
+    streampgs.train(data, run=run, **SMALL)
+    arrives(data, "1", night(1, 4, device=[None, None, None, "phone"]))
+    assert streampgs.resume(run).found.changed_nulls == {}
+    arrives(data, "2", night(2, device=half))
+    assert streampgs.resume(run).found.changed_nulls == {}
+    arrives(data, "3", night(3, 200, device=["phone"] * 200))
+    assert streampgs.resume(run).found.changed_nulls == {"device": 0.0}

@@ -139,7 +139,6 @@ def test_two_equal_lineages_share_as_in_the_prior(name):
 def test_before_anything_was_judged_the_first_lineage_is_alone():
     assert Mixture(3).shares == [1.0, 0.0, 0.0]
     assert Mixture(3).shrink == 1.0
-    assert Mixture(3).targets == 0
 
 
 @pytest.mark.parametrize("best", range(3))
@@ -182,19 +181,6 @@ def test_rows_that_are_easy_to_predict_weaken_the_prior(monkeypatch):
     assert shares[0] > 0.5
     assert shares[1] > 0.3
     assert shares[2] < 0.06  # one hundredth of what an error costs at 4: nothing to learn from
-
-
-@pytest.mark.parametrize("kept", [(0, 1, 2), (3, 1, 2), (2, 0)])
-def test_the_rest_of_the_lineages_continue_as_if_the_others_had_never_been_there(kept):
-    both, alone = Mixture(4), Mixture(len(kept))
-    first, second = (some_rows(seed=seed, noise=(1.0, 0.5, 2.0, 0.7)) for seed in (1, 2))
-    both.judge(first, LOGISTIC, 400)
-    shares = [both.shares[number] for number in kept]
-    both.keep(kept)
-    assert both.shares == pytest.approx(np.array(shares) / sum(shares))
-    for scored, mixture in ((first, alone), (second, both), (second, alone)):
-        mixture.judge(replace(scored, scores=scored.scores[:, list(kept)]), LOGISTIC, 400)
-    assert both.shares == alone.shares
 
 
 def test_targets_share_one_mixture():
@@ -372,7 +358,6 @@ def test_targets_that_join_have_no_scores_of_earlier_rows():
     one, other, first = Mixture(3), Mixture(3), some_rows(targets=2)
     one.judge(first, losses_of("logistic", 2), 400)
     one.grow(3)
-    assert one.targets == 3
     assert np.all(one.state().arrays["labels"][2] == -1.0)
     more = ((0, 0), (0, 1))
     padded = Scored(
