@@ -25,7 +25,8 @@ from streampgs.stores.patience import Absent, patiently, without_secrets
 CONNECT_SECONDS = 10.0
 STALL_SECONDS = 15.0
 """A request without a byte for so long has failed."""
-_PAGE_ENTRIES = 1000
+_COMPARISONS = 5
+"""How often a reply is compared with the next one, until two are the same."""
 _CONTRADICTION = "two replies that contradict each other"
 _EMPTY_MD5 = "d41d8cd98f00b204e9800998ecf8427e"
 ASKERS = 32
@@ -76,10 +77,19 @@ class RemoteFile:
         self._lock = threading.Lock()
 
     def read(self, size: int, offset: int) -> bytes:
-        return bytes(self.read_part(size, offset))
+        """No store has a checksum of a range: two replies in a row must be the same."""
+        last = self.read_part(size, offset)
+        for _ in range(_COMPARISONS):
+            before, last = last, self.read_part(size, offset)
+            if before == last:
+                return bytes(last)
+        raise DataError(
+            f"'{self.address}': each of {_COMPARISONS + 1} requests for the same {size:,} bytes got other ones",
+            "something between here and the store damages them: fix that, and try again",
+        )
 
     def read_part(self, size: int, offset: int) -> bytearray:
-        """The same without a copy."""
+        """As one reply has it; who asks compares the whole object with its ETag."""
         if not size:
             return bytearray()
         return patiently(self.address, lambda: self._read(size, offset), self._stopping)
@@ -238,8 +248,8 @@ def keys_below(address: Address) -> list[str]:
 
 
 def _entries(address: Address, filesystem: Any, path: str, recursive: bool) -> list[Any]:
-    """pyarrow takes a page of a listing that breaks off in its head for an empty last page. So a listing that is empty, or has
-    several pages, is asked for twice; the longer reply counts."""
+    """Two replies in a row must be the same; else the longest one counts. pyarrow takes a page of a listing that breaks off in
+    its head for an empty last page, and a name may be damaged."""
     selector = import_module("pyarrow.fs").FileSelector(path, recursive=recursive, allow_not_found=True)
 
     def ask() -> list[Any]:
@@ -248,8 +258,12 @@ def _entries(address: Address, filesystem: Any, path: str, recursive: bool) -> l
         except Absent:
             return []
 
-    entries = ask()
-    return entries if 0 < len(entries) < _PAGE_ENTRIES else max(entries, ask(), key=len)
+    replies = [ask()]
+    for _ in range(_COMPARISONS):
+        replies.append(ask())
+        if [entry.path for entry in replies[-2]] == [entry.path for entry in replies[-1]]:
+            return replies[-1]
+    return max(replies, key=len)
 
 
 # File systems of stores.

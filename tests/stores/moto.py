@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import os
+import random
 import re
 import socket
 import subprocess
@@ -101,9 +102,14 @@ _PORTAL = b"<html><body>Please sign in to use this network.</body></html>"
 _ENTRY = re.compile(rb"<Contents>.*?</Contents>", re.DOTALL)
 
 
+_PLACES = random.Random(0)
+
+
 def _flipped(body: bytes) -> bytes:
-    middle = len(body) // 2
-    return body[:middle] + bytes([body[middle] ^ 1]) + body[middle + 1 :] if body else body
+    if not body:
+        return body
+    place = _PLACES.randrange(len(body))
+    return body[:place] + bytes([body[place] ^ 1]) + body[place + 1 :]
 
 
 def _late(listing: bytes) -> bytes:
