@@ -140,7 +140,7 @@ def _bench(arguments: argparse.Namespace) -> None:
     (out / "bench.json").write_text(json.dumps(result, indent=1))
     print(report.markdown(result))
     try:
-        report.plot(rows, supervisor.target, out / "bench.png")
+        report.plot(rows, outcomes, supervisor.target, out / "bench.png")
     except ImportError:
         print("no plot: matplotlib is not installed", file=sys.stderr)
 

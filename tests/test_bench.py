@@ -48,3 +48,14 @@ def test_bench_reports_each_peer_from_its_own_process(tmp_path: Path) -> None:
     assert streampgs["outcome"]["notes"]["own_stop"]["stopped_by"] == "target-accuracy"
     assert decoded["outcome"]["seconds_loading"] > 0
     assert decoded["outcome"]["curve"] == []
+
+
+def test_the_curve_of_a_peer_is_the_median_and_time_never_runs_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    from bench_peers import report
+
+    curves = [[(1.0, 0.7), (3.0, 0.8), (2.0, 0.9)], [(1.5, 0.6), (2.5, 0.9), (2.5, 0.8)], [(0.5, 0.8), (4.0, 0.7)]]
+    outcomes = [{"curve": [{"seconds": s, "accuracy": a} for s, a in curve]} for curve in curves]
+    assert report.median_curve(outcomes) == ([1.0, 3.0], [0.7, 0.8])
+    assert report.median_curve(outcomes[:1]) == ([1.0, 3.0, 3.0], [0.7, 0.8, 0.9])
+    assert report.median_curve([{"curve": []}]) == ([], [])

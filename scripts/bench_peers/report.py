@@ -94,7 +94,17 @@ def _own_stop(row: Row) -> str:
     )
 
 
-def plot(rows: list[Row], target: float, path: Path) -> None:
+def median_curve(outcomes: list[dict[str, Any]]) -> tuple[list[float], list[float]]:
+    """Seconds and accuracies: medians over repeated runs, point by point. The points of streampgs are separate runs, of
+    which a longer one may have taken less time by chance; here time never runs backwards."""
+    curves = [outcome["curve"] for outcome in outcomes if outcome.get("curve")]
+    points = list(zip(*curves, strict=False))
+    seconds = [float(np.median([point["seconds"] for point in alike])) for alike in points]
+    accuracies = [float(np.median([point["accuracy"] for point in alike])) for alike in points]
+    return np.maximum.accumulate(seconds).tolist(), accuracies
+
+
+def plot(rows: list[Row], outcomes: dict[str, list[dict[str, Any]]], target: float, path: Path) -> None:
     """Accuracy over seconds, a line for each peer."""
     import matplotlib
 
@@ -103,13 +113,13 @@ def plot(rows: list[Row], target: float, path: Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(12, 6), layout="constrained")
     colours = dict(zip(PEERS, pyplot.get_cmap("tab20").colors, strict=False))
-    curves = {row["peer"]: row["outcome"]["curve"] for row in sorted(rows, key=_place) if "outcome" in row}
-    curves = {name: curve for name, curve in curves.items() if curve}
-    for name, curve in curves.items():
+    curves = {row["peer"]: median_curve(outcomes[row["peer"]]) for row in sorted(rows, key=_place) if "outcome" in row}
+    curves = {name: curve for name, curve in curves.items() if curve[0]}
+    for name, (seconds, accuracies) in curves.items():
         ours = name.startswith("streampgs")
         axes.plot(
-            [point["seconds"] for point in curve],
-            [point["accuracy"] for point in curve],
+            seconds,
+            accuracies,
             marker="o" if ours else ".",
             linewidth=2.5 if ours else 1.2,
             color=colours[name],
@@ -117,11 +127,11 @@ def plot(rows: list[Row], target: float, path: Path) -> None:
         )
     axes.axhline(target, color="black", linewidth=1, linestyle=":")
     axes.annotate(f"target {target:.4f}", (0.005, target), xycoords=("axes fraction", "data"), va="bottom")
-    bests = [max(point["accuracy"] for point in curve) for curve in curves.values()]
+    bests = [max(accuracies) for _, accuracies in curves.values()]
     axes.set_ylim(np.clip(min(bests) - 0.01, target - _MOST_BELOW, target - _LEAST_BELOW), max(*bests, target) + 0.003)
     axes.set_xscale("log")
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set_xlabel("seconds of loading and training (log scale)")
+    axes.set_xlabel("seconds of loading and training (log scale); a curve ends at twice the seconds to the target")
     axes.set_ylabel("accuracy on the test rows")
     axes.grid(alpha=0.3, which="both")
     figure.legend(loc="outside right upper", fontsize=8)

@@ -61,7 +61,8 @@ def plot(curves: Sequence[Curve], optimum: float, title: str, path: Path) -> Non
     drawn = io.BytesIO()
     figure.savefig(drawn, dpi=80)
     pyplot.close(figure)
-    Image.open(drawn).convert("RGB").quantize(64).save(path, optimize=True)
+    # With fewer colours, those of thin lines in the legend become others.
+    Image.open(drawn).convert("RGB").quantize(256).save(path, optimize=True)
 
 
 def label_of(curve: Curve) -> str:

@@ -45,6 +45,13 @@ def _line(place: Any, cells: list[Cell], spread: Callable[[Cell], Spread], **sty
     return True
 
 
+def _name_line(place: Any, name: str) -> None:
+    """At the end of the newest line: a legend would hide other lines."""
+    line = place.lines[-1]
+    end = line.get_xdata()[-1], line.get_ydata()[-1]
+    place.annotate(name, end, (4, 0), textcoords="offset points", color=line.get_color(), fontsize=7, va="center")
+
+
 def _short(number: float, _: Any = None) -> str:
     for size, unit in ((1e6, "M"), (1e3, "k")):
         if number >= size:
@@ -104,7 +111,7 @@ def _climbs(pyplot: Any, cells: list[Cell], plan: Plan) -> Any:
     ]
     if not pairs:
         return None
-    columns = min(3, len(pairs))
+    columns = next((each for each in (3, 4, 2) if len(pairs) % each == 0), min(3, len(pairs)))  # no empty place
     figure, axes = pyplot.subplots(
         -(-len(pairs) // columns),
         columns,
@@ -117,7 +124,9 @@ def _climbs(pyplot: Any, cells: list[Cell], plan: Plan) -> Any:
     for place, (table, method) in zip(axes.flat, pairs, strict=False):
         for target in plan.targets[table]:
             chosen = those(here, table=table, method=method)
-            _line(place, chosen, lambda cell, target=target: reached(cell, target, VISITS), label=f"{target:g}")
+            if _line(place, chosen, lambda cell, target=target: reached(cell, target, VISITS)):
+                _name_line(place, f"{target:g}")
+        place.margins(x=0.15)
         _finish(place, f"{table}\n{method}", _NAMES[VISITS])
         place.title.set_fontsize(9)
     return figure
