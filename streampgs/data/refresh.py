@@ -54,8 +54,6 @@ class Table:
     sizes: Sizes
     cache_limit: int | None
     """Bytes of decoded rows that may be cached; None: all."""
-    epochs: int | None
-    """The limit of the run."""
     decoder_bytes: int = 0
     updates: UpdateSizes = USUAL_UPDATES
     left_out: tuple[str, ...] = ()
@@ -368,13 +366,12 @@ class Refresher:
         refuse_impossible(grown.options, grown.catalog)
         _refuse_empty(grown.catalog, grown.retired)
         shards, groups = len(grown.catalog.shards), grown.catalog.groups
-        sizes: UpdateSizes | None = table.updates
-        epochs = table.epochs
-        if SOLVERS[table.options.solver].needs.passes:
-            sizes = None
-            epochs = None if epochs is None else max(epochs, table.cursor.epoch + table.updates.passes)
-        cursor = grown.schedule.arrive(table.cursor, shards, groups, sizes)
-        grown = replace(grown, cursor=cursor, epochs=epochs)
+        by_passes = SOLVERS[table.options.solver].needs.passes
+        cursor = grown.schedule.arrive(table.cursor, shards, groups, None if by_passes else table.updates)
+        if by_passes:
+            last = replace(cursor.arrivals[-1], until=table.cursor.epoch + table.updates.passes)
+            cursor = replace(cursor, arrivals=(*cursor.arrivals[:-1], last))
+        grown = replace(grown, cursor=cursor)
         return Refreshed(grown, [self._report_new(table, grown)])
 
     def _with_new_shards(self, table: Table, look: Look) -> Table:

@@ -10,6 +10,7 @@ from streampgs.checks import require
 from streampgs.data.budget import decoders_for, group_sizes
 from streampgs.errors import RunError
 from streampgs.options import ModelOptions
+from streampgs.order.arrivals import owed_until
 from streampgs.order.column_schedule import ColumnSchedule
 from streampgs.order.columns import of_columns
 from streampgs.order.cursor import Arrival, Cursor
@@ -93,7 +94,8 @@ class ShardSource:
             self.close()
             self._filler = self._new_filler()
         if self._pipeline is None:
-            self._pipeline = Pipeline(self._filler, self._schedule, start, self._last_epoch)
+            last_epoch = None if self._last_epoch is None else max(self._last_epoch, owed_until(start))
+            self._pipeline = Pipeline(self._filler, self._schedule, start, last_epoch)
         window = self._pipeline.next(stop)
         if window is not None:
             assert window.plan is not None
@@ -135,7 +137,7 @@ class ShardSource:
         return cursor.position + (end - cursor.position) * cursor.row / window.rows
 
     def has_done(self, cursor: Cursor, epochs: int) -> bool:
-        return cursor.epoch >= epochs and not cursor.part
+        return cursor.epoch >= max(epochs, owed_until(cursor)) and not cursor.part
 
     def update_pass(self, cursor: Cursor) -> UpdatePass | None:
         return self._schedule.update_pass(cursor)

@@ -90,6 +90,11 @@ def next_part(cursor: Cursor) -> Cursor:
     return replace(cursor, epoch=cursor.epoch + 1, part=0, position=0, slice=0, row=0)
 
 
+def owed_until(cursor: Cursor) -> int:
+    """The first epoch in which training may end."""
+    return max((arrival.until for arrival in cursor.arrivals), default=0)
+
+
 # How arrivals are added.
 
 
@@ -148,7 +153,10 @@ def shortened(arrivals: tuple[Arrival, ...], cursor: Cursor) -> tuple[Arrival, .
         if (arrival.epoch, arrival.part) < present:
             arrival = replace(arrival, position=0)
             while kept and (arrival.passes or not kept[-1].passes):
-                arrival = replace(arrival, retired=_united(kept.pop().retired, arrival.retired))
+                before = kept.pop()
+                arrival = replace(
+                    arrival, retired=_united(before.retired, arrival.retired), until=max(before.until, arrival.until)
+                )
         kept.append(arrival)
     return tuple(kept)
 

@@ -35,6 +35,8 @@ class Arrival:
     """The first group of the update."""
     retired: tuple[Span, ...] = ()
     """Groups that are no longer used."""
+    until: Count = 0
+    """The epoch before which training does not end, because a solver of whole passes owes passes to the new groups."""
 
     @property
     def place(self) -> Place:

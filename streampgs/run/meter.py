@@ -9,6 +9,7 @@ from streampgs.checks import decode, require
 from streampgs.data.source import Source
 from streampgs.engine.worker import Worker
 from streampgs.options import Limits
+from streampgs.order.arrivals import owed_until
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.run.lineages import digest_of, summary_of
 from streampgs.run.memory import peak_rss_bytes, rss_bytes
@@ -105,7 +106,7 @@ class Meter:
         estimates = []
         if limits.epochs is not None and limits.relative_gap is None and speed:
             done, total = worker.source.update_rows(worker.cursor, worker.window) or (0.0, 0.0)
-            epochs = max(0.0, limits.epochs - worker.epochs)
+            epochs = max(0.0, max(limits.epochs, owed_until(worker.cursor)) - worker.epochs)
             estimates.append((epochs * worker.source.epoch_rows + total - done) / speed)
         if limits.rows is not None and speed:
             estimates.append((limits.rows - self.rows) / speed)

@@ -107,16 +107,14 @@ class RunRecord:
     def table(self, catalog: Catalog, cursor: Cursor, encoding: Encoding | None) -> Table:
         limit = self.cache_limit if self.cache is not None else 0
         return Table(
-            self.options, self.sources, catalog, cursor, encoding, self.sizes, limit, self.limits.epochs,
+            self.options, self.sources, catalog, cursor, encoding, self.sizes, limit,
             self.decoder_bytes, self.updates, self.left_out, self.rejected, self.on_trial,
         )  # fmt: skip
 
     def of_table(self, table: Table) -> RunRecord:
-        """With the options, sources, encoding and left out shards of the table as it is now. Rows that have come may
-        need more epochs."""
+        """With the options, sources, encoding and left out shards of the table as it is now."""
         digest = None if table.encoding is None else table.encoding.digest
         return replace(
             self, options=table.options, sources=table.sources, encoding=digest, decoder_bytes=table.decoder_bytes,
-            left_out=table.left_out, limits=replace(self.limits, epochs=table.epochs),
-            on_trial={} if self.trial is None else table.on_trial,
+            left_out=table.left_out, on_trial={} if self.trial is None else table.on_trial,
         )  # fmt: skip

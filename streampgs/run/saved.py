@@ -12,6 +12,7 @@ from streampgs.engine.worker import clipped_in, cursor_in
 from streampgs.errors import RunError
 from streampgs.feature_maps import FeatureMap, MapStage
 from streampgs.learn.lanes import Lanes, relative_gap
+from streampgs.order.arrivals import owed_until
 from streampgs.order.cursor import Cursor
 from streampgs.reading.stream_state import rows_taken
 from streampgs.run.checkpoint import Checkpoint, read_checkpoint
@@ -46,9 +47,12 @@ class SavedRun:
         limits, epoch = self.record.limits, self.cursor.epoch
         others = (limits.rows, limits.seconds, limits.target_accuracy, limits.target_gap)
         converged = all(group.learner.has_converged(group.state) for group in self.race.lanes.groups)
-        if limits.epochs is None or any(others) or epoch >= limits.epochs or converged or self._is_near_the_optimum:
+        if limits.epochs is None or any(others) or converged or self._is_near_the_optimum:
             return None
-        of_epochs = f" of {limits.epochs}" if limits.relative_gap is None else ""
+        last = max(limits.epochs, owed_until(self.cursor))
+        if epoch >= last:
+            return None
+        of_epochs = f" of {last}" if limits.relative_gap is None else ""
         return (
             f"training was paused in epoch {epoch + 1}{of_epochs}; continue with: streampgs resume "
             f"{quote(str(self.folder.path))}"

@@ -27,7 +27,7 @@ from streampgs.data.source import Source
 from streampgs.engine.worker import cursor_in
 from streampgs.errors import RunError, counted, sized
 from streampgs.options import KEEP, EncodingOptions, Growth, Limits, ModelOptions, Resources
-from streampgs.order.arrivals import USUAL_UPDATES
+from streampgs.order.arrivals import USUAL_UPDATES, owed_until
 from streampgs.order.cursor import Cursor
 from streampgs.reading.cache import remove_unused
 from streampgs.reading.loader import refuse_unreadable
@@ -106,7 +106,9 @@ class ShardInput:
         if record.column_bytes:
             return column_choices(table.used, features, record.column_bytes, record.cache or "")
         in_update = table.cursor.part > 0  # its passes visit the same rows again
-        left = None if record.limits.epochs is None or in_update else record.limits.epochs - table.cursor.epoch
+        left = None
+        if record.limits.epochs is not None and not in_update:
+            left = max(record.limits.epochs, owed_until(table.cursor)) - table.cursor.epoch
         return shard_choices(table.used, table.schedule, record.cache, window, features, left)
 
     def hints(self, window: Window) -> list[str]:

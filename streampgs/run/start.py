@@ -29,7 +29,7 @@ from streampgs.options import (
     NewLimits,
     Resources,
 )
-from streampgs.order.arrivals import update_at
+from streampgs.order.arrivals import owed_until, update_at
 from streampgs.order.cursor import Place
 from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
@@ -339,7 +339,7 @@ def _undo(folder: RunFolder, back_to: str, session: Session) -> None:
 
 
 def _totals(limits: Limits | NewLimits, checkpoint: Checkpoint | None) -> Limits:
-    """Limits that count from where the run is become totals. An epoch that has begun is completed first."""
+    """Limits that count from where the run is become totals. An epoch or update that has begun is completed first."""
     if isinstance(limits, Limits):
         return limits
     meter, epochs = Meter(), 0
@@ -347,7 +347,7 @@ def _totals(limits: Limits | NewLimits, checkpoint: Checkpoint | None) -> Limits
         checkpoint.restore(meter)
         with understanding(checkpoint.path):
             cursor = cursor_in(checkpoint.sections["worker"])
-        epochs = cursor.epoch + (not cursor.begins_epoch)
+        epochs = max(cursor.epoch + (not cursor.begins_epoch), owed_until(cursor))
     return limits.after(epochs, meter.rows, meter.seconds)
 
 

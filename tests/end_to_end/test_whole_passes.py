@@ -159,6 +159,24 @@ def test_new_rows_belong_to_the_next_epoch(solver: str, table: Path, tmp_path: P
 
 
 @every_solver
+@pytest.mark.parametrize("after", [{"epochs": 4}, {"epochs": 4, "rows": 10**9}, {"epochs": "+1"}], ids=str)
+def test_an_update_that_a_limit_interrupts_is_completed(
+    solver: str, after: dict[str, Any], table: Path, tmp_path: Path
+) -> None:
+    run, whole = tmp_path / "run", tmp_path / "whole"
+    for one in run, whole:
+        streampgs.train(table, run=one, epochs=4, **SOLVERS[solver])
+    write(table / "3.arrow", 700, seed=3)
+    more = after["epochs"] == "+1"
+    expected = streampgs.resume(whole, **({"epochs": 8} if more else {}))
+    assert expected.epochs == (8.0 if more else 7.0)
+    assert streampgs.resume(run, rows="+1000").rows_this_call == 1_000
+    report = streampgs.resume(run, **after)
+    assert (report.epochs, report.dual_sha256) == (expected.epochs, expected.dual_sha256)
+    assert streampgs.resume(run).outcome == "nothing new"
+
+
+@every_solver
 def test_a_pause_changes_nothing_while_a_table_grows(solver: str, table: Path, tmp_path: Path) -> None:
     first = tmp_path / "first"
     streampgs.train(table, run=first, epochs=2, **SOLVERS[solver])
