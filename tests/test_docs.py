@@ -75,6 +75,15 @@ def test_the_reference_is_generated_from_the_command_line() -> None:
     assert (ROOT / "docs" / "reference.md").read_text() == reference(), message
 
 
+def test_the_readme_begins_with_the_nights() -> None:
+    story, *others = blocks(ROOT / "README.md", "sh")[:3]
+    assert "streampgs train " in story
+    assert others[0].splitlines()[-1].startswith("streampgs resume ")
+    assert others[1].startswith("streampgs evaluate ")
+    text = (ROOT / "README.md").read_text()
+    assert text.index("streampgs resume my-run") < text.index("inverse.png")
+
+
 def test_the_index_links_every_page() -> None:
     text = (ROOT / "docs" / "README.md").read_text()
     assert [page.name for page in (ROOT / "docs").glob("[a-z]*.md") if f"({page.name})" not in text] == []
