@@ -38,7 +38,7 @@ def history_text(events: Sequence[Mapping[str, Any]]) -> str:
         return "no events yet"
     rows = []
     for event in events:
-        what, *more = wrap(_what(event), _WIDTH, break_on_hyphens=False) or [""]
+        what, *more = wrap(_what(event), _WIDTH, break_long_words=False, break_on_hyphens=False) or [""]
         first = (event["time"], f"{event['rows']:,}", f"{event['t']:,}", what)
         rows += [first, *(("", "", "", f"  {line}") for line in more)]
     return table_text(["time", "rows", "steps", ""], rows, left=[0, 3])

@@ -6,6 +6,7 @@ import errno
 import math
 import os
 import random
+import re
 import shutil
 import signal
 import stat
@@ -44,9 +45,9 @@ def table(tables: Tables, tmp_path: Path) -> tuple[Path, list[Path]]:
 
 
 def printed(*words: object) -> str:
-    """All that a command prints."""
+    """All that a command prints; lines that were wrapped are whole again."""
     done = CliRunner().invoke(cli, [*map(str, words)], standalone_mode=False, catch_exceptions=False)
-    return done.output
+    return re.sub(r"\n {30,}", " ", done.output)
 
 
 # Limits that count from where the run is.
