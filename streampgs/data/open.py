@@ -32,7 +32,16 @@ from streampgs.encoding.labels import label_specs
 from streampgs.encoding.leaks import leak_notes
 from streampgs.encoding.learning import grown, learn, with_values
 from streampgs.encoding.nulls import changed_shares, null_shares, text_of_nulls
-from streampgs.encoding.plan import Plan, is_pandas_index, plan_columns, plan_growth, refuse_doubles, refuse_empty
+from streampgs.encoding.plan import (
+    ONE_VALUE,
+    Plan,
+    is_pandas_index,
+    is_wanted,
+    plan_columns,
+    plan_growth,
+    refuse_doubles,
+    refuse_empty,
+)
 from streampgs.errors import DataError
 from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import schema_of
@@ -121,9 +130,12 @@ def open_table(
         return _open_ready(located, sources, options, judging)
     surveyed = with_selected_rows(survey(located.paths, None, located.logs), condition_of(options))
     plan = plan_columns(_all_columns(surveyed), wanted, _taken(options), str(surveyed[0].shard.path))
+    alike = [name for name in _of_one_value(surveyed) if not is_wanted(name, wanted)]
+    plan = plan.without({column.name: ONE_VALUE for column in plan.columns if column.name in alike})
+    refuse_empty(plan, f"shard '{surveyed[0].shard.path}'")
     _refuse_truth_values_and_numbers(surveyed, plan)
     catalog = catalog_of(_shards(surveyed, columns_of(options, plan)), sources)
-    notes = notes_of_expressions(options)
+    notes = [*notes_of_expressions(options), *_notes_of_folders(surveyed, plan)]
     if judging:
         options, more = learn_labels(options, count_labels(options, catalog, columns_of(options, plan)))
         notes += more
@@ -274,6 +286,24 @@ def _all_columns(surveyed: Sequence[Surveyed]) -> pa.Schema:
                 found[name] = pa.field(name, kind)
             here.add(name)
     return pa.schema([*found.values(), *doubles])
+
+
+def _of_one_value(surveyed: Sequence[Surveyed]) -> list[str]:
+    """The columns in no file that have the same value in all rows. Rows without them can be evaluated."""
+    found: dict[str, list[str]] = {}
+    filled = [one for one in surveyed if one.shard.rows]
+    for one in filled:
+        for constant in one.constants:
+            if constant.value is not None:
+                found.setdefault(constant.name, []).append(constant.value)
+    return [name for name, values in found.items() if len(values) == len(filled) and len(set(values)) == 1]
+
+
+def _notes_of_folders(surveyed: Sequence[Surveyed], plan: Plan) -> list[str]:
+    named = {constant.name for one in surveyed if one.log is None for constant in one.constants}
+    used = [f"'{column.name}'" for column in plan.columns if column.name in named]
+    text = f"the names of folders are features: {', '.join(used)}; rows without them cannot be evaluated. --ignore leaves out"
+    return [f"{text} such a column"] if used else []
 
 
 def _shards(surveyed: Sequence[Surveyed], columns: Columns) -> list[Shard]:

@@ -17,6 +17,7 @@ from streampgs.encoding.kinds.vector import Vector
 from streampgs.errors import DataError, OptionError
 from streampgs.options import EncodingOptions
 
+ONE_VALUE = "the same value in all partitions"
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 
 
@@ -53,6 +54,7 @@ def refuse_empty(plan: Plan, where: str) -> None:
 def plan_growth(schema: pa.Schema, encoding: Encoding, taken: dict[str, str]) -> Plan:
     """Plan the columns of new shards that the encoding does not know."""
     known = {name for column in encoding.all_columns for name in column.sources}
+    known.update(name for name, why in encoding.left_out.items() if why == ONE_VALUE)
     leaves = {name: kind for name, kind in types.leaves_of(schema) if name not in known}
     plan = _planned(leaves, replace(encoding.options, cross=()), taken)
     vectors = [*vectors_of(encoding.all_columns), *vectors_of(plan.columns)]
@@ -73,7 +75,7 @@ def _planned(leaves: dict[str, pa.DataType], options: EncodingOptions, taken: di
             left_out[name] = taken[name]
         elif is_pandas_index(name):
             left_out[name] = "index of pandas"
-        elif matches(name, options.ignore) or (options.features and not _is_wanted(name, options)):
+        elif matches(name, options.ignore) or (options.features and not is_wanted(name, options)):
             left_out[name] = "not in --features" if options.features else "ignored"
         else:
             column = _column(name, kind, options)
@@ -98,7 +100,8 @@ def is_pandas_index(name: str) -> bool:
     return _PANDAS_INDEX.fullmatch(name) is not None
 
 
-def _is_wanted(name: str, options: EncodingOptions) -> bool:
+def is_wanted(name: str, options: EncodingOptions) -> bool:
+    """Whether the options name it as a feature."""
     chosen = (getattr(options, kind.option) for kind in KINDS.values() if kind.option)
     return any(matches(name, patterns) for patterns in (options.features, *chosen))
 

@@ -13,7 +13,6 @@ from streampgs.expressions.expression import Expression
 from streampgs.reading.decode import columns_of_batch, raw_slices
 from streampgs.table.catalog import Catalog, Shard, Surveyed
 from streampgs.table.layout import SPARSE, Columns, Layout, is_needed
-from streampgs.table.partitions import partitions_of
 
 ALL = ("all",)
 _BATCH_ROWS = 1 << 13
@@ -106,8 +105,7 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def _layout(one: Surveyed, needed: set[str]) -> Layout:
-    lacking = partitions_of(str(one.shard.path), one.schema) if one.log is None else one.log.lacking(one.schema)
-    partitions = tuple(constant for constant in lacking if constant.name in needed)
+    partitions = tuple(constant for constant in one.constants if constant.name in needed)
     tops = tuple(name for name in one.schema.names if is_needed(name, needed))
     return Layout(SPARSE, tops or tuple(one.schema.names[:1]), partitions=partitions)  # some column counts the rows
 

@@ -35,7 +35,7 @@ from streampgs.stores.addresses import is_address
 from streampgs.table.content import content_digest
 from streampgs.table.layout import DENSE, SPARSE, Columns, Layout, find_layout, refuse_missing
 from streampgs.table.locate import Located, locate
-from streampgs.table.partitions import LogSchema, partitions_of, with_partitions
+from streampgs.table.partitions import Constant, LogSchema, partitions_of, with_partitions
 
 _SHARDS_AT_ONCE = 256
 _MISSING = "is missing"
@@ -356,7 +356,12 @@ class Surveyed:
         """With the columns in the names of folders, or of the table if it has a log."""
         if self.log is not None:
             return self.log.schema
-        return with_partitions(self.schema, partitions_of(str(self.shard.path), self.schema))
+        return with_partitions(self.schema, self.constants)
+
+    @property
+    def constants(self) -> tuple[Constant, ...]:
+        """The columns that the file does not have."""
+        return partitions_of(str(self.shard.path), self.schema) if self.log is None else self.log.lacking(self.schema)
 
     def laid_out(self, columns: Columns) -> Shard:
         """The shard with the layout of columns that are to be encoded; nothing is read again."""

@@ -158,6 +158,38 @@ def test_hive_folders_give_columns(table: pa.Table, tmp_path: Path) -> None:
     assert evaluate(model, [str(tmp_path / "hive")]) == evaluate(model, [str(tmp_path / "own")])
 
 
+def test_a_folder_name_that_is_the_same_for_all_rows_is_no_feature(table: pa.Table, tmp_path: Path) -> None:
+    """Whatever joins later: the model is that of the files alone, and takes rows without the columns."""
+    lake, plain, options = (
+        tmp_path / "lake",
+        tmp_path / "plain",
+        {"sigma": 1e-3, "epochs": 1, "ignore": "text", **SMALL},
+    )
+    for number, folder in enumerate(["month=10", "month=10", "month=11", "month=12"]):
+        part = table.slice(500 * number, 500)
+        write(part, lake / "year=2026" / folder / f"{number}.parquet", "parquet")
+        write(part, plain / f"{number}.parquet", "parquet")
+    for nights, folders in enumerate([["month=10"], ["month=11", "month=12"]]):
+        hive = [lake / "year=2026" / folder for folder in folders]
+        files = [plain / name for name in (["0.parquet", "1.parquet"], ["2.parquet", "3.parquet"])[nights]]
+        reports = [
+            streampgs.resume(tmp_path / name, add=data)
+            if nights
+            else streampgs.train(data, run=tmp_path / name, **options)
+            for name, data in (("in folders", hive), ("alone", files))
+        ]
+        assert reports[0].dual_sha256 == reports[1].dual_sha256
+        assert reports[0].found.new_columns == []
+        assert not any("folders" in note for note in reports[0].notes)
+    models = [streampgs.Model.load(tmp_path / name) for name in ("in folders", "alone")]
+    assert evaluate(models[0], [str(plain)]) == evaluate(models[1], [str(lake)])
+    assert models[0].encoding is not None
+    assert models[0].encoding.left_out["month"] == "the same value in all partitions"
+    named = streampgs.train(lake, run=tmp_path / "named", features=["year", "age"], **options)
+    assert streampgs.Model.load(tmp_path / "named").encoding.left_out.get("year") is None
+    assert any("the names of folders are features: 'year';" in note for note in named.notes)
+
+
 def test_files_without_rows_do_not_change_the_encoding(table: pa.Table, shards: Path, tmp_path: Path) -> None:
     trained(shards / "parquet", tmp_path / "expected", **TEXT)
     before = streampgs.Model.load(tmp_path / "expected").encoding
