@@ -275,6 +275,7 @@ def _warn(notes: list[str], fitted: Fitted) -> None:
     """Show what the user of `fit` or `partial_fit` should know."""
     if fitted.clipped:
         rows = counted(fitted.clipped, "row has a number", "rows have a number")
-        notes = [*notes, f"{rows} beyond {LARGEST_NUMBER:g} standard deviations, which was clipped there"]
+        clipped = f"{rows} beyond {LARGEST_NUMBER:g} standard deviations, which was clipped there"
+        notes = [*notes, f"{clipped}. Are such numbers right? Then take the logarithms of their columns"]
     for note in notes:
         warnings.warn(python_words(note), StreamWarning, stacklevel=4)
