@@ -60,7 +60,8 @@ class Candidates(ABC):
     others: ClassVar[tuple[str, ...]] = ()
     """Its other numbers that may have several values. Candidates that differ in them are never tied."""
     judged_by_loss: ClassVar[bool] = False
-    """Whether a race of classifiers compares losses, and not the logistic losses at the best scale of the scores."""
+    """Whether classifiers without probabilities are compared by their loss, and not by the logistic loss at the best scale
+    of their scores."""
 
     @abstractmethod
     def of(self, options: ModelOptions, scale: Scale, base: LaneSpec) -> list[LaneSpec]:

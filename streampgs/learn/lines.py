@@ -81,15 +81,28 @@ def labels_of(lines: Lines) -> NDArray[np.float64]:
     return lines.labels if lines.labels.ndim == 2 else lines.labels[:, np.newaxis]
 
 
+JudgedOn = Literal["table", "sample", "race"]
+"""Where candidates are judged: on the folds of a small table, on a sample of a large one, or while they train."""
+
+
 class Scale:
     """How large rows, losses and labels are, from a sample of rows in visiting order, which is random."""
 
     def __init__(
-        self, options: ModelOptions, lines: Lines, loss: str, rows: int, features: int, targets: int, whole: bool
+        self,
+        options: ModelOptions,
+        lines: Lines,
+        loss: str,
+        rows: int,
+        features: int,
+        targets: int,
+        judged_on: JudgedOn,
     ) -> None:
-        """An epoch has `rows` rows; `whole`: the lines are all of them."""
-        self._options, self._lines = options, lines
-        self.loss, self.rows, self.features, self.targets, self.whole = LOSSES[loss], rows, features, targets, whole
+        """An epoch has `rows` rows."""
+        self._options, self._lines, self.judged_on = options, lines, judged_on
+        self.loss, self.rows, self.features, self.targets = LOSSES[loss], rows, features, targets
+        self.whole = judged_on == "table"
+        """Whether the lines are all rows, which are visited many times."""
         self.sample = LabelSample(lines)
         self.unit = self.loss.unit(self.sample.labels)
         """By which steps grow."""

@@ -21,10 +21,10 @@ RETURNS = (SUFFIX, AVERAGE, LAST, RANDOM)
 
 # σ in units of curvature·mean ‖x‖²/rows, where the regularizer starts to have an effect after one pass over the rows.
 # Smaller values make no difference within a few passes; values above the last only suit data that are nearly all noise.
-SIGMA_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-2, 6))
+SIGMA_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-3, 5))
 # Many passes over few rows: smaller values have an effect, too.
 WHOLE_LADDER = tuple(10.0 ** (step / 2.0) for step in range(-8, 6))
-USUAL_SIGMA = SIGMA_LADDER[1]
+USUAL_SIGMA = SIGMA_LADDER[2]
 _WIDEST_RACE = 1 << 21  # features; with more, the lanes of a race would take gigabytes
 P_LADDER = (2.0, 1.8, 1.5, 1.2)
 
@@ -134,16 +134,16 @@ def _ladder(options: ModelOptions, targets: int) -> tuple[float, ...]:
     fitting = MOST_CANDIDATES // (targets * len(options.losses) * powers * len(values_of(options.ball)))
     if fitting < 2:
         return (USUAL_SIGMA,)
-    return SIGMA_LADDER if fitting >= len(SIGMA_LADDER) else SIGMA_LADDER[1::2][:fitting]
+    return SIGMA_LADDER if fitting >= len(SIGMA_LADDER) else SIGMA_LADDER[2::2][:fitting]
 
 
 def sigmas_of(options: ModelOptions, scale: Scale, mean_squared_norm: float) -> list[float]:
     if options.sigma != "auto":
         return [float(sigma) for sigma in values_of(options.sigma)]
-    if scale.features > _WIDEST_RACE:
-        ladder: tuple[float, ...] = (USUAL_SIGMA,)
+    if scale.judged_on == "race":
+        ladder = (USUAL_SIGMA,) if scale.features > _WIDEST_RACE else _ladder(options, scale.targets)
     else:
-        ladder = WHOLE_LADDER if scale.whole else _ladder(options, scale.targets)
+        ladder = WHOLE_LADDER if scale.whole else SIGMA_LADDER
     return [step * _unit(scale, mean_squared_norm) for step in reversed(ladder)]
 
 

@@ -104,17 +104,24 @@ class Loss:
         return np.asarray(np.vectorize(self.value, otypes=[np.float64])(scores, labels, shape))
 
 
+_MEAN_TO_MEDIAN = 1.1829  # sqrt(2/π)/Φ⁻¹(3/4)
+
+
 def spread(labels: Vector) -> float:
-    """The mean distance of labels from their median, the largest of several columns; 1 if it is 0."""
+    """The usual distance of labels from their median, the largest of several columns; 1 if it is 0."""
     columns = labels if labels.ndim == 2 else labels[:, np.newaxis]
     return max((weighted_spread(column, np.ones(len(column))) for column in columns.T), default=1.0)
 
 
 def weighted_spread(labels: Vector, weights: Vector) -> float:
-    """The mean distance of labels from their median; 1 if it is 0."""
+    """The usual distance of labels from their median: the median distance, which does not depend on outliers, times the
+    number that makes it the mean distance of normally distributed labels. The mean distance if more than half of the
+    labels are the same; 1 if it is 0."""
     if not weights.sum() > 0.0:
         return 1.0
-    return _positive(float(np.average(np.abs(labels - weighted_quantile(labels, weights, 0.5)), weights=weights)))
+    distances = np.abs(labels - weighted_quantile(labels, weights, 0.5))
+    robust = _MEAN_TO_MEDIAN * weighted_quantile(distances, weights, 0.5)
+    return _positive(robust if robust > 0.0 else float(np.average(distances, weights=weights)))
 
 
 def weighted_deviation(labels: Vector, weights: Vector) -> float:

@@ -65,7 +65,7 @@ HUBER = Loss(
     scale=weighted_spread, degree=2,
     parameter=Parameter(
         "huber_width", default=spread, in_label_units=True, help="Error at which --loss huber changes from squared to absolute.",
-        shown="the mean distance of the labels from their median",
+        shown="the usual distance of the labels from their median",
     ),
 )  # fmt: skip
 

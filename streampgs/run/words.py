@@ -204,7 +204,7 @@ def cross_validated_text(race: Race) -> str:
     differ = len({replace(each, sigma=1.0, own=None) for each in race.candidates}) > 1
     searched = learner_named(chosen.learner).candidates.searched
     best = _choices_text(chosen) if differ else ", ".join(f"{name} {chosen.choices[name]:.3g}" for name in searched)
-    how = "judged on the validation rows" if race.validation is not None else f"by cross-validation on {rows}"
+    how = "judged on the validation rows" if race.validation is not None else f"judged on {rows} not trained on"
     return f"{best} is the best of {counted(len(race.candidates), 'candidate')}, {how}"
 
 

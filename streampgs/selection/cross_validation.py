@@ -1,20 +1,25 @@
-"""The search for σ on a small table: cross-validation on all of its rows, which are in one window.
+"""The search for σ before the first step, on rows of the first window.
 
-A race judges candidates while they train, on rows they have not met yet. A small table has too few such rows, and too few
-steps, to tell candidates apart. Here every candidate is trained on the other folds for half of the epochs of a run, and
-judged on each fold by the loss that the user asked for.
+A small table is one window: cross-validation trains every candidate on the other folds for half of the epochs of a run, and
+judges it on each fold. Of a larger table, candidates are trained on some rows and judged on others. The best σ is
+inversely proportional to the number of rows, so the best candidate of a sample is the best one of the table, too.
+
+A race cannot see this: it judges candidates in their first epoch, on rows that they have not met yet. Then a smaller σ
+is better than after some epochs, in which the models have seen each row several times.
 """
 
 from __future__ import annotations
 
+import copy
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence, Set
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from streampgs.errors import Diverged
+from streampgs.kernels.placing_loop import mark_features
 from streampgs.kernels.randomness import key_of, random_words
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
@@ -30,6 +35,11 @@ MOST_CROSS_VALIDATED = 50_000
 _USUAL_WORK, _MOST_WORK = 1 << 28, 1 << 31
 _FEWEST_EPOCHS, _PASSES = 3, 30
 _FOLDS = 5
+# Of a sample: with fewer rows to train on, noise decides.
+_FEWEST_SAMPLED, _MOST_SAMPLED, _MOST_JUDGED = 1 << 9, 1 << 15, 1 << 15
+# Twice those that a large table is trained for by default: the choice is also right for many epochs.
+_EPOCHS_OF_SAMPLE = 6
+_MANY_FEATURES = 1 << 16
 # Trained together.
 _MOST_LANES, _MOST_BYTES = 64, 48 << 20
 _CALL_ROWS = 1 << 16
@@ -52,22 +62,32 @@ class _Visits(OnlyRows):
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """Candidates are lists of lanes, one for each target; all see the same folds in the same order."""
+    """Candidates are lists of lanes, one for each target; all see the same rows in the same order."""
 
     window: Window
     validation: Window | None
-    """Rows to judge on in place of folds."""
+    """Rows to judge on in place of those of the window."""
     targets: Sequence[Target]
     features: int
     epochs: int
     seed: int
+    sampled: int | None = None
+    """How many rows candidates are trained on, if the window is not the table; the next ones judge them."""
     lane_bytes: int = 48
     """The memory of a feature in the state of a lane; about the same for most solvers."""
 
     @property
     def judged(self) -> int:
         """How many rows each candidate is judged on."""
-        return (self.validation or self.window).rows
+        return len(self._judging)
+
+    @property
+    def _judging(self) -> NDArray[np.int64]:
+        """The validation rows, or the rows of the window, that judge candidates; of folds all rows, one after the other."""
+        first, last = (
+            (self.sampled or 0, self.window.different_rows) if self.validation is None else (0, self.validation.rows)
+        )
+        return np.arange(first, last if self.sampled is None else min(last, first + _MOST_JUDGED))
 
     @property
     def at_once(self) -> int:
@@ -77,21 +97,22 @@ class CrossValidation:
 
     def judgements(self, candidates: Sequence[Sequence[LaneSpec]]) -> list[Judgement]:
         """Of each candidate: the means over all judged rows."""
-        found: list[Judgement] = []
+        losses, found = {spec.loss for candidate in candidates for spec in candidate}, []
         for first in range(0, len(candidates), self.at_once):
-            found += self._judged(candidates[first : first + self.at_once])
+            found += self._judged(candidates[first : first + self.at_once], losses)
         return found
 
-    def _judged(self, candidates: Sequence[Sequence[LaneSpec]]) -> list[Judgement]:
-        rows = np.arange(self.window.rows)
-        if self.validation is not None:
-            held_out = np.arange(self.validation.rows)
-            return self._trained_and_judged(candidates, rows, 0, self.validation, held_out)
+    def _judged(self, candidates: Sequence[Sequence[LaneSpec]], losses: Set[str]) -> list[Judgement]:
+        rows = np.arange(self.sampled or self.window.rows)
+        if self.validation is not None or self.sampled is not None:
+            judged = self.window if self.validation is None else self.validation
+            return self._trained_and_judged(candidates, losses, rows, 0, judged, self._judging)
         folds = min(_FOLDS, self.window.rows)
         each, sizes = [], []
         for fold in range(folds):
             held_out = rows[rows % folds == fold]
-            each.append(self._trained_and_judged(candidates, rows[rows % folds != fold], fold, self.window, held_out))
+            trained = rows[rows % folds != fold]
+            each.append(self._trained_and_judged(candidates, losses, trained, fold, self.window, held_out))
             sizes.append(self._weight(held_out))
         return [_mean([of_fold[place] for of_fold in each], sizes) for place in range(len(candidates))]
 
@@ -99,8 +120,8 @@ class CrossValidation:
         return float(self.window.weights[rows].sum()) if self.window.weights.size else float(len(rows))
 
     def _trained_and_judged(
-        self, candidates: Sequence[Sequence[LaneSpec]], rows: NDArray[np.int64], fold: int, judged: Window,
-        held_out: NDArray[np.int64],
+        self, candidates: Sequence[Sequence[LaneSpec]], losses: Set[str], rows: NDArray[np.int64], fold: int,
+        judged: Window, held_out: NDArray[np.int64],
     ) -> list[Judgement]:  # fmt: skip
         lanes = Lanes([spec for candidate in candidates for spec in candidate], self.features)
         try:
@@ -111,9 +132,9 @@ class CrossValidation:
             return [
                 judgement
                 for candidate in candidates
-                for judgement in self._trained_and_judged([candidate], rows, fold, judged, held_out)
+                for judgement in self._trained_and_judged([candidate], losses, rows, fold, judged, held_out)
             ]
-        judge = Judge(lanes, self.targets, judged, held_out)
+        judge = Judge(lanes, self.targets, judged, held_out, losses)
         return [judge.judgement(place) for place in range(len(candidates))]
 
     def _train(self, lanes: Lanes, rows: NDArray[np.int64], fold: int) -> None:
@@ -130,6 +151,37 @@ class CrossValidation:
                         group.learner.reach_epoch(group.state, epoch + 1)
                 else:
                     group.learner.step(group.state, visits, 0, len(visits.starts))
+
+    def of_own_features(self) -> CrossValidation:
+        """The same search with numbers for those features alone that candidates are trained on: lanes cost memory and time
+        for each number. All others share a number without a weight."""
+        if self.features <= _MANY_FEATURES or not self.window.indices.size:
+            return self
+        rows, found = slice(self.sampled), np.zeros(self.features, np.bool_)
+        mark_features(self.window.starts[rows], self.window.stops[rows], self.window.indices, found)
+        own = np.flatnonzero(found)
+        numbers = np.full(self.features + 1, len(own), np.uint32)
+        numbers[own] = np.arange(len(own), dtype=np.uint32)
+        window, validation = _renumbered(self.window, numbers), self.validation
+        if validation is not None:
+            validation = _renumbered(validation, numbers)
+        return replace(self, window=window, validation=validation, features=len(own) + 1)
+
+
+def _renumbered(window: Window, numbers: NDArray[np.uint32]) -> Window:
+    found = copy.copy(window)
+    found.indices = numbers.take(window.indices, mode="clip")
+    return found
+
+
+def sampled_rows(window: Window, lanes: int, touched: float = 0.0, entry_cost: float = 1.0) -> tuple[int, int] | None:
+    """Of how many rows the sample of a window consists, besides those that judge, and for how many epochs candidates train
+    on it. None where it has too few rows, or they would take too long."""
+    work = max(1.0, entry_cost * (window.entries / max(1, window.rows) + touched) * lanes)
+    rows = min(_MOST_SAMPLED, window.different_rows * 2 // 3, int(_USUAL_WORK / (_EPOCHS_OF_SAMPLE * work)))
+    if rows < _FEWEST_SAMPLED:
+        return None
+    return rows, max(_EPOCHS_OF_SAMPLE, min(default_epochs(rows) // 2, int(_USUAL_WORK / (rows * work))))
 
 
 def epochs_for(

@@ -10,13 +10,13 @@ from dataclasses import replace
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import learner_named
-from streampgs.learn.lines import LabelSample, Scale
+from streampgs.learn.lines import JudgedOn, LabelSample, Scale
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import WHOLE_LADDER
 from streampgs.losses import LOSSES
 from streampgs.options import ModelOptions
 from streampgs.reading.window import Window
-from streampgs.selection.cross_validation import MOST_CROSS_VALIDATED, CrossValidation, epochs_for
+from streampgs.selection.cross_validation import MOST_CROSS_VALIDATED, CrossValidation, epochs_for, sampled_rows
 from streampgs.selection.judge import labels_for, warm_up_judge
 from streampgs.selection.race import Race, heats_for, heats_of_epochs
 from streampgs.solvers import SOLVERS, learner_for
@@ -36,12 +36,13 @@ def _in_full(label: float | str) -> str:
 
 
 def candidates_of(
-    options: ModelOptions, window: Window, layout: str, rows: int, features: int, targets: int, whole: bool = False
-) -> list[LaneSpec]:
-    """One for each combination, in the order of the user's lists. `whole`: the window has all rows."""
+    options: ModelOptions, window: Window, layout: str, rows: int, features: int, targets: int,
+    judged_on: JudgedOn = "race",
+) -> list[LaneSpec]:  # fmt: skip
+    """One for each combination, in the order of the user's lists."""
     found, learner = [], learner_named(learner_for(options))
     for loss in options.losses:
-        scale = Scale(options, window, loss, rows, features, targets, whole)
+        scale = Scale(options, window, loss, rows, features, targets, judged_on)
         found += learner.candidates.of(options, scale, _plain(options, loss, scale.shape, layout))
     return found
 
@@ -94,6 +95,8 @@ def _fields(options: ModelOptions, targets: int, rows: int) -> set[int]:
     count, searches = candidates.count(options, targets), candidates.searches(options)
     if searches and rows <= MOST_CROSS_VALIDATED:
         return {1, max(count, len(WHOLE_LADDER))}
+    if searches and options.sigma == "auto" and candidates.searched == ("sigma",):
+        return {1, count}
     return {count, *(heat.survivors for heat in heats_for(count, max(1, rows), searches))}
 
 
@@ -112,15 +115,22 @@ def enter_first(
     """Lanes for each candidate and target. An epoch has `rows` rows. `check`: called with the lanes that are in memory
     together and their features, before they are."""
     targets = targets_of(options)
-    search = _cross_validation(race, options, window, features, targets)
-    candidates = candidates_of(options, window, layout, rows, features, len(targets), search is not None)
+
+    def candidates_for(rows: int, judged_on: JudgedOn) -> list[LaneSpec]:
+        return candidates_of(options, window, layout, rows, features, len(targets), judged_on)
+
+    search = _search(race, options, window, features, targets, candidates_for)
+    candidates = candidates_for(rows, _judged_on(search))
     specs = lanes_of(candidates, targets)
     if check is not None:
-        check(specs if search is None else specs[: search.at_once * len(targets)], features)
+        check(specs if search is None else specs[: len(targets)], features)
+        if search is not None:
+            check(specs[: search.at_once * len(targets)], search.features)
     _begin(race, options, candidates, targets, rows, features, 0, search is None)
     specs = adapted(specs, window)
     if search is not None:
-        specs = _best_of(race, search, specs)
+        tried = lanes_of(candidates_for(search.sampled or rows, _judged_on(search)), targets)
+        specs = _best_of(race, search, specs, adapted(tried, window))
     race.lanes.begin(specs)
 
 
@@ -132,17 +142,23 @@ def enter_other_sigmas(
     lanes, leader = race.leading_lanes(), race.lanes.specs[race.leading_lanes().start]
     options = learner_named(leader.learner).candidates.narrowed(options, leader)
     targets, features = race.targets, race.lanes.features
-    search = _cross_validation(race, options, window, features, targets)
-    candidates = candidates_of(options, window, layout, rows, features, len(targets), search is not None)
-    candidates = [replace(candidate, intercept=leader.intercept) for candidate in candidates]
     before = race.lanes.specs[lanes.start : lanes.stop]
+
+    def candidates_for(rows: int, judged_on: JudgedOn) -> list[LaneSpec]:
+        found = candidates_of(options, window, layout, rows, features, len(targets), judged_on)
+        return [replace(candidate, intercept=leader.intercept) for candidate in found]
+
+    def in_known_units(candidates: Sequence[LaneSpec]) -> list[LaneSpec]:
+        pairs = zip(lanes_of(candidates, targets), itertools.cycle(before))
+        return [replace(spec, base=known.base, scale=known.scale, shape=known.shape) for spec, known in pairs]
+
+    search = _search(race, options, window, features, targets, candidates_for)
+    candidates = candidates_for(rows, _judged_on(search))
     _begin(race, options, candidates, targets, rows, features, rows_done, search is None)
-    specs = [
-        replace(spec, base=known.base, scale=known.scale, shape=known.shape)
-        for spec, known in zip(lanes_of(candidates, targets), itertools.cycle(before))
-    ]
+    specs = in_known_units(candidates)
     if search is not None:
-        specs = _best_of(race, search, specs)
+        tried = candidates_for(search.sampled or rows, _judged_on(search))
+        specs = _best_of(race, search, specs, in_known_units(tried))
     race.lanes.continue_from(specs, [lanes.start + lane % len(lanes) for lane in range(len(specs))])
     for place, number in enumerate(race.progress.left):
         race.candidates[number] = replace(race.lanes.specs[place * len(lanes)], target=Target(""))
@@ -162,35 +178,56 @@ def _begin(
     race.begin(candidates, targets, heats, judges_on, rows_done)
 
 
-def _cross_validation(
-    race: Race, options: ModelOptions, window: Window, features: int, targets: Sequence[Target]
-) -> CrossValidation | None:
-    """None where sigma is not searched for, or a race is quicker."""
-    candidates = learner_named(learner_for(options)).candidates
+def _search(
+    race: Race, options: ModelOptions, window: Window, features: int, targets: Sequence[Target],
+    candidates_for: Callable[[int, JudgedOn], list[LaneSpec]],
+) -> CrossValidation | None:  # fmt: skip
+    """None where nothing is searched for, or a race is quicker."""
+    candidates, needs = learner_named(learner_for(options)).candidates, SOLVERS[options.solver].needs
     if not candidates.searches(options):
         return None
+    features = max(features, window.largest_index + 1)
+    touched = features / options.batch if needs.all_weights else 0.0
+    search = CrossValidation(window, race.validation, targets, features, 0, options.seed)
     lanes = len(targets) * candidates.count(options, len(targets))
-    needs = SOLVERS[options.solver].needs
-    touched = max(features, window.largest_index + 1) / options.batch if needs.all_weights else 0.0
     epochs = epochs_for(window, lanes, needs.passes, touched, needs.entry_cost)
-    if epochs is None:
+    if epochs is not None:
+        search = replace(search, epochs=epochs)
+    elif needs.passes or options.sigma != "auto" or candidates.searched != ("sigma",):
         return None
-    search = CrossValidation(window, race.validation, targets, features, epochs, options.seed)
-    return replace(search, lane_bytes=_lane_bytes(options)) if SOLVERS[options.solver].needs.passes else search
+    else:
+        lanes = len(targets) * len(candidates_for(window.rows, "sample"))
+        sample = sampled_rows(window, lanes, touched, needs.entry_cost)
+        if sample is None:
+            return None
+        search = replace(search, sampled=sample[0], epochs=sample[1])
+    of_feature = _lane_bytes(options)
+    if needs.passes:
+        search = replace(search, lane_bytes=of_feature)
+    return search if needs.all_weights or not of_feature else search.of_own_features()
+
+
+def _judged_on(search: CrossValidation | None) -> JudgedOn:
+    if search is None:
+        return "race"
+    return "table" if search.sampled is None else "sample"
 
 
 def _lane_bytes(options: ModelOptions) -> int:
     """The memory of a feature in the state of a lane."""
     candidates = learner_named(learner_for(options)).candidates
-    (spec,) = candidates.known_loops(options, _plain(options, options.losses[0], 0.0, "sparse"))
-    return Lanes([spec]).bytes_per_feature()
+    specs = candidates.known_loops(options, _plain(options, options.losses[0], 0.0, "sparse"))
+    return max(Lanes([spec]).bytes_per_feature() for spec in specs)
 
 
-def _best_of(race: Race, search: CrossValidation, specs: Sequence[LaneSpec]) -> list[LaneSpec]:
-    """The lanes of the best candidate; the race is over."""
+def _best_of(
+    race: Race, search: CrossValidation, specs: Sequence[LaneSpec], tried: Sequence[LaneSpec]
+) -> list[LaneSpec]:
+    """The lanes of the best candidate, as it was `tried`; the race is over."""
     count = len(search.targets)
-    candidates = [specs[first : first + count] for first in range(0, len(specs), count)]
-    return list(candidates[race.settle(search.judgements(candidates), search.judged)])
+    judgements = search.judgements([tried[first : first + count] for first in range(0, len(tried), count)])
+    best = race.settle(judgements, search.judged, by_loss=search.sampled is None)
+    return list(specs[best * count : (best + 1) * count])
 
 
 def take_in_growth(race: Race, options: ModelOptions, layout: str) -> list[int | None] | None:

@@ -2,12 +2,9 @@
 
 Two measures that cost nothing would mislead. The losses that the steps met on their way are of the last iterate, whose
 best σ is several times larger than that of the average which is returned. And a mean hinge loss may fall while accuracy
-falls with it, as σ shrinks all scores. So classifiers are compared by the logistic loss of their scores at the best
-scale: it ranks candidates as their accuracy after some epochs does, with far less noise. In the middle of the first epoch
-the loss itself would prefer values of σ that are too small after several epochs. It decides between candidates that are
-equally good by this measure, if it estimates probabilities.
-
-Solvers whose last iterate is returned are compared by the loss itself: it need not wait for an average.
+falls with it, as σ shrinks all scores. So classifiers without probabilities are compared by the logistic loss of their
+scores at the best scale: it ranks candidates as their accuracy after some epochs does, with far less noise. It is blind to
+the scale, so all others are compared by the loss itself: probabilities must not be too weak.
 """
 
 from __future__ import annotations
@@ -51,9 +48,9 @@ def is_one_of_classes(names: Iterable[str]) -> bool:
 
 
 def estimates_probabilities(names: Iterable[str]) -> bool:
-    """Whether these losses are one, which estimates probabilities: they should be calibrated, too."""
-    names = list(names)
-    return all(LOSSES[name].probability is not None for name in names) and len(set(names)) == 1
+    """Whether these losses are one, which estimates probabilities."""
+    different = set(names)
+    return len(different) == 1 and LOSSES[different.pop()].probability is not None
 
 
 class Weighted(Protocol):
@@ -109,12 +106,17 @@ class RowScores:
 class Judge:
     """Judges candidates on some rows of a window."""
 
-    def __init__(self, lanes: Weighted, targets: Sequence[Target], window: Window, rows: NDArray[np.int64]) -> None:
+    def __init__(
+        self, lanes: Weighted, targets: Sequence[Target], window: Window, rows: NDArray[np.int64],
+        losses: Iterable[str] | None = None,
+    ) -> None:  # fmt: skip
+        """`losses`: those of all candidates that are compared, if these are not all."""
         self._lanes, self._targets, self._window, self._rows = lanes, targets, window, rows
         self._scores = RowScores(window, rows, lanes.features, lanes.specs[0].layout == "sparse")
         self._weights = self._scores.weights
-        learner = learner_named(lanes.specs[0].learner)
-        self._by_loss = learner.candidates.judged_by_loss and len({spec.loss for spec in lanes.specs}) == 1
+        losses = {spec.loss for spec in lanes.specs} if losses is None else set(losses)
+        by_loss = learner_named(lanes.specs[0].learner).candidates.judged_by_loss and len(losses) == 1
+        self._by_loss = by_loss or estimates_probabilities(losses)
 
     def judgement(self, place: int) -> Judgement:
         """Of the candidate whose lanes are at that place."""

@@ -16,6 +16,7 @@ from streampgs.checks import Count, Positive, decode, encode, require
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes, diverged_places, held_out_loss
 from streampgs.learn.learner import lane_spec, learner_named
+from streampgs.losses import LOSSES
 from streampgs.reading.window import Window
 from streampgs.selection.judge import (
     WORST,
@@ -24,7 +25,6 @@ from streampgs.selection.judge import (
     Weighted,
     centre,
     centring_rows,
-    estimates_probabilities,
     is_one_of_classes,
     judged_rows,
     rows_to_judge,
@@ -40,11 +40,10 @@ _FEWEST_ROWS = 512
 _MARK_GROWTH = 8  # after the heats, marks come whenever the rows have grown by this fraction
 _KEPT_MARKS = 16
 _MOST_MARKS = 1000  # more than any heat has
-# Candidates that differ in σ alone and are within this share of the best merit are equally good at this point; the
+# Classifiers that differ in σ alone and are within this share of the best merit are equally good at this point; the
 # largest σ among them is preferred: it will still be good after more rows, and smaller ones have yet to take effect.
+# Regressions have no such share: outliers may be most of a loss, and even a bad candidate would be within it.
 _TIE = 0.0015
-# Of those that are, losses of estimated probabilities may differ by this share at most: a large σ shrinks all scores.
-_CALIBRATION_TIE = 0.02
 
 
 @dataclass(frozen=True)
@@ -178,13 +177,14 @@ class Race:
         now.left, now.marks = [now.left[place] for place in kept], [mark.of(kept) for mark in now.marks[-1:]]
         self.lanes.keep([place * count + target for place in kept for target in range(count)])
 
-    def settle(self, judgements: Sequence[Judgement], judged: int) -> int:
-        """Keep only the best candidate, by judgements made before its first step. Returns its number."""
+    def settle(self, judgements: Sequence[Judgement], judged: int, by_loss: bool) -> int:
+        """Keep only the best candidate, by judgements made before its first step. Returns its number. `by_loss`: candidates
+        made so many epochs that the loss itself tells which scale of the scores is right."""
         now = self.progress
         mark = Mark(now.heat_began, judged, *(list(column) for column in zip(*judgements, strict=True)))
-        # After as many epochs as here, the loss itself tells which scale of the scores is right.
-        merits = mark.losses if is_one_of_classes(candidate.loss for candidate in self.candidates) else mark.merits
-        best = self._preferred((merits, merits))
+        by_loss = by_loss and is_one_of_classes(candidate.loss for candidate in self.candidates)
+        merits = mark.losses if by_loss else mark.merits
+        best = self._preferred(merits)
         now.marks, now.left = [mark.of([best])], [best]
         now.dropped = {str(n): Dropped(now.heat_began, merit) for n, merit in enumerate(merits) if n != best}
         self._set_next_mark(now.heat_began)
@@ -240,26 +240,25 @@ class Race:
         judged = self.returned if self.returned is not None and len(self.progress.left) == 1 else self.lanes
         return Judge(judged, self.targets, window, rows)
 
-    def _means(self) -> tuple[list[float], list[float]]:
-        """Merit and loss of each candidate that is left, over the later half of the marks."""
+    def _means(self) -> list[float]:
+        """The merit of each candidate that is left, over the later half of the marks."""
         marks = self.progress.marks
         later = marks[len(marks) // 2 :]
         weights = [mark.judged for mark in later]
         merits = np.average([mark.merits for mark in later], axis=0, weights=weights)
         merits[list(diverged_places(self.lanes))] = WORST
-        return merits.tolist(), np.average([mark.losses for mark in later], axis=0, weights=weights).tolist()
+        return [float(merit) for merit in merits]
 
     def _narrow(self, heat: Heat, rows: int) -> None:
-        now, (merits, losses) = self.progress, self._means()
+        now, merits = self.progress, self._means()
         order = sorted(range(len(merits)), key=lambda place: (merits[place], place))
-        kept = sorted(order[: heat.survivors]) if heat.survivors > 1 else [self._preferred((merits, losses))]
+        kept = sorted(order[: heat.survivors]) if heat.survivors > 1 else [self._preferred(merits)]
         now.heat, now.heat_began = now.heat + 1, rows
         self._drop(kept, merits, rows)
 
-    def _preferred(self, means: tuple[Sequence[float], Sequence[float]]) -> int:
-        """The place of the best of those left, by merits and losses."""
-        calibrates = estimates_probabilities(candidate.loss for candidate in self.candidates)
-        return _preferred([self.candidates[number] for number in self.progress.left], *means, calibrates)
+    def _preferred(self, merits: Sequence[float]) -> int:
+        """The place of the best of those left."""
+        return _preferred([self.candidates[number] for number in self.progress.left], merits)
 
     def mark(self, window: Window, rows: NDArray[np.int64], rows_done: int) -> Mark:
         """The judgement of the candidates that are left, on these rows."""
@@ -341,17 +340,14 @@ def _check(now: Progress, count: int) -> None:
         require(same, "a mark of other candidates")
 
 
-def _preferred(left: Sequence[LaneSpec], merits: Sequence[float], losses: Sequence[float], calibrates: bool) -> int:
+def _preferred(left: Sequence[LaneSpec], merits: Sequence[float]) -> int:
     best = min(range(len(merits)), key=lambda place: (merits[place], place))
+    tie = _TIE if LOSSES[left[best].loss].classifies else 0.0
     tied = [
         place
         for place, merit in enumerate(merits)
-        if merit <= merits[best] * (1.0 + _TIE) and _but_sigma(left[place]) == _but_sigma(left[best])
+        if merit <= merits[best] * (1.0 + tie) and _but_sigma(left[place]) == _but_sigma(left[best])
     ]
-    if tied and calibrates:
-        least = min(losses[place] for place in tied)
-        calibrated = [place for place in tied if losses[place] <= least * (1.0 + _CALIBRATION_TIE)]
-        return max(calibrated, key=lambda place: left[place].sigma)
     return max([best, *tied], key=lambda place: left[place].sigma)
 
 

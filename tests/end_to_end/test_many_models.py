@@ -81,8 +81,9 @@ SEARCHES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "dense arrow p=1.5": ("dense", "arrow", {"p": 1.5}),
     "dense parquet losses": ("dense", "parquet", {"loss": ("hinge", "logistic")}),
     "regression": ("regression", "arrow", {"loss": "squared"}),
+    "steps": ("sparse", "arrow", {"solver": "truncated-gradient", "l1": 1e-5}),
 }
-MARKS = marks_of(8, ROWS)
+MARKS = marks_of(9, ROWS)
 PAUSES: dict[str, list[int]] = {
     "every mark and its neighbours": sorted({row + off for row in MARKS for off in (-1, 0, 1)}),
     "the ends of the heats": [1, ROWS // 8 - 1, ROWS // 8, ROWS // 8 + 1, ROWS // 2 - 1, ROWS // 2, ROWS // 2 + 1],
@@ -118,24 +119,24 @@ def test_a_search_with_pauses_gives_the_same_bits(
 
 
 def test_a_search_ends_during_the_first_epoch(tables: Tables, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a table that is too large for cross-validation."""
+    """Steps are found by a race, on a table that is too large for cross-validation."""
     monkeypatch.setattr(cross_validation, "MOST_CROSS_VALIDATED", 0)
     lanes = []
     run = tmp_path / "run"
-    report = streampgs.train(tables.path("sparse", "arrow"), run=run, rows=1)
+    report = streampgs.train(tables.path("sparse", "arrow"), run=run, rows=1, solver="truncated-gradient", l1=1e-5)
     for rows in (ROWS // 8, ROWS // 8 + 1, ROWS // 2, ROWS // 2 + 1):
         lanes.append(report.lanes)
         report = streampgs.resume(run, rows=rows)
-    assert [*lanes, report.lanes] == [8, 8, 4, 4, 1]
+    assert [*lanes, report.lanes] == [9, 9, 4, 4, 1]
     dropped = inspect_run(run)["dropped"]
-    assert sorted(one["rows"] for one in dropped) == [ROWS // 8] * 4 + [ROWS // 2] * 3
-    sigmas = {one["sigma"] for one in dropped} | {report.chosen["sigma"]}  # type: ignore[index]
-    assert len(sigmas) == 8
+    assert sorted(one["rows"] for one in dropped) == [ROWS // 8] * 5 + [ROWS // 2] * 3
+    steps = {one["step"] for one in dropped} | {report.chosen["step"]}  # type: ignore[index]
+    assert len(steps) == 9
     _, race = run_text(inspect_run(run)).split("race ")
     winner, *others = race.splitlines()[1:]
     assert winner.startswith("* ")
-    assert f"{report.chosen['sigma']:.3g}" in winner  # type: ignore[index]
-    assert len(others) == 7
+    assert f"{report.chosen['step']:.3g}" in winner  # type: ignore[index]
+    assert len(others) == 8
     assert not any(line.startswith("*") for line in others)
 
 

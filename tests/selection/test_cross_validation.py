@@ -11,16 +11,22 @@ import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
+from sklearn.linear_model import LogisticRegression
+from sklearn.metrics import log_loss
 
+from streampgs import StreamClassifier
+from streampgs.data.row_form import RowForm
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import PNorm
-from streampgs.learn.pgs_options import WHOLE_LADDER, PgsOptions
+from streampgs.learn.pgs_options import SIGMA_LADDER, WHOLE_LADDER, PgsOptions
 from streampgs.options import ModelOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import WindowSpan
 from streampgs.reading.window import Window
 from streampgs.run.models import Models
-from streampgs.selection.cross_validation import CrossValidation, epochs_for
+from streampgs.selection import cross_validation
+from streampgs.selection.cross_validation import CrossValidation, epochs_for, sampled_rows
+from streampgs.selection.grid import enter_first
 from streampgs.selection.judge import WORST
 
 EPOCHS = 4
@@ -123,8 +129,6 @@ def test_noise_asks_for_a_strong_regularizer_and_clean_labels_for_a_weak_one(noi
 
 
 def chosen_by_a_run(window: Window, **options: Any) -> LaneSpec:
-    from streampgs.data.row_form import RowForm
-
     form = RowForm(ModelOptions(loss="logistic", **options), None, "dense")
     models = Models(form)
     models.prepare(window, window.rows, 0)
@@ -134,7 +138,7 @@ def chosen_by_a_run(window: Window, **options: Any) -> LaneSpec:
     return models.race.leading()
 
 
-def test_a_part_of_a_table_a_large_table_and_much_work_are_left_to_a_race():
+def test_a_part_of_a_table_a_large_table_and_much_work_are_left_to_a_sample():
     window = noisy_rows(100)
     assert epochs_for(window, 8) == 100
     assert epochs_for(noisy_rows(2000), 8) == 50
@@ -147,3 +151,72 @@ def test_a_part_of_a_table_a_large_table_and_much_work_are_left_to_a_race():
     assert epochs_for(window, 8) is None
     window.plan = WindowSpan(START, replace(START, epoch=2), 0)
     assert epochs_for(window, 8) is None
+
+
+# A sample of a large table.
+
+
+def test_a_sample_is_judged_by_models_that_have_not_seen_it():
+    """Each row has a feature of its own."""
+    rows = 60
+    labels = np.where(np.random.default_rng(1).random(rows) < 0.5, 1.0, -1.0)
+    sampled = replace(search(window_of(np.eye(rows), labels)), sampled=40)
+    (judged,) = sampled.judgements([[replace(lane(), intercept=0.0)]])
+    assert sampled.judged == 20
+    assert judged.loss == pytest.approx(np.log(2.0), rel=1e-12)
+
+
+def test_the_rows_of_a_sample_fit_the_window_and_the_work():
+    window = noisy_rows(3000)
+    assert sampled_rows(window, 8) == (2000, 50)
+    rows, epochs = sampled_rows(window, 8000) or (0, 0)
+    assert rows == (1 << 28) // (6 * 5 * 8000)
+    assert epochs == 6
+    assert sampled_rows(window, 1 << 20) is None
+    assert sampled_rows(noisy_rows(600), 8) is None
+    window.plan = WindowSpan(START, replace(START, epoch=10), 0)  # 300 different rows
+    assert sampled_rows(window, 8) is None
+
+
+@given(seed=st.integers(0, 1000), validates=st.booleans())
+@hypothesis_settings(max_examples=10)
+def test_candidates_are_judged_alike_whatever_numbers_their_features_have(seed, validates):
+    random = np.random.default_rng(seed)
+
+    def sparse(rows: int, most: int) -> Window:
+        window = window_of(random.normal(size=(rows, 4)), random.choice([-1.0, 1.0], rows))
+        window.indices = np.concatenate([np.sort(random.choice(most, 4, replace=False)) for _ in range(rows)])
+        window.indices = window.indices.astype(np.uint32) * np.uint32(5000)
+        window.largest_index = int(window.indices.max())
+        return window
+
+    spec = replace(lane(), layout="sparse")
+    wide = replace(search(sparse(90, 20), validation=sparse(30, 60) if validates else None), sampled=60)
+    narrow = wide.of_own_features()
+    assert narrow.features <= 21 < wide.features
+    assert narrow.judgements([[spec]])[0] == pytest.approx(wide.judgements([[spec]])[0], rel=1e-12)
+
+
+@pytest.mark.parametrize(("noise", "low", "high"), [(50.0, 0.03, 1e9), (0.05, 0.0, 0.003)])
+def test_the_sigma_of_a_sample_depends_on_the_noise_and_on_the_rows_of_the_table(noise, low, high, monkeypatch):
+    """Also with more features than the lanes of a race would fit into memory."""
+    monkeypatch.setattr(cross_validation, "MOST_CROSS_VALIDATED", 0)
+    window, chosen = noisy_rows(1000, noise=noise), []
+    for rows, features in ((400, 5), (400_000, 1 << 22)):
+        models = Models(RowForm(ModelOptions(loss="logistic"), None, "dense"))
+        enter_first(models.race, models.form.options, window, "dense", rows, features)
+        assert len(models.race.candidates) == len(SIGMA_LADDER)
+        chosen.append(models.race.leading().sigma)
+    assert low <= chosen[0] <= high
+    assert chosen[1] == pytest.approx(chosen[0] / 1000)
+
+
+def test_probabilities_are_as_good_on_both_sides_of_the_largest_cross_validated_table(monkeypatch):
+    monkeypatch.setattr(cross_validation, "MOST_CROSS_VALIDATED", 4000)
+    random = np.random.default_rng(7)
+    x, weights = random.normal(size=(24_001, 20)), random.normal(size=20)
+    labels = x @ (5.5 * weights / np.linalg.norm(weights)) + random.logistic(size=24_001) > 0.0
+    best = log_loss(labels[4001:], LogisticRegression().fit(x[:4001], labels[:4001]).predict_proba(x[4001:]))
+    for rows in (4000, 4001):
+        fitted = StreamClassifier().fit(x[:rows], labels[:rows])
+        assert log_loss(labels[4001:], fitted.predict_proba(x[4001:])) < 1.01 * best
