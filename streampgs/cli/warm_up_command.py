@@ -41,7 +41,7 @@ class _Case:
 def warm_up(json: bool = False, quiet: bool = False, **options: Any) -> int:
     """Compile the loops that training and evaluation use, so that later starts find them on disk.
 
-    The first run with a loss compiles the loops that it needs, which takes up to 15 seconds, and keeps them on disk. This
+    The first run with a loss compiles the loops that it needs, which takes some 15 seconds, and keeps them on disk. This
     command compiles those of all losses for the default solver, by training small models on generated rows: more than a
     hundred loops, some three minutes. A second call compiles nothing. For another solver, train a small table once with it.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-NOTE = "compiling the loops for this kind of model, once on this machine: up to 15 seconds"
+NOTE = "compiling the loops for this kind of model, once on this machine: some 15 seconds"
 listeners: list[Callable[[], None]] = []
 """Called, in the thread that compiles, for each loop that is not on disk."""
 
