@@ -38,18 +38,29 @@ from streampgs.run.columns import memory_for_columns, refuse_growth_options, ref
 from streampgs.run.fitting import with_default_memory
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import FAILED, INCOMPLETE, RESUMED, STARTED, utc_now
+from streampgs.run.lineages import digest_of
 from streampgs.run.lock import RunLock
 from streampgs.run.log import Log
 from streampgs.run.loop import CONVERGED, LOOK, Loop, used_up
 from streampgs.run.meter import Meter
 from streampgs.run.on_trial import Trial, begun, ended, refuse_trial
 from streampgs.run.record import RunRecord
-from streampgs.run.report import PAUSED, WOULD_TRAIN, WOULD_UPDATE, Observer, Report, Session, Silent, StopRequest
+from streampgs.run.report import (
+    PAUSED,
+    TRAINED,
+    WOULD_TRAIN,
+    WOULD_UPDATE,
+    Observer,
+    Report,
+    Session,
+    Silent,
+    StopRequest,
+)
 from streampgs.run.shard_input import ShardInput, open_shards, resume_on_shards, start_on_shards
 from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resume_on_stream, start_on_stream
 from streampgs.run.trainer import Input, Trainer
 from streampgs.run.undo import undo
-from streampgs.run.words import nothing_to_do, waiting_text
+from streampgs.run.words import nothing_to_do, unmoved_text, waiting_text
 from streampgs.solvers import SOLVERS, learner_for
 from streampgs.stores.addresses import is_address
 
@@ -191,7 +202,12 @@ def resume(
             names = session.found.incomplete_files
             trainer.event(INCOMPLETE, incomplete_files=len(names), incomplete_names=names[:_MOST_NAMES])
         with _failure_recorded(folder, trainer.place), _after_a_fix(run, record):
-            return Log(folder, session).ended(ended(trial, trainer, _trained(trainer, refresher, new)))
+            before = digest_of(trainer.models.lineages) if trainer.models.started else None
+            report = _trained(trainer, refresher, new)
+            if trainer.models.by_passes and report.outcome == TRAINED and report.dual_sha256 == before:
+                session.note(unmoved_text(report.rows_this_call, run))
+                report = replace(report, notes=[*session.notes])
+            return Log(folder, session).ended(ended(trial, trainer, report))
 
 
 def rehearsed(

@@ -265,6 +265,15 @@ def waiting_text(shards: int, limit: str, cursor: Cursor, run: Path) -> str:
     return f"{wait}, because the limit of {limit} is reached{place}: {resume} --epochs {epoch}"
 
 
+def unmoved_text(rows: int, run: Path) -> str:
+    """A line search may need more passes than an update has."""
+    resume = resume_command(run, on_stream=False)
+    return (
+        f"{counted(rows, 'row')} visited, but no step was found that improves the model: it is as before; to go on: "
+        f"{resume} --epochs +3"
+    )
+
+
 def stopped_early(stopped_by: str, rows: int, run: Path, on_stream: bool) -> str:
     row = "next" if rows else "first"
     return f"stopped by {stopped_by} before the {row} row; continue with: {resume_command(run, on_stream)}"

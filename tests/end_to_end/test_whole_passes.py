@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from scipy.optimize import minimize
 
@@ -174,6 +175,24 @@ def test_an_update_that_a_limit_interrupts_is_completed(
     report = streampgs.resume(run, **after)
     assert (report.epochs, report.dual_sha256) == (expected.epochs, expected.dual_sha256)
     assert streampgs.resume(run).outcome == "nothing new"
+
+
+def test_an_update_that_finds_no_step_says_so(table: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    before = streampgs.train(table, run=run, epochs=8, **SOLVERS["l-bfgs"]).dual_sha256
+    write(table / "3.arrow", 700, seed=3)
+    with pa.ipc.open_file(table / "3.arrow") as file:
+        rows = file.read_all()
+    inverted = rows.set_column(0, "label", pc.negate(rows["label"]))
+    with pa.ipc.new_file(table / "3.arrow", rows.schema) as writer:
+        writer.write_table(inverted)
+    report = streampgs.resume(run, passes=1)  # a single pass looks along a direction of the old rows
+    is_unmoved = any("it is as before; to go on" in note for note in report.notes)
+    assert is_unmoved == (report.dual_sha256 == before)
+    assert is_unmoved
+    moved = streampgs.resume(run, epochs="+3")
+    assert moved.dual_sha256 != before
+    assert not any("it is as before; to go on" in note for note in moved.notes)
 
 
 @every_solver
