@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from streampgs.encoding import types
 from streampgs.encoding.plan import Plan
 from streampgs.encoding.sizes import parts
+from streampgs.formats.registry import FORMATS
 from streampgs.order.schedule import Schedule
 from streampgs.reading.decode import columns_of_batch, opened, raw_slices
 from streampgs.stores.access import ASKERS
@@ -210,7 +211,8 @@ def _take_first_rows(
     taken, size, stored = 0, 0.0, 0
     with opened(shard) as file:
         needed = file.decoding_bytes(in_file, _BATCH_ROWS, shard.layout.columns)
-        sample.decoder_bytes = max(sample.decoder_bytes, needed)
+    readers = FORMATS[shard.format].column_bytes * len(shard.layout.columns)
+    sample.decoder_bytes = max(sample.decoder_bytes, readers + needed)
     before = pa.total_allocated_bytes()
     for batch in raw_slices(shard, in_file, _rows_at_once(sample, shard, in_file, columns, most_bytes), columns):
         # Dictionaries count as often as they are used: learning writes them out.
@@ -220,7 +222,7 @@ def _take_first_rows(
                 taken += part.num_rows
                 size += part_bytes
         stored += batch.nbytes
-        sample.decoder_bytes = max(sample.decoder_bytes, pa.total_allocated_bytes() - before - stored)
+        sample.decoder_bytes = max(sample.decoder_bytes, readers + pa.total_allocated_bytes() - before - stored)
         if taken >= rows or size >= most_bytes:
             break
     return int(size)

@@ -247,6 +247,8 @@ class ShardFormat(ABC):
     """The first and the last bytes of a file."""
     decodes_whole_groups: ClassVar[bool] = False
     """Whether decoding holds a whole group in memory."""
+    column_bytes: ClassVar[int] = 0
+    """What a decoder takes for each column besides the memory that pyarrow counts, as measured."""
 
     def footer_place(self, file: ShardFile) -> FooterPlace:
         tail_bytes = 4 + len(self.magic)

@@ -42,6 +42,7 @@ class ParquetFormat(ShardFormat):
     group_name = "row group"
     suffixes = frozenset({".parquet", ".pq"})
     magic = MAGIC
+    column_bytes = 9_000
 
     def read_footer(self, file: ShardFile, place: FooterPlace, seen: Seen) -> ParquetFooter:
         groups = read_map(file, place, seen)

@@ -70,6 +70,18 @@ def test_columns_by_the_million_are_in_the_forecast(memory: str, together: bool,
     assert (gap != "None") == together, "one block is measured in each sweep, several in every third epoch"
 
 
+def test_thousands_of_parquet_columns_are_in_the_forecast(tmp_path: Path) -> None:
+    """pyarrow does not count what the readers of columns take."""
+    values = np.random.default_rng(0).normal(size=(300, 8_000)).astype(np.float32)
+    columns = {f"c{number}": column for number, column in enumerate(values.T)}
+    pq.write_table(pa.table({"label": values[:, 0] > 0, **columns}), tmp_path / "wide.parquet", row_group_size=100)
+    command = [sys.executable, "-m", "streampgs", "train", tmp_path / "wide.parquet", "--run", tmp_path / "run"]
+    command += ["--epochs", "2", "--sigma", "1e-3", "--json", "--quiet"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True, cwd=ROOT)
+    found = json.loads(done.stdout)
+    assert found["peak_rss_mb"] <= 1.1 * found["forecast_rss_mb"]
+
+
 @pytest.fixture
 def bomb(tmp_path: Path) -> Path:
     """A file of a few kilobytes with a string of 100 MB in each of 60 rows."""
