@@ -95,14 +95,14 @@ def main() -> None:
     print(machine_line())
     with tempfile.TemporaryDirectory() as temporary:
         train, test = write(arguments.folder or Path(temporary), arguments.rows)
-        print("\n| σ given | σ used | log loss | seconds | peak MB |\n|---|---|---|---|---|")
+        print("\n| σ given | σ used | log loss | seconds |\n|---|---|---|---|")
         for given in ["auto", *map(float, arguments.sigmas.split(","))]:
             began, run = time.perf_counter(), Path(temporary) / f"run-{given}"
-            report = streampgs.train(str(train), run=run, sigma=given, progress=False)
+            streampgs.train(str(train), run=run, sigma=given, progress=False)
             seconds = time.perf_counter() - began
             loss = streampgs.evaluate(run, str(test))["log_loss"]
             used = streampgs.Model.load(run).settings.sigma
-            print(f"| {given} | {used:.3g} | {loss:.4f} | {seconds:.1f} | {report.peak_rss_mb:,.0f} |", flush=True)
+            print(f"| {given} | {used:.3g} | {loss:.4f} | {seconds:.1f} |", flush=True)
 
 
 if __name__ == "__main__":
