@@ -130,8 +130,6 @@ class Needs:
     """Requirements of a solver on its loss, its source and its engine."""
 
     lines: Literal["rows", "columns"] = "rows"
-    keeps: Literal["none", "zero", "score"] = "none"
-    """A value per row and lane between visits; it starts at zero, or at the row's score."""
     passes: bool = False
     """Its weights change at the end of each pass over all rows, and not before. New rows belong to its next epoch, without
     an update, and it cannot train on a stream."""

@@ -69,9 +69,9 @@ def test_options_in_the_documents_exist() -> None:
 
 
 def test_the_reference_is_generated_from_the_command_line() -> None:
-    from streampgs.cli.reference import reference
+    from scripts.reference import reference
 
-    message = "run: python -m streampgs.cli.reference > docs/reference.md"
+    message = "run: python scripts/reference.py > docs/reference.md"
     assert (ROOT / "docs" / "reference.md").read_text() == reference(), message
 
 

@@ -10,7 +10,7 @@ round is a function of step counts, never of where a call ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
@@ -55,10 +55,10 @@ class Engine:
     """Steps the lanes that the run started with in rounds. Lanes that joined later have taken fewer steps, so their rounds
     would end at other rows: they step alone over the same rows."""
 
-    def __init__(self, lanes: Lanes, workers: int = 1, access: str = "rows", kept: Collection[str] = ("none",)) -> None:
-        """`access`: what lines of the source are; `kept`: which values per row there can be."""
+    def __init__(self, lanes: Lanes, workers: int = 1, access: str = "rows") -> None:
+        """`access`: what lines of the source are."""
         self.lanes, self.crew = lanes, Threads(workers)
-        self.access, self.kept = access, kept
+        self.access = access
         self._copies: list[_Copies] = []
         self._checked: list[Group] | None = None
 
@@ -133,11 +133,6 @@ class Engine:
             if needs.lines != self.access:
                 raise OptionError(
                     f"--solver {solver} needs {needs.lines}, and this source gives {self.access}", "use another solver"
-                )
-            if needs.keeps not in self.kept:
-                raise OptionError(
-                    f"--solver {solver} needs a value per row that starts at its {needs.keeps}, which is not stored",
-                    "use another solver",
                 )
             refused = [name for name, field in group.learner.fields.items() if field.merge is Merge.REFUSED]
             if refused and self.crew.workers > 1:

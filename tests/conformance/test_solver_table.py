@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 import streampgs
-from streampgs.cli.solver_table import CAPABILITIES, PAGE, Capability, Column, columns, takes_loss, written
+from scripts.solver_table import CAPABILITIES, PAGE, Capability, Column, columns, takes_loss, written
 from streampgs.errors import DataChanged, OptionError, StreampgsError
 from streampgs.evaluation import evaluate
 from streampgs.losses import LOSSES
@@ -146,4 +146,4 @@ def test_losses_work_or_are_refused(column: Column, loss: str) -> None:
 
 def test_the_page_has_the_table() -> None:
     page = PAGE.read_text()
-    assert page == written(page), "run: python -m streampgs.cli.solver_table"
+    assert page == written(page), "run: python scripts/solver_table.py"

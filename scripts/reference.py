@@ -1,4 +1,4 @@
-"""Writes docs/reference.md from the commands: python -m streampgs.cli.reference > docs/reference.md"""
+"""Writes docs/reference.md from the commands: python scripts/reference.py > docs/reference.md"""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _KEYWORDS = {"pack": (PackOptions, PackWay), "train": TRAIN_OPTIONS, "resume": R
 
 _HEAD = """# Reference of the commands
 
-Generated from the command line by `python -m streampgs.cli.reference`; do not edit.
+Generated from the command line by `python scripts/reference.py`; do not edit.
 
 `streampgs.train`, `streampgs.resume` and `streampgs.pack` take the options of the commands as keywords: the column "Python"
 has their names. Sizes and durations may be strings, as on the command line (`memory="2GB"`). An option with several

@@ -1,4 +1,4 @@
-"""Writes the table of docs/solvers.md from what the solvers declare: python -m streampgs.cli.solver_table
+"""Writes the table of docs/solvers.md from what the solvers declare: python scripts/solver_table.py
 
 tests/conformance/test_solver_table.py trains with the options of each cell: where the table says yes, they work, and where it
 says no, they are refused.
@@ -21,10 +21,10 @@ from streampgs.losses import LOSSES
 from streampgs.options import ModelOptions
 from streampgs.solvers import SOLVERS, Needs, Solver, learner_for
 
-_BEGIN = "<!-- Written by `python -m streampgs.cli.solver_table`; do not edit. -->\n"
+_BEGIN = "<!-- Written by `python scripts/solver_table.py`; do not edit. -->\n"
 _REQUIRED: dict[str, dict[str, Any]] = {"kernel": {"kernel": "rbf"}, "entropic": {"ball": 5.0}}
 _END = "<!-- End of the table. -->\n"
-PAGE = Path(__file__).parents[2] / "docs" / "solvers.md"
+PAGE = Path(__file__).parents[1] / "docs" / "solvers.md"
 
 
 @dataclass(frozen=True)
@@ -153,5 +153,5 @@ def written(page: str) -> str:
 
 if __name__ == "__main__":
     if sys.argv[1:]:
-        raise SystemExit("usage: python -m streampgs.cli.solver_table")
+        raise SystemExit("usage: python scripts/solver_table.py")
     PAGE.write_text(written(PAGE.read_text()))
