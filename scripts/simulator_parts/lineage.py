@@ -32,7 +32,6 @@ class Placed:
     """The numbers of shards that are gone or were replaced; None: new shards join."""
     growth: Growth
     updates: UpdateSizes
-    epochs: int | None
     sources: tuple[str, ...]
     files: Mapping[str, Node]
 

@@ -98,7 +98,7 @@ class Twin:
         assert isinstance(data, ShardInput)
         self._show(dict(placed.files))
         cursor = trainer.worker.cursor if trainer.worker is not None else data.cursor
-        table = replace(data.table, cursor=cursor, epochs=placed.epochs, sources=placed.sources, updates=placed.updates)
+        table = replace(data.table, cursor=cursor, sources=placed.sources, updates=placed.updates)
         refresher = Refresher(placed.growth, self._session.note, Findings())
         if placed.lost is None:
             refreshed = refresher.with_new(table, placed.look)

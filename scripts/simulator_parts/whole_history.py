@@ -272,7 +272,7 @@ class WholeHistory:
         coming = coming_of(table, lost, refreshed)
         self.lineage.order.comes(coming, refreshed.table.catalog.row_starts.tolist(), rewinds(table, refreshed))
         event = Placed(
-            self.rows, table.cursor, coming, look, lost, growth, table.updates, table.epochs,
+            self.rows, table.cursor, coming, look, lost, growth, table.updates,
             table.sources, dict(self.table.names),
         )  # fmt: skip
         self.lineage = replace(self.lineage, placed=(*self.lineage.placed, event))
