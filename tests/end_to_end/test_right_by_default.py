@@ -40,6 +40,7 @@ def features(random: np.random.Generator, rows: int) -> tuple[Array, Array]:
 LEAST = {"iris": 0.94, "wine": 0.965, "breast_cancer": 0.96, "digits": 0.95}
 
 
+@pytest.mark.filterwarnings("ignore::streampgs.StreamWarning")  # some rows are clipped
 @pytest.mark.parametrize("name", LEAST)
 def test_classes_are_predicted_as_well_as_by_logistic_regression(name: str) -> None:
     x, y = getattr(datasets, f"load_{name}")(return_X_y=True)
