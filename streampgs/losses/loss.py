@@ -105,6 +105,7 @@ class Loss:
 
 
 _MEAN_TO_MEDIAN = 1.1829  # sqrt(2/π)/Φ⁻¹(3/4)
+_SAME = 1e-9  # labels that differ by less than this share of the mean distance count as the same
 
 
 def spread(labels: Vector) -> float:
@@ -120,8 +121,9 @@ def weighted_spread(labels: Vector, weights: Vector) -> float:
     if not weights.sum() > 0.0:
         return 1.0
     distances = np.abs(labels - weighted_quantile(labels, weights, 0.5))
+    mean = float(np.average(distances, weights=weights))
     robust = _MEAN_TO_MEDIAN * weighted_quantile(distances, weights, 0.5)
-    return _positive(robust if robust > 0.0 else float(np.average(distances, weights=weights)))
+    return _positive(robust if robust > _SAME * mean else mean)
 
 
 def weighted_deviation(labels: Vector, weights: Vector) -> float:

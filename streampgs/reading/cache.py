@@ -118,12 +118,11 @@ def remove_unused(folder: Path, used: Iterable[Shard], gone: Iterable[Shard] | N
     too; None: all that are not used."""
     kept = {_digest_of(shard) for shard in used}
     unwanted = None if gone is None else {_digest_of(shard) for shard in gone} - kept
-    with suppress(OSError):  # the next start tries again
-        for name in os.listdir(folder):
-            digest = name[:_DIGITS]
-            is_unused = digest not in kept if unwanted is None else digest in unwanted
-            if is_unused and _NAME.fullmatch(name):
-                (folder / name).unlink()
+    for name in os.listdir(folder):
+        digest = name[:_DIGITS]
+        is_unused = digest not in kept if unwanted is None else digest in unwanted
+        if is_unused and _NAME.fullmatch(name):
+            (folder / name).unlink()
 
 
 class BlockCache:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -79,8 +80,9 @@ class ShardInput:
         refuse_unreadable(table.catalog, table.schedule)
         if record.cache is not None:
             gone = [table.catalog.shards[number] for number in table.retired]
-            shared = cache_place.is_marked(Path(record.cache))
-            remove_unused(Path(record.cache), table.used.shards, gone if shared else None)
+            with suppress(OSError):  # the next start tries again
+                shared = cache_place.is_marked(Path(record.cache))
+                remove_unused(Path(record.cache), table.used.shards, gone if shared else None)
         reading = Reading(record.cache, record.cache_limit, record.decoder_bytes, self.resources.budget)
         rows = ShardSource(table.catalog, table.schedule, rules, table.cursor, reading)
         if not is_by_columns(record.options):

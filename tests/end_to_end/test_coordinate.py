@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -61,7 +62,8 @@ def test_a_user_reads_what_the_run_does(table: Path, tmp_path: Path) -> None:
     assert f"into {run / 'cache'}" in told
     assert "train longer" not in told, "it has converged"
     assert "batch" not in told, "a step has no rows"
-    started, chosen, ended = command("history", run).out.splitlines()[1:]
+    events = re.split(r"\n(?=\S)", command("history", run).out.strip())[1:]  # long ones continue on indented lines
+    started, chosen, ended = (" ".join(event.split()) for event in events)
     assert "solver coordinate, loss logistic" in started
     assert "l1 0.01,0.001" in started
     assert "l1 0.001" in chosen or "l1 0.01" in chosen

@@ -37,14 +37,14 @@ def test_a_cursor_survives_json(cursor):
 
 def test_the_stored_form_is_pinned():
     """The names are part of the format."""
-    late = Arrival(1, 7, 3, 8, part=2, passes=2, replay=1.5, holds_out=True, since=5, retired=((0, 2), (3, 4)))
+    late = Arrival(1, 7, 3, 8, part=2, passes=2, replay=1.5, holds_out=True, since=5, retired=((0, 2), (3, 4)), until=6)
     cursor = Cursor((Arrival(0, 0, 2, 5), late), epoch=1, position=9, slice=4, row=11, part=2)
-    plain = {"part": 0, "passes": 0, "replay": 0.0, "holds_out": False, "since": 0, "retired": []}
+    plain = {"part": 0, "passes": 0, "replay": 0.0, "holds_out": False, "since": 0, "retired": [], "until": 0}
     expected = {
         "arrivals": [
             {"epoch": 0, "position": 0, "shards": 2, "groups": 5, **plain},
             {"epoch": 1, "position": 7, "shards": 3, "groups": 8, "part": 2, "passes": 2, "replay": 1.5,
-             "holds_out": True, "since": 5, "retired": [[0, 2], [3, 4]]},
+             "holds_out": True, "since": 5, "retired": [[0, 2], [3, 4]], "until": 6},
         ],
         "epoch": 1,
         "position": 9,
