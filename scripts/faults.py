@@ -28,7 +28,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-import streampgs.faults
+import streampgs.base.faults
 from scripts.bench_peers.machine import machine_line
 from scripts.fault_parts import shim
 from scripts.fault_parts.commands import COMMANDS, STORED, in_bucket
@@ -58,7 +58,7 @@ class Tried:
 def try_command(name: str, library: Path, folder: Path, points: int | list[Point], seed: int) -> Tried:
     """In a worker process: the points, or a sample of so many."""
     began = time.perf_counter()
-    streampgs.faults.PAUSES = (0.0,) * len(streampgs.faults.PAUSES)
+    streampgs.base.faults.PAUSES = (0.0,) * len(streampgs.base.faults.PAUSES)
     try:
         court = Court(name, COMMANDS[name], shim.Shim(library), folder / name)
     except RuntimeError as error:  # it does not even work without a fault

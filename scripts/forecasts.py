@@ -29,9 +29,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streampgs.api import evaluate, inspect, predict, train
+from streampgs.base.errors import StreampgsError
 from streampgs.cli import _return_large_memory
-from streampgs.errors import StreampgsError
+from streampgs.python.api import evaluate, inspect, predict, train
 from streampgs.run.memory import peak_rss_bytes
 
 ALLOWED = 1.10

@@ -17,8 +17,8 @@ import numpy as np
 from bench_peers.loop import bare_rows_per_second, windows_in_memory
 from bench_peers.machine import machine_line
 from bench_peers.quick import matrix, sklearn_speed
-from streampgs.option_fields import parse_size
-from streampgs.options import Resources
+from streampgs.options.commands import Resources
+from streampgs.options.fields import parse_size
 from streampgs.reading.window import Window
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from bench_peers.loop import bare_rows_per_second, windows_in_memory
 from bench_peers.machine import machine_line
-from streampgs.options import Limits, ModelOptions, Resources
+from streampgs.options.commands import Limits, ModelOptions, Resources
 from streampgs.run import start as trainer
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns

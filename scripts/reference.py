@@ -10,8 +10,8 @@ import click
 
 from streampgs.cli.main import EXIT_CODES_HELP, cli
 from streampgs.cli.options import DeclaredOption, grouped
-from streampgs.option_fields import Flag, Option, options_for
-from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
+from streampgs.options.commands import RESUME_OPTIONS, TRAIN_OPTIONS
+from streampgs.options.fields import Flag, Option, options_for
 from streampgs.packing.options import PackOptions, PackWay
 
 _KEYWORDS = {"pack": (PackOptions, PackWay), "train": TRAIN_OPTIONS, "resume": RESUME_OPTIONS}

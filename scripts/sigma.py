@@ -22,12 +22,12 @@ from bench_peers.loop import lanes_for
 from bench_peers.machine import machine_line
 from streampgs.data.budget import group_sizes
 from streampgs.engine.engine import Engine
-from streampgs.evaluation import evaluate
 from streampgs.kernels.placing_loop import score_rows, squared_norms
 from streampgs.learn.lanes import Lanes
 from streampgs.losses import LOSSES
-from streampgs.model import Model
-from streampgs.options import Limits, ModelOptions, Resources
+from streampgs.model.evaluation import evaluate
+from streampgs.model.model import Model
+from streampgs.options.commands import Limits, ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.reading.loader import WindowFiller

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import streampgs
 from bench_peers.machine import machine_line
-from streampgs.evaluation import evaluate
-from streampgs.synth import write_dataset
+from streampgs.model.evaluation import evaluate
+from streampgs.packing.synth import write_dataset
 
 _TEST_ROWS = 50_000
 _SEED = 11

@@ -12,14 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streampgs.errors import OptionError
+from streampgs.base.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.learner import Learner, learner_named
 from streampgs.learn.norms import EUCLID
 from streampgs.losses import LOSSES
-from streampgs.options import ModelOptions
-from streampgs.solvers import SOLVERS, Needs, Solver, learner_for
+from streampgs.options.commands import ModelOptions
+from streampgs.options.solvers import SOLVERS, Needs, Solver, learner_for
 
 _BEGIN = "<!-- Written by `python scripts/solver_table.py`; do not edit. -->\n"
 _REQUIRED: dict[str, dict[str, Any]] = {"kernel": {"kernel": "rbf"}, "entropic": {"ball": 5.0}}

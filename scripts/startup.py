@@ -16,7 +16,7 @@ from pathlib import Path
 IMPORTED = time.perf_counter()
 
 from bench_peers.machine import machine_line  # noqa: E402
-from streampgs.options import Limits, ModelOptions, Resources  # noqa: E402
+from streampgs.options.commands import Limits, ModelOptions, Resources  # noqa: E402
 from streampgs.reading.loader import WindowFiller  # noqa: E402
 from streampgs.reading.window import Window  # noqa: E402
 from streampgs.run import start as trainer  # noqa: E402 (the imports are measured)

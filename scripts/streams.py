@@ -22,7 +22,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bench_peers.machine import machine_line
-from streampgs.synth import write_dataset
+from streampgs.packing.synth import write_dataset
 
 RATIOS = (0.0, 0.5, 1.0, 2.0, 4.0)
 BATCH_ROWS = 8192

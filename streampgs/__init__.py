@@ -12,18 +12,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from streampgs.api import evaluate as evaluate
-    from streampgs.api import history as history
-    from streampgs.api import inspect as inspect
-    from streampgs.api import pack as pack
-    from streampgs.api import predict as predict
-    from streampgs.api import resume as resume
-    from streampgs.api import train as train
-    from streampgs.errors import StreampgsError as StreampgsError
-    from streampgs.errors import StreamWarning as StreamWarning
-    from streampgs.estimators import StreamClassifier as StreamClassifier
-    from streampgs.estimators import StreamRegressor as StreamRegressor
-    from streampgs.model import Model as Model
+    from streampgs.base.errors import StreampgsError as StreampgsError
+    from streampgs.base.errors import StreamWarning as StreamWarning
+    from streampgs.model.model import Model as Model
+    from streampgs.python.api import evaluate as evaluate
+    from streampgs.python.api import history as history
+    from streampgs.python.api import inspect as inspect
+    from streampgs.python.api import pack as pack
+    from streampgs.python.api import predict as predict
+    from streampgs.python.api import resume as resume
+    from streampgs.python.api import train as train
+    from streampgs.python.estimators import StreamClassifier as StreamClassifier
+    from streampgs.python.estimators import StreamRegressor as StreamRegressor
 
 __all__ = [
     "Model",
@@ -44,12 +44,12 @@ __version__ = "0.1.0"
 
 # Imported on first use: the command line must not import pyarrow and numba to print its help.
 _HOMES = {
-    "Model": "streampgs.model",
-    "StreamClassifier": "streampgs.estimators",
-    "StreamRegressor": "streampgs.estimators",
-    "StreamWarning": "streampgs.errors",
-    "StreampgsError": "streampgs.errors",
-    **dict.fromkeys(("evaluate", "history", "inspect", "pack", "predict", "resume", "train"), "streampgs.api"),
+    "Model": "streampgs.model.model",
+    "StreamClassifier": "streampgs.python.estimators",
+    "StreamRegressor": "streampgs.python.estimators",
+    "StreamWarning": "streampgs.base.errors",
+    "StreampgsError": "streampgs.base.errors",
+    **dict.fromkeys(("evaluate", "history", "inspect", "pack", "predict", "resume", "train"), "streampgs.python.api"),
 }
 
 

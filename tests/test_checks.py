@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from msgspec import Meta
 
-from streampgs import checks
-from streampgs.checks import MAY_BE_INFINITE, Count, decode, encode
+from streampgs.base import checks
+from streampgs.base.checks import MAY_BE_INFINITE, Count, decode, encode
 from streampgs.run.memory import peak_rss_bytes
 
 

@@ -13,24 +13,13 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampgs.checks import decode, encode
+from streampgs.base.checks import decode, encode
+from streampgs.base.errors import BadValue, OptionError
 from streampgs.cli.main import cli
 from streampgs.cli.options import DeclaredOption
-from streampgs.errors import BadValue, OptionError
 from streampgs.losses import ELSEWHERE as NAMES_OF_LOSSES
 from streampgs.losses import LOSSES
-from streampgs.option_fields import (
-    ELSEWHERE,
-    Choice,
-    Number,
-    build,
-    meant,
-    options_of,
-    parse_duration,
-    parse_size,
-    size_text,
-)
-from streampgs.options import (
+from streampgs.options.commands import (
     EPOCHS_FOR_A_TARGET,
     RESUME_OPTIONS,
     SMALLEST_MEMORY,
@@ -42,7 +31,18 @@ from streampgs.options import (
     Resources,
     default_epochs,
 )
-from streampgs.solvers import SMALLEST_P, SOLVERS
+from streampgs.options.fields import (
+    ELSEWHERE,
+    Choice,
+    Number,
+    build,
+    meant,
+    options_of,
+    parse_duration,
+    parse_size,
+    size_text,
+)
+from streampgs.options.solvers import SMALLEST_P, SOLVERS
 
 # Sizes and durations.
 

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from streampgs.base.errors import DataError, OptionError
+from streampgs.base.printable import LONGEST_CELL, LONGEST_LINE, printable, printable_page
 from streampgs.cli.console import fail, pairs_text, say_note, table_text
-from streampgs.errors import DataError, OptionError
+from streampgs.options.python_words import say_for_python
 from streampgs.packing.packer import pack
-from streampgs.printable import LONGEST_CELL, LONGEST_LINE, printable, printable_page
-from streampgs.progress import PythonObserver, _Shown
-from streampgs.python_words import say_for_python
+from streampgs.python.progress import PythonObserver, _Shown
 
 HOSTILE = "\x1b]0;title\x07\x1b[2J\r\n\t\x7f\x9b31m\u202eabc\u2066\u2028\udcff\ud800"
 ESCAPED = r"\x1b]0;title\x07\x1b[2J\r\n\t\x7f\x9b31m\u202eabc\u2066\u2028\xff\ud800"

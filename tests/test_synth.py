@@ -22,9 +22,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from streampgs import synth
-from streampgs.errors import OptionError
-from streampgs.synth import FORMATS, KINDS, write_dataset
+from streampgs.base.errors import OptionError
+from streampgs.packing import synth
+from streampgs.packing.synth import FORMATS, KINDS, write_dataset
 
 
 def read(folder: Path) -> pa.Table:
@@ -458,7 +458,7 @@ def test_a_killed_command_leaves_no_part_of_a_table_and_can_be_repeated(number, 
 MEMORY_SCRIPT = """
 import sys
 from pathlib import Path
-from streampgs.synth import write_dataset
+from streampgs.packing.synth import write_dataset
 
 def peak_mb():
     (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line]

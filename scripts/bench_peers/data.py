@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from bench_peers.rows import COLUMNS, arrow_batches, parquet_batches, shard_paths
-from streampgs.synth import write_dataset
+from streampgs.packing.synth import write_dataset
 
 _TEST_ROWS = 50_000
 _FORMATS = ("parquet", "arrow")

@@ -8,7 +8,7 @@ from streampgs.data.budget import choose_sizes, group_sizes
 from streampgs.engine.engine import Engine
 from streampgs.learn.lane_spec import Target
 from streampgs.learn.lanes import Lanes
-from streampgs.options import ModelOptions, Resources
+from streampgs.options.commands import ModelOptions, Resources
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule
 from streampgs.reading.loader import WindowFiller

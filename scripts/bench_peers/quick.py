@@ -21,9 +21,9 @@ from sklearn.linear_model import SGDClassifier
 
 import streampgs
 from bench_peers.loop import bare_rows_per_second, windows_in_memory
-from streampgs.options import Resources
+from streampgs.options.commands import Resources
+from streampgs.packing.synth import write_dataset
 from streampgs.reading.window import Window
-from streampgs.synth import write_dataset
 
 TURNS = 7
 _SHARDS = 4

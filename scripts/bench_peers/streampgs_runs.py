@@ -32,7 +32,7 @@ def from_arrow(task: Task, trial: Trial) -> None:
 def _train(task: Task, trial: Trial, data: str) -> None:
     with trial.importing:
         import streampgs.run.start
-        from streampgs.evaluation import evaluate
+        from streampgs.model.evaluation import evaluate
     with tempfile.TemporaryDirectory() as folder:
         few_rows = _few_rows(task, Path(folder))
         with trial.preparing:

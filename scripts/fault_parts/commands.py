@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 
 import streampgs
-from streampgs.synth import write_dataset
+from streampgs.packing.synth import write_dataset
 from tests.end_to_end.mixed_tables import mixed, write, write_shards
 from tests.stores.moto import BUCKET
 

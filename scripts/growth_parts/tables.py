@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.csv
 
 import real_data
-from streampgs.synth import write_dataset
+from streampgs.packing.synth import write_dataset
 
 SYNTHETIC_FEATURES = 47_236
 

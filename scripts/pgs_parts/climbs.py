@@ -17,7 +17,7 @@ import numpy as np
 from bench_peers.loop import lanes_for
 from pgs_parts.rows import Floats, Numbers, Rows
 from streampgs.engine.engine import Engine
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 
 _CALL_ROWS = 1 << 16
 _SAMPLE_ROWS = 1 << 14

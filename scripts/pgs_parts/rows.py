@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 import real_data
 from streampgs.kernels.placing_loop import score_rows
+from streampgs.packing.synth import write_dataset
 from streampgs.reading.window import Window
-from streampgs.synth import write_dataset
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]

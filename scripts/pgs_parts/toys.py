@@ -11,7 +11,7 @@ from growth_parts.finished import Cell
 from pgs_parts.climbs import Method, climb, looks_until, unit_of
 from pgs_parts.experiments import grid, subset_of
 from pgs_parts.rows import Floats, Rows
-from streampgs.synth import cloud, write_dataset
+from streampgs.packing.synth import cloud, write_dataset
 
 CLOSE = 0.05
 _SEED = 11

@@ -14,8 +14,8 @@ from streampgs.learn.learner import Candidates, Learner
 from streampgs.learn.lines import Lines, Scale
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import Vector
-from streampgs.options import ModelOptions
-from streampgs.solvers import LEARNERS, SOLVERS, Solver
+from streampgs.options.commands import ModelOptions
+from streampgs.options.solvers import LEARNERS, SOLVERS, Solver
 
 MOST_ROWS, MOST_EPOCHS = 400, 12
 _PRIME = (1 << 31) - 1

@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from scripts.simulator_parts.laws import LawBroken
 from scripts.simulator_parts.nodes import Node
 from scripts.simulator_parts.plain_order import Coming, PlainOrder
+from streampgs.base.errors import RunError
+from streampgs.base.stage import Bundle
 from streampgs.data.refresh import Look, Refreshed, Table
-from streampgs.errors import RunError
-from streampgs.options import Growth
+from streampgs.options.commands import Growth
 from streampgs.order.arrivals import UpdateSizes
 from streampgs.order.cursor import Cursor
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.shard_input import ShardInput
-from streampgs.stage import Bundle
 
 
 @dataclass(frozen=True)

@@ -10,15 +10,15 @@ from typing import Any
 from scripts.simulator_parts.machine import Machine
 from scripts.simulator_parts.source import SimulatedSource
 from scripts.simulator_parts.whole_history import WholeHistory
+from streampgs.base.errors import RunError
+from streampgs.base.stage import Bundle
 from streampgs.data.refresh import Look, Refreshed, Refresher, Table
 from streampgs.engine.worker import Worker
-from streampgs.errors import RunError
 from streampgs.run import start, undo
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.shard_input import ShardInput
 from streampgs.run.trainer import Trainer
-from streampgs.stage import Bundle
 
 
 @contextmanager

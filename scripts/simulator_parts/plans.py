@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from scripts.simulator_parts.learner import MOST_EPOCHS
-from streampgs.options import Growth, Limits, Resources
+from streampgs.options.commands import Growth, Limits, Resources
 
 _FAULTS = (errno.ENOSPC, errno.EIO, errno.EDQUOT, errno.EACCES)
 

@@ -18,8 +18,9 @@ from scripts.simulator_parts.laws import LawBroken
 from scripts.simulator_parts.machine import ROOT, Machine
 from scripts.simulator_parts.plain_order import Coming, OrderBroken, PlainOrder, visits_in
 from scripts.simulator_parts.tally import Tally
+from streampgs.base.files import remove_leftovers
+from streampgs.base.stage import Bundle
 from streampgs.engine.worker import Worker, cursor_in
-from streampgs.files import remove_leftovers
 from streampgs.kernels.randomness import shuffled
 from streampgs.learn import state as states
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
@@ -32,7 +33,6 @@ from streampgs.run.folder import RunFolder
 from streampgs.run.lock import UNFINISHED
 from streampgs.run.report import Silent
 from streampgs.run.saver import Saver
-from streampgs.stage import Bundle
 
 RUN = Path(ROOT, "runs", "run")
 _EPOCHS, _PRIME = 6, (1 << 31) - 1

@@ -17,7 +17,7 @@ from scripts.simulator_parts.source import SimulatedSource
 from streampgs.data.findings import Findings
 from streampgs.data.refresh import Refresher
 from streampgs.engine.worker import cursor_in
-from streampgs.options import Limits, Resources
+from streampgs.options.commands import Limits, Resources
 from streampgs.order.arrivals import UpdateSizes
 from streampgs.order.cursor import Cursor
 from streampgs.run import start

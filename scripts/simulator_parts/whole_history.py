@@ -21,10 +21,11 @@ from scripts.simulator_parts.plain_order import OrderBroken
 from scripts.simulator_parts.plans import Plan, disturbed, undisturbed_tries
 from scripts.simulator_parts.table import TableFolder
 from scripts.simulator_parts.tally import Tally
+from streampgs.base.errors import RunError, StreampgsError
+from streampgs.base.stage import Bundle
 from streampgs.data.refresh import Look, Refreshed, Table
 from streampgs.engine.worker import cursor_in
-from streampgs.errors import RunError, StreampgsError
-from streampgs.options import Growth, ModelOptions
+from streampgs.options.commands import Growth, ModelOptions
 from streampgs.run import start
 from streampgs.run.checkpoint import Checkpoint, checkpoints_in, newest_checkpoint, rows_in_name
 from streampgs.run.report import StopRequest
@@ -32,7 +33,6 @@ from streampgs.run.saved import saved_run
 from streampgs.run.shard_input import ShardInput
 from streampgs.run.trainer import Trainer
 from streampgs.run.undo import BEFORE_LAST_UPDATE, Undone
-from streampgs.stage import Bundle
 
 RUN, DATA = Path(ROOT, "runs", "first", "run"), f"{ROOT}/data"
 _FAULTS_OF_LOOKS = {

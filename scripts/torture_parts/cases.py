@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from streampgs.synth import write_dataset
+from streampgs.packing.synth import write_dataset
 from tests.end_to_end.mixed_tables import mixed, write_shards
 
 DISK, BUCKET, STREAM, FOLLOWED, FOLLOWED_BUCKET = "disk", "bucket", "stream", "followed", "followed bucket"

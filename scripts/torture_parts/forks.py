@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streampgs.errors import StreampgsError
+from streampgs.base.errors import StreampgsError
 
 REFUSED, CRASHED = 1, 70
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 
 import streampgs
 from scripts.torture_parts.forks import address_space, in_child
-from streampgs.errors import StreampgsError
+from streampgs.base.errors import StreampgsError
 from streampgs.run.memory import peak_rss_bytes
 
 ROWS = 300

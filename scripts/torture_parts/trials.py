@@ -21,7 +21,7 @@ from scripts.torture_parts.forks import Ended, address_space, in_child
 from scripts.torture_parts.kills import leftovers
 from scripts.torture_parts.subjects import Subject
 from scripts.torture_parts.tally import LOST, REFUSED, SURVIVED, Tally
-from streampgs.errors import RunError
+from streampgs.base.errors import RunError
 from streampgs.formats.parquet import ParquetShard
 
 _MEGABYTE = 1 << 20

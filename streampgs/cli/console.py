@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from streampgs.errors import StreampgsError
+from streampgs.base.errors import StreampgsError
+from streampgs.base.printable import LONGEST_CELL, printable, printable_page
 from streampgs.kernels import compiling
-from streampgs.option_fields import OUTPUT, Flag, option
-from streampgs.printable import LONGEST_CELL, printable, printable_page
-from streampgs.progress import LiveLine, status_text
+from streampgs.options.fields import OUTPUT, Flag, option
+from streampgs.python.progress import LiveLine, status_text
 
 if TYPE_CHECKING:
     from streampgs.run.report import Status, StopRequest

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from streampgs.cli.console import pairs_text, table_text
-from streampgs.metrics import HEADINGS, METRICS
+from streampgs.model.metrics import HEADINGS, METRICS
 
 _MOST_CLASSES = 10  # of a confusion matrix, as text
 _MOST_LISTED_CLASSES = 40

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from streampgs.checks import decode
+from streampgs.base.checks import decode
+from streampgs.base.errors import counted
 from streampgs.cli.console import table_text
-from streampgs.errors import counted
 from streampgs.run.history import (
     APPENDED,
     CHANGED,

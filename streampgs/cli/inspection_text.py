@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from shlex import quote
 from typing import Any
 
+from streampgs.base.errors import counted
 from streampgs.cli.console import pairs_text, table_text
-from streampgs.errors import counted
+from streampgs.options.solvers import SOLVERS, solver_of
 from streampgs.run.report_text import mixed_text, weights_text
-from streampgs.solvers import SOLVERS, solver_of
 
 _MOST_COLUMNS, _FIRST_COLUMNS = 20, 6
 

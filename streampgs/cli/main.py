@@ -8,11 +8,11 @@ import sys
 import click
 
 from streampgs import __version__
+from streampgs.base.errors import OptionError, StreampgsError
 from streampgs.cli import model_commands, pack_command, synth_command, train_commands, warm_up_command
 from streampgs.cli.console import EXIT_CODES, end_of_signals, fail, note_compilation, say, say_usage
 from streampgs.cli.options import Commands
 from streampgs.cli.streams import make_robust
-from streampgs.errors import OptionError, StreampgsError
 from streampgs.kernels import compiling
 
 _WIDEST = 160  # columns of help; longer lines are hard to read

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streampgs.base.errors import OptionError, counted
 from streampgs.cli.console import (
     AsJson,
     exiting_on_signals,
@@ -19,9 +20,7 @@ from streampgs.cli.console import (
     say_warning,
 )
 from streampgs.cli.options import Command
-from streampgs.errors import OptionError, counted
-from streampgs.option_fields import COMMON, Choice, build, option
-from streampgs.options import (
+from streampgs.options.commands import (
     EncodingOptions,
     EvaluateOptions,
     HistoryOptions,
@@ -30,9 +29,10 @@ from streampgs.options import (
     PredictOptions,
     Resources,
 )
+from streampgs.options.fields import COMMON, Choice, build, option
 
 if TYPE_CHECKING:
-    from streampgs.model import Model
+    from streampgs.model.model import Model
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ def inspect(
     memory cannot mix them well.
     """
     from streampgs.cli.inspection_text import data_text, run_text
-    from streampgs.inspection import inspect_data, inspect_run, refuse_path
+    from streampgs.model.inspection import inspect_data, inspect_run, refuse_path
     from streampgs.run.folder import RunFolder
 
     if len(target) == 1 and RunFolder(Path(target[0])).exists:
@@ -128,9 +128,9 @@ def evaluate(run: Path, data: tuple[str, ...], json: bool = False, **given: Any)
       streampgs evaluate my-run yesterday/ --record        and keep the metrics in the history
       streampgs evaluate my-run 'test/*.parquet' --on-bad-row skip --json
     """
-    from streampgs import evaluation
     from streampgs.cli.evaluation_text import evaluation_text
-    from streampgs.model import load_model
+    from streampgs.model import evaluation
+    from streampgs.model.model import load_model
 
     [options] = build("evaluate", given, EvaluateOptions)
     model = load_model(run)
@@ -163,9 +163,9 @@ def predict(run: Path, data: tuple[str, ...], json: bool = False, **given: Any) 
       streampgs predict my-run new-shards/ --out predictions.csv --keep customer --keep day
       streampgs predict my-run new-shards/ --out - | another-program
     """
-    from streampgs.model import load_model
-    from streampgs.prediction import STREAM
-    from streampgs.prediction import predict as predict_rows
+    from streampgs.model.model import load_model
+    from streampgs.model.prediction import STREAM
+    from streampgs.model.prediction import predict as predict_rows
 
     [options] = build("predict", given, PredictOptions)
     if json and options.out == STREAM:

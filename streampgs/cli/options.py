@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 
-from streampgs.errors import OptionError
-from streampgs.option_fields import FIRST_SCREEN, HEADINGS, Flag, Option, Repeated, Text, meant, options_for
+from streampgs.base.errors import OptionError
+from streampgs.options.fields import FIRST_SCREEN, HEADINGS, Flag, Option, Repeated, Text, meant, options_for
 
 _EVERYTHING = "streampgs.help-all"
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streampgs.base.errors import counted
 from streampgs.cli.console import (
     EXIT_CODES,
     Output,
@@ -20,9 +21,8 @@ from streampgs.cli.console import (
     stop_on_signals,
 )
 from streampgs.cli.options import Command
-from streampgs.errors import counted
 from streampgs.packing.options import PackOptions, PackWay
-from streampgs.progress import LiveLine, count, duration
+from streampgs.python.progress import LiveLine, count, duration
 
 if TYPE_CHECKING:
     from streampgs.packing.packer import PackReport, PackStatus

@@ -13,7 +13,7 @@ import select
 import sys
 from typing import Any, TextIO
 
-from streampgs.errors import StreampgsError
+from streampgs.base.errors import StreampgsError
 
 _OUT, _ERR = 1, 2
 _CLOSED_PIPE = 141  # 128 + SIGPIPE, as of other programs whose reader has gone

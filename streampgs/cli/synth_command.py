@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
+from streampgs.base.errors import counted
 from streampgs.cli.console import AsJson, exiting_on_signals, print_json, say
 from streampgs.cli.options import Command
-from streampgs.errors import counted
-from streampgs.options import SynthOptions
+from streampgs.options.commands import SynthOptions
 
 
 @click.command("synth", cls=Command, short_help="Write random data to try things on.", kinds=(SynthOptions, AsJson))
@@ -22,7 +22,7 @@ def synth(out: Path, json: bool = False, **options: Any) -> int:
     \b
       streampgs synth table --rows 200000 --test-rows 20000 --format parquet
     """
-    from streampgs.synth import write_dataset
+    from streampgs.packing.synth import write_dataset
 
     with exiting_on_signals():
         report = write_dataset(out, **options)

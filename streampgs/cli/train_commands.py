@@ -22,11 +22,11 @@ from streampgs.cli.console import (
     stop_on_signals,
 )
 from streampgs.cli.options import Command
-from streampgs.option_fields import COMMON, MODEL, FilePath, Flag, option
-from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
-from streampgs.progress import count
+from streampgs.options.commands import RESUME_OPTIONS, TRAIN_OPTIONS
+from streampgs.options.fields import COMMON, MODEL, FilePath, Flag, option
+from streampgs.options.solvers import SOLVERS
+from streampgs.python.progress import count
 from streampgs.run.report_text import time_text, weights_text
-from streampgs.solvers import SOLVERS
 
 if TYPE_CHECKING:
     from streampgs.run.report import Report, StopRequest
@@ -94,8 +94,8 @@ def resume(run: Path, stream: str | None = None, json: bool = False, quiet: bool
     """
 
     def work(observer: TerminalObserver, stop: StopRequest) -> Report:
+        from streampgs.model.trial import trial_for
         from streampgs.run import commands
-        from streampgs.trial import trial_for
 
         return commands.resume(run, stream, options, observer, stop, trial_for)
 

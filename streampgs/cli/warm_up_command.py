@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from streampgs.base.errors import counted
 from streampgs.cli.console import Output, print_result, say
 from streampgs.cli.options import Command
-from streampgs.errors import counted
 from streampgs.losses import LOSSES
-from streampgs.option_fields import build, values_of
-from streampgs.options import LOSS_FOR_CLASSES, WarmUpOptions
-from streampgs.progress import LiveLine
+from streampgs.options.commands import LOSS_FOR_CLASSES, WarmUpOptions
+from streampgs.options.fields import build, values_of
+from streampgs.python.progress import LiveLine
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -86,9 +86,9 @@ def _cases(losses: Sequence[str]) -> Iterator[_Case]:
 
 def _run(case: _Case, data: Path, run: Path) -> None:
     """What a user does: train, continue, evaluate."""
-    from streampgs import api
-    from streampgs.evaluation import evaluate
-    from streampgs.model import Model
+    from streampgs.model.evaluation import evaluate
+    from streampgs.model.model import Model
+    from streampgs.python import api
 
     others = [name for name in ("flag", "count", "kind") if name != case.label]
     chosen: dict[str, Any] = {"ignore": others} if case.table in ("numbers", "mixed", "many numbers") else {}

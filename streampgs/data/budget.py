@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from streampgs.errors import OptionError
+from streampgs.base.errors import OptionError
 from streampgs.formats.registry import FORMATS
-from streampgs.options import SMALLEST_MEMORY, ModelOptions, Resources
+from streampgs.options.commands import SMALLEST_MEMORY, ModelOptions, Resources
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.stores.copies import DOWNLOAD_BYTES

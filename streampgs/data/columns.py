@@ -17,9 +17,10 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import Count, decode, encode
+from streampgs.base.checks import Count, decode, encode
+from streampgs.base.errors import DataError, OptionError, RunError
+from streampgs.base.stage import Bundle
 from streampgs.data.source import Source
-from streampgs.errors import DataError, OptionError, RunError
 from streampgs.order.columns import SWEEPS, ColumnVisit, TooLarge, block_at, block_bounds, of_columns
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import UpdatePass, WindowSpan
@@ -37,7 +38,6 @@ from streampgs.reading.columns import (
 )
 from streampgs.reading.prefetch import StopAsked
 from streampgs.reading.window import Window
-from streampgs.stage import Bundle
 
 # Of a line: its feature and bounds, those of a sweep, and the numbers with which the next block is joined.
 LINE_BYTES = 100

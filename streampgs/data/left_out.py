@@ -7,9 +7,9 @@ from collections.abc import Collection, Iterable, Sequence
 from fnmatch import fnmatchcase
 from glob import escape
 
-from streampgs.errors import OptionError
+from streampgs.base.errors import OptionError
+from streampgs.base.globs import is_folder
 from streampgs.formats.format import ShardPath
-from streampgs.globs import is_folder
 from streampgs.stores.addresses import absolute
 from streampgs.table.catalog import Catalog
 from streampgs.table.changes import Changes

@@ -10,12 +10,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.base.stage import Bundle
 from streampgs.kernels.randomness import key_of, shuffled
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import UpdatePass, WindowSpan
 from streampgs.reading.prefetch import StopAsked
 from streampgs.reading.window import Window
-from streampgs.stage import Bundle
 
 _ROWS_AT_ONCE = 1 << 13
 _LATER = 1

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from streampgs.base.errors import DataError
 from streampgs.data.label_column import count_labels, first_place
 from streampgs.data.sampling import sampled_rows
 from streampgs.data.selecting import (
@@ -42,10 +43,9 @@ from streampgs.encoding.plan import (
     refuse_doubles,
     refuse_empty,
 )
-from streampgs.errors import DataError
 from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import schema_of
-from streampgs.options import EncodingOptions, ModelOptions
+from streampgs.options.commands import EncodingOptions, ModelOptions
 from streampgs.table.catalog import Catalog, Shard, Surveyed, catalog_of, located_shards, survey, whole_shards
 from streampgs.table.layout import DENSE, Columns, Layout, OtherType, find_layout, holds_only_features
 from streampgs.table.locate import Located

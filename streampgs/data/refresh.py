@@ -10,20 +10,20 @@ from typing import Any
 
 import numpy as np
 
+from streampgs.base.errors import DataChanged, DataError, OptionError, Unfinished, counted
+from streampgs.base.faults import exists
 from streampgs.data.findings import Findings, unused_columns
 from streampgs.data.left_out import left_out_of, pattern_of, refuse_unknown, take_out, without
 from streampgs.data.open import grown_table
 from streampgs.data.shards import schedule_of
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataChanged, DataError, OptionError, Unfinished, counted
-from streampgs.faults import exists
 from streampgs.formats.format import ShardPath
-from streampgs.options import Growth, ModelOptions
+from streampgs.options.commands import Growth, ModelOptions
+from streampgs.options.solvers import SOLVERS
 from streampgs.order.arrivals import USUAL_UPDATES, UpdateSizes
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import Schedule, Sizes
 from streampgs.reading.prefetch import StopAsked
-from streampgs.solvers import SOLVERS
 from streampgs.stores.addresses import absolute, is_address
 from streampgs.table.catalog import Catalog, decoded_bytes, whole_shards, with_cache
 from streampgs.table.changes import Changes, Watch, content_of

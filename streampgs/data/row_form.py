@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from streampgs.base.errors import DataError
 from streampgs.data.open import columns_of
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataError
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 from streampgs.reading.loader import one_pass
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window

@@ -9,15 +9,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 
+from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding import types
 from streampgs.encoding.plan import Plan
-from streampgs.errors import DataError, OptionError
 from streampgs.expressions.bounds import Bounds, Outcomes, outcomes
 from streampgs.expressions.expression import Expression, condition, label_expression
 from streampgs.expressions.rows import columns_by_name, selected
 from streampgs.expressions.tree import Column
 from streampgs.formats.format import OpenShard
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 from streampgs.reading.decode import opened, raw_slices
 from streampgs.stores.access import ASKERS, RemoteObject
 from streampgs.table.catalog import Shard, Surveyed

@@ -6,10 +6,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from streampgs.checks import require
+from streampgs.base.checks import require
+from streampgs.base.errors import RunError
+from streampgs.base.stage import Bundle
 from streampgs.data.budget import decoders_for, group_sizes
-from streampgs.errors import RunError
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
+from streampgs.options.solvers import SOLVERS
 from streampgs.order.arrivals import owed_until
 from streampgs.order.column_schedule import ColumnSchedule
 from streampgs.order.columns import of_columns
@@ -21,8 +23,6 @@ from streampgs.reading.placing import RowRules
 from streampgs.reading.prefetch import Pipeline, StopAsked
 from streampgs.reading.remote import copies_folder, copies_of
 from streampgs.reading.window import Window
-from streampgs.solvers import SOLVERS
-from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 
 

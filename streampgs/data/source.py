@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+from streampgs.base.stage import Bundle
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.prefetch import StopAsked
 from streampgs.reading.window import Window
-from streampgs.stage import Bundle
 
 
 class Source(Protocol):

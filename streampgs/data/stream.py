@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
+from streampgs.base.stage import Bundle
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.mixed_window import StreamSizes
@@ -15,7 +16,6 @@ from streampgs.reading.stream_rows import StreamEncoder
 from streampgs.reading.stream_state import rows_taken
 from streampgs.reading.stream_windows import StreamWindows, warm_up
 from streampgs.reading.window import Window
-from streampgs.stage import Bundle
 from streampgs.table.layout import Layout
 
 

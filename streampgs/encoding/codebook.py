@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.kernels.hashing import hash_pairs, hash_spans, hashed_codes, known_codes, lookup_table, wide_keys
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 
 Codes = NDArray[np.uint32]
 NULL_TEXT = b"\x00"

@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import decode, require
+from streampgs.base.checks import decode, require
 from streampgs.encoding.codebook import Codebook
 from streampgs.encoding.kinds import kind_of, of_family
 from streampgs.encoding.kinds.kind import COMPACT, HASHED, LARGEST_FEATURE, Column, NumberKind, StringKind
 from streampgs.encoding.kinds.vector import Vector
-from streampgs.options import MOST_HASH_BITS, EncodingOptions
+from streampgs.options.commands import MOST_HASH_BITS, EncodingOptions
 
 _TOKEN_BYTES = 32  # its span, hash and code, and its entry
 _LARGEST_SIZE = float(1 << 62)

@@ -10,11 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from streampgs.base.errors import DataError, OptionError, counted
 from streampgs.encoding.label_counts import MOST_CLASSES, LabelCounts
 from streampgs.encoding.labels import DEFAULT_LABELS, LabelSpec, label_specs, label_text, listed
-from streampgs.errors import DataError, OptionError, counted
 from streampgs.losses import CLASSIFYING
-from streampgs.options import LOSS_FOR_CLASSES, LOSS_FOR_NUMBERS, ModelOptions
+from streampgs.options.commands import LOSS_FOR_CLASSES, LOSS_FOR_NUMBERS, ModelOptions
 
 _TWO_CLASSES_SHARE = 0.99
 # A whole number may be a class or a quantity. These bounds are explained in docs/labels.md.

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from streampgs.base.errors import DataError
 from streampgs.encoding import types
-from streampgs.errors import DataError
-from streampgs.options import LabelType
+from streampgs.options.commands import LabelType
 
 MOST_CLASSES = 10_000
 _FIRST_INEXACT = 2.0**53  # float64 holds all smaller whole numbers

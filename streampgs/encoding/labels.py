@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from streampgs.encoding import types
 from streampgs.losses import LOSSES
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 
 # Why a row's label cannot be used: see table.layout for the other reasons.
 LABEL_NULL, LABEL_NOT_FINITE, LABEL_NO_CLASS, LABEL_UNKNOWN_CLASS, LABEL_TOO_LOW = 16, 17, 18, 23, 25

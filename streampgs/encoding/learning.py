@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
@@ -18,8 +19,7 @@ from streampgs.encoding.kinds.kind import LARGEST_FEATURE, Arrays, BagKind, RowM
 from streampgs.encoding.kinds.text import rows_with
 from streampgs.encoding.nulls import null_shares
 from streampgs.encoding.plan import Plan, vectors_of
-from streampgs.errors import DataError, OptionError
-from streampgs.options import MOST_HASH_BITS, EncodingOptions
+from streampgs.options.commands import MOST_HASH_BITS, EncodingOptions
 
 _NAMING_BATCHES = 8
 _USUAL_HASH_BITS, _FEWEST_HASH_BITS = 20, 10

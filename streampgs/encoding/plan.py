@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import KINDS, of_family
 from streampgs.encoding.kinds.kind import Column, matches
 from streampgs.encoding.kinds.vector import Vector
-from streampgs.errors import DataError, OptionError
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 
 ONE_VALUE = "the same value in all partitions"
 _PANDAS_INDEX = re.compile(r"__index_level_\d+__")

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
-from streampgs.errors import OptionError
+from streampgs.base.errors import OptionError
 from streampgs.learn.lanes import Group, Lanes, have_converged, refuse_stopped
 from streampgs.learn.lines import Lines
 from streampgs.learn.state import Merge, State

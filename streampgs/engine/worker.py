@@ -8,15 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import fields, replace
 
-from streampgs.checks import Count, decode, encode, require
+from streampgs.base.checks import Count, decode, encode, require
+from streampgs.base.errors import DataError
+from streampgs.base.stage import Bundle
 from streampgs.data.source import Source
-from streampgs.errors import DataError
 from streampgs.order.arrivals import shortened
 from streampgs.order.cursor import Cursor
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.reading.prefetch import StopAsked
 from streampgs.reading.window import Window
-from streampgs.stage import Bundle
 
 
 class Worker:

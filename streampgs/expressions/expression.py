@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streampgs.base.errors import DataError, OptionError, did_you_mean
 from streampgs.encoding import types
-from streampgs.errors import DataError, OptionError, did_you_mean
 from streampgs.expressions.functions import FUNCTIONS, SIGNS, Function, applied, type_for_nulls
 from streampgs.expressions.parser import parsed, quoted
 from streampgs.expressions.tree import Apply, Column, Constant, Node, Source, columns_of, shown

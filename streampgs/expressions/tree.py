@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
-from streampgs.errors import OptionError
+from streampgs.base.errors import OptionError
 
 _LONGEST_SHOWN = 200
 

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from streampgs.options import DEFAULT_MEMORY, SMALLEST_MEMORY
+from streampgs.options.commands import DEFAULT_MEMORY, SMALLEST_MEMORY
 
 _WITHOUT_BUDGET = DEFAULT_MEMORY
 """Of commands without --memory."""

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.errors import DataError, RunError, StreampgsError, Unfinished, Unreadable
+from streampgs.base.errors import DataError, RunError, StreampgsError, Unfinished, Unreadable
 from streampgs.expressions.bounds import Bounds
 from streampgs.stores.access import RemoteObject
 

@@ -9,9 +9,9 @@ from contextlib import closing, suppress
 
 import numpy as np
 
-from streampgs import faults
-from streampgs.errors import DataChanged, DataError, StreampgsError
-from streampgs.files import open_regular
+from streampgs.base import faults
+from streampgs.base.errors import DataChanged, DataError, StreampgsError
+from streampgs.base.files import open_regular
 from streampgs.formats.format import Bytes, Fingerprint, ShardFile, ShardPath
 from streampgs.stores.access import RemoteObject
 

@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from streampgs.base.errors import DataError
 from streampgs.encoding import types
-from streampgs.errors import DataError
 from streampgs.expressions.bounds import Bounds
 from streampgs.formats.allowance import allowance, memory_for
 from streampgs.formats.format import Damaged, Fingerprint, FooterPlace, OpenShard, Seen, ShardFile, ShardFormat, shared

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.formats.format import Damaged, FooterPlace, Ints, Seen, ShardFile, ShardPath
 from streampgs.kernels import footer_loop
 

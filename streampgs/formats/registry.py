@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 
 import pyarrow as pa
 
-from streampgs.errors import DataChanged, DataError, Unfinished
+from streampgs.base.errors import DataChanged, DataError, Unfinished
 from streampgs.formats.arrow import ArrowFormat
 from streampgs.formats.format import Damaged, Fingerprint, Footer, OpenShard, ShardFile, ShardFormat, ShardPath
 from streampgs.formats.local import LocalFile, unreadable

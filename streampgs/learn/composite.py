@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
 from streampgs.kernels import composite_loop as loops
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
@@ -24,8 +24,8 @@ from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import AVERAGE, LAST, SUFFIX, PgsCandidates, PgsOptions, dual_factor, usual_sigma
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import LOSSES, Vector
-from streampgs.option_fields import values_of
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
+from streampgs.options.fields import values_of
 
 _FEWEST_NONZERO = 0.25  # of the steps: a weight that was zero more often is returned as zero
 _SETTLE_STEPS = 1 << 18

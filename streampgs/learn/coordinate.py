@@ -40,7 +40,7 @@ from streampgs.learn.lines import EmptyColumn, Lines
 from streampgs.learn.norms import PNorm
 from streampgs.learn.state import COORDINATE, LANE, ROW, Field, Merge, Role, State, counter, make_room
 from streampgs.losses import LOSSES, Vector
-from streampgs.solvers import SOLVERS, Needs
+from streampgs.options.solvers import SOLVERS, Needs
 
 HELD_OUT = 10
 """With several candidates and no validation rows, one row in so many is held out."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from streampgs.checks import require
-from streampgs.errors import OptionError
+from streampgs.base.checks import require
+from streampgs.base.errors import OptionError
 from streampgs.kernels.smooth_losses import SMOOTH_LOSSES
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates
 from streampgs.learn.lines import Scale
-from streampgs.option_fields import values_of
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
+from streampgs.options.fields import values_of
 
 
 @dataclass(frozen=True)

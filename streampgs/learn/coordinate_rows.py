@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
-from streampgs.errors import RunError
+from streampgs.base.checks import require
+from streampgs.base.errors import RunError
 from streampgs.kernels import coordinate_loop as loops
 from streampgs.kernels.randomness import key_of, random_words
 from streampgs.kernels.smooth_losses import SMOOTH_LOSSES

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
 from streampgs.kernels import entropic_loop as loops
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
@@ -23,9 +23,9 @@ from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import AVERAGE, SUFFIX, PgsCandidates, PgsOptions, automatic_t0, dual_factor, sigmas_of
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import LOSSES, Vector
-from streampgs.option_fields import values_of
-from streampgs.options import ModelOptions
-from streampgs.solvers import SMALLEST_P, SOLVERS, Needs
+from streampgs.options.commands import ModelOptions
+from streampgs.options.fields import values_of
+from streampgs.options.solvers import SMALLEST_P, SOLVERS, Needs
 
 _LARGEST = PNorm(SMALLEST_P)
 """The norm of rows is that of their largest feature, nearly."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
 from streampgs.kernels import pass_loop as loops
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates
@@ -20,9 +20,9 @@ from streampgs.learn.passes import PassCandidates, PassLearner, PassOptions, saf
 from streampgs.learn.pgs_options import usual_sigma
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import Vector
-from streampgs.option_fields import values_of
-from streampgs.options import ModelOptions
-from streampgs.solvers import SOLVERS, Needs
+from streampgs.options.commands import ModelOptions
+from streampgs.options.fields import values_of
+from streampgs.options.solvers import SOLVERS, Needs
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from streampgs.errors import OptionError
+from streampgs.base.errors import OptionError
 from streampgs.kernels import coordinate_loop as loops
 from streampgs.kernels.smooth_losses import SMOOTH_LOSSES
 from streampgs.learn.coordinate import Coordinate

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
 from streampgs.kernels import support_loop as loops
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
@@ -24,7 +24,7 @@ from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import AVERAGE, SUFFIX, PgsCandidates, automatic_t0, dual_factor, sigmas_of
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Role, Sizes, State, counter
 from streampgs.losses import LOSSES, Vector
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 
 
 @dataclass(frozen=True)

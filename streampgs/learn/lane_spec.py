@@ -6,10 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from streampgs.checks import Count, require
+from streampgs.base.checks import Count, require
 from streampgs.learn.norms import PNorm
 from streampgs.losses import LOSSES
-from streampgs.options import MOST_BATCH
+from streampgs.options.commands import MOST_BATCH
 
 
 @dataclass(frozen=True)

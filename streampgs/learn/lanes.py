@@ -11,16 +11,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import decode, encode, require
-from streampgs.errors import DataError, Diverged
+from streampgs.base.checks import decode, encode, require
+from streampgs.base.errors import DataError, Diverged
+from streampgs.base.stage import Bundle
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import StepChange, lane_spec, learner_named
 from streampgs.learn.state import State
 from streampgs.losses import Vector
-from streampgs.solvers import SOLVERS, solver_of
-from streampgs.stage import Bundle
+from streampgs.options.solvers import SOLVERS, solver_of
 
 _MOST_LANES = 1 << 20
 _MOST_STEPS = 1 << 52  # the sum over all workers must not overflow

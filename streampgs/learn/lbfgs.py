@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from streampgs.checks import require
+from streampgs.base.checks import require
 from streampgs.kernels import lbfgs_loop as loops
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates
@@ -21,8 +21,8 @@ from streampgs.learn.lines import Scale
 from streampgs.learn.passes import PassCandidates, PassLearner, PassOptions
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Sizes, State
 from streampgs.losses import LOSSES, Vector
-from streampgs.options import ModelOptions
-from streampgs.solvers import SOLVERS, Needs
+from streampgs.options.commands import ModelOptions
+from streampgs.options.solvers import SOLVERS, Needs
 
 PAIRS = 10
 """So many moves are remembered."""

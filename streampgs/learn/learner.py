@@ -18,8 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import decode
-from streampgs.errors import Diverged
+from streampgs.base.checks import decode
+from streampgs.base.errors import Diverged
 from streampgs.kernels.targets import BASE, CLASS, LABEL, SHAPE, UNIT
 from streampgs.learn import state as states
 from streampgs.learn.averaging import Stretches, Tallies
@@ -28,8 +28,8 @@ from streampgs.learn.lines import EmptyRow, Lines, Scale
 from streampgs.learn.norms import PNorm
 from streampgs.learn.state import COORDINATE, LANE, ROW, Each, Fields, Role, Sizes, State
 from streampgs.losses import Vector
-from streampgs.options import ModelOptions
-from streampgs.solvers import LEARNERS, Needs
+from streampgs.options.commands import ModelOptions
+from streampgs.options.solvers import LEARNERS, Needs
 
 
 def learner_named(name: str) -> type[Learner]:

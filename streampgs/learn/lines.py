@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from streampgs.kernels.placing_loop import squared_norms
 from streampgs.learn.norms import PNorm
 from streampgs.losses import LOSSES, Loss, Vector
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 from streampgs.order.columns import ColumnVisit
 
 SAMPLE_ROWS = 1 << 14

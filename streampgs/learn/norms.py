@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
 from streampgs.kernels.powers import dual_exponent
-from streampgs.solvers import SMALLEST_P
+from streampgs.options.solvers import SMALLEST_P
 
 _PART = 1 << 18  # coordinates looked at together
 

@@ -18,7 +18,7 @@ from streampgs.learn.lines import Lines, Scale
 from streampgs.learn.pgs import Pgs
 from streampgs.learn.pgs_options import AVERAGE, PgsCandidates, PgsOptions
 from streampgs.learn.state import State
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
-from streampgs.errors import OptionError
+from streampgs.base.checks import require
+from streampgs.base.errors import OptionError
 from streampgs.kernels import pass_loop as loops
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.held_rows import HeldRows
@@ -26,9 +26,9 @@ from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import USUAL_SIGMA, WHOLE_LADDER
 from streampgs.learn.state import COORDINATE, LANE, Field, Fields, Merge, Role, State, counter
 from streampgs.losses import LOSSES, Vector
-from streampgs.option_fields import values_of
-from streampgs.options import ModelOptions
-from streampgs.solvers import Needs
+from streampgs.options.commands import ModelOptions
+from streampgs.options.fields import values_of
+from streampgs.options.solvers import Needs
 
 # Training is over when the certificate is below this share of the mean loss of weights that are zero.
 _CONVERGED = 1e-6

@@ -6,15 +6,15 @@ import math
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
-from streampgs.checks import require
-from streampgs.errors import OptionError
+from streampgs.base.checks import require
+from streampgs.base.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, StepChange
 from streampgs.learn.lines import Scale
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.losses import Loss
-from streampgs.option_fields import values_of
-from streampgs.options import MOST_CANDIDATES, ModelOptions
+from streampgs.options.commands import MOST_CANDIDATES, ModelOptions
+from streampgs.options.fields import values_of
 
 SUFFIX, AVERAGE, LAST, RANDOM = "suffix", "average", "last", "random"
 RETURNS = (SUFFIX, AVERAGE, LAST, RANDOM)

@@ -13,8 +13,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
-from streampgs.errors import OptionError
+from streampgs.base.checks import require
+from streampgs.base.errors import OptionError
 from streampgs.kernels import sgd_loop as loops
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
@@ -24,8 +24,8 @@ from streampgs.learn.norms import EUCLID
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.learn.step_sizes import STEP_LADDER, STOPPED, StepCandidates, StepLearner, longest_step
 from streampgs.losses import LOSSES, Vector
-from streampgs.option_fields import values_of
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
+from streampgs.options.fields import values_of
 
 # In the unit of the ladder of PGS. The step matters more, so there are few; the average regularizes, too.
 _SIGMAS = (0.01, 0.3, 10.0)

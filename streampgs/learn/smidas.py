@@ -15,7 +15,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
 from streampgs.kernels import smidas_loop as loops
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates
@@ -24,8 +24,8 @@ from streampgs.learn.norms import PNorm
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Pack, Role, Sizes, State, counter
 from streampgs.learn.step_sizes import STOPPED, L1StepCandidates, L1StepOptions, StepLearner
 from streampgs.losses import LOSSES, Vector
-from streampgs.options import ModelOptions
-from streampgs.solvers import MOST_SHRINK_EVERY, SOLVERS, Needs
+from streampgs.options.commands import ModelOptions
+from streampgs.options.solvers import MOST_SHRINK_EVERY, SOLVERS, Needs
 
 _LARGEST_Q = 1000
 _COST_OF_ENTRY = (

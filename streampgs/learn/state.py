@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
 
 _SPARE_ROWS = 8  # room for one more row in so many, so that adding rows does not copy them all each time
 

@@ -8,15 +8,15 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
-from streampgs.errors import OptionError
+from streampgs.base.checks import require
+from streampgs.base.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner, StepChange
 from streampgs.learn.lines import Scale
 from streampgs.learn.norms import EUCLID, PNorm
 from streampgs.learn.state import LANE, Field, Merge, State
-from streampgs.option_fields import values_of
-from streampgs.options import MOST_CANDIDATES, ModelOptions
+from streampgs.options.commands import MOST_CANDIDATES, ModelOptions
+from streampgs.options.fields import values_of
 
 # In units of the longest step that converges on rows of mean length. The last iterate of a longer one is noise, unless the
 # classes are far apart.

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
 from streampgs.kernels import truncated_loop as loops
 from streampgs.learn.averaging import Stretches
 from streampgs.learn.lane_spec import LaneSpec
@@ -22,7 +22,7 @@ from streampgs.learn.lines import Lines, labels_of
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.learn.step_sizes import STOPPED, L1StepCandidates, L1StepOptions, StepLearner
 from streampgs.losses import LOSSES, Vector
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 
 
 class TruncatedCandidates(L1StepCandidates):

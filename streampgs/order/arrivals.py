@@ -12,7 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from streampgs.options import MOST_PASSES, MOST_REPLAY, PASSES, REPLAY, Growth
+from streampgs.options.commands import MOST_PASSES, MOST_REPLAY, PASSES, REPLAY, Growth
 from streampgs.order.cursor import Arrival, Cursor, Place, Span
 
 _FAR = 1 << 62  # beyond every position

@@ -7,8 +7,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from streampgs.checks import Count
-from streampgs.options import MOST_PASSES, MOST_REPLAY
+from streampgs.base.checks import Count
+from streampgs.options.commands import MOST_PASSES, MOST_REPLAY
 
 Place = tuple[int, int, int]
 """(epoch, part, position)"""

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import Positive
-from streampgs.errors import RunError
+from streampgs.base.checks import Positive
+from streampgs.base.errors import RunError
 from streampgs.kernels.randomness import key_of, permuted, random_fractions
 from streampgs.order.arrivals import (
     USUAL_UPDATES,

@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.errors import DataError, OptionError
-from streampgs.faults import exists
-from streampgs.globs import is_folder, matches, refuse_unreadable
+from streampgs.base.errors import DataError, OptionError
+from streampgs.base.faults import exists
+from streampgs.base.globs import is_folder, matches, refuse_unreadable
 from streampgs.packing.kinds import FILE_KINDS, KINDS
 from streampgs.packing.source import COMPRESSIONS, Shape, Source, compression_of, first_bytes
 

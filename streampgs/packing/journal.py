@@ -16,10 +16,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.checks import Count, decode, parsed_json, refuse_other_format
-from streampgs.errors import DataError, OptionError
-from streampgs.faults import exists, naming_faults, repeated
-from streampgs.files import explaining, new_file, read_whole, remove_leftovers, sync_folder
+from streampgs.base.checks import Count, decode, parsed_json, refuse_other_format
+from streampgs.base.errors import DataError, OptionError
+from streampgs.base.faults import exists, naming_faults, repeated
+from streampgs.base.files import explaining, new_file, read_whole, remove_leftovers, sync_folder
 from streampgs.formats.registry import is_shard_name
 from streampgs.packing.options import FORMATS
 from streampgs.packing.shards import Shard, shard_name

@@ -10,8 +10,8 @@ import pyarrow as pa
 from numpy.lib.format import MAGIC_PREFIX
 from numpy.typing import NDArray
 
-from streampgs.errors import DataError
-from streampgs.files import native_path, reading
+from streampgs.base.errors import DataError
+from streampgs.base.files import native_path, reading
 from streampgs.packing.options import PackOptions
 from streampgs.packing.readers import matrix
 from streampgs.packing.readers.numpy_files import damage_named

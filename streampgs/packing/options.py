@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from streampgs.checks import encode
-from streampgs.errors import BadValue, OptionError
-from streampgs.option_fields import (
+from streampgs.base.checks import encode
+from streampgs.base.errors import BadValue, OptionError
+from streampgs.options.commands import MOST_SEED, ON_BAD_ROW, SMALLEST_MEMORY
+from streampgs.options.fields import (
     COMMON,
     DATA,
     RESOURCES,
@@ -26,7 +27,6 @@ from streampgs.option_fields import (
     option,
     values_of,
 )
-from streampgs.options import MOST_SEED, ON_BAD_ROW, SMALLEST_MEMORY
 from streampgs.packing.kinds import KINDS, help_text
 
 FORMATS = ("arrow", "parquet")

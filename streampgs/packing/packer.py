@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streampgs.errors import DataError, OptionError
-from streampgs.faults import exists
-from streampgs.files import make_folder, read_whole, sole_writer, writing
-from streampgs.globs import is_folder
-from streampgs.option_fields import build
+from streampgs.base.errors import DataError, OptionError
+from streampgs.base.faults import exists
+from streampgs.base.files import make_folder, read_whole, sole_writer, writing
+from streampgs.base.globs import is_folder
+from streampgs.base.printable import without_secrets
+from streampgs.options.fields import build
 from streampgs.packing import journal as journals
 from streampgs.packing.inputs import Input, Value, find_inputs
 from streampgs.packing.journal import QUERY, RUNS, Journal, ReadInput
@@ -32,7 +33,6 @@ from streampgs.packing.schemas import conformed, joined_schema
 from streampgs.packing.shards import written
 from streampgs.packing.shuffle import merged, share_of, write_runs
 from streampgs.packing.source import Shape, Source, ahead
-from streampgs.printable import without_secrets
 from streampgs.run.memory import peak_rss_bytes
 from streampgs.run.report import StopRequest
 

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streampgs.base.errors import DataError
 from streampgs.encoding.types import undictionaried
-from streampgs.errors import DataError
 
 # The types of --types.
 TYPES = {

@@ -13,9 +13,9 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streampgs.checks import Count
-from streampgs.errors import DataError, OptionError
-from streampgs.files import (
+from streampgs.base.checks import Count
+from streampgs.base.errors import DataError, OptionError
+from streampgs.base.files import (
     explaining,
     make_folder,
     new_file,

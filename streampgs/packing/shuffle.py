@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.checks import Count
-from streampgs.errors import DataError
-from streampgs.faults import naming_faults
-from streampgs.files import OWN, closed_after_reading, explaining, native_path, new_file, sync_folder
+from streampgs.base.checks import Count
+from streampgs.base.errors import DataError
+from streampgs.base.faults import naming_faults
+from streampgs.base.files import OWN, closed_after_reading, explaining, native_path, new_file, sync_folder
 from streampgs.kernels.randomness import key_of, random_words
 from streampgs.reading.array_slices import rows_a_slice
 

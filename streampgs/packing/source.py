@@ -13,9 +13,9 @@ from typing import Any, NoReturn, TypeVar
 
 import pyarrow as pa
 
-from streampgs.errors import DataError
-from streampgs.faults import naming_faults
-from streampgs.files import ends_early, native_path, reading
+from streampgs.base.errors import DataError
+from streampgs.base.faults import naming_faults
+from streampgs.base.files import ends_early, native_path, reading
 from streampgs.packing.options import PackOptions
 
 Item = TypeVar("Item")

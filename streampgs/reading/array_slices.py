@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 
 SLICE_BYTES = 1 << 22
 

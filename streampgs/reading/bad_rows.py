@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from streampgs.base.errors import BadRow
 from streampgs.encoding import labels as label_layout
 from streampgs.encoding import rows as row_layout
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.labels import listed
 from streampgs.encoding.rows import LENGTHS_DIFFER, WIDTH_DIFFERS, RowBlock
-from streampgs.errors import BadRow
 from streampgs.expressions.expression import known
 from streampgs.kernels import placing_loop as row_loops
 from streampgs.table.layout import Columns

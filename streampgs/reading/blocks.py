@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.base.errors import DataError
 from streampgs.encoding.rows import INDICES, RowBlock
-from streampgs.errors import DataError
 from streampgs.formats.format import OpenShard, Slices
 from streampgs.order.schedule import WindowPlan
 from streampgs.reading.cache import BlockCache, CacheFile

@@ -19,11 +19,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.checks import refuse_other_format
+from streampgs.base.checks import refuse_other_format
+from streampgs.base.errors import DataError, RunError, Unreadable
+from streampgs.base.faults import remedy
+from streampgs.base.files import new_file, remove_leftovers
 from streampgs.encoding.rows import INDICES, RowBlock
-from streampgs.errors import DataError, RunError, Unreadable
-from streampgs.faults import remedy
-from streampgs.files import new_file, remove_leftovers
 from streampgs.formats.arrow_columns import ColumnPlace, check_places, column_places, list_offsets, read_column
 from streampgs.formats.arrow_metadata import metadata_length, read_batch_metadata
 from streampgs.formats.format import Bytes, Damaged

@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.errors import DataError, RunError
-from streampgs.faults import remedy
-from streampgs.files import new_file, remove_leftovers
+from streampgs.base.errors import DataError, RunError
+from streampgs.base.faults import remedy
+from streampgs.base.files import new_file, remove_leftovers
 from streampgs.formats.format import Damaged
 from streampgs.formats.local import LocalFile
 from streampgs.kernels.randomness import checksum

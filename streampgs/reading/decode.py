@@ -12,13 +12,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from streampgs.base.errors import DataError
 from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.rows import RowBlock, joined
 from streampgs.encoding.sizes import parts
-from streampgs.errors import DataError
 from streampgs.expressions.rows import selected
 from streampgs.formats.format import OpenShard
 from streampgs.formats.registry import open_shard

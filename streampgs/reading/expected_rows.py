@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.base.errors import OptionError
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
@@ -19,7 +20,6 @@ from streampgs.encoding.kinds.list import List
 from streampgs.encoding.kinds.number import Number
 from streampgs.encoding.kinds.vector import Vector
 from streampgs.encoding.rows import FEATURES, INDICES, VALUES
-from streampgs.errors import OptionError
 from streampgs.reading.array_slices import dense_column, native, numbers_array, rows_a_slice
 from streampgs.reading.in_memory import batches_of, plain_source
 from streampgs.table.layout import SPARSE, holds_features

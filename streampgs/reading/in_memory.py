@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.errors import DataError, counted
+from streampgs.base.errors import DataError, counted
 from streampgs.reading.array_slices import csr_slices, dense_column, plain_column, rows_a_slice, sliced
 
 _ROWS_AT_ONCE = 1000

@@ -19,8 +19,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.base.errors import DataError, OptionError, StreampgsError
 from streampgs.encoding.rows import FEATURES_NULL, RowBlock
-from streampgs.errors import DataError, OptionError, StreampgsError
 from streampgs.formats.format import Damaged
 from streampgs.kernels.randomness import checksum, shuffled
 from streampgs.order.cursor import Cursor

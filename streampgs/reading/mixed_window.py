@@ -11,11 +11,11 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from streampgs.checks import Count, Positive, require
-from streampgs.errors import DataError
+from streampgs.base.checks import Count, Positive, require
+from streampgs.base.errors import DataError
 from streampgs.kernels.randomness import key_of, permuted, shuffled
 from streampgs.kernels.reservoir_loop import copy_rows
-from streampgs.options import MOST_STREAM_REPLAY
+from streampgs.options.commands import MOST_STREAM_REPLAY
 from streampgs.order.schedule import WindowSpan
 from streampgs.reading.reservoir import Reservoir
 from streampgs.reading.stream_rows import StreamRows

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from streampgs.base.errors import DataError
 from streampgs.encoding import types
-from streampgs.errors import DataError
 from streampgs.expressions.expression import Expression
 from streampgs.reading.decode import columns_of_batch, raw_slices
 from streampgs.table.catalog import Catalog, Shard, Surveyed

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
 
-from streampgs.errors import OptionError
-from streampgs.options import Resources
+from streampgs.base.errors import OptionError
+from streampgs.options.commands import Resources
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.addresses import is_address_of_path
 from streampgs.stores.copies import Copies

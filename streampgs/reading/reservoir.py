@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
+from streampgs.base.stage import Bundle
 from streampgs.kernels.randomness import key_of
 from streampgs.kernels.reservoir_loop import COUNTS, DRAWS, END, FILLED, LIVE, NEXT, PASSED, SIZE, offer_rows
 from streampgs.reading.stream_rows import StreamRows
 from streampgs.reading.window import RowShape
-from streampgs.stage import Bundle
 
 Ints = NDArray[np.int64]
 _SLOT_BYTES = 24  # start, length and capacity of a row

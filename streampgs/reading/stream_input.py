@@ -14,9 +14,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.base.errors import DataError, Unreadable
+from streampgs.base.faults import is_fault, repeated
 from streampgs.encoding.types import BINARY, STRING, bytes_of, class_of, is_list, lists_of, plain
-from streampgs.errors import DataError, Unreadable
-from streampgs.faults import is_fault, repeated
 from streampgs.reading.blocks import Stopped
 
 _POLL_MILLISECONDS = 100

@@ -11,12 +11,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
+from streampgs.base.errors import DataError
 from streampgs.encoding import types
 from streampgs.encoding.encoder import Encoder
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.rows import NOT_SELECTED, RowBlock
-from streampgs.errors import DataError
 from streampgs.expressions.rows import columns_by_name, selected
 from streampgs.kernels.placing_loop import place_sparse, repeat_table
 from streampgs.kernels.reservoir_loop import copy_rows

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
+from streampgs.base.stage import Bundle
 from streampgs.reading.bad_rows import REASONS
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.reading.stream_rows import StreamRows
 from streampgs.reading.window import RowShape
-from streampgs.stage import Bundle
 
 Ints = NDArray[np.int64]
 _MOST_ROWS = 1 << 48

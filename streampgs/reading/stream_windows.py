@@ -20,8 +20,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import require
-from streampgs.errors import DataError
+from streampgs.base.checks import require
+from streampgs.base.errors import DataError
+from streampgs.base.stage import Bundle
 from streampgs.kernels.randomness import key_of, shuffled
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import WindowSpan
@@ -33,7 +34,6 @@ from streampgs.reading.stream_input import StreamInput
 from streampgs.reading.stream_rows import StreamEncoder, StreamRows, rows_of_state, rows_state
 from streampgs.reading.stream_state import check_waiting, check_window, part_of, rows_taken
 from streampgs.reading.window import RowShape, Window
-from streampgs.stage import Bundle
 
 Ints = NDArray[np.int64]
 

@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.order.columns import ColumnVisit
 from streampgs.order.schedule import WindowSpan
 

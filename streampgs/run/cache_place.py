@@ -10,9 +10,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from streampgs.errors import RunError
-from streampgs.faults import is_fault, naming_faults
-from streampgs.files import read_whole
+from streampgs.base.errors import RunError
+from streampgs.base.faults import is_fault, naming_faults
+from streampgs.base.files import read_whole
 
 OWN = "cache"
 _TAG = "CACHEDIR.TAG"

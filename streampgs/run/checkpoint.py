@@ -19,12 +19,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.checks import require, understanding
-from streampgs.errors import RunError, Unreadable
-from streampgs.faults import has_no_space, names_in, remedy
-from streampgs.files import sync_folder
+from streampgs.base.checks import require, understanding
+from streampgs.base.errors import RunError, Unreadable
+from streampgs.base.faults import has_no_space, names_in, remedy
+from streampgs.base.files import sync_folder
+from streampgs.base.stage import Bundle, Stage
 from streampgs.run.seal import SealBroken, read_sealed, write_sealed
-from streampgs.stage import Bundle, Stage
 
 _NAME = re.compile(r"checkpoint-([0-9]{15}|[1-9][0-9]{15,})\.arrows")
 _PREFIX = "checkpoint-"

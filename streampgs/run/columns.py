@@ -5,16 +5,16 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from streampgs.base.errors import OptionError, RunError
 from streampgs.data.budget import READING_BYTES
 from streampgs.data.columns import LINE_BYTES, ColumnSource
 from streampgs.data.shards import ShardSource
-from streampgs.errors import OptionError, RunError
 from streampgs.learn.learner import learner_named
-from streampgs.options import Growth, ModelOptions, Resources
+from streampgs.options.commands import Growth, ModelOptions, Resources
+from streampgs.options.solvers import SOLVERS
 from streampgs.reading.column_files import ColumnFiles
 from streampgs.run.record import RunRecord
 from streampgs.selection.grid import targets_of
-from streampgs.solvers import SOLVERS
 from streampgs.table.catalog import Catalog
 
 FOLDER = "columns"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from streampgs.option_fields import build
-from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS, ResumeOptions
+from streampgs.options.commands import RESUME_OPTIONS, TRAIN_OPTIONS, ResumeOptions
+from streampgs.options.fields import build
 from streampgs.run import start
 from streampgs.run.on_trial import Trial
 from streampgs.run.report import Observer, Report, StopRequest

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from streampgs.base.errors import DataError, RunError, sized
 from streampgs.data.budget import Forecast
 from streampgs.data.row_form import RowForm
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataError, RunError, sized
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
-from streampgs.options import DEFAULT_MEMORY, LOSS_FOR_NUMBERS, SMALLEST_MEMORY, Resources
+from streampgs.options.commands import DEFAULT_MEMORY, LOSS_FOR_NUMBERS, SMALLEST_MEMORY, Resources
 from streampgs.reading.window import Window
 from streampgs.run.memory import Bound, available_bytes, bounds, rss_bytes, tightest
 from streampgs.selection.grid import targets_of

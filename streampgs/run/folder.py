@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from streampgs.checks import decode, require, understanding
+from streampgs.base.checks import decode, require, understanding
+from streampgs.base.errors import RunError
+from streampgs.base.faults import exists, names_in, remedy
+from streampgs.base.files import append_line, make_folder, sync_folder
+from streampgs.base.stage import Bundle
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import RunError
-from streampgs.faults import exists, names_in, remedy
-from streampgs.files import append_line, make_folder, sync_folder
 from streampgs.run import checkpoint as checkpoints
 from streampgs.run.checkpoint import Checkpoint, Kept
 from streampgs.run.history import append_event, read_events
@@ -26,7 +27,6 @@ from streampgs.run.lock import UNFINISHED
 from streampgs.run.record import RunRecord
 from streampgs.run.seal import SealBroken, read_sealed, write_sealed
 from streampgs.run.validate import check_catalog, check_columns
-from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 
 _OWN_NAMES = {

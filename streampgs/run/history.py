@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from streampgs.checks import parsed_json
-from streampgs.errors import RunError
-from streampgs.files import OWN, append_line, read_at, reading
+from streampgs.base.checks import parsed_json
+from streampgs.base.errors import RunError
+from streampgs.base.files import OWN, append_line, read_at, reading
 
 STARTED, RESUMED, STOPPED, FAILED, UNDONE = "started", "resumed", "stopped", "failed", "undone"
 APPENDED, CHANGED, CHOSEN, SIGMA, JUDGED = "appended", "changed", "chosen", "sigma", "judged"

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
+from streampgs.base.errors import OptionError
+from streampgs.base.stage import Bundle
 from streampgs.data.columns import ColumnSource, MemoryStore
 from streampgs.data.memory import MemoryRows, MemorySource
 from streampgs.data.row_form import RowForm
 from streampgs.data.source import Source
 from streampgs.engine.worker import Worker
-from streampgs.errors import OptionError
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.losses import Vector
-from streampgs.options import Limits
+from streampgs.options.commands import Limits
+from streampgs.options.solvers import SOLVERS
 from streampgs.order.cursor import Cursor
 from streampgs.reading.window import Window
 from streampgs.run.loop import Loop
@@ -20,8 +22,6 @@ from streampgs.run.meter import Meter
 from streampgs.run.models import Models
 from streampgs.run.report import StopRequest
 from streampgs.run.saver import NothingSaved
-from streampgs.solvers import SOLVERS
-from streampgs.stage import Bundle
 from streampgs.table.layout import SPARSE
 
 _NO_LIMIT = 1 << 62

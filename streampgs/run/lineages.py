@@ -23,7 +23,8 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
-from streampgs.checks import Count, decode, encode, require
+from streampgs.base.checks import Count, decode, encode, require
+from streampgs.base.stage import Bundle, Stage
 from streampgs.engine.engine import Engine
 from streampgs.learn.lane_spec import Target
 from streampgs.learn.lanes import Lanes, from_zero
@@ -38,7 +39,6 @@ from streampgs.selection.judge import centre, centring_rows
 from streampgs.selection.mixture import Judgement, Mixture, rows_to_judge
 from streampgs.selection.race import Race
 from streampgs.selection.returned import Returned, losses_of, scores_of
-from streampgs.stage import Bundle, Stage
 
 LINEAGES = ("long", "recent", "fresh", "first")
 TRAINED = 3

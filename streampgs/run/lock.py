@@ -9,9 +9,9 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from streampgs.errors import RunError
-from streampgs.faults import repeated
-from streampgs.files import open_regular, remove_leftovers
+from streampgs.base.errors import RunError
+from streampgs.base.faults import repeated
+from streampgs.base.files import open_regular, remove_leftovers
 
 UNFINISHED = ".*.arrows.writing"
 """Files that a killed process has not finished."""

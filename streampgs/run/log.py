@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from streampgs.errors import RunError
+from streampgs.base.errors import RunError
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import STOPPED, utc_now
 from streampgs.run.report import Report, Session

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from streampgs.engine.engine import Engine
 from streampgs.engine.worker import Worker
 from streampgs.learn.lanes import have_converged, holds_out
-from streampgs.options import MOST_PASSES_OF_A_SOLVER, Limits
+from streampgs.options.commands import MOST_PASSES_OF_A_SOLVER, Limits
 from streampgs.order.cursor import Place
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window

@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import numpy as np
 
+from streampgs.data.feature_maps import MapStage, found_map
 from streampgs.data.row_form import RowForm
-from streampgs.feature_maps import MapStage, found_map
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.selection.race import Race

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from streampgs.checks import decode, require
+from streampgs.base.checks import decode, require
+from streampgs.base.stage import Bundle
 from streampgs.data.source import Source
 from streampgs.engine.worker import Worker
-from streampgs.options import Limits
+from streampgs.options.commands import Limits
 from streampgs.order.arrivals import owed_until
 from streampgs.reading.bad_rows import counts_by_name
 from streampgs.run.lineages import digest_of, summary_of
@@ -16,7 +17,6 @@ from streampgs.run.memory import peak_rss_bytes, rss_bytes
 from streampgs.run.models import Models
 from streampgs.run.pace import Pace
 from streampgs.run.report import Report, Status
-from streampgs.stage import Bundle
 
 
 class Meter:

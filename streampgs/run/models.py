@@ -7,10 +7,12 @@ from typing import Literal
 
 import numpy as np
 
-from streampgs.checks import Count, decode, require
+from streampgs.base.checks import Count, decode, require
+from streampgs.base.stage import Bundle, Stage
 from streampgs.data.row_form import RowForm
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
+from streampgs.options.solvers import SOLVERS
 from streampgs.order.schedule import WindowPlan
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window
@@ -23,8 +25,6 @@ from streampgs.selection.held_out import best_at_optimum, best_when_converged, j
 from streampgs.selection.mixture import rows_to_judge
 from streampgs.selection.race import Race
 from streampgs.selection.returned import losses_of, scores_of
-from streampgs.solvers import SOLVERS
-from streampgs.stage import Bundle, Stage
 
 _CENTRING_GROWTH = 1.125
 _MEASURED = 4

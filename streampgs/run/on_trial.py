@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from streampgs.base.errors import OptionError, counted
 from streampgs.data.refresh import listed
-from streampgs.errors import OptionError, counted
-from streampgs.options import Growth
+from streampgs.options.commands import Growth
 from streampgs.run.checkpoint import Checkpoint, rows_in_name
 from streampgs.run.folder import RunFolder
 from streampgs.run.lineages import summary_of

@@ -8,9 +8,9 @@ from typing import Any
 from streampgs.data.row_form import RowForm
 from streampgs.learn.lanes import holds_out, relative_gap
 from streampgs.losses import LOSSES
+from streampgs.options.solvers import SOLVERS
 from streampgs.selection.race import Race
 from streampgs.selection.returned import nonzeros_and_zeros
-from streampgs.solvers import SOLVERS
 
 # For --target-accuracy, validation rows are judged whenever the rows have grown by an eighth, and only when the progressive
 # accuracy is near: it is that of single iterates, and so lower.

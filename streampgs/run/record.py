@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from streampgs.checks import Count, Positive, decode, encode
+from streampgs.base.checks import Count, Positive, decode, encode
+from streampgs.base.stage import Bundle
 from streampgs.data.refresh import Table
 from streampgs.encoding.encoding import Encoding
-from streampgs.options import KEEP, MOST_KEPT, Limits, ModelOptions
+from streampgs.options.commands import KEEP, MOST_KEPT, Limits, ModelOptions
 from streampgs.order.arrivals import USUAL_UPDATES, UpdateSizes
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.mixed_window import StreamSizes
 from streampgs.run.checkpoint import Kept
-from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog
 from streampgs.table.layout import Layout
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from streampgs.printable import printable
-from streampgs.solvers import SOLVERS
+from streampgs.base.printable import printable
+from streampgs.options.solvers import SOLVERS
 
 if TYPE_CHECKING:
     from streampgs.run.report import Report

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
 
-from streampgs.checks import understanding
+from streampgs.base.checks import understanding
+from streampgs.base.errors import RunError
+from streampgs.data.feature_maps import FeatureMap, MapStage
 from streampgs.data.shards import catalog_at
 from streampgs.engine.worker import clipped_in, cursor_in
-from streampgs.errors import RunError
-from streampgs.feature_maps import FeatureMap, MapStage
 from streampgs.learn.lanes import Lanes, relative_gap
 from streampgs.order.arrivals import owed_until
 from streampgs.order.cursor import Cursor

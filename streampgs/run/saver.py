@@ -7,10 +7,10 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, Protocol
 
+from streampgs.base.stage import Bundle
 from streampgs.run.checkpoint import Kept
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Observer
-from streampgs.stage import Bundle
 
 
 class Guard(Protocol):

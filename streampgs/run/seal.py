@@ -18,10 +18,10 @@ from typing import Any, BinaryIO
 import numpy as np
 import pyarrow as pa
 
-from streampgs.checks import refuse_other_format
-from streampgs.errors import RunError, Unreadable
-from streampgs.faults import is_fault, naming_faults, remedy, repeated
-from streampgs.files import OWN, closed_after_reading, ends_early, new_file, open_regular, sync_folder
+from streampgs.base.checks import refuse_other_format
+from streampgs.base.errors import RunError, Unreadable
+from streampgs.base.faults import is_fault, naming_faults, remedy, repeated
+from streampgs.base.files import OWN, closed_after_reading, ends_early, new_file, open_regular, sync_folder
 from streampgs.formats.arrow_metadata import read_batch_metadata
 from streampgs.formats.format import Damaged
 from streampgs.run.memory import available_bytes

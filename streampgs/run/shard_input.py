@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from streampgs.checks import encode, require, understanding
+from streampgs.base.checks import encode, require, understanding
+from streampgs.base.errors import RunError, counted, sized
 from streampgs.data.budget import (
     Forecast,
     as_laid_out,
@@ -26,8 +27,7 @@ from streampgs.data.row_form import RowForm
 from streampgs.data.shards import Reading, ShardSource, beginning, catalog_at, check_row
 from streampgs.data.source import Source
 from streampgs.engine.worker import cursor_in
-from streampgs.errors import RunError, counted, sized
-from streampgs.options import KEEP, EncodingOptions, Growth, Limits, ModelOptions, Resources
+from streampgs.options.commands import KEEP, EncodingOptions, Growth, Limits, ModelOptions, Resources
 from streampgs.order.arrivals import USUAL_UPDATES, owed_until
 from streampgs.order.cursor import Cursor
 from streampgs.reading.cache import remove_unused

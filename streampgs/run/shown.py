@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from streampgs.data.budget import Forecast
 from streampgs.data.row_form import RowForm
 from streampgs.engine.worker import Worker
-from streampgs.options import Limits, Resources
+from streampgs.options.commands import Limits, Resources
 from streampgs.order.schedule import UpdatePass
 from streampgs.reading.window import Window
 from streampgs.run.fitting import Fit

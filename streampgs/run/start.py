@@ -11,15 +11,16 @@ from shlex import quote
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from streampgs.checks import understanding
+from streampgs.base.checks import understanding
+from streampgs.base.errors import BadRow, DataError, OptionError, StreampgsError, counted
+from streampgs.base.faults import exists
+from streampgs.base.printable import LONGEST_LINE
 from streampgs.data.budget import memory_needed, refuse_too_many_supports, stream_memory_needed, stream_sizes
 from streampgs.data.refresh import Look, Refreshed, Refresher, Table
 from streampgs.engine.worker import cursor_in
-from streampgs.errors import BadRow, DataError, OptionError, StreampgsError, counted
-from streampgs.faults import exists
 from streampgs.formats.allowance import decoding_within, in_opening, in_training
 from streampgs.learn.learner import learner_named
-from streampgs.options import (
+from streampgs.options.commands import (
     MOST_STREAM_REPLAY,
     STREAM_REPLAY,
     EncodingOptions,
@@ -29,9 +30,9 @@ from streampgs.options import (
     NewLimits,
     Resources,
 )
+from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.order.arrivals import owed_until, update_at
 from streampgs.order.cursor import Place
-from streampgs.printable import LONGEST_LINE
 from streampgs.run import stream_input
 from streampgs.run.checkpoint import Checkpoint, remove_old, rows_in_name
 from streampgs.run.columns import memory_for_columns, refuse_growth_options, refuse_stream
@@ -61,7 +62,6 @@ from streampgs.run.stream_input import STANDARD_INPUT, open_standard_input, resu
 from streampgs.run.trainer import Input, Trainer
 from streampgs.run.undo import undo
 from streampgs.run.words import nothing_to_do, unmoved_text, waiting_text
-from streampgs.solvers import SOLVERS, learner_for
 from streampgs.stores.addresses import is_address
 
 _OF_SHARDS = (

@@ -10,7 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.checks import encode, require, understanding
+from streampgs.base.checks import encode, require, understanding
+from streampgs.base.errors import DataError, OptionError, RunError
 from streampgs.data.budget import Forecast, check_stream_fits, stream_batch_bytes, stream_forecast, stream_sizes
 from streampgs.data.open import STREAM_NAME, OpenStream, columns_of, open_stream
 from streampgs.data.row_form import RowForm
@@ -18,8 +19,8 @@ from streampgs.data.source import Source
 from streampgs.data.stream import StreamSource
 from streampgs.encoding.encoding import Encoding
 from streampgs.engine.worker import cursor_in
-from streampgs.errors import DataError, OptionError, RunError
-from streampgs.options import KEEP, EncodingOptions, Limits, ModelOptions, NewLimits, Resources
+from streampgs.options.commands import KEEP, EncodingOptions, Limits, ModelOptions, NewLimits, Resources
+from streampgs.options.solvers import SOLVERS
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Sizes
 from streampgs.reading.blocks import Stopped
@@ -32,7 +33,6 @@ from streampgs.run.folder import RunFolder
 from streampgs.run.record import RunRecord, StreamRecord
 from streampgs.run.report import Observer, StopRequest
 from streampgs.run.words import stream_choices
-from streampgs.solvers import SOLVERS
 from streampgs.table.layout import find_layout
 
 STANDARD_INPUT = "-"

@@ -7,15 +7,15 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Protocol
 
-from streampgs.checks import encode
+from streampgs.base.checks import encode
+from streampgs.base.errors import Diverged
 from streampgs.data.budget import Forecast
 from streampgs.data.findings import unused_columns
 from streampgs.data.row_form import RowForm
 from streampgs.data.source import Source
 from streampgs.encoding.encoding import Encoding
 from streampgs.engine.worker import Worker, cursor_in
-from streampgs.errors import Diverged
-from streampgs.options import Resources
+from streampgs.options.commands import Resources
 from streampgs.order.cursor import Cursor, Place
 from streampgs.reading.placing import RowRules
 from streampgs.reading.window import Window

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from streampgs.checks import understanding
+from streampgs.base.checks import understanding
+from streampgs.base.errors import OptionError
 from streampgs.engine.worker import cursor_in
-from streampgs.errors import OptionError
 from streampgs.learn.lanes import Lanes
-from streampgs.options import MOST_KEPT
+from streampgs.options.commands import MOST_KEPT
 from streampgs.order.arrivals import without_waiting
 from streampgs.run.checkpoint import Checkpoint, Kept, read_checkpoint, remove_after, rows_in_name
 from streampgs.run.folder import RunFolder

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from streampgs.checks import require
+from streampgs.base.checks import require
 from streampgs.formats.registry import FORMATS
 from streampgs.table.catalog import Catalog
 

@@ -8,16 +8,17 @@ from dataclasses import replace
 from pathlib import Path
 from shlex import quote
 
+from streampgs.base.errors import counted
 from streampgs.data.budget import BLOCKS_NEEDED, Forecast
 from streampgs.data.findings import unused_columns
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import KINDS
 from streampgs.encoding.kinds.number import Number
 from streampgs.encoding.scales import LARGEST_NUMBER
-from streampgs.errors import counted
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import learner_named
-from streampgs.options import Limits, ModelOptions
+from streampgs.options.commands import Limits, ModelOptions
+from streampgs.options.solvers import SOLVERS, learner_for, solver_of
 from streampgs.order.columns import SWEEPS
 from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, WindowPlan
@@ -27,7 +28,6 @@ from streampgs.run.models import Models
 from streampgs.run.record import RunRecord
 from streampgs.selection.mixture import Judgement, Result
 from streampgs.selection.race import Race
-from streampgs.solvers import SOLVERS, learner_for, solver_of
 from streampgs.table.catalog import Catalog
 
 _NAMES_SHOWN = 6

@@ -18,13 +18,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.errors import Diverged
+from streampgs.base.errors import Diverged
 from streampgs.kernels.placing_loop import mark_features
 from streampgs.kernels.randomness import key_of, random_words
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.lines import OnlyRows
-from streampgs.options import default_epochs
+from streampgs.options.commands import default_epochs
 from streampgs.reading.window import Window
 from streampgs.selection.judge import WORST, Judge, Judgement
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import decode, require
+from streampgs.base.checks import decode, require
+from streampgs.base.stage import Bundle
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import Lanes
 from streampgs.losses import Vector
 from streampgs.selection.judge import Weighted
-from streampgs.stage import Bundle
 
 
 class Frozen:

@@ -14,12 +14,12 @@ from streampgs.learn.lines import JudgedOn, LabelSample, Scale
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.pgs_options import WHOLE_LADDER
 from streampgs.losses import LOSSES
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
+from streampgs.options.solvers import SOLVERS, learner_for
 from streampgs.reading.window import Window
 from streampgs.selection.cross_validation import MOST_CROSS_VALIDATED, CrossValidation, epochs_for, sampled_rows
 from streampgs.selection.judge import labels_for, warm_up_judge
 from streampgs.selection.race import Race, heats_for, heats_of_epochs
-from streampgs.solvers import SOLVERS, learner_for
 
 
 def targets_of(options: ModelOptions) -> list[Target]:

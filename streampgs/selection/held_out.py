@@ -8,7 +8,7 @@ import numpy as np
 from streampgs.learn.held_rows import BYTES_OF_ROW, held_rows
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.lanes import have_converged, holds_out, relative_gap, release_rows
-from streampgs.options import RELATIVE_GAP
+from streampgs.options.commands import RELATIVE_GAP
 from streampgs.reading.window import Window
 from streampgs.selection.race import Race
 

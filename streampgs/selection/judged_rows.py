@@ -9,11 +9,11 @@ from typing import Annotated, NamedTuple
 import msgspec
 import numpy as np
 
-from streampgs.checks import Positive, decode, encode, require
+from streampgs.base.checks import Positive, decode, encode, require
+from streampgs.base.stage import Bundle
 from streampgs.kernels.mixing_loop import mixed_loss_for
 from streampgs.losses import LOSSES
 from streampgs.selection.shares import Array, Objective
-from streampgs.stage import Bundle
 
 LARGEST_SCORE = 1e60
 """Larger scores are cut: their squares and the squares of these are in range."""

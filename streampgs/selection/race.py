@@ -12,7 +12,8 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from streampgs.checks import Count, Positive, decode, encode, require
+from streampgs.base.checks import Count, Positive, decode, encode, require
+from streampgs.base.stage import Bundle
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes, diverged_places, held_out_loss
 from streampgs.learn.learner import lane_spec, learner_named
@@ -29,7 +30,6 @@ from streampgs.selection.judge import (
     judged_rows,
     rows_to_judge,
 )
-from streampgs.stage import Bundle
 
 _FIRST_HEAT_ROWS = 1 << 17
 # With more, lanes wait for memory rather than for each other, and a long last heat would cost more than it finds out.

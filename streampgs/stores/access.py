@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from streampgs.errors import DataError, OptionError
+from streampgs.base.errors import DataError, OptionError
 from streampgs.stores.addresses import AZURE, GOOGLE, S3, Address, parse
 from streampgs.stores.patience import Absent, patiently, without_secrets
 

@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from streampgs.errors import OptionError
+from streampgs.base.errors import OptionError
 
 S3, GOOGLE, AZURE = frozenset({"s3"}), frozenset({"gs", "gcs"}), frozenset({"abfs", "abfss"})
 

@@ -16,8 +16,8 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 
-from streampgs.errors import RunError, counted
-from streampgs.files import remove_leftovers
+from streampgs.base.errors import RunError, counted
+from streampgs.base.files import remove_leftovers
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.download import COPY_TIME_NS, PART_BYTES, download
 

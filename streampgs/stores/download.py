@@ -10,8 +10,8 @@ from concurrent.futures import FIRST_EXCEPTION, Executor, Future, wait
 from contextlib import suppress
 from io import FileIO
 
-from streampgs.errors import DataError
-from streampgs.files import new_file
+from streampgs.base.errors import DataError
+from streampgs.base.files import new_file
 from streampgs.stores.access import RemoteFile, RemoteObject, changed, looked_up, opened
 from streampgs.stores.patience import GivenUp
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 
 PATIENCE_SECONDS = 60.0
 """How long the same request may fail."""

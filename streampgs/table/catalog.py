@@ -22,10 +22,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.checks import decode, encode
+from streampgs.base.checks import decode, encode
+from streampgs.base.errors import DataChanged, DataError, Unfinished, counted
+from streampgs.base.faults import exists
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataChanged, DataError, Unfinished, counted
-from streampgs.faults import exists
 from streampgs.formats.format import Fingerprint, ShardPath
 from streampgs.formats.local import unreadable
 from streampgs.formats.registry import FORMATS, fingerprint_of, open_shard, present_version, suffixes

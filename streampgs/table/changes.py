@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streampgs.errors import DataError, Unfinished
+from streampgs.base.errors import DataError, Unfinished
 from streampgs.formats.format import Fingerprint, ShardPath
 from streampgs.formats.registry import fingerprint_of
 from streampgs.stores.access import ASKERS, RemoteObject, looked_up

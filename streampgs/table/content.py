@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from streampgs.files import open_regular
+from streampgs.base.files import open_regular
 from streampgs.formats.local import LocalFile, unreadable
 
 _PARTS, _PART_BYTES = 4, 4096

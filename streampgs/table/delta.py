@@ -17,8 +17,8 @@ from urllib.parse import unquote_to_bytes
 
 import pyarrow as pa
 
-from streampgs.errors import DataError, OptionError
-from streampgs.files import reading
+from streampgs.base.errors import DataError, OptionError
+from streampgs.base.files import reading
 from streampgs.stores.access import RemoteObject, looked_up, opened, settings_for_rust
 from streampgs.stores.addresses import is_address, parse
 from streampgs.stores.patience import Absent, patiently, without_secrets

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from streampgs.checks import depth_of_json, most_brackets, parsed_json
-from streampgs.errors import DataError
-from streampgs.files import reading
+from streampgs.base.checks import depth_of_json, most_brackets, parsed_json
+from streampgs.base.errors import DataError
+from streampgs.base.files import reading
 
 LONGEST_COMMIT = 256 << 20
 """In bytes."""

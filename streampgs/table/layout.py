@@ -8,13 +8,13 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
+from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.kinds import kind_of
 from streampgs.encoding.labels import LabelSpec
 from streampgs.encoding.plan import Plan, is_pandas_index, refuse_doubles
 from streampgs.encoding.rows import FEATURES, INDICES
-from streampgs.errors import DataError, OptionError
 from streampgs.expressions.expression import Expression, check_condition, check_label
 from streampgs.table.partitions import Constant, LogSchema, partitions_of, with_partitions
 

@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
+from streampgs.base.globs import is_folder, matches, refuse_unreadable
 from streampgs.formats.format import ShardPath
 from streampgs.formats.registry import is_shard_name
-from streampgs.globs import is_folder, matches, refuse_unreadable
 from streampgs.stores.access import RemoteObject
 from streampgs.stores.addresses import is_address
 from streampgs.table.delta import LOG, DeltaListing, list_table, part_of_table

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from itertools import takewhile
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.formats.registry import is_shard_name
 from streampgs.stores.access import is_object, keys_below
 from streampgs.stores.addresses import Address, parse

@@ -17,7 +17,7 @@ from streampgs.encoding.kinds import KINDS
 from streampgs.encoding.kinds.kind import NumberKind, StringKind
 from streampgs.encoding.learning import grown, learn
 from streampgs.encoding.plan import plan_columns, plan_growth
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 from tests.encoding import tables
 
 # One sample for each type of values. The registry lists the kinds that accept it.

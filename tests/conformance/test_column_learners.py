@@ -13,17 +13,17 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from streampgs.base.errors import OptionError
+from streampgs.base.stage import Bundle
 from streampgs.engine.engine import Engine
-from streampgs.errors import OptionError
 from streampgs.learn import state as states
 from streampgs.learn.coordinate import MOST_PASSES
 from streampgs.learn.coordinate_options import CoordinateOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.norms import EUCLID
+from streampgs.options.solvers import SOLVERS
 from streampgs.reading.window import Window as ColumnWindow
-from streampgs.solvers import SOLVERS
-from streampgs.stage import Bundle
 from tests.conformance.test_learners import damaged, filled
 from tests.learn.columns import columns_of, epoch_of_columns
 from tests.learn.plain_coordinate import PlainCoordinate

@@ -15,7 +15,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs.errors import DataChanged, DataError, RunError, Unfinished, Unreadable
+from streampgs.base.errors import DataChanged, DataError, RunError, Unfinished, Unreadable
 from streampgs.formats import registry
 from streampgs.formats import remote as remote_module
 from streampgs.formats.format import OpenShard

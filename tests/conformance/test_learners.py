@@ -18,9 +18,10 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from streampgs.base.errors import OptionError
+from streampgs.base.stage import Bundle
 from streampgs.engine import engine
 from streampgs.engine.engine import Engine
-from streampgs.errors import OptionError
 from streampgs.learn import state as states
 from streampgs.learn.composite import CompositeOptions
 from streampgs.learn.entropic import EntropicOptions
@@ -37,8 +38,7 @@ from streampgs.learn.sgd import SgdOptions
 from streampgs.learn.smidas import SmidasOptions, norm_for
 from streampgs.learn.state import COORDINATE, LANE, Merge, State
 from streampgs.learn.step_sizes import L1StepOptions
-from streampgs.solvers import LEARNERS, SOLVERS, Needs, solver_of
-from streampgs.stage import Bundle
+from streampgs.options.solvers import LEARNERS, SOLVERS, Needs, solver_of
 from tests.learn.plain_composite import PlainComposite
 from tests.learn.plain_descent import PlainOgd, PlainSgd
 from tests.learn.plain_entropic import PlainEntropic

@@ -15,9 +15,9 @@ from sklearn import metrics as sklearn_metrics
 from sklearn.dummy import DummyClassifier, DummyRegressor
 
 from streampgs.losses import LOSSES
-from streampgs.metrics import HEADINGS, METRICS, Batch, Metric, Metrics, Size, Task
-from streampgs.metrics.baseline import Labels
-from streampgs.metrics.ranks import Ranks
+from streampgs.model.metrics import HEADINGS, METRICS, Batch, Metric, Metrics, Size, Task
+from streampgs.model.metrics.baseline import Labels
+from streampgs.model.metrics.ranks import Ranks
 
 ROWS = 3_000
 CLASSES = {True: (2, 5), False: (0,)}

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.packing import packer, source, tokens
 from streampgs.packing.kinds import KINDS, help_text
 from streampgs.packing.packer import pack

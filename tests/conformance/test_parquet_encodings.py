@@ -18,9 +18,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.errors import DataError, Unreadable
+from streampgs.base.errors import DataError, Unreadable
 from streampgs.formats.registry import open_shard
-from streampgs.model import Model
+from streampgs.model.model import Model
 
 ROWS, GROUP_ROWS = 400, 130
 STRINGS = ("DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY")

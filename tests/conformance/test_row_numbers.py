@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
+from streampgs.options.solvers import LEARNERS, SOLVERS, Solver
 from streampgs.run.saved import saved_run
-from streampgs.solvers import LEARNERS, SOLVERS, Solver
 
 ROWS = 5000
 

@@ -13,10 +13,10 @@ import pytest
 
 import streampgs
 from scripts.solver_table import CAPABILITIES, PAGE, Capability, Column, columns, takes_loss, written
-from streampgs.errors import DataChanged, OptionError, StreampgsError
-from streampgs.evaluation import evaluate
+from streampgs.base.errors import DataChanged, OptionError, StreampgsError
 from streampgs.losses import LOSSES
-from streampgs.options import ModelOptions
+from streampgs.model.evaluation import evaluate
+from streampgs.options.commands import ModelOptions
 from tests.end_to_end import streaming
 
 ROWS, FEATURES = 400, 8

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pytest
 
 import streampgs.data
+from streampgs.base.stage import Bundle
 from streampgs.data.budget import choose_sizes, group_sizes, stream_sizes
 from streampgs.data.memory import MemoryRows, MemorySource
 from streampgs.data.open import open_stream, open_table
@@ -29,7 +30,7 @@ from streampgs.data.shards import Reading, ShardSource, beginning, schedule_of
 from streampgs.data.source import Source
 from streampgs.data.stream import StreamSource
 from streampgs.engine.worker import Worker, cursor_in
-from streampgs.options import EncodingOptions, ModelOptions, Resources
+from streampgs.options.commands import EncodingOptions, ModelOptions, Resources
 from streampgs.order.cursor import Cursor
 from streampgs.reading.stream_input import StreamInput
 from streampgs.reading.stream_rows import StreamEncoder
@@ -37,7 +38,6 @@ from streampgs.reading.stream_state import rows_taken
 from streampgs.reading.window import Window
 from streampgs.run.checkpoint import Checkpoint, Kept, newest_checkpoint, write_checkpoint
 from streampgs.run.report import StopRequest
-from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog, with_cache
 from tests.end_to_end.mixed_tables import mixed, write_shards
 from tests.end_to_end.streaming import written

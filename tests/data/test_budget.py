@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streampgs.base.errors import OptionError
 from streampgs.data.budget import (
     BLOCKS_NEEDED,
     LARGEST_BLOCK,
@@ -19,9 +20,8 @@ from streampgs.data.budget import (
     group_sizes,
     shard_forecast,
 )
-from streampgs.errors import OptionError
 from streampgs.formats.format import Fingerprint
-from streampgs.options import SMALLEST_MEMORY, Resources
+from streampgs.options.commands import SMALLEST_MEMORY, Resources
 from streampgs.order.schedule import GroupSizes, Schedule, Sizes
 from streampgs.table.catalog import Catalog, Shard
 from streampgs.table.layout import DENSE, SPARSE, Layout

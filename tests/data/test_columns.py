@@ -14,9 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from streampgs.base.errors import DataError, OptionError, RunError
 from streampgs.data.columns import Blocks, ColumnSource, MemoryStore
 from streampgs.data.memory import MemoryRows, MemorySource
-from streampgs.errors import DataError, OptionError, RunError
 from streampgs.order.columns import SWEEPS, TooLarge, block_bounds
 from streampgs.order.cursor import Cursor
 from streampgs.reading.column_files import ColumnFiles, LayerDamaged

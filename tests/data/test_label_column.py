@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
+from streampgs.base.errors import DataError
 from streampgs.data import label_column
 from streampgs.data.label_column import count_labels, first_place
 from streampgs.data.open import columns_of
 from streampgs.encoding.label_counts import MOST_CLASSES, LabelCounts
 from streampgs.encoding.plan import Plan
-from streampgs.errors import DataError
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 from streampgs.table.catalog import Catalog, build_catalog
 from tests.end_to_end.mixed_tables import write
 from tests.end_to_end.streaming import standard_input, written

@@ -15,7 +15,7 @@ from streampgs.learn.learner import Candidates, Learner
 from streampgs.learn.lines import Lines
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import Vector
-from streampgs.solvers import Needs, Solver
+from streampgs.options.solvers import Needs, Solver
 
 MOST_ROWS = 20_000
 TRACE = Solver("tests.data.tracing:Trace", (), Needs(lines="columns"))

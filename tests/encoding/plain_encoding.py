@@ -17,7 +17,7 @@ from typing import Any
 from sklearn.utils import murmurhash3_32
 
 from streampgs.encoding.rows import LENGTHS_DIFFER, WIDTH_DIFFERS
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 from tests.kernels.plain_grams import plain_character_grams, plain_word_grams
 
 Feature = tuple[str, int]

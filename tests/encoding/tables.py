@@ -17,7 +17,7 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import Plan, plan_columns
 from streampgs.encoding.rows import FAULTS, FEATURES, INDICES, VALUES
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 from tests.encoding.plain_encoding import Feature, Spec, Values
 
 INTEGERS = [getattr(pa, f"{sign}int{bits}")() for sign in ("", "u") for bits in (8, 16, 32, 64)]

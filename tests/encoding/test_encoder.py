@@ -21,7 +21,7 @@ from streampgs.encoding.labels import LABEL_NULL, LabelSpec
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
 from streampgs.encoding.rows import WEIGHT_BAD
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 from tests.encoding.plain_encoding import OnlyRoundingLeft, Spec, plain_encode, plain_learn
 from tests.encoding.tables import KINDS, Table, called, encoded, learnt, tables
 

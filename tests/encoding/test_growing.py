@@ -15,7 +15,7 @@ from streampgs.encoding import types
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import grown, learn
 from streampgs.encoding.plan import plan_columns, plan_growth
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 from tests.encoding.plain_encoding import OnlyRoundingLeft, plain_encode, plain_learn
 from tests.encoding.tables import KINDS, Column, Table, called, encoded, learnt, tables
 from tests.encoding.test_encoder import alike, choices, specs_of

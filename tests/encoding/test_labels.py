@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding.label_choices import extend_labels, learn_labels
 from streampgs.encoding.label_counts import LabelCounts
 from streampgs.encoding.labels import LABEL_NO_CLASS, LABEL_UNKNOWN_CLASS, LabelSpec, label_specs
-from streampgs.errors import DataError, OptionError
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 
 
 def counts(*values: Any, column: str = "label") -> LabelCounts:

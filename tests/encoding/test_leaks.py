@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from streampgs.data.open import open_table
 from streampgs.encoding.leaks import errors_by_threshold, errors_by_value, explained_by_line, explained_by_value
-from streampgs.options import EncodingOptions, ModelOptions
+from streampgs.options.commands import EncodingOptions, ModelOptions
 
 ROWS = 4_000
 CELL = st.sampled_from([-1.5, 0.0, 1.0, 2.0, float("nan")])

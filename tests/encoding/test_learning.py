@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import plan_columns
-from streampgs.errors import DataError, OptionError
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 from tests.encoding.plain_encoding import distinct_strings, plain_learn
 from tests.encoding.tables import Table, encoded, feature_at, learnt, tables
 

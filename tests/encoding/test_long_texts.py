@@ -20,7 +20,7 @@ from streampgs.encoding.learning import learn
 from streampgs.encoding.long_texts import Tally, character_pieces, word_pieces
 from streampgs.encoding.plan import plan_columns
 from streampgs.kernels.encoder_loop import BINARY, COUNTED, LOG_COUNTED, bags
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 from tests.kernels.plain_grams import plain_character_grams, plain_word_grams
 
 texts = st.text("aZ0_ .\n-äÄß中😀\u2014", max_size=60)

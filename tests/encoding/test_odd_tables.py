@@ -11,11 +11,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs import api
+from streampgs.base.errors import DataError
 from streampgs.encoding.types import as_text, leaf
-from streampgs.errors import DataError
 from streampgs.formats.parquet import _check_dictionaries
-from streampgs.model import Model
+from streampgs.model.model import Model
+from streampgs.python import api
 
 ROWS = 60
 LABELS = pa.array([0, 1] * (ROWS // 2))

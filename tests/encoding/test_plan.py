@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
+from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding.kinds.kind import matches
 from streampgs.encoding.plan import Plan, plan_columns
 from streampgs.encoding.types import leaves_of
-from streampgs.errors import DataError, OptionError
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 
 EVERYTHING = {
     "label": pa.int8(),

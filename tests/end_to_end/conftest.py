@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streampgs.synth import write_dataset
+from streampgs.packing.synth import write_dataset
 
 ROWS = 6_000
 

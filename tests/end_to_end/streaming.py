@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.options import EncodingOptions, Growth, Limits, ModelOptions, Resources
+from streampgs.options.commands import EncodingOptions, Growth, Limits, ModelOptions, Resources
 from streampgs.run import start as trainer
 from streampgs.run.report import Observer, Report, StopRequest
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import streampgs
-from streampgs.synth import write_dataset
+from streampgs.packing.synth import write_dataset
 
 STREAMPGS = shlex.join([sys.executable, "-m", "streampgs"])
 SMALL = "--epochs 2 --sigma 1e-3 --memory 60MB"

@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.evaluation import evaluate
-from streampgs.inspection import inspect_run
-from streampgs.model import Model
+from streampgs.model.evaluation import evaluate
+from streampgs.model.inspection import inspect_run
+from streampgs.model.model import Model
 from streampgs.run.report import Silent
 
 SMALL: dict[str, Any] = {"memory": "60MB", "window": "20kB", "sigma": 1e-3}

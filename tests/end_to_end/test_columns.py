@@ -17,8 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.errors import DataError, Unreadable
-from streampgs.model import Model
+from streampgs.base.errors import DataError, Unreadable
+from streampgs.model.model import Model
 from streampgs.run.report import Silent
 from streampgs.table.locate import locate
 

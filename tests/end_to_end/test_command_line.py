@@ -12,12 +12,12 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-import streampgs.api as api
+import streampgs.python.api as api
+from streampgs.base.errors import OptionError
 from streampgs.cli.main import cli
 from streampgs.cli.options import DeclaredOption
-from streampgs.errors import OptionError
-from streampgs.option_fields import HEADINGS, Duration, Flag, Number, options_for
-from streampgs.options import RESUME_OPTIONS, TRAIN_OPTIONS
+from streampgs.options.commands import RESUME_OPTIONS, TRAIN_OPTIONS
+from streampgs.options.fields import HEADINGS, Duration, Flag, Number, options_for
 from streampgs.run import commands
 from tests.end_to_end.commands import streampgs
 from tests.end_to_end.conftest import ROWS, Tables

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.errors import OptionError, StreampgsError
+from streampgs.base.errors import OptionError, StreampgsError
 from streampgs.run.saved import saved_run
 
 from .commands import streampgs as command

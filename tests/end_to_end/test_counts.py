@@ -13,8 +13,8 @@ from sklearn.linear_model import PoissonRegressor
 from sklearn.metrics import log_loss, mean_poisson_deviance
 
 import streampgs
-from streampgs.evaluation import evaluate
-from streampgs.prediction import predict
+from streampgs.model.evaluation import evaluate
+from streampgs.model.prediction import predict
 from tests.end_to_end.commands import streampgs as command
 
 FEATURES = 8

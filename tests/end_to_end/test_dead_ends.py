@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.evaluation import evaluate
+from streampgs.model.evaluation import evaluate
 from streampgs.run.report import Silent
 from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.conftest import ROWS, Tables

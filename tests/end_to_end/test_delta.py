@@ -14,11 +14,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import streampgs
-from streampgs.errors import DataError
-from streampgs.evaluation import evaluate
-from streampgs.inspection import inspect_data
-from streampgs.options import EncodingOptions, ModelOptions, Resources
-from streampgs.prediction import predict
+from streampgs.base.errors import DataError
+from streampgs.model.evaluation import evaluate
+from streampgs.model.inspection import inspect_data
+from streampgs.model.prediction import predict
+from streampgs.options.commands import EncodingOptions, ModelOptions, Resources
 from streampgs.table.locate import locate
 from tests.end_to_end.commands import streampgs as command
 

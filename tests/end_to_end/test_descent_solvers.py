@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 
 import streampgs
-from streampgs.errors import Diverged, OptionError
-from streampgs.evaluation import evaluate
-from streampgs.inspection import inspect_run
+from streampgs.base.errors import Diverged, OptionError
+from streampgs.model.evaluation import evaluate
+from streampgs.model.inspection import inspect_run
 
 from .test_l1_solvers import SMALL, table, write
 

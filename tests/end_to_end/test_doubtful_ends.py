@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
+from streampgs.base.errors import OptionError
 from streampgs.cli.history_text import history_text
-from streampgs.errors import OptionError
 
 ROWS = 300
 CERTIFIED: dict[str, dict[str, Any]] = {

@@ -15,8 +15,8 @@ import pytest
 from sklearn import metrics as sklearn_metrics
 
 import streampgs
-from streampgs.evaluation import evaluate
-from streampgs.metrics import groups
+from streampgs.model.evaluation import evaluate
+from streampgs.model.metrics import groups
 from tests.end_to_end.commands import streampgs as command
 
 ROWS = 3_000

@@ -18,10 +18,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.errors import DataError, StreampgsError
-from streampgs.evaluation import evaluate
-from streampgs.inspection import inspect_run
-from streampgs.prediction import predict
+from streampgs.base.errors import DataError, StreampgsError
+from streampgs.model.evaluation import evaluate
+from streampgs.model.inspection import inspect_run
+from streampgs.model.prediction import predict
 from streampgs.run.saved import saved_run
 from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.mixed_tables import mixed, write, write_shards

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.errors import Diverged
+from streampgs.base.errors import Diverged
 
 ROWS = 120
 

@@ -9,8 +9,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.errors import DataError, OptionError
-from streampgs.evaluation import evaluate
+from streampgs.base.errors import DataError, OptionError
+from streampgs.model.evaluation import evaluate
 from streampgs.reading import decode as decoding
 from tests.end_to_end.streaming import standard_input, written
 

@@ -35,7 +35,7 @@ def test_the_peak_is_within_the_forecast_for_tables_of_all_shapes() -> None:
 
 MANY_COLUMNS = """
 import sys
-from streampgs.api import resume, train
+from streampgs.python.api import resume, train
 from streampgs.cli import _return_large_memory
 from streampgs.learn import coordinate
 from streampgs.run.memory import peak_rss_bytes

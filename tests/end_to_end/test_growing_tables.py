@@ -13,10 +13,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.errors import DataError
-from streampgs.evaluation import evaluate
-from streampgs.inspection import inspect_run, strongest
-from streampgs.prediction import predict
+from streampgs.base.errors import DataError
+from streampgs.model.evaluation import evaluate
+from streampgs.model.inspection import inspect_run, strongest
+from streampgs.model.prediction import predict
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
 from tests.end_to_end.commands import streampgs as command

@@ -19,7 +19,7 @@ import pytest
 import streampgs
 from scripts.follow import follow
 from streampgs.cli.history_text import history_text
-from streampgs.inspection import inspect_run
+from streampgs.model.inspection import inspect_run
 from streampgs.reading.window import Window
 from streampgs.run.folder import RunFolder
 from streampgs.run.history import append_event, read_events

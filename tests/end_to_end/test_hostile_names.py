@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
+from streampgs.base.errors import OptionError, StreampgsError
 from streampgs.cli.main import cli
-from streampgs.errors import OptionError, StreampgsError
 from streampgs.run.folder import RunFolder
 
 ROWS = 400

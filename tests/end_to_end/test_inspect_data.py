@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs.errors import DataError
-from streampgs.inspection import inspect_data
-from streampgs.options import EncodingOptions, ModelOptions, Resources
+from streampgs.base.errors import DataError
+from streampgs.model.inspection import inspect_data
+from streampgs.options.commands import EncodingOptions, ModelOptions, Resources
 from tests.end_to_end.commands import streampgs
 
 

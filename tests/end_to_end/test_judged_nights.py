@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.errors import OptionError
+from streampgs.base.errors import OptionError
+from streampgs.model.trial import Condition
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
-from streampgs.trial import Condition
 
 SMALL: dict[str, Any] = {"memory": "60MB", "sigma": 1e-3, "epochs": 2, "label": "late"}
 

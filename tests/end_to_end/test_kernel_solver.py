@@ -11,11 +11,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.errors import OptionError
-from streampgs.evaluation import evaluate
-from streampgs.inspection import inspect_run
-from streampgs.options import Limits
-from streampgs.prediction import predict
+from streampgs.base.errors import OptionError
+from streampgs.model.evaluation import evaluate
+from streampgs.model.inspection import inspect_run
+from streampgs.model.prediction import predict
+from streampgs.options.commands import Limits
 from tests.end_to_end.conftest import Tables
 from tests.end_to_end.streaming import resume, train, written
 from tests.end_to_end.test_kernels import board

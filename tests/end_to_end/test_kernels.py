@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.errors import DataError, OptionError
-from streampgs.estimators import StreamClassifier, StreamRegressor
-from streampgs.evaluation import evaluate
-from streampgs.inspection import inspect_run
-from streampgs.options import Limits
-from streampgs.prediction import predict
+from streampgs.base.errors import DataError, OptionError
+from streampgs.model.evaluation import evaluate
+from streampgs.model.inspection import inspect_run
+from streampgs.model.prediction import predict
+from streampgs.options.commands import Limits
+from streampgs.python.estimators import StreamClassifier, StreamRegressor
 from tests.end_to_end.conftest import Tables
 from tests.end_to_end.streaming import resume, train, written
 

@@ -11,8 +11,8 @@ import pytest
 from matplotlib.image import imread
 
 import streampgs
+from streampgs.base.errors import MissingPackage, OptionError
 from streampgs.cli.inspection_text import run_text
-from streampgs.errors import MissingPackage, OptionError
 
 from .test_l1_solvers import write
 

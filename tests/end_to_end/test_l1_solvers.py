@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 
 import streampgs
+from streampgs.base.errors import OptionError
 from streampgs.cli.inspection_text import run_text
-from streampgs.errors import OptionError
-from streampgs.evaluation import evaluate
+from streampgs.model.evaluation import evaluate
 
 SMALL: dict[str, Any] = {"window": "60kB", "memory": "60MB"}
 SOLVER: dict[str, Any] = {"solver": "truncated-gradient", **SMALL}

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 import streampgs
 from streampgs.cli.inspection_text import run_text
-from streampgs.evaluation import evaluate
-from streampgs.inspection import inspect_run
-from streampgs.options import ModelOptions
-from streampgs.prediction import predict
+from streampgs.model.evaluation import evaluate
+from streampgs.model.inspection import inspect_run
+from streampgs.model.prediction import predict
+from streampgs.options.commands import ModelOptions
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Report
 from streampgs.run.saved import saved_run
@@ -613,7 +613,7 @@ def test_validation_without_a_usable_row_is_refused(with_validation: tuple[Path,
     ids=str,
 )
 def test_invalid_options_are_refused_with_a_remedy(options: dict[str, Any], found: str, remedy: str) -> None:
-    from streampgs.errors import OptionError
+    from streampgs.base.errors import OptionError
 
     with pytest.raises(OptionError) as refused:
         ModelOptions(**options)

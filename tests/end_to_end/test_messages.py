@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from streampgs.base.errors import counted
 from streampgs.cli.history_text import history_text
-from streampgs.errors import counted
-from streampgs.progress import status_text
+from streampgs.python.progress import status_text
 from streampgs.run.report import Status
 from streampgs.run.words import clipped_notes
 

@@ -14,8 +14,8 @@ from scipy import sparse
 from sklearn.metrics import log_loss, roc_auc_score
 
 import streampgs
-from streampgs.evaluation import evaluate
-from streampgs.prediction import predict
+from streampgs.model.evaluation import evaluate
+from streampgs.model.prediction import predict
 from tests.end_to_end.conftest import ROWS, Tables
 
 

@@ -20,12 +20,12 @@ import pytest
 from click.testing import CliRunner
 
 import streampgs
+from streampgs.base.errors import DataError, OptionError, RunError
 from streampgs.cli.main import cli
-from streampgs.errors import DataError, OptionError, RunError
-from streampgs.options import Limits
+from streampgs.model.trial import Condition
+from streampgs.options.commands import Limits
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
-from streampgs.trial import Condition
 from tests.end_to_end import streaming
 from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.conftest import ROWS, Tables

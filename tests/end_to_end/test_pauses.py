@@ -241,7 +241,7 @@ def test_a_shard_without_rows_may_disappear_in_the_middle_of_an_epoch(tables: Ta
 
 
 def train_by_api(data: Path, run: Path, observer: Silent) -> None:
-    from streampgs.options import Limits, ModelOptions, Resources
+    from streampgs.options.commands import Limits, ModelOptions, Resources
 
     # So small a number of open files that the shard has to be opened again.
     resources = Resources(memory=60_000_000, window=500_000)

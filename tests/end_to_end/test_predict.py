@@ -21,9 +21,9 @@ import pytest
 from pyarrow import csv
 
 import streampgs
-from streampgs import files
-from streampgs.evaluation import evaluate
-from streampgs.prediction import predict
+from streampgs.base import files
+from streampgs.model.evaluation import evaluate
+from streampgs.model.prediction import predict
 from tests.end_to_end.commands import streampgs as command
 
 ROWS = 1_200

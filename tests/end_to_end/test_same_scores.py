@@ -19,11 +19,11 @@ from hypothesis.extra import numpy as arrays
 from scipy import sparse
 
 import streampgs
+from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import DataError, OptionError
-from streampgs.model import Model
-from streampgs.options import EncodingOptions
-from streampgs.prediction import predict
+from streampgs.model.model import Model
+from streampgs.model.prediction import predict
+from streampgs.options.commands import EncodingOptions
 from tests.encoding import tables
 
 WIDTH = 5

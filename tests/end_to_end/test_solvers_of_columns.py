@@ -17,13 +17,13 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import streampgs
-from streampgs.errors import DataChanged, OptionError, RunError
-from streampgs.options import Limits, ModelOptions, Resources
+from streampgs.base.errors import DataChanged, OptionError, RunError
+from streampgs.options.commands import Limits, ModelOptions, Resources
+from streampgs.options.solvers import LEARNERS, SOLVERS
 from streampgs.order.columns import SWEEPS
 from streampgs.run import start as command
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
-from streampgs.solvers import LEARNERS, SOLVERS
 from tests.data.tracing import TRACE
 from tests.end_to_end.test_growing_tables import SHARD_ROWS, arrive
 
@@ -168,7 +168,7 @@ import streampgs
 from streampgs.data.columns import ColumnSource
 from streampgs.reading import column_files
 from streampgs.run import shard_input
-from streampgs.solvers import LEARNERS, SOLVERS
+from streampgs.options.solvers import LEARNERS, SOLVERS
 from tests.data.tracing import TRACE
 
 table, run, block_bytes, where, count = sys.argv[1:]
@@ -208,9 +208,9 @@ def test_a_run_that_is_killed_continues_with_the_same_bits(table: Path, tmp_path
 FULL = """
 import resource, signal, sys
 import streampgs
-from streampgs.errors import RunError
+from streampgs.base.errors import RunError
 from streampgs.run import shard_input
-from streampgs.solvers import LEARNERS, SOLVERS
+from streampgs.options.solvers import LEARNERS, SOLVERS
 from tests.data.tracing import TRACE
 
 table, run, block_bytes, cache = sys.argv[1:]

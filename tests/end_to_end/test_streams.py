@@ -21,9 +21,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streampgs
-from streampgs.errors import DataError, RunError
-from streampgs.inspection import inspect_run
-from streampgs.options import EncodingOptions, Limits, ModelOptions, Resources
+from streampgs.base.errors import DataError, RunError
+from streampgs.model.inspection import inspect_run
+from streampgs.options.commands import EncodingOptions, Limits, ModelOptions, Resources
 from streampgs.reading import mixed_window
 from streampgs.run import start as trainer
 from streampgs.run.report import Silent, StopRequest
@@ -375,7 +375,7 @@ def test_every_command_works_with_a_model_of_a_stream(tables: Tables, tmp_path: 
 
 
 def test_memory_stays_below_the_forecast(tmp_path: Path) -> None:
-    from streampgs.synth import write_dataset
+    from streampgs.packing.synth import write_dataset
 
     write_dataset(tmp_path / "table", rows=300_000, kind="sparse", shards=1)
     (path,) = (tmp_path / "table").glob("*.arrow")

@@ -22,9 +22,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import streampgs
-from streampgs.errors import DataError, OptionError, StreampgsError
-from streampgs.evaluation import evaluate
-from streampgs.prediction import predict
+from streampgs.base.errors import DataError, OptionError, StreampgsError
+from streampgs.model.evaluation import evaluate
+from streampgs.model.prediction import predict
 from tests.end_to_end.commands import streampgs as command
 from tests.end_to_end.mixed_tables import mixed, replaced, without, write, write_shards
 
@@ -602,7 +602,7 @@ import sys
 from pathlib import Path
 import numpy as np
 import streampgs
-from streampgs.errors import StreampgsError
+from streampgs.base.errors import StreampgsError
 
 whole, folder, text = Path(sys.argv[1]), Path(sys.argv[2]), {"text": "text", "null_flags": True}
 data, small = whole.read_bytes(), {"memory": "60MB", "window": "300kB", "epochs": 1}

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.inspection import inspect_run
+from streampgs.model.inspection import inspect_run
 from streampgs.run.lineages import LINEAGES, Progress
 from streampgs.run.report import Silent
 from streampgs.run.saved import saved_run

@@ -15,11 +15,11 @@ import pytest
 from scipy.optimize import minimize
 
 import streampgs
+from streampgs.base.errors import Diverged, OptionError
 from streampgs.cli.console import print_json
-from streampgs.errors import Diverged, OptionError
-from streampgs.evaluation import evaluate
-from streampgs.inspection import inspect_run
 from streampgs.losses import LOSSES
+from streampgs.model.evaluation import evaluate
+from streampgs.model.inspection import inspect_run
 from streampgs.run.saved import saved_run
 
 SMALL: dict[str, Any] = {"window": "60kB", "memory": "60MB"}

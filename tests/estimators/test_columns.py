@@ -16,8 +16,8 @@ from sklearn.base import clone
 
 import streampgs
 from streampgs import StreamClassifier, StreamRegressor, StreamWarning
-from streampgs.errors import DataError, InvalidInput
-from streampgs.options import EncodingOptions
+from streampgs.base.errors import DataError, InvalidInput
+from streampgs.options.commands import EncodingOptions
 from tests.estimators.test_estimators import LABELS, MATRIX, NAMES, bits
 
 ROWS = 600
@@ -143,7 +143,7 @@ WARNED: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("way", ["fit", "partial_fit"])
 def test_what_a_user_should_know_is_a_warning(what: str, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     values, words = WARNED[what]
-    monkeypatch.setattr("streampgs.estimators.base._ENOUGH_ROWS", 550)
+    monkeypatch.setattr("streampgs.python.estimators.base._ENOUGH_ROWS", 550)
     frame, model = pd.DataFrame({"number": NUMBER, "x": values}), StreamClassifier(epochs=1, sigma=0.1)
     with pytest.warns(StreamWarning, match=words) as caught:
         model.fit(frame, LABEL) if way == "fit" else model.partial_fit(frame, LABEL, [0, 1])

@@ -24,7 +24,7 @@ from sklearn.utils.validation import DataConversionWarning
 
 import streampgs
 from streampgs import StreamClassifier, StreamRegressor, StreamWarning
-from streampgs.errors import InvalidInput
+from streampgs.base.errors import InvalidInput
 
 ROWS, FEATURES = 120, 5
 
@@ -156,7 +156,7 @@ def test_rows_of_mixed_tables_of_weight_0_are_left_out(container: Any) -> None:
 
 
 def test_the_encoding_of_a_large_sorted_table_is_learned_from_all_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streampgs.estimators.features._SAMPLE_ROWS", 1024)
+    monkeypatch.setattr("streampgs.python.estimators.features._SAMPLE_ROWS", 1024)
     table = pl.DataFrame({"size": np.arange(8000.0), "kind": ["a", "b"] * 4000})
     with pytest.warns(StreamWarning, match="'size' alone explains 1.0000 of the variance"):
         model = StreamRegressor(epochs=1, sigma=1e-3).fit(table, np.arange(8000.0))
@@ -408,7 +408,7 @@ def trained_in(parts: int, rows: Any = MATRIX, model: Any = None) -> Any:
 
 
 def test_partial_fit_continues_and_is_deterministic(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streampgs.estimators.base._ENOUGH_ROWS", 25)
+    monkeypatch.setattr("streampgs.python.estimators.base._ENOUGH_ROWS", 25)
     assert bits(trained_in(4)) == bits(trained_in(4)) != bits(trained_in(3))
     once = trained_in(1)
     assert once._fitted.waiting is None
@@ -423,7 +423,7 @@ def test_partial_fit_continues_and_is_deterministic(monkeypatch: pytest.MonkeyPa
 def test_the_first_rows_give_the_same_bits_in_any_number_of_calls(
     rows: Any, enough: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streampgs.estimators.base._ENOUGH_ROWS", enough)
+    monkeypatch.setattr("streampgs.python.estimators.base._ENOUGH_ROWS", enough)
     once = trained_in(1, rows)
     for parts in (2, 7, ROWS):
         model = trained_in(parts, rows)
@@ -555,7 +555,7 @@ def test_rows_beyond_the_memory_budget_are_trained_on_from_files(kind: str, monk
     table, labels = mixed_table()
     rows, meant = {"dense": (MATRIX, LABELS), "sparse": (SPARSE_ROWS, SPARSE_LABELS), "table": (table, labels)}[kind]
     weights = np.arange(len(meant)) % 2 + 0.5
-    monkeypatch.setattr("streampgs.estimators.base.bytes_in_memory", lambda given: 10**12)
+    monkeypatch.setattr("streampgs.python.estimators.base.bytes_in_memory", lambda given: 10**12)
     model = StreamClassifier(epochs=5).fit(rows, meant, sample_weight=weights)
     monkeypatch.undo()
     in_memory = StreamClassifier(epochs=5).fit(rows, meant, sample_weight=weights)
@@ -569,7 +569,7 @@ def test_rows_beyond_the_memory_budget_are_trained_on_from_files(kind: str, monk
 
 
 def test_scikit_learn_is_imported_only_for_estimators() -> None:
-    code = "import sys, streampgs, streampgs.api, streampgs.cli; sys.exit('sklearn' in sys.modules)"
+    code = "import sys, streampgs, streampgs.python.api, streampgs.cli; sys.exit('sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from streampgs import StreamClassifier
-from streampgs.errors import InvalidInput
-from streampgs.solvers import SOLVERS
+from streampgs.base.errors import InvalidInput
+from streampgs.options.solvers import SOLVERS
 
 OWN: dict[str, dict[str, Any]] = {
     "entropic": {"ball": 10.0, "sigma": 1e-3},

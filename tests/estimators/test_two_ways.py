@@ -13,7 +13,7 @@ from scipy import sparse
 from sklearn.base import clone
 
 from streampgs import StreamClassifier, StreamRegressor
-from streampgs.errors import InvalidInput
+from streampgs.base.errors import InvalidInput
 
 ROWS = 400
 CHANCE = np.random.default_rng(0)
@@ -32,7 +32,7 @@ OFFSETS = CHANCE.normal(size=ROWS)
 
 def both_ways(estimator: Any, rows: Any, labels: Any, **given: Any) -> tuple[Any, Any]:
     in_memory = clone(estimator).fit(rows, labels, **given)
-    with mock.patch("streampgs.estimators.base.bytes_in_memory", return_value=1 << 60):
+    with mock.patch("streampgs.python.estimators.base.bytes_in_memory", return_value=1 << 60):
         return in_memory, clone(estimator).fit(rows, labels, **given)
 
 
@@ -93,7 +93,7 @@ def test_errors_of_both_ways_are_the_same(rows: Any) -> None:
     found = []
     for size in (0, 1 << 60):
         with (
-            mock.patch("streampgs.estimators.base.bytes_in_memory", return_value=size),
+            mock.patch("streampgs.python.estimators.base.bytes_in_memory", return_value=size),
             pytest.raises(InvalidInput) as caught,
         ):
             StreamClassifier(epochs=1).fit(rows, np.arange(ROWS) % 2)

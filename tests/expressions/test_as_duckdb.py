@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampgs.errors import DataError, OptionError
+from streampgs.base.errors import DataError, OptionError
 from streampgs.expressions import expression
 from streampgs.expressions.expression import condition
 from streampgs.expressions.functions import FUNCTIONS, applied

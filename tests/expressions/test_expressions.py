@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampgs.errors import DataError, OptionError
+from streampgs.base.errors import DataError, OptionError
 from streampgs.expressions.expression import condition
 from streampgs.expressions.functions import FUNCTIONS, SIGNS
 from streampgs.expressions.parser import parsed, quoted

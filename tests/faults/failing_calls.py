@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streampgs import faults
+from streampgs.base import faults
 
 
 class FailingCalls:

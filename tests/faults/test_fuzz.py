@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from scripts.torture_parts.forgery import VALUES, changed, places, without
 from scripts.torture_parts.mutations import PACKED, SHARDS, read_mutations
-from streampgs.checks import decode, encode
-from streampgs.errors import StreampgsError
-from streampgs.options import EncodingOptions, Limits, ModelOptions
+from streampgs.base.checks import decode, encode
+from streampgs.base.errors import StreampgsError
+from streampgs.options.commands import EncodingOptions, Limits, ModelOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.packing.journal import NAME, Journal, load
 from streampgs.packing.packer import pack

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streampgs.errors import DataError, StreampgsError
+from streampgs.base.errors import DataError, StreampgsError
 from streampgs.packing.journal import NAME, RUNS, load
 from streampgs.packing.labels import Labels
 from streampgs.packing.packer import pack

@@ -16,8 +16,8 @@ import pytest
 import streampgs
 from scripts.torture_parts.cases import CASES, DISK
 from scripts.torture_parts.subjects import Subject
-from streampgs import faults
-from streampgs.errors import StreampgsError, Unreadable
+from streampgs.base import faults
+from streampgs.base.errors import StreampgsError, Unreadable
 from streampgs.packing.journal import NAME
 from streampgs.packing.packer import pack
 from streampgs.run.folder import RunFolder

@@ -13,7 +13,7 @@ import pytest
 from scripts.simulator_parts.disk import Disk, Killed
 from scripts.simulator_parts.nodes import File, Folder
 from scripts.simulator_parts.runner import simulate
-from streampgs import files
+from streampgs.base import files
 from streampgs.engine.worker import Worker
 from streampgs.learn import state as states
 from streampgs.order import schedule as schedules

@@ -20,10 +20,10 @@ import pytest
 import streampgs
 from scripts.torture_parts.forgery import changed, seal
 from scripts.torture_parts.subjects import Subject
+from streampgs.base.errors import RunError, StreampgsError
 from streampgs.encoding import types
-from streampgs.errors import RunError, StreampgsError
-from streampgs.inspection import inspect_run
-from streampgs.model import Model
+from streampgs.model.inspection import inspect_run
+from streampgs.model.model import Model
 from streampgs.run.cache_place import mark
 from streampgs.run.folder import RunFolder
 from streampgs.run.memory import peak_rss_bytes

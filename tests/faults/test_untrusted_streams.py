@@ -15,11 +15,11 @@ import pytest
 
 from scripts.torture_parts.forgery import VALUES, changed, places, seal, without
 from scripts.torture_parts.forks import in_child
-from streampgs.options import EncodingOptions, Limits
+from streampgs.base.stage import Bundle
+from streampgs.options.commands import EncodingOptions, Limits
+from streampgs.packing.synth import write_dataset
 from streampgs.run.folder import RunFolder
 from streampgs.run.seal import read_sealed
-from streampgs.stage import Bundle
-from streampgs.synth import write_dataset
 from tests.end_to_end.mixed_tables import mixed
 from tests.end_to_end.streaming import resume, train, written
 

@@ -10,11 +10,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streampgs.feature_maps import FeatureMap, MapRecord, found_map, map_of
-from streampgs.feature_maps.polynomial import Monomials, TensorSketch
+from streampgs.data.feature_maps import FeatureMap, MapRecord, found_map, map_of
+from streampgs.data.feature_maps.polynomial import Monomials, TensorSketch
 from streampgs.kernels import feature_map_loop as loops
 from streampgs.kernels.randomness import STRIDE, mix
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 from streampgs.reading.window import Window
 
 GAMMA = 0.2

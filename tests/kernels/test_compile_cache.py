@@ -56,7 +56,7 @@ def test_code_under_another_name_is_not_loaded(tmp_path: Path) -> None:
 
 STEPS = """
 import sys
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 from streampgs.selection.grid import warm_up
 
 for p, sigma in ((2.0, 1.0), (2.0, (1.0, 2.0, 3.0, 4.0)), (1.8, 1.0)):

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from sklearn.linear_model import ElasticNet
 
-from streampgs.errors import OptionError
+from streampgs.base.errors import OptionError
 from streampgs.learn.composite import CompositeCandidates, CompositeOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.learner import StepChange
 from streampgs.learn.norms import EUCLID
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 
 from .plain_composite import PlainComposite
 from .windows import Training, window

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from streampgs.errors import OptionError, RunError
+from streampgs.base.errors import OptionError, RunError
 from streampgs.learn import lanes
 from streampgs.learn.coordinate_options import CoordinateOptions
 from streampgs.learn.lane_spec import LaneSpec, Target

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from streampgs.errors import OptionError
+from streampgs.base.errors import OptionError
 from streampgs.learn.entropic import EntropicOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.learner import StepChange
 from streampgs.learn.norms import EUCLID
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 
 from .windows import Training, window
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streampgs.feature_maps import MapRecord, map_of
+from streampgs.data.feature_maps import MapRecord, map_of
 from streampgs.learn.kernel import KernelSolverOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import EUCLID

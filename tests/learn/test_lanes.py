@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from streampgs.base.stage import Bundle
 from streampgs.kernels import pgs_loop as loops
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.pgs import Pgs
 from streampgs.learn.state import COORDINATE
-from streampgs.stage import Bundle
 
 from .plain_pgs import PlainPgs
 from .windows import Training, bits, changed, saved, settings, started, window

@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from streampgs.errors import Diverged
-from streampgs.solvers import SMALLEST_P
+from streampgs.base.errors import Diverged
+from streampgs.options.solvers import SMALLEST_P
 
 from .plain_pgs import PlainPgs
 from .windows import dense_window, last_iterate, settings, started, tallies_of, window

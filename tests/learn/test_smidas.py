@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from streampgs.errors import Diverged
+from streampgs.base.errors import Diverged
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import PNorm
 from streampgs.learn.smidas import SmidasOptions, norm_for

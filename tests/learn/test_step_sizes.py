@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from streampgs.errors import Diverged
+from streampgs.base.errors import Diverged
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.learner import StepChange, learner_named
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.smidas import SmidasOptions, norm_for
 from streampgs.learn.step_sizes import STEP_LADDER, WHOLE_LADDER, L1StepOptions, ladder
-from streampgs.options import MOST_CANDIDATES, ModelOptions
+from streampgs.options.commands import MOST_CANDIDATES, ModelOptions
 
 from .windows import Training, bits, window
 

@@ -13,7 +13,7 @@ from scipy.optimize import minimize
 import streampgs
 from streampgs.learn.pgs_options import automatic_t0
 from streampgs.losses import LOSSES
-from streampgs.synth import write_dataset
+from streampgs.packing.synth import write_dataset
 
 from .optimum import Problem
 from .plain_pgs import norm

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from streampgs.errors import Diverged
+from streampgs.base.errors import Diverged
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import EUCLID
 from streampgs.learn.step_sizes import L1StepOptions

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from streampgs.base.stage import Bundle
 from streampgs.engine.engine import Engine
 from streampgs.learn.averaging import Tallies
 from streampgs.learn.lane_spec import LaneSpec, Target
@@ -19,7 +20,6 @@ from streampgs.learn.lanes import Lanes
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import PgsOptions
 from streampgs.order.columns import ColumnVisit
-from streampgs.stage import Bundle
 
 from .plain_passes import EPOCH
 from .plain_pgs import PlainRow

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from hypothesis import strategies as st
 
-from streampgs.checks import decode, encode
+from streampgs.base.checks import decode, encode
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import GroupSizes, Pieces, Schedule, Sizes, WindowPlan
 

@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampgs.checks import encode
-from streampgs.options import MOST_PASSES, MOST_REPLAY
+from streampgs.base.checks import encode
+from streampgs.options.commands import MOST_PASSES, MOST_REPLAY
 from streampgs.order.cursor import Arrival, Cursor
 
 from .groups import through_json

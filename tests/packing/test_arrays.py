@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.packing.packer import pack
 from streampgs.reading import array_slices
 from tests.packing.conftest import table_of

@@ -12,7 +12,7 @@ import pyarrow.dataset
 import pytest
 import scipy.sparse
 
-from streampgs.errors import DataError, OptionError
+from streampgs.base.errors import DataError, OptionError
 from streampgs.packing.shards import write_shards
 from streampgs.reading import array_slices
 from streampgs.reading.in_memory import batches_of

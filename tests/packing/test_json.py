@@ -8,7 +8,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.packing.packer import pack
 from tests.packing.conftest import table_of
 

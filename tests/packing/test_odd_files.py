@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import scipy.sparse
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.packing.packer import pack
 from tests.packing.conftest import table_of
 

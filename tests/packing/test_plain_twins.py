@@ -126,7 +126,7 @@ def test_vowpal_wabbit_equals_its_plain_twin(tmp_path_factory, data, named):
 
 @pytest.mark.parametrize("bad", ["error", "skip"])
 def test_the_first_bad_line_is_named_for_every_fault(tmp_path, bad):
-    from streampgs.errors import DataError
+    from streampgs.base.errors import DataError
 
     (tmp_path / "rows").write_text("1 1:1\n1 2:x\n1 1\nz 1:1\n2 1:1\n")
     source = Source(tmp_path / "rows", PackOptions(on_bad_row=bad))

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from streampgs.errors import DataError, OptionError
+from streampgs.base.errors import DataError, OptionError
 from streampgs.packing import packer
 from streampgs.packing.journal import NAME, RUNS
 from streampgs.packing.packer import pack

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from streampgs.errors import DataError, OptionError, StreampgsError
+from streampgs.base.errors import DataError, OptionError, StreampgsError
 from streampgs.packing.packer import pack
 from streampgs.run.report import StopRequest
 from tests.packing.conftest import contents_of

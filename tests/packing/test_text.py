@@ -13,7 +13,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from streampgs.errors import DataError, OptionError, Unreadable
+from streampgs.base.errors import DataError, OptionError, Unreadable
 from streampgs.packing.options import PackOptions
 from streampgs.packing.packer import pack
 from streampgs.packing.source import Source, opened

@@ -16,8 +16,8 @@ import pytest
 from scipy import sparse
 
 import streampgs
-from streampgs.errors import DataError, OptionError, RunError, StreampgsError
-from streampgs.inspection import inspect_run
+from streampgs.base.errors import DataError, OptionError, RunError, StreampgsError
+from streampgs.model.inspection import inspect_run
 from streampgs.run.folder import RunFolder
 
 ROWS = 600
@@ -54,7 +54,7 @@ def matrix_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def digest(report: streampgs.api.Report) -> str:
+def digest(report: streampgs.python.api.Report) -> str:
     assert report.dual_sha256 is not None
     return report.dual_sha256
 

@@ -12,9 +12,8 @@ import pandas
 import pytest
 
 import streampgs
-from streampgs.errors import StreampgsError
-from streampgs.option_fields import More, options_for, options_of
-from streampgs.options import (
+from streampgs.base.errors import StreampgsError
+from streampgs.options.commands import (
     RESUME_OPTIONS,
     TRAIN_OPTIONS,
     EncodingOptions,
@@ -27,6 +26,7 @@ from streampgs.options import (
     PredictOptions,
     Resources,
 )
+from streampgs.options.fields import More, options_for, options_of
 from streampgs.packing.options import PackOptions, PackWay
 
 KINDS = [

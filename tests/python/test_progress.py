@@ -13,7 +13,7 @@ import pytest
 
 import streampgs
 from streampgs.kernels import compiling
-from streampgs.progress import (
+from streampgs.python.progress import (
     LineObserver,
     NotebookObserver,
     PythonObserver,
@@ -115,7 +115,7 @@ def test_no_progress_shows_nothing_and_the_report_has_the_notes(
 def test_progress_is_a_line_where_it_is_asked_for(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("streampgs.progress._PLAIN_SECONDS", 0.0)
+    monkeypatch.setattr("streampgs.python.progress._PLAIN_SECONDS", 0.0)
     observer = observer_for(True)
     assert isinstance(observer, LineObserver)
     observer.status(STATUS)

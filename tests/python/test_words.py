@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import streampgs
-from streampgs.errors import OptionError
-from streampgs.option_fields import Checked, Flag, options_of
-from streampgs.options import TRAIN_OPTIONS, ModelOptions, Resources
+from streampgs.base.errors import OptionError
+from streampgs.options.commands import TRAIN_OPTIONS, ModelOptions, Resources
+from streampgs.options.fields import Checked, Flag, options_of
+from streampgs.options.python_words import python_errors, python_words
 from streampgs.packing.options import PackOptions, PackWay
-from streampgs.python_words import python_errors, python_words
 
 PACKAGE = Path(streampgs.__file__).parent
 OPTION = re.compile(r"(?<![\w-])--[a-z]")

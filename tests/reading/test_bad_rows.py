@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from streampgs.base.errors import DataError
 from streampgs.encoding import labels
 from streampgs.encoding import rows as row_layout
-from streampgs.errors import DataError
 from streampgs.kernels import placing_loop as row_loops
 from streampgs.reading.bad_rows import REASONS, counts_by_name
 

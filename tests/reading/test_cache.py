@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from streampgs.base.errors import DataError, RunError
 from streampgs.encoding.rows import RowBlock
-from streampgs.errors import DataError, RunError
 from streampgs.reading.cache import BlockCache
 from streampgs.reading.decode import Group, _gathered
 from streampgs.reading.scratch import Scratch

@@ -17,7 +17,7 @@ from streampgs.encoding.encoding import Encoding
 from streampgs.encoding.learning import learn
 from streampgs.encoding.plan import Plan, plan_columns
 from streampgs.encoding.rows import FAULTS, FEATURES, INDICES, VALUES
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 from streampgs.reading.decode import Group, columns_of_batch, raw_slices
 from streampgs.table.catalog import build_catalog
 from streampgs.table.layout import Columns

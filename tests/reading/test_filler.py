@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs.errors import DataError, OptionError
+from streampgs.base.errors import DataError, OptionError
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.loader import refuse_unreadable
 from streampgs.reading.window import Window

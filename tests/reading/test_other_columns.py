@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.reading.other_columns import ALL, OtherColumns
 from streampgs.table.catalog import Catalog, survey
 

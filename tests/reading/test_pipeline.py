@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.reading.prefetch import Pipeline
 from streampgs.reading.window import Window

@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streampgs.base.errors import DataError
 from streampgs.data.open import open_table
-from streampgs.errors import DataError
-from streampgs.options import EncodingOptions, ModelOptions
+from streampgs.options.commands import EncodingOptions, ModelOptions
 from streampgs.reading.mixed_window import MixedWindow, StreamSizes
 from streampgs.reading.placing import RowRules
 from streampgs.reading.reservoir import Reservoir

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pytest
 
+from streampgs.base.errors import DataError
 from streampgs.encoding.learning import read_bytes
-from streampgs.errors import DataError
 from streampgs.reading.blocks import Stopped
 from streampgs.reading.stream_input import StreamInput
 from tests.end_to_end.mixed_tables import mixed

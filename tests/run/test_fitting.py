@@ -15,11 +15,11 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
+from streampgs.base.errors import RunError
 from streampgs.data.budget import Forecast
 from streampgs.data.row_form import RowForm
 from streampgs.encoding.encoding import Encoding
-from streampgs.errors import RunError
-from streampgs.options import DEFAULT_MEMORY, SMALLEST_MEMORY, ModelOptions, Resources
+from streampgs.options.commands import DEFAULT_MEMORY, SMALLEST_MEMORY, ModelOptions, Resources
 from streampgs.run import fitting
 from streampgs.run.fitting import refuse_too_large, with_default_memory
 from streampgs.run.folder import RunFolder

@@ -16,13 +16,13 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from streampgs.errors import RunError, Unreadable
+from streampgs.base.errors import RunError, Unreadable
+from streampgs.base.stage import Bundle
 from streampgs.run import cache_place, checkpoint, seal
 from streampgs.run.checkpoint import Checkpoint
 from streampgs.run.folder import RunFolder
 from streampgs.run.lock import RunLock
 from streampgs.run.memory import peak_rss_bytes, rss_bytes
-from streampgs.stage import Bundle
 from streampgs.table.catalog import Catalog, build_catalog
 from streampgs.table.layout import Columns
 
@@ -347,7 +347,7 @@ def test_a_process_killed_while_it_writes_leaves_an_intact_checkpoint(folder):
         "import sys, numpy as np\n"
         "from pathlib import Path\n"
         "from streampgs.run.folder import RunFolder\n"
-        "from streampgs.stage import Bundle\n"
+        "from streampgs.base.stage import Bundle\n"
         "folder = RunFolder(Path(sys.argv[1]))\n"
         "rows = int(sys.argv[2])\n"
         "while True:\n"
@@ -391,7 +391,7 @@ HOLD = (
 TRY = (
     "import sys\n"
     "from pathlib import Path\n"
-    "from streampgs.errors import RunError\n"
+    "from streampgs.base.errors import RunError\n"
     "from streampgs.run.lock import RunLock\n"
     "try:\n"
     "    with RunLock(Path(sys.argv[1])):\n"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streampgs.errors import RunError
+from streampgs.base.errors import RunError
 from streampgs.run import history
 from streampgs.run.history import append_event, is_cut, read_events
 

@@ -15,7 +15,7 @@ import pytest
 import streampgs
 from scripts.torture_parts.cases import CASES
 from scripts.torture_parts.subjects import Subject
-from streampgs.errors import RunError
+from streampgs.base.errors import RunError
 from streampgs.packing import journal
 from streampgs.packing.packer import pack
 from streampgs.reading import cache

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 import streampgs
-from streampgs.errors import RunError, Unreadable
+from streampgs.base.errors import RunError, Unreadable
 from streampgs.run.seal import FORMAT, SealBroken, read_sealed, write_sealed
 
 SCHEMA = pa.schema({"x": pa.float64(), "name": pa.string()})

@@ -19,7 +19,7 @@ from streampgs.data.row_form import RowForm
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import SIGMA_LADDER, WHOLE_LADDER, PgsOptions
-from streampgs.options import ModelOptions
+from streampgs.options.commands import ModelOptions
 from streampgs.order.cursor import Arrival, Cursor
 from streampgs.order.schedule import WindowSpan
 from streampgs.reading.window import Window

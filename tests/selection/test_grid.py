@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from streampgs.errors import OptionError
+from streampgs.base.errors import OptionError
 from streampgs.learn.lane_spec import Target
 from streampgs.learn.norms import PNorm
 from streampgs.learn.pgs_options import PgsCandidates, automatic_t0
 from streampgs.losses import LOSSES
-from streampgs.options import MOST_CANDIDATES, ModelOptions
+from streampgs.options.commands import MOST_CANDIDATES, ModelOptions
 from streampgs.reading.window import Window
 from streampgs.selection.grid import candidates_of, lanes_of, targets_of
 

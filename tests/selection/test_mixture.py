@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
-from streampgs.checks import decode, encode
+from streampgs.base.checks import decode, encode
+from streampgs.base.stage import Bundle
 from streampgs.losses import CLASSIFYING, LOSSES
 from streampgs.selection import judged_rows
 from streampgs.selection import mixture as mixture_module
 from streampgs.selection.mixture import Judgement, LossShape, Mixture, Scored, prior_of, rows_to_judge
-from streampgs.stage import Bundle
 
 PRIOR = (0.9, 0.05, 0.05)
 WEIGHT = 10.0

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
+from streampgs.base.stage import Bundle
 from streampgs.learn.composite import CompositeOptions
 from streampgs.learn.lane_spec import LaneSpec, Target
 from streampgs.learn.norms import PNorm
@@ -24,7 +25,6 @@ from streampgs.reading.window import Window
 from streampgs.selection.grid import lanes_of
 from streampgs.selection.judge import labels_for
 from streampgs.selection.race import Heat, Mark, Race, heats_for
-from streampgs.stage import Bundle
 
 FEATURES = 4
 TIE = 0.0015

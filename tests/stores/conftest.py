@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import streampgs
+from streampgs.packing.synth import write_dataset
 from streampgs.stores import access, patience
-from streampgs.synth import write_dataset
 from tests.stores.moto import Moto, Proxy
 
 ROWS, SHARDS = 3_000, 6

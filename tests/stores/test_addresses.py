@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 import streampgs
-from streampgs.checks import decode
-from streampgs.errors import DataError, OptionError
-from streampgs.options import ModelOptions
+from streampgs.base.checks import decode
+from streampgs.base.errors import DataError, OptionError
+from streampgs.options.commands import ModelOptions
 from streampgs.stores import patience
 from streampgs.stores.access import looked_up
 from streampgs.stores.addresses import absolute, is_address, parse

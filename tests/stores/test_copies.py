@@ -12,8 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from streampgs.errors import DataError, RunError
-from streampgs.files import new_file
+from streampgs.base.errors import DataError, RunError
+from streampgs.base.files import new_file
 from streampgs.stores import copies as module
 from streampgs.stores import download
 from streampgs.stores.access import RemoteObject

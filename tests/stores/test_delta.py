@@ -9,8 +9,8 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 import streampgs
-from streampgs.errors import DataError
-from streampgs.evaluation import evaluate
+from streampgs.base.errors import DataError
+from streampgs.model.evaluation import evaluate
 from streampgs.stores.access import RemoteObject, settings_for_rust
 from streampgs.stores.addresses import parse
 from streampgs.table.delta import change_of, list_table

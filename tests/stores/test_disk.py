@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from streampgs.files import new_file, open_regular, remove_leftovers
+from streampgs.base.files import new_file, open_regular, remove_leftovers
 from streampgs.run.lock import RunLock
 
 

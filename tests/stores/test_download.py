@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.stores import access
 from streampgs.stores import download as module
 from streampgs.stores.access import RemoteObject

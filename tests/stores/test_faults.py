@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import streampgs
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.run.folder import RunFolder
 from streampgs.stores.access import looked_up, opened
 from tests.stores.conftest import MARKER, SMALL, delete_cache

@@ -9,7 +9,7 @@ import pytest
 
 import streampgs
 from scripts.follow import is_idle
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.run.folder import RunFolder
 from streampgs.run.report import Silent, StopRequest
 from tests.end_to_end.test_growth import COUNTED_ROWS, COUNTING, visits, write_counted

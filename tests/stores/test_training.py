@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 import streampgs
-from streampgs.errors import DataError
-from streampgs.evaluation import evaluate
-from streampgs.inspection import inspect_data
-from streampgs.options import EncodingOptions, ModelOptions, Resources
-from streampgs.prediction import predict
+from streampgs.base.errors import DataError
+from streampgs.model.evaluation import evaluate
+from streampgs.model.inspection import inspect_data
+from streampgs.model.prediction import predict
+from streampgs.options.commands import EncodingOptions, ModelOptions, Resources
+from streampgs.packing.synth import write_dataset
 from streampgs.run.report import Silent, StopRequest
-from streampgs.synth import write_dataset
 from tests.end_to_end.commands import streampgs as command
 from tests.stores.conftest import MARKER, ROWS, SMALL, delete_cache
 from tests.stores.moto import BUCKET, Moto

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streampgs.errors import DataError, Unreadable
+from streampgs.base.errors import DataError, Unreadable
 from streampgs.formats.arrow_metadata import read_batch_metadata, read_footer
 from streampgs.formats.format import Damaged, Fingerprint, OpenShard
 from streampgs.formats.registry import open_shard

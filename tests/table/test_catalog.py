@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs.errors import DataChanged, DataError
+from streampgs.base.errors import DataChanged, DataError
 from streampgs.table.catalog import Catalog, build_catalog, decoded_bytes, survey, with_cache
 from streampgs.table.layout import Columns
 

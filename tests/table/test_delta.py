@@ -19,8 +19,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from streampgs.checks import decode, encode
-from streampgs.errors import DataError, OptionError
+from streampgs.base.checks import decode, encode
+from streampgs.base.errors import DataError, OptionError
 from streampgs.table import delta
 from streampgs.table.delta import change_of, list_table
 from streampgs.table.layout import Layout

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from streampgs import faults
-from streampgs.errors import Unreadable
-from streampgs.globs import matches
+from streampgs.base import faults
+from streampgs.base.errors import Unreadable
+from streampgs.base.globs import matches
 
 FILES = (
     "a.parquet", "b.arrow", ".hidden.parquet", "day=1/a.parquet", "day=1/b.parquet", "day=2/a.parquet", "day=2/.h/a.parquet",

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from streampgs.base.errors import DataError
 from streampgs.encoding.labels import LABEL_NULL, LabelSpec
 from streampgs.encoding.rows import LENGTHS_DIFFER
-from streampgs.errors import DataError
 from streampgs.reading.placing import _of_width, targets_of
 from streampgs.reading.table_rows import rows_of_table
 from streampgs.table.layout import Columns, find_layout

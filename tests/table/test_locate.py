@@ -10,7 +10,7 @@ import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.table.catalog import surveyed
 from streampgs.table.layout import Columns
 from streampgs.table.locate import locate

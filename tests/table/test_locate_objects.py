@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.table import locate_objects
 from streampgs.table.locate import locate
 

@@ -16,7 +16,7 @@ import pyarrow.parquet.encryption as pe
 import pytest
 
 from scripts.torture_parts.forks import in_child
-from streampgs.errors import DataError, RunError, Unreadable
+from streampgs.base.errors import DataError, RunError, Unreadable
 from streampgs.formats import parquet_footer
 from streampgs.formats.format import Damaged
 from streampgs.formats.local import LocalFile

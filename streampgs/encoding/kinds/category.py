@@ -14,7 +14,7 @@ from streampgs.encoding import types
 from streampgs.encoding.codebook import Codebook, Tokens
 from streampgs.encoding.feature_names import Named
 from streampgs.encoding.kinds.kind import Arrays, CodeKind, Column, arrays_of
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 
 _HINT_VALUES = 1000
 _MANY_WORDS, _MOSTLY_DIFFERENT = 5.0, 0.5

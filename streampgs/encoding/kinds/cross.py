@@ -9,13 +9,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.base.errors import OptionError, did_you_mean
 from streampgs.encoding import types
 from streampgs.encoding.codebook import Codebook
 from streampgs.encoding.feature_names import Named
 from streampgs.encoding.kinds.category import Category
 from streampgs.encoding.kinds.kind import Arrays, CodeKind, Column, is_there
-from streampgs.errors import OptionError, did_you_mean
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 
 
 class Cross(CodeKind):

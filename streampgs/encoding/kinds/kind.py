@@ -19,13 +19,13 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
 from streampgs.encoding import types
 from streampgs.encoding.codebook import NO_OFFSETS, Codebook, Tokens
 from streampgs.encoding.feature_names import Named
 from streampgs.encoding.scales import LARGEST_NUMBER, factor
 from streampgs.kernels.encoder_loop import merged_bags, side_by_side
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 
 Arrays = dict[str, pa.Array]
 """The columns of some rows by name; fields of structs are inside their struct."""

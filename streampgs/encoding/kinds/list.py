@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from streampgs.base.errors import DataError, OptionError
 from streampgs.encoding import types
 from streampgs.encoding.kinds.kind import BLOCK, Arrays, Column, NumberKind, RowMarks, arrays_of
 from streampgs.encoding.rows import WIDTH_DIFFERS
 from streampgs.encoding.scales import is_out_of_scale, standard
-from streampgs.errors import DataError, OptionError
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 
 _WILD_RATIO = 100.0  # positions whose scales differ by more are standardized
 MOST_STANDARDIZED = 1 << 17

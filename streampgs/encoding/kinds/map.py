@@ -11,7 +11,7 @@ from streampgs.encoding import types
 from streampgs.encoding.codebook import Codebook, Tokens
 from streampgs.encoding.kinds.kind import Arrays, BagKind, Column, Entries, RowMarks, arrays_of, scaled, scaled_values
 from streampgs.kernels.encoder_loop import merged_bags
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 
 _WORK = 4.0  # bytes of memory for a byte of a column
 

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.checks import require
+from streampgs.base.checks import require
 from streampgs.encoding import types
 from streampgs.encoding.kinds.kind import Arrays, Column, NumberKind, RowMarks, arrays_of, matches
 from streampgs.encoding.scales import standard
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 
 CYCLES = {"hour of day": 86400.0, "day of week": 7 * 86400.0, "day of year": 365.2425 * 86400.0}
 

@@ -16,7 +16,7 @@ from streampgs.encoding.kinds.kind import BagKind, Column, Entries, RowMarks, jo
 from streampgs.encoding.long_texts import character_pieces, tally_of, word_pieces
 from streampgs.kernels.encoder_loop import BINARY, COUNTED, LOG_COUNTED, bags, counted_rows
 from streampgs.kernels.grams import character_grams, word_grams, words_of
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 
 _WEIGHTINGS = {"tf-idf": LOG_COUNTED, "tf": COUNTED, "binary": BINARY}
 _NO_RARITY = np.empty(0, np.float32)

@@ -23,7 +23,7 @@ from streampgs.encoding.kinds.kind import (
 )
 from streampgs.encoding.kinds.list import List
 from streampgs.encoding.rows import LENGTHS_DIFFER
-from streampgs.options import EncodingOptions
+from streampgs.options.commands import EncodingOptions
 
 _PAIR = ("indices", "values")
 _WORK = 6.0  # bytes of memory for a byte of a column

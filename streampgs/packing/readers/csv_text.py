@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 
-from streampgs.errors import DataError
+from streampgs.base.errors import DataError
 from streampgs.packing import source as sources
 from streampgs.packing.schemas import TYPES
 from streampgs.packing.source import ByteStream, Shape, Source, opened

@@ -11,8 +11,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.json
 
-from streampgs.checks import depth_of_json, most_brackets
-from streampgs.errors import DataError
+from streampgs.base.checks import depth_of_json, most_brackets
+from streampgs.base.errors import DataError
 from streampgs.packing import source as sources
 from streampgs.packing.schemas import TYPES
 from streampgs.packing.source import Chunk, Shape, Source, ahead, text_chunks

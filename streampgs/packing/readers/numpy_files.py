@@ -17,9 +17,9 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from streampgs.errors import DataError
-from streampgs.faults import is_fault, naming_faults, unreadable
-from streampgs.files import reading
+from streampgs.base.errors import DataError
+from streampgs.base.faults import is_fault, naming_faults, unreadable
+from streampgs.base.files import reading
 from streampgs.packing.source import Shape, Source
 from streampgs.reading.array_slices import csr_slices, dense_column, plain_column, rows_a_slice
 

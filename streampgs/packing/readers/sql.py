@@ -7,8 +7,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from streampgs.errors import DataError, OptionError
-from streampgs.files import read_whole
+from streampgs.base.errors import DataError, OptionError
+from streampgs.base.files import read_whole
 from streampgs.packing.readers.tables import plain_slices
 from streampgs.packing.source import SPILL, Shape, Source
 

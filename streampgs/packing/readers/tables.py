@@ -8,9 +8,9 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from streampgs.errors import DataError
-from streampgs.faults import naming_faults
-from streampgs.files import closed_after_reading, native_path
+from streampgs.base.errors import DataError
+from streampgs.base.faults import naming_faults
+from streampgs.base.files import closed_after_reading, native_path
 from streampgs.packing.schemas import plain_batch, plain_schema
 from streampgs.packing.source import Shape, Source
 from streampgs.reading.array_slices import rows_a_slice, sliced

@@ -1,0 +1,1 @@
+"""What holds in every part: errors, checks, files."""

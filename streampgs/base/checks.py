@@ -1,0 +1,141 @@
+"""Validate records that are read from a run: types, bounds, and errors that name the file.
+
+A seal detects damage, but anybody can write a sealed file. So each value that could ask for unlimited memory, never end, or
+make a compiled loop read outside its arrays is checked before use.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from streampgs.base.errors import RunError, StreampgsError, Unreadable
+
+_LARGEST = 1 << 62
+# Possessive, and without need of the closing quote: otherwise each letter would take a hundred bytes, and a text full of
+# opening quotes the square of its length.
+_STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_PART_BYTES = 1 << 24
+
+T = TypeVar("T")
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+MAY_BE_INFINITE = {"infinite": True}
+"""Metadata of a dataclass field that may hold infinity. NaN is always refused."""
+
+
+@contextmanager
+def understanding(path: Path | None) -> Iterator[None]:
+    """Turn errors about the contents of an intact file into an error that names the file."""
+    try:
+        yield
+    except (RunError, Unreadable):
+        raise
+    except MemoryError as error:
+        raise Unreadable(
+            f"'{path}' cannot be read: out of memory",
+            "free some memory, then try again; do not trust the file if it came from someone else",
+        ) from error
+    except (
+        LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError, RecursionError, StreampgsError,
+    ) as error:  # fmt: skip
+        reason = error.found if isinstance(error, StreampgsError) else repr(error)
+        raise RunError(
+            f"'{path}' is intact, but its contents are invalid: {reason[:300]}",
+            "restore it from a copy or start a new run; do not trust it if it came from someone else",
+        ) from error
+
+
+def refuse_other_format(path: Path, found: Any, known: int) -> None:
+    """Of a file that carries the number of its format; `known`: the one that is read here."""
+    if found == known:
+        return
+    if type(found) is int and known < found < _LARGEST:
+        raise RunError(
+            f"'{path}' was written by a newer streampgs: it is of format {found}, this version reads format {known}",
+            "upgrade streampgs",
+        )
+    raise RunError(
+        f"'{path}' is of format {found!r:.20}; this version reads format {known}",
+        "start again in a new folder, or use the version of streampgs that wrote it",
+    )
+
+
+def parsed_json(text: bytes | str, most: int) -> Any:
+    """The value of a JSON text of at most `most` bytes. ValueError names the fault, also of a text that is nested too
+    deeply. A value may take 30 times the memory of its text."""
+    if len(text) > most:
+        raise ValueError(f"{len(text):,} bytes of JSON; at most {most:,} are read")
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("JSON with lists or objects nested too deeply") from None
+
+
+def depth_of_json(text: bytes) -> int:
+    """How many lists and objects are inside of each other."""
+    return most_brackets(_STRING.sub(b"", text))
+
+
+def most_brackets(text: bytes) -> int:
+    """At least the depth of the JSON: brackets in strings count, too."""
+    depth = highest = lowest = 0
+    for at in range(0, len(text), _PART_BYTES):
+        part = np.frombuffer(text, np.uint8, min(_PART_BYTES, len(text) - at), at)
+        letters = part | 32  # brackets and braces differ in this bit
+        steps = (letters == ord("{")).astype(np.int8) - (letters == ord("}"))
+        depths = depth + np.cumsum(steps[steps != 0], dtype=np.int64)
+        highest, lowest = max(highest, depths.max(initial=depth)), min(lowest, depths.min(initial=depth))
+        depth = depths[-1] if len(depths) else depth
+    return int(highest - lowest)
+
+
+def require(holds: bool, what: str) -> None:
+    if not holds:
+        raise ValueError(what)
+
+
+def decode(kind: type[T], record: Any) -> T:
+    """A dataclass from a JSON-like record; ValueError names the field with a wrong type, bound or number.
+
+    Bounds are part of the field's type: `Annotated[int, msgspec.Meta(ge=0)]`. Keys without a field are ignored.
+    """
+    try:
+        value = msgspec.convert(record, kind, str_keys=True)
+    except msgspec.ValidationError as error:
+        raise ValueError(f"{kind.__name__}: {error}") from None
+    except StreampgsError as error:  # options check themselves
+        raise ValueError(f"{kind.__name__}: {error.found}") from None
+    _check_numbers(value, kind.__name__)
+    return value
+
+
+def encode(value: Any) -> Any:
+    """The JSON-like record of a dataclass; `decode` reads it back."""
+    _check_numbers(value, type(value).__name__)
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=lambda number: number.item())  # of numpy
+
+
+def _check_numbers(value: Any, where: str, infinite: bool = False) -> None:
+    if isinstance(value, float):
+        require(math.isfinite(value) or (infinite and not math.isnan(value)), f"{where} is {value}")
+    elif isinstance(value, int):
+        require(abs(value) < _LARGEST, f"{where} is out of range")
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _check_numbers(item, where, infinite)
+    elif isinstance(value, dict):
+        for name, item in value.items():
+            _check_numbers(item, f"{where}[{name!r}]", infinite)
+    elif is_dataclass(value):
+        for field in fields(value):
+            _check_numbers(getattr(value, field.name), f"{where}.{field.name}", "infinite" in field.metadata)

@@ -1,0 +1,130 @@
+"""What a feature map is.
+
+It gives each row of features a dense row of kernel features, a pure function of that row and of the record. So nothing about
+it but the record is saved, and rows are mapped again whenever they are read: files, caches and streams hold the short rows.
+"""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal
+
+import numpy as np
+from msgspec import Meta
+from numpy.typing import NDArray
+
+from streampgs.base.checks import require
+from streampgs.options.kernel import MOST_DEGREE, MOST_KERNEL_FEATURES
+from streampgs.reading.window import Window
+
+_MOST_INPUTS = 1 << 31
+_ROWS_AT_ONCE = 1 << 10
+
+Rows = NDArray[np.float32]
+_NO_ROWS: Rows = np.empty((0, 0), np.float32)
+
+
+@dataclass(frozen=True)
+class MapRecord:
+    """All that decides the kernel features of a row."""
+
+    kernel: Literal["rbf", "polynomial"]
+    gamma: Annotated[float, Meta(gt=0.0)]
+    degree: Annotated[int, Meta(ge=1, le=MOST_DEGREE)]
+    most: Annotated[int, Meta(ge=1, le=MOST_KERNEL_FEATURES)]
+    """At most so many kernel features."""
+    seed: int
+    layout: Annotated[str, Meta(pattern="^(sparse|dense)$")]
+    """Of the rows that are mapped."""
+    first_inputs: Annotated[int, Meta(ge=0, le=_MOST_INPUTS)]
+    """Features of such rows when the run started."""
+    inputs: Annotated[int, Meta(ge=0, le=_MOST_INPUTS)]
+    """By now. Others add nothing."""
+
+    exact: bool = False
+    """Whether they are the kernels with support rows."""
+
+    def __post_init__(self) -> None:
+        require(self.first_inputs <= self.inputs, f"{self.inputs} features after {self.first_inputs}")
+
+
+class FeatureMap(ABC):
+    """The kinds of maps override `width`, `map_rows` and `name_of`."""
+
+    def __init__(self, record: MapRecord) -> None:
+        self.record = record
+        self._room = _NO_ROWS
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """The number of kernel features."""
+
+    @property
+    def text(self) -> str:
+        """In words."""
+        record = self.record
+        degree = f", degree {record.degree}" if record.kernel == "polynomial" else ""
+        return f"{record.kernel}{degree}, gamma {record.gamma:.4g}, {self.width:,} features ({self.how})"
+
+    how: ClassVar[str]
+    """How the kernel is approximated, in words."""
+
+    @property
+    def table_bytes(self) -> int:
+        """The memory of the map itself."""
+        return 0
+
+    def name_of(self, place: int, name_of_input: Callable[[int], str]) -> str:
+        return f"kernel feature {place}"
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Its part of a checkpoint, besides the record."""
+        return {}
+
+    def learn(self, window: Window) -> bool:
+        """From the rows of a window, before they are trained on. Whether there are more kernel features now."""
+        return False
+
+    @abstractmethod
+    def map_rows(self, window: Window, out: Rows) -> None:
+        """The kernel features of all rows of a window."""
+
+    def grow(self, record: MapRecord) -> None:
+        """The rows have more features than before."""
+        self.record = record
+
+    # The rest is the same for all.
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.record.layout == "sparse"
+
+    def entries(self, window: Window) -> tuple[Any, ...]:
+        """The rows as the loops take them."""
+        return window.starts, window.stops, window.indices, window.values, self.is_sparse
+
+    def mapped(self, window: Window, reuse: bool = False) -> Window:
+        """The window with kernel features. `reuse`: it is valid until the next call."""
+        width, rows = self.width, window.rows
+        room = self._room if reuse else _NO_ROWS
+        if room.shape[0] < rows or room.shape[1] != width:
+            self._room = room = _NO_ROWS  # free the old memory before the new is allocated
+            room = np.empty((rows, width), np.float32)
+            self._room = room if reuse else self._room
+        found = copy.copy(window)
+        self.map_rows(window, room[:rows])
+        found.starts = np.arange(rows, dtype=np.int64) * width
+        found.stops = found.starts + width
+        found.indices, found.values = np.empty(0, np.uint32), room[:rows].reshape(-1)
+        found.entries, found.largest_index = rows * width, width - 1
+        return found
+
+    def pieces(self, window: Window) -> Iterator[Window]:
+        """The same for a few rows at a time, so that kernel features take little memory. Each piece is valid until the
+        next."""
+        for first in range(0, window.rows, _ROWS_AT_ONCE):
+            yield self.mapped(window.part(first, min(window.rows, first + _ROWS_AT_ONCE)), reuse=True)

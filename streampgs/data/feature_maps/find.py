@@ -1,0 +1,44 @@
+"""Which feature map belongs to a run: found from its options and its first rows."""
+
+from __future__ import annotations
+
+from streampgs.data.feature_maps.feature_map import FeatureMap, MapRecord
+from streampgs.data.feature_maps.fourier import FourierFeatures
+from streampgs.data.feature_maps.polynomial import Monomials, TensorSketch, monomials
+from streampgs.data.feature_maps.supports import Arrays, Supports
+from streampgs.kernels.feature_map_loop import entry_sums
+from streampgs.options.commands import ModelOptions
+from streampgs.reading.window import Window
+
+_SAMPLE_ROWS = 1 << 14
+
+
+def map_of(record: MapRecord, arrays: Arrays | None = None) -> FeatureMap:
+    """Its kind depends on the number of features at the start of the run. `arrays`: its part of a checkpoint."""
+    if record.exact:
+        return Supports(record, arrays)
+    if record.kernel == "rbf":
+        return FourierFeatures(record)
+    few = record.first_inputs > 0 and monomials(record.first_inputs, record.degree) <= record.most
+    return Monomials(record) if few else TensorSketch(record)
+
+
+def found_map(options: ModelOptions, layout: str, inputs: int, window: Window) -> FeatureMap:
+    """`window`: the first rows, in visiting order; `inputs`: features of rows, as far as they are known."""
+    inputs = max(inputs, window.largest_index + 1)
+    gamma = automatic_gamma(window, inputs) if options.gamma == "auto" else float(options.gamma)
+    assert options.kernel is not None
+    record = MapRecord(
+        options.kernel, gamma, options.degree, options.mapped_features, options.seed, layout, inputs, inputs,
+        options.solver == "kernel",
+    )  # fmt: skip
+    return map_of(record)
+
+
+def automatic_gamma(window: Window, inputs: int) -> float:
+    """1 / (features · variance of all entries), like gamma='scale' of scikit-learn; 1 if all entries are the same."""
+    starts, stops = window.starts[:_SAMPLE_ROWS], window.stops[:_SAMPLE_ROWS]
+    total, squares = entry_sums(starts, stops, window.values)
+    rows, features = max(1, len(starts)), max(1, inputs)
+    spread = squares / rows - (total / rows) ** 2 / features
+    return 1.0 / spread if spread > 1e-200 else 1.0

@@ -1,0 +1,115 @@
+"""The kernel (gamma·<x, y> + 1)^degree: all products of features, if they are few, or a sketch of them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable
+from itertools import count
+
+import numpy as np
+
+from streampgs.data.feature_maps.feature_map import FeatureMap, MapRecord, Rows
+from streampgs.kernels import feature_map_loop as loops
+from streampgs.kernels.randomness import key_of
+from streampgs.reading.window import Window
+
+
+def monomials(inputs: int, degree: int) -> int:
+    """Of so many features, without the constant."""
+    return math.comb(inputs + degree, degree) - 1
+
+
+class Monomials(FeatureMap):
+    """Every product of at most `degree` features, scaled so that inner products give the kernel without its constant 1,
+    which belongs to the intercept. Products with features that join later follow all others; if they are too many, the
+    last ones are left out."""
+
+    how = "all products"
+
+    def __init__(self, record: MapRecord) -> None:
+        super().__init__(record)
+        self._extend()
+
+    def _extend(self) -> None:
+        parents, variables = _monomials(self.record.inputs, self.record.degree, self.record.most)
+        self._parents, self._variables = np.array(parents, np.int64), np.array(variables, np.int64)
+        self._factors = np.array([self._factor(place) for place in range(len(parents))])
+
+    def _powers(self, place: int) -> Counter[int]:
+        """The features of a monomial, with their powers."""
+        found: Counter[int] = Counter()
+        while place >= 0:
+            found[int(self._variables[place])] += 1
+            place = int(self._parents[place])
+        return found
+
+    def _factor(self, place: int) -> float:
+        powers = self._powers(place)
+        size, degree = powers.total(), self.record.degree
+        orders = math.factorial(size) // math.prod(map(math.factorial, powers.values()))
+        return math.sqrt(math.comb(degree, size) * orders * self.record.gamma**size)
+
+    @property
+    def width(self) -> int:
+        return len(self._parents)
+
+    @property
+    def table_bytes(self) -> int:
+        return self._parents.nbytes + self._variables.nbytes + self._factors.nbytes
+
+    def name_of(self, place: int, name_of_input: Callable[[int], str]) -> str:
+        named = ((name_of_input(feature), power) for feature, power in sorted(self._powers(place).items()))
+        return " × ".join(name if power == 1 else f"{name}^{power}" for name, power in named)
+
+    def grow(self, record: MapRecord) -> None:
+        super().grow(record)
+        self._extend()
+
+    def map_rows(self, window: Window, out: Rows) -> None:
+        loops.polynomial_rows(
+            *self.entries(window), self.record.inputs, self._parents, self._variables, self._factors, out
+        )
+
+
+def _monomials(inputs: int, degree: int, most: int) -> tuple[list[int], list[int]]:
+    """The parent of each monomial, and the feature that it has in addition, which is its last one. Those with the lowest
+    last features are first."""
+    parents: list[int] = []
+    variables: list[int] = []
+    degrees: list[int] = []
+    for variable in range(inputs):
+        if len(parents) >= most:
+            break
+        parents.append(-1)
+        variables.append(variable)
+        degrees.append(1)
+        for place in count():
+            if place == len(parents) or len(parents) >= most:
+                break
+            if degrees[place] < degree:
+                parents.append(place)
+                variables.append(variable)
+                degrees.append(degrees[place] + 1)
+    return parents, variables
+
+
+class TensorSketch(FeatureMap):
+    """As many features as the largest power of two that is allowed."""
+
+    how = "a sketch of all products"
+
+    def __init__(self, record: MapRecord) -> None:
+        super().__init__(record)
+        self._width = 1 << (record.most.bit_length() - 1)
+        names = [key_of(record.seed, "sketch", number) for number in range(record.degree)]
+        self._keys = np.array(names, np.uint64)
+        self._tables = loops.roots_of_unity(self._width)
+
+    @property
+    def width(self) -> int:
+        return self._width
+
+    def map_rows(self, window: Window, out: Rows) -> None:
+        scale = math.sqrt(self.record.gamma)
+        loops.sketch_rows(*self.entries(window), self.record.inputs, scale, self._keys, *self._tables, out)

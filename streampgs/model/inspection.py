@@ -1,0 +1,336 @@
+"""The state of a run, and what a dataset looks like before a run is started on it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from streampgs.base.checks import encode
+from streampgs.base.errors import DataError, OptionError
+from streampgs.data.budget import choose_sizes, group_sizes
+from streampgs.data.open import OpenTable, columns_of, open_table
+from streampgs.data.refresh import retired_shards
+from streampgs.data.sampling import sampled_labels
+from streampgs.encoding import types
+from streampgs.encoding.encoding import Encoding
+from streampgs.formats.allowance import decoding_within, in_opening
+from streampgs.formats.registry import schema_of
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.losses import LOSSES
+from streampgs.model.l1_path import draw_path, path_of
+from streampgs.model.model import Model
+from streampgs.options.commands import EncodingOptions, ModelOptions, Resources
+from streampgs.options.solvers import solver_of
+from streampgs.order.cursor import Arrival, Cursor
+from streampgs.order.schedule import GroupSizes, Schedule, Sizes, WindowPlan
+from streampgs.run.lineages import digest_of, summary_of
+from streampgs.run.saved import SavedRun, saved_run
+from streampgs.run.undo import restorable
+from streampgs.run.words import encoding_choices
+from streampgs.selection.judge import WORST
+from streampgs.selection.race import Race
+from streampgs.selection.returned import nonzeros_and_zeros
+from streampgs.table.catalog import Catalog, with_cache
+from streampgs.table.layout import Columns
+from streampgs.table.partitions import partitions_of, with_partitions
+
+# The mean label of a window of W blocks varies like that of W/ρ independent rows, if labels correlate by ρ inside a block.
+# Below this number the accuracy suffers (10 blocks of sorted rows lose 14 points, 64 lose half a point).
+_INDEPENDENT_BLOCKS_NEEDED = 32
+_WHOLE_CACHE = 1 << 62  # bytes: no limit
+
+
+def refuse_path(path: Path | None) -> None:
+    """Of a target that is not a run."""
+    if path is not None:
+        raise OptionError("--path for data that is not a run", "give the folder of a run with several values of --l1")
+
+
+def inspect_run(run: Path, top: int = 0, path: Path | None = None) -> dict[str, Any]:
+    """The state of a run at its newest checkpoint. `top`: also that many features with the largest weights. `path`: also a
+    picture of the weights against l1, in this file."""
+    saved = saved_run(run)
+    if path is not None:
+        draw_path(saved.race, Model.load(run), path)
+    race, record, checkpoint = saved.race, saved.record, saved.checkpoint
+    lanes, progress, leading = race.lanes, race.progress, race.leading_lanes()
+    table, returned = [_lane_summary(race, lane) for lane in range(len(lanes))], saved.lineages.returned
+    nonzeros, zeros = nonzeros_and_zeros(returned, leading)
+    return {
+        "run": str(run),
+        "checkpoint": str(checkpoint.path),
+        "checkpoints": [
+            {"rows": one.rows, "path": str(one.path), "before_update": one.before_update}
+            for one in restorable(saved.folder, record)
+        ],
+        "damaged_checkpoints": [f"{path.name}: {why}" for path, why in checkpoint.damaged],
+        "ignored_files": saved.folder.lookalikes(),
+        "options": encode(record.options),
+        "settings": _settings(lanes.specs[leading.start]),
+        "kernel": None if saved.map is None else {**encode(saved.map.record), "features": saved.map.width},
+        "limits": asdict(record.limits),
+        "t": lanes.steps,
+        "rows": saved.meter.rows,
+        "epoch": saved.cursor.epoch,
+        "stream_rows": saved.rows_taken,
+        "clipped_values": saved.clipped,
+        "features": lanes.features,
+        "dual_sha256": digest_of(saved.lineages),
+        **{name: _mean([table[lane][name] for lane in leading]) for name in _MEANS},
+        "intercept": _mean([returned.predictor(lane)[1] for lane in leading]),
+        "nonzeros": nonzeros,
+        "zeros": zeros,
+        "update": summary_of(saved.lineages),
+        "lanes": table,
+        "path": path_of(race),
+        **({"top": strongest(Model.load(run), top)} if top else {}),
+        "dropped": [
+            {
+                "loss": race.candidates[int(number)].loss,
+                **race.candidates[int(number)].choices,
+                "rows": dropped.rows,
+                "merit": _merit(dropped.merit),
+            }
+            for number, dropped in progress.dropped.items()
+        ],
+        "judged": asdict(progress.marks[-1]) if progress.marks else None,
+        "seconds_training": saved.meter.seconds_training,
+        "sizes": asdict(record.sizes),
+        "catalog": _saved_summary(saved),
+        "retired": _retired(saved),
+        "arrivals": [asdict(arrival) for arrival in saved.cursor.arrivals],
+    }
+
+
+def strongest(model: Model, count: int) -> list[dict[str, Any]]:
+    """The features with the largest weights, by name, for each class or label. The weight is added to the score of a row
+    that has the feature: the sign that hashing gave the feature is taken out."""
+    found = []
+    for target, weights in zip(model.targets, np.atleast_2d(model.coef_), strict=True):
+        largest = np.argsort(-np.abs(weights), kind="stable")[:count]
+        found += [
+            {
+                "target": target,
+                "feature": int(place),
+                "name": model.name_of(int(place)),
+                "weight": float(weights[place]) * model.sign_of(int(place)),
+            }
+            for place in largest
+            if weights[place] != 0.0
+        ]
+    return found
+
+
+_MEANS = ("gap", "progressive_loss", "progressive_accuracy")
+
+
+def _mean(values: list[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _settings(spec: LaneSpec) -> dict[str, Any]:
+    shared = {name: getattr(spec.own, name) for name in spec.own.shared}
+    parameter = LOSSES[spec.loss].parameter
+    of_loss = {parameter.name: spec.label_shape} if parameter is not None and parameter.help else {}
+    return {
+        "solver": solver_of(spec.learner),
+        "loss": spec.loss,
+        **of_loss,
+        **spec.choices,
+        "batch": spec.batch,
+        **shared,
+    }
+
+
+def _lane_summary(race: Race, lane: int) -> dict[str, Any]:
+    spec, tallies = race.lanes.specs[lane], race.lanes.tallies(lane)
+    nonzeros, zeros = nonzeros_and_zeros(race.lanes, [lane])
+    place, marks, known = lane // len(race.targets), race.progress.marks, tallies.weight > 0.0
+    return {
+        "target": spec.target.name,
+        "loss": spec.loss,
+        **spec.choices,
+        "leads": place == race.leader(),
+        "progressive_loss": spec.in_label_units(tallies.loss) / tallies.weight if known else None,
+        "progressive_accuracy": tallies.correct / tallies.weight if known else None,
+        "merit": _merit(marks[-1].merits[place]) if marks else None,
+        "gap": race.lanes.certificate(lane) if race.lanes.steps else None,
+        "nonzeros": nonzeros,
+        "zeros": zeros,
+        "intercept": _finite(race.lanes.predictor(lane)[1]),
+    }
+
+
+def _merit(merit: float) -> float | None:
+    """None for a candidate that has diverged."""
+    return merit if merit < WORST else None
+
+
+def _finite(number: float) -> float | None:
+    """None for a lane that has diverged; JSON has no NaN."""
+    return number if math.isfinite(number) else None
+
+
+def _saved_summary(saved: SavedRun) -> dict[str, Any]:
+    catalog = saved.catalog()
+    if catalog is not None:
+        return summary(catalog)
+    assert saved.record.stream is not None
+    layout = saved.record.stream.layout
+    counts = dict.fromkeys(("shards", "rows", "left_out", "groups", "entries", "bytes"), 0)
+    return {**counts, "formats": [], "layout": layout.kind, "columns": list(layout.columns), "digest": None}
+
+
+def _retired(saved: SavedRun) -> dict[str, int]:
+    """The shards of the catalog that are not trained on any more."""
+    catalog = saved.catalog()
+    if catalog is None:
+        return {"shards": 0, "rows": 0}
+    numbers = retired_shards(catalog, [span for arrival in saved.cursor.arrivals for span in arrival.retired])
+    return {"shards": len(numbers), "rows": sum(catalog.shards[number].rows for number in numbers)}
+
+
+def summary(catalog: Catalog) -> dict[str, Any]:
+    formats = sorted({shard.format for shard in catalog.shards})
+    return {
+        "shards": len(catalog.shards),
+        "rows": catalog.rows,
+        "left_out": catalog.left_out,
+        "groups": catalog.groups,
+        "entries": int(catalog.group_entries.sum()),
+        "bytes": sum(shard.fingerprint.size for shard in catalog.shards),
+        "formats": formats,
+        "layout": catalog.kind,
+        "columns": list(dict.fromkeys(name for shard in catalog.shards for name in shard.layout.columns)),
+        "digest": catalog.digest(),
+    }
+
+
+def inspect_data(
+    sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, resources: Resources
+) -> dict[str, Any]:
+    """The catalog, the columns, the windows that training would use, and whether the windows can mix the shards."""
+    with decoding_within(in_opening(resources.budget)):
+        return _inspected(sources, options, encoding_options, resources)
+
+
+def _inspected(
+    sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions, resources: Resources
+) -> dict[str, Any]:
+    table = _opened(sources, options, encoding_options)
+    catalog, located = table.catalog, table.located
+    columns = columns_of(table.options, table.encoding)
+    shards, _ = with_cache(catalog.shards, 0, 0 if resources.no_cache else _WHOLE_CACHE)
+    catalog = Catalog(shards)
+    groups = group_sizes(catalog, columns.weighted + (columns.offset is not None))
+    sizes = choose_sizes(groups, resources, table.decoder_bytes)
+    schedule = Schedule(0, groups, sizes)
+    arrivals = (Arrival(0, 0, len(catalog.shards), catalog.groups),)
+    first = schedule.window(Cursor(arrivals))
+    later = schedule.window(Cursor(arrivals, epoch=1))
+    clustering, block_rows = label_clustering(catalog, groups, sizes, columns) if columns.labels else (None, None)
+    return {
+        "catalog": summary(catalog),
+        "columns": _columns(table, columns),
+        "ignored_files": len(located.ignored),
+        "encoding": {} if table.encoding is None else encoding_choices(table.encoding),
+        "window_bytes": sizes.window_bytes,
+        "block_bytes": sizes.block_bytes,
+        "blocks_per_window_first_epoch": first.blocks,
+        "blocks_per_window_later": later.blocks,
+        "rows_per_window": later.pieces.rows(),
+        "clustering": clustering,
+        "clustering_block_rows": block_rows,
+        "warnings": _mixing_warnings(schedule, {"the first epoch's": first, "later": later}, clustering or 0.0),
+    }
+
+
+@dataclass(frozen=True)
+class _Unlabelled(ModelOptions):
+    """For a table whose label is not known."""
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        return ()
+
+
+def _opened(sources: Sequence[str], options: ModelOptions, encoding_options: EncodingOptions) -> OpenTable:
+    """Without a label if the user named none and the table has no column of the usual name."""
+    try:
+        return open_table(sources, options, encoding_options, judging=False)
+    except DataError:
+        if options.label != ModelOptions.label:
+            raise
+        table = open_table(sources, _Unlabelled(where=options.where), encoding_options, judging=False)
+        if any(
+            column["name"] == options.label for column in _columns(table, columns_of(table.options, table.encoding))
+        ):
+            raise
+        return table
+
+
+def _columns(table: OpenTable, columns: Columns) -> list[dict[str, str]]:
+    """Name, type and use of each column, in the order of the files."""
+    uses = {name: role for role, name in columns.roles}
+    if isinstance(columns.encoding, Encoding):
+        for column in columns.encoding.all_columns:
+            uses |= {name: column.kind for name in column.sources if name not in uses}
+        uses |= {name: f"not used: {why}" for name, why in columns.encoding.left_out.items() if name not in uses}
+    found: dict[str, str] = {}
+    for shard in table.catalog.shards:
+        log = table.located.logs.get(shard.path)
+        if found and uses.keys() <= found.keys():
+            break
+        if log is None:
+            schema = schema_of(shard.path)
+            schema = with_partitions(schema, partitions_of(str(shard.path), schema))
+        else:
+            schema = log.schema
+        for name, kind in types.leaves_of(schema):
+            found.setdefault(name, str(kind))
+    usual = "features" if columns.encoding is None else "not used"
+    return [{"name": name, "type": kind, "use": uses.get(name, usual)} for name, kind in found.items()]
+
+
+def _mixing_warnings(schedule: Schedule, windows: dict[str, WindowPlan], clustering: float) -> list[str]:
+    """About windows that mix too few blocks, by the name of the window."""
+    part = {name: plan for name, plan in windows.items() if plan.blocks < schedule.part_length(plan.start)}
+    warnings = []
+    for name, plan in part.items():
+        if clustering * _INDEPENDENT_BLOCKS_NEEDED > plan.blocks:
+            needed = int(np.ceil(clustering * _INDEPENDENT_BLOCKS_NEEDED))
+            remedy = "" if name == "later" else ", write smaller row groups, or train for more than one epoch"
+            warnings.append(
+                f"labels are clustered inside blocks ({clustering:.2f}), and {name} windows mix only {plan.blocks} blocks: "
+                f"at least {needed} are needed. Increase --memory{remedy}"
+            )
+        elif plan.blocks < _INDEPENDENT_BLOCKS_NEEDED and not warnings:
+            warnings.append(f"{name} windows mix only {plan.blocks} blocks; 64 or more are safe")
+    return warnings
+
+
+def label_clustering(catalog: Catalog, groups: GroupSizes, sizes: Sizes, columns: Columns) -> tuple[float, int]:
+    """The intraclass correlation of the labels inside a block (0 well mixed, 1 sorted), and the mean rows of a block.
+
+    By analysis of variance over a sample of blocks.
+    """
+    counts, means, spreads = [], [], []
+    for labels in sampled_labels(catalog, Schedule(0, groups, sizes), columns):
+        counts.append(len(labels))
+        means.append(labels.mean())
+        spreads.append(((labels - labels.mean()) ** 2).sum())
+    n = np.array(counts, np.float64)
+    if len(n) < 2 or n.sum() <= len(n):
+        return 0.0, int(n.mean()) if len(n) else 0
+    mean = float((n * means).sum() / n.sum())
+    between = float((n * (np.array(means) - mean) ** 2).sum()) / (len(n) - 1)
+    within = float(np.sum(spreads)) / (n.sum() - len(n))
+    usual = (n.sum() - (n**2).sum() / n.sum()) / (len(n) - 1)
+    total = between + (usual - 1.0) * within
+    return (max(0.0, float((between - within) / total)) if total > 0.0 else 0.0), int(n.mean())

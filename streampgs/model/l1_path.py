@@ -1,0 +1,161 @@
+"""The path of a run with several values of l1: how weights and quality change with it, as numbers and as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.base.errors import MissingPackage, OptionError
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.learn.lanes import held_out_loss
+from streampgs.model.model import Model
+from streampgs.options.solvers import SOLVERS, solver_of
+from streampgs.selection.race import Race
+from streampgs.selection.returned import nonzeros_and_zeros
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+PICTURES = (".png", ".svg", ".pdf")
+_NAMED = 8  # features that have a colour and a name
+_DRAWN = 60  # the others are grey
+
+
+def path_of(race: Race) -> list[dict[str, Any]]:
+    """For each l1, in descending order: loss and accuracy, and how many weights are not zero. Where other numbers vary, too,
+    those of the best model. `judged_on` names the rows on which loss and accuracy were measured."""
+    if "l1" not in race.candidates[0].choices:
+        return []
+    places = _places(race)
+    return [_point(race, place) for place in places] if len(places) > 1 else []
+
+
+def _places(race: Race) -> list[int]:
+    """The candidates of the path, by their places among those left, the largest l1 first."""
+    left = [race.candidates[number] for number in race.progress.left]
+    alike = [place for place, one in enumerate(left) if _others(one) == _others(race.leading())]
+    return sorted(alike, key=lambda place: -left[place].own.l1)
+
+
+def _others(candidate: LaneSpec) -> tuple[object, ...]:
+    own = {name: number for name, number in candidate.choices.items() if name != "l1"}
+    return (candidate.loss, *own.items())
+
+
+WHEN = {
+    "judged": "at the last comparison",
+    "held out": "on the rows that were held out",
+    "training": "on the rows of training",
+    "progressive": "before training on each row",
+}
+"""Which loss and accuracy a path shows, by `judged_on`."""
+
+
+def _point(race: Race, place: int) -> dict[str, Any]:
+    marks, lanes = race.progress.marks, _lanes(race, place)
+    held_out = _held_out_loss(race, lanes)
+    tallies = [race.lanes.tallies(lane) for lane in lanes]
+    weight, specs = sum(tally.weight for tally in tallies), [race.lanes.specs[lane] for lane in lanes]
+    losses = (spec.in_label_units(tally.loss) for spec, tally in zip(specs, tallies, strict=True))
+    progressive = sum(losses) / weight if weight else None
+    correct = sum(tally.correct for tally in tallies) / weight if weight else None
+    kind = "training" if SOLVERS[solver_of(specs[0].learner)].by_columns else "progressive"
+    if held_out is not None:
+        kind, progressive, correct = "held out", held_out, None
+    nonzeros, zeros = nonzeros_and_zeros(race.lanes, lanes)
+    return {
+        "l1": race.candidates[race.progress.left[place]].own.l1,
+        "judged_on": "judged" if marks else kind,
+        "loss": marks[-1].losses[place] if marks else progressive,
+        "accuracy": marks[-1].accuracies[place] if marks else correct,
+        "nonzeros": nonzeros,
+        "zeros": zeros,
+        "leads": place == race.leader(),
+    }
+
+
+def _held_out_loss(race: Race, lanes: range) -> float | None:
+    losses = [held_out_loss(race.lanes, lane) for lane in lanes]
+    known = [loss for loss in losses if loss is not None]
+    return sum(known) / len(losses) if len(known) == len(losses) else None
+
+
+def _lanes(race: Race, place: int) -> range:
+    count = len(race.targets)
+    return range(place * count, (place + 1) * count)
+
+
+def draw_path(race: Race, model: Model, file: Path) -> None:
+    """Weights above, quality and the number of weights below, against l1."""
+    points = path_of(race)
+    if not points:
+        raise OptionError(
+            "--path for a run without several values of --l1",
+            "train with several, like --l1 1e-2,1e-3,1e-4; solvers with steps need a --step, or they keep only the best l1",
+        )
+    if len(race.targets) > 1:
+        raise OptionError(
+            f"--path for a model of {len(race.targets)} classes or labels",
+            "leave --path out: the table of the path has them all",
+        )
+    if file.suffix not in PICTURES:
+        raise OptionError(f"--path {file}", f"give a name that ends in {', '.join(PICTURES)}")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise MissingPackage("--path needs the package matplotlib", "pip install 'streampgs[plot]'") from error
+    weights = np.array([race.lanes.predictor(_lanes(race, place)[0])[0] for place in _places(race)])
+    figure = Figure(figsize=(8.0, 7.0), layout="constrained")
+    above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    l1 = [point["l1"] for point in points]
+    _draw_weights(above, l1, weights, model)
+    _draw_quality(below, l1, points)
+    best = next((point["l1"] for point in points if point["leads"]), None)
+    for axes in (above, below):
+        _scale(axes, l1)
+        if best is not None:
+            axes.axvline(best, color="0.6", linestyle="--", linewidth=1.0)
+    figure.savefig(file, dpi=150)
+
+
+def _scale(axes: Axes, l1: Sequence[float]) -> None:
+    """Logarithmic, with room for 0."""
+    smallest = min((value for value in l1 if value > 0.0), default=1.0)
+    if min(l1) > 0.0:
+        axes.set_xscale("log")
+    else:
+        axes.set_xscale("symlog", linthresh=smallest)
+
+
+def _draw_weights(axes: Axes, l1: Sequence[float], weights: NDArray[np.float64], model: Model) -> None:
+    largest = np.argsort(-np.abs(weights).max(axis=0), kind="stable")
+    drawn = [int(place) for place in largest[:_DRAWN] if weights[:, place].any()]
+    for place in drawn[_NAMED:]:
+        axes.plot(l1, weights[:, place] * model.sign_of(place), color="0.8", linewidth=0.8, zorder=1)
+    for place in drawn[:_NAMED]:
+        axes.plot(l1, weights[:, place] * model.sign_of(place), marker=".", label=model.name_of(place), zorder=2)
+    axes.axhline(0.0, color="0.3", linewidth=0.8)
+    axes.set_ylabel("weight")
+    axes.set_title(f"Weights against l1: the {len(drawn):,} largest of {weights.shape[1]:,}")
+    if drawn:
+        axes.legend(fontsize=8, loc="best", title="largest weights", title_fontsize=8)
+
+
+def _draw_quality(axes: Axes, l1: Sequence[float], points: Sequence[dict[str, Any]]) -> None:
+    name = "loss" if any(point["accuracy"] is None for point in points) else "accuracy"
+    label = f"{name} {WHEN[points[0]['judged_on']]}"
+    (line,) = axes.plot(l1, [point[name] for point in points], marker="o", color="C0", label=label)
+    axes.set_ylabel(name)
+    axes.set_xlabel("l1 (dashed: the best model)")
+    counts = axes.twinx()
+    (other,) = counts.plot(
+        l1, [point["nonzeros"] for point in points], marker="s", color="C1", label="weights that are not zero"
+    )
+    counts.set_ylabel("weights that are not zero")
+    counts.set_yscale("symlog", linthresh=1.0)
+    counts.set_ylim(bottom=0.0)
+    axes.legend(handles=[line, other], fontsize=8, loc="best")

@@ -1,0 +1,142 @@
+"""Which classes are taken for which, and how well probabilities fit."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.model.metrics.batch import Batch, Task
+from streampgs.model.metrics.sums import FULL, Size, Sums
+
+MOST_LISTED_CLASSES = 100
+CALIBRATION_BINS = 15
+
+
+class Confusion(Sums):
+    """The weight of the rows of each class, of each predicted class, and of both together."""
+
+    takes_unknown = True
+
+    def __init__(self, task: Task, size: Size = FULL) -> None:
+        super().__init__(task, size)
+        classes = task.classes
+        self.labelled = np.zeros(classes + 1)
+        """The last one is the weight of rows of classes that the model does not know."""
+        self.predicted = np.zeros(classes)
+        self.hits = np.zeros(classes)
+        self._counts = np.zeros((classes + 1) * classes if classes <= MOST_LISTED_CLASSES else 0)
+
+    def add(self, batch: Batch) -> None:
+        classes, numbers, chosen, weights = self.task.classes, batch.numbers, batch.chosen, batch.weights
+        self.labelled += np.bincount(numbers, weights, minlength=classes + 1)
+        self.predicted += np.bincount(chosen, weights, minlength=classes)
+        self.hits += np.bincount(chosen, np.where(numbers == chosen, weights, 0.0), minlength=classes)
+        if self._counts.size:
+            self._counts += np.bincount(numbers * classes + chosen, weights, minlength=self._counts.size)
+
+    @property
+    def weight(self) -> float:
+        return float(self.labelled.sum())
+
+    @property
+    def accuracy(self) -> float | None:
+        return float(self.hits.sum()) / self.weight if self.weight else None
+
+    @property
+    def largest_share(self) -> float | None:
+        """Of the rows, the share of the largest class that the model knows."""
+        return float(self.labelled[:-1].max()) / self.weight if self.weight else None
+
+    @property
+    def positive_share(self) -> float | None:
+        known = float(self.labelled[:-1].sum())
+        return float(self.labelled[1]) / known if known else None
+
+    # Of each class; NaN where a share of nothing is asked for.
+
+    @property
+    def precisions(self) -> NDArray[Any]:
+        return _shares(self.hits, self.predicted)
+
+    @property
+    def recalls(self) -> NDArray[Any]:
+        return _shares(self.hits, self.labelled[:-1])
+
+    @property
+    def f1s(self) -> NDArray[Any]:
+        return _shares(2.0 * self.hits, self.labelled[:-1] + self.predicted)
+
+    def of_positive(self, values: NDArray[Any]) -> float | None:
+        return number_or_none(values[1])
+
+    def mean(self, values: NDArray[Any]) -> float | None:
+        """Over the classes that rows have or that are predicted; NaN counts as 0."""
+        present = (self.labelled[:-1] + self.predicted) > 0.0
+        return float(np.nan_to_num(values[present]).mean()) if present.any() else None
+
+    @property
+    def matrix(self) -> list[list[float]] | None:
+        """A line for each class of rows, a column for each predicted class."""
+        classes = self.task.classes
+        if not self.weight:
+            return None
+        return [[whole_or_float(value) for value in line] for line in self._counts.reshape(-1, classes)[:classes]]
+
+    @property
+    def per_class(self) -> list[dict[str, float | None]] | None:
+        if not self.weight:
+            return None
+        columns = (self.precisions, self.recalls, self.f1s)
+        return [
+            {
+                **{
+                    name: number_or_none(value)
+                    for name, value in zip(("precision", "recall", "f1"), values, strict=True)
+                },
+                "support": whole_or_float(support),
+            }
+            for *values, support in zip(*columns, self.labelled[:-1], strict=True)
+        ]
+
+
+class Calibration(Sums):
+    """The mean distance between probabilities and what happened, over bins of equal width: for two classes between the
+    probability of the positive class and its share, for several between the probability of the predicted class and the
+    accuracy."""
+
+    def __init__(self, task: Task, size: Size = FULL) -> None:
+        super().__init__(task, size)
+        self._weights, self._probabilities, self._happened = np.zeros((3, CALIBRATION_BINS))
+
+    def add(self, batch: Batch) -> None:
+        if self.task.classes == 2:
+            probabilities, happened = batch.probabilities, batch.labels > 0.0
+        else:
+            probabilities, happened = batch.probabilities.max(axis=1), batch.chosen == batch.numbers
+        bins = np.minimum((probabilities * CALIBRATION_BINS).astype(np.intp), CALIBRATION_BINS - 1)
+        for sums, values in (
+            (self._weights, batch.weights),
+            (self._probabilities, batch.weights * probabilities),
+            (self._happened, batch.weights * happened),
+        ):
+            sums += np.bincount(bins, values, minlength=CALIBRATION_BINS)
+
+    @property
+    def error(self) -> float | None:
+        weight = float(self._weights.sum())
+        return float(np.abs(self._probabilities - self._happened).sum()) / weight if weight else None
+
+
+def _shares(part: NDArray[Any], whole: NDArray[Any]) -> NDArray[Any]:
+    return np.where(whole > 0.0, part / np.where(whole > 0.0, whole, 1.0), np.nan)
+
+
+def number_or_none(value: float) -> float | None:
+    return None if np.isnan(value) else float(value)
+
+
+def whole_or_float(value: float) -> float:
+    """Counts of rows as integers."""
+    return int(value) if value == int(value) else float(value)

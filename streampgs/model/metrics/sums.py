@@ -1,0 +1,150 @@
+"""Sums over rows that metrics are computed from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from streampgs.losses import Vector
+from streampgs.model.metrics.batch import Batch, Task
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much memory sums over values of rows may take."""
+
+    exact_rows: int = 1 << 21
+    """Up to so many rows all values are kept, for all classes together."""
+    bins: int = 1 << 17
+    """Of later rows; at least."""
+
+    def of_one(self, parts: int) -> Size:
+        """For each of several."""
+        return Size(max(256, self.exact_rows // parts), max(64, self.bins // parts))
+
+
+FULL = Size()
+
+
+class Sums(ABC):
+    """The rows of a task that were added so far."""
+
+    takes_unknown = False
+    """Whether rows of classes that the model does not know count."""
+
+    def __init__(self, task: Task, size: Size = FULL) -> None:
+        self.task = task
+        self.size = size
+
+    @abstractmethod
+    def add(self, batch: Batch) -> None: ...
+
+
+class Mean(Sums):
+    """A weighted mean over rows."""
+
+    def __init__(self, task: Task, size: Size, total_of: Callable[[Batch], float]) -> None:
+        super().__init__(task, size)
+        self._total_of = total_of
+        self.weight = self.total = 0.0
+
+    def add(self, batch: Batch) -> None:
+        self.weight += float(batch.weights.sum())
+        self.total += self._total_of(batch)
+
+    @property
+    def value(self) -> float | None:
+        return self.total / self.weight if self.weight else None
+
+
+class Moments(Sums):
+    """Mean and spread of the labels, and the squared errors."""
+
+    def __init__(self, task: Task, size: Size = FULL) -> None:
+        super().__init__(task, size)
+        self.squares = self.weight = self.mean = self.spread = 0.0
+
+    def add(self, batch: Batch) -> None:
+        weights, labels = batch.weights, batch.labels
+        weight = float(weights.sum())
+        if weight:
+            # By means, so that the spread survives labels that are large and close together.
+            mean = batch.total(labels) / weight
+            total, apart = self.weight + weight, mean - self.mean
+            self.spread += batch.total((labels - mean) ** 2) + apart * apart * self.weight * weight / total
+            self.mean += apart * weight / total
+            self.weight = total
+        self.squares += batch.total((labels - batch.predictions) ** 2)
+
+    @property
+    def r_squared(self) -> float | None:
+        return 1.0 - self.squares / self.spread if self.spread > 0.0 else None
+
+
+class Histogram:
+    """Weights by value. The weights have columns, such as one for each of two classes.
+
+    It is exact up to so many rows. Then the values so far fix bins, so that each column has about equally many rows in
+    each of them, and all rows are counted by bin.
+    """
+
+    def __init__(self, columns: int, size: Size) -> None:
+        self._size = size
+        self._waiting: list[tuple[Vector, ...]] = []
+        self._waiting_rows = 0
+        self._edges: Vector | None = None
+        self._bins: list[Vector] = [np.zeros(0)] * columns
+        self._found: tuple[Vector, ...] | None = None
+
+    @property
+    def exact(self) -> bool:
+        return self._edges is None
+
+    def add(self, values: Vector, *columns: Vector) -> None:
+        """The arrays may be overwritten afterwards."""
+        self._waiting.append(tuple(array.copy() for array in (values, *columns)))
+        self._waiting_rows += len(values)
+        self._found = None
+        if self._waiting_rows >= self._size.exact_rows:
+            self._count_by_bin()
+
+    def columns(self) -> tuple[Vector, ...]:
+        """The weights of each column in ascending order of their values."""
+        if self._found is None:
+            self._found = self._ordered()
+        return self._found
+
+    def _ordered(self) -> tuple[Vector, ...]:
+        if self._edges is not None:
+            self._count_by_bin()
+            return tuple(self._bins)
+        if not self._waiting:
+            return tuple(self._bins)
+        values, *columns = self._all_waiting()
+        _, place = np.unique(values, return_inverse=True)
+        return tuple(np.bincount(place, column).astype(np.float64) for column in columns)
+
+    def _all_waiting(self) -> list[Vector]:
+        return [np.concatenate(part) for part in zip(*self._waiting, strict=True)]
+
+    def _count_by_bin(self) -> None:
+        if not self._waiting:
+            return
+        values, *columns = self._all_waiting()
+        self._waiting, self._waiting_rows = [], 0
+        if self._edges is None:
+            self._edges = self._edges_of(values, columns)
+            self._bins = [np.zeros(len(self._edges) + 1) for _ in columns]
+        place = np.searchsorted(self._edges, values, side="right")
+        for counts, column in zip(self._bins, columns, strict=True):
+            counts += np.bincount(place, column, minlength=len(counts))
+
+    def _edges_of(self, values: Vector, columns: list[Vector]) -> Vector:
+        edges = []
+        for column in columns:
+            ordered = np.sort(values[column != 0.0])
+            edges.append(ordered[:: max(1, len(ordered) // self._size.bins)])
+        return np.unique(np.concatenate(edges))

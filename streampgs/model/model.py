@@ -1,0 +1,194 @@
+"""A trained model, read from a run: its weights and its predictions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from streampgs.base.errors import OptionError
+from streampgs.data.feature_maps import FeatureMap
+from streampgs.encoding.encoding import Encoding
+from streampgs.learn.lane_spec import LaneSpec
+from streampgs.losses import LOSSES, Vector
+from streampgs.model.metrics import Task
+from streampgs.model.scoring import Scorer
+from streampgs.options.commands import ModelOptions
+from streampgs.options.python_words import python_errors
+from streampgs.run.saved import saved_run
+
+
+@dataclass(frozen=True, repr=False)
+class Model:
+    coef_: Vector
+    """One weight per feature; with several classes or labels a row for each."""
+    intercept_: float | Vector
+    options: ModelOptions
+    settings: LaneSpec
+    """Of the best candidate, for its first target."""
+    targets: tuple[str, ...]
+    """The classes if there are more than two, or the labels if there are several."""
+    steps: int
+    rows: int
+    checkpoint: Path
+    damaged: tuple[str, ...]
+    """Newer checkpoints that could not be used, and why."""
+    paused: str | None = None
+    """How to continue, if training was paused before its limit."""
+    encoding: Encoding | None = None
+    """How columns of tables become features; None: rows hold features."""
+    threshold: float | None = None
+    """The probability from which on the positive class of two is predicted; None: a score above 0."""
+    kernel: FeatureMap | None = None
+    """It maps the features of rows to the kernel features that have the weights; None: the weights are theirs."""
+
+    @staticmethod
+    @python_errors
+    def load(run: str | Path) -> Model:
+        """The model of a run's newest undamaged checkpoint; the best of several candidates."""
+        return load_model(Path(run))
+
+    def __repr__(self) -> str:
+        what = f"{self.settings.loss}, {self.features:,} features, {self.rows:,} rows"
+        return f"<Model of {self.checkpoint.parent}: {what}>"
+
+    @property
+    def layout(self) -> str:
+        """Of the rows."""
+        return self.settings.layout if self.kernel is None else self.kernel.record.layout
+
+    def name_of(self, weight: int) -> str:
+        """The name of the feature, or of the kernel feature, that has this weight."""
+        return self._feature_name(weight) if self.kernel is None else self.kernel.name_of(weight, self._feature_name)
+
+    def _feature_name(self, feature: int) -> str:
+        """Its number if it has no name."""
+        return self.encoding.name_of(feature) if self.encoding is not None else str(feature)
+
+    def sign_of(self, feature: int) -> int:
+        """The sign that hashing gave the feature: of its value in a row that has it."""
+        return self.encoding.sign_of(feature) if self.encoding is not None and self.kernel is None else 1
+
+    @property
+    def features(self) -> int:
+        """Of the rows."""
+        return int(self.coef_.shape[-1]) if self.kernel is None else self.kernel.record.inputs
+
+    @property
+    def classifies(self) -> bool:
+        return self.options.classifies
+
+    @property
+    def classes_(self) -> NDArray[Any] | None:
+        """The values that `predict` chooses from, of the type of the labels; None if it predicts numbers. With several
+        labels of different values: -1 and 1."""
+        if not self.classifies:
+            return None
+        first, *others = (self.classes_of(label) for label in range(len(self.options.labels)))
+        alike = all(one.dtype == first.dtype and np.array_equal(one, first) for one in others)
+        return first if alike else np.array([-1.0, 1.0])
+
+    def classes_of(self, label: int) -> NDArray[Any]:
+        """The classes of a label column, by its number; of two, the negative one first."""
+        options = self.options
+        known = options.classes if len(options.labels) == 1 else (options.label_pairs or (None,) * (label + 1))[label]
+        kind = options.label_types[label] if options.label_types else "number"
+        if kind == "boolean":
+            return np.array([True, False] if options.positive == 0.0 else [False, True])
+        classes = np.array(known if known is not None else (-1.0, 1.0))
+        return classes.astype(np.int64) if kind == "integer" else classes
+
+    @property
+    def task(self) -> Task:
+        """How its scores become predictions."""
+        classes = len(self.classes_) if self.classes_ is not None else 0
+        return Task(
+            LOSSES[self.settings.loss],
+            self.settings.label_shape,
+            classes if self.options.multiclass else min(classes, 2),
+            self.threshold,
+        )
+
+    def with_threshold(self, threshold: float) -> Model:
+        """The same model; it predicts the positive class from this probability on."""
+        if not (self.task.classes == 2 and self.task.estimates):
+            usable = " or ".join(name for name, loss in LOSSES.items() if loss.probability is not None)
+            kind = f"{self.task.classes} classes" if self.classifies else "numbers as labels"
+            raise OptionError(
+                f"--threshold {threshold:g} for a model of loss {self.settings.loss} with {kind}",
+                f"leave it out: it needs two classes, and --loss {usable}",
+            )
+        return replace(self, threshold=threshold)
+
+    @python_errors
+    def decision_function(self, rows: Any, offset: Any = None) -> Vector:
+        """<w, x> + b for each row; unknown features add nothing. With several classes or labels: a column for each.
+
+        Rows are a table of pyarrow, polars, pandas, DuckDB and others, or an iterator of record batches, whose columns are
+        found by name; a NumPy array, a list of lists, or a SciPy sparse matrix. A model of named columns takes a matrix if
+        every column is a number: the columns are expected in the order of the training data. A model with offsets adds
+        them: `offset`, or the offset column of the table.
+        """
+        scorer = Scorer(
+            self.coef_, self.intercept_, self.encoding, self.options.offset, self.layout, self.features, self.kernel
+        )
+        return scorer.scores(rows, offset)
+
+    def predict(self, rows: Any, offset: Any = None) -> NDArray[Any]:
+        """Classes, or numbers (of a Poisson model the expected count); with several labels a column for each."""
+        return self.predictions(self.decision_function(rows, offset))
+
+    @python_errors
+    def predict_proba(self, rows: Any, offset: Any = None) -> Vector:
+        """A column for each class, as in `classes_`. With several labels: the probability of +1, a column for each."""
+        found = self.probabilities(self.decision_function(rows, offset))
+        if found is None:
+            usable = " or ".join(name for name, loss in LOSSES.items() if loss.probability is not None)
+            raise OptionError(
+                f"a model of loss {self.settings.loss} has no probabilities", f"train with --loss {usable}"
+            )
+        return np.stack([1.0 - found, found], axis=1) if found.ndim == 1 else found
+
+    def predictions(self, scores: Vector) -> NDArray[Any]:
+        """Classes or numbers for these scores."""
+        classes = self.classes_
+        if classes is None:
+            return self.task.loss.prediction(scores)
+        chosen = self.task.chosen(scores)
+        if len(self.options.labels) == 1:
+            return np.asarray(classes[chosen])
+        columns = [self.classes_of(label)[chosen[:, label]] for label in range(chosen.shape[1])]
+        if len({column.dtype.kind for column in columns}) > 1:
+            columns = [column.astype(object) for column in columns]
+        return np.stack(columns, axis=1)
+
+    def probabilities(self, scores: Vector) -> Vector | None:
+        """Of the positive class, or of each class, so that they add up to 1; None if the loss estimates none."""
+        return self.task.probabilities(scores)
+
+
+def load_model(run: Path, checkpoint: Path | None = None) -> Model:
+    """`checkpoint`: one of the run's; None: the newest undamaged one."""
+    saved = saved_run(run, checkpoint)
+    race = saved.race
+    lanes, leading = race.lanes, race.leading_lanes()
+    predictors = [saved.lineages.returned.predictor(lane) for lane in leading]
+    intercepts = np.array([constant for _, constant in predictors])
+    single = len(leading) == 1
+    return Model(
+        predictors[0][0] if single else np.stack([weights for weights, _ in predictors]),
+        float(intercepts[0]) if single else intercepts,
+        saved.record.options,
+        lanes.specs[leading.start],
+        tuple(target.name for target in race.targets),
+        lanes.steps,
+        saved.meter.rows,
+        saved.checkpoint.path,
+        tuple(f"{path.name} ({why})" for path, why in saved.checkpoint.damaged),
+        saved.paused,
+        saved.folder.encoding(saved.record.encoding),
+        kernel=saved.map,
+    )

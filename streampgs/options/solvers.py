@@ -1,0 +1,247 @@
+"""Which solvers are there, and which options belong to which? A dataclass for options that solvers share,
+and one line below per solver.
+
+Nothing here imports Numba: the classes compile loops and are imported when they are used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from streampgs.base.errors import OptionError
+from streampgs.losses import LOSSES
+from streampgs.options.fields import COMMON, MODEL, Choice, Listed, Number, Option, option, options_of
+
+SMALLEST_P = 1.001
+MOST_SHRINK_EVERY = 1 << 16
+SIGMA = Listed(of=Number("S", 0.0, above=True, words=("auto",)), alone=("auto",))
+_P = Number("P", SMALLEST_P, 2.0, words=("auto",),
+    remedy="2 is the Euclidean norm; values near 1, like 1.1, give sparse models; 'auto' tries some")  # fmt: skip
+_BALL = Number("B", 0.0, above=True, words=("auto", "none"), remedy="give a radius, 'auto' or 'none'")
+_STEEP = ", ".join(name for name, loss in LOSSES.items() if not loss.lipschitz)
+
+
+@dataclass(frozen=True)
+class SigmaChoices:
+    """The option of solvers whose regularizer is squared."""
+
+    # fmt: off
+    sigma: float | Literal["auto"] | tuple[float, ...] = option("auto", SIGMA, COMMON,
+        "Weight of the regularizer. auto: found from the rows (docs/sigma.md); 0 for coordinate and greedy-coordinate.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class PgsChoices:
+    """Options of the Primal Gradient Solver."""
+
+    # fmt: off
+    p: float | Literal["auto"] | tuple[float, ...] = option(2.0, Listed(of=_P, alone=("auto",)), MODEL,
+        "For --solver pgs: norm of the regularizer, in (1, 2]. Near 1 the largest weights are on few features. "
+        "auto: the best of 2, 1.8, 1.5, 1.2 and one near 1.")
+    t0: float | Literal["auto"] = option("auto", Number("T0", 0.0, above=True, words=("auto",)), MODEL,
+        "For --solver pgs: offset of the step count; larger means smaller first steps. The paper uses 1. "
+        "auto: from the norms of the rows.")
+    returns: str = option("suffix", Choice(names=("suffix", "average", "last", "random")), MODEL,
+        "For --solver pgs: the weights to return, which are the average of the later steps (suffix), of all steps (average), "
+        "the last ones (last), or "
+        "those of a random step as in the paper (random).", flag="--return")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class BallChoices:
+    """The option of solvers that can keep the weights in a ball."""
+
+    # fmt: off
+    ball: float | Literal["auto", "none"] | tuple[float, ...] | None = option(None, Listed(of=_BALL, alone=("auto",)),
+        MODEL, "For --solver pgs and ogd: keep the p-norm of the weights below B; the default is nearly always "
+        "right. For entropic, which needs it: keep the sum of all |w| below B.",
+        shown=f"auto for losses that need it ({_STEEP}), else none")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class L1Choices:
+    """The option of solvers whose weights can be exactly zero."""
+
+    # fmt: off
+    l1: float | tuple[float, ...] | None = option(None,
+        Listed(of=Number("X", 0.0, remedy="1e-5 is a start; larger values set more weights to zero")), COMMON,
+        "Weight of the sum of all |w|, for models with few nonzero weights. Larger values set more weights exactly to zero. "
+        "With several values the best model is returned. For --solver pgs, coordinate, greedy-coordinate, truncated-gradient "
+        "and smidas.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class StepChoices:
+    """The option of solvers with steps of a fixed size."""
+
+    # fmt: off
+    step: float | Literal["auto"] | tuple[float, ...] = option("auto",
+        Listed(of=Number("ETA", 0.0, above=True, words=("auto",)), alone=("auto",)), MODEL,
+        "For --solver truncated-gradient, smidas, sgd and gradient-descent: size of the steps. auto: the best of several, found "
+        "in the first half epoch, or by cross-validation on a small table; for gradient-descent, from the norms of the rows.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class BetaChoices:
+    """The option of coordinate descent."""
+
+    # fmt: off
+    beta: str = option("column", Choice(names=("column", "global")), MODEL,
+        "For --solver coordinate and greedy-coordinate: bound of the second derivative, which limits the steps. column: one "
+        "for each column. global: the largest one for all columns, as in the paper, which is slower.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class SmidasChoices:
+    """Options of SMIDAS."""
+
+    # fmt: off
+    shrink_every: int | Literal["auto"] = option("auto",
+        Number("K", 1, MOST_SHRINK_EVERY, whole=True, words=("auto",), remedy="1 shrinks the weights in every step"), MODEL,
+        "For --solver smidas: shrink the weights every K steps, by as much as in K steps. auto: 1 where rows are "
+        "dense; where they are sparse, so that shrinking takes as long as the steps.")
+    # fmt: on
+
+
+MOST_SUPPORTS = 1 << 16
+
+
+@dataclass(frozen=True)
+class SupportChoices:
+    """The option of the solver `kernel`."""
+
+    # fmt: off
+    supports: int = option(4096,
+        Number("N", 1, MOST_SUPPORTS, whole=True, remedy="4096 is a start; more are slower and more accurate"), MODEL,
+        "For --solver kernel: number of different rows that the model keeps and compares others with, at most.")
+    # fmt: on
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Requirements of a solver on its loss, its source and its engine."""
+
+    lines: Literal["rows", "columns"] = "rows"
+    passes: bool = False
+    """Its weights change at the end of each pass over all rows, and not before. New rows belong to its next epoch, without
+    an update, and it cannot train on a stream."""
+    smooth: bool = False
+    """A loss with a continuous slope."""
+    all_weights: bool = False
+    """A step takes time in proportion to the features, not to the numbers in its rows."""
+    entry_cost: float = 1.0
+    """The time that a step takes for a number of a row, roughly, as a multiple of that of `pgs`."""
+
+
+class Solver(NamedTuple):
+    path: str
+    """module:class of the learner"""
+    choices: tuple[type, ...]
+    """The options that it takes and some other solvers do not; ModelOptions inherits them."""
+    needs: Needs = Needs()
+    """The learner has the same."""
+    with_l1: str = ""
+    """Likewise, of the learner that takes its place if --l1 is given"""
+    refuse: Callable[[Any], None] = lambda options: None
+    """Raises OptionError for options that it takes, but not together."""
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether it trains on columns."""
+        return self.needs.lines == "columns"
+
+    @property
+    def steps_on_rows(self) -> bool:
+        """Whether each row can be a step of its own."""
+        return not (self.needs.passes or self.by_columns)
+
+    @property
+    def options(self) -> Mapping[str, Option]:
+        return {name: declared for choices in self.choices for name, declared in options_of(choices).items()}
+
+
+def _refuse_with_l1(options: Any) -> None:
+    if options.l1 is None:
+        return
+    no_zeros = "leave --l1 out: --p 1.1 alone makes most weights small"
+    if options.p != 2.0:
+        raise OptionError(
+            "--l1 with a --p other than 2: a step would have to change all weights, not only those of its rows",
+            f"leave --p out, or {no_zeros}",
+        )
+    if options.ball not in (None, "none"):
+        raise OptionError(
+            "--l1 with --ball: every step would have to compute the norm of all weights",
+            "leave --ball out; a larger --l1 or --sigma keeps weights small, too",
+        )
+    if options.returns == "random":
+        raise OptionError("--l1 with --return random", "leave --return out, or use last or average")
+
+
+_COORDINATE = SigmaChoices, L1Choices, BetaChoices
+_OF_COLUMNS, _OF_PASSES = Needs(lines="columns"), Needs(passes=True, smooth=True)
+
+
+def _refuse_without_ball(options: Any) -> None:
+    if options.ball in (None, "none", "auto"):
+        raise OptionError(
+            f"--solver {options.solver} without a number for --ball",
+            "give the largest sum of all |w|, like --ball 10, or several values to compare",
+        )
+
+
+SOLVERS = {
+    "pgs": Solver(
+        "streampgs.learn.pgs:Pgs",
+        (SigmaChoices, PgsChoices, BallChoices, L1Choices),
+        with_l1="streampgs.learn.composite:Composite",
+        refuse=_refuse_with_l1,
+    ),
+    "coordinate": Solver("streampgs.learn.coordinate:Coordinate", _COORDINATE, _OF_COLUMNS),
+    "l-bfgs": Solver("streampgs.learn.lbfgs:Lbfgs", (SigmaChoices,), _OF_PASSES),
+    "kernel": Solver("streampgs.learn.kernel:KernelSolver", (SigmaChoices, SupportChoices)),
+    "entropic": Solver(
+        "streampgs.learn.entropic:Entropic",
+        (SigmaChoices, BallChoices),
+        Needs(all_weights=True),
+        refuse=_refuse_without_ball,
+    ),
+    "truncated-gradient": Solver("streampgs.learn.truncated:TruncatedGradient", (L1Choices, StepChoices)),
+    "smidas": Solver("streampgs.learn.smidas:Smidas", (L1Choices, StepChoices, SmidasChoices), Needs(entry_cost=5.0)),
+    "ogd": Solver("streampgs.learn.ogd:Ogd", (SigmaChoices, BallChoices)),
+    "sgd": Solver("streampgs.learn.sgd:Sgd", (SigmaChoices, StepChoices)),
+    "gradient-descent": Solver(
+        "streampgs.learn.gradient_descent:GradientDescent", (SigmaChoices, StepChoices), _OF_PASSES
+    ),
+    "greedy-coordinate": Solver("streampgs.learn.greedy_coordinate:GreedyCoordinate", _COORDINATE, _OF_COLUMNS),
+}
+
+
+LEARNERS = {name: solver.path for name, solver in SOLVERS.items()} | {
+    f"{name}-l1": solver.with_l1 for name, solver in SOLVERS.items() if solver.with_l1
+}
+"""module:class of each learner, by the name that a run records"""
+
+
+def learner_for(options: Any) -> str:
+    """The learner that these options need."""
+    changed = bool(SOLVERS[options.solver].with_l1) and options.l1 is not None
+    return f"{options.solver}-l1" if changed else str(options.solver)
+
+
+def solver_of(learner: str) -> str:
+    return learner if learner in SOLVERS else learner.removesuffix("-l1")
+
+
+def solvers_with(option: str) -> str:
+    """The solvers that take this option, as a text."""
+    *others, last = (name for name, solver in SOLVERS.items() if option in solver.options)
+    return f"{', '.join(others)} or {last}" if others else last

@@ -1,0 +1,281 @@
+"""What classifier and regressor have in common: validation, training and scores."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields, replace
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, column_or_1d, validate_data
+
+from streampgs.base.errors import InvalidInput, StreampgsError, StreamWarning, counted
+from streampgs.data.distinct import Floats
+from streampgs.encoding.labels import LARGEST_LABEL
+from streampgs.encoding.rows import LARGEST_WEIGHT
+from streampgs.encoding.scales import LARGEST_NUMBER
+from streampgs.model.model import Model
+from streampgs.options.commands import EncodingOptions, Limits, ModelOptions, Resources
+from streampgs.options.fields import build
+from streampgs.options.python_words import python_words, say_for_python
+from streampgs.options.solvers import SOLVERS
+from streampgs.python.api import resume
+from streampgs.python.estimators.features import as_table, is_sparse, is_table
+from streampgs.python.estimators.fitted import (
+    Fitted,
+    column_notes,
+    continued,
+    fitted_from_files,
+    fitted_in_memory,
+    fitted_to_run,
+)
+from streampgs.python.estimators.parameters import Parameters
+from streampgs.python.estimators.runs import bytes_in_memory, trained_run
+from streampgs.python.estimators.training import Given
+from streampgs.run.report import Report
+
+_ENOUGH_ROWS = 2000
+"""From which partial_fit learns what columns are."""
+
+
+@contextmanager
+def sklearn_errors() -> Iterator[None]:
+    """scikit-learn expects a ValueError for data and options that cannot be used."""
+    try:
+        yield
+    except InvalidInput:
+        raise
+    except StreampgsError as fault:
+        say_for_python(fault)
+        raise InvalidInput(fault.found, fault.remedy) from fault
+
+
+def numbers_in(values: Any, name: str) -> Floats:
+    """An array of real numbers, of which no part is lost."""
+    if np.ma.is_masked(values):
+        raise InvalidInput(f"{name} has masked values", "leave these rows out")
+    found = np.asarray(values)
+    if found.dtype.kind in "cmM":
+        raise InvalidInput(f"{name} is of type {found.dtype}", "give real numbers")
+    try:
+        return found.astype(np.float64)
+    except (TypeError, ValueError) as fault:
+        raise InvalidInput(f"{name} does not hold numbers: {fault}", "give a number for each row") from fault
+
+
+def _cells(values: Any, name: str, rows: int, largest: float) -> Floats | None:
+    """A number for each row."""
+    if values is None:
+        return None
+    cells = numbers_in(values, name)
+    if cells.ndim == 0:
+        cells = np.full(rows, float(cells))
+    if cells.shape != (rows,):
+        raise InvalidInput(
+            f"{name} has the shape {cells.shape}, and there are {rows:,} rows", "give a number for each row"
+        )
+    if not np.isfinite(cells).all():
+        raise InvalidInput(f"{name} holds NaN or infinity", "give finite numbers")
+    if (np.abs(cells) > largest).any():
+        raise InvalidInput(f"{name} holds a number beyond {largest:g}", "scale the numbers down")
+    return cells
+
+
+class StreamEstimator(Parameters, BaseEstimator):  # type: ignore[misc]
+    """Parameters of the constructor are options of `streampgs.train`."""
+
+    _fitted: Fitted
+    run_: str | None
+    """The folder of the run; None: rows in memory, or a run that was not kept."""
+
+    # Options.
+
+    def _keywords(self) -> dict[str, Any]:
+        """The options that were chosen, by the names that `streampgs.train` has."""
+        given = {each.name: getattr(self, each.name) for each in fields(self)} | {"seed": self._seed()}
+        others = ("random_state", "class_weight")
+        return {name: value for name, value in given.items() if value is not None and name not in others}
+
+    def _options(self, **found: Any) -> tuple[ModelOptions, EncodingOptions, Limits, Resources]:
+        kinds = (ModelOptions, EncodingOptions, Limits, Resources)
+        model, encoding, limits, resources = build("train", {**self._keywords(), **found}, *kinds)
+        return model, encoding, limits, resources
+
+    def _options_of_shards(self) -> dict[str, Any]:
+        """Options that a run on shards takes in addition."""
+        return {}
+
+    def _seed(self) -> int:
+        """None counts as 0: two fits of the same rows give the same model."""
+        if self.random_state is None or isinstance(self.random_state, int | np.integer):
+            return int(self.random_state or 0)
+        return int(check_random_state(self.random_state).randint(1 << 31))
+
+    # Rows.
+
+    def _taken(self, X: Any, reset: bool) -> Any:
+        """The rows as a matrix of numbers, a sparse matrix in CSR form, or a table of pyarrow."""
+        if hasattr(X, "collect_schema") and hasattr(X, "collect"):  # a LazyFrame of polars
+            X = X.collect()
+        if not is_table(X):
+            if np.ma.is_masked(X):
+                X = np.ma.filled(X.astype(np.float64), np.nan)
+            if getattr(getattr(X, "dtype", None), "kind", None) in ("m", "M"):
+                raise InvalidInput(f"X is of type {X.dtype}", "give a table: it may have columns of times")
+            rows = validate_data(
+                self, X, reset=reset, accept_sparse="csr", dtype=[np.float64, np.float32], ensure_min_samples=1
+            )
+            return _canonical(rows) if is_sparse(rows) else np.asarray(rows)
+        given = X if hasattr(X, "shape") else as_table(X)  # a stream of record batches, for example
+        validate_data(self, given, reset=reset, skip_check_array=True)
+        table = as_table(given)
+        if not table.num_rows:
+            raise InvalidInput("Found array with 0 sample(s): the table has no rows", "give a table with rows")
+        return table
+
+    def _checked(
+        self, X: Any, y: Any, sample_weight: Any, offset: Any, reset: bool
+    ) -> tuple[Any, NDArray[Any], Floats | None, Floats | None]:
+        """Rows, labels, weights and offsets."""
+        if y is None:
+            raise InvalidInput("This estimator requires y to be passed, but the target y is None", "give the labels")
+        if np.ma.is_masked(y):
+            raise InvalidInput("y has masked values", "leave these rows out")
+        rows, labels = self._taken(X, reset), column_or_1d(y, warn=True)
+        check_consistent_length(rows, labels)
+        weights = _cells(sample_weight, "sample_weight", len(labels), LARGEST_WEIGHT)
+        if weights is not None and (weights < 0.0).any():
+            raise InvalidInput("sample_weight holds negative numbers", "give numbers of 0 or more")
+        if weights is not None and not weights.any():
+            raise InvalidInput("sample_weight is zero for all rows", "give a positive weight to some rows")
+        return rows, labels, weights, _cells(offset, "offset", len(labels), LARGEST_LABEL)
+
+    # Training.
+
+    def _factors(self, given: Given) -> Floats | None:
+        """The weight of each class."""
+        return None
+
+    def _train(self, given: Given, classes: int, label_options: dict[str, Any]) -> None:
+        options, encoding_options, limits, resources = self._options(**label_options)
+        given = replace(given.as_features(encoding_options, None), factors=self._factors(given))
+        of_kernel = options.kernel_bytes * int(given.rows.shape[0])
+        if options.solver == "kernel" or bytes_in_memory(given) + of_kernel > resources.budget:
+            fitted = fitted_from_files(given, encoding_options, {**self._keywords(), **label_options})
+        else:
+            fitted = fitted_in_memory(given, classes, options, encoding_options, limits)
+        self._fitted, self.run_ = fitted, None
+        _warn(column_notes(given, classes, encoding_options), fitted)
+
+    def _train_more(self, given: Given, classes: int, label_options: dict[str, Any]) -> None:
+        """The first rows are kept until there are enough of them: so many do not show what a column is like."""
+        options, encoding_options, _, resources = self._options(**label_options)
+        needs = SOLVERS[options.solver].needs
+        if options.solver == "kernel" or needs.passes or needs.lines == "columns":
+            raise InvalidInput(f"partial_fit with solver='{options.solver}'", "use fit, or a solver such as 'pgs'")
+        before = self._fitted if self.__sklearn_is_fitted__() else None
+        if before is not None and before.shifted != (given.offsets is not None):
+            raise InvalidInput("partial_fit with offsets in some calls only", "give offset= in all calls, or in none")
+        if before is not None and before.waiting is not None:
+            given, before = before.waiting.and_then(given), None
+        few = before is None and len(given.labels) < _ENOUGH_ROWS and bytes_in_memory(given) <= resources.budget
+        waiting, known = given if few else None, None if before is None else before.features
+        given = replace(given.as_features(encoding_options, known), factors=self._factors(given))
+        fitted = continued(before, given, classes, options, encoding_options)
+        self._fitted, self.run_ = replace(fitted, waiting=waiting), None
+        if not few:
+            _warn([] if before else column_notes(given, classes, encoding_options), fitted)
+
+    def _train_on_shards(self, shards: Any, label: Any, run: Any, offset: Any, given: tuple[Any, ...]) -> None:
+        if any(each is not None for each in given):
+            raise InvalidInput("shards= in addition to X, y or sample_weight", "give one of the two")
+        columns = {name: column for name, column in (("label", label), ("offset", offset)) if column is not None}
+        options = {**self._keywords(), **self._options_of_shards(), **columns}
+        self._take(*trained_run(shards, run, options))
+        self.run_ = None if run is None else str(run)
+
+    def _take(self, model: Model, report: Report) -> None:
+        """Predict with the model of a run."""
+        self._fitted = fitted_to_run(model, report)
+
+    def resume(self, **options: Any) -> Self:
+        """Continue a fit to shards with a run, on new shards too. The options are those of `streampgs.resume`."""
+        with sklearn_errors():
+            run = getattr(self, "run_", None)
+            if run is None:
+                raise InvalidInput("resume() without a run", "train with fit(shards=…, label=…, run=…) before")
+            report = resume(run, **options)
+            self._take(Model.load(run), report)
+        return self
+
+    # Results.
+
+    def _scores(self, X: Any, offset: Any) -> Floats:
+        """A column for each target."""
+        check_is_fitted(self)
+        with sklearn_errors():
+            if self._fitted.features is None:
+                return self._fitted.scores(X, offset)
+            if offset is None and self._fitted.shifted:
+                raise InvalidInput("no offsets, but the model was fitted with them", "give offset=")
+            rows = self._taken(X, reset=False)
+            return self._fitted.scores(rows, _cells(offset, "offset", rows.shape[0], LARGEST_LABEL))
+
+    def get_feature_names_out(self, input_features: Any = None) -> NDArray[np.object_]:
+        """The name of the feature that each weight belongs to: a column, a value of a column, a word."""
+        check_is_fitted(self)
+        fitted, count = self._fitted, self._fitted.weights.shape[1]
+        if fitted.features is None:
+            assert fitted.model is not None
+            return np.array([fitted.model.name_of(weight) for weight in range(count)], object)
+        columns = getattr(self, "feature_names_in_", [f"x{number}" for number in range(self.n_features_in_)])
+        return np.array([fitted.features.name_of(weight, columns) for weight in range(count)], object)
+
+    @property
+    def sigma_(self) -> float:
+        """The weight of the regularizer that was found or chosen."""
+        return self._fitted.leader.sigma
+
+    @property
+    def report_(self) -> Report | None:
+        """What training from files reported; None: the rows were in memory."""
+        return self._fitted.report
+
+    @property
+    def n_rows_clipped_(self) -> int | None:
+        """How many rows of the last fit have a standardized number that was clipped; equal rows in memory count once.
+        None: see `report_`."""
+        return self._fitted.clipped
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "_fitted")
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+
+def _canonical(matrix: Any) -> Any:
+    """Each row has its columns once, in ascending order, and no stored zeros."""
+    if matrix.has_canonical_format and matrix.data.all():
+        return matrix
+    matrix = matrix.copy()
+    matrix.sum_duplicates()
+    matrix.eliminate_zeros()
+    return matrix
+
+
+def _warn(notes: list[str], fitted: Fitted) -> None:
+    """Show what the user of `fit` or `partial_fit` should know."""
+    if fitted.clipped:
+        rows = counted(fitted.clipped, "row has a number", "rows have a number")
+        clipped = f"{rows} beyond {LARGEST_NUMBER:g} standard deviations, which was clipped there"
+        notes = [*notes, f"{clipped}. Are such numbers right? Then take the logarithms of their columns"]
+    for note in notes:
+        warnings.warn(python_words(note), StreamWarning, stacklevel=4)

@@ -1,0 +1,98 @@
+"""The regressor."""
+
+from __future__ import annotations
+
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import RegressorMixin
+
+from streampgs.base.errors import InvalidInput
+from streampgs.data.distinct import Floats
+from streampgs.encoding.labels import LARGEST_LABEL
+from streampgs.losses import LOSSES
+from streampgs.python.estimators.base import StreamEstimator, numbers_in, sklearn_errors
+from streampgs.python.estimators.parameters import Parameters
+from streampgs.python.estimators.training import Given
+
+
+@dataclass(repr=False, eq=False)
+class StreamRegressor(RegressorMixin, StreamEstimator):  # type: ignore[misc]
+    """A linear regression, as `streampgs.train` trains it.
+
+    Rows are NumPy arrays, scipy sparse matrices, lists, or tables of pandas, polars or pyarrow. Tables may have columns
+    of strings, text, dates and lists. Columns of numbers are standardized, sparse matrices are used as they are.
+
+    Parameters
+    ----------
+    loss : 'squared', 'huber', 'absolute', 'quantile' or 'poisson'
+    quantile : for the loss 'quantile'
+    huber_width : for the loss 'huber'
+    """
+
+    loss: Any = "squared"
+    _: KW_ONLY
+    quantile: float | None = None
+    huber_width: float | None = None
+
+    def fit(
+        self,
+        X: Any = None,
+        y: Any = None,
+        sample_weight: Any = None,
+        *,
+        offset: Any = None,
+        shards: Any = None,
+        label: str | None = None,
+        run: Any = None,
+    ) -> Self:
+        """Train a new model. A weight of 2 counts like a row that comes twice, a weight of 0 like a missing row. `offset`
+        is a number for each row that is added to its scores.
+
+        Or train on files: `shards` are files, folders or addresses, `label` is the column to predict, `offset` a column,
+        and `run` the folder of a run, which `resume` continues.
+        """
+        with sklearn_errors():
+            if shards is not None:
+                self._train_on_shards(shards, label, run, offset, (X, y, sample_weight))
+                return self
+            self._train(self._given(X, y, sample_weight, offset, reset=True), 0, {})
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None, *, offset: Any = None) -> Self:
+        """Train on more rows, once."""
+        with sklearn_errors():
+            first = not self.__sklearn_is_fitted__()
+            self._train_more(self._given(X, y, sample_weight, offset, reset=first), 0, {})
+        return self
+
+    def _given(self, X: Any, y: Any, sample_weight: Any, offset: Any, reset: bool) -> Given:
+        rows, found, weights, offsets = self._checked(X, y, sample_weight, offset, reset)
+        labels = numbers_in(found, "y")
+        if not np.isfinite(labels).all():
+            raise InvalidInput("Input y contains NaN or infinity", "give a finite number for each row")
+        if (np.abs(labels) > LARGEST_LABEL).any():
+            raise InvalidInput(f"y holds a number beyond {LARGEST_LABEL:g}", "scale y down")
+        lowest = LOSSES[self.loss].lowest_label if self.loss in LOSSES else -np.inf
+        if (labels < lowest).any():
+            raise InvalidInput(
+                f"y holds {labels.min():g}, and loss '{self.loss}' is for {lowest:g} or more", "use another loss"
+            )
+        return Given(rows, labels, weights, offsets)
+
+    @property
+    def coef_(self) -> Floats:
+        return np.asarray(self._fitted.in_units()[0][0])
+
+    @property
+    def intercept_(self) -> float:
+        return float(self._fitted.in_units()[1][0])
+
+    def predict(self, X: Any, offset: Any = None) -> Floats:
+        """A number for each row. A model that was fitted with offsets needs `offset`."""
+        scores = self._scores(X, offset)
+        return LOSSES[self._fitted.leader.loss].prediction(scores[:, 0])
+
+
+StreamRegressor.__doc__ = f"{str(StreamRegressor.__doc__).rstrip()}\n    {Parameters.__doc__}"

@@ -1,0 +1,247 @@
+"""How far a session of training is: in words, as a line that changes in a terminal, and as a display in a notebook."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from html import escape
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal
+
+from streampgs.base.errors import OptionError
+from streampgs.base.printable import printable
+from streampgs.kernels import compiling
+from streampgs.options.python_words import python_words
+
+if TYPE_CHECKING:
+    from streampgs.run.report import Status
+
+_PLAIN_SECONDS = 5.0
+_NOTEBOOK_SECONDS = 0.5
+
+
+def count(number: float) -> str:
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if number >= 10 * size or (number >= size and unit != "k"):
+            return f"{number / size:.1f}{unit}"
+    return f"{number:,.0f}"
+
+
+def duration(seconds: float) -> str:
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60}:{whole % 60:02d}"
+    return f"{whole // 3600}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+
+
+def status_text(status: Status) -> str:
+    epoch = f"epoch {status.epoch + status.epoch_fraction:.2f}"
+    if status.update is not None:
+        epoch = f"update, {status.update}"
+    visits = "rows" if status.sweep is None else "visits"
+    parts = [
+        epoch if status.stream_rows is None else f"{count(status.stream_rows)} of the stream",
+        *([] if status.seconds_left is None else [f"{duration(status.seconds_left)} left"]),  # visible in 80 columns
+        f"{count(status.rows)} {visits}",
+        f"{count(status.rows_per_second)} {visits}/s",
+    ]
+    if status.sweep is not None:
+        parts.append(status.sweep)
+    if status.loss is not None:
+        parts.append(f"loss {status.loss:.4f}")
+    if status.accuracy is not None:
+        parts.append(f"accuracy {status.accuracy:.4f}")
+    if status.gap is not None:
+        parts.append(f"gap {status.gap:.2g}")
+    if status.lanes > 1:
+        parts.append(f"{status.lanes} models")
+    return " · ".join(parts)
+
+
+class LiveLine:
+    """One line that changes in a terminal; elsewhere a plain line every few seconds."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        """`say` prints a line."""
+        self._say = say
+        self._progress: Any = None
+        self._bar: Any = None
+        self._last = time.perf_counter()
+
+    def show(self, fraction: float, text: str) -> None:
+        now = time.perf_counter()
+        if _in_terminal():
+            with suppress(OSError, ValueError):  # the terminal may have gone
+                if self._progress is None:
+                    self._start()
+                self._progress.update(self._bar, completed=fraction, description=text)
+        elif now - self._last >= _PLAIN_SECONDS:
+            self._last = now
+            self._say(text)
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = BarColumn(bar_width=16), TextColumn("{task.description}", markup=False)
+        self._progress = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._bar = self._progress.add_task("", total=1.0)
+        self._progress.start()
+
+    def close(self) -> None:
+        if self._progress is not None:
+            with suppress(OSError, ValueError):
+                self._progress.stop()
+            self._progress = None
+
+
+# Observers of Python.
+
+
+def show_line(text: str) -> None:
+    """A line that cannot be written is lost; training continues."""
+    if sys.stderr is not None:  # as print() would write to standard output
+        with suppress(OSError, ValueError):
+            print(printable(text), file=sys.stderr, flush=True)
+
+
+def _in_terminal() -> bool:
+    """Whether standard error is a terminal. It may also be closed, or missing."""
+    try:
+        return sys.stderr is not None and sys.stderr.isatty()
+    except (OSError, ValueError):
+        return False
+
+
+class PythonObserver:
+    """Shows nothing but notes. Its `close` ends the display."""
+
+    def choices(self, choices: dict[str, str]) -> None:
+        pass
+
+    def note(self, message: str) -> None:
+        show_line(f"note: {python_words(message)}")
+
+    def status(self, status: Status) -> None:
+        pass
+
+    def saved(self, checkpoint: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+class SilentObserver(PythonObserver):
+    """Shows nothing. The notes are in the report."""
+
+    def note(self, message: str) -> None:
+        pass
+
+
+class LineObserver(PythonObserver):
+    """Shows a line that changes in a terminal; elsewhere a line every few seconds."""
+
+    def __init__(self) -> None:
+        self._line = LiveLine(show_line)
+
+    def choices(self, choices: dict[str, str]) -> None:
+        self._line.show(0.0, "starting")
+
+    def status(self, status: Status) -> None:
+        self._line.show(status.fraction, status_text(status))
+
+    def close(self) -> None:
+        self._line.close()
+
+
+class NotebookObserver(PythonObserver):
+    """Shows a bar under the cell of a notebook, and the notes, which stay when training has ended."""
+
+    def __init__(self) -> None:
+        self._shown = _Shown()
+        self._handle: Any = None
+        self._next = 0.0
+
+    def choices(self, choices: dict[str, str]) -> None:
+        self._show(_Shown(self._shown.notes, "starting", 0.0))
+
+    def note(self, message: str) -> None:
+        self._show(
+            _Shown((*self._shown.notes, printable(python_words(message))), self._shown.text, self._shown.fraction)
+        )
+
+    def status(self, status: Status) -> None:
+        if time.perf_counter() >= self._next:
+            self._next = time.perf_counter() + _NOTEBOOK_SECONDS
+            self._show(_Shown(self._shown.notes, status_text(status), status.fraction))
+
+    def close(self) -> None:
+        if self._handle is not None:
+            self._show(_Shown(self._shown.notes))
+
+    def _show(self, shown: _Shown) -> None:
+        self._shown = shown
+        if self._handle is None:
+            self._handle = import_module("IPython.display").display(shown, display_id=True)
+        else:
+            self._handle.update(shown)
+
+
+@dataclass(frozen=True)
+class _Shown:
+    """What a notebook shows under its cell."""
+
+    notes: Sequence[str] = ()
+    text: str = ""
+    fraction: float = 0.0
+
+    def __repr__(self) -> str:
+        return "\n".join([*(f"note: {note}" for note in self.notes), *([self.text] if self.text else [])])
+
+    def _repr_html_(self) -> str:
+        lines = [f"<div>note: {escape(note)}</div>" for note in self.notes]
+        if self.text:
+            bar = f'<progress max="1" value="{self.fraction:.3f}"></progress>'
+            lines.append(f"<div>{bar} {escape(self.text)}</div>")
+        return "".join(lines)
+
+
+def observer_for(progress: bool | Literal["auto"]) -> PythonObserver:
+    """'auto' shows progress where somebody looks: in a notebook, or in a terminal. Notes are shown unless it is False."""
+    if progress is False:
+        return SilentObserver()
+    if progress is not True and progress != "auto":
+        raise OptionError(f"progress={progress!r} is unknown", "give 'auto', True or False")
+    if _in_notebook():
+        return NotebookObserver()
+    return LineObserver() if progress is True or _in_terminal() else PythonObserver()
+
+
+@contextmanager
+def shown(progress: bool | Literal["auto"]) -> Iterator[PythonObserver]:
+    """The observer of a call. It also tells once that loops are being compiled, which looks like a program that hangs."""
+    observer = observer_for(progress)
+    told: list[bool] = []
+
+    def tell() -> None:
+        if not told:
+            told.append(True)
+            observer.note(compiling.NOTE)
+
+    compiling.listeners.append(tell)
+    try:
+        yield observer
+    finally:
+        compiling.listeners.remove(tell)
+        observer.close()
+
+
+def _in_notebook() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    with suppress(Exception):
+        return getattr(sys.modules["IPython"].get_ipython(), "kernel", None) is not None
+    return False
