@@ -22,8 +22,8 @@ RATIOS = {
 
 
 def bench(*words: str | Path) -> str:
-    command = [sys.executable, str(ROOT / "scripts" / "bench.py"), *map(str, words)]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
+    command = [sys.executable, "-m", "scripts.bench.peers", *map(str, words)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300, cwd=ROOT).stdout
 
 
 @pytest.mark.slow
@@ -50,9 +50,8 @@ def test_bench_reports_each_peer_from_its_own_process(tmp_path: Path) -> None:
     assert decoded["outcome"]["curve"] == []
 
 
-def test_the_curve_of_a_peer_is_the_median_and_time_never_runs_backwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
-    from bench_peers import report
+def test_the_curve_of_a_peer_is_the_median_and_time_never_runs_backwards() -> None:
+    from scripts.bench.peers import report
 
     curves = [[(1.0, 0.7), (3.0, 0.8), (2.0, 0.9)], [(1.5, 0.6), (2.5, 0.9), (2.5, 0.8)], [(0.5, 0.8), (4.0, 0.7)]]
     outcomes = [{"curve": [{"seconds": s, "accuracy": a} for s, a in curve]} for curve in curves]

@@ -27,14 +27,14 @@ SMALL = (
 
 
 def printed(script: str, *words: str | int | Path) -> str:
-    command = [sys.executable, str(ROOT / "scripts" / script), *map(str, words)]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
+    command = [sys.executable, "-m", f"scripts.papers.{script}", *map(str, words)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300, cwd=ROOT).stdout
 
 
 @pytest.mark.slow
 def test_appends_are_measured_once_and_judged(tmp_path: Path) -> None:
     words = ("--tables", "synthetic,rotation", "--kinds", "same,later", "--out", tmp_path, *SMALL)
-    text = printed("growth.py", *words)
+    text = printed("growth", *words)
     cells = [json.loads(line) for line in (tmp_path / "growth.jsonl").read_text().splitlines()]
     assert len(cells) == 2 * 2  # the same law and drift; two numbers of epochs
     assert all(loss > 0.0 for cell in cells for _, loss in cell["resumed"].values())
@@ -46,7 +46,7 @@ def test_appends_are_measured_once_and_judged(tmp_path: Path) -> None:
     assert text.count("of 2 cells") == 4  # what must hold, of the cells of the same law
     with open(tmp_path / "growth.jsonl", "a") as file:
         file.write('{"table": "synth')  # a benchmark that was killed
-    again = printed("growth.py", *words)
+    again = printed("growth", *words)
     assert [json.loads(line) for line in (tmp_path / "growth.jsonl").read_text().splitlines()] == cells
     assert again.splitlines()[1:] == text.splitlines()[1:]  # the first line has the time
 
@@ -54,7 +54,7 @@ def test_appends_are_measured_once_and_judged(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_nights_are_judged_on_the_rows_of_the_next_night(tmp_path: Path) -> None:
     text = printed(
-        "nights.py", "--tables", "abrupt", "--nights", 3, "--night-rows", 300, "--seeds", 1, "--out", tmp_path
+        "growth.nights", "--tables", "abrupt", "--nights", 3, "--night-rows", 300, "--seeds", 1, "--out", tmp_path
     )
     (cell,) = (json.loads(line) for line in (tmp_path / "nights.jsonl").read_text().splitlines())
     assert {len(nights) for nights in cell["quality"].values()} == {1}  # the first is trained on, the last only judged

@@ -18,9 +18,11 @@ SOURCE = ROOT.parent / "shared" / "data"
 @pytest.mark.slow
 @pytest.mark.skipif(not SOURCE.is_dir(), reason="needs the data sets, which are too large for the project")
 def test_the_figures_of_the_l1_paper_are_drawn(tmp_path: Path) -> None:
-    command = [sys.executable, str(ROOT / "scripts" / "reproduce_l1.py"), "--quick", "--out", str(tmp_path)]
+    command = [sys.executable, "-m", "scripts.papers.l1", "--quick", "--out", str(tmp_path)]
     words = ["--source", str(SOURCE), "--problems", "duke", "--l1", "1e-2", "--accesses", "2e7"]
-    text = subprocess.run([*command, *words], check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
+    text = subprocess.run(
+        [*command, *words], check=True, stdout=subprocess.PIPE, text=True, timeout=300, cwd=ROOT
+    ).stdout
     (figure,) = [json.loads(line) for line in (tmp_path / "curves.jsonl").read_text().splitlines()]
     curves: list[dict[str, Any]] = figure["curves"]
     last = {curve["solver"]: curve["objectives"][-1] for curve in curves}

@@ -13,14 +13,14 @@ ROOT = Path(__file__).parent.parent
 
 
 def printed(script: str, *words: str | int | Path) -> str:
-    command = [sys.executable, str(ROOT / "scripts" / script), *map(str, words)]
-    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300).stdout
+    command = [sys.executable, "-m", f"scripts.papers.{script}", *map(str, words)]
+    return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, timeout=300, cwd=ROOT).stdout
 
 
 @pytest.mark.slow
 def test_cells_of_the_pgs_paper_are_measured_once(tmp_path: Path) -> None:
     words = ("--quick", "--only", "batch,files,toys", "--tables", "synthetic", "--out", tmp_path)
-    text = printed("reproduce_pgs.py", *words, "--pictures", tmp_path / "pictures")
+    text = printed("pgs", *words, "--pictures", tmp_path / "pictures")
     cells = [json.loads(line) for line in (tmp_path / "cells.jsonl").read_text().splitlines()]
     assert {cell["experiment"] for cell in cells} == {"batch", "files", "toy"}
     assert {path.name for path in (tmp_path / "pictures").iterdir()} == {"files.png", "toys.png"}
@@ -30,6 +30,6 @@ def test_cells_of_the_pgs_paper_are_measured_once(tmp_path: Path) -> None:
     assert any(found is not None for cell in cells if cell["experiment"] == "toy" for found in cell["iterations"])
     with open(tmp_path / "cells.jsonl", "a") as file:
         file.write('{"experiment": "cli')  # a run that was killed
-    again = printed("reproduce_pgs.py", *words)
+    again = printed("pgs", *words)
     assert [json.loads(line) for line in (tmp_path / "cells.jsonl").read_text().splitlines()] == cells
     assert again.splitlines()[1:] == [line for line in text.splitlines()[1:] if not line.startswith("('")]

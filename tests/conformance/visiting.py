@@ -8,12 +8,12 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scripts.simulator_parts.learner import NoOptions, OneCandidate
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner
 from streampgs.learn.lines import Lines
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import Vector
+from tests.faults.simulator.learner import NoOptions, OneCandidate
 
 MOST_ROWS = 10_000
 

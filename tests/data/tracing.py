@@ -9,13 +9,13 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from scripts.simulator_parts.learner import NoOptions, OneCandidate
 from streampgs.learn.lane_spec import LaneSpec
 from streampgs.learn.learner import Candidates, Learner
 from streampgs.learn.lines import Lines
 from streampgs.learn.state import COORDINATE, LANE, Field, Merge, Role, State, counter
 from streampgs.losses import Vector
 from streampgs.options.solvers import Needs, Solver
+from tests.faults.simulator.learner import NoOptions, OneCandidate
 
 MOST_ROWS = 20_000
 TRACE = Solver("tests.data.tracing:Trace", (), Needs(lines="columns"))

@@ -17,7 +17,6 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from scripts.follow import follow
 from streampgs.cli.history_text import history_text
 from streampgs.model.inspection import inspect_run
 from streampgs.reading.window import Window
@@ -26,6 +25,7 @@ from streampgs.run.history import append_event, read_events
 from streampgs.run.report import Silent, StopRequest
 from streampgs.run.saved import saved_run
 from tests.end_to_end.conftest import ROWS, Tables
+from tests.faults.following import follow
 
 pytestmark = pytest.mark.timeout(300)  # readers and producers that wait for each other can hang
 
@@ -685,7 +685,7 @@ def test_a_shard_that_is_slowly_overwritten_is_not_trained_on_twice(tmp_path: Pa
 
 @pytest.mark.slow
 def test_following_with_kills_and_a_slow_writer_gives_the_same_bits(tmp_path: Path) -> None:
-    """scripts/follow.py on little data: a slow writer renames and rewrites shards, and the trainer is killed."""
+    """The check --follow on little data: a slow writer renames and rewrites shards, and the trainer is killed."""
     outcome = follow(tmp_path, shards=8, kills=2, rows=5_000, epochs=2, seed=4, pause=0.2)
     assert outcome.kills == 2
     assert outcome.visits_are_right

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 import streampgs
-from scripts.run_state import sections_of, state_digest
 from streampgs.run.folder import RunFolder
 from tests.end_to_end.mixed_tables import mixed, replaced, write
 from tests.end_to_end.test_growing_tables import only
+from tests.faults.run_state import sections_of, state_digest
 
 pytestmark = pytest.mark.timeout(300)  # a run that waits for itself would hang
 

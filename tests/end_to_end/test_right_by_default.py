@@ -35,7 +35,7 @@ def features(random: np.random.Generator, rows: int) -> tuple[Array, Array]:
 
 
 # scikit-learn's LogisticRegression has means over such splits of .961, .962, .956 and .964 (its defaults), or .945, .984,
-# .976 and .969 (standardized): scripts/small_tables.py. A model for each class against the rest cannot bend around the class
+# .976 and .969 (standardized): scripts/bench/small_tables.py. A model for each class against the rest cannot bend around the class
 # in the middle of iris.
 LEAST = {"iris": 0.94, "wine": 0.965, "breast_cancer": 0.96, "digits": 0.95}
 

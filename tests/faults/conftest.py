@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from scripts.torture_parts.cases import CASES
-from scripts.torture_parts.kinds import Torturer, named
-from scripts.torture_parts.subjects import Subject
-from scripts.torture_parts.tally import Tally
+from tests.faults.torture.cases import CASES
+from tests.faults.torture.kinds import Torturer, named
+from tests.faults.torture.subjects import Subject
+from tests.faults.torture.tally import Tally
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scripts.torture_parts.forgery import VALUES, changed, places, without
-from scripts.torture_parts.mutations import PACKED, SHARDS, read_mutations
 from streampgs.base.checks import decode, encode
 from streampgs.base.errors import StreampgsError
 from streampgs.options.commands import EncodingOptions, Limits, ModelOptions
@@ -23,6 +21,8 @@ from streampgs.packing.journal import NAME, Journal, load
 from streampgs.packing.packer import pack
 from streampgs.run.memory import peak_rss_bytes
 from streampgs.run.seal import SealBroken, read_sealed
+from tests.faults.torture.forgery import VALUES, changed, places, without
+from tests.faults.torture.mutations import PACKED, SHARDS, read_mutations
 
 FILES = int(os.environ.get("STREAMPGS_FUZZ", "12"))
 """Damaged files of each kind."""

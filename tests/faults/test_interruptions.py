@@ -8,10 +8,10 @@ import pyarrow as pa
 import pytest
 
 import streampgs
-from scripts.torture_parts.subjects import Subject
 from streampgs.learn.lanes import Lanes
 from streampgs.learn.pgs import Pgs
 from streampgs.selection.race import Race
+from tests.faults.torture.subjects import Subject
 
 INSIDE_A_STEP = [(Pgs, "refuse_divergence"), (Pgs, "rebuild"), (Pgs, "end_stretch"), (Lanes, "grow")]
 

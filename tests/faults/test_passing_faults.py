@@ -14,14 +14,14 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from scripts.torture_parts.cases import CASES, DISK
-from scripts.torture_parts.subjects import Subject
 from streampgs.base import faults
 from streampgs.base.errors import StreampgsError, Unreadable
 from streampgs.packing.journal import NAME
 from streampgs.packing.packer import pack
 from streampgs.run.folder import RunFolder
 from tests.faults.failing_calls import FailingCalls, Sometimes, always
+from tests.faults.torture.cases import CASES, DISK
+from tests.faults.torture.subjects import Subject
 
 Subjects = Callable[[str], Subject]
 REMEDIES = {

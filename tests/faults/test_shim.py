@@ -1,4 +1,4 @@
-"""The shim disturbs the chosen calls, and commands keep the law of scripts/faults.py."""
+"""The shim disturbs the chosen calls, and commands keep the law of scripts/checks/faults.py."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from scripts import faults
-from scripts.fault_parts import shim
-from scripts.fault_parts.law import KILLED, REFUSED
-from scripts.fault_parts.points import Point, chosen_points, faults_of
-from scripts.fault_parts.shim import Shim, Strike
-from scripts.torture_parts.forks import in_child
+from tests.faults.single_calls import shim
+from tests.faults.single_calls.law import KILLED, REFUSED
+from tests.faults.single_calls.points import Point, chosen_points, faults_of
+from tests.faults.single_calls.shim import Shim, Strike
+from tests.faults.torture.forks import in_child
 
 pytestmark = pytest.mark.skipif(shim.missing() is not None, reason=str(shim.missing()))
 
@@ -122,7 +122,7 @@ def test_a_sample_has_each_kind_of_fault_for_each_kind_of_file() -> None:
 
 
 def test_commands_keep_the_law_under_any_fault() -> None:
-    """The short form of scripts/faults.py."""
+    """The short form of scripts/checks/faults.py."""
     points: dict[str, int | list[Point]] = {
         "train-encoded": 30, "growth-encoded": 30, "pack-csv": 50, "pack-shuffle": 40, "predict-csv": 30, "evaluate": 30,
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The short form of scripts/simulator.py, the disk of the simulator, and that it notices a broken promise."""
+"""The short form of scripts/checks/simulator.py, the disk of the simulator, and that it notices a broken promise."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from scripts.simulator_parts.disk import Disk, Killed
-from scripts.simulator_parts.nodes import File, Folder
-from scripts.simulator_parts.runner import simulate
 from streampgs.base import files
 from streampgs.engine.worker import Worker
 from streampgs.learn import state as states
@@ -21,6 +18,9 @@ from streampgs.order.cursor import Cursor
 from streampgs.order.schedule import Schedule, UpdatePass
 from streampgs.run import checkpoint, lineages, update_rows
 from streampgs.run.folder import RunFolder
+from tests.faults.simulator.disk import Disk, Killed
+from tests.faults.simulator.nodes import File, Folder
+from tests.faults.simulator.runner import simulate
 
 SEED = 20_000_000
 SHORT, WHOLE = 2_500, 150

@@ -1,4 +1,4 @@
-"""The short form of scripts/torture.py: a disturbed run ends with the bits of the undisturbed run, or with an error that
+"""The short form of scripts/checks/torture.py: a disturbed run ends with the bits of the undisturbed run, or with an error that
 names the damaged file."""
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from scripts.torture_parts.cases import CASES
-from scripts.torture_parts.kinds import KINDS, Torturer, kinds_of, named
-from scripts.torture_parts.tally import LOST, REFUSED, SURVIVED, Tally
+from tests.faults.torture.cases import CASES
+from tests.faults.torture.kinds import KINDS, Torturer, kinds_of, named
+from tests.faults.torture.tally import LOST, REFUSED, SURVIVED, Tally
 
 Torturers = Callable[[str], Torturer]
 NAMES = [case.name for case in CASES if "kills" in {kind.name for kind in kinds_of(case)}]
@@ -84,14 +84,14 @@ def test_the_script_repeats_one_attempt(tmp_path: Path) -> None:
 
 
 def run_script(*words: str) -> subprocess.CompletedProcess[str]:
-    script = Path(__file__).parents[2] / "scripts" / "torture.py"
-    return subprocess.run([sys.executable, str(script), *words], capture_output=True, text=True, timeout=300)
+    command = [sys.executable, "-m", "scripts.checks.torture", *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=Path(__file__).parents[2])
 
 
 def test_a_tally_counts_lost_runs() -> None:
-    tally = Tally(replay="python scripts/torture.py --replay encoded/kills/0")
+    tally = Tally(replay="python -m scripts.checks.torture --replay encoded/kills/0")
     tally.note("kill", SURVIVED)
     tally.note("kill", LOST, "other bits")
     assert (tally.tried(), tally.count(LOST)) == (2, 1)
-    assert tally.losses == ["kill: other bits\n    python scripts/torture.py --replay encoded/kills/0"]
+    assert tally.losses == ["kill: other bits\n    python -m scripts.checks.torture --replay encoded/kills/0"]
     assert "| kill | 2 | 1 | 0 | 1 |" in tally.table()

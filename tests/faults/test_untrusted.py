@@ -18,8 +18,6 @@ import pyarrow as pa
 import pytest
 
 import streampgs
-from scripts.torture_parts.forgery import changed, seal
-from scripts.torture_parts.subjects import Subject
 from streampgs.base.errors import RunError, StreampgsError
 from streampgs.encoding import types
 from streampgs.model.inspection import inspect_run
@@ -28,6 +26,8 @@ from streampgs.run.cache_place import mark
 from streampgs.run.folder import RunFolder
 from streampgs.run.memory import peak_rss_bytes
 from streampgs.run.seal import SealBroken, read_sealed
+from tests.faults.torture.forgery import changed, seal
+from tests.faults.torture.subjects import Subject
 
 Subjects = Callable[[str], Subject]
 

@@ -13,8 +13,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from scripts.torture_parts.forgery import VALUES, changed, places, seal, without
-from scripts.torture_parts.forks import in_child
 from streampgs.base.stage import Bundle
 from streampgs.options.commands import EncodingOptions, Limits
 from streampgs.packing.synth import write_dataset
@@ -22,6 +20,8 @@ from streampgs.run.folder import RunFolder
 from streampgs.run.seal import read_sealed
 from tests.end_to_end.mixed_tables import mixed
 from tests.end_to_end.streaming import resume, train, written
+from tests.faults.torture.forgery import VALUES, changed, places, seal, without
+from tests.faults.torture.forks import in_child
 
 KINDS: dict[str, dict[str, Any]] = {
     "sparse": {"sigma": 1e-3},

@@ -13,13 +13,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import streampgs
-from scripts.torture_parts.cases import CASES
-from scripts.torture_parts.subjects import Subject
 from streampgs.base.errors import RunError
 from streampgs.packing import journal
 from streampgs.packing.packer import pack
 from streampgs.reading import cache
 from streampgs.run import seal
+from tests.faults.torture.cases import CASES
+from tests.faults.torture.subjects import Subject
 
 
 @pytest.fixture(scope="module")

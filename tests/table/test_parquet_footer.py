@@ -15,7 +15,6 @@ import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
 
-from scripts.torture_parts.forks import in_child
 from streampgs.base.errors import DataError, RunError, Unreadable
 from streampgs.formats import parquet_footer
 from streampgs.formats.format import Damaged
@@ -24,6 +23,7 @@ from streampgs.formats.parquet_footer import FooterMap, read_map, values_of_colu
 from streampgs.formats.registry import FORMATS, open_shard
 from streampgs.table.catalog import surveyed
 from streampgs.table.layout import Columns
+from tests.faults.torture.forks import in_child
 
 
 def shard(path: Path, groups: int = 4, **options: object) -> Path:

@@ -1,0 +1,82 @@
+"""The windows of a simulated run: planned by the product, filled with the numbers of their rows."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from streampgs.data.shards import ShardSource
+from streampgs.encoding.encoding import Encoding
+from streampgs.formats.registry import open_shard
+from streampgs.kernels.randomness import shuffled
+from streampgs.order.cursor import Cursor
+from streampgs.order.schedule import WindowPlan
+from streampgs.reading.loader import _row_numbers
+from streampgs.reading.prefetch import StopAsked
+from streampgs.reading.window import Window
+from tests.faults.simulator.learner import Visits
+from tests.faults.simulator.shards import Content, label_of
+
+
+class SimulatedSource(ShardSource):
+    reads_files: ClassVar[bool] = True
+    """Whether the shards must still be there. Without it labels are those of the first reading."""
+    known: ClassVar[dict[str, Content]] = {}
+    """The content of each shard that was read, by its digest."""
+
+    def _new_filler(self) -> Any:
+        return None
+
+    def prepare(self, last_epoch: int | None) -> None:
+        self._last_epoch = last_epoch
+
+    def window(self, cursor: Cursor, stop: StopAsked) -> Window | None:
+        if stop.reason is not None or (self._last_epoch is not None and cursor.epoch >= self._last_epoch):
+            return None
+        plan = self._schedule.window(cursor.at_row(0))
+        window = Window()
+        window.plan = plan
+        window.rows = window.entries = plan.pieces.rows()
+        window.starts = np.arange(window.rows)
+        window.stops = window.starts + 1
+        window.indices = np.zeros(window.rows, np.uint32)
+        window.values = np.ones(window.rows, np.float32)
+        window.number_rows = partial(_row_numbers, plan, self._catalog)
+        self._label(plan, window)
+        Visits.epoch = plan.start.epoch
+        return window
+
+    def _label(self, plan: WindowPlan, window: Window) -> None:
+        labels: list[float] = []
+        width = 0
+        pieces = plan.pieces
+        for k, (group, start, stop) in enumerate(zip(pieces.group, pieces.start, pieces.stop, strict=True)):
+            number, inside = self._catalog.shard_of(int(group))
+            content = self._content(number)
+            width = max(width, content.width)
+            first = sum(content.rows[:inside])
+            rows = range(stop - start) if pieces.picks is None else pieces.picks[k]
+            labels += [label_of(content, first + int(start + row)) for row in rows]
+        encoding = self._rules.columns.encoding
+        window.largest_index = (encoding.features if isinstance(encoding, Encoding) else width) - 1
+        window.labels = np.empty(window.rows)
+        window.labels[shuffled(np.uint64(plan.shuffle_key), window.rows)] = self._coded(labels)
+
+    def _content(self, number: int) -> Content:
+        shard = self._catalog.shards[number]
+        if self.reads_files:
+            with open_shard(shard.path, shard.fingerprint) as file:
+                self.known[shard.content] = file.content  # type: ignore[attr-defined]
+        return self.known[shard.content]
+
+    def _coded(self, labels: list[float]) -> list[float]:
+        classes = self._rules.columns.label_specs[0].classes if self._rules.columns.label_specs else None
+        return labels if classes is None else [float(classes.index(label)) for label in labels]
+
+    def release(self, window: Window) -> None:
+        pass
+
+    def close(self) -> None:
+        pass

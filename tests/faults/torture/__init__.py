@@ -1,0 +1,1 @@
+"""Kills, damage and faults of runs on real files. `python -m scripts.checks.torture` tries more of them than the tests do."""
