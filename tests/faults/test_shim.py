@@ -13,8 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from scripts import faults
-from tests.faults.single_calls import shim
+from tests.faults.single_calls import shim, trying
 from tests.faults.single_calls.law import KILLED, REFUSED
 from tests.faults.single_calls.points import Point, chosen_points, faults_of
 from tests.faults.single_calls.shim import Shim, Strike
@@ -126,8 +125,8 @@ def test_commands_keep_the_law_under_any_fault() -> None:
     points: dict[str, int | list[Point]] = {
         "train-encoded": 30, "growth-encoded": 30, "pack-csv": 50, "pack-shuffle": 40, "predict-csv": 30, "evaluate": 30,
     }  # fmt: skip
-    with faults.scratch() as folder:
-        tried = list(faults.try_commands(points, folder, seed=7, workers=1))
-    assert list(faults.failures(tried)) == []
+    with trying.scratch() as folder:
+        tried = list(trying.try_commands(points, folder, seed=7, workers=1))
+    assert list(trying.failures(tried)) == []
     assert all(each.count(REFUSED) and each.count(KILLED) for each in tried)
-    assert "| all |" in faults.table(tried)
+    assert "| all |" in trying.table(tried)
