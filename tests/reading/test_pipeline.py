@@ -94,6 +94,7 @@ def test_an_error_is_raised_after_the_windows_before_it(setup, monkeypatch):
     pipeline.close()
 
 
+@pytest.mark.timeout(30)
 def test_a_stop_does_not_wait_for_a_window(setup, monkeypatch):
     """A call that waits for a window ends at a stop even if the window never arrives."""
     reader = setup.reader()
